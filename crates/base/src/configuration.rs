@@ -1,0 +1,190 @@
+//! What the coordinator decides and everyone else obeys: the cluster, its nodes, and each list's configuration
+//! (PROTOCOL 1.2, SEAMS §3). Plain data; the rules that make it are in `control`.
+
+use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term};
+use serde::{Deserialize, Serialize};
+
+/// One assignment of a position: by node, life *and* beginning, so that a node which is removed and later named
+/// again cannot take the second assignment for the first (PROTOCOL 1.2, 2.3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Tenure {
+    /// The node.
+    pub node: NodeId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// The epoch at which this assignment began. For a data position, its owner's term.
+    pub since: Epoch,
+}
+
+impl Tenure {
+    /// `since` as a term (data positions).
+    pub fn term(&self) -> Term {
+        self.since.0
+    }
+}
+
+/// Whether a position holds all its data.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum PositionState {
+    /// Complete.
+    Live,
+    /// Being rebuilt.
+    Filling,
+}
+
+/// Who holds a position.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Who, and since when.
+    pub tenure: Tenure,
+    /// Whether it is complete.
+    pub state: PositionState,
+}
+
+/// The configuration of one list at one epoch.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Which list.
+    pub list: ListId,
+    /// Grows by one with every change.
+    pub epoch: Epoch,
+    /// Data positions.
+    pub data: u8,
+    /// Parity positions.
+    pub parity: u8,
+    /// How many members must hold a write before it is acknowledged; equal to `parity` for now (PROTOCOL 1.2).
+    pub ack_quorum: u8,
+    /// `data + parity` places; `None` while nobody holds one.
+    pub positions: Vec<Option<Assignment>>,
+    /// Lives certified ended when this was committed (PROTOCOL 10.4).
+    pub gone: Vec<(NodeId, Incarnation)>,
+    /// More positions were lost than the scheme covers, by crashes: nothing here can be rebuilt (PROTOCOL 10.6).
+    pub lost: bool,
+}
+
+impl Configuration {
+    /// Who holds a position.
+    pub fn at(&self, position: Position) -> Option<&Assignment> {
+        self.positions.get(position.index())?.as_ref()
+    }
+
+    /// The tenure at a position.
+    pub fn tenure(&self, position: Position) -> Option<Tenure> {
+        self.at(position).map(|a| a.tenure)
+    }
+
+    /// The parity positions that somebody holds, in order.
+    pub fn members(&self) -> impl Iterator<Item = (Position, &Assignment)> {
+        let first = usize::from(self.data);
+        (first..self.positions.len())
+            .filter_map(|i| Some((Position(i as u8), self.positions[i].as_ref()?)))
+    }
+
+    /// The data positions, in order.
+    pub fn data_positions(&self) -> impl Iterator<Item = Position> + use<> {
+        (0..self.data).map(Position)
+    }
+
+    /// The streams of this list.
+    pub fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
+        let list = self.list;
+        self.data_positions().map(move |x| Stream { list, x })
+    }
+
+    /// Whether the position is a data position.
+    pub fn is_data(&self, position: Position) -> bool {
+        position.0 < self.data
+    }
+
+    /// Whether this life was certified ended.
+    pub fn is_gone(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.gone.contains(&(node, incarnation))
+    }
+
+    /// Every position that `node` in this life holds.
+    pub fn held_by(&self, node: NodeId, incarnation: Incarnation) -> impl Iterator<Item = (Position, &Assignment)> {
+        self.positions.iter().enumerate().filter_map(move |(i, a)| {
+            let a = a.as_ref()?;
+            (a.tenure.node == node && a.tenure.incarnation == incarnation).then_some((Position(i as u8), a))
+        })
+    }
+}
+
+/// What is fixed, or nearly so, for a cluster's life (SEAMS §3).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClusterRecord {
+    /// Which cluster.
+    pub id: ClusterId,
+    /// The format of records and chunks.
+    pub format: u16,
+    /// Data positions of every list.
+    pub data: u8,
+    /// Parity positions of every list.
+    pub parity: u8,
+    /// Bytes in a chunk: a power of two, 4 KiB to 64 KiB (less in simulation).
+    pub chunk_bytes: u32,
+    /// The keyed hash's key: every node must compute the same page for a key.
+    pub hash_key: [u64; 2],
+    /// Lease length L in ms (PROTOCOL 4.3).
+    pub lease_ms: u32,
+    /// Silence after which a node is suspected, in ms (PROTOCOL 10.2).
+    pub suspicion_ms: u32,
+    /// Fewest Live parity members with which writes are taken (PROTOCOL 3.1).
+    pub min_redundancy: u8,
+    /// The last slot of each stream, in slot order: stream `i` has slots from the end of `i-1` to its own.
+    pub slots: Vec<(u16, Stream)>,
+}
+
+impl ClusterRecord {
+    /// The stream of a slot.
+    pub fn stream_of(&self, slot: u16) -> Stream {
+        let at = self.slots.partition_point(|(last, _)| *last < slot);
+        self.slots[at].1
+    }
+
+    /// Whether the slot map covers every slot, in order, once.
+    pub fn slots_are_whole(&self) -> bool {
+        self.slots.windows(2).all(|w| w[0].0 < w[1].0) && self.slots.last().is_some_and(|l| l.0 == SLOT_COUNT - 1)
+    }
+}
+
+/// What a node is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum NodeRole {
+    /// Named by lists.
+    Member,
+    /// Waits to replace another.
+    Spare,
+}
+
+/// Whether the coordinator hears from a node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum NodeState {
+    /// Registered and answering.
+    Up,
+    /// Silent, or certified ended.
+    Down,
+}
+
+/// A node as the coordinator knows it (SEAMS §3).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Which node.
+    pub id: NodeId,
+    /// Its present life.
+    pub incarnation: Incarnation,
+    /// Its failure domain; its own id unless told otherwise.
+    pub domain: String,
+    /// What it is for.
+    pub role: NodeRole,
+    /// Whether it answers.
+    pub state: NodeState,
+    /// Its process, for people.
+    pub pid: u32,
+    /// Where clients ask for any key, `host:port`.
+    pub client_address: String,
+    /// Where cluster-aware clients ask.
+    pub cluster_address: String,
+    /// Where peers connect.
+    pub peer_address: String,
+}

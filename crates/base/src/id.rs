@@ -1,0 +1,113 @@
+//! Names of things, each its own type so that one cannot stand in for another.
+
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// A node: one shard with its own memory (DESIGN §2). Small and dense, given out by whoever makes the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct NodeId(pub u16);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "n{}", self.0)
+    }
+}
+
+/// One life of a node's process, random at start. A restart is another incarnation and knows nothing (PROTOCOL 0.1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Incarnation(pub u64);
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// A cluster, random when it is made. Peers of another cluster are refused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ClusterId(pub u64);
+
+/// A stripe list: `k+m` nodes that hold stripes together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ListId(pub u16);
+
+/// A place in a list: `0..k` hold data, `k..k+m` parity.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Position(pub u8);
+
+impl Position {
+    /// As an index into a list's positions.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// A stream: one data position of one list. It has one owner and one sequence of deltas.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Stream {
+    /// The list.
+    pub list: ListId,
+    /// The data position in it.
+    pub x: Position,
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.list.0, self.x.0)
+    }
+}
+
+/// The number of a list's configuration; it only grows (PROTOCOL 1.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Epoch(pub u32);
+
+/// The term of a stream's owner: the epoch at which its tenure began (PROTOCOL 1.2).
+pub type Term = u32;
+
+/// A stripe's id within its list. The top bit is set for stripes that hold index pages (PROTOCOL 7.1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Stripe(pub u32);
+
+impl Stripe {
+    /// Set in the id of a stripe of index pages.
+    pub const INDEX_BIT: u32 = 1 << 31;
+    /// Ids use the low 22 bits and the index bit; the rest flags extents (`docs/formats/peer.md`).
+    pub const NUMBER_MAX: u32 = (1 << 22) - 1;
+
+    /// The stripe of the `number`-th data chunk.
+    pub fn data(number: u32) -> Self {
+        debug_assert!(number <= Self::NUMBER_MAX);
+        Self(number)
+    }
+
+    /// The stripe of index page `number`.
+    pub fn index_page(number: u32) -> Self {
+        debug_assert!(number <= Self::NUMBER_MAX);
+        Self(number | Self::INDEX_BIT)
+    }
+
+    /// Whether chunks of this stripe are index pages.
+    pub fn is_index(self) -> bool {
+        self.0 & Self::INDEX_BIT != 0
+    }
+
+    /// The id without the index bit.
+    pub fn number(self) -> u32 {
+        self.0 & Self::NUMBER_MAX
+    }
+
+    /// Whether the bits are those of a stripe that may exist.
+    pub fn is_valid(self) -> bool {
+        self.0 & !(Self::INDEX_BIT | Self::NUMBER_MAX) == 0
+    }
+}
+
+impl fmt::Display for Stripe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_index() { "i" } else { "d" }, self.number())
+    }
+}
+
+/// A client's connection to a node, never used again within an incarnation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ConnId(pub u64);

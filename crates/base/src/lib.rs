@@ -1,0 +1,17 @@
+//! Room `base`: the plain values every other room stands on. No policy, no clock, no globals.
+
+pub mod configuration;
+mod id;
+mod map;
+mod prng;
+mod time;
+mod version;
+
+pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Term};
+pub use map::{FixedHasher, Map, Set, map, set};
+pub use prng::Prng;
+pub use time::{Clock, Span, Time};
+pub use version::Version;
+
+/// Slots of the key space, as in Redis Cluster.
+pub const SLOT_COUNT: u16 = 16_384;

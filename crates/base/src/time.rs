@@ -1,0 +1,54 @@
+//! Time as a value: rooms below `io` are told what time it is.
+
+use core::ops::{Add, Sub};
+
+/// A monotonic instant in nanoseconds (`CLOCK_BOOTTIME`, so that suspend counts). Only differences mean anything.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Time(pub u64);
+
+/// A length of time in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Span(pub u64);
+
+/// What time it is: `mono` for every decision, `wall_ms` for expiry alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Clock {
+    /// Monotonic.
+    pub mono: Time,
+    /// Milliseconds since 1970.
+    pub wall_ms: u64,
+}
+
+impl Span {
+    /// `n` microseconds.
+    pub const fn from_us(n: u64) -> Self {
+        Self(n * 1_000)
+    }
+    /// `n` milliseconds.
+    pub const fn from_ms(n: u64) -> Self {
+        Self(n * 1_000_000)
+    }
+    /// `n` seconds.
+    pub const fn from_secs(n: u64) -> Self {
+        Self(n * 1_000_000_000)
+    }
+    /// In whole milliseconds.
+    pub const fn as_ms(self) -> u64 {
+        self.0 / 1_000_000
+    }
+}
+
+impl Add<Span> for Time {
+    type Output = Self;
+    fn add(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub for Time {
+    type Output = Span;
+    /// Zero if `earlier` is the later one.
+    fn sub(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}

@@ -1,0 +1,2 @@
+//! The `paritas` command.
+fn main() {}

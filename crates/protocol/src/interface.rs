@@ -1,0 +1,202 @@
+//! The one interface between the machines and whatever drives them (SEAMS §1): events go in, bytes and requests
+//! come out. `io` drives it over sockets and real time, `simulator` over a seeded network.
+//!
+//! Nothing here waits, reads a clock or draws a random number. A driver calls [`Node::on`](crate::Node::on) for
+//! each event of a turn, then drains every buffer with one write each.
+
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
+use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
+
+/// A transport link between two nodes, named by the driver and never used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LinkId(pub u64);
+
+/// Two links join each pair of nodes, so that chunk transfers never delay an ack (PROTOCOL 2.1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Channel {
+    /// Deltas, acks, leases, small reads, forwarded commands.
+    Main,
+    /// Chunk transfers.
+    Bulk,
+}
+
+/// Which of a node's two client ports a client came by (SEAMS §4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Port {
+    /// Any key; forwarded and gathered.
+    Any,
+    /// Strict Redis Cluster: MOVED, CROSSSLOT.
+    Cluster,
+}
+
+/// What happens to a node.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// `next_deadline` has passed, or the driver woke for no other reason.
+    Timer,
+    /// A link is up. `dialed` names whom this node called; `None` if it was called.
+    LinkUp {
+        /// The new link.
+        link: LinkId,
+        /// Whom this node dialed, and for what.
+        dialed: Option<(NodeId, Channel)>,
+    },
+    /// A dial came to nothing.
+    DialFailed {
+        /// Whom.
+        node: NodeId,
+        /// For what.
+        channel: Channel,
+    },
+    /// A link has ended. The driver says so once for every link it named, those that the machine closed too.
+    LinkDown {
+        /// Which.
+        link: LinkId,
+    },
+    /// One whole frame, its length and CRC already checked by `wire::peer::split`.
+    Frame {
+        /// The link it came by.
+        link: LinkId,
+        /// The frame.
+        bytes: &'a [u8],
+    },
+    /// The coordinator's newest view of a list.
+    Configuration(&'a Configuration),
+    /// The coordinator's newest view of all nodes.
+    Nodes(&'a [NodeRecord]),
+    /// A client has connected.
+    ClientUp {
+        /// Its connection.
+        conn: ConnId,
+        /// The port it came by.
+        port: Port,
+    },
+    /// Bytes a client sent that are not consumed yet, from the first one on. The driver gives the same bytes (and
+    /// more) again until they are consumed: see [`ReplyBuf::consumed`] and [`ReplyBuf::stalled`].
+    Client {
+        /// Its connection.
+        conn: ConnId,
+        /// All input not yet consumed.
+        bytes: &'a [u8],
+    },
+    /// A client has gone.
+    ClientDown {
+        /// Its connection.
+        conn: ConnId,
+    },
+    /// An answer to [`Proposal::Ask`]: bytes for the client that asked, a whole reply.
+    Answer {
+        /// Whom it is for.
+        conn: ConnId,
+        /// Which question.
+        n: u64,
+        /// The reply as text; an error if it starts with `-`.
+        text: &'a str,
+    },
+}
+
+/// What a machine asks of the coordinator, by way of the process's agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proposal {
+    /// This position is whole: make it `Live` (PROTOCOL 5.6, 6.5). Repeated until a configuration says so.
+    AskLive {
+        /// The list.
+        list: ListId,
+        /// The position in it.
+        position: Position,
+        /// Who asks; the change is void if the tenure is another by then.
+        tenure: Tenure,
+    },
+    /// A peer owes acks for too long (PROTOCOL 10.2).
+    ReportSilent {
+        /// The peer.
+        node: NodeId,
+        /// The life that is silent.
+        incarnation: Incarnation,
+    },
+    /// Somebody has seen a newer configuration of this list, and its sender is gone (PROTOCOL 2.2).
+    GetConfiguration {
+        /// The list.
+        list: ListId,
+    },
+    /// A client asks what only the coordinator or the process knows (`PARITAS.STATUS`).
+    Ask {
+        /// The client.
+        conn: ConnId,
+        /// Which question; comes back in [`Event::Answer`].
+        n: u64,
+    },
+}
+
+/// A broken invariant: the role, and with it the node, must not go on (PROTOCOL 3.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HaltReason(pub String);
+
+/// Frames on their way to a peer. The machine appends whole frames; the driver writes and removes them.
+#[derive(Default, Debug)]
+pub struct FrameBuf {
+    /// Whole frames, as they go on the wire.
+    pub bytes: Vec<u8>,
+    /// The earliest instant at which something in the bytes *appended this turn* stops being true. Tested by the
+    /// driver with a fresh clock just before it writes; past it, this turn's bytes are dropped and the link is
+    /// closed (PROTOCOL 4.2). The driver clears it after the test.
+    pub deadline: Option<Time>,
+}
+
+/// Replies on their way to a client.
+///
+/// The machine appends each reply when it executes the command and releases it when it may be seen: the driver
+/// writes only the first `released` bytes, removes them, and subtracts their count from `released`.
+#[derive(Default, Debug)]
+pub struct ReplyBuf {
+    /// Encoded replies in command order; those past `released` wait for acks or leases.
+    pub bytes: Vec<u8>,
+    /// How many of `bytes` may be written.
+    pub released: usize,
+    /// As in [`FrameBuf::deadline`], for the bytes released this turn.
+    pub deadline: Option<Time>,
+    /// Set by the machine while it handles [`Event::Client`]: how much of the input it is done with. The driver
+    /// removes that much and sets it to 0.
+    pub consumed: usize,
+    /// The next command cannot start yet. The driver reads no more from this client and sends no
+    /// [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
+    pub stalled: bool,
+    /// Close the connection once the released bytes are written.
+    pub close: bool,
+}
+
+/// What a driver offers its machine. Every method returns at once.
+pub trait Out {
+    /// Where frames for a peer go; `None` while no session with it is bound on that channel.
+    fn peer(&mut self, node: NodeId, channel: Channel) -> Option<&mut FrameBuf>;
+    /// Where frames of a link go that is not bound yet (the handshake); `None` if the link has ended.
+    fn link(&mut self, link: LinkId) -> Option<&mut FrameBuf>;
+    /// Connect to a node's peer address. Answered by `LinkUp` or `DialFailed`.
+    fn dial(&mut self, node: NodeId, channel: Channel);
+    /// The handshake is done: frames for (node, channel) leave by this link. A link bound there before is closed
+    /// first, and nothing more is read from it.
+    fn bind(&mut self, link: LinkId, node: NodeId, channel: Channel);
+    /// End a link at once, dropping what it has not read or written.
+    fn close(&mut self, link: LinkId);
+    /// A client's replies; `None` if it has gone.
+    fn client(&mut self, conn: ConnId) -> Option<&mut ReplyBuf>;
+    /// Ask the coordinator. May be lost; the machine repeats what it needs.
+    fn propose(&mut self, proposal: Proposal);
+    /// A broken invariant. The driver must call this node no more.
+    fn halt(&mut self, reason: HaltReason);
+}
+
+/// What a node is told once, before its first event.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Which node it is.
+    pub node: NodeId,
+    /// This life.
+    pub incarnation: Incarnation,
+    /// The cluster, as registered.
+    pub cluster: ClusterRecord,
+    /// Seed for jitter.
+    pub seed: u64,
+    /// Bytes of memory for everything.
+    pub maxmemory_bytes: u64,
+}
