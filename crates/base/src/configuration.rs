@@ -102,10 +102,15 @@ impl Configuration {
     }
 
     /// Every position that `node` in this life holds.
-    pub fn held_by(&self, node: NodeId, incarnation: Incarnation) -> impl Iterator<Item = (Position, &Assignment)> {
+    pub fn held_by(
+        &self,
+        node: NodeId,
+        incarnation: Incarnation,
+    ) -> impl Iterator<Item = (Position, &Assignment)> {
         self.positions.iter().enumerate().filter_map(move |(i, a)| {
             let a = a.as_ref()?;
-            (a.tenure.node == node && a.tenure.incarnation == incarnation).then_some((Position(i as u8), a))
+            (a.tenure.node == node && a.tenure.incarnation == incarnation)
+                .then_some((Position(i as u8), a))
         })
     }
 }
@@ -144,7 +149,8 @@ impl ClusterRecord {
 
     /// Whether the slot map covers every slot, in order, once.
     pub fn slots_are_whole(&self) -> bool {
-        self.slots.windows(2).all(|w| w[0].0 < w[1].0) && self.slots.last().is_some_and(|l| l.0 == SLOT_COUNT - 1)
+        self.slots.windows(2).all(|w| w[0].0 < w[1].0)
+            && self.slots.last().is_some_and(|l| l.0 == SLOT_COUNT - 1)
     }
 }
 

@@ -21,7 +21,10 @@ impl Version {
     /// # Panics
     /// If either is out of range: the limits are checked long before they are reached.
     pub fn new(term: Term, seq: u64) -> Self {
-        assert!(term <= Self::TERM_MAX && seq <= Self::SEQ_MAX, "term or seq out of range");
+        assert!(
+            term <= Self::TERM_MAX && seq <= Self::SEQ_MAX,
+            "term or seq out of range"
+        );
         Self((u64::from(term) << Self::SEQ_BITS) | seq)
     }
 

@@ -1,0 +1,264 @@
+//! Chunk-sized slots in one reserved range of address space (SEAMS §2, "Arena").
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+
+/// One slot of an [`Arena`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Slot(u32);
+
+/// All chunks of a shard, data, index and parity alike: `slots_max` slots of one size.
+///
+/// Address space is reserved at once and memory taken by touching it. Freed slots are used again last in, first out;
+/// when more than 1 % of the slots ever touched lie free, a freed slot's memory goes back to the system.
+#[derive(Debug)]
+pub struct Arena {
+    base: NonNull<u8>,
+    chunk_bytes: usize,
+    slots_max: u32,
+    touched: u32,
+    free: Vec<FreeSlot>,
+    /// Free slots whose memory has been given back.
+    returned: u32,
+    /// Slots set aside for others (PROTOCOL 8.2): not free to `alloc`, free to `alloc_reserved`.
+    reserved: u32,
+}
+
+#[derive(Debug)]
+struct FreeSlot {
+    slot: u32,
+    /// Its memory is with the system, and reads as zeros when touched again.
+    returned: bool,
+}
+
+// SAFETY: the arena owns its mapping; nothing else refers to it.
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// Reserves address space for `slots_max` slots of `chunk_bytes` (a power of two).
+    ///
+    /// # Panics
+    /// If the system refuses the address space.
+    pub fn new(chunk_bytes: usize, slots_max: u32) -> Self {
+        assert!(chunk_bytes.is_power_of_two() && slots_max > 0);
+        let bytes = chunk_bytes * slots_max as usize;
+        // SAFETY: an anonymous private mapping at an address of the system's choice touches no memory of ours.
+        let base = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        assert!(
+            base != libc::MAP_FAILED,
+            "cannot reserve {bytes} bytes of address space"
+        );
+        // SAFETY: the range is the mapping made above. Advice may fail without harm.
+        unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
+        let base = NonNull::new(base.cast()).unwrap_or(NonNull::dangling());
+        Self {
+            base,
+            chunk_bytes,
+            slots_max,
+            touched: 0,
+            free: Vec::new(),
+            returned: 0,
+            reserved: 0,
+        }
+    }
+
+    /// Bytes in a chunk.
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
+    /// Slots in use.
+    pub fn used(&self) -> u32 {
+        self.touched - self.free.len() as u32
+    }
+
+    /// Bytes of slots that hold memory: in use, or free and not given back.
+    pub fn resident_bytes(&self) -> u64 {
+        u64::from(self.touched - self.returned) * self.chunk_bytes as u64
+    }
+
+    /// Slots that `alloc` can still give.
+    pub fn available(&self) -> u32 {
+        (self.slots_max - self.used()).saturating_sub(self.reserved)
+    }
+
+    /// Sets `count` more slots aside for [`Self::alloc_reserved`]; false, and nothing done, if there are not so many.
+    pub fn reserve(&mut self, count: u32) -> bool {
+        let fits = count <= self.available();
+        if fits {
+            self.reserved += count;
+        }
+        fits
+    }
+
+    /// Gives back a reservation.
+    pub fn unreserve(&mut self, count: u32) {
+        debug_assert!(count <= self.reserved);
+        self.reserved = self.reserved.saturating_sub(count);
+    }
+
+    /// A slot of zeros, or `None` when all memory is used or set aside.
+    pub fn alloc(&mut self) -> Option<Slot> {
+        if self.available() == 0 {
+            return None;
+        }
+        Some(self.take())
+    }
+
+    /// A slot of zeros out of a reservation, which shrinks by one.
+    pub fn alloc_reserved(&mut self) -> Option<Slot> {
+        if self.reserved == 0 {
+            return None;
+        }
+        self.reserved -= 1;
+        Some(self.take())
+    }
+
+    fn take(&mut self) -> Slot {
+        if let Some(FreeSlot { slot, returned }) = self.free.pop() {
+            let slot = Slot(slot);
+            if returned {
+                self.returned -= 1;
+            } else {
+                self.bytes_mut(slot).fill(0);
+            }
+            return slot;
+        }
+        let slot = Slot(self.touched);
+        self.touched += 1;
+        slot
+    }
+
+    /// Takes a slot back.
+    pub fn free(&mut self, slot: Slot) {
+        let kept = self.free.len() as u32 - self.returned;
+        let give_back = self.chunk_bytes >= 4096 && kept > self.touched / 100;
+        if give_back {
+            let at = self.bytes_mut(slot).as_mut_ptr();
+            // SAFETY: the range is one slot of our mapping that nobody uses any more, and page-aligned because
+            // slots are whole pages from the mapping's start. Its bytes read as zeros afterwards.
+            let done =
+                unsafe { libc::madvise(at.cast(), self.chunk_bytes, libc::MADV_DONTNEED) } == 0;
+            if done {
+                self.returned += 1;
+            }
+            // Given back slots lie at the bottom, so that resident ones are used first.
+            let place = if done { 0 } else { self.free.len() };
+            self.free.push(FreeSlot {
+                slot: slot.0,
+                returned: done,
+            });
+            let last = self.free.len() - 1;
+            if place != last {
+                // Order among given-back slots does not matter: swap instead of shifting all.
+                let boundary = (self.returned - 1) as usize;
+                self.free.swap(boundary, last);
+            }
+        } else {
+            self.free.push(FreeSlot {
+                slot: slot.0,
+                returned: false,
+            });
+        }
+    }
+
+    /// A slot's bytes.
+    pub fn bytes(&self, slot: Slot) -> &[u8] {
+        assert!(slot.0 < self.touched);
+        // SAFETY: the slot lies within the mapping (checked above), which lives as long as self; anonymous memory
+        // is always initialised; `&self` keeps writers away.
+        unsafe {
+            core::slice::from_raw_parts(
+                self.base.as_ptr().add(slot.0 as usize * self.chunk_bytes),
+                self.chunk_bytes,
+            )
+        }
+    }
+
+    /// A slot's bytes, to change.
+    pub fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
+        assert!(slot.0 < self.touched);
+        // SAFETY: as in `bytes`; `&mut self` keeps every other access away.
+        unsafe {
+            core::slice::from_raw_parts_mut(
+                self.base.as_ptr().add(slot.0 as usize * self.chunk_bytes),
+                self.chunk_bytes,
+            )
+        }
+    }
+
+    /// Hints that bytes at `offset` in a slot will be read soon.
+    #[inline]
+    pub fn prefetch(&self, slot: Slot, offset: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if slot.0 < self.touched && offset < self.chunk_bytes {
+            // SAFETY: the address is within the mapping; a prefetch has no other effect.
+            unsafe {
+                use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                let at = self
+                    .base
+                    .as_ptr()
+                    .add(slot.0 as usize * self.chunk_bytes + offset);
+                _mm_prefetch::<_MM_HINT_T0>(at.cast());
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (slot, offset);
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let bytes = self.chunk_bytes * self.slots_max as usize;
+        // SAFETY: unmaps exactly what `new` mapped; no borrow outlives self.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freed_slot_comes_back_as_zeros() {
+        let mut arena = Arena::new(4096, 300);
+        let slots: Vec<Slot> = (0..300).map(|_| arena.alloc().unwrap()).collect();
+        assert!(arena.alloc().is_none());
+        for slot in &slots {
+            arena.bytes_mut(*slot).fill(7);
+        }
+        for slot in slots {
+            arena.free(slot);
+        }
+        assert_eq!(arena.used(), 0);
+        assert!(
+            arena.resident_bytes() <= 4 * 4096,
+            "all but about 1 % goes back to the system"
+        );
+        for _ in 0..300 {
+            let slot = arena.alloc().unwrap();
+            assert!(arena.bytes(slot).iter().all(|b| *b == 0));
+        }
+    }
+
+    #[test]
+    fn what_is_reserved_is_not_given_to_others() {
+        let mut arena = Arena::new(256, 4);
+        assert!(arena.reserve(3));
+        assert!(!arena.reserve(2));
+        assert!(arena.alloc().is_some());
+        assert!(arena.alloc().is_none());
+        assert!(arena.alloc_reserved().is_some());
+        arena.unreserve(2);
+        assert_eq!(arena.available(), 2);
+    }
+}

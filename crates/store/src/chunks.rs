@@ -1,0 +1,407 @@
+//! One stream's chunks as their owner holds them.
+
+use crate::{Arena, Delta, Slot};
+use paritas_base::{Stripe, Version};
+
+/// A chunk that must be materialised before the work can go on (PROTOCOL 5.6). Nothing was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Missing(pub Stripe);
+
+/// What the owner has of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// Never written or freed: all zeros, version 0, no memory.
+    Zeros,
+    /// Known to exist at a version, its bytes not here yet.
+    Absent,
+    /// Here.
+    Here,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    state: State,
+    sum: u32,
+    version: Version,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Zeros,
+    Absent,
+    Here(Slot),
+}
+
+const ZEROS: Chunk = Chunk {
+    state: State::Zeros,
+    sum: 0,
+    version: Version::ZERO,
+};
+
+/// A stream's chunks: for each stripe its bytes, version and sum.
+///
+/// After a takeover the owner does not know which stripes exist until the directory is read (PROTOCOL 5.5); until
+/// then every stripe without a chunk counts as missing.
+#[derive(Debug)]
+pub struct Chunks {
+    data: Vec<Chunk>,
+    index: Vec<Chunk>,
+    directory_known: bool,
+    here_count: u32,
+    absent_count: u32,
+}
+
+impl Chunks {
+    /// A new stream: all zeros.
+    pub fn new() -> Self {
+        Self {
+            data: Vec::new(),
+            index: Vec::new(),
+            directory_known: true,
+            here_count: 0,
+            absent_count: 0,
+        }
+    }
+
+    /// A stream taken over: nothing known.
+    pub fn unknown() -> Self {
+        Self {
+            directory_known: false,
+            ..Self::new()
+        }
+    }
+
+    /// Whether it is known which stripes exist.
+    pub fn directory_known(&self) -> bool {
+        self.directory_known
+    }
+
+    /// Says which stripes exist, and at what version; all others are zeros. Chunks already here stay.
+    pub fn set_directory(&mut self, stripes: impl Iterator<Item = (Stripe, Version)>) {
+        for (stripe, version) in stripes {
+            if version != Version::ZERO && matches!(self.chunk(stripe).state, State::Zeros) {
+                *self.chunk_mut(stripe) = Chunk {
+                    state: State::Absent,
+                    sum: 0,
+                    version,
+                };
+                self.absent_count += 1;
+            }
+        }
+        self.directory_known = true;
+    }
+
+    /// One more than the highest stripe number that ever was touched, of data or of index pages.
+    pub fn end(&self, index: bool) -> u32 {
+        if index {
+            self.index.len() as u32
+        } else {
+            self.data.len() as u32
+        }
+    }
+
+    /// Chunks with memory.
+    pub fn here_count(&self) -> u32 {
+        self.here_count
+    }
+
+    /// Chunks known to exist and not here.
+    pub fn absent_count(&self) -> u32 {
+        self.absent_count
+    }
+
+    /// What is known of a stripe's chunk; `None` while the directory is not known.
+    pub fn presence(&self, stripe: Stripe) -> Option<Presence> {
+        match self.chunk(stripe).state {
+            State::Here(_) => Some(Presence::Here),
+            State::Absent => Some(Presence::Absent),
+            State::Zeros => self.directory_known.then_some(Presence::Zeros),
+        }
+    }
+
+    /// A chunk's version. Meaningless while the directory is not known and the chunk not here.
+    pub fn version(&self, stripe: Stripe) -> Version {
+        self.chunk(stripe).version
+    }
+
+    /// A chunk's sum (PROTOCOL 9.1).
+    pub fn sum(&self, stripe: Stripe) -> u32 {
+        self.chunk(stripe).sum
+    }
+
+    /// Adds to a chunk's sum: called by the protocol for every extent of a closed delta.
+    pub fn add_sum(&mut self, stripe: Stripe, sum: u32) {
+        self.chunk_mut(stripe).sum ^= sum;
+    }
+
+    /// A chunk's slot: `None` if it is all zeros.
+    pub fn slot(&self, stripe: Stripe) -> Result<Option<Slot>, Missing> {
+        match self.chunk(stripe).state {
+            State::Here(slot) => Ok(Some(slot)),
+            State::Zeros if self.directory_known => Ok(None),
+            State::Zeros | State::Absent => Err(Missing(stripe)),
+        }
+    }
+
+    /// A chunk's bytes: `None` if it is all zeros.
+    pub fn bytes<'a>(&self, arena: &'a Arena, stripe: Stripe) -> Result<Option<&'a [u8]>, Missing> {
+        Ok(self.slot(stripe)?.map(|slot| arena.bytes(slot)))
+    }
+
+    /// Every stripe with a chunk here or absent, with its version: index pages, then data.
+    pub fn stripes(&self) -> impl Iterator<Item = (Stripe, Version)> + '_ {
+        let index = self
+            .index
+            .iter()
+            .enumerate()
+            .map(|(i, c)| (Stripe::index_page(i as u32), c));
+        let data = self
+            .data
+            .iter()
+            .enumerate()
+            .map(|(i, c)| (Stripe::data(i as u32), c));
+        index
+            .chain(data)
+            .filter(|(_, c)| !matches!(c.state, State::Zeros))
+            .map(|(s, c)| (s, c.version))
+    }
+
+    /// Gives memory to a chunk that is all zeros, so that changes to it cannot fail for lack of memory. False if
+    /// there is none left. The chunk must not be missing.
+    pub fn touch(&mut self, arena: &mut Arena, stripe: Stripe) -> bool {
+        match self.chunk(stripe).state {
+            State::Here(_) => true,
+            State::Absent => {
+                debug_assert!(false, "touch of a missing chunk");
+                false
+            }
+            State::Zeros => {
+                debug_assert!(self.directory_known);
+                let Some(slot) = arena.alloc() else {
+                    return false;
+                };
+                self.chunk_mut(stripe).state = State::Here(slot);
+                self.here_count += 1;
+                true
+            }
+        }
+    }
+
+    /// Writes `new` at `offset` and records old XOR new in the delta, trimmed to the bytes that differ. Nothing is
+    /// recorded if nothing differs and `always` is false; with `always` at least one byte is recorded, so that the
+    /// chunk takes the delta's version.
+    ///
+    /// # Panics
+    /// If the chunk was not [`touch`](Self::touch)ed, or the range lies outside it: a bug of the caller.
+    pub fn change(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        stripe: Stripe,
+        offset: usize,
+        new: &[u8],
+        always: bool,
+    ) {
+        let State::Here(slot) = self.chunk(stripe).state else {
+            panic!("change of chunk {stripe} that is not here");
+        };
+        let old = &mut arena.bytes_mut(slot)[offset..offset + new.len()];
+        let mut first = old
+            .iter()
+            .zip(new)
+            .position(|(a, b)| a != b)
+            .unwrap_or(new.len());
+        let mut last = new.len()
+            - old
+                .iter()
+                .rev()
+                .zip(new.iter().rev())
+                .position(|(a, b)| a != b)
+                .unwrap_or(new.len());
+        if first >= last {
+            if !always || new.is_empty() {
+                return;
+            }
+            (first, last) = (0, 1);
+        }
+        let base = self.rebase(stripe, delta.version());
+        let xor = delta.extent(stripe, false, base, offset + first, last - first);
+        let (old, new) = (&mut old[first..last], &new[first..last]);
+        for ((x, o), n) in xor.iter_mut().zip(old.iter()).zip(new) {
+            *x = o ^ n;
+        }
+        old.copy_from_slice(new);
+    }
+
+    /// Frees a chunk: the delta carries its remaining bytes, it becomes zeros everywhere and its memory is free
+    /// (PROTOCOL 8.6). A chunk that is zeros stays so. The chunk must not be missing.
+    pub fn free(&mut self, arena: &mut Arena, delta: &mut Delta, stripe: Stripe) {
+        let State::Here(slot) = self.chunk(stripe).state else {
+            return;
+        };
+        let base = self.rebase(stripe, delta.version());
+        let bytes = arena.bytes(slot);
+        delta
+            .extent(stripe, true, base, 0, bytes.len())
+            .copy_from_slice(bytes);
+        arena.free(slot);
+        // The sum is left: the freed bytes' own sum, added when the delta closes, makes it 0.
+        let chunk = self.chunk_mut(stripe);
+        chunk.state = State::Zeros;
+        chunk.version = Version::ZERO;
+        self.here_count -= 1;
+    }
+
+    /// Puts a materialised chunk in place. False, and nothing done, if it is here already or memory is short.
+    pub fn install(
+        &mut self,
+        arena: &mut Arena,
+        stripe: Stripe,
+        version: Version,
+        sum: u32,
+        bytes: &[u8],
+    ) -> bool {
+        let was = self.chunk(stripe).state;
+        if matches!(was, State::Here(_)) || (self.directory_known && matches!(was, State::Zeros)) {
+            return false;
+        }
+        if version == Version::ZERO {
+            if matches!(was, State::Absent) {
+                self.absent_count -= 1;
+            }
+            *self.chunk_mut(stripe) = ZEROS;
+            return true;
+        }
+        let Some(slot) = arena.alloc() else {
+            return false;
+        };
+        arena.bytes_mut(slot).copy_from_slice(bytes);
+        if matches!(was, State::Absent) {
+            self.absent_count -= 1;
+        }
+        self.here_count += 1;
+        *self.chunk_mut(stripe) = Chunk {
+            state: State::Here(slot),
+            sum,
+            version,
+        };
+        true
+    }
+
+    /// Gives all memory back; the stream is then unknown.
+    pub fn clear(&mut self, arena: &mut Arena) {
+        for chunk in self.data.drain(..).chain(self.index.drain(..)) {
+            if let State::Here(slot) = chunk.state {
+                arena.free(slot);
+            }
+        }
+        *self = Self::unknown();
+    }
+
+    /// Sets the chunk's version; gives the one before, unless this delta has set it already.
+    fn rebase(&mut self, stripe: Stripe, version: Version) -> Option<Version> {
+        let chunk = self.chunk_mut(stripe);
+        if chunk.version == version {
+            return None;
+        }
+        let base = chunk.version;
+        chunk.version = version;
+        Some(base)
+    }
+
+    fn chunk(&self, stripe: Stripe) -> Chunk {
+        let table = if stripe.is_index() {
+            &self.index
+        } else {
+            &self.data
+        };
+        table
+            .get(stripe.number() as usize)
+            .copied()
+            .unwrap_or(ZEROS)
+    }
+
+    fn chunk_mut(&mut self, stripe: Stripe) -> &mut Chunk {
+        let table = if stripe.is_index() {
+            &mut self.index
+        } else {
+            &mut self.data
+        };
+        let at = stripe.number() as usize;
+        if at >= table.len() {
+            table.resize(at + 1, ZEROS);
+        }
+        &mut table[at]
+    }
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delta::extents;
+
+    #[test]
+    fn a_change_is_in_the_bytes_and_in_the_delta() {
+        let mut arena = Arena::new(256, 4);
+        let mut chunks = Chunks::new();
+        let stripe = Stripe::data(3);
+        assert!(chunks.touch(&mut arena, stripe));
+        let mut delta = Delta::new(Version::new(1, 1), Vec::new());
+        chunks.change(&mut arena, &mut delta, stripe, 10, b"hello", false);
+        chunks.change(&mut arena, &mut delta, stripe, 10, b"hEllo", false);
+        let found: Vec<_> = extents(delta.bytes(), 256).map(Result::unwrap).collect();
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            (found[0].base, found[0].offset, found[0].xor),
+            (Some(Version::ZERO), 10, &b"hello"[..])
+        );
+        assert_eq!(
+            (found[1].base, found[1].offset, found[1].xor),
+            (None, 11, &[b'e' ^ b'E'][..])
+        );
+        assert_eq!(chunks.version(stripe), Version::new(1, 1));
+    }
+
+    #[test]
+    fn a_freed_chunk_can_be_written_again_in_the_same_delta() {
+        let mut arena = Arena::new(256, 4);
+        let mut chunks = Chunks::new();
+        let stripe = Stripe::data(0);
+        assert!(chunks.touch(&mut arena, stripe));
+        let mut delta = Delta::new(Version::new(1, 1), Vec::new());
+        chunks.change(&mut arena, &mut delta, stripe, 0, b"abc", false);
+        chunks.free(&mut arena, &mut delta, stripe);
+        assert_eq!(chunks.presence(stripe), Some(Presence::Zeros));
+        assert!(chunks.touch(&mut arena, stripe));
+        chunks.change(&mut arena, &mut delta, stripe, 0, b"x", false);
+        let bases: Vec<_> = extents(delta.bytes(), 256)
+            .map(|e| e.unwrap().base)
+            .collect();
+        assert_eq!(bases, [Some(Version::ZERO), None, Some(Version::ZERO)]);
+    }
+
+    #[test]
+    fn damaged_extents_are_refused() {
+        let mut delta = Delta::new(Version::new(1, 1), Vec::new());
+        delta
+            .extent(Stripe::data(1), false, Some(Version::ZERO), 250, 6)
+            .fill(1);
+        assert!(extents(delta.bytes(), 256).all(|e| e.is_ok()));
+        assert!(
+            extents(delta.bytes(), 128).any(|e| e.is_err()),
+            "beyond the chunk"
+        );
+        for cut in 1..delta.bytes().len() {
+            assert!(
+                extents(&delta.bytes()[..cut], 256).any(|e| e.is_err()),
+                "cut at {cut}"
+            );
+        }
+    }
+}

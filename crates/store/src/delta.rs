@@ -1,0 +1,153 @@
+//! Extents of a delta: the bytes by which chunks change (PROTOCOL 1.3). Layout: `docs/formats/peer.md`.
+//!
+//! ```text
+//! u32 stripe | flags   u16 offset   u16 length - 1   [u64 base_ver]   length bytes of old XOR new
+//! ```
+//! Flag AGAIN (bit 29): an earlier extent of this delta names the chunk already; no `base_ver` follows.
+//! Flag FREE (bit 30): the extent carries the chunk's remaining bytes, so the chunk becomes zeros and its version 0.
+
+use paritas_base::{Stripe, Version};
+
+const AGAIN: u32 = 1 << 29;
+const FREE: u32 = 1 << 30;
+const HEAD_BYTES: usize = 8;
+
+/// The most extents' bytes in one delta (SEAMS §2).
+pub const DELTA_BYTES_MAX: usize = 256 << 10;
+
+/// One range of one chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent<'a> {
+    /// The chunk's stripe.
+    pub stripe: Stripe,
+    /// The chunk becomes zeros and its version 0.
+    pub free: bool,
+    /// The chunk's version before the delta; `None` if an earlier extent of the same delta said it.
+    pub base: Option<Version>,
+    /// Where in the chunk.
+    pub offset: usize,
+    /// Old XOR new.
+    pub xor: &'a [u8],
+}
+
+/// A delta being built: the version it will leave on each chunk, and its extents.
+#[derive(Debug)]
+pub struct Delta {
+    version: Version,
+    bytes: Vec<u8>,
+}
+
+impl Delta {
+    /// An empty delta that leaves `version`; `bytes` is reused space.
+    pub fn new(version: Version, mut bytes: Vec<u8>) -> Self {
+        bytes.clear();
+        Self { version, bytes }
+    }
+
+    /// The version it leaves.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Its extents, encoded.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Its extents, encoded.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Appends an extent and gives its XOR bytes to fill in, all zeros. `base`: the chunk's version before this
+    /// delta, or `None` if this delta has touched the chunk already.
+    pub(crate) fn extent(
+        &mut self,
+        stripe: Stripe,
+        free: bool,
+        base: Option<Version>,
+        offset: usize,
+        length: usize,
+    ) -> &mut [u8] {
+        debug_assert!(length > 0 && offset + length <= 1 << 16);
+        let flags = if free { FREE } else { 0 } | if base.is_none() { AGAIN } else { 0 };
+        self.bytes
+            .extend_from_slice(&(stripe.0 | flags).to_le_bytes());
+        self.bytes.extend_from_slice(&(offset as u16).to_le_bytes());
+        self.bytes
+            .extend_from_slice(&((length - 1) as u16).to_le_bytes());
+        if let Some(base) = base {
+            self.bytes.extend_from_slice(&base.0.to_le_bytes());
+        }
+        let start = self.bytes.len();
+        self.bytes.resize(start + length, 0);
+        &mut self.bytes[start..]
+    }
+}
+
+/// Why a delta's bytes make no sense.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BadExtent;
+
+/// Walks the extents of an encoded delta. Bytes from the network: each extent is checked against the chunk size.
+pub fn extents(bytes: &[u8], chunk_bytes: usize) -> Extents<'_> {
+    Extents {
+        rest: bytes,
+        chunk_bytes,
+    }
+}
+
+/// See [`extents`].
+#[derive(Clone, Debug)]
+pub struct Extents<'a> {
+    rest: &'a [u8],
+    chunk_bytes: usize,
+}
+
+impl<'a> Extents<'a> {
+    fn parse(&mut self) -> Option<Extent<'a>> {
+        let (head, rest) = self.rest.split_first_chunk::<HEAD_BYTES>()?;
+        let word = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+        let offset = usize::from(u16::from_le_bytes([head[4], head[5]]));
+        let length = usize::from(u16::from_le_bytes([head[6], head[7]])) + 1;
+        let stripe = Stripe(word & !(AGAIN | FREE));
+        let (base, rest) = if word & AGAIN != 0 {
+            (None, rest)
+        } else {
+            let (base, rest) = rest.split_first_chunk::<8>()?;
+            (Some(Version(u64::from_le_bytes(*base))), rest)
+        };
+        if !stripe.is_valid() || offset + length > self.chunk_bytes || rest.len() < length {
+            return None;
+        }
+        let (xor, rest) = rest.split_at(length);
+        self.rest = rest;
+        Some(Extent {
+            stripe,
+            free: word & FREE != 0,
+            base,
+            offset,
+            xor,
+        })
+    }
+}
+
+impl<'a> Iterator for Extents<'a> {
+    type Item = Result<Extent<'a>, BadExtent>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let extent = self.parse();
+        if extent.is_none() {
+            self.rest = &[];
+        }
+        Some(extent.ok_or(BadExtent))
+    }
+}
