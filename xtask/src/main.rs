@@ -1,2 +1,28 @@
-//! Project tasks.
-fn main() {}
+//! Project tasks: `cargo xtask verify | tidy | fix`.
+
+mod commands;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <task>
+  verify   fmt --check, tidy, clippy and rustdoc with warnings denied; changes nothing
+  tidy     the walls between rooms, licences, names and documents; changes nothing
+  fix      let rustfmt and clippy mend what they can";
+
+fn main() -> ExitCode {
+    let tasks: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match tasks.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["verify"] => commands::verify(),
+        ["tidy"] => tidy::run(),
+        ["fix"] => commands::fix(),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `tidy`: the rules of STYLE.md that neither rustc nor clippy can check.
+//!
+//! Each check is a function from text to problems, so that its tests need no files.
+
+mod documents;
+mod licences;
+mod sources;
+mod walls;
+
+use serde_json::Value;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Something to mend, and how.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    file: String,
+    /// Counted from 1.
+    line: usize,
+    what: String,
+}
+
+impl Problem {
+    fn new(file: &str, line: usize, what: impl Into<String>) -> Self {
+        Self {
+            file: file.to_owned(),
+            line,
+            what: what.into(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.what)
+    }
+}
+
+/// Checks the whole repository.
+pub(crate) fn run() -> Result<(), String> {
+    let ours = metadata(&["--no-deps"])?;
+    let root = PathBuf::from(
+        ours["workspace_root"]
+            .as_str()
+            .ok_or("cargo metadata names no workspace_root")?,
+    );
+    let files = Files::list(&root)?;
+
+    let mut problems = walls::check(&ours, &|path| files.read(path));
+    problems.extend(walls::check_clippy_files(&|path| files.read(path)));
+
+    // Only what this platform builds: the rest would be downloaded for its manifests alone.
+    let all = metadata(&["--filter-platform", &host()?])?;
+    problems.extend(licences::check(
+        &all,
+        &files.read("deny.toml").unwrap_or_default(),
+    ));
+
+    for path in &files.paths {
+        problems.extend(sources::check_name(path));
+        let Some(text) = files.read(path) else {
+            continue;
+        };
+        match Path::new(path)
+            .extension()
+            .and_then(|extension| extension.to_str())
+        {
+            Some("rs") => problems.extend(sources::check_rust(path, &text)),
+            Some("md") => {
+                problems.extend(documents::check(path, &text, &|path| files.exists(path)))
+            }
+            _ => {}
+        }
+    }
+
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = problems
+        .iter()
+        .map(|problem| format!("tidy: {problem}"))
+        .collect();
+    Err(format!(
+        "{}\ntidy: {} to mend",
+        lines.join("\n"),
+        problems.len()
+    ))
+}
+
+/// The files git knows or would add.
+struct Files {
+    root: PathBuf,
+    paths: Vec<String>,
+}
+
+impl Files {
+    fn list(root: &Path) -> Result<Self, String> {
+        let listed = output(Command::new("git").current_dir(root).args([
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ]))?;
+        let paths = listed
+            .lines()
+            .map(str::to_owned)
+            .filter(|path| root.join(path).is_file())
+            .collect();
+        Ok(Self {
+            root: root.to_owned(),
+            paths,
+        })
+    }
+
+    fn read(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    /// Whether a file, or a directory that holds one, is there; what git ignores is not.
+    fn exists(&self, path: &str) -> bool {
+        let path = path.trim_end_matches('/');
+        self.paths.iter().any(|file| {
+            file.strip_prefix(path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+}
+
+fn metadata(arguments: &[&str]) -> Result<Value, String> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let text = output(
+        Command::new(program)
+            .args(["metadata", "--format-version", "1"])
+            .args(arguments),
+    )?;
+    serde_json::from_str(&text).map_err(|error| format!("cargo metadata printed no JSON: {error}"))
+}
+
+fn host() -> Result<String, String> {
+    let version = output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned)
+        .ok_or_else(|| "rustc -vV names no host".to_owned())
+}
+
+fn output(command: &mut Command) -> Result<String, String> {
+    let result = command
+        .output()
+        .map_err(|error| format!("{command:?} cannot be started: {error}"))?;
+    if !result.status.success() {
+        return Err(format!(
+            "{command:?} failed: {}",
+            String::from_utf8_lossy(&result.stderr)
+        ));
+    }
+    String::from_utf8(result.stdout).map_err(|_| format!("{command:?} printed no UTF-8"))
+}

@@ -1,0 +1,199 @@
+//! Names and lines of source files.
+
+use super::{Problem, walls};
+use std::path::Path;
+
+const LINE_CHARACTERS_MAX: usize = 120;
+
+/// What must not stand in a pure room, and what stands there instead. The `clippy.toml` of each room bans the calls
+/// where a type checker can see them; this also sees an import.
+const BANNED: &[(&str, &str)] = &[
+    (
+        "Instant::now",
+        "time arrives as an argument: take `now: Clock` from the caller",
+    ),
+    (
+        "SystemTime::now",
+        "time arrives as an argument: take `now: Clock` from the caller",
+    ),
+    (
+        "std::thread",
+        "a machine never waits and never runs beside itself: return what is to be done",
+    ),
+    (
+        "std::net",
+        "sockets live in `io`: write bytes through `Out`",
+    ),
+    (
+        "collections::HashMap",
+        "its order differs from run to run: use `paritas_base::Map`",
+    ),
+    (
+        "collections::HashSet",
+        "its order differs from run to run: use `paritas_base::Set`",
+    ),
+    (
+        "RandomState",
+        "entropy arrives as an argument: use `paritas_base::Prng` from the caller's seed",
+    ),
+];
+
+/// A file is named after what it holds.
+pub(super) fn check_name(path: &str) -> Option<Problem> {
+    let stem = Path::new(path).file_stem()?.to_str()?;
+    let says_nothing = matches!(stem, "util" | "utils" | "helper" | "helpers" | "misc");
+    says_nothing.then(|| {
+        Problem::new(
+            path,
+            1,
+            "the name says nothing: name the file after what it holds",
+        )
+    })
+}
+
+/// Long lines everywhere; clock, threads, sockets and hash order in pure rooms, tests excepted.
+pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let characters = line.chars().count();
+        if characters > LINE_CHARACTERS_MAX {
+            let what = format!(
+                "{characters} characters, {LINE_CHARACTERS_MAX} are allowed: break the line"
+            );
+            problems.push(Problem::new(path, index + 1, what));
+        }
+    }
+    if is_pure_production(path) {
+        for (number, line) in production_lines(text) {
+            for (banned, mend) in BANNED {
+                if mentions(line, banned) {
+                    problems.push(Problem::new(
+                        path,
+                        number,
+                        format!("`{banned}` in a pure room: {mend}"),
+                    ));
+                }
+            }
+        }
+    }
+    problems
+}
+
+fn is_pure_production(path: &str) -> bool {
+    walls::room_of(path).is_some_and(|room| walls::PURE.contains(&room))
+        && path.contains("/src/")
+        && !path.ends_with("/tests.rs")
+        && !path.contains("/tests/")
+}
+
+/// `use std::{collections::HashMap, thread}` names the same as the long form.
+fn mentions(line: &str, banned: &str) -> bool {
+    if line.contains(banned) {
+        return true;
+    }
+    let Some((module, name)) = banned.rsplit_once("::") else {
+        return false;
+    };
+    let Some((_, list)) = line.split_once(&format!("{module}::{{")) else {
+        return false;
+    };
+    list.split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .any(|word| word == name)
+}
+
+/// Code without comments and without items under `#[cfg(test)]`, with line numbers. Relies on rustfmt: an item that
+/// opens a block ends with a closing brace at its own indentation.
+fn production_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut skip = Skip::Nothing;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let code = line.split("//").next().unwrap_or_default().trim_end();
+        let indent = code.len() - code.trim_start().len();
+        match skip {
+            Skip::Nothing if code.trim_start().starts_with("#[cfg(test)]") => skip = Skip::NextItem,
+            Skip::Nothing => return Some((index + 1, code)),
+            Skip::NextItem if code.ends_with('{') => skip = Skip::UntilBrace(indent),
+            Skip::NextItem if code.ends_with([';', '}', ',']) => skip = Skip::Nothing,
+            Skip::UntilBrace(at) if indent == at && code.trim_start().starts_with('}') => {
+                skip = Skip::Nothing
+            }
+            Skip::NextItem | Skip::UntilBrace(_) => {}
+        }
+        None
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Skip {
+    Nothing,
+    NextItem,
+    UntilBrace(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        check_rust(path, text)
+            .iter()
+            .map(|problem| problem.line)
+            .collect()
+    }
+
+    #[test]
+    fn a_clock_in_a_pure_room_is_named_with_its_line() {
+        let text = "fn f() {\n    let t = std::time::Instant::now();\n}\n";
+        let found = check_rust("crates/store/src/arena.rs", text);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0]
+                .to_string()
+                .starts_with("crates/store/src/arena.rs:2: `Instant::now` in a pure room: ")
+        );
+        assert!(lines("crates/io/src/turn.rs", text).is_empty());
+    }
+
+    #[test]
+    fn comments_and_tests_may_name_what_is_banned() {
+        let text = "// no std::thread here\n#[cfg(test)]\nmod tests {\n    use std::thread;\n    fn f() {\n    }\n}\n\
+                    #[cfg(test)]\nuse std::net;\nuse std::net;\n";
+        assert_eq!(lines("crates/base/src/time.rs", text), [10]);
+        assert!(lines("crates/base/src/time/tests.rs", "use std::thread;").is_empty());
+        assert!(lines("crates/base/tests/model.rs", "use std::thread;").is_empty());
+    }
+
+    #[test]
+    fn an_import_list_hides_nothing() {
+        assert_eq!(lines("crates/wire/src/a.rs", "use std::{io, thread};"), [1]);
+        assert_eq!(
+            lines(
+                "crates/wire/src/a.rs",
+                "use std::collections::{BTreeMap, HashMap};"
+            ),
+            [1]
+        );
+        assert!(
+            lines(
+                "crates/wire/src/a.rs",
+                "use std::collections::{BTreeMap, VecDeque};"
+            )
+            .is_empty()
+        );
+    }
+
+    #[test]
+    fn lines_end_at_120_characters() {
+        let long = "é".repeat(121);
+        assert_eq!(
+            lines("crates/io/src/a.rs", &format!("{}\n{long}\n", &long[2..])),
+            [2]
+        );
+    }
+
+    #[test]
+    fn a_file_is_named_after_what_it_holds() {
+        assert!(check_name("crates/io/src/utils.rs").is_some());
+        assert!(check_name("tests/helpers.py").is_some());
+        assert!(check_name("crates/io/src/socket.rs").is_none());
+    }
+}

@@ -1,0 +1,217 @@
+//! Which room may import which (STYLE.md, "Walls"), read from `cargo metadata`.
+
+use super::Problem;
+use serde_json::Value;
+
+/// The rooms, lowest first, and what each may import in a normal or build dependency. A dev-dependency may point at
+/// any room above it in this table, since a test is no part of what ships.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("code", &["base"]),
+    ("wire", &["base"]),
+    ("store", &["base"]),
+    ("paritylog", &["base", "code"]),
+    ("protocol", &["base", "code", "wire", "store", "paritylog"]),
+    ("control", &["base", "code", "protocol"]),
+    ("files", &["base", "code", "protocol"]),
+    (
+        "simulator",
+        &[
+            "base",
+            "code",
+            "wire",
+            "store",
+            "paritylog",
+            "protocol",
+            "control",
+            "files",
+        ],
+    ),
+    ("io", &["base", "wire", "protocol"]),
+    ("adapters", &["base", "protocol", "control", "files"]),
+    (
+        "node",
+        &[
+            "base",
+            "code",
+            "wire",
+            "store",
+            "paritylog",
+            "protocol",
+            "control",
+            "files",
+            "io",
+            "adapters",
+        ],
+    ),
+    ("lab", &["base", "wire", "node"]),
+    ("paritas", &["base", "wire", "node", "lab"]),
+    ("xtask", &[]),
+];
+
+/// Rooms without clock, entropy, threads and sockets: the simulator replays them.
+pub(super) const PURE: &[&str] = &[
+    "base",
+    "code",
+    "wire",
+    "store",
+    "paritylog",
+    "protocol",
+    "control",
+    "files",
+];
+
+/// Crates that bring a clock, entropy, threads or sockets.
+const IMPURE: &[&str] = &[
+    "async-std",
+    "chrono",
+    "crossbeam",
+    "fastrand",
+    "futures",
+    "getrandom",
+    "mio",
+    "rand",
+    "rayon",
+    "smol",
+    "socket2",
+    "time",
+    "tokio",
+];
+
+/// Async stays on the adapters' own threads.
+const ASYNC: &[&str] = &["async-std", "futures", "smol", "tokio", "tonic"];
+
+/// The room a path lies in: `crates/store/…` is `store`, `crates/adapters/etcd/…` is `adapters`.
+pub(super) fn room_of(path: &str) -> Option<&str> {
+    let mut parts = path.split('/');
+    match parts.next()? {
+        "crates" => parts.next(),
+        "xtask" => Some("xtask"),
+        _ => None,
+    }
+}
+
+/// Checks every edge between workspace members, and the outside crates of the pure rooms.
+pub(super) fn check(metadata: &Value, read: &dyn Fn(&str) -> Option<String>) -> Vec<Problem> {
+    let root = format!("{}/", text(&metadata["workspace_root"]));
+    let relative = |path: &Value| {
+        text(path)
+            .strip_prefix(&root)
+            .unwrap_or_else(|| text(path))
+            .to_owned()
+    };
+    let mut problems = Vec::new();
+    for package in list(&metadata["packages"]) {
+        let manifest = relative(&package["manifest_path"]);
+        let Some((rank, allowed)) = room_of(&manifest).and_then(find) else {
+            problems.push(Problem::new(
+                &manifest,
+                1,
+                "lies in no room that the walls know: give it a row in ROOMS (xtask/src/tidy/walls.rs) and \
+                 in ARCHITECTURE.md, with the reason in docs/decisions",
+            ));
+            continue;
+        };
+        let room = ROOMS[rank].0;
+        let manifest_text = read(&manifest).unwrap_or_default();
+        for dependency in list(&package["dependencies"]) {
+            let name = text(&dependency["name"]);
+            let dev = dependency["kind"] == "dev";
+            let wrong = if dependency["path"].is_string() {
+                wrong_edge(
+                    room,
+                    rank,
+                    allowed,
+                    room_of(&relative(&dependency["path"])),
+                    dev,
+                )
+            } else {
+                (!dev).then(|| wrong_outside(room, name)).flatten()
+            };
+            if let Some(what) = wrong {
+                problems.push(Problem::new(
+                    &manifest,
+                    line_of(&manifest_text, name),
+                    format!("{name}: {what}"),
+                ));
+            }
+        }
+    }
+    problems
+}
+
+/// The nearest `clippy.toml` replaces the one of the root, so each pure room has its own, and they must not drift.
+pub(super) fn check_clippy_files(read: &dyn Fn(&str) -> Option<String>) -> Vec<Problem> {
+    let first = read("crates/base/clippy.toml").unwrap_or_default();
+    let rooms = PURE
+        .iter()
+        .filter(|room| read(&format!("crates/{room}/Cargo.toml")).is_some());
+    rooms
+        .map(|room| format!("crates/{room}/clippy.toml"))
+        .filter(|path| first.is_empty() || read(path).as_ref() != Some(&first))
+        .map(|path| {
+            Problem::new(
+                &path,
+                1,
+                "a pure room needs the same bans as crates/base/clippy.toml: copy it",
+            )
+        })
+        .collect()
+}
+
+fn find(room: &str) -> Option<(usize, &'static [&'static str])> {
+    let rank = ROOMS.iter().position(|(name, _)| *name == room)?;
+    Some((rank, ROOMS[rank].1))
+}
+
+fn wrong_edge(
+    room: &str,
+    rank: usize,
+    allowed: &[&str],
+    target: Option<&str>,
+    dev: bool,
+) -> Option<String> {
+    let target = target?;
+    if dev {
+        let below = find(target).is_some_and(|(target_rank, _)| target_rank < rank);
+        return (!below).then(|| {
+            format!("`{room}` may use only rooms below it in tests, and `{target}` is none: move the test up")
+        });
+    }
+    (!allowed.contains(&target)).then(|| {
+        let may = if allowed.is_empty() { "no room of ours".to_owned() } else { allowed.join(", ") };
+        format!("room `{room}` must not import `{target}` (it may import {may}): move the code, not the wall")
+    })
+}
+
+fn wrong_outside(room: &str, name: &str) -> Option<String> {
+    if (PURE.contains(&room) || room == "simulator") && IMPURE.contains(&name) {
+        return Some(format!(
+            "room `{room}` has no clock, entropy, threads or sockets: take them as arguments"
+        ));
+    }
+    (room != "adapters" && ASYNC.contains(&name))
+        .then(|| "async code lives only in adapters, behind a bounded queue".to_owned())
+}
+
+fn line_of(manifest: &str, dependency: &str) -> usize {
+    let names = |line: &str| {
+        let rest = line.trim_start().strip_prefix(dependency);
+        rest.is_some_and(|rest| rest.starts_with([' ', '=', '.']))
+    };
+    manifest
+        .lines()
+        .position(names)
+        .map_or(1, |index| index + 1)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;
