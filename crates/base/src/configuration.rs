@@ -48,6 +48,9 @@ pub struct Configuration {
     pub list: ListId,
     /// Grows by one with every change.
     pub epoch: Epoch,
+    /// The epoch at which the list began empty, at first or by a reset. An assignment with `since == born` holds an
+    /// empty position and takes nothing over; every later one does.
+    pub born: Epoch,
     /// Data positions.
     pub data: u8,
     /// Parity positions.
@@ -99,6 +102,11 @@ impl Configuration {
     /// Whether this life was certified ended.
     pub fn is_gone(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.gone.contains(&(node, incarnation))
+    }
+
+    /// Whether this assignment began with the list, empty.
+    pub fn is_born(&self, tenure: &Tenure) -> bool {
+        tenure.since == self.born
     }
 
     /// Every position that `node` in this life holds.
