@@ -1,0 +1,71 @@
+# `make run` and `make test` are all that a newcomer needs; everything here is thin.
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PYTHON := target/venv/bin/python
+
+# Seeds of one test run, about three minutes on two cores; then as many fresh ones, named in the output.
+TEST_SEEDS ?= 10000
+FRESH_START := $(shell date +%s)000000
+# Of `make simulate`.
+SEEDS ?= 100000
+START ?= 1
+
+SIMULATOR = $(TARGET)/release/simulator
+say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
+
+.PHONY: run test tools verify unit-test simulator-test black-box-test simulate bench fix simulator
+.NOTPARALLEL:
+
+# A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
+run:
+	cargo build --release --package paritas
+	$(TARGET)/release/paritas dev $(ARGS)
+
+# Everything that has to pass before a change lands.
+test: tools verify unit-test simulator-test black-box-test
+
+tools:
+	$(say)
+	scripts/install-test-tools
+
+# cargo-deny takes minutes to build, and tidy checks licences and sources too: it runs only where it is installed.
+verify:
+	$(say)
+	cargo xtask verify
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny check bans licenses sources; fi
+
+unit-test:
+	$(say)
+	cargo test --workspace
+
+simulator-test: simulator
+	$(say)
+	$(call simulate,$(TEST_SEEDS),1)
+	$(call simulate,$(TEST_SEEDS),$(FRESH_START))
+
+# PARITAS_BIN is the binary under test; ARGS="-k kill" picks tests.
+black-box-test: tools
+	$(say)
+	cargo build --release --package paritas
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests $(ARGS)
+
+# As many seeds as you like: make simulate SEEDS=1000000 START=500
+simulate: simulator
+	$(call simulate,$(SEEDS),$(START))
+
+# Erasure code: encode, delta and decode, on one core.
+bench:
+	cargo bench --package paritas-code
+
+simulator:
+	cargo build --release --package paritas-simulator
+
+# Lets rustfmt and clippy mend what they can.
+fix:
+	cargo xtask fix
+
+# A run counts only if its last line says so: a simulator that ends early, or does nothing, has failed.
+define simulate
+$(SIMULATOR) --seeds $(1) --start $(2) | tee $(TARGET)/simulator.log
+@tail -n 1 $(TARGET)/simulator.log | grep -q '^$(1) seeds, 0 violations$$' || { echo 'simulator: failed, see above'; exit 1; }
+endef
