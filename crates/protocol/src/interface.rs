@@ -34,6 +34,9 @@ pub enum Port {
 pub enum Event<'a> {
     /// `next_deadline` has passed, or the driver woke for no other reason.
     Timer,
+    /// The driver has no more events for this turn and writes next. Acks and deltas of the turn leave now, one of
+    /// each per stream, and replies whose conditions hold are released.
+    TurnEnd,
     /// A link is up. `dialed` names whom this node called; `None` if it was called.
     LinkUp {
         /// The new link.

@@ -1,0 +1,98 @@
+//! What a role borrows while it handles one event.
+
+use crate::interface::{Channel, HaltReason, Out, Proposal};
+use crate::parameters::{Mutant, Parameters};
+use crate::session::Sessions;
+use paritas_base::configuration::{ClusterRecord, Tenure};
+use paritas_base::{Clock, Epoch, Incarnation, NodeId, Prng, Span, Stream, Time};
+use paritas_code::Code;
+use paritas_store::Arena;
+use paritas_wire::peer::{self, Header, Message};
+
+/// What all roles of a node share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) cluster: ClusterRecord,
+    pub(crate) parameters: Parameters,
+    pub(crate) code: Code,
+    pub(crate) arena: Arena,
+    pub(crate) sessions: Sessions,
+    pub(crate) prng: Prng,
+    pub(crate) halted: Option<String>,
+    /// Ids of requests to peers; never used again.
+    pub(crate) request_id: u64,
+    /// Chunks whose sum did not match when they were decoded.
+    pub(crate) bad_sums: u64,
+}
+
+/// One event's surroundings.
+pub(crate) struct Context<'a, O: Out> {
+    pub(crate) now: Clock,
+    pub(crate) out: &'a mut O,
+    pub(crate) shared: &'a mut Shared,
+}
+
+impl<O: Out> Context<'_, O> {
+    pub(crate) fn mono(&self) -> Time {
+        self.now.mono
+    }
+
+    pub(crate) fn breaks(&self, mutant: Mutant) -> bool {
+        self.shared.parameters.breaks(mutant)
+    }
+
+    /// Appends a frame for exactly that life of that node. False if no session with it is open: whoever needs the
+    /// message sent sends it again by timer.
+    pub(crate) fn send(
+        &mut self,
+        to: &Tenure,
+        channel: Channel,
+        stream: Stream,
+        epoch: Epoch,
+        message: &Message<'_>,
+    ) -> bool {
+        self.send_to(to.node, to.incarnation, channel, stream, epoch, message)
+    }
+
+    pub(crate) fn send_to(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        channel: Channel,
+        stream: Stream,
+        epoch: Epoch,
+        message: &Message<'_>,
+    ) -> bool {
+        if self.shared.sessions.incarnation_of(node, channel) != Some(incarnation) {
+            return false;
+        }
+        let sent = self.now.mono;
+        let Some(buffer) = self.out.peer(node, channel) else { return false };
+        peer::encode(&mut buffer.bytes, &Header { stream, epoch, sent }, message);
+        true
+    }
+
+    pub(crate) fn propose(&mut self, proposal: Proposal) {
+        self.out.propose(proposal);
+    }
+
+    /// A broken invariant: this node stops here.
+    pub(crate) fn halt(&mut self, reason: String) {
+        if self.shared.halted.is_none() {
+            self.out.halt(HaltReason(reason.clone()));
+            self.shared.halted = Some(reason);
+        }
+    }
+
+    pub(crate) fn next_request_id(&mut self) -> u64 {
+        self.shared.request_id += 1;
+        self.shared.request_id
+    }
+
+    /// A wait of `span` and up to a half more, so that equals do not keep step.
+    pub(crate) fn after(&mut self, span: Span) -> Time {
+        self.now.mono + Span(span.0 + self.shared.prng.below(span.0 / 2 + 1))
+    }
+}

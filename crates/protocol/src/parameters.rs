@@ -1,0 +1,170 @@
+//! Numbers that the machines work with (PROTOCOL 5b), and the rules that a test may break.
+
+use paritas_base::Span;
+
+/// The parameters of a node. Defaults are those of production; the simulator draws its own.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    /// How long a lease lasts at its holder (L); its grantor keeps it a tenth longer.
+    pub lease: Span,
+    /// How often leases are asked for when nothing else flows.
+    pub lease_renewal: Span,
+    /// First wait before something unanswered is sent again. Links are TCP, so that in production only a link's end
+    /// loses frames, and that is seen at once.
+    pub resend: Span,
+    /// Longest wait before something unanswered is sent again.
+    pub resend_max: Span,
+    /// Idle time after which `stable` is sent alone.
+    pub stable_flush: Span,
+    /// A peer that owes an ack for so long is reported.
+    pub silence_report: Span,
+    /// How long an owner holds new deltas at most when a successor asks (5.8).
+    pub hold_max: Span,
+    /// Mismatches after which a hold is asked for.
+    pub mismatches_before_hold: u32,
+    /// Chunk reads in flight at most, for one role in the background.
+    pub fetch_max: usize,
+    /// Stripe ids asked for at a time (8.2).
+    pub credit_batch: u32,
+    /// Raw deltas above `stable` that a stream may have, in bytes (W).
+    pub window_bytes: u64,
+    /// Stable deltas kept for undoing, in bytes (H).
+    pub history_bytes: u64,
+    /// Stable deltas are dropped after so long.
+    pub history: Span,
+    /// Shortest wait before a dial is tried again.
+    pub redial: Span,
+    /// Longest.
+    pub redial_max: Span,
+    /// The rule that is broken on purpose.
+    #[cfg(feature = "mutants")]
+    pub mutant: Option<Mutant>,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            lease: Span::from_secs(2),
+            lease_renewal: Span::from_ms(250),
+            resend: Span::from_ms(200),
+            resend_max: Span::from_secs(1),
+            stable_flush: Span::from_ms(10),
+            silence_report: Span::from_ms(500),
+            hold_max: Span::from_ms(20),
+            mismatches_before_hold: 8,
+            fetch_max: 32,
+            credit_batch: 64,
+            window_bytes: 1 << 20,
+            history_bytes: 1 << 20,
+            history: Span::from_secs(1),
+            redial: Span::from_ms(20),
+            redial_max: Span::from_secs(1),
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        }
+    }
+}
+
+impl Parameters {
+    /// Whether a rule is to be broken. Always false, and folded away, without the test feature.
+    #[inline(always)]
+    pub(crate) fn breaks(&self, mutant: Mutant) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(mutant);
+        #[cfg(not(feature = "mutants"))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
+}
+
+/// A rule of PROTOCOL left out, to show that the simulator sees it (PROTOCOL 15.4, 20).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)] // The comments name the rule.
+pub enum Mutant {
+    /// 3.7
+    OwnerJudgesWhoIsAlive,
+    /// 2.2, 3.3
+    NoEpochFence,
+    /// 5.4
+    ServeBeforePush,
+    /// 5.5
+    NoLeaseWait,
+    /// 4.1
+    ReadDoesNotWaitForAck,
+    /// 4.1: the value is taken when the reply is released
+    ReadTakesNoNeed,
+    /// 3.8
+    RawDeltasNotKept,
+    /// 5.7
+    NoVersionMatch,
+    /// 6.2
+    NoBufferingWhileFilling,
+    /// 3.3
+    GapsAccepted,
+    /// 3.10
+    VoidTailKept,
+    /// 3.10
+    VoidTailDroppedWithoutUndo,
+    /// 5.1
+    SecondCutInOneTerm,
+    /// 3.10 (m = 3)
+    NewcomerKeepsNoRawDeltas,
+    /// 5.5, 5.12a
+    YieldedNotMatchedOnTerm,
+    /// 5.12a
+    OwnerYieldsWhenAsked,
+    /// 5.5
+    OneCertificateClearsAll,
+    /// 5.5
+    CertificateMatchedByNode,
+    /// 6.3
+    FetchWithoutTerm,
+    /// 6.3
+    ValidBeforeLogCaughtUp,
+    /// 5.7a
+    ReadParityWithoutTerm,
+    /// 6.6
+    AllocWithoutUntouchedTest,
+    /// 2.3
+    TenureByNode,
+    /// 3.7, 6.1
+    AcksIgnoreFillingMembers,
+    /// 4.2
+    LeaseFromLiveMembersOnly,
+    /// 3.8
+    RingTrimmedAtAcked,
+}
+
+impl Mutant {
+    /// All of them, with the names by which a test asks for them.
+    pub const ALL: [(&'static str, Self); 26] = [
+        ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
+        ("no-epoch-fence", Self::NoEpochFence),
+        ("serve-before-push", Self::ServeBeforePush),
+        ("no-lease-wait", Self::NoLeaseWait),
+        ("read-does-not-wait-for-ack", Self::ReadDoesNotWaitForAck),
+        ("read-takes-no-need", Self::ReadTakesNoNeed),
+        ("raw-deltas-not-kept", Self::RawDeltasNotKept),
+        ("no-version-match", Self::NoVersionMatch),
+        ("no-buffering-while-filling", Self::NoBufferingWhileFilling),
+        ("gaps-accepted", Self::GapsAccepted),
+        ("void-tail-kept", Self::VoidTailKept),
+        ("void-tail-dropped-without-undo", Self::VoidTailDroppedWithoutUndo),
+        ("second-cut-in-one-term", Self::SecondCutInOneTerm),
+        ("newcomer-keeps-no-raw-deltas", Self::NewcomerKeepsNoRawDeltas),
+        ("yielded-not-matched-on-term", Self::YieldedNotMatchedOnTerm),
+        ("owner-yields-when-asked", Self::OwnerYieldsWhenAsked),
+        ("one-certificate-clears-all", Self::OneCertificateClearsAll),
+        ("certificate-matched-by-node", Self::CertificateMatchedByNode),
+        ("fetch-without-term", Self::FetchWithoutTerm),
+        ("valid-before-log-caught-up", Self::ValidBeforeLogCaughtUp),
+        ("read-parity-without-term", Self::ReadParityWithoutTerm),
+        ("alloc-without-untouched-test", Self::AllocWithoutUntouchedTest),
+        ("tenure-by-node", Self::TenureByNode),
+        ("acks-ignore-filling-members", Self::AcksIgnoreFillingMembers),
+        ("lease-from-live-members-only", Self::LeaseFromLiveMembersOnly),
+        ("ring-trimmed-at-acked", Self::RingTrimmedAtAcked),
+    ];
+}

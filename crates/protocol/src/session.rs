@@ -1,0 +1,284 @@
+//! Links between nodes, and who is at their other end (PROTOCOL §2.1).
+//!
+//! The smaller node id dials. The dialer's `Hello` names the life it means to reach; the other side checks that it
+//! is that life, answers with its own, and from then on both know whom every frame of the link comes from. A link
+//! made later replaces the one before it, so that bytes of an old connection cannot follow those of a new one (H25).
+
+use crate::interface::{Channel, LinkId, Out};
+use paritas_base::configuration::{NodeRecord, NodeState};
+use paritas_base::{ClusterId, Incarnation, Map, NodeId, Span, Time, map};
+use paritas_wire::peer::{self, Header, Hello, Message};
+
+/// The protocol version this build speaks.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    cluster: ClusterId,
+    node: NodeId,
+    incarnation: Incarnation,
+    links: Map<LinkId, Link>,
+    /// In node order, so that what a timer does is the same on every run.
+    peers: Vec<Peer>,
+    session: u64,
+    redial: Span,
+    redial_max: Span,
+}
+
+#[derive(Debug)]
+struct Link {
+    /// Whom we called, in which life, for what, and under which number.
+    dialed: Option<(NodeId, Incarnation, Channel, u64)>,
+    /// Who is there, once the handshake is done.
+    bound: Option<(NodeId, Incarnation, Channel)>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    node: NodeId,
+    /// By the coordinator's records.
+    incarnation: Incarnation,
+    up: bool,
+    channels: [ChannelState; 2],
+}
+
+#[derive(Debug, Default)]
+struct ChannelState {
+    link: Option<LinkId>,
+    incarnation: Option<Incarnation>,
+    /// The number of the session bound here, to refuse an older one that comes late.
+    session: u64,
+    dialing: bool,
+    redial_at: Time,
+    redial_wait: Span,
+}
+
+/// What a link's first frame came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    /// The link is bound to this life.
+    Bound(NodeId, Incarnation, Channel),
+    /// The link was closed, and why.
+    Refused(&'static str),
+}
+
+fn index(channel: Channel) -> usize {
+    match channel {
+        Channel::Main => 0,
+        Channel::Bulk => 1,
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(cluster: ClusterId, node: NodeId, incarnation: Incarnation, redial: Span, redial_max: Span) -> Self {
+        let (links, peers) = (map(), Vec::new());
+        Self { cluster, node, incarnation, links, peers, session: 0, redial, redial_max }
+    }
+
+    /// Who is at the other end of a bound link.
+    pub(crate) fn peer_of(&self, link: LinkId) -> Option<(NodeId, Incarnation, Channel)> {
+        self.links.get(&link)?.bound
+    }
+
+    /// The life that a session is open with.
+    pub(crate) fn incarnation_of(&self, node: NodeId, channel: Channel) -> Option<Incarnation> {
+        self.peer(node)?.channels[index(channel)].incarnation
+    }
+
+    fn peer(&self, node: NodeId) -> Option<&Peer> {
+        self.peers.binary_search_by_key(&node, |p| p.node).ok().map(|i| &self.peers[i])
+    }
+
+    fn peer_mut(&mut self, node: NodeId) -> &mut Peer {
+        let at = match self.peers.binary_search_by_key(&node, |p| p.node) {
+            Ok(at) => at,
+            Err(at) => {
+                let channels = Default::default();
+                self.peers.insert(at, Peer { node, incarnation: Incarnation(0), up: false, channels });
+                at
+            }
+        };
+        &mut self.peers[at]
+    }
+
+    /// New records: forget who is gone, dial who is new.
+    pub(crate) fn on_nodes(&mut self, now: Time, nodes: &[NodeRecord], out: &mut impl Out) {
+        for record in nodes.iter().filter(|r| r.id != self.node) {
+            let redial = self.redial;
+            let peer = self.peer_mut(record.id);
+            if peer.incarnation != record.incarnation {
+                for channel in &mut peer.channels {
+                    channel.redial_wait = redial;
+                    channel.redial_at = now;
+                }
+            }
+            peer.incarnation = record.incarnation;
+            peer.up = record.state == NodeState::Up;
+        }
+        self.on_timer(now, out);
+    }
+
+    /// Dials whom this node should and cannot reach.
+    pub(crate) fn on_timer(&mut self, now: Time, out: &mut impl Out) {
+        for peer in &mut self.peers {
+            if !peer.up || peer.node < self.node {
+                continue;
+            }
+            for channel in [Channel::Main, Channel::Bulk] {
+                let state = &mut peer.channels[index(channel)];
+                let reached = state.incarnation == Some(peer.incarnation);
+                if reached || state.dialing || now < state.redial_at {
+                    continue;
+                }
+                state.dialing = true;
+                out.dial(peer.node, channel);
+            }
+        }
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let wanted = |p: &&Peer| p.up && p.node > self.node;
+        self.peers
+            .iter()
+            .filter(wanted)
+            .flat_map(|p| p.channels.iter().map(move |c| (p.incarnation, c)))
+            .filter(|(incarnation, c)| !c.dialing && c.incarnation != Some(*incarnation))
+            .map(|(_, c)| c.redial_at)
+            .min()
+    }
+
+    pub(crate) fn on_dial_failed(&mut self, now: Time, node: NodeId, channel: Channel) {
+        self.back_off(now, node, channel);
+    }
+
+    fn back_off(&mut self, now: Time, node: NodeId, channel: Channel) {
+        let (redial, redial_max) = (self.redial, self.redial_max);
+        let state = &mut self.peer_mut(node).channels[index(channel)];
+        state.dialing = false;
+        state.redial_wait = Span((state.redial_wait.0.max(redial.0 / 2) * 2).min(redial_max.0));
+        state.redial_at = now + state.redial_wait;
+    }
+
+    pub(crate) fn on_link_up(&mut self, now: Time, link: LinkId, dialed: Option<(NodeId, Channel)>, out: &mut impl Out) {
+        let mut entry = Link { dialed: None, bound: None };
+        if let Some((node, channel)) = dialed {
+            self.session += 1;
+            let (session, incarnation) = (self.session, self.peer_mut(node).incarnation);
+            entry.dialed = Some((node, incarnation, channel, session));
+            let hello = self.hello(node, incarnation, channel, session);
+            Self::greet(now, link, &hello, out);
+        }
+        self.links.insert(link, entry);
+    }
+
+    fn hello(&self, to_node: NodeId, to_incarnation: Incarnation, channel: Channel, session: u64) -> Hello {
+        Hello {
+            cluster: self.cluster,
+            node: self.node,
+            incarnation: self.incarnation,
+            to_node,
+            to_incarnation,
+            bulk: channel == Channel::Bulk,
+            version_low: PROTOCOL_VERSION,
+            version_high: PROTOCOL_VERSION,
+            features: 0,
+            session,
+        }
+    }
+
+    fn greet(now: Time, link: LinkId, hello: &Hello, out: &mut impl Out) {
+        if let Some(buffer) = out.link(link) {
+            peer::encode(&mut buffer.bytes, &Header::bare(now), &Message::Hello(*hello));
+        }
+    }
+
+    /// A link has ended. Gives who was there, if that session was the one in use.
+    pub(crate) fn on_link_down(&mut self, now: Time, link: LinkId) -> Option<(NodeId, Incarnation, Channel)> {
+        let entry = self.links.remove(&link)?;
+        if let Some((node, incarnation, channel)) = entry.bound {
+            let state = &mut self.peer_mut(node).channels[index(channel)];
+            if state.link != Some(link) {
+                return None;
+            }
+            state.link = None;
+            state.incarnation = None;
+            if entry.dialed.is_some() {
+                self.back_off(now, node, channel);
+            }
+            return Some((node, incarnation, channel));
+        }
+        if let Some((node, _, channel, _)) = entry.dialed {
+            self.back_off(now, node, channel);
+        }
+        None
+    }
+
+    /// The first frame of a link. Anything but a fitting `Hello` closes it.
+    pub(crate) fn on_hello(&mut self, now: Time, link: LinkId, hello: &Hello, out: &mut impl Out) -> Greeting {
+        let greeting = self.judge(link, hello);
+        match greeting {
+            Greeting::Refused(_) => out.close(link),
+            Greeting::Bound(node, incarnation, channel) => {
+                let dialed = self.links.get(&link).is_some_and(|l| l.dialed.is_some());
+                if !dialed {
+                    let answer = self.hello(node, incarnation, channel, hello.session);
+                    Self::greet(now, link, &answer, out);
+                }
+                let redial = self.redial;
+                let state = &mut self.peer_mut(node).channels[index(channel)];
+                let before = state.link.replace(link);
+                state.incarnation = Some(incarnation);
+                state.session = hello.session;
+                state.dialing = false;
+                state.redial_wait = redial;
+                if let Some(old) = before.filter(|old| *old != link) {
+                    // Nothing that the old link still brings may be heard.
+                    if let Some(entry) = self.links.get_mut(&old) {
+                        entry.bound = None;
+                        entry.dialed = None;
+                    }
+                    out.close(old);
+                }
+                if let Some(entry) = self.links.get_mut(&link) {
+                    entry.bound = Some((node, incarnation, channel));
+                }
+                out.bind(link, node, channel);
+            }
+        }
+        greeting
+    }
+
+    fn judge(&self, link: LinkId, hello: &Hello) -> Greeting {
+        let Some(entry) = self.links.get(&link) else { return Greeting::Refused("unknown link") };
+        if hello.cluster != self.cluster {
+            return Greeting::Refused("another cluster");
+        }
+        if hello.version_low > PROTOCOL_VERSION || hello.version_high < PROTOCOL_VERSION {
+            return Greeting::Refused("no protocol version in common");
+        }
+        if hello.to_node != self.node || hello.to_incarnation != self.incarnation {
+            return Greeting::Refused("meant for another life");
+        }
+        if entry.bound.is_some() {
+            return Greeting::Refused("a second greeting");
+        }
+        let channel = if hello.bulk { Channel::Bulk } else { Channel::Main };
+        match entry.dialed {
+            Some((node, incarnation, called, session)) => {
+                if (node, incarnation, called, session) != (hello.node, hello.incarnation, channel, hello.session) {
+                    return Greeting::Refused("answered by another than was called");
+                }
+            }
+            None => {
+                if hello.node >= self.node {
+                    return Greeting::Refused("the smaller node id dials");
+                }
+                let state = self.peer(hello.node).map(|p| &p.channels[index(channel)]);
+                if state.is_some_and(|s| s.incarnation == Some(hello.incarnation) && s.session >= hello.session) {
+                    return Greeting::Refused("an older session");
+                }
+            }
+        }
+        Greeting::Bound(hello.node, hello.incarnation, channel)
+    }
+}

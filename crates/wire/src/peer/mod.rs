@@ -1,0 +1,142 @@
+//! Frames between nodes. Layout: `docs/formats/peer.md`.
+//!
+//! ```text
+//!  0        4        8    9   10       12       16                24
+//!  | length | crc32c | kind | x | list   | epoch  | sent            | body ...
+//! ```
+//! Little endian. `length` counts the whole frame; the CRC covers everything behind itself. `x`, `list` and `epoch`
+//! say which stream (or position) of which list the frame speaks of and under which configuration; `sent` is the
+//! sender's monotonic clock in ns, which a lease is counted from (PROTOCOL 2.2, 2.5, 4.3).
+
+mod message;
+mod read;
+
+pub use message::{
+    ChunkStatus, DeltaRecord, Deltas, Hello, LeaseEntry, LeaseRecord, Leases, Message, Parity, Stripes, Versions, kind,
+};
+
+use paritas_base::{Epoch, ListId, Position, Stream, Time};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Bytes of a frame's header.
+pub const HEADER_BYTES: usize = size_of::<RawHeader>();
+/// The longest frame that is accepted.
+pub const FRAME_BYTES_MAX: usize = 32 << 20;
+const COVERED_FROM: usize = 8;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
+#[repr(C)]
+struct RawHeader {
+    length: U32,
+    crc: U32,
+    kind: u8,
+    x: u8,
+    list: U16,
+    epoch: U32,
+    sent: U64,
+}
+
+const _: () = assert!(size_of::<RawHeader>() == 24);
+
+/// What every frame says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Which list, and which position in it; zero where a frame speaks of none.
+    pub stream: Stream,
+    /// The sender's configuration of that list.
+    pub epoch: Epoch,
+    /// The sender's monotonic clock.
+    pub sent: Time,
+}
+
+impl Header {
+    /// For frames that speak of no list.
+    pub fn bare(sent: Time) -> Self {
+        Self { stream: Stream { list: ListId(0), x: Position(0) }, epoch: Epoch(0), sent }
+    }
+}
+
+/// Why bytes are not a frame. The link must be closed: nothing behind them can be trusted either.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BadFrame {
+    /// Shorter than a header, or longer than [`FRAME_BYTES_MAX`].
+    Length(u32),
+    /// The CRC does not match.
+    Crc,
+    /// No such kind of frame.
+    Kind(u8),
+    /// The body does not fit its kind.
+    Body(u8),
+}
+
+impl core::fmt::Display for BadFrame {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Length(n) => write!(f, "frame length {n} is out of bounds"),
+            Self::Crc => write!(f, "frame CRC does not match"),
+            Self::Kind(n) => write!(f, "unknown frame kind {n}"),
+            Self::Body(n) => write!(f, "malformed body of a frame of kind {n}"),
+        }
+    }
+}
+
+impl core::error::Error for BadFrame {}
+
+/// The length of the first frame in `input` once all of it is there and its CRC holds; `None` while bytes are
+/// missing.
+pub fn split(input: &[u8]) -> Result<Option<usize>, BadFrame> {
+    let Some(length) = input.first_chunk::<4>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*length);
+    let bytes = length as usize;
+    if !(HEADER_BYTES..=FRAME_BYTES_MAX).contains(&bytes) {
+        return Err(BadFrame::Length(length));
+    }
+    let Some(frame) = input.get(..bytes) else { return Ok(None) };
+    let Ok((header, _)) = RawHeader::ref_from_prefix(frame) else { return Err(BadFrame::Length(length)) };
+    if crc32c::crc32c(frame.get(COVERED_FROM..).unwrap_or_default()) != header.crc.get() {
+        return Err(BadFrame::Crc);
+    }
+    Ok(Some(bytes))
+}
+
+/// Reads a frame that [`split`] has found whole.
+pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), BadFrame> {
+    let Ok((raw, body)) = RawHeader::ref_from_prefix(frame) else {
+        return Err(BadFrame::Length(frame.len() as u32));
+    };
+    let header = Header {
+        stream: Stream { list: ListId(raw.list.get()), x: Position(raw.x) },
+        epoch: Epoch(raw.epoch.get()),
+        sent: Time(raw.sent.get()),
+    };
+    Ok((header, Message::decode(raw.kind, body)?))
+}
+
+/// Appends one frame.
+pub fn encode(to: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
+    let start = to.len();
+    to.extend_from_slice(&[0; HEADER_BYTES]);
+    message.encode(to);
+    let raw = RawHeader {
+        length: U32::new((to.len() - start) as u32),
+        crc: U32::ZERO,
+        kind: message.kind(),
+        x: header.stream.x.0,
+        list: U16::new(header.stream.list.0),
+        epoch: U32::new(header.epoch.0),
+        sent: U64::new(header.sent.0),
+    };
+    let frame = to.get_mut(start..).unwrap_or_default();
+    debug_assert!(frame.len() <= FRAME_BYTES_MAX);
+    if let Some(head) = frame.get_mut(..HEADER_BYTES) {
+        head.copy_from_slice(raw.as_bytes());
+    }
+    let crc = crc32c::crc32c(frame.get(COVERED_FROM..).unwrap_or_default());
+    if let Some(place) = frame.get_mut(4..8) {
+        place.copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;
