@@ -1,1 +1,28 @@
-//! Room `io`.
+//! Room `io`: the only one that calls the operating system. One [`Shard`] is one thread: an epoll loop that turns
+//! sockets and timers into events of a machine, and drains what the machine wrote with one `write` per connection
+//! and turn (DESIGN §8).
+//!
+//! ```text
+//!   other threads ──Mailbox──▶ ┌────────────── Shard::run ──────────────┐ ──Proposal──▶ agent thread
+//!                              │ poll → read → Machine::on → deadlines │
+//!   clients, peers ◀──sockets─▶│                              → write  │
+//!                              └────────────────────────────────────────┘
+//! ```
+
+pub mod clock;
+pub mod entropy;
+pub mod signals;
+
+mod backlog;
+mod client;
+mod driver;
+mod intake;
+mod link;
+mod listeners;
+mod mailbox;
+mod shard;
+mod slots;
+
+pub use listeners::Listeners;
+pub use mailbox::{Mail, Mailbox, MailboxFull, Progress, Proposals};
+pub use shard::{Limits, Machine, Shard, Stop};

@@ -1,0 +1,165 @@
+//! Bytes on their way to a socket that takes them more slowly than they are made.
+
+use std::io::{self, ErrorKind, Write};
+
+/// Unwritten bytes that have passed every test: they may leave whenever the socket takes them.
+#[derive(Default, Debug)]
+pub(crate) struct Backlog {
+    bytes: Vec<u8>,
+    /// How much of `bytes` has left. Removing it at each write would move a long backlog again and again.
+    written: usize,
+}
+
+impl Backlog {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.written
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Writes once: the backlog if there is one, with the first `ready` of `fresh` behind it. What was taken from
+    /// `fresh` is removed from it. True if everything ready has left; otherwise the socket is full.
+    pub(crate) fn write_once(
+        &mut self,
+        to: &mut impl Write,
+        fresh: &mut Vec<u8>,
+        ready: usize,
+    ) -> io::Result<bool> {
+        if self.is_empty() {
+            let count = write(to, &fresh[..ready])?;
+            if count == ready {
+                remove_front(fresh, ready);
+                return Ok(true);
+            }
+            if ready == fresh.len() {
+                std::mem::swap(&mut self.bytes, fresh);
+                fresh.clear();
+            } else {
+                self.bytes.clear();
+                self.bytes.extend_from_slice(&fresh[..ready]);
+                remove_front(fresh, ready);
+            }
+            self.written = count;
+            return Ok(false);
+        }
+        self.bytes.extend_from_slice(&fresh[..ready]);
+        remove_front(fresh, ready);
+        self.written += write(to, &self.bytes[self.written..])?;
+        let done = self.is_empty();
+        if done {
+            self.bytes.clear();
+            self.written = 0;
+        } else if self.written * 2 > self.bytes.len() {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
+        Ok(done)
+    }
+
+    /// Adds the first `ready` of `fresh` without writing.
+    pub(crate) fn hold(&mut self, fresh: &mut Vec<u8>, ready: usize) {
+        self.bytes.extend_from_slice(&fresh[..ready]);
+        remove_front(fresh, ready);
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        if self.is_empty() {
+            *self = Self::default();
+        }
+    }
+}
+
+fn remove_front(bytes: &mut Vec<u8>, count: usize) {
+    if count == bytes.len() {
+        bytes.clear();
+    } else {
+        bytes.drain(..count);
+    }
+}
+
+/// One `write`; 0 if the socket is full.
+fn write(to: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    loop {
+        return match to.write(bytes) {
+            Ok(0) => Err(ErrorKind::WriteZero.into()),
+            Ok(count) => Ok(count),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes `room` bytes a call.
+    struct Narrow {
+        room: usize,
+        taken: Vec<u8>,
+    }
+
+    impl Write for Narrow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.room == 0 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let count = bytes.len().min(self.room);
+            self.taken.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn bytes_leave_in_order_and_only_those_released() {
+        for room in 1..40 {
+            let mut socket = Narrow {
+                room,
+                taken: Vec::new(),
+            };
+            let mut backlog = Backlog::default();
+            let mut fresh = Vec::new();
+            let mut expected = Vec::new();
+            for round in 0..50_u8 {
+                let released: Vec<u8> = (0..round % 23).map(|i| round ^ i).collect();
+                fresh.extend_from_slice(&released);
+                expected.extend_from_slice(&released);
+                fresh.push(255);
+                let ready = fresh.len() - 1;
+                backlog.write_once(&mut socket, &mut fresh, ready).unwrap();
+                assert_eq!(fresh, [255], "what is not released stays");
+                fresh.clear();
+                assert_eq!(socket.taken.len() + backlog.len(), expected.len());
+            }
+            while !backlog.is_empty() {
+                backlog.write_once(&mut socket, &mut fresh, 0).unwrap();
+            }
+            assert_eq!(socket.taken, expected, "room {room}");
+        }
+    }
+
+    #[test]
+    fn a_full_socket_keeps_everything() {
+        let mut socket = Narrow {
+            room: 0,
+            taken: Vec::new(),
+        };
+        let mut backlog = Backlog::default();
+        let mut fresh = b"abc".to_vec();
+        assert!(!backlog.write_once(&mut socket, &mut fresh, 3).unwrap());
+        assert_eq!((backlog.len(), fresh.len()), (3, 0));
+    }
+}

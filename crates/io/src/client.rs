@@ -1,0 +1,229 @@
+//! Clients' connections: input not consumed yet, replies not written yet, and when to read on.
+
+use crate::backlog::Backlog;
+use crate::slots::Slots;
+use mio::net::TcpStream;
+use paritas_base::Time;
+use paritas_protocol::ReplyBuf;
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+/// Buffers up to this size are kept while a client is idle.
+const KEEP_BYTES: usize = 4 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    pub(crate) reply: ReplyBuf,
+    pub(crate) backlog: Backlog,
+    /// Unconsumed input, from the first byte of a command on.
+    pub(crate) input: Vec<u8>,
+    /// The socket may have more to read (epoll tells us only once).
+    pub(crate) readable: bool,
+    /// The client will send no more; reads go on until they say so too.
+    pub(crate) ending: bool,
+    /// When the last byte was read, for a client that stopped sending but waits for replies.
+    pub(crate) ended_at: Option<Time>,
+    /// Input is left that the machine has not been able to look at.
+    pub(crate) hungry: bool,
+    /// The socket takes no more for now.
+    pub(crate) blocked: bool,
+    touched: bool,
+    queued: bool,
+}
+
+impl Client {
+    fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            reply: ReplyBuf::default(),
+            backlog: Backlog::default(),
+            input: Vec::new(),
+            readable: true,
+            ending: false,
+            ended_at: None,
+            hungry: false,
+            blocked: false,
+            touched: false,
+            queued: false,
+        }
+    }
+
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.reply.bytes.len() + self.backlog.len()
+    }
+
+    /// Whether the machine may be given input: it has not stalled this client, and replies are read fast enough.
+    pub(crate) fn may_feed(&self, reply_soft_max: usize) -> bool {
+        !self.reply.stalled && !self.reply.close && self.unwritten_bytes() < reply_soft_max
+    }
+
+    fn has_work(&self) -> bool {
+        (self.readable && self.ended_at.is_none()) || self.hungry
+    }
+
+    /// Writes what may be written, once. False if the connection is at its end.
+    ///
+    /// `now` is the fresh clock of PROTOCOL 4.2: past the deadline, what was released this turn must not leave; the
+    /// backlog passed its test in its own turn.
+    pub(crate) fn flush(&mut self, now: Option<Time>) -> bool {
+        let late = match (self.reply.deadline.take(), now) {
+            (Some(deadline), Some(now)) => now >= deadline,
+            _ => false,
+        };
+        if late {
+            self.reply.bytes.clear();
+            self.reply.released = 0;
+            self.reply.close = true;
+        }
+        let ready = std::mem::take(&mut self.reply.released);
+        if self.blocked {
+            self.backlog.hold(&mut self.reply.bytes, ready);
+        } else if ready > 0 || !self.backlog.is_empty() {
+            match self
+                .backlog
+                .write_once(&mut self.stream, &mut self.reply.bytes, ready)
+            {
+                Ok(done) => self.blocked = !done,
+                Err(_) => return false,
+            }
+        }
+        let answered = self.reply.bytes.is_empty() && !self.reply.stalled && !self.hungry;
+        let done = self.reply.close || (self.ended_at.is_some() && answered);
+        !(done && self.backlog.is_empty())
+    }
+
+    /// Gives memory back that only a burst needed.
+    pub(crate) fn shrink(&mut self) {
+        if self.input.is_empty() && self.input.capacity() > 0 {
+            self.input = Vec::new();
+        }
+        if self.reply.bytes.is_empty() && self.reply.bytes.capacity() > KEEP_BYTES {
+            self.reply.bytes = Vec::new();
+        }
+        if self.backlog.is_empty() && self.backlog.capacity() > 0 {
+            self.backlog.shrink();
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Clients {
+    slots: Slots<Client>,
+    /// Those with something to read or to feed, in turn.
+    ready: VecDeque<u64>,
+    /// Those whose replies the machine may have changed since the last flush.
+    touched: Vec<u64>,
+}
+
+impl Clients {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Slots::new(),
+            ready: VecDeque::new(),
+            touched: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Adds a connection once `register` has made epoll watch it.
+    pub(crate) fn add(
+        &mut self,
+        mut stream: TcpStream,
+        register: impl FnOnce(&mut TcpStream, u64) -> io::Result<()>,
+    ) -> Option<u64> {
+        let id = self
+            .slots
+            .insert_with(|id| {
+                register(&mut stream, id)?;
+                Ok::<_, io::Error>(Client::new(stream))
+            })?
+            .ok()?;
+        self.enqueue(id);
+        Some(id)
+    }
+
+    pub(crate) fn find(&mut self, id: u64) -> Option<&mut Client> {
+        self.slots.find_mut(id)
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) -> bool {
+        self.slots.remove(id).is_some()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.slots.ids().collect()
+    }
+
+    /// The replies, noted as changed.
+    pub(crate) fn touch(&mut self, id: u64) -> Option<&mut ReplyBuf> {
+        let client = self.slots.find_mut(id)?;
+        if !client.touched {
+            client.touched = true;
+            self.touched.push(id);
+        }
+        Some(&mut client.reply)
+    }
+
+    /// The `at`-th client touched since the last flush; more may be added while they are walked.
+    pub(crate) fn touched(&self, at: usize) -> Option<u64> {
+        self.touched.get(at).copied()
+    }
+
+    /// Starts a new list of touched clients; the old one goes to the caller, who gives it back for its memory.
+    pub(crate) fn take_touched(&mut self) -> Vec<u64> {
+        let touched = std::mem::take(&mut self.touched);
+        for id in &touched {
+            if let Some(client) = self.slots.find_mut(*id) {
+                client.touched = false;
+            }
+        }
+        touched
+    }
+
+    pub(crate) fn give_back(&mut self, mut list: Vec<u64>) {
+        if self.touched.is_empty() {
+            list.clear();
+            self.touched = list;
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, id: u64) {
+        if let Some(client) = self.slots.find_mut(id)
+            && !client.queued
+        {
+            client.queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Queues a client that may be fed and has something.
+    pub(crate) fn enqueue_if_able(&mut self, id: u64, reply_soft_max: usize) {
+        if let Some(client) = self.slots.find_mut(id)
+            && client.may_feed(reply_soft_max)
+            && client.has_work()
+        {
+            self.enqueue(id);
+        }
+    }
+
+    pub(crate) fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub(crate) fn next_ready(&mut self) -> Option<u64> {
+        let id = self.ready.pop_front()?;
+        if let Some(client) = self.slots.find_mut(id) {
+            client.queued = false;
+        }
+        Some(id)
+    }
+}
+
+/// Tells a client that there is no room for it, as Redis does. It may not arrive; the close does.
+pub(crate) fn refuse(mut stream: TcpStream) {
+    let _ = stream.write(b"-ERR max number of clients reached\r\n");
+}

@@ -1,0 +1,135 @@
+//! The driver's side of the interface: where a machine's bytes and requests go.
+
+use crate::client::Clients;
+use crate::clock;
+use crate::link::Links;
+use crate::mailbox::Desk;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use paritas_base::{ConnId, NodeId, Time};
+use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Out, Proposal, ReplyBuf};
+use std::collections::VecDeque;
+use std::io;
+
+pub(crate) const WAKER: Token = Token(0);
+pub(crate) const ANY: Token = Token(1);
+pub(crate) const CLUSTER: Token = Token(2);
+pub(crate) const PEER: Token = Token(3);
+
+/// What a token of a connection names. Ids start far above the fixed tokens.
+pub(crate) enum Named {
+    Client(u64),
+    Link(u64),
+}
+
+pub(crate) fn named(token: Token) -> Named {
+    let id = token.0 as u64 >> 1;
+    if token.0 & 1 == 0 {
+        Named::Client(id)
+    } else {
+        Named::Link(id)
+    }
+}
+
+/// Edge-triggered and for both directions: registered once, never changed.
+pub(crate) fn watch(registry: &Registry, stream: &mut TcpStream, token: Token) -> io::Result<()> {
+    registry.register(stream, token, Interest::READABLE | Interest::WRITABLE)
+}
+
+pub(crate) fn client_token(id: u64) -> Token {
+    Token((id << 1) as usize)
+}
+
+pub(crate) fn link_token(id: u64) -> Token {
+    Token((id << 1 | 1) as usize)
+}
+
+/// An end that the machine learns of in the next turn: it may have caused it in this one.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Link(LinkId),
+    Dial(NodeId, Channel),
+    Client(ConnId),
+}
+
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) registry: Registry,
+    pub(crate) clients: Clients,
+    pub(crate) links: Links,
+    pub(crate) desk: Desk,
+    pub(crate) ended: VecDeque<Ended>,
+    pub(crate) halted: Option<HaltReason>,
+}
+
+impl Driver {
+    pub(crate) fn end_link(&mut self, id: u64) {
+        if let Some(link) = self.links.remove(id) {
+            self.ended.push_back(match link.dialed {
+                Some((node, channel)) if !link.up => Ended::Dial(node, channel),
+                _ => Ended::Link(LinkId(id)),
+            });
+        }
+    }
+
+    pub(crate) fn end_client(&mut self, id: u64) {
+        if self.clients.remove(id) {
+            self.ended.push_back(Ended::Client(ConnId(id)));
+        }
+    }
+
+    fn try_dial(&mut self, node: NodeId, channel: Channel, now: Time) -> Option<u64> {
+        let stream = TcpStream::connect(self.links.address(node)?).ok()?;
+        let registry = &self.registry;
+        self.links
+            .add(stream, Some((node, channel)), now, |stream, id| {
+                watch(registry, stream, link_token(id))
+            })
+    }
+}
+
+impl Out for Driver {
+    fn peer(&mut self, node: NodeId, channel: Channel) -> Option<&mut FrameBuf> {
+        let id = self.links.bound(node, channel)?;
+        self.links.touch(id)
+    }
+
+    fn link(&mut self, link: LinkId) -> Option<&mut FrameBuf> {
+        self.links.touch(link.0)
+    }
+
+    fn dial(&mut self, node: NodeId, channel: Channel) {
+        if self.links.is_dialing(node, channel) {
+            return;
+        }
+        if self.try_dial(node, channel, clock::mono()).is_none() {
+            self.ended.push_back(Ended::Dial(node, channel));
+        }
+    }
+
+    fn bind(&mut self, link: LinkId, node: NodeId, channel: Channel) {
+        if let Some(before) = self.links.bound(node, channel)
+            && before != link.0
+        {
+            self.end_link(before);
+        }
+        self.links.bind(link.0, node, channel);
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.end_link(link.0);
+    }
+
+    fn client(&mut self, conn: ConnId) -> Option<&mut ReplyBuf> {
+        self.clients.touch(conn.0)
+    }
+
+    fn propose(&mut self, proposal: Proposal) {
+        self.desk.propose(proposal);
+    }
+
+    fn halt(&mut self, reason: HaltReason) {
+        // The first broken invariant is the cause; the next ones follow from it.
+        self.halted.get_or_insert(reason);
+    }
+}

@@ -1,0 +1,348 @@
+//! What comes in: arrivals, frames, commands. One read per connection and turn.
+
+use crate::client::refuse;
+use crate::clock;
+use crate::driver::{client_token, link_token, watch};
+use crate::listeners::{Accepted, accept};
+use crate::shard::{Machine, READ_MAX, Shard};
+use mio::net::TcpStream;
+use paritas_base::{Clock, ConnId};
+use paritas_protocol::{Event, LinkId, Port};
+use paritas_wire::peer;
+use std::io::{ErrorKind, Read};
+
+/// Connections accepted by one listener in a turn.
+const ACCEPT_MAX: usize = 128;
+
+/// What one read gave.
+enum Got {
+    Bytes(usize),
+    Nothing,
+    /// End of stream, or a broken one.
+    End,
+}
+
+fn read_once(stream: &mut TcpStream, to: &mut [u8]) -> Got {
+    loop {
+        return match stream.read(to) {
+            Ok(0) => Got::End,
+            Ok(count) => Got::Bytes(count),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Got::Nothing,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => Got::End,
+        };
+    }
+}
+
+impl<M: Machine> Shard<M> {
+    pub(crate) fn accept_all(&mut self) {
+        for at in 0..self.arrivals.len() {
+            for _ in 0..ACCEPT_MAX {
+                if !self.arrivals[at] {
+                    break;
+                }
+                let listener = match at {
+                    0 => &self.listeners.any,
+                    1 => &self.listeners.cluster,
+                    _ => &self.listeners.peer,
+                };
+                match accept(listener) {
+                    Accepted::One(stream) => match at {
+                        0 => self.admit_client(stream, Port::Any),
+                        1 => self.admit_client(stream, Port::Cluster),
+                        _ => self.admit_link(stream),
+                    },
+                    Accepted::Empty => self.arrivals[at] = false,
+                    Accepted::Exhausted(error) => {
+                        tracing::warn!(%error, "cannot accept");
+                        // The sweep tries again.
+                        self.arrivals[at] = false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit_client(&mut self, stream: TcpStream, port: Port) {
+        if self.driver.clients.len() >= self.limits.clients_max {
+            self.refused_count += 1;
+            refuse(stream);
+            return;
+        }
+        let registry = &self.driver.registry;
+        let id = self.driver.clients.add(stream, |stream, id| {
+            watch(registry, stream, client_token(id))
+        });
+        if let Some(id) = id {
+            let conn = ConnId(id);
+            self.tell(Event::ClientUp { conn, port });
+        }
+    }
+
+    fn admit_link(&mut self, stream: TcpStream) {
+        if self.driver.links.unbound_count() >= self.limits.unbound_links_max {
+            self.refused_count += 1;
+            return;
+        }
+        let registry = &self.driver.registry;
+        let id = self
+            .driver
+            .links
+            .add(stream, None, clock::mono(), |stream, id| {
+                watch(registry, stream, link_token(id))
+            });
+        if let Some(id) = id {
+            self.driver.links.enqueue(id);
+            self.tell(Event::LinkUp {
+                link: LinkId(id),
+                dialed: None,
+            });
+        }
+    }
+
+    /// Links go first: an ack that came in lets replies of this very turn out.
+    pub(crate) fn serve_links(&mut self) {
+        for _ in 0..self.driver.links.ready_len() {
+            let Some(id) = self.driver.links.next_ready() else {
+                return;
+            };
+            if self.finish_dial(id) {
+                self.serve_link(id);
+            }
+        }
+    }
+
+    /// Tells of a dial that has come through. False while it has not.
+    fn finish_dial(&mut self, id: u64) -> bool {
+        let Some(link) = self.driver.links.find(id) else {
+            return false;
+        };
+        if link.up {
+            return true;
+        }
+        if let Ok(Some(_)) | Err(_) = link.stream.take_error() {
+            self.driver.end_link(id);
+            return false;
+        }
+        match link.stream.peer_addr() {
+            Ok(_) => {
+                let _ = link.stream.set_nodelay(true);
+                link.up = true;
+                link.readable = true;
+                let dialed = link.dialed;
+                self.tell(Event::LinkUp {
+                    link: LinkId(id),
+                    dialed,
+                });
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::NotConnected => false,
+            Err(_) => {
+                self.driver.end_link(id);
+                false
+            }
+        }
+    }
+
+    fn serve_link(&mut self, id: u64) {
+        let Some(link) = self.driver.links.find(id) else {
+            return;
+        };
+        if !link.readable {
+            return;
+        }
+        let room = read_room(self.limits.read_bytes * 4, link.input.len());
+        let got = read_once(&mut link.stream, &mut self.scratch[..room]);
+        // Read after the bytes: what they say happened before it. A lease granted, or a wait begun, by an older
+        // clock would end too early (PROTOCOL 4.3, 5.5).
+        let now = clock::now();
+        match got {
+            Got::Bytes(count) => {
+                link.readable = count == room || link.ending;
+                let again = link.readable;
+                let mut input = std::mem::take(&mut link.input);
+                let scratch = std::mem::take(&mut self.scratch);
+                let used = if input.is_empty() {
+                    let used = self.deliver(id, now, &scratch[..count]);
+                    if let Ok(used) = used {
+                        input.extend_from_slice(&scratch[used..count]);
+                    }
+                    used.map(|_| ())
+                } else {
+                    input.extend_from_slice(&scratch[..count]);
+                    self.deliver(id, now, &input).map(|used| {
+                        input.drain(..used);
+                    })
+                };
+                self.scratch = scratch;
+                match (used, self.driver.links.find(id)) {
+                    (Ok(()), Some(link)) => {
+                        link.input = input;
+                        if again {
+                            self.driver.links.enqueue(id);
+                        }
+                    }
+                    (Err(error), Some(link)) => {
+                        tracing::warn!(%error, peer = ?link.bound, "bad frame: link closed");
+                        self.driver.end_link(id);
+                    }
+                    (_, None) => {}
+                }
+            }
+            Got::Nothing => {
+                link.readable = false;
+                if link.ending {
+                    self.driver.end_link(id);
+                }
+            }
+            Got::End => self.driver.end_link(id),
+        }
+    }
+
+    /// Gives whole frames to the machine; how many bytes they were.
+    fn deliver(&mut self, id: u64, now: Clock, input: &[u8]) -> Result<usize, peer::BadFrame> {
+        let mut at = 0;
+        // The machine may close the link at any frame, and then nothing more of it counts.
+        while self.driver.links.is_up(id) && self.driver.halted.is_none() {
+            let Some(length) = peer::split(&input[at..])? else {
+                break;
+            };
+            let bytes = &input[at..at + length];
+            at += length;
+            let event = Event::Frame {
+                link: LinkId(id),
+                bytes,
+            };
+            self.machine.on(now, event, &mut self.driver);
+        }
+        Ok(at)
+    }
+
+    /// Serves those in the queue, up to the turn's share; the rest wait for the next turn, in order.
+    pub(crate) fn serve_clients(&mut self) {
+        let mut turn_bytes = 0;
+        for _ in 0..self.driver.clients.ready_len() {
+            if turn_bytes >= self.limits.turn_bytes || self.driver.halted.is_some() {
+                return;
+            }
+            let Some(id) = self.driver.clients.next_ready() else {
+                return;
+            };
+            turn_bytes += self.serve_client(id);
+        }
+    }
+
+    /// One read, and one call of the machine. How many bytes it was given.
+    fn serve_client(&mut self, id: u64) -> usize {
+        let soft_max = self.limits.reply_soft_max;
+        let Some(client) = self.driver.clients.find(id) else {
+            return 0;
+        };
+        if !client.may_feed(soft_max) {
+            return 0;
+        }
+        if client.hungry {
+            let fed = self.feed(id, 0);
+            self.driver.clients.enqueue_if_able(id, soft_max);
+            return fed;
+        }
+        if !client.readable || client.ended_at.is_some() {
+            return 0;
+        }
+        let room = read_room(self.limits.read_bytes, client.input.len());
+        match read_once(&mut client.stream, &mut self.scratch[..room]) {
+            Got::Bytes(count) => {
+                client.readable = count == room || client.ending;
+                let fed = self.feed(id, count);
+                self.driver.clients.enqueue_if_able(id, soft_max);
+                fed
+            }
+            Got::Nothing => {
+                client.readable = false;
+                0
+            }
+            Got::End => {
+                // Replies still to come may leave; the flush closes when there are none.
+                client.readable = false;
+                client.ended_at = Some(clock::mono());
+                self.driver.clients.touch(id);
+                0
+            }
+        }
+    }
+
+    /// Gives a client's input, with `fresh` bytes of the scratch buffer behind it, to the machine.
+    fn feed(&mut self, id: u64, fresh: usize) -> usize {
+        let Some(client) = self.driver.clients.find(id) else {
+            return 0;
+        };
+        let conn = ConnId(id);
+        let mut input = std::mem::take(&mut client.input);
+        let scratch = std::mem::take(&mut self.scratch);
+        let direct = input.is_empty();
+        if !direct {
+            input.extend_from_slice(&scratch[..fresh]);
+        }
+        let bytes = if direct {
+            &scratch[..fresh]
+        } else {
+            &input[..]
+        };
+        let fed = bytes.len();
+        self.machine.on(
+            clock::now(),
+            Event::Client { conn, bytes },
+            &mut self.driver,
+        );
+        // The machine has no way to remove a client.
+        if let Some(client) = self.driver.clients.find(id) {
+            let consumed = std::mem::take(&mut client.reply.consumed).min(fed);
+            if direct {
+                input.extend_from_slice(&scratch[consumed..fresh]);
+            } else if consumed == fed {
+                input.clear();
+            } else {
+                input.drain(..consumed);
+            }
+            client.input = input;
+            // What is left is either half a command, or a whole one that could not start.
+            let able = client.may_feed(self.limits.reply_soft_max);
+            client.hungry = !able && !client.input.is_empty();
+            if client.input.len() > self.limits.query_bytes_max {
+                tracing::warn!(
+                    bytes = client.input.len(),
+                    "client closed: query buffer limit"
+                );
+                self.driver.end_client(id);
+            }
+        }
+        self.scratch = scratch;
+        fed
+    }
+
+    /// Clients whose stall the machine has cleared get their input at once: their next command may already be
+    /// here, and its reply can leave in this turn's write.
+    pub(crate) fn resume_clients(&mut self) {
+        let mut at = 0;
+        let mut turn_bytes = 0;
+        while let Some(id) = self.driver.clients.touched(at) {
+            at += 1;
+            if turn_bytes >= self.limits.turn_bytes || self.driver.halted.is_some() {
+                // The flush queues them for the next turn.
+                return;
+            }
+            let soft_max = self.limits.reply_soft_max;
+            if let Some(client) = self.driver.clients.find(id)
+                && client.hungry
+                && client.may_feed(soft_max)
+            {
+                turn_bytes += self.feed(id, 0);
+            }
+        }
+    }
+}
+
+/// How much to read behind what is already there.
+fn read_room(usual: usize, waiting: usize) -> usize {
+    waiting.clamp(usual.min(READ_MAX), READ_MAX)
+}

@@ -1,0 +1,240 @@
+//! Links between nodes: dialing, binding, frames in and out.
+
+use crate::backlog::Backlog;
+use crate::slots::Slots;
+use mio::net::TcpStream;
+use paritas_base::{Map, NodeId, Time, map};
+use paritas_protocol::{Channel, FrameBuf};
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+
+const KEEP_BYTES: usize = 16 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) stream: TcpStream,
+    /// Whom we called; `None` if they called.
+    pub(crate) dialed: Option<(NodeId, Channel)>,
+    /// The machine has been told that it is up.
+    pub(crate) up: bool,
+    pub(crate) bound: Option<(NodeId, Channel)>,
+    /// When it was made: one that nobody binds must not stay.
+    pub(crate) since: Time,
+    pub(crate) out: FrameBuf,
+    pub(crate) backlog: Backlog,
+    /// The beginning of a frame that is not whole yet.
+    pub(crate) input: Vec<u8>,
+    pub(crate) readable: bool,
+    pub(crate) ending: bool,
+    pub(crate) blocked: bool,
+    touched: bool,
+    queued: bool,
+}
+
+impl Link {
+    /// Writes once. False if the link must end: the socket is gone, or a deadline of this turn's frames has passed
+    /// (`now` is the fresh clock of PROTOCOL 4.2).
+    pub(crate) fn flush(&mut self, now: Option<Time>) -> bool {
+        let late = match (self.out.deadline.take(), now) {
+            (Some(deadline), Some(now)) => now >= deadline,
+            _ => false,
+        };
+        if late {
+            self.out.bytes.clear();
+        }
+        let ready = self.out.bytes.len();
+        if self.blocked {
+            self.backlog.hold(&mut self.out.bytes, ready);
+        } else if ready > 0 || !self.backlog.is_empty() {
+            match self
+                .backlog
+                .write_once(&mut self.stream, &mut self.out.bytes, ready)
+            {
+                Ok(done) => self.blocked = !done,
+                Err(_) => return false,
+            }
+        }
+        !late
+    }
+
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.out.bytes.len() + self.backlog.len()
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        if self.input.is_empty() && self.input.capacity() > KEEP_BYTES {
+            self.input = Vec::new();
+        }
+        if self.out.bytes.is_empty() && self.out.bytes.capacity() > KEEP_BYTES {
+            self.out.bytes = Vec::new();
+        }
+        if self.backlog.is_empty() && self.backlog.capacity() > KEEP_BYTES {
+            self.backlog.shrink();
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Links {
+    slots: Slots<Link>,
+    /// By node number: the links bound for its two channels.
+    bound: Vec<[Option<u64>; 2]>,
+    addresses: Map<NodeId, SocketAddr>,
+    ready: VecDeque<u64>,
+    touched: Vec<u64>,
+}
+
+impl Links {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Slots::new(),
+            bound: Vec::new(),
+            addresses: map(),
+            ready: VecDeque::new(),
+            touched: Vec::new(),
+        }
+    }
+
+    pub(crate) fn learn(&mut self, peers: Vec<(NodeId, SocketAddr)>) {
+        self.addresses = peers.into_iter().collect();
+    }
+
+    pub(crate) fn address(&self, node: NodeId) -> Option<SocketAddr> {
+        self.addresses.get(&node).copied()
+    }
+
+    pub(crate) fn add(
+        &mut self,
+        mut stream: TcpStream,
+        dialed: Option<(NodeId, Channel)>,
+        since: Time,
+        register: impl FnOnce(&mut TcpStream, u64) -> io::Result<()>,
+    ) -> Option<u64> {
+        self.slots
+            .insert_with(|id| {
+                register(&mut stream, id)?;
+                Ok::<_, io::Error>(Link {
+                    stream,
+                    dialed,
+                    up: dialed.is_none(),
+                    bound: None,
+                    since,
+                    out: FrameBuf::default(),
+                    backlog: Backlog::default(),
+                    input: Vec::new(),
+                    readable: dialed.is_none(),
+                    ending: false,
+                    blocked: false,
+                    touched: false,
+                    queued: false,
+                })
+            })?
+            .ok()
+    }
+
+    pub(crate) fn find(&mut self, id: u64) -> Option<&mut Link> {
+        self.slots.find_mut(id)
+    }
+
+    pub(crate) fn is_up(&self, id: u64) -> bool {
+        self.slots.find(id).is_some()
+    }
+
+    /// Links that nobody has bound yet.
+    pub(crate) fn unbound_count(&self) -> usize {
+        let bound = self.bound.iter().flatten().flatten().count();
+        self.slots.len() - bound
+    }
+
+    pub(crate) fn is_dialing(&self, node: NodeId, channel: Channel) -> bool {
+        self.slots.ids().any(|id| {
+            self.slots
+                .find(id)
+                .is_some_and(|link| !link.up && link.dialed == Some((node, channel)))
+        })
+    }
+
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.slots.ids().collect()
+    }
+
+    /// Takes a link out, and out of its binding.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Link> {
+        let link = self.slots.remove(id)?;
+        if let Some((node, channel)) = link.bound
+            && let Some(pair) = self.bound.get_mut(usize::from(node.0))
+            && pair[channel as usize] == Some(id)
+        {
+            pair[channel as usize] = None;
+        }
+        Some(link)
+    }
+
+    pub(crate) fn bound(&self, node: NodeId, channel: Channel) -> Option<u64> {
+        self.bound.get(usize::from(node.0))?[channel as usize]
+    }
+
+    pub(crate) fn bind(&mut self, id: u64, node: NodeId, channel: Channel) {
+        let Some(link) = self.slots.find_mut(id) else {
+            return;
+        };
+        let before = link.bound.replace((node, channel));
+        if let Some((node, channel)) = before {
+            self.bound[usize::from(node.0)][channel as usize] = None;
+        }
+        let index = usize::from(node.0);
+        if self.bound.len() <= index {
+            self.bound.resize(index + 1, [None; 2]);
+        }
+        self.bound[index][channel as usize] = Some(id);
+    }
+
+    /// The frames going out, noted as changed.
+    pub(crate) fn touch(&mut self, id: u64) -> Option<&mut FrameBuf> {
+        let link = self.slots.find_mut(id)?;
+        if !link.touched {
+            link.touched = true;
+            self.touched.push(id);
+        }
+        Some(&mut link.out)
+    }
+
+    pub(crate) fn take_touched(&mut self) -> Vec<u64> {
+        let touched = std::mem::take(&mut self.touched);
+        for id in &touched {
+            if let Some(link) = self.slots.find_mut(*id) {
+                link.touched = false;
+            }
+        }
+        touched
+    }
+
+    pub(crate) fn give_back(&mut self, mut list: Vec<u64>) {
+        if self.touched.is_empty() {
+            list.clear();
+            self.touched = list;
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, id: u64) {
+        if let Some(link) = self.slots.find_mut(id)
+            && !link.queued
+        {
+            link.queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    pub(crate) fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub(crate) fn next_ready(&mut self) -> Option<u64> {
+        let id = self.ready.pop_front()?;
+        if let Some(link) = self.slots.find_mut(id) {
+            link.queued = false;
+        }
+        Some(id)
+    }
+}

@@ -1,0 +1,64 @@
+//! The three sockets a shard listens on.
+
+use mio::net::{TcpListener, TcpStream};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+
+/// Bound sockets of one shard: for any key, for cluster-aware clients, for peers.
+#[derive(Debug)]
+pub struct Listeners {
+    pub(crate) any: TcpListener,
+    pub(crate) cluster: TcpListener,
+    pub(crate) peer: TcpListener,
+}
+
+impl Listeners {
+    /// Binds all three, or says which address could not be had.
+    pub fn bind(
+        any: SocketAddr,
+        cluster: SocketAddr,
+        peer: SocketAddr,
+    ) -> Result<Self, (SocketAddr, io::Error)> {
+        let bind = |address| TcpListener::bind(address).map_err(|error| (address, error));
+        Ok(Self {
+            any: bind(any)?,
+            cluster: bind(cluster)?,
+            peer: bind(peer)?,
+        })
+    }
+
+    /// The addresses as bound: of use where a port was 0.
+    pub fn addresses(&self) -> io::Result<[SocketAddr; 3]> {
+        Ok([
+            self.any.local_addr()?,
+            self.cluster.local_addr()?,
+            self.peer.local_addr()?,
+        ])
+    }
+}
+
+/// What one try to accept gave.
+pub(crate) enum Accepted {
+    One(TcpStream),
+    /// Nobody waits.
+    Empty,
+    /// Out of descriptors or memory: try again later, the waiting ones stay queued.
+    Exhausted(io::Error),
+}
+
+pub(crate) fn accept(listener: &TcpListener) -> Accepted {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                // Replies are written once a turn, whole: waiting for more bytes only delays them.
+                let _ = stream.set_nodelay(true);
+                return Accepted::One(stream);
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock => return Accepted::Empty,
+                ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
+                _ => return Accepted::Exhausted(error),
+            },
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The loop. A turn: wait; links, letters, timer, clients; then one fresh clock, and one `write` per connection.
+
+use crate::client::Clients;
+use crate::driver::{ANY, CLUSTER, Driver, Ended, Named, PEER, WAKER, named};
+use crate::link::Links;
+use crate::listeners::Listeners;
+use crate::mailbox::{Desk, Mail, Mailbox, Progress, Proposals, waker};
+use crate::{clock, signals};
+use mio::{Events, Interest, Poll};
+use paritas_base::{Clock, Span, Time};
+use paritas_protocol::{Event, HaltReason, Node, Out};
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+/// What a shard drives: `paritas_protocol::Node`, or a small machine in a test of the loop itself.
+pub trait Machine {
+    /// Handles one event.
+    fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out);
+    /// When to call with [`Event::Timer`] at the latest.
+    fn next_deadline(&self) -> Option<Time>;
+}
+
+impl Machine for Node {
+    fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
+        Self::on(self, now, event, out);
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        Self::next_deadline(self)
+    }
+}
+
+/// Limits on what clients and peers can make a shard hold.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Client connections.
+    pub clients_max: usize,
+    /// Bytes of one command that is not whole yet; past it the connection is closed.
+    pub query_bytes_max: usize,
+    /// Unwritten reply bytes of a client above which no more of its commands are started.
+    pub reply_soft_max: usize,
+    /// Unwritten reply bytes of a client above which it is closed.
+    pub reply_bytes_max: usize,
+    /// Unwritten bytes of a link above which it is closed.
+    pub link_bytes_max: usize,
+    /// Links that have not shaken hands yet.
+    pub unbound_links_max: usize,
+    /// Bytes read from one connection in a turn; one long command may have more.
+    pub read_bytes: usize,
+    /// Bytes read from all clients in a turn: acks must not wait for longer.
+    pub turn_bytes: usize,
+    /// How long a dial or a handshake may take.
+    pub handshake: Span,
+    /// How long a client that has stopped sending may wait for its replies.
+    pub linger: Span,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            clients_max: 10_000,
+            query_bytes_max: 64 << 20,
+            reply_soft_max: 1 << 20,
+            reply_bytes_max: 256 << 20,
+            link_bytes_max: 256 << 20,
+            unbound_links_max: 256,
+            read_bytes: 64 << 10,
+            turn_bytes: 1 << 20,
+            handshake: Span::from_secs(3),
+            linger: Span::from_secs(10),
+        }
+    }
+}
+
+/// Why a shard's loop has ended.
+#[derive(Debug)]
+pub enum Stop {
+    /// Somebody posted [`Mail::Stop`], or the process was asked to end.
+    Asked,
+    /// The machine found a broken invariant: the process must not go on (PROTOCOL 3.5).
+    Halted(HaltReason),
+    /// Waiting for events failed.
+    Failed(io::Error),
+}
+
+const SWEEP: Span = Span::from_secs(1);
+
+/// One event loop, its machine and its sockets.
+#[derive(Debug)]
+pub struct Shard<M> {
+    pub(crate) machine: M,
+    pub(crate) driver: Driver,
+    pub(crate) listeners: Listeners,
+    pub(crate) limits: Limits,
+    /// What one `read` fills; idle connections hold no buffer of their own.
+    pub(crate) scratch: Vec<u8>,
+    /// Listeners that may have somebody waiting: any, cluster, peer.
+    pub(crate) arrivals: [bool; 3],
+    pub(crate) refused_count: u64,
+    poll: Poll,
+    progress: Progress,
+    sweep_at: Time,
+    asked_to_stop: bool,
+}
+
+/// The longest single read: it grows with a command that is not whole yet, so that a long one is looked at only a
+/// few times.
+pub(crate) const READ_MAX: usize = 1 << 20;
+const EVENTS: usize = 1_024;
+
+impl<M: Machine> Shard<M> {
+    /// A shard on bound sockets, with the queues that other threads reach it by.
+    pub fn new(
+        machine: M,
+        mut listeners: Listeners,
+        limits: Limits,
+    ) -> io::Result<(Self, Mailbox, Proposals, Progress)> {
+        let poll = Poll::new()?;
+        let registry = poll.registry();
+        for (listener, token) in [
+            (&mut listeners.any, ANY),
+            (&mut listeners.cluster, CLUSTER),
+            (&mut listeners.peer, PEER),
+        ] {
+            registry.register(listener, token, Interest::READABLE)?;
+        }
+        let (desk, mailbox, proposals) = Desk::new(waker(&poll, WAKER)?);
+        let progress = Progress::default();
+        let driver = Driver {
+            registry: registry.try_clone()?,
+            clients: Clients::new(),
+            links: Links::new(),
+            desk,
+            ended: VecDeque::new(),
+            halted: None,
+        };
+        let shard = Self {
+            machine,
+            driver,
+            listeners,
+            limits,
+            scratch: vec![0; READ_MAX],
+            arrivals: [true; 3],
+            refused_count: 0,
+            poll,
+            progress: progress.clone(),
+            sweep_at: clock::mono() + SWEEP,
+            asked_to_stop: false,
+        };
+        Ok((shard, mailbox, proposals, progress))
+    }
+
+    /// Runs until told to stop.
+    pub fn run(&mut self) -> Stop {
+        let mut events = Events::with_capacity(EVENTS);
+        loop {
+            if let Err(error) = self.poll.poll(&mut events, self.patience())
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                return Stop::Failed(error);
+            }
+            self.note(&events);
+            self.turn();
+            if let Some(reason) = self.driver.halted.take() {
+                return Stop::Halted(reason);
+            }
+            if self.asked_to_stop || signals::stop_requested() {
+                return Stop::Asked;
+            }
+        }
+    }
+
+    /// How long to wait for the sockets.
+    fn patience(&self) -> Option<Duration> {
+        let driver = &self.driver;
+        let busy = driver.clients.ready_len() + driver.links.ready_len() + driver.ended.len() > 0
+            || self.arrivals.contains(&true);
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        let next = self
+            .machine
+            .next_deadline()
+            .map_or(self.sweep_at, |deadline| deadline.min(self.sweep_at));
+        Some(Duration::from_nanos((next - clock::mono()).0))
+    }
+
+    /// Takes down what the sockets are ready for.
+    fn note(&mut self, events: &Events) {
+        for event in events {
+            let token = event.token();
+            if token == WAKER {
+                continue;
+            }
+            if token.0 <= PEER.0 {
+                self.arrivals[token.0 - ANY.0] = true;
+                continue;
+            }
+            // An error is found by reading: it comes out there with its kind.
+            let ending = event.is_read_closed() || event.is_write_closed() || event.is_error();
+            match named(token) {
+                Named::Client(id) => {
+                    let Some(client) = self.driver.clients.find(id) else {
+                        continue;
+                    };
+                    if event.is_error() || event.is_write_closed() {
+                        self.driver.end_client(id);
+                        continue;
+                    }
+                    client.readable |= event.is_readable();
+                    client.ending |= ending;
+                    let unblocked = event.is_writable() && std::mem::take(&mut client.blocked);
+                    let soft_max = self.limits.reply_soft_max;
+                    self.driver.clients.enqueue_if_able(id, soft_max);
+                    if unblocked {
+                        self.driver.clients.touch(id);
+                    }
+                }
+                Named::Link(id) => {
+                    let Some(link) = self.driver.links.find(id) else {
+                        continue;
+                    };
+                    link.readable |= event.is_readable() || ending;
+                    link.ending |= ending;
+                    let unblocked = event.is_writable() && std::mem::take(&mut link.blocked);
+                    self.driver.links.enqueue(id);
+                    if unblocked {
+                        self.driver.links.touch(id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self) {
+        self.progress.step();
+        let steps: [fn(&mut Self); 7] = [
+            Self::tell_ends,
+            Self::accept_all,
+            Self::serve_links,
+            Self::open_letters,
+            Self::ring,
+            Self::serve_clients,
+            Self::resume_clients,
+        ];
+        for step in steps {
+            step(self);
+            if self.driver.halted.is_some() {
+                return;
+            }
+        }
+        self.flush();
+        let now = clock::mono();
+        if now >= self.sweep_at {
+            self.sweep_at = now + SWEEP;
+            self.sweep(now);
+        }
+    }
+
+    pub(crate) fn tell(&mut self, event: Event<'_>) {
+        // A halted machine is called no more, whatever the turn still holds.
+        if self.driver.halted.is_none() {
+            self.machine.on(clock::now(), event, &mut self.driver);
+        }
+    }
+
+    /// Ends of earlier turns only: what the machine ends now it hears of in the next.
+    fn tell_ends(&mut self) {
+        for _ in 0..self.driver.ended.len() {
+            match self.driver.ended.pop_front() {
+                Some(Ended::Link(link)) => self.tell(Event::LinkDown { link }),
+                Some(Ended::Dial(node, channel)) => self.tell(Event::DialFailed { node, channel }),
+                Some(Ended::Client(conn)) => self.tell(Event::ClientDown { conn }),
+                None => return,
+            }
+        }
+    }
+
+    fn open_letters(&mut self) {
+        while let Some(letter) = self.driver.desk.next() {
+            match letter {
+                Mail::Configuration(configuration) => {
+                    self.tell(Event::Configuration(&configuration));
+                }
+                Mail::Nodes { records, peers } => {
+                    self.driver.links.learn(peers);
+                    self.tell(Event::Nodes(&records));
+                }
+                Mail::Answer { conn, n, text } => {
+                    self.tell(Event::Answer {
+                        conn,
+                        n,
+                        text: &text,
+                    });
+                }
+                Mail::Stop => self.asked_to_stop = true,
+            }
+        }
+    }
+
+    fn ring(&mut self) {
+        if let Some(deadline) = self.machine.next_deadline()
+            && clock::mono() >= deadline
+        {
+            self.tell(Event::Timer);
+        }
+    }
+
+    /// The last step of a turn, and the only one that writes: what is written was still true just before
+    /// (PROTOCOL 4.2).
+    fn flush(&mut self) {
+        let now = clock::mono();
+        let links = self.driver.links.take_touched();
+        for id in &links {
+            let Some(link) = self.driver.links.find(*id) else {
+                continue;
+            };
+            if link.up
+                && (!link.flush(Some(now)) || link.unwritten_bytes() > self.limits.link_bytes_max)
+            {
+                self.driver.end_link(*id);
+            }
+        }
+        self.driver.links.give_back(links);
+
+        let clients = self.driver.clients.take_touched();
+        for id in &clients {
+            let Some(client) = self.driver.clients.find(*id) else {
+                continue;
+            };
+            if !client.flush(Some(now)) || client.unwritten_bytes() > self.limits.reply_bytes_max {
+                self.driver.end_client(*id);
+                continue;
+            }
+            self.driver
+                .clients
+                .enqueue_if_able(*id, self.limits.reply_soft_max);
+        }
+        self.driver.clients.give_back(clients);
+    }
+
+    /// Once a second: memory of bursts, and connections that wait in vain.
+    fn sweep(&mut self, now: Time) {
+        for id in self.driver.links.ids() {
+            let Some(link) = self.driver.links.find(id) else {
+                continue;
+            };
+            link.shrink();
+            if link.bound.is_none() && now - link.since > self.limits.handshake {
+                self.driver.end_link(id);
+            }
+        }
+        for id in self.driver.clients.ids() {
+            let Some(client) = self.driver.clients.find(id) else {
+                continue;
+            };
+            client.shrink();
+            if client
+                .ended_at
+                .is_some_and(|ended| now - ended > self.limits.linger)
+            {
+                self.driver.end_client(id);
+            }
+        }
+        // Arrivals that had to wait for descriptors get another try.
+        self.arrivals = [true; 3];
+        if self.refused_count > 0 {
+            tracing::warn!(
+                count = self.refused_count,
+                "connections refused: limit reached"
+            );
+            self.refused_count = 0;
+        }
+    }
+}

@@ -1,0 +1,245 @@
+use crate::machine::{Client, Running, Seen};
+use paritas_io::{Limits, Mail, Stop};
+use paritas_protocol::Proposal;
+use std::io::Write;
+use std::net::Shutdown;
+
+#[test]
+fn pipelined_commands_are_answered_in_order_on_both_ports() {
+    let shard = Running::start(Limits::default());
+    for address in [shard.any, shard.cluster] {
+        let mut clients: Vec<Client> = (0..20).map(|_| Client::to(address)).collect();
+        for (who, client) in clients.iter_mut().enumerate() {
+            let all: String = (0..1000).map(|n| format!("ECHO {who} {n}\n")).collect();
+            client.send(&all);
+        }
+        for (who, client) in clients.iter_mut().enumerate() {
+            let all: String = (0..1000).map(|n| format!("ECHO {who} {n}\n")).collect();
+            client.expect(&all);
+        }
+    }
+}
+
+#[test]
+fn a_command_may_come_in_pieces() {
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    for piece in ["E", "CH", "O one\nECHO t", "wo", "\nPING\n"] {
+        client.send(piece);
+        // Another client's answer shows that the piece has been taken.
+        let mut other = shard.client();
+        other.send("PING\n");
+        other.expect("PONG\n");
+    }
+    client.expect("ECHO one\nECHO two\nPONG\n");
+}
+
+#[test]
+fn a_long_command_is_not_looked_at_too_often() {
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    let long = "a".repeat(8 << 20);
+    let mut sender = Client(client.0.try_clone().unwrap());
+    std::thread::spawn(move || sender.send(&format!("ECHO {long}\nPING\nLOOKED\n")));
+    client.expect(&format!("ECHO {}\nPONG\n", "a".repeat(8 << 20)));
+    let mut text = String::new();
+    while !text.ends_with('\n') {
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut client.0, &mut byte).unwrap();
+        text.push(byte[0] as char);
+    }
+    let looked_at: u64 = text.trim().parse().unwrap();
+    // 8 MiB in reads of 64 KiB would be 512 MiB.
+    assert!(looked_at < 400 << 20, "{looked_at}");
+}
+
+#[test]
+fn a_command_without_end_closes_the_connection() {
+    let limits = Limits {
+        query_bytes_max: 100_000,
+        ..Limits::default()
+    };
+    let shard = Running::start(limits);
+    let mut client = shard.client();
+    client.send("PING\n");
+    client.expect("PONG\n");
+    // The connection may be gone before all is sent.
+    let _ = client.0.write_all(&[b'a'; 300_000]);
+    assert_eq!(client.rest(), b"");
+    shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
+    let mut other = shard.client();
+    other.send("PING\n");
+    other.expect("PONG\n");
+}
+
+#[test]
+fn replies_wait_until_they_are_released() {
+    let shard = Running::start(Limits::default());
+    let (mut first, mut second) = (shard.client(), shard.client());
+    first.send("PING\nHOLD\n");
+    first.expect("PONG\n");
+    first.0.set_nonblocking(true).unwrap();
+    second.send("PING\n");
+    second.expect("PONG\n");
+    let held = std::io::Read::read(&mut first.0, &mut [0; 10]).unwrap_err();
+    assert_eq!(held.kind(), std::io::ErrorKind::WouldBlock);
+    first.0.set_nonblocking(false).unwrap();
+    second.send("FREE\n");
+    second.expect("freed\n");
+    first.expect("held\n");
+}
+
+#[test]
+fn a_stalled_client_goes_on_where_it_stopped() {
+    let shard = Running::start(Limits::default());
+    let (mut first, mut second) = (shard.client(), shard.client());
+    first.send("STALL\nECHO a\nSTALL\nECHO b\n");
+    first.expect("stalled\n");
+    second.send("GO\n");
+    second.expect("gone\n");
+    first.expect("ECHO a\nstalled\n");
+    // Sent while stalled, read later.
+    first.send("ECHO c\n");
+    second.send("GO\n");
+    second.expect("gone\n");
+    first.expect("ECHO b\nECHO c\n");
+}
+
+#[test]
+fn a_reply_past_its_deadline_never_leaves() {
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    client.send("SOON\n");
+    client.expect("in time\n");
+    client.send("PING\nLATE\n");
+    assert_eq!(client.rest(), b"", "the turn's bytes are dropped");
+    shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
+}
+
+#[test]
+fn a_slow_reader_gets_everything_and_does_not_hold_up_others() {
+    const BYTES: usize = 200_000;
+    let shard = Running::start(Limits {
+        reply_bytes_max: 4 << 20,
+        ..Limits::default()
+    });
+    let mut slow = shard.client();
+    // 100 MB of replies to 3 KB of commands: the limit would close it if they all started at once.
+    slow.send(&format!("BIG {BYTES}\n").repeat(500));
+    let mut quick = shard.client();
+    for _ in 0..50 {
+        quick.send("PING\n");
+        quick.expect("PONG\n");
+    }
+    let mut count = 0;
+    let mut chunk = vec![0; 1 << 20];
+    while count < 500 * BYTES {
+        let got = std::io::Read::read(&mut slow.0, &mut chunk).unwrap();
+        assert!(got > 0 && chunk[..got].iter().all(|byte| *byte == b'x'));
+        count += got;
+    }
+    slow.send("PING\n");
+    slow.expect("PONG\n");
+}
+
+#[test]
+fn one_reply_above_the_hard_limit_closes_the_connection() {
+    let shard = Running::start(Limits {
+        reply_bytes_max: 1 << 20,
+        ..Limits::default()
+    });
+    let mut client = shard.client();
+    client.send("BIG 30000000\n");
+    assert!(client.rest().len() < 30_000_000);
+}
+
+#[test]
+fn one_client_too_many_is_told_so() {
+    let shard = Running::start(Limits {
+        clients_max: 2,
+        ..Limits::default()
+    });
+    let (mut first, second) = (shard.client(), shard.client());
+    first.send("PING\n");
+    first.expect("PONG\n");
+    let mut third = shard.client();
+    assert_eq!(third.rest(), b"-ERR max number of clients reached\r\n");
+    drop(second);
+    shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
+    let mut fourth = shard.client();
+    fourth.send("PING\n");
+    fourth.expect("PONG\n");
+}
+
+#[test]
+fn a_client_that_stops_sending_gets_its_last_replies() {
+    let shard = Running::start(Limits::default());
+    let (mut first, mut second) = (shard.client(), shard.client());
+    first.send("PING\nHOLD\n");
+    first.0.shutdown(Shutdown::Write).unwrap();
+    first.expect("PONG\n");
+    second.send("FREE\n");
+    second.expect("freed\n");
+    assert_eq!(first.rest(), b"held\n");
+    let mut third = shard.client();
+    third.send("ECHO half");
+    third.0.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(third.rest(), b"");
+}
+
+#[test]
+fn the_machine_may_close_a_client() {
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    client.send("BYE\nPING\n");
+    assert!(client.rest().starts_with(b"bye\n"));
+    shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
+}
+
+#[test]
+fn a_timer_rings_on_an_idle_loop() {
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    let start = std::time::Instant::now();
+    client.send("TIMER 30\n");
+    client.expect("set\n");
+    shard.seen(|seen| (seen == Seen::Timer).then_some(()));
+    assert!(start.elapsed().as_millis() >= 30);
+    assert!(shard.progress.turns() > 0);
+}
+
+#[test]
+fn questions_go_out_and_answers_come_in() {
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    client.send("ASK 9\n");
+    let Proposal::Ask { conn, n } = shard.proposals.recv().unwrap() else {
+        panic!("another proposal");
+    };
+    assert_eq!(n, 9);
+    shard
+        .mailbox
+        .post(Mail::Answer {
+            conn,
+            n,
+            text: "forty-two\n".into(),
+        })
+        .unwrap();
+    client.expect("forty-two\n");
+}
+
+#[test]
+fn it_stops_when_told_and_says_why_when_it_halts() {
+    let mut shard = Running::start(Limits::default());
+    shard.mailbox.post(Mail::Stop).unwrap();
+    assert!(matches!(shard.ended(), Stop::Asked));
+    let mut shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    client.send("HALT\nPING\n");
+    let Stop::Halted(reason) = shard.ended() else {
+        panic!("it did not halt");
+    };
+    assert_eq!(reason.0, "as asked");
+    drop(shard);
+    assert_eq!(client.rest(), b"", "nothing is said after a halt");
+}
