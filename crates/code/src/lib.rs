@@ -1,1 +1,21 @@
-//! Room `code`.
+//! Room `code`: the erasure code and the linear chunk sum, as functions over bytes.
+//!
+//! [`Scheme`] says how many data and parity positions a stripe has; [`Code`] encodes and decodes for one scheme;
+//! [`mul_add`] folds a delta into a parity chunk (the write path's only use of the code); [`sum`] is the 32-bit sum of
+//! a chunk that deltas update (PROTOCOL 9.1). The format, with a worked example: `docs/formats/code.md`.
+//!
+//! Arithmetic is in GF(2⁸) modulo x⁸+x⁴+x³+x²+1. Each kernel has a scalar reference beside it; the fastest that the
+//! machine can run is chosen once, at run time. All `unsafe` code of the crate lives in `kernel` and `sum`.
+
+mod code;
+mod decode;
+mod field;
+mod kernel;
+mod scheme;
+pub mod sum;
+
+pub use code::Code;
+pub use decode::DecodeError;
+pub use kernel::{kernel_name, mul_add, xor};
+pub use scheme::{DATA_MAX, Scheme, SchemeError, WIDTH_MAX};
+pub use sum::{crc32c, crc32c_append};

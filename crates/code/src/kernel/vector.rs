@@ -1,0 +1,279 @@
+//! The loops, once, over any vector register.
+//!
+//! Everything here is `inline(always)`, so that it is compiled inside the caller's `target_feature` function and its
+//! intrinsics become single instructions.
+
+use super::ROWS_MAX;
+
+/// A vector register and the multiplication that goes with it.
+///
+/// # Safety
+/// An implementation may use instructions that not every machine has: whoever calls a method, or a function of this
+/// module, answers for their being there. `load` and `store` want `BYTES` bytes at the pointer, `load_part` and
+/// `store_part` want `len`, which is in `1..BYTES`.
+pub(super) unsafe trait Vector: Copy {
+    /// Bytes in a register.
+    const BYTES: usize;
+    /// A coefficient, made ready for many multiplications.
+    type Factor: Copy;
+    /// See the trait.
+    unsafe fn load(from: *const u8) -> Self;
+    /// See the trait.
+    unsafe fn store(self, to: *mut u8);
+    /// `target ^= coefficient · source` for fewer than `BYTES` bytes.
+    unsafe fn mul_add_part(coefficient: u8, source: *const u8, target: *mut u8, len: usize);
+    /// Sum.
+    unsafe fn xor(self, other: Self) -> Self;
+    /// A coefficient made ready.
+    unsafe fn factor(coefficient: u8) -> Self::Factor;
+    /// Product.
+    unsafe fn mul(self, factor: Self::Factor) -> Self;
+}
+
+/// `target ^= coefficient · source`. With `ONE` the coefficient is known to be one and nothing is multiplied.
+///
+/// A length that is no multiple of the register ends in one whole vector that overlaps the one before: it is computed
+/// before the first store, so that what it writes is right wherever the two overlap.
+///
+/// # Safety
+/// As [`Vector`]; `source` and `target` hold `len` bytes and do not overlap.
+#[inline(always)]
+pub(super) unsafe fn mul_add<V: Vector, const ONE: bool>(
+    coefficient: u8,
+    source: *const u8,
+    target: *mut u8,
+    len: usize,
+) {
+    // SAFETY: each access is at `at .. at + V::BYTES` with `at + V::BYTES <= len`, or handed on with its true length.
+    unsafe {
+        if len < V::BYTES {
+            if len > 0 {
+                V::mul_add_part(coefficient, source, target, len);
+            }
+            return;
+        }
+        let factor = V::factor(coefficient);
+        let product = |v: V| if ONE { v } else { v.mul(factor) };
+        let last = len - V::BYTES;
+        let tail = V::load(target.add(last)).xor(product(V::load(source.add(last))));
+        let mut at = 0;
+        // Four at a time: the compiler does not unroll across loads and stores that it cannot tell apart.
+        while at + 4 * V::BYTES <= last {
+            let mut sums = [tail; 4];
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let here = at + i * V::BYTES;
+                *sum = V::load(target.add(here)).xor(product(V::load(source.add(here))));
+            }
+            for (i, sum) in sums.iter().enumerate() {
+                sum.store(target.add(at + i * V::BYTES));
+            }
+            at += 4 * V::BYTES;
+        }
+        while at < last {
+            V::load(target.add(at))
+                .xor(product(V::load(source.add(at))))
+                .store(target.add(at));
+            at += V::BYTES;
+        }
+        tail.store(target.add(last));
+    }
+}
+
+/// `targets = rows × sources`; `W` registers of each target at a time.
+///
+/// # Safety
+/// As [`Vector`]; every source and target holds `len` bytes, there is a source, at most [`ROWS_MAX`] targets, and
+/// `rows` holds `sources.len() * targets.len()` coefficients.
+#[inline(always)]
+pub(super) unsafe fn combine<V: Vector, const W: usize>(
+    rows: &[u8],
+    sources: &[&[u8]],
+    targets: &mut [&mut [u8]],
+    len: usize,
+) {
+    const { assert!(ROWS_MAX == 4, "the match below knows four") };
+    let k = sources.len();
+    // Scaled rows begin with a row and a column of ones: half of the products of a `k+2` encode go away.
+    let ones = rows[..k].iter().all(|&c| c == 1) && rows.iter().step_by(k).all(|&c| c == 1);
+    // SAFETY: as this function's own contract; the match gives each pass its number of rows.
+    unsafe {
+        if len < V::BYTES {
+            return combine_part::<V>(rows, sources, targets, len);
+        }
+        match (targets, ones) {
+            ([a], false) => pass::<V, 1, W, false>(rows, sources, [a.as_mut_ptr()], len),
+            ([a], true) => pass::<V, 1, W, true>(rows, sources, [a.as_mut_ptr()], len),
+            ([a, b], false) => {
+                pass::<V, 2, W, false>(rows, sources, [a, b].map(|t| t.as_mut_ptr()), len)
+            }
+            ([a, b], true) => {
+                pass::<V, 2, W, true>(rows, sources, [a, b].map(|t| t.as_mut_ptr()), len)
+            }
+            ([a, b, c], false) => {
+                pass::<V, 3, W, false>(rows, sources, [a, b, c].map(|t| t.as_mut_ptr()), len)
+            }
+            ([a, b, c], true) => {
+                pass::<V, 3, W, true>(rows, sources, [a, b, c].map(|t| t.as_mut_ptr()), len)
+            }
+            ([a, b, c, d], false) => {
+                pass::<V, 4, W, false>(rows, sources, [a, b, c, d].map(|t| t.as_mut_ptr()), len)
+            }
+            ([a, b, c, d], true) => {
+                pass::<V, 4, W, true>(rows, sources, [a, b, c, d].map(|t| t.as_mut_ptr()), len)
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Less than a register: one source after the other.
+///
+/// # Safety
+/// As [`combine`].
+#[inline(always)]
+unsafe fn combine_part<V: Vector>(
+    rows: &[u8],
+    sources: &[&[u8]],
+    targets: &mut [&mut [u8]],
+    len: usize,
+) {
+    for (row, target) in rows.chunks_exact(sources.len()).zip(targets) {
+        target.fill(0);
+        for (&coefficient, source) in row.iter().zip(sources) {
+            if len > 0 {
+                // SAFETY: `len` is in `1..BYTES` and every slice holds `len` bytes.
+                unsafe { V::mul_add_part(coefficient, source.as_ptr(), target.as_mut_ptr(), len) };
+            }
+        }
+    }
+}
+
+/// All columns for `P` rows: blocks of `W` registers, then single ones, then one that ends at the end. With `ONES`,
+/// row 0 and column 0 are ones.
+///
+/// # Safety
+/// As [`combine`], with `len >= V::BYTES`.
+#[inline(always)]
+unsafe fn pass<V: Vector, const P: usize, const W: usize, const ONES: bool>(
+    rows: &[u8],
+    sources: &[&[u8]],
+    targets: [*mut u8; P],
+    len: usize,
+) {
+    // SAFETY: every block lies within `len` bytes. Blocks may overlap, since targets are never read.
+    unsafe {
+        let mut at = 0;
+        while at + W * V::BYTES <= len {
+            block::<V, P, W, ONES>(rows, sources, targets, at);
+            at += W * V::BYTES;
+        }
+        while at + V::BYTES <= len {
+            block::<V, P, 1, ONES>(rows, sources, targets, at);
+            at += V::BYTES;
+        }
+        if at < len {
+            block::<V, P, 1, ONES>(rows, sources, targets, len - V::BYTES);
+        }
+    }
+}
+
+/// One block of columns, accumulated in registers over all sources.
+///
+/// # Safety
+/// As [`combine`], with `at + W * V::BYTES <= len`.
+#[inline(always)]
+unsafe fn block<V: Vector, const P: usize, const W: usize, const ONES: bool>(
+    rows: &[u8],
+    sources: &[&[u8]],
+    targets: [*mut u8; P],
+    at: usize,
+) {
+    let k = sources.len();
+    // SAFETY: `rows` holds `P * k` coefficients, there is a first source, and every pointer stays in its slice.
+    unsafe {
+        let load = |s: usize| -> [V; W] {
+            let from = sources.get_unchecked(s).as_ptr().add(at);
+            core::array::from_fn(|w| V::load(from.add(w * V::BYTES)))
+        };
+        let factor = |p: usize, s: usize| V::factor(*rows.get_unchecked(p * k + s));
+        let first = load(0);
+        let mut sums: [[V; W]; P] = core::array::from_fn(|p| {
+            if ONES {
+                return first;
+            }
+            let f = factor(p, 0);
+            core::array::from_fn(|w| first[w].mul(f))
+        });
+        for s in 1..k {
+            let v = load(s);
+            for p in 0..P {
+                if ONES && p == 0 {
+                    for w in 0..W {
+                        sums[p][w] = sums[p][w].xor(v[w]);
+                    }
+                } else {
+                    let f = factor(p, s);
+                    for w in 0..W {
+                        sums[p][w] = sums[p][w].xor(v[w].mul(f));
+                    }
+                }
+            }
+        }
+        for p in 0..P {
+            for w in 0..W {
+                sums[p][w].store(targets[p].add(at + w * V::BYTES));
+            }
+        }
+    }
+}
+
+/// 1 to 15 bytes as a little-endian number: two loads that may overlap.
+///
+/// # Safety
+/// `from` holds `len` bytes, `1 <= len <= 15`.
+#[inline(always)]
+pub(super) unsafe fn load_small(from: *const u8, len: usize) -> u128 {
+    // SAFETY: each access lies within the `len` bytes.
+    unsafe {
+        if len >= 8 {
+            let low = from.cast::<u64>().read_unaligned();
+            let high = from.add(len - 8).cast::<u64>().read_unaligned();
+            u128::from(low.to_le()) | (u128::from(high.to_le()) << (8 * (len - 8)))
+        } else if len >= 4 {
+            let low = from.cast::<u32>().read_unaligned();
+            let high = from.add(len - 4).cast::<u32>().read_unaligned();
+            u128::from(u64::from(low.to_le()) | (u64::from(high.to_le()) << (8 * (len - 4))))
+        } else {
+            let mut bits = u32::from(*from);
+            bits |= u32::from(*from.add(len / 2)) << (8 * (len / 2));
+            bits |= u32::from(*from.add(len - 1)) << (8 * (len - 1));
+            u128::from(bits)
+        }
+    }
+}
+
+/// The reverse of [`load_small`].
+///
+/// # Safety
+/// `to` holds `len` bytes, `1 <= len <= 15`.
+#[inline(always)]
+pub(super) unsafe fn store_small(value: u128, to: *mut u8, len: usize) {
+    // SAFETY: each access lies within the `len` bytes.
+    unsafe {
+        if len >= 8 {
+            to.cast::<u64>().write_unaligned((value as u64).to_le());
+            to.add(len - 8)
+                .cast::<u64>()
+                .write_unaligned(((value >> (8 * (len - 8))) as u64).to_le());
+        } else if len >= 4 {
+            to.cast::<u32>().write_unaligned((value as u32).to_le());
+            to.add(len - 4)
+                .cast::<u32>()
+                .write_unaligned(((value as u64 >> (8 * (len - 4))) as u32).to_le());
+        } else {
+            *to = value as u8;
+            *to.add(len / 2) = (value as u32 >> (8 * (len / 2))) as u8;
+            *to.add(len - 1) = (value as u32 >> (8 * (len - 1))) as u8;
+        }
+    }
+}
