@@ -1,0 +1,36 @@
+//! Flags of a command, as Redis prints them.
+
+/// Changes data.
+pub const WRITE: u32 = 1;
+/// Reads data.
+pub const READONLY: u32 = 1 << 1;
+/// Refused when memory is full.
+pub const DENYOOM: u32 = 1 << 2;
+/// For administrators.
+pub const ADMIN: u32 = 1 << 3;
+/// Not in scripts.
+pub const NOSCRIPT: u32 = 1 << 4;
+/// Allowed while the node is not ready.
+pub const LOADING: u32 = 1 << 5;
+/// Allowed while the node is cut off.
+pub const STALE: u32 = 1 << 6;
+/// Constant time.
+pub const FAST: u32 = 1 << 7;
+/// Allowed before AUTH.
+pub const NO_AUTH: u32 = 1 << 8;
+/// Allowed while a script holds the server.
+pub const ALLOW_BUSY: u32 = 1 << 9;
+
+/// Each flag and its name.
+pub const NAMES: [(u32, &str); 10] = [
+    (WRITE, "write"),
+    (READONLY, "readonly"),
+    (DENYOOM, "denyoom"),
+    (ADMIN, "admin"),
+    (NOSCRIPT, "noscript"),
+    (LOADING, "loading"),
+    (STALE, "stale"),
+    (FAST, "fast"),
+    (NO_AUTH, "no_auth"),
+    (ALLOW_BUSY, "allow_busy"),
+];

@@ -1,0 +1,203 @@
+//! From a name to its line of the table, in a few nanoseconds: a perfect hash, found at compile time.
+
+use super::table::COMMANDS;
+use super::{Command, CommandSpec};
+use crate::resp::{ArgList, errors};
+
+const SLOT_BITS: u32 = 10;
+/// No command hashes here.
+const NONE: u8 = u8::MAX;
+/// The longest name there may be: what [`hash`] reads.
+const NAME_BYTES_MAX: usize = 16;
+
+const _: () = assert!(COMMANDS.len() < NONE as usize);
+
+/// The bytes of a name of 1 to 16 bytes in two words, letters in lower case. Overlapping reads, so that no length
+/// needs a loop.
+#[inline(always)]
+const fn fold(name: &[u8]) -> (u64, u64) {
+    const LOWER: u64 = 0x2020_2020_2020_2020;
+    if let (Some(a), Some(b)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) {
+        (u64::from_le_bytes(*a) | LOWER, u64::from_le_bytes(*b) | LOWER)
+    } else if let (Some(a), Some(b)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
+        let (a, b) = (u32::from_le_bytes(*a) as u64, u32::from_le_bytes(*b) as u64);
+        (a | b << 32 | LOWER, 0)
+    } else if let (Some(a), Some(b)) = (name.first_chunk::<2>(), name.last_chunk::<2>()) {
+        let (a, b) = (u16::from_le_bytes(*a) as u64, u16::from_le_bytes(*b) as u64);
+        (a | b << 16 | LOWER, 0)
+    } else {
+        (0, 0)
+    }
+}
+
+#[inline(always)]
+const fn hash(name: &[u8], seed: u64) -> usize {
+    let (a, b) = fold(name);
+    let mixed = (a ^ b.rotate_left(23) ^ name.len() as u64).wrapping_mul(seed);
+    (mixed >> (64 - SLOT_BITS)) as usize
+}
+
+type Slots = [u8; 1 << SLOT_BITS];
+
+/// The slots under this seed, unless two names meet.
+#[expect(clippy::indexing_slicing, reason = "at compile time")]
+const fn fill(seed: u64) -> Option<Slots> {
+    let mut slots = [NONE; 1 << SLOT_BITS];
+    let mut index = 0;
+    while index < COMMANDS.len() {
+        let name = COMMANDS[index].name.as_bytes();
+        assert!(name.len() >= 2 && name.len() <= NAME_BYTES_MAX);
+        let slot = hash(name, seed);
+        if slots[slot] != NONE {
+            return None;
+        }
+        slots[slot] = index as u8;
+        index += 1;
+    }
+    Some(slots)
+}
+
+const PERFECT: (u64, Slots) = {
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    loop {
+        if let Some(slots) = fill(seed) {
+            break (seed, slots);
+        }
+        seed = seed.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(2);
+    }
+};
+const SEED: u64 = PERFECT.0;
+static SLOTS: Slots = PERFECT.1;
+
+/// A command by its name, letters of either case. Subcommands: [`find`] or [`resolve`].
+#[inline]
+pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let index = *SLOTS.get(hash(name, SEED))?;
+    let spec = COMMANDS.get(usize::from(index))?;
+    spec.name.as_bytes().eq_ignore_ascii_case(name).then_some(spec)
+}
+
+/// A command or subcommand by its full name: `get`, `config|get`.
+pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
+    match name.iter().position(|&byte| byte == b'|') {
+        None => lookup(name),
+        Some(bar) => subcommand(lookup(name.get(..bar)?)?, name.get(bar + 1..)?),
+    }
+}
+
+fn subcommand(container: &'static CommandSpec, name: &[u8]) -> Option<&'static CommandSpec> {
+    container
+        .subcommands
+        .iter()
+        .find(|s| s.last_name().as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// The line of each id.
+#[expect(clippy::indexing_slicing, reason = "at compile time")]
+static BY_ID: [&CommandSpec; Command::COUNT] = {
+    let mut specs = [&COMMANDS[0]; Command::COUNT];
+    let mut index = 0;
+    while index < COMMANDS.len() {
+        let (spec, mut nested) = (&COMMANDS[index], 0);
+        specs[spec.id as usize] = spec;
+        while nested < spec.subcommands.len() {
+            specs[spec.subcommands[nested].id as usize] = &spec.subcommands[nested];
+            nested += 1;
+        }
+        index += 1;
+    }
+    specs
+};
+
+#[inline]
+#[expect(clippy::indexing_slicing, reason = "ids are below their count")]
+pub(super) fn spec(id: Command) -> &'static CommandSpec {
+    BY_ID[id as usize]
+}
+
+/// Why a command can't run; nothing has been done.
+#[derive(Clone, Copy, Debug)]
+pub enum Refusal {
+    /// Not in the table.
+    UnknownCommand,
+    /// The container is, what follows is not.
+    UnknownSubcommand(&'static CommandSpec),
+    /// Too few or too many arguments.
+    WrongArity(&'static CommandSpec),
+}
+
+impl Refusal {
+    /// The whole reply, word for word that of Redis.
+    pub fn append_to(&self, out: &mut Vec<u8>, args: ArgList<'_>) {
+        match self {
+            Self::UnknownCommand => errors::unknown_command(out, args),
+            Self::UnknownSubcommand(container) => {
+                errors::unknown_subcommand(out, container.name, args.arg(1));
+            }
+            Self::WrongArity(spec) => errors::wrong_arity(out, spec.name),
+        }
+    }
+}
+
+/// The command or subcommand that these arguments ask for, if it may run with so many of them.
+#[inline]
+pub fn resolve(args: ArgList<'_>) -> Result<&'static CommandSpec, Refusal> {
+    let Some(mut spec) = lookup(args.arg(0)) else {
+        return Err(Refusal::UnknownCommand);
+    };
+    if !spec.subcommands.is_empty()
+        && let Some(name) = args.get(1)
+    {
+        spec = subcommand(spec, name).ok_or(Refusal::UnknownSubcommand(spec))?;
+    }
+    if spec.arity_allows(args.len()) {
+        Ok(spec)
+    } else {
+        Err(Refusal::WrongArity(spec))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_in_any_case_and_every_id_has_its_line() {
+        for spec in COMMANDS {
+            for name in [spec.name.to_owned(), spec.name.to_ascii_uppercase()] {
+                assert_eq!(lookup(name.as_bytes()).map(|s| s.id), Some(spec.id), "{name}");
+            }
+            for sub in spec.subcommands {
+                assert!(sub.name.starts_with(&format!("{}|", spec.name)));
+                assert_eq!(find(sub.name.to_uppercase().as_bytes()).map(|s| s.id), Some(sub.id));
+            }
+        }
+        for id in Command::ALL {
+            assert_eq!(id.spec().id, *id);
+        }
+    }
+
+    #[test]
+    fn other_names_are_not_found() {
+        let others: [&[u8]; 9] = [
+            b"",
+            b"g",
+            b"ge",
+            b"gett",
+            b"lpush",
+            b"paritas\x0estatus",
+            b"config|get",
+            b"\xff\xff\xff",
+            b"a name longer than sixteen bytes",
+        ];
+        for name in others {
+            assert!(lookup(name).is_none(), "{name:?}");
+        }
+        assert!(find(b"config|nope").is_none());
+        assert!(find(b"get|get").is_none());
+        assert!(find(b"|").is_none());
+    }
+}

@@ -1,0 +1,206 @@
+//! Replies of COMMAND and its subcommands, rendered from the table in the shape of Redis 7.
+
+use super::table::COMMANDS;
+use super::{CommandSpec, find, flag, glob, keys};
+use crate::resp::encode::{array_header, bulk, error, integer, map_header, null, set_header, simple};
+use crate::resp::{ArgList, Proto, errors};
+
+/// COMMAND: what COMMAND INFO says, of every command.
+pub fn all(out: &mut Vec<u8>, proto: Proto) {
+    array_header(out, COMMANDS.len());
+    for spec in COMMANDS {
+        one(out, proto, spec);
+    }
+}
+
+/// COMMAND COUNT.
+pub fn count(out: &mut Vec<u8>) {
+    integer(out, COMMANDS.len() as i64);
+}
+
+/// COMMAND INFO \[name …\]. `args` is the whole command.
+pub fn info(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
+    if args.len() <= 2 {
+        return all(out, proto);
+    }
+    array_header(out, args.len() - 2);
+    for name in args.iter().skip(2) {
+        match find(name) {
+            Some(spec) => one(out, proto, spec),
+            None => null(out, proto),
+        }
+    }
+}
+
+/// COMMAND DOCS \[name …\]. `args` is the whole command. Unknown names are left out, as in Redis.
+pub fn docs(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
+    if args.len() <= 2 {
+        return docs_of(out, proto, COMMANDS.iter());
+    }
+    docs_of(out, proto, args.iter().skip(2).filter_map(find));
+}
+
+/// COMMAND LIST \[FILTERBY MODULE name | ACLCAT category | PATTERN pattern\]. `args` is the whole command.
+pub fn list(out: &mut Vec<u8>, args: ArgList<'_>) {
+    let nested = || {
+        COMMANDS
+            .iter()
+            .flat_map(|spec| std::iter::once(spec).chain(spec.subcommands))
+    };
+    if args.len() == 2 {
+        return names(out, COMMANDS.iter());
+    }
+    let (by, what) = (args.arg(3), args.arg(4));
+    if args.len() != 5 || !args.arg(2).eq_ignore_ascii_case(b"filterby") {
+        error(out, errors::SYNTAX);
+    } else if by.eq_ignore_ascii_case(b"module") {
+        array_header(out, 0);
+    } else if by.eq_ignore_ascii_case(b"aclcat") {
+        let has = |s: &&CommandSpec| categories(s).any(|c| c.as_bytes().eq_ignore_ascii_case(what));
+        names(out, nested().filter(has));
+    } else if by.eq_ignore_ascii_case(b"pattern") {
+        let pattern = what.to_ascii_lowercase();
+        names(out, nested().filter(|s| glob::matches(&pattern, s.name.as_bytes())));
+    } else {
+        error(out, errors::SYNTAX);
+    }
+}
+
+/// COMMAND GETKEYS command \[argument …\]. `args` is the whole command.
+pub fn getkeys(out: &mut Vec<u8>, args: ArgList<'_>) {
+    let inner = args.skip(2);
+    let name = inner.arg(0);
+    let spec = match find(name) {
+        Some(spec) if !spec.subcommands.is_empty() => inner.get(1).and_then(|sub| find(&[name, b"|", sub].concat())),
+        Some(spec) if spec.name.contains('|') => None,
+        other => other,
+    };
+    let Some(spec) = spec else {
+        return error(out, errors::INVALID_COMMAND);
+    };
+    if !spec.has_keys() {
+        return error(out, errors::NO_KEY_ARGUMENTS);
+    }
+    if !spec.arity_allows(inner.len()) {
+        return error(out, errors::INVALID_ARGUMENT_COUNT);
+    }
+    let indexes = keys(spec, inner.len());
+    array_header(out, indexes.len());
+    for index in indexes {
+        bulk(out, inner.arg(index));
+    }
+}
+
+fn names<'a>(out: &mut Vec<u8>, specs: impl Iterator<Item = &'a CommandSpec> + Clone) {
+    array_header(out, specs.clone().count());
+    for spec in specs {
+        bulk(out, spec.name.as_bytes());
+    }
+}
+
+fn categories(spec: &CommandSpec) -> impl Iterator<Item = &'static str> + Clone {
+    let by_flag = [
+        (flag::WRITE, "write"),
+        (flag::READONLY, "read"),
+        (flag::ADMIN, "admin"),
+        (flag::ADMIN, "dangerous"),
+    ];
+    let flags = spec.flags;
+    let speed = if spec.is(flag::FAST) { "fast" } else { "slow" };
+    by_flag
+        .into_iter()
+        .filter_map(move |(flag, name)| (flags & flag != 0).then_some(name))
+        .chain([speed])
+        .chain(spec.categories.split_ascii_whitespace())
+}
+
+/// A set of status words.
+fn words<'a>(out: &mut Vec<u8>, proto: Proto, words: impl Iterator<Item = &'a str> + Clone, prefix: &str) {
+    set_header(out, proto, words.clone().count());
+    for word in words {
+        if prefix.is_empty() {
+            simple(out, word);
+        } else {
+            simple(out, &format!("{prefix}{word}"));
+        }
+    }
+}
+
+fn one(out: &mut Vec<u8>, proto: Proto, spec: &CommandSpec) {
+    array_header(out, 10);
+    bulk(out, spec.name.as_bytes());
+    integer(out, i64::from(spec.arity));
+    let flags = flag::NAMES
+        .iter()
+        .filter(|(flag, _)| spec.is(*flag))
+        .map(|(_, name)| *name);
+    words(out, proto, flags, "");
+    integer(out, i64::from(spec.first_key));
+    integer(out, i64::from(spec.last_key));
+    integer(out, i64::from(spec.step));
+    words(out, proto, categories(spec), "@");
+    let tips = spec.tips.split_ascii_whitespace();
+    set_header(out, proto, tips.clone().count());
+    for tip in tips {
+        bulk(out, tip.as_bytes());
+    }
+    set_header(out, proto, spec.access.len());
+    for (index, access) in spec.access.iter().enumerate() {
+        key_spec(out, proto, spec, index, access);
+    }
+    array_header(out, spec.subcommands.len());
+    for sub in spec.subcommands {
+        one(out, proto, sub);
+    }
+}
+
+/// One key specification. Commands with several have one key each, side by side.
+fn key_spec(out: &mut Vec<u8>, proto: Proto, spec: &CommandSpec, index: usize, access: &str) {
+    let single = spec.access.len() > 1;
+    let (last, step) = match (single, spec.last_key) {
+        (true, _) => (0, 1),
+        (false, last @ ..0) => (last, spec.step),
+        (false, last) => (last - spec.first_key, spec.step),
+    };
+    map_header(out, proto, 3);
+    bulk(out, b"flags");
+    words(out, proto, access.split_ascii_whitespace(), "");
+    bulk(out, b"begin_search");
+    map_header(out, proto, 2);
+    bulk(out, b"type");
+    bulk(out, b"index");
+    bulk(out, b"spec");
+    map_header(out, proto, 1);
+    pair(out, "index", i64::from(spec.first_key) + index as i64);
+    bulk(out, b"find_keys");
+    map_header(out, proto, 2);
+    bulk(out, b"type");
+    bulk(out, b"range");
+    bulk(out, b"spec");
+    map_header(out, proto, 3);
+    pair(out, "lastkey", i64::from(last));
+    pair(out, "keystep", i64::from(step));
+    pair(out, "limit", 0);
+}
+
+fn pair(out: &mut Vec<u8>, name: &str, value: i64) {
+    bulk(out, name.as_bytes());
+    integer(out, value);
+}
+
+fn docs_of(out: &mut Vec<u8>, proto: Proto, specs: impl Iterator<Item = &'static CommandSpec> + Clone) {
+    map_header(out, proto, specs.clone().count());
+    for spec in specs {
+        bulk(out, spec.name.as_bytes());
+        let nested = !spec.subcommands.is_empty();
+        map_header(out, proto, 3 + usize::from(nested));
+        for (name, value) in [("summary", spec.summary), ("since", spec.since), ("group", spec.group)] {
+            bulk(out, name.as_bytes());
+            bulk(out, value.as_bytes());
+        }
+        if nested {
+            bulk(out, b"subcommands");
+            docs_of(out, proto, spec.subcommands.iter());
+        }
+    }
+}

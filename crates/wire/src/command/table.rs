@@ -1,0 +1,304 @@
+//! The table itself. Arity, flags, keys and categories are those of Redis 7, so that clients treat us alike; the
+//! summaries are ours.
+
+use super::CommandSpec;
+use super::flag::*;
+
+/// A line before the optional parts. The macro puts in id and summary.
+const fn row(name: &'static str, arity: i16, flags: u32, group: &'static str, since: &'static str) -> CommandSpec {
+    CommandSpec {
+        id: Command::Get,
+        name,
+        arity,
+        flags,
+        first_key: 0,
+        last_key: 0,
+        step: 0,
+        access: &[],
+        categories: "",
+        tips: "",
+        since,
+        group,
+        summary: "",
+        subcommands: &[],
+    }
+}
+
+impl CommandSpec {
+    const fn keys(self, first: i8, last: i8, step: i8, access: &'static [&'static str]) -> Self {
+        Self {
+            first_key: first,
+            last_key: last,
+            step,
+            access,
+            ..self
+        }
+    }
+
+    const fn categories(self, categories: &'static str) -> Self {
+        Self { categories, ..self }
+    }
+
+    const fn tips(self, tips: &'static str) -> Self {
+        Self { tips, ..self }
+    }
+
+    const fn subcommands(self, subcommands: &'static [Self]) -> Self {
+        Self { subcommands, ..self }
+    }
+}
+
+/// Ids and lines from one list: first the commands, then the subcommands of each container.
+macro_rules! commands {
+    ($($vis:vis const $table:ident { $($id:ident = $row:expr, $summary:literal;)* })*) => {
+        /// Each command, then each subcommand.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Command { $($( #[doc = $summary] $id, )*)* }
+
+        impl Command {
+            /// All of them, in order: `ALL[id as usize] == id`.
+            pub const ALL: &'static [Self] = &[$($( Self::$id, )*)*];
+        }
+
+        $(
+            /// Lines of the table, with those of the subcommands in them.
+            $vis const $table: &[CommandSpec] =
+                &[$( CommandSpec { id: Command::$id, summary: $summary, ..$row }, )*];
+        )*
+    };
+}
+
+commands! {
+  pub const COMMANDS {
+    Hello = row("hello", -1, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, "connection", "6.0.0")
+        .categories("connection"),
+        "Greets, chooses the protocol version, and may authenticate and name the connection";
+    Auth = row("auth", -2, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, "connection", "1.0.0")
+        .categories("connection"), "Authenticates the connection";
+    Ping = row("ping", -1, FAST, "connection", "1.0.0")
+        .categories("connection").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Answers PONG, or what it was given";
+    Echo = row("echo", 2, LOADING | STALE | FAST, "connection", "1.0.0").categories("connection"),
+        "Answers what it was given";
+    Quit = row("quit", -1, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, "connection", "1.0.0")
+        .categories("connection"), "Closes the connection";
+    Reset = row("reset", 1, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, "connection", "6.2.0")
+        .categories("connection"), "Makes the connection as new";
+    Select = row("select", 2, LOADING | STALE | FAST, "connection", "1.0.0").categories("connection"),
+        "Chooses a database; there is only 0";
+    Client = row("client", -2, 0, "connection", "2.4.0").subcommands(CLIENT), "Commands about connections";
+    Command = row("command", -1, LOADING | STALE, "server", "2.8.13")
+        .categories("connection").tips("nondeterministic_output_order").subcommands(COMMAND),
+        "Describes all commands";
+    Info = row("info", -1, LOADING | STALE, "server", "1.0.0")
+        .categories("dangerous")
+        .tips("nondeterministic_output request_policy:all_shards response_policy:special"),
+        "Tells about the server, by section";
+    Config = row("config", -2, 0, "server", "2.0.0").subcommands(CONFIG), "Commands about settings";
+    Role = row("role", 1, NOSCRIPT | LOADING | STALE | FAST, "server", "2.8.12")
+        .categories("admin dangerous"), "Tells which part this server plays in replication";
+    Time = row("time", 1, LOADING | STALE | FAST, "server", "2.6.0").tips("nondeterministic_output"),
+        "Tells the time of the server";
+    Module = row("module", -2, 0, "server", "4.0.0").subcommands(MODULE), "Commands about modules";
+    Acl = row("acl", -2, 0, "server", "6.0.0").subcommands(ACL), "Commands about users";
+    Readonly = row("readonly", 1, LOADING | STALE | FAST, "cluster", "3.0.0").categories("connection"),
+        "Allows reads from replicas; changes nothing here";
+    Readwrite = row("readwrite", 1, LOADING | STALE | FAST, "cluster", "3.0.0")
+        .categories("connection"), "Undoes READONLY; changes nothing here";
+    Asking = row("asking", 1, FAST, "cluster", "3.0.0").categories("connection"), "Follows an ASK redirection";
+    Cluster = row("cluster", -2, 0, "cluster", "3.0.0").subcommands(CLUSTER), "Commands about the cluster";
+    Get = row("get", 2, READONLY | FAST, "string", "1.0.0")
+        .keys(1, 1, 1, &["RO access"]).categories("string"), "Reads the value of a key";
+    Set = row("set", -3, WRITE | DENYOOM, "string", "1.0.0")
+        .keys(1, 1, 1, &["RW access update variable_flags"]).categories("string"),
+        "Sets the value of a key, with an expiry or a condition";
+    Setnx = row("setnx", 3, WRITE | DENYOOM | FAST, "string", "1.0.0")
+        .keys(1, 1, 1, &["OW insert"]).categories("string"), "Sets the value of a key that does not exist";
+    Setex = row("setex", 4, WRITE | DENYOOM, "string", "2.0.0")
+        .keys(1, 1, 1, &["OW update"]).categories("string"), "Sets value and expiry in seconds";
+    Psetex = row("psetex", 4, WRITE | DENYOOM, "string", "2.6.0")
+        .keys(1, 1, 1, &["OW update"]).categories("string"), "Sets value and expiry in milliseconds";
+    Getset = row("getset", 3, WRITE | DENYOOM | FAST, "string", "1.0.0")
+        .keys(1, 1, 1, &["RW access update"]).categories("string"),
+        "Sets the value of a key and answers the old one";
+    Getdel = row("getdel", 2, WRITE | FAST, "string", "6.2.0")
+        .keys(1, 1, 1, &["RW access delete"]).categories("string"), "Reads the value of a key and deletes it";
+    Getex = row("getex", -2, WRITE | FAST, "string", "6.2.0")
+        .keys(1, 1, 1, &["RW access update"]).categories("string"),
+        "Reads the value of a key and sets its expiry";
+    Mget = row("mget", -2, READONLY | FAST, "string", "1.0.0")
+        .keys(1, -1, 1, &["RO access"]).categories("string").tips("request_policy:multi_shard"),
+        "Reads the values of keys";
+    Mset = row("mset", -3, WRITE | DENYOOM, "string", "1.0.1")
+        .keys(1, -1, 2, &["OW update"]).categories("string")
+        .tips("request_policy:multi_shard response_policy:all_succeeded"), "Sets the values of keys";
+    Msetnx = row("msetnx", -3, WRITE | DENYOOM, "string", "1.0.1")
+        .keys(1, -1, 2, &["OW insert"]).categories("string")
+        .tips("request_policy:multi_shard response_policy:agg_min"),
+        "Sets the values of keys if none of them exists";
+    Del = row("del", -2, WRITE, "generic", "1.0.0")
+        .keys(1, -1, 1, &["RM delete"]).categories("keyspace")
+        .tips("request_policy:multi_shard response_policy:agg_sum"), "Deletes keys";
+    Unlink = row("unlink", -2, WRITE | FAST, "generic", "4.0.0")
+        .keys(1, -1, 1, &["RM delete"]).categories("keyspace")
+        .tips("request_policy:multi_shard response_policy:agg_sum"), "Deletes keys; the same as DEL here";
+    Exists = row("exists", -2, READONLY | FAST, "generic", "1.0.0")
+        .keys(1, -1, 1, &["RO"]).categories("keyspace")
+        .tips("request_policy:multi_shard response_policy:agg_sum"), "Counts how many of the keys exist";
+    Touch = row("touch", -2, READONLY | FAST, "generic", "3.2.1")
+        .keys(1, -1, 1, &["RO"]).categories("keyspace")
+        .tips("request_policy:multi_shard response_policy:agg_sum"),
+        "Counts how many of the keys exist and marks them as used";
+    Incr = row("incr", 2, WRITE | DENYOOM | FAST, "string", "1.0.0")
+        .keys(1, 1, 1, &["RW access update"]).categories("string"), "Adds one to an integer";
+    Decr = row("decr", 2, WRITE | DENYOOM | FAST, "string", "1.0.0")
+        .keys(1, 1, 1, &["RW access update"]).categories("string"), "Takes one from an integer";
+    Incrby = row("incrby", 3, WRITE | DENYOOM | FAST, "string", "1.0.0")
+        .keys(1, 1, 1, &["RW access update"]).categories("string"), "Adds to an integer";
+    Decrby = row("decrby", 3, WRITE | DENYOOM | FAST, "string", "1.0.0")
+        .keys(1, 1, 1, &["RW access update"]).categories("string"), "Takes from an integer";
+    Incrbyfloat = row("incrbyfloat", 3, WRITE | DENYOOM | FAST, "string", "2.6.0")
+        .keys(1, 1, 1, &["RW access update"]).categories("string"), "Adds to a floating-point number";
+    Append = row("append", 3, WRITE | DENYOOM | FAST, "string", "2.0.0")
+        .keys(1, 1, 1, &["RW insert"]).categories("string"), "Appends to the value of a key";
+    Strlen = row("strlen", 2, READONLY | FAST, "string", "2.2.0")
+        .keys(1, 1, 1, &["RO"]).categories("string"), "Tells the length of a value";
+    Getrange = row("getrange", 4, READONLY, "string", "2.4.0")
+        .keys(1, 1, 1, &["RO access"]).categories("string"), "Reads a part of a value";
+    Setrange = row("setrange", 4, WRITE | DENYOOM, "string", "2.2.0")
+        .keys(1, 1, 1, &["RW update"]).categories("string"), "Overwrites a part of a value";
+    Expire = row("expire", -3, WRITE | FAST, "generic", "1.0.0")
+        .keys(1, 1, 1, &["RW update"]).categories("keyspace"), "Sets the time to live in seconds";
+    Pexpire = row("pexpire", -3, WRITE | FAST, "generic", "2.6.0")
+        .keys(1, 1, 1, &["RW update"]).categories("keyspace"), "Sets the time to live in milliseconds";
+    Expireat = row("expireat", -3, WRITE | FAST, "generic", "1.2.0")
+        .keys(1, 1, 1, &["RW update"]).categories("keyspace"), "Sets the expiry as Unix time in seconds";
+    Pexpireat = row("pexpireat", -3, WRITE | FAST, "generic", "2.6.0")
+        .keys(1, 1, 1, &["RW update"]).categories("keyspace"), "Sets the expiry as Unix time in milliseconds";
+    Ttl = row("ttl", 2, READONLY | FAST, "generic", "1.0.0")
+        .keys(1, 1, 1, &["RO access"]).categories("keyspace").tips("nondeterministic_output"),
+        "Tells the time to live in seconds";
+    Pttl = row("pttl", 2, READONLY | FAST, "generic", "2.6.0")
+        .keys(1, 1, 1, &["RO access"]).categories("keyspace").tips("nondeterministic_output"),
+        "Tells the time to live in milliseconds";
+    Expiretime = row("expiretime", 2, READONLY | FAST, "generic", "7.0.0")
+        .keys(1, 1, 1, &["RO access"]).categories("keyspace"), "Tells the expiry as Unix time in seconds";
+    Pexpiretime = row("pexpiretime", 2, READONLY | FAST, "generic", "7.0.0")
+        .keys(1, 1, 1, &["RO access"]).categories("keyspace"),
+        "Tells the expiry as Unix time in milliseconds";
+    Persist = row("persist", 2, WRITE | FAST, "generic", "2.2.0")
+        .keys(1, 1, 1, &["RW update"]).categories("keyspace"), "Takes the expiry away";
+    Type = row("type", 2, READONLY | FAST, "generic", "1.0.0")
+        .keys(1, 1, 1, &["RO"]).categories("keyspace"), "Tells the kind of a value";
+    Keys = row("keys", 2, READONLY, "generic", "1.0.0")
+        .categories("dangerous keyspace").tips("nondeterministic_output_order request_policy:all_shards"),
+        "Lists the keys that fit a pattern";
+    Scan = row("scan", -2, READONLY, "generic", "2.8.0")
+        .categories("keyspace").tips("nondeterministic_output request_policy:special"),
+        "Lists keys step by step";
+    Randomkey = row("randomkey", 1, READONLY, "generic", "1.0.0")
+        .categories("keyspace").tips("nondeterministic_output request_policy:all_shards"), "Names any key";
+    Dbsize = row("dbsize", 1, READONLY | FAST, "server", "1.0.0")
+        .categories("keyspace").tips("request_policy:all_shards response_policy:agg_sum"), "Counts the keys";
+    Flushall = row("flushall", -1, WRITE, "server", "1.0.0")
+        .categories("dangerous keyspace").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Deletes all keys";
+    Flushdb = row("flushdb", -1, WRITE, "server", "1.0.0")
+        .categories("dangerous keyspace").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Deletes all keys; there is only one database";
+    Copy = row("copy", -3, WRITE | DENYOOM, "generic", "6.2.0")
+        .keys(1, 2, 1, &["RO access", "OW update"]).categories("keyspace"),
+        "Copies the value of a key to another";
+    Rename = row("rename", 3, WRITE, "generic", "1.0.0")
+        .keys(1, 2, 1, &["RW access delete", "OW update"]).categories("keyspace"),
+        "Renames a key, over any other of the new name";
+    Renamenx = row("renamenx", 3, WRITE | FAST, "generic", "1.0.0")
+        .keys(1, 2, 1, &["RW access delete", "OW insert"]).categories("keyspace"),
+        "Renames a key if none has the new name";
+    Object = row("object", -2, 0, "generic", "2.2.3").subcommands(OBJECT), "Commands about how a value is kept";
+    Memory = row("memory", -2, 0, "server", "4.0.0").subcommands(MEMORY), "Commands about memory";
+    Wait = row("wait", 3, NOSCRIPT, "generic", "3.0.0")
+        .categories("connection").tips("request_policy:all_shards response_policy:agg_min"),
+        "Tells how many replicas have the writes of this connection";
+    ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "7.0.0")
+        .tips("nondeterministic_output"), "Tells the state of the cluster: nodes, lists, repair";
+  }
+  const CLIENT {
+    ClientSetname = row("client|setname", 3, NOSCRIPT | LOADING | STALE, "connection", "2.6.9")
+        .categories("connection"), "Names the connection";
+    ClientGetname = row("client|getname", 2, NOSCRIPT | LOADING | STALE, "connection", "2.6.9")
+        .categories("connection"), "Tells the name of the connection";
+    ClientId = row("client|id", 2, NOSCRIPT | LOADING | STALE, "connection", "5.0.0")
+        .categories("connection"), "Tells the number of the connection";
+    ClientInfo = row("client|info", 2, NOSCRIPT | LOADING | STALE, "connection", "6.2.0")
+        .categories("connection").tips("nondeterministic_output"), "Tells about this connection";
+    ClientList = row("client|list", -2, ADMIN | NOSCRIPT | LOADING | STALE, "connection", "2.4.0")
+        .categories("connection").tips("nondeterministic_output"), "Lists connections";
+    ClientKill = row("client|kill", -3, ADMIN | NOSCRIPT | LOADING | STALE, "connection", "2.4.0")
+        .categories("connection"), "Ends connections";
+    ClientNoEvict = row("client|no-evict", 3, ADMIN | NOSCRIPT | LOADING | STALE, "connection", "7.0.0")
+        .categories("connection"), "Spares the connection from client eviction";
+    ClientSetinfo = row("client|setinfo", 4, NOSCRIPT | LOADING | STALE, "connection", "7.2.0")
+        .categories("connection"), "Tells the server about the client library";
+    ClientNoTouch = row("client|no-touch", 3, NOSCRIPT | LOADING | STALE, "connection", "7.2.0")
+        .categories("connection"), "Reads without marking keys as used";
+  }
+  const COMMAND {
+    CommandDocs = row("command|docs", -2, LOADING | STALE, "server", "7.0.0")
+        .categories("connection").tips("nondeterministic_output_order"), "Tells what commands are for";
+    CommandInfo = row("command|info", -2, LOADING | STALE, "server", "2.8.13")
+        .categories("connection").tips("nondeterministic_output_order"),
+        "Tells arity, flags and keys of commands";
+    CommandCount = row("command|count", 2, LOADING | STALE, "server", "2.8.13")
+        .categories("connection"), "Counts the commands";
+    CommandGetkeys = row("command|getkeys", -4, LOADING | STALE, "server", "2.8.13")
+        .categories("connection"), "Tells which arguments of a command are keys";
+    CommandList = row("command|list", -2, LOADING | STALE, "server", "7.0.0")
+        .categories("connection").tips("nondeterministic_output_order"), "Lists the names of commands";
+  }
+  const CONFIG {
+    ConfigGet = row("config|get", -3, ADMIN | NOSCRIPT | LOADING | STALE, "server", "2.0.0"), "Tells settings";
+    ConfigSet = row("config|set", -4, ADMIN | NOSCRIPT | LOADING | STALE, "server", "2.0.0")
+        .tips("request_policy:all_nodes response_policy:all_succeeded"), "Changes settings";
+  }
+  const MODULE {
+    ModuleList = row("module|list", 2, ADMIN | NOSCRIPT, "server", "4.0.0")
+        .tips("nondeterministic_output_order"), "Lists modules; there are none";
+  }
+  const ACL {
+    AclWhoami = row("acl|whoami", 2, NOSCRIPT | LOADING | STALE, "server", "6.0.0"),
+        "Tells which user the connection is";
+  }
+  const CLUSTER {
+    ClusterSlots = row("cluster|slots", 2, STALE, "cluster", "3.0.0").tips("nondeterministic_output"),
+        "Tells which node has which slots";
+    ClusterShards = row("cluster|shards", 2, STALE, "cluster", "7.0.0").tips("nondeterministic_output"),
+        "Tells which nodes have which slots, and how they are";
+    ClusterNodes = row("cluster|nodes", 2, STALE, "cluster", "3.0.0").tips("nondeterministic_output"),
+        "Tells the nodes and their slots as text";
+    ClusterInfo = row("cluster|info", 2, STALE, "cluster", "3.0.0").tips("nondeterministic_output"),
+        "Tells the state of the cluster";
+    ClusterKeyslot = row("cluster|keyslot", 3, STALE, "cluster", "3.0.0"), "Tells the slot of a key";
+    ClusterMyid = row("cluster|myid", 2, STALE, "cluster", "3.0.0"), "Tells the id of this node";
+    ClusterCountkeysinslot = row("cluster|countkeysinslot", 3, STALE, "cluster", "3.0.0"),
+        "Counts the keys of a slot";
+    ClusterGetkeysinslot = row("cluster|getkeysinslot", 4, STALE, "cluster", "3.0.0")
+        .tips("nondeterministic_output"), "Lists keys of a slot";
+  }
+  const OBJECT {
+    ObjectEncoding = row("object|encoding", 3, READONLY, "generic", "2.2.3")
+        .keys(2, 2, 1, &["RO"]).categories("keyspace").tips("nondeterministic_output"),
+        "Tells how a value is kept";
+    ObjectFreq = row("object|freq", 3, READONLY, "generic", "4.0.0")
+        .keys(2, 2, 1, &["RO"]).categories("keyspace").tips("nondeterministic_output"),
+        "Tells how often a key was used (LFU)";
+    ObjectIdletime = row("object|idletime", 3, READONLY, "generic", "2.2.3")
+        .keys(2, 2, 1, &["RO"]).categories("keyspace").tips("nondeterministic_output"),
+        "Tells since when a key is unused";
+  }
+  const MEMORY {
+    MemoryUsage = row("memory|usage", -3, READONLY, "server", "4.0.0").keys(2, 2, 1, &["RO"]),
+        "Tells the bytes that a key takes";
+  }
+}
