@@ -25,12 +25,7 @@ impl Backlog {
 
     /// Writes once: the backlog if there is one, with the first `ready` of `fresh` behind it. What was taken from
     /// `fresh` is removed from it. True if everything ready has left; otherwise the socket is full.
-    pub(crate) fn write_once(
-        &mut self,
-        to: &mut impl Write,
-        fresh: &mut Vec<u8>,
-        ready: usize,
-    ) -> io::Result<bool> {
+    pub(crate) fn write_once(&mut self, to: &mut impl Write, fresh: &mut Vec<u8>, ready: usize) -> io::Result<bool> {
         if self.is_empty() {
             let count = write(to, &fresh[..ready])?;
             if count == ready {

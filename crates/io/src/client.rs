@@ -80,10 +80,7 @@ impl Client {
         if self.blocked {
             self.backlog.hold(&mut self.reply.bytes, ready);
         } else if ready > 0 || !self.backlog.is_empty() {
-            match self
-                .backlog
-                .write_once(&mut self.stream, &mut self.reply.bytes, ready)
-            {
+            match self.backlog.write_once(&mut self.stream, &mut self.reply.bytes, ready) {
                 Ok(done) => self.blocked = !done,
                 Err(_) => return false,
             }

@@ -13,10 +13,7 @@ pub fn now() -> Clock {
 
 /// `CLOCK_BOOTTIME`: leases must not outlive a suspended machine (PROTOCOL 0.3).
 pub fn mono() -> Time {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid, writable timespec for the whole call.
     #[allow(unsafe_code)]
     let outcome = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };

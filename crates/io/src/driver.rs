@@ -81,10 +81,9 @@ impl Driver {
     fn try_dial(&mut self, node: NodeId, channel: Channel, now: Time) -> Option<u64> {
         let stream = TcpStream::connect(self.links.address(node)?).ok()?;
         let registry = &self.registry;
-        self.links
-            .add(stream, Some((node, channel)), now, |stream, id| {
-                watch(registry, stream, link_token(id))
-            })
+        self.links.add(stream, Some((node, channel)), now, |stream, id| {
+            watch(registry, stream, link_token(id))
+        })
     }
 }
 

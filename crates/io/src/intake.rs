@@ -70,9 +70,10 @@ impl<M: Machine> Shard<M> {
             return;
         }
         let registry = &self.driver.registry;
-        let id = self.driver.clients.add(stream, |stream, id| {
-            watch(registry, stream, client_token(id))
-        });
+        let id = self
+            .driver
+            .clients
+            .add(stream, |stream, id| watch(registry, stream, client_token(id)));
         if let Some(id) = id {
             let conn = ConnId(id);
             self.tell(Event::ClientUp { conn, port });
@@ -85,12 +86,9 @@ impl<M: Machine> Shard<M> {
             return;
         }
         let registry = &self.driver.registry;
-        let id = self
-            .driver
-            .links
-            .add(stream, None, clock::mono(), |stream, id| {
-                watch(registry, stream, link_token(id))
-            });
+        let id = self.driver.links.add(stream, None, clock::mono(), |stream, id| {
+            watch(registry, stream, link_token(id))
+        });
         if let Some(id) = id {
             self.driver.links.enqueue(id);
             self.tell(Event::LinkUp {
@@ -283,17 +281,10 @@ impl<M: Machine> Shard<M> {
         if !direct {
             input.extend_from_slice(&scratch[..fresh]);
         }
-        let bytes = if direct {
-            &scratch[..fresh]
-        } else {
-            &input[..]
-        };
+        let bytes = if direct { &scratch[..fresh] } else { &input[..] };
         let fed = bytes.len();
-        self.machine.on(
-            clock::now(),
-            Event::Client { conn, bytes },
-            &mut self.driver,
-        );
+        self.machine
+            .on(clock::now(), Event::Client { conn, bytes }, &mut self.driver);
         // The machine has no way to remove a client.
         if let Some(client) = self.driver.clients.find(id) {
             let consumed = std::mem::take(&mut client.reply.consumed).min(fed);
@@ -309,10 +300,7 @@ impl<M: Machine> Shard<M> {
             let able = client.may_feed(self.limits.reply_soft_max);
             client.hungry = !able && !client.input.is_empty();
             if client.input.len() > self.limits.query_bytes_max {
-                tracing::warn!(
-                    bytes = client.input.len(),
-                    "client closed: query buffer limit"
-                );
+                tracing::warn!(bytes = client.input.len(), "client closed: query buffer limit");
                 self.driver.end_client(id);
             }
         }

@@ -24,5 +24,5 @@ mod shard;
 mod slots;
 
 pub use listeners::Listeners;
-pub use mailbox::{Mail, Mailbox, MailboxFull, Progress, Proposals};
+pub use mailbox::{Gauges, Mail, Mailbox, MailboxFull, Progress, Proposals};
 pub use shard::{Limits, Machine, Shard, Stop};

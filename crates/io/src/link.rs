@@ -47,10 +47,7 @@ impl Link {
         if self.blocked {
             self.backlog.hold(&mut self.out.bytes, ready);
         } else if ready > 0 || !self.backlog.is_empty() {
-            match self
-                .backlog
-                .write_once(&mut self.stream, &mut self.out.bytes, ready)
-            {
+            match self.backlog.write_once(&mut self.stream, &mut self.out.bytes, ready) {
                 Ok(done) => self.blocked = !done,
                 Err(_) => return false,
             }

@@ -14,11 +14,7 @@ pub struct Listeners {
 
 impl Listeners {
     /// Binds all three, or says which address could not be had.
-    pub fn bind(
-        any: SocketAddr,
-        cluster: SocketAddr,
-        peer: SocketAddr,
-    ) -> Result<Self, (SocketAddr, io::Error)> {
+    pub fn bind(any: SocketAddr, cluster: SocketAddr, peer: SocketAddr) -> Result<Self, (SocketAddr, io::Error)> {
         let bind = |address| TcpListener::bind(address).map_err(|error| (address, error));
         Ok(Self {
             any: bind(any)?,

@@ -7,9 +7,9 @@ use paritas_protocol::Proposal;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Letters that wait for a shard at most.
 const MAIL_MAX: usize = 4_096;
@@ -71,18 +71,48 @@ impl Mailbox {
     }
 }
 
-/// How far a shard's loop has come, for heartbeats: a stuck shard must be seen (PROTOCOL 10.2b).
+/// What a machine holds, in numbers.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Gauges {
+    /// Objects that it owns.
+    pub objects: u64,
+    /// Bytes of their keys and values.
+    pub user_bytes: u64,
+    /// Memory by kind; together all there is.
+    pub memory: Vec<(&'static str, u64)>,
+    /// Bytes rebuilt of what was to rebuild.
+    pub rebuild_done_bytes: u64,
+    /// Bytes to rebuild, those done too.
+    pub rebuild_total_bytes: u64,
+}
+
+/// How far a shard has come, for heartbeats: a stuck one must be seen (PROTOCOL 10.2b).
 #[derive(Clone, Default, Debug)]
-pub struct Progress(Arc<AtomicU64>);
+pub struct Progress(Arc<Published>);
+
+#[derive(Default, Debug)]
+struct Published {
+    turns: AtomicU64,
+    gauges: Mutex<Gauges>,
+}
 
 impl Progress {
     /// Turns of the loop so far.
     pub fn turns(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.turns.load(Ordering::Relaxed)
+    }
+
+    /// The machine's gauges of a moment ago.
+    pub fn gauges(&self) -> Gauges {
+        self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn step(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.turns.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn publish(&self, gauges: Gauges) {
+        *self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner) = gauges;
     }
 }
 

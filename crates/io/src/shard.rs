@@ -4,7 +4,7 @@ use crate::client::Clients;
 use crate::driver::{ANY, CLUSTER, Driver, Ended, Named, PEER, WAKER, named};
 use crate::link::Links;
 use crate::listeners::Listeners;
-use crate::mailbox::{Desk, Mail, Mailbox, Progress, Proposals, waker};
+use crate::mailbox::{Desk, Gauges, Mail, Mailbox, Progress, Proposals, waker};
 use crate::{clock, signals};
 use mio::{Events, Interest, Poll};
 use paritas_base::{Clock, Span, Time};
@@ -19,6 +19,10 @@ pub trait Machine {
     fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out);
     /// When to call with [`Event::Timer`] at the latest.
     fn next_deadline(&self) -> Option<Time>;
+    /// What it holds, for whoever watches. Asked a few times a second.
+    fn gauges(&self) -> Gauges {
+        Gauges::default()
+    }
 }
 
 impl Machine for Node {
@@ -84,7 +88,8 @@ pub enum Stop {
     Failed(io::Error),
 }
 
-const SWEEP: Span = Span::from_secs(1);
+/// An idle loop turns so often: a heartbeat must show that it is not stuck (PROTOCOL 10.2b).
+const SWEEP: Span = Span::from_ms(250);
 
 /// One event loop, its machine and its sockets.
 #[derive(Debug)]
@@ -235,7 +240,7 @@ impl<M: Machine> Shard<M> {
 
     fn turn(&mut self) {
         self.progress.step();
-        let steps: [fn(&mut Self); 7] = [
+        let steps: [fn(&mut Self); 8] = [
             Self::tell_ends,
             Self::accept_all,
             Self::serve_links,
@@ -243,6 +248,7 @@ impl<M: Machine> Shard<M> {
             Self::ring,
             Self::serve_clients,
             Self::resume_clients,
+            Self::end_turn,
         ];
         for step in steps {
             step(self);
@@ -288,11 +294,7 @@ impl<M: Machine> Shard<M> {
                     self.tell(Event::Nodes(&records));
                 }
                 Mail::Answer { conn, n, text } => {
-                    self.tell(Event::Answer {
-                        conn,
-                        n,
-                        text: &text,
-                    });
+                    self.tell(Event::Answer { conn, n, text: &text });
                 }
                 Mail::Stop => self.asked_to_stop = true,
             }
@@ -307,6 +309,10 @@ impl<M: Machine> Shard<M> {
         }
     }
 
+    fn end_turn(&mut self) {
+        self.tell(Event::TurnEnd);
+    }
+
     /// The last step of a turn, and the only one that writes: what is written was still true just before
     /// (PROTOCOL 4.2).
     fn flush(&mut self) {
@@ -316,9 +322,7 @@ impl<M: Machine> Shard<M> {
             let Some(link) = self.driver.links.find(*id) else {
                 continue;
             };
-            if link.up
-                && (!link.flush(Some(now)) || link.unwritten_bytes() > self.limits.link_bytes_max)
-            {
+            if link.up && (!link.flush(Some(now)) || link.unwritten_bytes() > self.limits.link_bytes_max) {
                 self.driver.end_link(*id);
             }
         }
@@ -333,15 +337,14 @@ impl<M: Machine> Shard<M> {
                 self.driver.end_client(*id);
                 continue;
             }
-            self.driver
-                .clients
-                .enqueue_if_able(*id, self.limits.reply_soft_max);
+            self.driver.clients.enqueue_if_able(*id, self.limits.reply_soft_max);
         }
         self.driver.clients.give_back(clients);
     }
 
-    /// Once a second: memory of bursts, and connections that wait in vain.
+    /// A few times a second: gauges, memory of bursts, and connections that wait in vain.
     fn sweep(&mut self, now: Time) {
+        self.progress.publish(self.machine.gauges());
         for id in self.driver.links.ids() {
             let Some(link) = self.driver.links.find(id) else {
                 continue;
@@ -356,20 +359,14 @@ impl<M: Machine> Shard<M> {
                 continue;
             };
             client.shrink();
-            if client
-                .ended_at
-                .is_some_and(|ended| now - ended > self.limits.linger)
-            {
+            if client.ended_at.is_some_and(|ended| now - ended > self.limits.linger) {
                 self.driver.end_client(id);
             }
         }
         // Arrivals that had to wait for descriptors get another try.
         self.arrivals = [true; 3];
         if self.refused_count > 0 {
-            tracing::warn!(
-                count = self.refused_count,
-                "connections refused: limit reached"
-            );
+            tracing::warn!(count = self.refused_count, "connections refused: limit reached");
             self.refused_count = 0;
         }
     }

@@ -21,24 +21,15 @@ pub fn watch_stop() {
     }
 }
 
-/// Ctrl-C belongs to the supervisor: a child in the same terminal must wait to be told.
-pub fn ignore_interrupt() {
-    // SAFETY: SIG_IGN is a valid disposition for SIGINT.
-    #[allow(unsafe_code)]
-    unsafe {
-        libc::signal(libc::SIGINT, libc::SIG_IGN);
-    }
-}
-
 /// Whether such a signal has come.
 pub fn stop_requested() -> bool {
     STOP.load(Ordering::SeqCst)
 }
 
-/// Asks a process to end (SIGTERM). True if there was one.
-pub fn terminate(pid: u32) -> bool {
+/// Ends a process at once (SIGKILL). True if there was one.
+pub fn kill(pid: u32) -> bool {
     // SAFETY: kill takes plain numbers and touches no memory of ours.
     #[allow(unsafe_code)]
-    let outcome = unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
+    let outcome = unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
     outcome == 0
 }

@@ -25,10 +25,7 @@ impl<T> Slots<T> {
     }
 
     /// Adds what `make` makes of its new id. `None` if the table is full or `make` says so.
-    pub(crate) fn insert_with<E>(
-        &mut self,
-        make: impl FnOnce(u64) -> Result<T, E>,
-    ) -> Option<Result<u64, E>> {
+    pub(crate) fn insert_with<E>(&mut self, make: impl FnOnce(u64) -> Result<T, E>) -> Option<Result<u64, E>> {
         let slot = match self.free.last() {
             Some(slot) => *slot,
             None if (self.entries.len() as u64) <= SLOT_MASK => self.entries.len() as u32,

@@ -90,6 +90,14 @@ fn replies_wait_until_they_are_released() {
 }
 
 #[test]
+fn what_is_released_at_the_end_of_a_turn_leaves_in_it() {
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    client.send("PING\nWRITE\nWRITE\n");
+    client.expect("PONG\nwritten\nwritten\n");
+}
+
+#[test]
 fn a_stalled_client_goes_on_where_it_stopped() {
     let shard = Running::start(Limits::default());
     let (mut first, mut second) = (shard.client(), shard.client());

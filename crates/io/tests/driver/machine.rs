@@ -27,6 +27,7 @@ pub(crate) struct Lines {
     seen: Sender<Seen>,
     stalled: Vec<ConnId>,
     held: Vec<ConnId>,
+    at_turn_end: Vec<ConnId>,
     timer: Option<Time>,
     /// Input bytes looked at, again and again ones too.
     pub(crate) looked_at: u64,
@@ -35,12 +36,7 @@ pub(crate) struct Lines {
 impl Lines {
     fn command(&mut self, now: Clock, conn: ConnId, line: &str, out: &mut impl Out) {
         let words: Vec<&str> = line.split(' ').collect();
-        let number = |at: usize| {
-            words
-                .get(at)
-                .and_then(|word| word.parse::<u64>().ok())
-                .unwrap_or(0)
-        };
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
         match words[0] {
             "PING" => say(out, conn, b"PONG\n"),
             "ECHO" => say(out, conn, format!("{line}\n").as_bytes()),
@@ -61,6 +57,11 @@ impl Lines {
                     }
                 }
                 say(out, conn, b"freed\n");
+            }
+            // A reply that may leave at the end of the turn.
+            "WRITE" => {
+                out.client(conn).unwrap().bytes.extend_from_slice(b"written\n");
+                self.at_turn_end.push(conn);
             }
             // The next command cannot start until somebody says GO.
             "STALL" => {
@@ -149,6 +150,14 @@ impl Machine for Lines {
                 return;
             }
             Event::Configuration(_) | Event::Nodes(_) => return,
+            Event::TurnEnd => {
+                for conn in self.at_turn_end.drain(..) {
+                    if let Some(reply) = out.client(conn) {
+                        reply.released = reply.bytes.len();
+                    }
+                }
+                return;
+            }
             Event::Timer => {
                 // A spurious one is allowed.
                 if self.timer.is_none_or(|timer| now.mono < timer) {
@@ -202,11 +211,11 @@ impl Running {
             seen: seen_in,
             stalled: Vec::new(),
             held: Vec::new(),
+            at_turn_end: Vec::new(),
             timer: None,
             looked_at: 0,
         };
-        let (mut shard, mailbox, proposals, progress) =
-            Shard::new(machine, listeners, limits).unwrap();
+        let (mut shard, mailbox, proposals, progress) = Shard::new(machine, listeners, limits).unwrap();
         let thread = std::thread::spawn(move || shard.run());
         Self {
             any,
@@ -229,10 +238,7 @@ impl Running {
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let seen = self
-                .seen
-                .recv_timeout(left)
-                .expect("the machine was not told in time");
+            let seen = self.seen.recv_timeout(left).expect("the machine was not told in time");
             if let Some(found) = pick(seen) {
                 return found;
             }

@@ -17,10 +17,7 @@ pub(crate) fn forward(to: &mut Vec<u8>, n: u64, command: &[u8]) {
 }
 
 fn learn(shard: &Running, peers: &[(u16, SocketAddr)]) {
-    let peers = peers
-        .iter()
-        .map(|(node, at)| (NodeId(*node), *at))
-        .collect();
+    let peers = peers.iter().map(|(node, at)| (NodeId(*node), *at)).collect();
     shard
         .mailbox
         .post(Mail::Nodes {
@@ -49,10 +46,7 @@ fn join(from: &Running, to: &Running) -> (LinkId, LinkId) {
 #[test]
 fn frames_arrive_whole_and_in_order() {
     const COUNT: u64 = 20_000;
-    let (first, second) = (
-        Running::start(Limits::default()),
-        Running::start(Limits::default()),
-    );
+    let (first, second) = (Running::start(Limits::default()), Running::start(Limits::default()));
     let (_, link) = join(&first, &second);
     let mut client = first.client();
     client.send(&format!("SEND 3 1\nSEND 2 {COUNT}\n"));
@@ -106,10 +100,7 @@ fn a_frame_of_impossible_length_ends_the_link() {
 
 #[test]
 fn ends_are_told_at_both_sides() {
-    let (first, second) = (
-        Running::start(Limits::default()),
-        Running::start(Limits::default()),
-    );
+    let (first, second) = (Running::start(Limits::default()), Running::start(Limits::default()));
     let (here, there) = join(&first, &second);
     let mut client = second.client();
     client.send(&format!("CLOSE {}\n", there.0));
@@ -123,10 +114,7 @@ fn ends_are_told_at_both_sides() {
 
 #[test]
 fn a_newer_link_takes_the_place_of_the_older() {
-    let (first, second) = (
-        Running::start(Limits::default()),
-        Running::start(Limits::default()),
-    );
+    let (first, second) = (Running::start(Limits::default()), Running::start(Limits::default()));
     let (old, _) = join(&first, &second);
     let (_, new) = join(&first, &second);
     first.seen(|seen| (seen == Seen::LinkDown(old)).then_some(()));
@@ -159,10 +147,7 @@ fn a_dial_to_nobody_fails() {
 
 #[test]
 fn frames_past_their_deadline_end_the_link_instead() {
-    let (first, second) = (
-        Running::start(Limits::default()),
-        Running::start(Limits::default()),
-    );
+    let (first, second) = (Running::start(Limits::default()), Running::start(Limits::default()));
     let (here, there) = join(&first, &second);
     let mut client = first.client();
     client.send("SEND 2 1 late\n");
