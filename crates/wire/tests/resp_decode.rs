@@ -144,6 +144,7 @@ fn refusals_have_the_words_of_redis() {
         (b"*1\r\n$3\r\nGETX\r\n".to_vec(), "invalid bulk length"),
         (b"set \"\"\"k\"\"\" v\r\n".to_vec(), "unbalanced quotes in request"),
         (b"set 'k\r\n".to_vec(), "unbalanced quotes in request"),
+        (b"echo a\0b\r\n".to_vec(), "NUL in inline request"),
         (prefixed(b""), "too big inline request"),
         (prefixed(b"*"), "too big mbulk count string"),
         (prefixed(b"*1\r\n$"), "too big bulk count string"),

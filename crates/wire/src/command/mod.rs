@@ -39,7 +39,7 @@ pub struct CommandSpec {
     pub categories: &'static str,
     /// Hints for clients that talk to several nodes.
     pub tips: &'static str,
-    /// The version of Redis that brought it.
+    /// The version of Redis that brought it; of our own commands, of Paritas.
     pub since: &'static str,
     /// `string`, `generic`, `connection`, `server`, `cluster`.
     pub group: &'static str,

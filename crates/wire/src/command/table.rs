@@ -221,7 +221,7 @@ commands! {
     Wait = row("wait", 3, NOSCRIPT, "generic", "3.0.0")
         .categories("connection").tips("request_policy:all_shards response_policy:agg_min"),
         "Tells how many replicas have the writes of this connection";
-    ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "7.0.0")
+    ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
         .tips("nondeterministic_output"), "Tells the state of the cluster: nodes, lists, repair";
   }
   const CLIENT {

@@ -22,7 +22,7 @@ pub enum Decoded {
     },
 }
 
-/// The input is no command; answer with the text and close. The texts are those of Redis but for the last two.
+/// The input is no command; answer with the text and close. The texts are those of Redis but for the last three.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProtocolError {
     /// The count after `*` is no number or above the limit.
@@ -43,6 +43,8 @@ pub enum ProtocolError {
     TooBigInline,
     /// Quotes do not match in an inline command.
     UnbalancedQuotes,
+    /// A NUL in an inline command.
+    NulInInline,
     /// The whole command is above the limit.
     TooBigRequest,
     /// An HTTP request: a browser was made to talk to us. Redis closes without a word.
@@ -73,6 +75,7 @@ impl fmt::Display for ProtocolError {
             }
             Self::TooBigInline => f.write_str("too big inline request"),
             Self::UnbalancedQuotes => f.write_str("unbalanced quotes in request"),
+            Self::NulInInline => f.write_str("NUL in inline request"),
             Self::TooBigRequest => f.write_str("too big request"),
             Self::Http => f.write_str("HTTP request"),
         }

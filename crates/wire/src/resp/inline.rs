@@ -44,8 +44,11 @@ enum In {
 
 /// Cuts a line into arguments: blanks separate, quotes join, and within double quotes a backslash escapes.
 fn split(line: &[u8], args: &mut Args) -> Result<(), ProtocolError> {
-    // Redis stops at a NUL, being C; what it makes of a line should not differ here.
-    let mut rest = line.split(|&byte| byte == 0).next().unwrap_or_default();
+    // Redis, being C, never finds the end of such a line. Nobody types one.
+    if line.contains(&0) {
+        return Err(ProtocolError::NulInInline);
+    }
+    let mut rest = line;
     loop {
         while let [b' ' | b'\t'..=b'\r', tail @ ..] = rest {
             rest = tail;
