@@ -69,7 +69,9 @@ impl<O: Out> Context<'_, O> {
             return false;
         }
         let sent = self.now.mono;
-        let Some(buffer) = self.out.peer(node, channel) else { return false };
+        let Some(buffer) = self.out.peer(node, channel) else {
+            return false;
+        };
         peer::encode(&mut buffer.bytes, &Header { stream, epoch, sent }, message);
         true
     }

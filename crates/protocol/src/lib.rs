@@ -1,32 +1,29 @@
 //! Room `protocol`: the redundancy protocol as machines without clock, entropy, threads or sockets.
+//!
+//! [`Node`] is the machine a driver calls. It installs configurations, checks every frame's epoch, and hands events to
+//! the role that a list has given this node: [`StreamOwner`] at a data position, [`ParityMember`] at a parity position.
+//! Clients' commands come in through the router.
 
+mod commands;
+mod context;
+mod filler;
 mod interface;
+mod lists;
+mod materialiser;
+mod node;
+mod parameters;
+mod parity_member;
+mod parity_table;
+mod ring;
+mod router;
+mod session;
+mod stream_owner;
 
-pub use interface::{
-    Channel, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf,
-};
-
-use paritas_base::{Clock, Time};
-
-/// One node: every role it holds, and the router before them.
-#[derive(Debug)]
-pub struct Node {
-    identity: Identity,
-}
-
-impl Node {
-    /// An empty node.
-    pub fn new(identity: Identity) -> Self {
-        Self { identity }
-    }
-
-    /// Handles one event.
-    pub fn on(&mut self, _now: Clock, _event: Event<'_>, _out: &mut impl Out) {
-        let _ = &self.identity;
-    }
-
-    /// When to call with [`Event::Timer`] at the latest.
-    pub fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-}
+pub use interface::{Channel, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
+pub use lists::{List, Role};
+pub use node::{Figures, Node};
+pub use parameters::{Mutant, Parameters};
+pub use parity_member::{Log, ParityMember};
+pub use ring::{Record, Ring};
+pub use session::PROTOCOL_VERSION;
+pub use stream_owner::{Member, Phase, StreamOwner};

@@ -78,7 +78,12 @@ impl Ring {
     pub fn push(&mut self, now: Time, term: Term, seq: u64, extents: Vec<u8>) {
         debug_assert!(self.records.back().is_none_or(|r| r.seq + 1 == seq));
         self.bytes += extents.len() as u64;
-        self.records.push_back(Record { term, seq, extents, at: now });
+        self.records.push_back(Record {
+            term,
+            seq,
+            extents,
+            at: now,
+        });
     }
 
     /// Takes the newest delta off.
@@ -118,7 +123,12 @@ impl Ring {
 
     /// Like `bytes_after`, walking from the newest: what is unstable is short.
     fn bytes_above(&self, seq: u64) -> u64 {
-        self.records.iter().rev().take_while(|r| r.seq > seq).map(|r| r.extents.len() as u64).sum()
+        self.records
+            .iter()
+            .rev()
+            .take_while(|r| r.seq > seq)
+            .map(|r| r.extents.len() as u64)
+            .sum()
     }
 
     /// Forgets everything.

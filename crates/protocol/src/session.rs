@@ -70,9 +70,24 @@ fn index(channel: Channel) -> usize {
 }
 
 impl Sessions {
-    pub(crate) fn new(cluster: ClusterId, node: NodeId, incarnation: Incarnation, redial: Span, redial_max: Span) -> Self {
+    pub(crate) fn new(
+        cluster: ClusterId,
+        node: NodeId,
+        incarnation: Incarnation,
+        redial: Span,
+        redial_max: Span,
+    ) -> Self {
         let (links, peers) = (map(), Vec::new());
-        Self { cluster, node, incarnation, links, peers, session: 0, redial, redial_max }
+        Self {
+            cluster,
+            node,
+            incarnation,
+            links,
+            peers,
+            session: 0,
+            redial,
+            redial_max,
+        }
     }
 
     /// Who is at the other end of a bound link.
@@ -86,7 +101,10 @@ impl Sessions {
     }
 
     fn peer(&self, node: NodeId) -> Option<&Peer> {
-        self.peers.binary_search_by_key(&node, |p| p.node).ok().map(|i| &self.peers[i])
+        self.peers
+            .binary_search_by_key(&node, |p| p.node)
+            .ok()
+            .map(|i| &self.peers[i])
     }
 
     fn peer_mut(&mut self, node: NodeId) -> &mut Peer {
@@ -94,7 +112,15 @@ impl Sessions {
             Ok(at) => at,
             Err(at) => {
                 let channels = Default::default();
-                self.peers.insert(at, Peer { node, incarnation: Incarnation(0), up: false, channels });
+                self.peers.insert(
+                    at,
+                    Peer {
+                        node,
+                        incarnation: Incarnation(0),
+                        up: false,
+                        channels,
+                    },
+                );
                 at
             }
         };
@@ -103,7 +129,8 @@ impl Sessions {
 
     /// New records: forget who is gone, dial who is new.
     pub(crate) fn on_nodes(&mut self, now: Time, nodes: &[NodeRecord], out: &mut impl Out) {
-        for record in nodes.iter().filter(|r| r.id != self.node) {
+        let me = self.node;
+        for record in nodes.iter().filter(|r| r.id != me) {
             let redial = self.redial;
             let peer = self.peer_mut(record.id);
             if peer.incarnation != record.incarnation {
@@ -159,8 +186,17 @@ impl Sessions {
         state.redial_at = now + state.redial_wait;
     }
 
-    pub(crate) fn on_link_up(&mut self, now: Time, link: LinkId, dialed: Option<(NodeId, Channel)>, out: &mut impl Out) {
-        let mut entry = Link { dialed: None, bound: None };
+    pub(crate) fn on_link_up(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        dialed: Option<(NodeId, Channel)>,
+        out: &mut impl Out,
+    ) {
+        let mut entry = Link {
+            dialed: None,
+            bound: None,
+        };
         if let Some((node, channel)) = dialed {
             self.session += 1;
             let (session, incarnation) = (self.session, self.peer_mut(node).incarnation);
@@ -249,7 +285,9 @@ impl Sessions {
     }
 
     fn judge(&self, link: LinkId, hello: &Hello) -> Greeting {
-        let Some(entry) = self.links.get(&link) else { return Greeting::Refused("unknown link") };
+        let Some(entry) = self.links.get(&link) else {
+            return Greeting::Refused("unknown link");
+        };
         if hello.cluster != self.cluster {
             return Greeting::Refused("another cluster");
         }

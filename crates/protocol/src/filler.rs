@@ -1,0 +1,352 @@
+//! Parity refill (PROTOCOL §6.1–6.6): how a new member's parity chunks become valid while writes go on.
+//!
+//! First every owner says which stripes exist ([`Message::Alloc`], asked for by `ReadDirectory`); then each of those,
+//! and each that a delta touched meanwhile, is fetched: deltas are buffered, the `k` chunks read, encoded, and the
+//! buffered deltas that are younger than what was read folded in.
+
+use crate::context::Context;
+use crate::interface::{Channel, Out, Proposal};
+use crate::parameters::Mutant;
+use crate::parity_member::ParityMember;
+use crate::parity_table::{ParityTable, State};
+use paritas_base::configuration::{Configuration, PositionState};
+use paritas_base::{Map, Position, Stream, Stripe, Term, Time, Version, map};
+use paritas_code::{mul_add, sum};
+use paritas_store::delta::Extent;
+use paritas_wire::peer::Message;
+use std::collections::VecDeque;
+
+/// The filling of one parity position.
+#[derive(Debug)]
+pub(crate) struct Filler {
+    /// Stripes still to fetch; `None` until 6.6 has told which exist.
+    queue: Option<VecDeque<Stripe>>,
+    fetches: Map<Stripe, Fetch>,
+    next_at: Time,
+    pub(crate) done: u32,
+    pub(crate) total: u32,
+}
+
+#[derive(Debug)]
+struct Fetch {
+    id: u64,
+    replies: Vec<Option<Chunk>>,
+    buffer: Vec<Buffered>,
+    retry_at: Time,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    version: Version,
+    sum: u32,
+    as_of: u64,
+    term: Term,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Buffered {
+    x: Position,
+    version: Version,
+    free: bool,
+    base: Option<Version>,
+    offset: usize,
+    xor: Vec<u8>,
+}
+
+impl Filler {
+    /// Nothing to do for a position that was born empty.
+    pub(crate) fn new(born: bool) -> Self {
+        Self {
+            queue: born.then(VecDeque::new),
+            fetches: map(),
+            next_at: Time(0),
+            done: 0,
+            total: 0,
+        }
+    }
+
+    /// Keeps a delta's extent for a stripe that is being fetched (6.2).
+    pub(crate) fn buffer<O: Out>(&mut self, cx: &Context<'_, O>, x: Position, version: Version, extent: &Extent<'_>) {
+        if cx.breaks(Mutant::NoBufferingWhileFilling) {
+            return;
+        }
+        if let Some(fetch) = self.fetches.get_mut(&extent.stripe) {
+            let (free, base, offset) = (extent.free, extent.base, extent.offset);
+            fetch.buffer.push(Buffered {
+                x,
+                version,
+                free,
+                base,
+                offset,
+                xor: extent.xor.to_vec(),
+            });
+        }
+    }
+
+    /// 6.4: an epoch change ends every fetch; valid stripes stay valid.
+    pub(crate) fn abort<O: Out>(&mut self, cx: &mut Context<'_, O>, table: &mut ParityTable) {
+        let mut stripes: Vec<Stripe> = self.fetches.drain().map(|(s, _)| s).collect();
+        stripes.sort();
+        for stripe in stripes {
+            table.mark(&mut cx.shared.arena, stripe, State::Invalid);
+            if let Some(queue) = &mut self.queue {
+                queue.push_back(stripe);
+            }
+        }
+        self.next_at = Time(0);
+    }
+
+    /// A chunk that was asked for. `None`: its owner could not give it now.
+    pub(crate) fn on_chunk(
+        &mut self,
+        x: Position,
+        id: u64,
+        stripe: Stripe,
+        value: Option<(Version, u32, u64, Term, &[u8])>,
+    ) {
+        let Some(fetch) = self.fetches.get_mut(&stripe).filter(|f| f.id == id) else {
+            return;
+        };
+        let (Some(slot), Some((version, sum, as_of, term, bytes))) = (fetch.replies.get_mut(x.index()), value) else {
+            return;
+        };
+        *slot = Some(Chunk {
+            version,
+            sum,
+            as_of,
+            term,
+            bytes: bytes.to_vec(),
+        });
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let idle = self.queue.as_ref().is_some_and(|q| q.is_empty()) && self.fetches.is_empty();
+        (!idle).then_some(self.next_at)
+    }
+}
+
+impl ParityMember {
+    /// Moves the filling on: asks, encodes what is complete, begins more, and asks to be Live when all is valid.
+    pub(crate) fn fill<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let me = configuration.at(self.position()).filter(|a| a.tenure == self.tenure());
+        if me.is_none_or(|a| a.state == PositionState::Live) {
+            return;
+        }
+        if self.filler.queue.is_none() {
+            self.learn_stripes(cx, configuration);
+        }
+        self.finish_fetches(cx);
+        if cx.mono() >= self.filler.next_at {
+            let retry = cx.shared.parameters.resend;
+            self.filler.next_at = cx.after(retry);
+            self.ask_again(cx, configuration);
+        }
+        self.begin_fetches(cx, configuration);
+    }
+
+    /// 6.6: once all owners of the present terms have said which stripes exist.
+    fn learn_stripes<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        for x in configuration.data_positions() {
+            let term = configuration.tenure(x).map(|t| t.term());
+            let log = &self.logs()[x.index()];
+            let ready = log.known
+                && Some(log.term) == term
+                && log
+                    .alloc
+                    .as_ref()
+                    .is_some_and(|a| a.term == log.term && log.recv >= a.as_of);
+            if !ready {
+                return;
+            }
+        }
+        let mut wanted: Vec<Stripe> = self.table.stripes().map(|(s, _)| s).collect();
+        if cx.breaks(Mutant::AllocWithoutUntouchedTest) {
+            wanted.clear();
+        }
+        for log in self.logs() {
+            wanted.extend(log.alloc.iter().flat_map(|a| a.stripes.iter().copied()));
+        }
+        wanted.sort();
+        wanted.dedup();
+        for (stripe, _) in self.table.stripes().collect::<Vec<_>>() {
+            if !wanted.contains(&stripe) {
+                self.table.mark(&mut cx.shared.arena, stripe, State::Valid(None));
+            }
+        }
+        for stripe in &wanted {
+            self.table.mark(&mut cx.shared.arena, *stripe, State::Invalid);
+        }
+        self.table.set_complete();
+        self.filler.total = wanted.len() as u32;
+        self.filler.queue = Some(wanted.into());
+    }
+
+    fn begin_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        while self.filler.fetches.len() < cx.shared.parameters.fetch_max {
+            let Some(stripe) = self.filler.queue.as_mut().and_then(VecDeque::pop_front) else {
+                break;
+            };
+            self.table.mark(&mut cx.shared.arena, stripe, State::Fetching);
+            let replies = configuration.data_positions().map(|_| None).collect();
+            let retry_at = cx.after(cx.shared.parameters.resend);
+            let fetch = Fetch {
+                id: cx.next_request_id(),
+                replies,
+                buffer: Vec::new(),
+                retry_at,
+            };
+            self.ask_chunks(cx, configuration, stripe, &fetch);
+            self.filler.fetches.insert(stripe, fetch);
+        }
+    }
+
+    fn ask_chunks<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stripe: Stripe,
+        fetch: &Fetch,
+    ) {
+        for x in configuration.data_positions() {
+            if fetch.replies[x.index()].is_none()
+                && let Some(owner) = configuration.tenure(x)
+            {
+                let stream = Stream {
+                    list: configuration.list,
+                    x,
+                };
+                let message = Message::ReadChunk {
+                    id: fetch.id,
+                    stripe,
+                    want: None,
+                };
+                cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &message);
+            }
+        }
+    }
+
+    /// What went unanswered is asked again; a wholly filled position asks to be Live.
+    fn ask_again<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let list = configuration.list;
+        if self.filler.queue.is_none() {
+            for x in configuration.data_positions() {
+                let log = &self.logs()[x.index()];
+                if let (None, Some(owner)) = (&log.alloc, configuration.tenure(x)) {
+                    let message = Message::ReadDirectory {
+                        term: owner.term(),
+                        at_least: 0,
+                    };
+                    cx.send(&owner, Channel::Bulk, Stream { list, x }, configuration.epoch, &message);
+                }
+            }
+            return;
+        }
+        let now = cx.mono();
+        let mut late: Vec<Stripe> = self
+            .filler
+            .fetches
+            .iter()
+            .filter(|(_, f)| f.retry_at <= now)
+            .map(|(s, _)| *s)
+            .collect();
+        late.sort();
+        for stripe in late {
+            let retry_at = cx.after(cx.shared.parameters.resend);
+            if let Some(mut fetch) = self.filler.fetches.remove(&stripe) {
+                fetch.retry_at = retry_at;
+                self.ask_chunks(cx, configuration, stripe, &fetch);
+                self.filler.fetches.insert(stripe, fetch);
+            }
+        }
+        let all_known = configuration.data_positions().all(|x| {
+            let log = &self.logs()[x.index()];
+            log.known && configuration.tenure(x).map(|t| t.term()) == Some(log.term)
+        });
+        let idle = self.filler.fetches.is_empty() && self.filler.queue.as_ref().is_some_and(|q| q.is_empty());
+        if idle && all_known {
+            cx.propose(Proposal::AskLive {
+                list,
+                position: self.position(),
+                tenure: self.tenure(),
+            });
+        }
+    }
+
+    /// 6.3.
+    fn finish_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        let mut ready: Vec<Stripe> = self
+            .filler
+            .fetches
+            .iter()
+            .filter(|(_, f)| self.is_complete(cx, f))
+            .map(|(s, _)| *s)
+            .collect();
+        ready.sort();
+        for stripe in ready {
+            let Some(fetch) = self.filler.fetches.remove(&stripe) else {
+                continue;
+            };
+            if self.encode(cx, stripe, &fetch) {
+                self.filler.done += 1;
+            } else if let Some(queue) = &mut self.filler.queue {
+                self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
+                queue.push_back(stripe);
+                return;
+            }
+        }
+    }
+
+    fn is_complete<O: Out>(&self, cx: &Context<'_, O>, fetch: &Fetch) -> bool {
+        let caught_up = !cx.breaks(Mutant::ValidBeforeLogCaughtUp);
+        let of_term = !cx.breaks(Mutant::FetchWithoutTerm);
+        fetch.replies.iter().zip(self.logs()).all(|(reply, log)| {
+            reply
+                .as_ref()
+                .is_some_and(|r| (log.recv >= r.as_of || !caught_up) && ((log.known && log.term == r.term) || !of_term))
+        })
+    }
+
+    fn encode<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &Fetch) -> bool {
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let parity = usize::from(self.position().0) - fetch.replies.len();
+        let mut bytes = vec![0; chunk_bytes];
+        let mut values: Vec<(Version, u32)> = Vec::with_capacity(fetch.replies.len());
+        for (x, chunk) in fetch.replies.iter().enumerate() {
+            let Some(chunk) = chunk else { return false };
+            if !chunk.bytes.is_empty() {
+                if chunk.bytes.len() != chunk_bytes {
+                    return false;
+                }
+                mul_add(
+                    cx.shared.code.coefficient(x as u8, parity as u8),
+                    &chunk.bytes,
+                    &mut bytes,
+                );
+            }
+            values.push((chunk.version, chunk.sum));
+        }
+        for buffered in &fetch.buffer {
+            let x = buffered.x.index();
+            let as_of = fetch.replies[x].as_ref().map_or(0, |c| c.as_of);
+            if buffered.version.seq() <= as_of {
+                continue;
+            }
+            if let Some(base) = buffered.base
+                && base != values[x].0
+            {
+                let found = values[x].0;
+                cx.halt(format!(
+                    "I4: buffered delta {} of {stripe} is based on {base}, not {found}",
+                    buffered.version
+                ));
+                return false;
+            }
+            let target = &mut bytes[buffered.offset..buffered.offset + buffered.xor.len()];
+            mul_add(cx.shared.code.coefficient(x as u8, parity as u8), &buffered.xor, target);
+            values[x].0 = if buffered.free { Version::ZERO } else { buffered.version };
+            values[x].1 ^= sum::of_extent(chunk_bytes, buffered.offset, &buffered.xor);
+        }
+        self.table.install(&mut cx.shared.arena, stripe, &values, &bytes)
+    }
+}

@@ -1,0 +1,405 @@
+//! How an owner gets an absent chunk back (PROTOCOL 5.7, 5.8): one parity at a version, the other data chunks at the
+//! versions that this parity stands for, decode. It takes no locks: a writer can only delay it.
+
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::parameters::Mutant;
+use crate::stream_owner::{Phase, StreamOwner};
+use paritas_base::configuration::{Configuration, PositionState, Tenure};
+use paritas_base::{Map, Position, Span, Stream, Stripe, Time, Version, map};
+use paritas_code::sum;
+use paritas_wire::peer::{Message, Parity};
+
+/// The chunks being brought back.
+#[derive(Debug)]
+pub(crate) struct Materialiser {
+    tasks: Map<Stripe, Task>,
+    /// Stripes that a command or a peer waits for, first come first served.
+    urgent: Vec<Stripe>,
+    /// Where the background sweep goes on: index pages first, then data.
+    sweep: Option<Stripe>,
+    next_at: Time,
+    /// The position is not Live yet.
+    pub(crate) filling: bool,
+    /// Chunks brought back since this tenure began to serve.
+    pub(crate) done: u32,
+}
+
+impl Default for Materialiser {
+    fn default() -> Self {
+        Self {
+            tasks: map(),
+            urgent: Vec::new(),
+            sweep: None,
+            next_at: Time(u64::MAX),
+            filling: false,
+            done: 0,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Task {
+    id: u64,
+    parities: Vec<ParityCopy>,
+    /// Per data position: what its owner answered, and to which wish.
+    chunks: Vec<Option<Answer>>,
+    mismatches: u32,
+    retry_at: Time,
+    /// More parities than the configuration suggests are needed.
+    ask_all: bool,
+}
+
+#[derive(Debug)]
+struct ParityCopy {
+    position: Position,
+    versions: Vec<Version>,
+    sum: u32,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    /// It was asked for this version, and has not answered.
+    Asked(Version),
+    /// It cannot give it.
+    None,
+    Here(Version, Vec<u8>),
+}
+
+impl Materialiser {
+    /// A command or a peer waits for this stripe.
+    pub(crate) fn want(&mut self, now: Time, stripe: Stripe, _for_peer: bool) {
+        if !self.tasks.contains_key(&stripe) && !self.urgent.contains(&stripe) {
+            self.urgent.push(stripe);
+        }
+        self.next_at = now;
+    }
+
+    /// A configuration or the directory is new: what was asked under the old one is asked again.
+    pub(crate) fn restart(&mut self, now: Time) {
+        let mut stripes: Vec<Stripe> = self.tasks.drain().map(|(s, _)| s).collect();
+        stripes.sort();
+        self.urgent.splice(0..0, stripes);
+        self.sweep = None;
+        self.next_at = now;
+    }
+
+    pub(crate) fn next_at(&self) -> Time {
+        self.next_at
+    }
+}
+
+impl StreamOwner {
+    /// Begins and repeats what is due.
+    pub(crate) fn materialise<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let now = cx.mono();
+        let me = configuration.at(self.stream().x);
+        self.materialiser.filling = me.is_some_and(|a| a.state == PositionState::Filling);
+        if now < self.materialiser.next_at {
+            return;
+        }
+        let mut late: Vec<Stripe> = self
+            .materialiser
+            .tasks
+            .iter()
+            .filter(|(_, t)| t.retry_at <= now)
+            .map(|(s, _)| *s)
+            .collect();
+        late.sort();
+        for stripe in late {
+            let before = self.materialiser.tasks.remove(&stripe);
+            let (mismatches, ask_all) = before.map_or((0, false), |t| (t.mismatches + 1, t.ask_all));
+            self.begin(cx, configuration, stripe, mismatches, ask_all || mismatches > 2);
+        }
+        let fetch_max = cx.shared.parameters.fetch_max;
+        for stripe in core::mem::take(&mut self.materialiser.urgent) {
+            if self.is_absent(stripe) && !self.materialiser.tasks.contains_key(&stripe) {
+                self.begin(cx, configuration, stripe, 0, false);
+            }
+        }
+        while self.materialiser.filling && self.materialiser.tasks.len() < fetch_max {
+            let Some(stripe) = self.next_absent() else { break };
+            self.begin(cx, configuration, stripe, 0, false);
+        }
+        self.materialiser.next_at = self
+            .materialiser
+            .tasks
+            .values()
+            .map(|t| t.retry_at)
+            .min()
+            .unwrap_or(Time(u64::MAX));
+    }
+
+    /// The next absent chunk that no task is for: index pages first, so that counts are soon known.
+    fn next_absent(&mut self) -> Option<Stripe> {
+        if self.store.chunks().absent_count() as usize <= self.materialiser.tasks.len() {
+            return None;
+        }
+        let mut at = self.materialiser.sweep.unwrap_or(Stripe::index_page(0));
+        loop {
+            let end = self.store.chunks().end(at.is_index());
+            if at.number() >= end {
+                if !at.is_index() {
+                    self.materialiser.sweep = None;
+                    return None;
+                }
+                at = Stripe::data(0);
+                continue;
+            }
+            let this = at;
+            at = if at.is_index() {
+                Stripe::index_page(at.number() + 1)
+            } else {
+                Stripe::data(at.number() + 1)
+            };
+            if self.is_absent(this) && !self.materialiser.tasks.contains_key(&this) {
+                self.materialiser.sweep = Some(at);
+                return Some(this);
+            }
+        }
+    }
+
+    fn begin<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stripe: Stripe,
+        mismatches: u32,
+        ask_all: bool,
+    ) {
+        let x = self.stream().x;
+        let id = cx.next_request_id();
+        let missing = configuration
+            .data_positions()
+            .filter(|y| *y != x && configuration.at(*y).is_none_or(|a| a.state == PositionState::Filling))
+            .count();
+        let wanted = if ask_all { usize::MAX } else { 1 + missing };
+        let mut asked = 0;
+        for (_, member) in configuration.members() {
+            if asked < wanted {
+                let message = Message::ReadParity { id, stripe };
+                asked += usize::from(cx.send(
+                    &member.tenure,
+                    Channel::Bulk,
+                    self.stream(),
+                    configuration.epoch,
+                    &message,
+                ));
+            }
+        }
+        let retry_at = cx.after(cx.shared.parameters.resend);
+        let chunks = configuration.data_positions().map(|_| None).collect();
+        let task = Task {
+            id,
+            parities: Vec::new(),
+            chunks,
+            mismatches,
+            retry_at,
+            ask_all,
+        };
+        self.materialiser.tasks.insert(stripe, task);
+        self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+    }
+
+    /// 5.7a: a member's parity chunk.
+    pub(crate) fn on_parity_value<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: Tenure,
+        id: u64,
+        stripe: Stripe,
+        parity: Option<Parity<'_>>,
+    ) {
+        let (term, cut) = (self.term(), self.cut());
+        let any_term = cx.breaks(Mutant::ReadParityWithoutTerm);
+        let position = self.members().iter().find(|m| m.tenure == from).map(|m| m.position);
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
+            return;
+        };
+        let (Some(position), Some(parity)) = (position, parity) else {
+            return;
+        };
+        let usable = (parity.term == term || any_term)
+            && parity.recv >= cut
+            && parity.versions.count() == usize::from(configuration.data)
+            && (parity.bytes.is_empty() || parity.bytes.len() == cx.shared.arena.chunk_bytes());
+        if !usable || task.parities.iter().any(|p| p.position == position) {
+            return;
+        }
+        let versions = parity.versions.iter().collect();
+        task.parities.push(ParityCopy {
+            position,
+            versions,
+            sum: parity.sum,
+            bytes: parity.bytes.to_vec(),
+        });
+        self.ask_sources(cx, configuration, stripe);
+        self.try_decode(cx, configuration, stripe);
+    }
+
+    /// 5.7b: asks the other owners for their chunks at the first parity's versions.
+    fn ask_sources<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
+        let me = self.stream().x;
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+            return;
+        };
+        let [first] = task.parities.as_slice() else { return };
+        for y in configuration.data_positions().filter(|y| *y != me) {
+            let want = first.versions[y.index()];
+            let stream = Stream {
+                list: configuration.list,
+                x: y,
+            };
+            let answer = match configuration.tenure(y) {
+                _ if want == Version::ZERO => Answer::Here(want, Vec::new()),
+                None => Answer::None,
+                Some(owner) => {
+                    let message = Message::ReadChunk {
+                        id: task.id,
+                        stripe,
+                        want: Some(want),
+                    };
+                    cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &message);
+                    Answer::Asked(want)
+                }
+            };
+            task.chunks[y.index()] = Some(answer);
+        }
+    }
+
+    /// Another owner's answer.
+    pub(crate) fn on_source_chunk<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        y: Position,
+        id: u64,
+        stripe: Stripe,
+        value: Option<(Version, &[u8])>,
+    ) {
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
+            return;
+        };
+        let Some(Some(answer)) = task.chunks.get_mut(y.index()) else {
+            return;
+        };
+        let Answer::Asked(want) = *answer else { return };
+        *answer = match value {
+            Some((version, bytes)) if version == want && (bytes.is_empty() || bytes.len() == chunk_bytes) => {
+                Answer::Here(version, bytes.to_vec())
+            }
+            _ => Answer::None,
+        };
+        self.try_decode(cx, configuration, stripe);
+    }
+
+    /// 5.7c–e. Parities are used together only if they stand for the same versions throughout.
+    fn try_decode<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
+        let me = self.stream().x;
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let match_versions = !cx.breaks(Mutant::NoVersionMatch);
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+            return;
+        };
+        let Some(first) = task.parities.first() else { return };
+        let version = first.versions[me.index()];
+        if version == Version::ZERO {
+            self.install(cx, stripe, version, 0, &[]);
+            return;
+        }
+        let mut missing = 1;
+        for y in configuration.data_positions().filter(|y| *y != me) {
+            match &task.chunks[y.index()] {
+                Some(Answer::Here(..)) => {}
+                Some(Answer::None) => missing += 1,
+                Some(Answer::Asked(_)) | None => return,
+            }
+        }
+        let agreeing: Vec<&ParityCopy> = task
+            .parities
+            .iter()
+            .filter(|p| p.versions == first.versions || !match_versions)
+            .take(missing)
+            .collect();
+        if agreeing.len() < missing {
+            if task.parities.len() >= configuration.members().count() || !task.ask_all {
+                // Others must be asked, or must come to agree: soon, and not in step with others that wait.
+                let wait = Span(cx.shared.parameters.resend.0 / 8 + 1);
+                task.ask_all = true;
+                let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0));
+                let ask_hold = task.mismatches == cx.shared.parameters.mismatches_before_hold;
+                if retry_at < task.retry_at {
+                    task.retry_at = retry_at;
+                }
+                self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+                if ask_hold {
+                    self.ask_hold(cx, configuration, stripe);
+                }
+            }
+            return;
+        }
+        let zeros = vec![0; chunk_bytes];
+        let or_zeros = |bytes: &'_ Vec<u8>| if bytes.is_empty() { None } else { Some(bytes.clone()) };
+        let mut present: Vec<(u8, Vec<u8>)> = Vec::with_capacity(task.chunks.len());
+        for y in configuration.data_positions().filter(|y| *y != me) {
+            if let Some(Answer::Here(_, bytes)) = &task.chunks[y.index()] {
+                present.push((y.0, or_zeros(bytes).unwrap_or_else(|| zeros.clone())));
+            }
+        }
+        for parity in &agreeing {
+            present.push((
+                parity.position.0,
+                or_zeros(&parity.bytes).unwrap_or_else(|| zeros.clone()),
+            ));
+        }
+        let expected = first.sum;
+        let sources: Vec<(u8, &[u8])> = present.iter().map(|(p, b)| (*p, b.as_slice())).collect();
+        let mut bytes = vec![0; chunk_bytes];
+        let decoded = cx.shared.code.decode(&sources, &[me.0], &mut [&mut bytes]);
+        if decoded.is_err() {
+            return;
+        }
+        if sum::of(&bytes) != expected && match_versions {
+            // 5.9: other sources may give it.
+            cx.shared.bad_sums += 1;
+            task.ask_all = true;
+            return;
+        }
+        self.install(cx, stripe, version, expected, &bytes);
+    }
+
+    /// 5.8.
+    fn ask_hold<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
+        for y in configuration.data_positions().filter(|y| *y != self.stream().x) {
+            if let Some(owner) = configuration.tenure(y) {
+                let stream = Stream {
+                    list: configuration.list,
+                    x: y,
+                };
+                cx.send(
+                    &owner,
+                    Channel::Main,
+                    stream,
+                    configuration.epoch,
+                    &Message::Hold { stripe },
+                );
+            }
+        }
+    }
+
+    fn install<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, version: Version, sum: u32, bytes: &[u8]) {
+        debug_assert!(self.phase() == Phase::Serve);
+        if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
+            self.materialiser.done += 1;
+        } else if self.is_absent(stripe) {
+            // Memory is short: the task's timer tries again.
+            return;
+        }
+        self.materialiser.tasks.remove(&stripe);
+        self.progress = true;
+        self.materialiser.next_at = cx.now.mono;
+    }
+}

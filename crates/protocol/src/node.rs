@@ -1,0 +1,723 @@
+//! The machine of one node: configurations, the epoch fence, and who gets which event.
+
+use crate::context::{Context, Shared};
+use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
+use crate::lists::{List, Lists, Role};
+use crate::parameters::{Mutant, Parameters};
+use crate::parity_member::ParityMember;
+use crate::router::Router;
+use crate::session::{Greeting, Sessions};
+use crate::stream_owner::{Phase, StreamOwner};
+use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
+use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Span, Stream, Time};
+use paritas_code::{Code, Scheme};
+use paritas_store::Arena;
+use paritas_wire::peer::{self, BadFrame, ChunkStatus, Header, LeaseEntry, Leases, Message};
+
+/// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
+const SLOTS_MAX: u64 = u32::MAX as u64 / 2;
+
+/// One node: every role it holds, and the router before them.
+#[derive(Debug)]
+pub struct Node {
+    shared: Shared,
+    lists: Lists,
+    router: Router,
+    renew_at: Time,
+}
+
+/// What a node counts, for status and metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Figures {
+    /// Keys of the streams it owns; those whose index is not all here are left out.
+    pub objects: u64,
+    /// Bytes of their keys and values.
+    pub user_bytes: u64,
+    /// Chunks of objects.
+    pub data_bytes: u64,
+    /// Chunks of index.
+    pub index_bytes: u64,
+    /// Parity chunks.
+    pub parity_bytes: u64,
+    /// Raw deltas, unstable and kept for undoing.
+    pub ring_bytes: u64,
+    /// Versions, sums, directories.
+    pub table_bytes: u64,
+    /// Free chunks that still hold memory.
+    pub free_bytes: u64,
+    /// Chunks still to be brought back or refilled.
+    pub rebuild_todo_bytes: u64,
+    /// Chunks brought back or refilled so far.
+    pub rebuild_done_bytes: u64,
+}
+
+impl Node {
+    /// An empty node.
+    ///
+    /// # Panics
+    /// If the cluster record holds a scheme that no coordinator makes.
+    pub fn new(identity: Identity, parameters: Parameters) -> Self {
+        let Identity {
+            node,
+            incarnation,
+            cluster,
+            seed,
+            maxmemory_bytes,
+        } = identity;
+        let scheme = Scheme::new(cluster.data, cluster.parity).unwrap_or_else(|e| panic!("cluster record: {e}"));
+        let slots = (maxmemory_bytes / u64::from(cluster.chunk_bytes)).clamp(1, SLOTS_MAX) as u32;
+        let (redial, redial_max) = (parameters.redial, parameters.redial_max);
+        let sessions = Sessions::new(cluster.id, node, incarnation, redial, redial_max);
+        let shared = Shared {
+            node,
+            incarnation,
+            code: Code::new(scheme),
+            arena: Arena::new(cluster.chunk_bytes as usize, slots),
+            cluster,
+            parameters,
+            sessions,
+            prng: Prng::new(seed),
+            halted: None,
+            request_id: 0,
+            bad_sums: 0,
+        };
+        Self {
+            shared,
+            lists: Lists::default(),
+            router: Router::default(),
+            renew_at: Time(0),
+        }
+    }
+
+    /// Which node.
+    pub fn id(&self) -> NodeId {
+        self.shared.node
+    }
+    /// Which life of it.
+    pub fn incarnation(&self) -> Incarnation {
+        self.shared.incarnation
+    }
+    /// The cluster it belongs to.
+    pub fn cluster(&self) -> &ClusterRecord {
+        &self.shared.cluster
+    }
+    /// Every list it has a configuration of.
+    pub fn lists(&self) -> impl Iterator<Item = &List> {
+        self.lists.iter()
+    }
+    /// One list.
+    pub fn list(&self, id: ListId) -> Option<&List> {
+        self.lists.get(id)
+    }
+    /// Its chunks' memory.
+    pub fn arena(&self) -> &Arena {
+        &self.shared.arena
+    }
+    /// Chunks whose sum did not match when they were decoded (PROTOCOL 9.1).
+    pub fn bad_sums(&self) -> u64 {
+        self.shared.bad_sums
+    }
+    /// Whether this node may answer reads of a stream at `now` (invariant I3).
+    pub fn serves(&mut self, now: Clock, stream: Stream, out: &mut impl Out) -> bool {
+        let cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        self.lists.owner(stream).is_some_and(|(configuration, owner)| {
+            owner.phase() == Phase::Serve
+                && owner.read_lease(&cx, configuration) != crate::stream_owner::ReadLease::None
+        })
+    }
+
+    /// Counts what it holds.
+    pub fn figures(&self) -> Figures {
+        let chunk = u64::from(self.shared.cluster.chunk_bytes);
+        let mut f = Figures::default();
+        for list in self.lists.iter() {
+            match &list.role {
+                Role::None => {}
+                Role::Owner(owner) => {
+                    let gauges = owner.store().gauges();
+                    f.objects += owner.store().count().unwrap_or(0);
+                    f.user_bytes += owner.store().user_bytes();
+                    f.data_bytes += u64::from(gauges.data_chunks) * chunk;
+                    f.index_bytes += u64::from(gauges.index_chunks) * chunk;
+                    f.table_bytes += gauges.tables_bytes as u64;
+                    f.ring_bytes += owner.ring_bytes();
+                    f.rebuild_todo_bytes += u64::from(owner.store().chunks().absent_count()) * chunk;
+                    f.rebuild_done_bytes += u64::from(owner.materialiser.done) * chunk;
+                }
+                Role::Member(member) => {
+                    f.parity_bytes += u64::from(member.table.slots()) * chunk;
+                    f.table_bytes += member.table.table_bytes();
+                    f.ring_bytes += member.logs().iter().map(|l| l.ring.bytes()).sum::<u64>();
+                    f.rebuild_todo_bytes += u64::from(member.filler.total - member.filler.done) * chunk;
+                    f.rebuild_done_bytes += u64::from(member.filler.done) * chunk;
+                }
+            }
+        }
+        f.free_bytes = self
+            .shared
+            .arena
+            .resident_bytes()
+            .saturating_sub(f.data_bytes + f.index_bytes + f.parity_bytes);
+        f
+    }
+
+    /// Handles one event.
+    pub fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
+        if self.shared.halted.is_some() {
+            return;
+        }
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        match event {
+            Event::Timer => {}
+            Event::TurnEnd => self.on_turn_end(now, out),
+            Event::LinkUp { link, dialed } => {
+                let Context { out, shared, .. } = cx;
+                shared.sessions.on_link_up(now.mono, link, dialed, out);
+            }
+            Event::DialFailed { node, channel } => self.shared.sessions.on_dial_failed(now.mono, node, channel),
+            Event::LinkDown { link } => {
+                if let Some((node, incarnation, Channel::Main)) = self.shared.sessions.on_link_down(now.mono, link) {
+                    let mut cx = Context {
+                        now,
+                        out,
+                        shared: &mut self.shared,
+                    };
+                    self.router.on_session_down(&mut cx, node, incarnation);
+                }
+            }
+            Event::Frame { link, bytes } => self.on_frame(now, link, bytes, out),
+            Event::Configuration(configuration) => self.install(now, configuration, out),
+            Event::Nodes(nodes) => {
+                self.router.on_nodes(nodes);
+                let Context { out, shared, .. } = cx;
+                shared.sessions.on_nodes(now.mono, nodes, out);
+            }
+            Event::ClientUp { conn, port } => self.router.on_client_up(&mut cx, conn, port),
+            Event::Client { conn, bytes } => self.router.on_client(&mut cx, &mut self.lists, conn, bytes),
+            Event::ClientDown { conn } => self.router.on_client_down(conn),
+            Event::Answer { conn, n, text } => self.router.on_answer(&mut cx, conn, n, text),
+        }
+    }
+
+    /// When to call with [`Event::Timer`] at the latest.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let roles = self.lists.iter().filter_map(|list| match &list.role {
+            Role::None => None,
+            Role::Owner(owner) => owner.next_deadline(),
+            Role::Member(member) => member.filler.next_deadline(),
+        });
+        let owns = self.lists.iter().any(|l| matches!(l.role, Role::Owner(_)));
+        let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
+        roles
+            .chain(self.shared.sessions.next_deadline())
+            .chain(self.router.next_deadline())
+            .chain(renew)
+            .min()
+    }
+
+    /// The driver writes next: deltas, acks and whatever is due leave now.
+    fn on_turn_end(&mut self, now: Clock, out: &mut impl Out) {
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        self.router.retry_stalled(&mut cx, &mut self.lists);
+        for list in self.lists.iter_mut() {
+            let List { configuration, role } = list;
+            match role {
+                Role::None => {}
+                Role::Owner(owner) => owner.on_turn_end(&mut cx, configuration),
+                Role::Member(member) => member.on_turn_end(&mut cx, configuration),
+            }
+        }
+        self.renew_leases(now, out);
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        self.router.release(&mut cx, &mut self.lists);
+        let Context { out, shared, .. } = cx;
+        shared.sessions.on_timer(now.mono, out);
+    }
+
+    /// 4.3: one frame for all streams of a peer.
+    fn renew_leases(&mut self, now: Clock, out: &mut impl Out) {
+        let due = now.mono >= self.renew_at;
+        let mut wanted: Vec<(NodeId, Incarnation, LeaseEntry)> = Vec::new();
+        for list in self.lists.iter_mut() {
+            let List { configuration, role } = list;
+            let Role::Owner(owner) = role else { continue };
+            if owner.phase() != Phase::Serve || !(due || core::mem::take(&mut owner.lease_wanted)) {
+                continue;
+            }
+            let entry = LeaseEntry {
+                stream: owner.stream(),
+                epoch: configuration.epoch,
+                term: owner.tenure().term(),
+            };
+            wanted.extend(
+                owner
+                    .members()
+                    .iter()
+                    .map(|m| (m.tenure.node, m.tenure.incarnation, entry)),
+            );
+        }
+        if due {
+            self.renew_at = now.mono + self.shared.parameters.lease_renewal;
+        }
+        wanted.sort_by_key(|(node, incarnation, entry)| (*node, *incarnation, entry.stream));
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        for group in wanted.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let mut entries = Vec::new();
+            for (_, _, entry) in group {
+                Leases::push(&mut entries, entry);
+            }
+            let (node, incarnation, first) = group[0];
+            let request = Message::LeaseRequest {
+                streams: Leases::new(&entries),
+            };
+            cx.send_to(node, incarnation, Channel::Main, first.stream, first.epoch, &request);
+        }
+    }
+
+    // --- configurations ------------------------------------------------------------------------------------------
+
+    /// 2.3. A role is kept iff its tenure is unchanged.
+    fn install(&mut self, now: Clock, new: &Configuration, out: &mut impl Out) {
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        let shape = (new.data, new.parity) == (cx.shared.cluster.data, cx.shared.cluster.parity)
+            && new.positions.len() == usize::from(new.data) + usize::from(new.parity)
+            && new.ack_quorum <= new.parity
+            && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
+        if !shape {
+            return;
+        }
+        let (node, incarnation) = (cx.shared.node, cx.shared.incarnation);
+        let entry = self.lists.entry(new.list);
+        if entry.as_ref().is_some_and(|list| list.configuration.epoch >= new.epoch) {
+            return;
+        }
+        let mine = new
+            .held_by(node, incarnation)
+            .next()
+            .map(|(position, a)| (position, a.tenure));
+        let before = entry.take();
+        let role = before.map_or(Role::None, |l| l.role);
+        let by_node = cx.breaks(Mutant::TenureByNode);
+        let same = |a: Tenure, b: Tenure| a == b || (by_node && a.node == b.node && a.incarnation == b.incarnation);
+        let role = match (role, mine) {
+            (Role::Owner(mut owner), Some((position, tenure)))
+                if owner.stream().x == position && same(owner.tenure(), tenure) =>
+            {
+                owner.close_delta(&mut cx, new);
+                owner.on_configuration(&mut cx, new);
+                Role::Owner(owner)
+            }
+            (Role::Member(mut member), Some((position, tenure)))
+                if member.position() == position && same(member.tenure(), tenure) =>
+            {
+                member.on_configuration(&mut cx, new);
+                Role::Member(member)
+            }
+            (old, mine) => {
+                match old {
+                    Role::None => {}
+                    Role::Owner(mut owner) => {
+                        let yielded = Message::Yielded { tenure: owner.tenure() };
+                        if let Some(successor) = new.tenure(owner.stream().x) {
+                            cx.send(&successor, Channel::Main, owner.stream(), new.epoch, &yielded);
+                        }
+                        owner.store.chunks_mut().clear(&mut cx.shared.arena);
+                    }
+                    Role::Member(mut member) => member.drop_role(&mut cx),
+                }
+                match mine {
+                    None => Role::None,
+                    Some((position, tenure)) if new.is_data(position) => {
+                        let stream = Stream {
+                            list: new.list,
+                            x: position,
+                        };
+                        Role::Owner(Box::new(StreamOwner::new(&mut cx, new, stream, tenure)))
+                    }
+                    Some((position, tenure)) => {
+                        let parity = position.0 - new.data;
+                        let coefficients = (0..new.data).map(|x| cx.shared.code.coefficient(x, parity)).collect();
+                        Role::Member(Box::new(ParityMember::new(new, position, tenure, coefficients)))
+                    }
+                }
+            }
+        };
+        *entry = Some(List {
+            configuration: new.clone(),
+            role,
+        });
+        self.router.on_configuration(&mut cx, &mut self.lists, new.list);
+    }
+
+    // --- frames --------------------------------------------------------------------------------------------------
+
+    fn on_frame(&mut self, now: Clock, link: LinkId, bytes: &[u8], out: &mut impl Out) {
+        let (header, message) = match peer::decode(bytes) {
+            Ok(decoded) => decoded,
+            Err(BadFrame::Length(_) | BadFrame::Crc | BadFrame::Kind(_) | BadFrame::Body(_)) => {
+                out.close(link);
+                return;
+            }
+        };
+        if let Message::Hello(hello) = &message {
+            let greeting = self.shared.sessions.on_hello(now.mono, link, hello, out);
+            if let Greeting::Bound(node, _, Channel::Main) = greeting {
+                let mut cx = Context {
+                    now,
+                    out,
+                    shared: &mut self.shared,
+                };
+                for list in self.lists.iter_mut() {
+                    if let Role::Owner(owner) = &mut list.role {
+                        owner.on_session_up(&mut cx, node);
+                    }
+                }
+                self.router.on_session_up();
+            }
+            return;
+        }
+        let Some((node, incarnation, _)) = self.shared.sessions.peer_of(link) else {
+            // Not greeted, or replaced by a newer link: nothing it says counts.
+            out.close(link);
+            return;
+        };
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        match message {
+            Message::Forward {
+                conn,
+                n,
+                resp3,
+                command,
+            } => {
+                let from = (node, incarnation);
+                self.router
+                    .on_forward(&mut cx, &mut self.lists, from, conn, n, resp3, command);
+            }
+            Message::Reply { conn, n, bytes } => self.router.on_reply(&mut cx, &mut self.lists, node, conn, n, bytes),
+            Message::Stale { configuration } => self.install(now, &configuration, out),
+            Message::GetConfiguration => {
+                if let Some(list) = self.lists.get(header.stream.list) {
+                    let configuration = Box::new(list.configuration.clone());
+                    let stale = Message::Stale { configuration };
+                    cx.send_to(
+                        node,
+                        incarnation,
+                        Channel::Main,
+                        header.stream,
+                        list.configuration.epoch,
+                        &stale,
+                    );
+                }
+            }
+            Message::Yielded { tenure } => {
+                if let Some((_, owner)) = self.lists.owner_mut(header.stream) {
+                    owner.on_yielded(&cx, tenure);
+                }
+            }
+            Message::LeaseRequest { streams } => self.on_lease_request(now, (node, incarnation), &header, streams, out),
+            Message::Lease { sent, streams } => {
+                for entry in streams.iter() {
+                    if let Some((configuration, owner)) = self.lists.owner_mut(entry.stream)
+                        && configuration.epoch == entry.epoch
+                        && let Some(from) = tenure_of(configuration, node, incarnation)
+                    {
+                        owner.on_lease(&cx, from, entry.term, sent);
+                    }
+                }
+            }
+            message => self.on_list_message(now, (node, incarnation), &header, message, out),
+        }
+    }
+
+    fn on_lease_request(
+        &mut self,
+        now: Clock,
+        from: (NodeId, Incarnation),
+        header: &Header,
+        streams: Leases<'_>,
+        out: &mut impl Out,
+    ) {
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        let mut granted = Vec::new();
+        for entry in streams.iter() {
+            let Some(List {
+                configuration,
+                role: Role::Member(member),
+            }) = self.lists.get_mut(entry.stream.list)
+            else {
+                continue;
+            };
+            let Some(owner) = configuration.tenure(entry.stream.x) else {
+                continue;
+            };
+            let is_owner = (owner.node, owner.incarnation) == from;
+            if is_owner && configuration.epoch == entry.epoch && member.on_lease_request(&mut cx, &owner, &entry) {
+                Leases::push(&mut granted, &entry);
+            }
+        }
+        if !granted.is_empty() {
+            let reply = Message::Lease {
+                sent: header.sent,
+                streams: Leases::new(&granted),
+            };
+            cx.send_to(from.0, from.1, Channel::Main, header.stream, header.epoch, &reply);
+        }
+    }
+
+    /// 2.2: acted on only under the same epoch; the older side is told.
+    fn on_list_message(
+        &mut self,
+        now: Clock,
+        from: (NodeId, Incarnation),
+        header: &Header,
+        message: Message<'_>,
+        out: &mut impl Out,
+    ) {
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        let Some(list) = self.lists.get_mut(header.stream.list) else {
+            cx.send_to(
+                from.0,
+                from.1,
+                Channel::Main,
+                header.stream,
+                header.epoch,
+                &Message::GetConfiguration,
+            );
+            return;
+        };
+        let installed = list.configuration.epoch;
+        if header.epoch > installed {
+            let asked = cx.send_to(
+                from.0,
+                from.1,
+                Channel::Main,
+                header.stream,
+                installed,
+                &Message::GetConfiguration,
+            );
+            if !asked {
+                cx.propose(Proposal::GetConfiguration {
+                    list: header.stream.list,
+                });
+            }
+            return;
+        }
+        if header.epoch < installed && !cx.breaks(Mutant::NoEpochFence) {
+            let stale = Message::Stale {
+                configuration: Box::new(list.configuration.clone()),
+            };
+            cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &stale);
+            return;
+        }
+        let List { configuration, role } = list;
+        if let Message::YieldQuery { tenure } = &message {
+            let mine = (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation);
+            let holds = matches!(role, Role::Owner(o) if o.tenure() == *tenure && o.stream() == header.stream);
+            if mine && (!holds || cx.breaks(Mutant::OwnerYieldsWhenAsked)) {
+                let yielded = Message::Yielded { tenure: *tenure };
+                cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &yielded);
+            }
+            return;
+        }
+        match role {
+            Role::None => {}
+            Role::Owner(owner) => on_owner(&mut cx, configuration, owner, from, header, message),
+            Role::Member(member) => on_member(&mut cx, configuration, member, from, header, message),
+        }
+    }
+}
+
+/// The tenure under which a life is a parity member.
+fn tenure_of(configuration: &Configuration, node: NodeId, incarnation: Incarnation) -> Option<Tenure> {
+    let (_, a) = configuration
+        .members()
+        .find(|(_, a)| a.tenure.node == node && a.tenure.incarnation == incarnation)?;
+    Some(a.tenure)
+}
+
+fn on_owner<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    from: (NodeId, Incarnation),
+    header: &Header,
+    message: Message<'_>,
+) {
+    // Answers of sources carry the source's own position; everything else speaks of the stream itself.
+    if let Message::ChunkValue {
+        id,
+        stripe,
+        status,
+        version,
+        bytes,
+        ..
+    } = &message
+    {
+        let source = configuration.tenure(header.stream.x).map(|t| (t.node, t.incarnation));
+        if source == Some(from) {
+            let value = (*status == ChunkStatus::Here).then_some((*version, *bytes));
+            owner.on_source_chunk(cx, configuration, header.stream.x, *id, *stripe, value);
+        }
+        return;
+    }
+    if owner.stream() != header.stream {
+        return;
+    }
+    match message {
+        Message::ReadChunk { id, stripe, want } => {
+            return owner.on_read_chunk(cx, configuration, from, id, stripe, want);
+        }
+        Message::Hold { .. } => return owner.on_hold(cx),
+        _ => {}
+    }
+    let Some(member) = tenure_of(configuration, from.0, from.1) else {
+        return;
+    };
+    match message {
+        Message::Ack { term, recv, lease_sent } => owner.on_ack(cx, configuration, member, term, recv, lease_sent),
+        Message::SyncAck { term, recv } => owner.on_sync_ack(cx, configuration, member, term, recv),
+        Message::SealReply {
+            known,
+            term,
+            recv,
+            leases,
+            deltas,
+            ..
+        } => {
+            owner.on_seal_reply(cx, member, known, term, recv, leases, deltas);
+        }
+        Message::Directory {
+            term,
+            complete_for,
+            entries,
+        } => {
+            owner.on_directory(cx, configuration, member, term, complete_for, entries);
+        }
+        Message::ParityValue { id, stripe, parity } => {
+            owner.on_parity_value(cx, configuration, member, id, stripe, parity);
+        }
+        Message::Credit {
+            term,
+            data_end,
+            index_end,
+            window_bytes,
+        } => {
+            owner.on_credit(cx, member, term, data_end, index_end, window_bytes);
+        }
+        Message::ReadDirectory { .. } => owner.on_read_alloc(cx, configuration, from),
+        _ => {}
+    }
+}
+
+fn on_member<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    member: &mut ParityMember,
+    from: (NodeId, Incarnation),
+    header: &Header,
+    message: Message<'_>,
+) {
+    let x = header.stream.x;
+    // Whatever a parity member acts on comes from the owner of the stream under this very configuration.
+    let Some(owner) = configuration.tenure(x) else { return };
+    if (owner.node, owner.incarnation) != from && !cx.breaks(Mutant::NoEpochFence) {
+        return;
+    }
+    match message {
+        Message::Delta {
+            term,
+            seq,
+            acked: _,
+            stable,
+            extents,
+        } => {
+            member.on_delta(cx, x, &owner, header.sent, term, seq, stable, extents);
+        }
+        Message::Stable { term, stable, .. } => member.on_stable(cx, x, term, stable),
+        Message::Sync {
+            term,
+            base,
+            top,
+            deltas,
+        } => {
+            if member.on_sync(cx, x, &owner, term, base, top, deltas)
+                && let Some(log) = member.log(x)
+            {
+                let reply = Message::SyncAck { term, recv: log.recv };
+                cx.send(&owner, Channel::Main, header.stream, configuration.epoch, &reply);
+            }
+        }
+        Message::Seal => member.on_seal(cx, configuration, header.stream),
+        Message::Alloc { term, as_of, stripes } => {
+            member.on_alloc(configuration, x, term, as_of, stripes.iter().collect());
+        }
+        Message::ReadDirectory { term, at_least } => {
+            member.on_read_directory(cx, configuration, header.stream, term, at_least);
+        }
+        Message::ReadParity { id, stripe } => member.on_read_parity(cx, configuration, header.stream, id, stripe),
+        Message::CreditRequest {
+            term,
+            data_end,
+            index_end,
+        } => {
+            member.on_credit_request(cx, configuration, header.stream, term, data_end, index_end);
+        }
+        Message::ChunkValue {
+            id,
+            stripe,
+            status,
+            version,
+            sum,
+            as_of,
+            term,
+            bytes,
+        } => {
+            let value = (status == ChunkStatus::Here).then_some((version, sum, as_of, term, bytes));
+            member.filler.on_chunk(x, id, stripe, value);
+        }
+        _ => {}
+    }
+}
+
+impl Node {
+    /// A span after which a write that nobody acknowledged is answered `UNCERTAIN` (PROTOCOL 3.11).
+    pub fn write_timeout(&self) -> Span {
+        Span(2 * self.shared.parameters.lease.0)
+    }
+}

@@ -1,0 +1,564 @@
+//! A parity position: the log of each stream, and the parity chunks that the logs are folded into
+//! (PROTOCOL §3.3–3.10, 4.3, 5.2, 5.5, 5.7a, 8.2).
+//!
+//! Per stream: `Unknown` –Sync→ `Known(term, recv)`. Per stripe: `Invalid` –fetch→ `Fetching` –6.3→ `Valid`; the
+//! fetching is in [`Filler`].
+
+use crate::context::Context;
+use crate::filler::Filler;
+use crate::interface::{Channel, Out};
+use crate::parameters::Mutant;
+use crate::parity_table::{FoldError, ParityTable, State};
+use crate::ring::{Record, Ring};
+use paritas_base::configuration::{Configuration, PositionState, Tenure};
+use paritas_base::{Position, Span, Stream, Stripe, Term, Time, Version};
+use paritas_store::delta::extents;
+use paritas_wire::peer::{Deltas, LeaseEntry, LeaseRecord, Message, Parity, Versions};
+
+/// One stream's log at a member.
+#[derive(Debug)]
+pub struct Log {
+    /// Whether this member has heard of the stream (3.10).
+    pub known: bool,
+    /// The owner's term that the log belongs to.
+    pub term: Term,
+    /// All deltas up to here are in the log or folded.
+    pub recv: u64,
+    /// No delta up to here can be undone any more.
+    pub stable: u64,
+    /// Raw deltas above `stable`.
+    pub ring: Ring,
+    leases: Vec<Grant>,
+    credit_data: u32,
+    credit_index: u32,
+    ack_due: bool,
+    lease_due: Time,
+    /// 6.6: the owner's set is known, as of a seq in a term.
+    pub(crate) alloc: Option<Alloc>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Alloc {
+    pub(crate) term: Term,
+    pub(crate) as_of: u64,
+    pub(crate) stripes: Vec<Stripe>,
+}
+
+#[derive(Debug)]
+struct Grant {
+    holder: Tenure,
+    until: Time,
+}
+
+impl Log {
+    fn new(known: bool, term: Term) -> Self {
+        Self {
+            known,
+            term,
+            recv: 0,
+            stable: 0,
+            ring: Ring::default(),
+            leases: Vec::new(),
+            credit_data: 0,
+            credit_index: 0,
+            ack_due: false,
+            lease_due: Time(0),
+            alloc: None,
+        }
+    }
+
+    /// The term in which delta `seq` was issued, if it is still in the ring.
+    fn term_at(&self, seq: u64) -> Option<Term> {
+        self.ring.get(seq).map(|r| r.term)
+    }
+}
+
+/// The role of a node at a parity position.
+#[derive(Debug)]
+pub struct ParityMember {
+    position: Position,
+    tenure: Tenure,
+    logs: Vec<Log>,
+    pub(crate) table: ParityTable,
+    pub(crate) filler: Filler,
+}
+
+impl ParityMember {
+    /// For a new tenure. One that began with the list knows every stream, empty.
+    pub(crate) fn new(
+        configuration: &Configuration,
+        position: Position,
+        tenure: Tenure,
+        coefficients: Vec<u8>,
+    ) -> Self {
+        let born = configuration.is_born(&tenure);
+        let logs = configuration
+            .data_positions()
+            .map(|_| Log::new(born, configuration.born.0))
+            .collect();
+        Self {
+            position,
+            tenure,
+            logs,
+            table: ParityTable::new(coefficients, born),
+            filler: Filler::new(born),
+        }
+    }
+
+    /// This tenure.
+    pub fn tenure(&self) -> Tenure {
+        self.tenure
+    }
+
+    /// Which position.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// A stream's log.
+    pub fn log(&self, x: Position) -> Option<&Log> {
+        self.logs.get(x.index())
+    }
+
+    pub(crate) fn logs(&self) -> &[Log] {
+        &self.logs
+    }
+
+    /// A parity chunk with the version of each data chunk it stands for; `None` while it is not valid.
+    pub fn chunk<'a>(
+        &'a self,
+        arena: &'a paritas_store::Arena,
+        stripe: Stripe,
+    ) -> Option<(Vec<Version>, Option<&'a [u8]>)> {
+        self.table
+            .is_valid(stripe)
+            .then(|| (self.table.versions(stripe).collect(), self.table.bytes(arena, stripe)))
+    }
+
+    /// Every stripe heard of that is valid.
+    pub fn valid_stripes(&self) -> impl Iterator<Item = Stripe> + '_ {
+        self.table
+            .stripes()
+            .filter(|(s, _)| self.table.is_valid(*s))
+            .map(|(s, _)| s)
+    }
+
+    /// A newer configuration under which the tenure is the same.
+    pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.filler.abort(cx, &mut self.table);
+        for x in configuration.data_positions() {
+            let log = &mut self.logs[x.index()];
+            // What an owner of another term said of its stripes counts for nothing (6.6).
+            let term = configuration.tenure(x).map(|t| t.term());
+            if log.alloc.as_ref().is_some_and(|a| Some(a.term) != term) {
+                log.alloc = None;
+            }
+        }
+    }
+
+    /// Frees everything: the tenure is over.
+    pub(crate) fn drop_role<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        self.table.clear(&mut cx.shared.arena);
+    }
+
+    /// 3.3.
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    pub(crate) fn on_delta<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        owner: &Tenure,
+        sent: Time,
+        term: Term,
+        seq: u64,
+        stable: u64,
+        bytes: &[u8],
+    ) {
+        let fenced = !cx.breaks(Mutant::NoEpochFence);
+        let Some(log) = self.logs.get_mut(x.index()) else {
+            return;
+        };
+        if !log.known || (fenced && (term != log.term || term != owner.term())) {
+            return;
+        }
+        log.ack_due = true;
+        let gap = seq > log.recv + 1 && !cx.breaks(Mutant::GapsAccepted);
+        if gap || extents(bytes, cx.shared.arena.chunk_bytes()).any(|e| e.is_err()) {
+            return;
+        }
+        if seq > log.recv {
+            let mut buffer = log.ring.buffer();
+            buffer.extend_from_slice(bytes);
+            if cx.breaks(Mutant::GapsAccepted) && seq > log.recv + 1 {
+                log.ring.clear();
+            }
+            self.accept(cx, x, term, seq, buffer);
+        }
+        let Some(log) = self.logs.get_mut(x.index()) else {
+            return;
+        };
+        grant(log, cx.mono(), cx.shared.parameters.lease, *owner);
+        log.lease_due = sent;
+        self.on_stable(cx, x, term, stable);
+    }
+
+    /// 3.8.
+    pub(crate) fn on_stable<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, stable: u64) {
+        let Some(log) = self.logs.get_mut(x.index()) else {
+            return;
+        };
+        if !log.known || (term != log.term && !cx.breaks(Mutant::NoEpochFence)) {
+            return;
+        }
+        let stable = if cx.breaks(Mutant::RawDeltasNotKept) {
+            log.recv
+        } else {
+            stable.min(log.recv)
+        };
+        if stable > log.stable {
+            log.stable = stable;
+            log.ring.trim(stable);
+        }
+    }
+
+    /// Takes the next delta into the log and folds it.
+    fn accept<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, seq: u64, bytes: Vec<u8>) {
+        self.fold(cx, x, Version::new(term, seq), &bytes);
+        if let Some(log) = self.logs.get_mut(x.index()) {
+            log.ring.push(cx.mono(), term, seq, bytes);
+            log.recv = seq;
+        }
+    }
+
+    fn fold<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, version: Version, bytes: &[u8]) {
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        for extent in extents(bytes, chunk_bytes).flatten() {
+            match self.table.state(extent.stripe) {
+                State::Fetching => self.filler.buffer(cx, x, version, &extent),
+                State::Untouched if !self.table.is_complete() => {
+                    self.table.mark(&mut cx.shared.arena, extent.stripe, State::Invalid);
+                }
+                State::Invalid => {}
+                State::Untouched | State::Valid(_) => {
+                    let to = if extent.free { Version::ZERO } else { version };
+                    let result = self
+                        .table
+                        .fold(&mut cx.shared.arena, x.index(), &extent, Some(to), true);
+                    self.check(cx, x, version, &extent.stripe, result);
+                }
+            }
+        }
+    }
+
+    fn check<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        version: Version,
+        stripe: &Stripe,
+        result: Result<(), FoldError>,
+    ) {
+        if let Err(error) = result {
+            let list = self.tenure;
+            cx.halt(format!(
+                "I4: parity {} of {list:?} cannot fold delta {version} of position {} into {stripe}: {error:?}",
+                self.position.0, x.0
+            ));
+        }
+    }
+
+    /// 3.10, undo: XOR again, newest first.
+    fn undo<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, record: &Record) {
+        if cx.breaks(Mutant::VoidTailDroppedWithoutUndo) {
+            return;
+        }
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let all: Vec<_> = extents(&record.extents, chunk_bytes).flatten().collect();
+        for extent in all.iter().rev() {
+            if let State::Valid(_) = self.table.state(extent.stripe) {
+                let to = extent.base.or(Some(record.version()));
+                let result = self.table.fold(&mut cx.shared.arena, x.index(), extent, to, false);
+                self.check(cx, x, record.version(), &extent.stripe, result);
+            }
+        }
+    }
+
+    /// 3.9, 3.10.
+    pub(crate) fn on_sync<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        owner: &Tenure,
+        term: Term,
+        base: u64,
+        top: u64,
+        deltas: Deltas<'_>,
+    ) -> bool {
+        let Some(log) = self.logs.get_mut(x.index()) else {
+            return false;
+        };
+        let whole = deltas.iter().zip(base + 1..).all(|(d, seq)| d.seq == seq)
+            && deltas.iter().count() as u64 == top - base.min(top);
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let sound = deltas
+            .iter()
+            .all(|d| d.term <= term && extents(d.extents, chunk_bytes).all(|e| e.is_ok()));
+        if term != owner.term() || !whole || !sound || (log.known && log.term > term) {
+            return false;
+        }
+        if !log.known {
+            log.known = true;
+            (log.term, log.recv, log.stable) = (term, base, base);
+            if cx.breaks(Mutant::NewcomerKeepsNoRawDeltas) {
+                for delta in deltas.iter() {
+                    self.fold(cx, x, Version::new(delta.term, delta.seq), delta.extents);
+                }
+                let Some(log) = self.logs.get_mut(x.index()) else {
+                    return false;
+                };
+                (log.recv, log.stable) = (top, top);
+                return true;
+            }
+        } else if log.term < term {
+            let ring_base = log.ring.first().map_or(log.recv, |first| first - 1);
+            let mut agreed = log.recv.min(top);
+            while agreed > ring_base && agreed > base {
+                let theirs = deltas.iter().nth((agreed - base - 1) as usize).map(|d| d.term);
+                if log.term_at(agreed) == theirs {
+                    break;
+                }
+                agreed -= 1;
+            }
+            if log.recv < base {
+                let (recv, position) = (log.recv, self.position.0);
+                cx.halt(format!(
+                    "I5: position {position} has {recv} of stream {}, Sync begins after {base}",
+                    x.0
+                ));
+                return false;
+            }
+            log.term = term;
+            if cx.breaks(Mutant::VoidTailKept) {
+                agreed = log.recv;
+            }
+            while let Some(log) = self.logs.get_mut(x.index())
+                && log.recv > agreed
+            {
+                let newest = log.ring.pop_newest();
+                log.recv -= 1;
+                if let Some(record) = newest {
+                    self.undo(cx, x, &record);
+                }
+            }
+        }
+        for delta in deltas.iter() {
+            let recv = self.logs.get(x.index()).map_or(0, |l| l.recv);
+            if delta.seq == recv + 1 {
+                self.accept(cx, x, delta.term, delta.seq, delta.extents.to_vec());
+            }
+        }
+        true
+    }
+
+    /// 5.2. The owner that asks is the one of the installed configuration.
+    pub(crate) fn on_seal<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stream: Stream) {
+        let Some(owner) = configuration.tenure(stream.x) else {
+            return;
+        };
+        let now = cx.mono();
+        let Some(log) = self.logs.get_mut(stream.x.index()) else {
+            return;
+        };
+        log.leases.retain(|g| g.until > now);
+        let mut leases = Vec::new();
+        for grant in log.leases.iter().filter(|g| g.holder != owner) {
+            LeaseRecord {
+                holder: grant.holder,
+                remaining_ns: (grant.until - now).0,
+            }
+            .push(&mut leases);
+        }
+        let mut deltas = Vec::new();
+        for record in log.ring.iter() {
+            Deltas::push(&mut deltas, record.term, record.seq, &record.extents);
+        }
+        let reply = Message::SealReply {
+            known: log.known,
+            term: log.term,
+            recv: log.recv,
+            credit_data: log.credit_data,
+            credit_index: log.credit_index,
+            leases: &leases,
+            deltas: Deltas::new(&deltas),
+        };
+        cx.send(&owner, Channel::Main, stream, configuration.epoch, &reply);
+    }
+
+    /// 4.3. Whether the lease is granted.
+    pub(crate) fn on_lease_request<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        owner: &Tenure,
+        entry: &LeaseEntry,
+    ) -> bool {
+        let Some(log) = self.logs.get_mut(entry.stream.x.index()) else {
+            return false;
+        };
+        let fits = log.known && log.term == entry.term && owner.term() == entry.term;
+        if fits {
+            grant(log, cx.mono(), cx.shared.parameters.lease, *owner);
+        }
+        fits
+    }
+
+    /// 8.2: memory for stripes below these ends, shared by all streams of the list.
+    pub(crate) fn on_credit_request<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stream: Stream,
+        term: Term,
+        data_end: u32,
+        index_end: u32,
+    ) {
+        let Some(owner) = configuration.tenure(stream.x) else {
+            return;
+        };
+        let end = |pick: fn(&Log) -> u32, wanted: u32| self.logs.iter().map(pick).max().unwrap_or(0).max(wanted);
+        let stripes = end(|l| l.credit_data, data_end).saturating_add(end(|l| l.credit_index, index_end));
+        let granted = self.table.reserve(&mut cx.shared.arena, stripes);
+        let Some(log) = self.logs.get_mut(stream.x.index()) else {
+            return;
+        };
+        if granted {
+            log.credit_data = log.credit_data.max(data_end);
+            log.credit_index = log.credit_index.max(index_end);
+        }
+        let window_bytes = cx.shared.parameters.window_bytes;
+        let (data_end, index_end) = (log.credit_data, log.credit_index);
+        let reply = Message::Credit {
+            term,
+            data_end,
+            index_end,
+            window_bytes,
+        };
+        cx.send(&owner, Channel::Main, stream, configuration.epoch, &reply);
+    }
+
+    /// 5.5: which stripes of the stream exist. Only from a Live member whose log is the successor's and long enough.
+    pub(crate) fn on_read_directory<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stream: Stream,
+        term: Term,
+        at_least: u64,
+    ) {
+        let live = configuration
+            .at(self.position)
+            .is_some_and(|a| a.state == PositionState::Live);
+        let (Some(owner), Some(log)) = (configuration.tenure(stream.x), self.logs.get(stream.x.index())) else {
+            return;
+        };
+        if !live || !log.known || log.term != term || log.recv < at_least {
+            return;
+        }
+        let x = stream.x.index();
+        let mut entries = Vec::new();
+        for (stripe, _) in self.table.stripes() {
+            let version = self.table.version(stripe, x);
+            if version != Version::ZERO {
+                Message::push_directory_entry(&mut entries, stripe, version);
+            }
+        }
+        let reply = Message::Directory {
+            term,
+            complete_for: log.recv,
+            entries: &entries,
+        };
+        cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &reply);
+    }
+
+    /// 5.7a.
+    pub(crate) fn on_read_parity<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stream: Stream,
+        id: u64,
+        stripe: Stripe,
+    ) {
+        let (Some(owner), Some(log)) = (configuration.tenure(stream.x), self.logs.get(stream.x.index())) else {
+            return;
+        };
+        let mut versions = Vec::new();
+        for version in self.table.versions(stripe) {
+            Versions::push(&mut versions, version);
+        }
+        let parity = self.table.is_valid(stripe).then(|| Parity {
+            recv: log.recv,
+            term: log.term,
+            versions: Versions::new(&versions),
+            sum: self.table.sum(stripe, stream.x.index()),
+            bytes: &[],
+        });
+        // The bytes are borrowed from the arena, which the context holds too.
+        let copy: Vec<u8> = self.table.bytes(&cx.shared.arena, stripe).unwrap_or_default().to_vec();
+        let parity = parity.map(|p| Parity { bytes: &copy, ..p });
+        let reply = Message::ParityValue { id, stripe, parity };
+        cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &reply);
+    }
+
+    /// 6.6.
+    pub(crate) fn on_alloc(
+        &mut self,
+        configuration: &Configuration,
+        x: Position,
+        term: Term,
+        as_of: u64,
+        stripes: Vec<Stripe>,
+    ) {
+        let current = configuration.tenure(x).map(|t| t.term()) == Some(term);
+        if let Some(log) = self.logs.get_mut(x.index())
+            && current
+        {
+            log.alloc = Some(Alloc { term, as_of, stripes });
+        }
+    }
+
+    /// Sends what the turn made due.
+    pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        for x in configuration.data_positions() {
+            let log = &mut self.logs[x.index()];
+            if !log.ack_due {
+                continue;
+            }
+            log.ack_due = false;
+            let Some(owner) = configuration.tenure(x) else { continue };
+            let lease_sent = core::mem::take(&mut log.lease_due);
+            let ack = Message::Ack {
+                term: log.term,
+                recv: log.recv,
+                lease_sent,
+            };
+            let stream = Stream {
+                list: configuration.list,
+                x,
+            };
+            cx.send(&owner, Channel::Main, stream, configuration.epoch, &ack);
+        }
+        self.fill(cx, configuration);
+    }
+}
+
+/// A grant never overwrites another tenure's that still runs (4.3). The tenth more than L is the drift guard.
+fn grant(log: &mut Log, now: Time, lease: Span, holder: Tenure) {
+    let until = now + Span(lease.0 + lease.0 / 10);
+    match log.leases.iter_mut().find(|g| g.holder == holder) {
+        Some(grant) => grant.until = grant.until.max(until),
+        None => {
+            log.leases.retain(|g| g.until > now);
+            log.leases.push(Grant { holder, until });
+        }
+    }
+}

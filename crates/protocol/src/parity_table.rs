@@ -1,0 +1,308 @@
+//! The parity chunks of one member, with the versions and sums they stand for (PROTOCOL 1.6, 1.7).
+
+use paritas_base::{Stripe, Version};
+use paritas_code::{mul_add, sum};
+use paritas_store::delta::Extent;
+use paritas_store::{Arena, Slot};
+
+/// What a member knows of one stripe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Nothing was heard of it since this member joined. Zeros once the table is complete (6.6), unknown before.
+    Untouched,
+    /// Its deltas are logged but its bytes are not known.
+    Invalid,
+    /// Being fetched; its deltas are buffered (6.2).
+    Fetching,
+    /// `bytes = Σ coef · D@vec`. No slot: all zeros.
+    Valid(Option<Slot>),
+}
+
+/// Why an extent could not be folded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FoldError {
+    /// `vec` is not the extent's base: a protocol bug or corrupt memory (3.5).
+    BaseMismatch {
+        /// What the table has.
+        found: Version,
+        /// What the extent says.
+        base: Version,
+    },
+    /// No memory although it was granted (3.6).
+    NoMemory,
+}
+
+#[derive(Debug, Default)]
+struct Half {
+    states: Vec<State>,
+    /// `k` versions a stripe.
+    versions: Vec<Version>,
+    /// `k` sums a stripe.
+    sums: Vec<u32>,
+}
+
+/// All stripes of a list as one parity member has them.
+#[derive(Debug)]
+pub(crate) struct ParityTable {
+    k: usize,
+    coefficients: Vec<u8>,
+    data: Half,
+    index: Half,
+    /// Stripes never heard of are zeros (6.6).
+    complete: bool,
+    slots: u32,
+    reserved: u32,
+}
+
+impl ParityTable {
+    pub(crate) fn new(coefficients: Vec<u8>, complete: bool) -> Self {
+        let k = coefficients.len();
+        Self {
+            k,
+            coefficients,
+            data: Half::default(),
+            index: Half::default(),
+            complete,
+            slots: 0,
+            reserved: 0,
+        }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    pub(crate) fn set_complete(&mut self) {
+        self.complete = true;
+    }
+
+    /// Parity chunks that hold memory.
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Bytes of versions, sums and states.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        let half =
+            |h: &Half| h.states.capacity() * size_of::<State>() + h.versions.capacity() * 8 + h.sums.capacity() * 4;
+        (half(&self.data) + half(&self.index)) as u64
+    }
+
+    pub(crate) fn state(&self, stripe: Stripe) -> State {
+        self.half(stripe)
+            .states
+            .get(stripe.number() as usize)
+            .copied()
+            .unwrap_or(State::Untouched)
+    }
+
+    /// Whether the stripe's parity may be used: valid, or known to be zeros.
+    pub(crate) fn is_valid(&self, stripe: Stripe) -> bool {
+        match self.state(stripe) {
+            State::Valid(_) => true,
+            State::Untouched => self.complete,
+            State::Invalid | State::Fetching => false,
+        }
+    }
+
+    pub(crate) fn versions(&self, stripe: Stripe) -> impl Iterator<Item = Version> + '_ {
+        let at = stripe.number() as usize * self.k;
+        let found = self.half(stripe).versions.get(at..at + self.k);
+        (0..self.k).map(move |i| found.map_or(Version::ZERO, |v| v[i]))
+    }
+
+    pub(crate) fn version(&self, stripe: Stripe, x: usize) -> Version {
+        let at = stripe.number() as usize * self.k + x;
+        self.half(stripe).versions.get(at).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn sum(&self, stripe: Stripe, x: usize) -> u32 {
+        let at = stripe.number() as usize * self.k + x;
+        self.half(stripe).sums.get(at).copied().unwrap_or_default()
+    }
+
+    /// The parity chunk; `None` if it is all zeros.
+    pub(crate) fn bytes<'a>(&self, arena: &'a Arena, stripe: Stripe) -> Option<&'a [u8]> {
+        match self.state(stripe) {
+            State::Valid(Some(slot)) => Some(arena.bytes(slot)),
+            _ => None,
+        }
+    }
+
+    /// Every stripe that was ever heard of, index pages first.
+    pub(crate) fn stripes(&self) -> impl Iterator<Item = (Stripe, State)> + '_ {
+        let index = self
+            .index
+            .states
+            .iter()
+            .enumerate()
+            .map(|(i, s)| (Stripe::index_page(i as u32), *s));
+        let data = self
+            .data
+            .states
+            .iter()
+            .enumerate()
+            .map(|(i, s)| (Stripe::data(i as u32), *s));
+        index.chain(data).filter(|(_, s)| *s != State::Untouched)
+    }
+
+    /// Marks a stripe. A slot that it held is freed.
+    pub(crate) fn mark(&mut self, arena: &mut Arena, stripe: Stripe, state: State) {
+        if let State::Valid(Some(slot)) = self.state(stripe) {
+            self.drop_slot(arena, slot);
+        }
+        let at = self.grow(stripe);
+        self.half_mut(stripe).states[at] = state;
+    }
+
+    /// Puts a fetched stripe in place, valid (6.3). False, and nothing done, if memory is short.
+    pub(crate) fn install(
+        &mut self,
+        arena: &mut Arena,
+        stripe: Stripe,
+        values: &[(Version, u32)],
+        bytes: &[u8],
+    ) -> bool {
+        let any = values.iter().any(|(v, _)| *v != Version::ZERO);
+        let slot = if any {
+            let Some(slot) = self.take_slot(arena) else {
+                return false;
+            };
+            arena.bytes_mut(slot).copy_from_slice(bytes);
+            Some(slot)
+        } else {
+            None
+        };
+        let at = self.grow(stripe);
+        let k = self.k;
+        let half = self.half_mut(stripe);
+        half.states[at] = State::Valid(slot);
+        for (i, (version, sum)) in values.iter().enumerate() {
+            half.versions[at * k + i] = *version;
+            half.sums[at * k + i] = *sum;
+        }
+        true
+    }
+
+    /// Folds one extent into a valid stripe: `to` is the version afterwards. With `undo`, `to` is the base to go
+    /// back to and the base check is left out: XOR again undoes (3.10).
+    pub(crate) fn fold(
+        &mut self,
+        arena: &mut Arena,
+        x: usize,
+        extent: &Extent<'_>,
+        to: Option<Version>,
+        check: bool,
+    ) -> Result<(), FoldError> {
+        let at = self.grow(extent.stripe);
+        let (k, coefficient) = (self.k, self.coefficients[x]);
+        let half = self.half_mut(extent.stripe);
+        let found = half.versions[at * k + x];
+        if let (true, Some(base)) = (check, extent.base)
+            && base != found
+        {
+            return Err(FoldError::BaseMismatch { found, base });
+        }
+        let slot = match half.states[at] {
+            State::Valid(Some(slot)) => slot,
+            _ => {
+                let Some(slot) = self.take_slot(arena) else {
+                    return Err(FoldError::NoMemory);
+                };
+                self.half_mut(extent.stripe).states[at] = State::Valid(Some(slot));
+                slot
+            }
+        };
+        let chunk_bytes = arena.chunk_bytes();
+        let target = &mut arena.bytes_mut(slot)[extent.offset..extent.offset + extent.xor.len()];
+        mul_add(coefficient, extent.xor, target);
+        let half = self.half_mut(extent.stripe);
+        half.sums[at * k + x] ^= sum::of_extent(chunk_bytes, extent.offset, extent.xor);
+        if let Some(to) = to {
+            half.versions[at * k + x] = to;
+            if to == Version::ZERO && half.versions[at * k..(at + 1) * k].iter().all(|v| *v == Version::ZERO) {
+                half.states[at] = State::Valid(None);
+                debug_assert!(
+                    arena.bytes(slot).iter().all(|b| *b == 0),
+                    "a stripe of freed chunks is zeros"
+                );
+                self.drop_slot(arena, slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets memory aside so that `stripes` parity chunks can be held in all. False if memory is short.
+    pub(crate) fn reserve(&mut self, arena: &mut Arena, stripes: u32) -> bool {
+        let have = self.slots + self.reserved;
+        let Some(more) = stripes.checked_sub(have) else {
+            return true;
+        };
+        let fits = arena.reserve(more);
+        if fits {
+            self.reserved += more;
+        }
+        fits
+    }
+
+    /// Gives all memory back.
+    pub(crate) fn clear(&mut self, arena: &mut Arena) {
+        for half in [&mut self.data, &mut self.index] {
+            for state in half.states.drain(..) {
+                if let State::Valid(Some(slot)) = state {
+                    arena.free(slot);
+                }
+            }
+            half.versions.clear();
+            half.sums.clear();
+        }
+        arena.unreserve(self.reserved);
+        (self.slots, self.reserved, self.complete) = (0, 0, false);
+    }
+
+    fn take_slot(&mut self, arena: &mut Arena) -> Option<Slot> {
+        let slot = if self.reserved > 0 {
+            let slot = arena.alloc_reserved()?;
+            self.reserved -= 1;
+            slot
+        } else {
+            arena.alloc()?
+        };
+        self.slots += 1;
+        Some(slot)
+    }
+
+    fn drop_slot(&mut self, arena: &mut Arena, slot: Slot) {
+        arena.free(slot);
+        self.slots -= 1;
+        // It stays granted to the streams that may use the stripe again.
+        if arena.reserve(1) {
+            self.reserved += 1;
+        }
+    }
+
+    fn half(&self, stripe: Stripe) -> &Half {
+        if stripe.is_index() { &self.index } else { &self.data }
+    }
+
+    fn half_mut(&mut self, stripe: Stripe) -> &mut Half {
+        if stripe.is_index() {
+            &mut self.index
+        } else {
+            &mut self.data
+        }
+    }
+
+    /// Makes room for a stripe's entry; gives its place.
+    fn grow(&mut self, stripe: Stripe) -> usize {
+        let k = self.k;
+        let at = stripe.number() as usize;
+        let half = self.half_mut(stripe);
+        if at >= half.states.len() {
+            half.states.resize(at + 1, State::Untouched);
+            half.versions.resize((at + 1) * k, Version::ZERO);
+            half.sums.resize((at + 1) * k, 0);
+        }
+        at
+    }
+}

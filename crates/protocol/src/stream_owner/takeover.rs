@@ -1,0 +1,301 @@
+//! From a new tenure to `Serve` (PROTOCOL 5.1–5.5): seal the members, cut, push, wait for leases.
+
+use super::{Member, Phase, StreamOwner};
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::parameters::Mutant;
+use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::{Span, Term, Time};
+use paritas_wire::peer::{Deltas, LeaseRecord, Message};
+
+/// A member's answer to `Seal`.
+#[derive(Debug)]
+pub(super) struct SealAnswer {
+    known: bool,
+    term: Term,
+    recv: u64,
+    deltas: Vec<(Term, u64, Vec<u8>)>,
+}
+
+/// A lease that another tenure may still hold.
+#[derive(Debug)]
+struct Wait {
+    holder: Tenure,
+    until: Time,
+    cleared: bool,
+}
+
+/// The state of a takeover.
+#[derive(Debug, Default)]
+pub(super) struct Takeover {
+    waits: Vec<Wait>,
+    /// Facts that stay true (5.12a): who will never serve again under which tenure.
+    yielded: Vec<Tenure>,
+    resend_at: Time,
+}
+
+impl Takeover {
+    pub(super) fn next_at(&self) -> Time {
+        self.waits
+            .iter()
+            .filter(|w| !w.cleared)
+            .map(|w| w.until)
+            .min()
+            .map_or(self.resend_at, |t| t.min(self.resend_at))
+    }
+}
+
+impl StreamOwner {
+    /// Sends what the phase wants, again by timer, and moves on when it can.
+    pub(super) fn take_over<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.try_cut(cx, configuration);
+        self.try_wait(cx, configuration);
+        self.try_serve(cx, configuration);
+        if self.phase == Phase::Serve {
+            self.serve(cx, configuration);
+            return;
+        }
+        let now = cx.mono();
+        let due = now >= self.takeover.resend_at;
+        if due {
+            self.takeover.resend_at = cx.after(cx.shared.parameters.resend);
+            self.query_holders(cx, configuration);
+        }
+        match self.phase {
+            Phase::Seal => {
+                for member in self
+                    .members
+                    .iter_mut()
+                    .filter(|m| m.seal.is_none() && m.resend_at <= now)
+                {
+                    member.resend_at = now + member.resend_wait;
+                    cx.send(
+                        &member.tenure,
+                        Channel::Main,
+                        self.stream,
+                        configuration.epoch,
+                        &Message::Seal,
+                    );
+                }
+            }
+            Phase::Push | Phase::Wait => {
+                let mut deltas = Vec::new();
+                for record in self.ring.iter() {
+                    Deltas::push(&mut deltas, record.term, record.seq, &record.extents);
+                }
+                let (term, base, top) = (self.tenure.term(), self.stable, self.seq);
+                let sync = Message::Sync {
+                    term,
+                    base,
+                    top,
+                    deltas: Deltas::new(&deltas),
+                };
+                for member in self.members.iter_mut().filter(|m| !m.started && m.resend_at <= now) {
+                    member.resend_at = now + member.resend_wait;
+                    cx.send(&member.tenure, Channel::Main, self.stream, configuration.epoch, &sync);
+                }
+            }
+            Phase::Serve => {}
+        }
+        let sends = |m: &Member| m.seal.is_none() || !m.started;
+        let next = self.members.iter().filter(|m| sends(m)).map(|m| m.resend_at).min();
+        if let Some(next) = next {
+            self.takeover.resend_at = self.takeover.resend_at.min(next.max(now + Span(1)));
+        }
+    }
+
+    /// 5.12a: asks every holder of a lease whether it has yielded.
+    fn query_holders<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        for wait in self.takeover.waits.iter().filter(|w| !w.cleared) {
+            let query = Message::YieldQuery { tenure: wait.holder };
+            cx.send(&wait.holder, Channel::Main, self.stream, configuration.epoch, &query);
+        }
+    }
+
+    /// 5.2. A reply that comes after the cut still adds its leases.
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    pub(crate) fn on_seal_reply<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        from: Tenure,
+        known: bool,
+        term: Term,
+        recv: u64,
+        leases: &[u8],
+        deltas: Deltas<'_>,
+    ) {
+        if self.phase == Phase::Serve {
+            return;
+        }
+        let now = cx.mono();
+        let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) else {
+            return;
+        };
+        for lease in LeaseRecord::read(leases) {
+            let until = now + Span(lease.remaining_ns);
+            match self.takeover.waits.iter_mut().find(|w| w.holder == lease.holder) {
+                Some(wait) => wait.until = wait.until.max(until),
+                None => {
+                    let cleared = false;
+                    self.takeover.waits.push(Wait {
+                        holder: lease.holder,
+                        until,
+                        cleared,
+                    });
+                }
+            }
+        }
+        if self.phase == Phase::Seal && member.seal.is_none() {
+            let deltas = deltas.iter().map(|d| (d.term, d.seq, d.extents.to_vec())).collect();
+            member.seal = Some(SealAnswer {
+                known,
+                term,
+                recv,
+                deltas,
+            });
+        }
+        self.takeover.resend_at = now;
+    }
+
+    /// 5.3: once, when enough Live members have answered.
+    fn try_cut<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        if self.phase != Phase::Seal {
+            return;
+        }
+        let wanted = usize::from(configuration.parity - configuration.ack_quorum) + 1;
+        let answered = self
+            .members
+            .iter()
+            .filter(|m| m.live && m.seal.as_ref().is_some_and(|s| s.known))
+            .count();
+        if configuration.parity == 0 || answered < wanted {
+            return;
+        }
+        let best = self
+            .members
+            .iter_mut()
+            .filter(|m| m.seal.as_ref().is_some_and(|s| s.known))
+            .max_by_key(|m| m.seal.as_ref().map(|s| (s.term, s.recv)));
+        let Some(answer) = best.and_then(|m| m.seal.take()) else {
+            return;
+        };
+        self.ring.clear();
+        let now = cx.mono();
+        self.stable = answer.recv - answer.deltas.len() as u64;
+        for (term, seq, extents) in answer.deltas {
+            self.ring.push(now, term, seq, extents);
+        }
+        (self.seq, self.cut) = (answer.recv, answer.recv);
+        self.phase = Phase::Push;
+        for member in &mut self.members {
+            (member.started, member.matched) = (false, 0);
+            member.resend_at = now;
+        }
+        if cx.breaks(Mutant::ServeBeforePush) {
+            self.phase = Phase::Wait;
+        }
+    }
+
+    /// 5.4.
+    pub(crate) fn on_sync_ack<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: Tenure,
+        term: Term,
+        recv: u64,
+    ) {
+        if self.phase == Phase::Seal || term != self.term() {
+            return;
+        }
+        let seq = self.seq;
+        let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) else {
+            return;
+        };
+        if recv > seq || recv < self.stable {
+            cx.halt(format!(
+                "I6: position {} answers Sync with {recv}, not within {}..={seq}",
+                member.position.0, self.stable
+            ));
+            return;
+        }
+        member.started = true;
+        member.matched = member.matched.max(recv);
+        member.sent = member.sent.max(member.matched);
+        member.owes_since = None;
+        if self.phase == Phase::Serve {
+            self.lease_wanted = true;
+            self.advance(cx, configuration);
+            if let Some(at) = self.members.iter().position(|m| m.tenure == from)
+                && self.members[at].sent < self.seq
+            {
+                self.send_deltas(cx, configuration, at);
+            }
+        }
+        self.takeover.resend_at = cx.mono();
+    }
+
+    fn try_wait<O: Out>(&mut self, _cx: &mut Context<'_, O>, configuration: &Configuration) {
+        if self.phase != Phase::Push {
+            return;
+        }
+        let wanted = usize::from(configuration.ack_quorum).min(self.members.len());
+        let pushed = self
+            .members
+            .iter()
+            .filter(|m| m.started && m.matched >= self.cut)
+            .count();
+        if pushed >= wanted && wanted > 0 {
+            self.phase = Phase::Wait;
+        }
+    }
+
+    /// 5.12a: a permanent fact about one tenure.
+    pub(crate) fn on_yielded<O: Out>(&mut self, cx: &Context<'_, O>, tenure: Tenure) {
+        if !self.takeover.yielded.contains(&tenure) && self.phase != Phase::Serve {
+            self.takeover.yielded.push(tenure);
+            self.takeover.resend_at = cx.mono();
+        }
+    }
+
+    /// 5.5.
+    fn try_serve<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        if self.phase != Phase::Wait {
+            return;
+        }
+        let now = cx.mono();
+        let by_node = cx.breaks(Mutant::CertificateMatchedByNode);
+        let clears_all = cx.breaks(Mutant::OneCertificateClearsAll);
+        let without_term = cx.breaks(Mutant::YieldedNotMatchedOnTerm);
+        let any_gone = self
+            .takeover
+            .waits
+            .iter()
+            .any(|w| configuration.is_gone(w.holder.node, w.holder.incarnation));
+        for wait in &mut self.takeover.waits {
+            let holder = wait.holder;
+            let gone = configuration.is_gone(holder.node, holder.incarnation)
+                || (by_node && configuration.gone.iter().any(|(node, _)| *node == holder.node))
+                || (clears_all && any_gone);
+            let yielded = self.takeover.yielded.iter().any(|y| {
+                *y == holder || (without_term && y.node == holder.node && y.incarnation == holder.incarnation)
+            });
+            wait.cleared |= now >= wait.until || gone || yielded || cx.breaks(Mutant::NoLeaseWait);
+        }
+        if !self.takeover.waits.iter().all(|w| w.cleared) {
+            return;
+        }
+        self.phase = Phase::Serve;
+        self.acked = self.seq;
+        self.stable_sent = self.stable;
+        self.lease_wanted = true;
+        self.progress = true;
+        self.directory_at = now;
+        self.takeover = Takeover::default();
+        for member in &mut self.members {
+            member.sent = member.matched;
+            (member.resend_at, member.owes_since) = (now, None);
+        }
+        self.advance(cx, configuration);
+    }
+}
