@@ -7,35 +7,68 @@ use crate::resp::{ArgList, errors};
 const SLOT_BITS: u32 = 10;
 /// No command hashes here.
 const NONE: u8 = u8::MAX;
-/// The longest name there may be: what [`hash`] reads.
+/// The longest name there may be: what two words hold.
 const NAME_BYTES_MAX: usize = 16;
 
 const _: () = assert!(COMMANDS.len() < NONE as usize);
 
-/// The bytes of a name of 1 to 16 bytes in two words, letters in lower case. Overlapping reads, so that no length
-/// needs a loop.
+/// In each byte the bit that tells lower case from upper.
+const LOWER: u64 = 0x2020_2020_2020_2020;
+
+/// The bytes of a name of 2 to 16 bytes in two words. Overlapping reads, so that no length needs a loop.
 #[inline(always)]
-const fn fold(name: &[u8]) -> (u64, u64) {
-    const LOWER: u64 = 0x2020_2020_2020_2020;
+const fn words(name: &[u8]) -> [u64; 2] {
     if let (Some(a), Some(b)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) {
-        (u64::from_le_bytes(*a) | LOWER, u64::from_le_bytes(*b) | LOWER)
+        [u64::from_le_bytes(*a), u64::from_le_bytes(*b)]
     } else if let (Some(a), Some(b)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
-        let (a, b) = (u32::from_le_bytes(*a) as u64, u32::from_le_bytes(*b) as u64);
-        (a | b << 32 | LOWER, 0)
+        [u32::from_le_bytes(*a) as u64, u32::from_le_bytes(*b) as u64]
     } else if let (Some(a), Some(b)) = (name.first_chunk::<2>(), name.last_chunk::<2>()) {
-        let (a, b) = (u16::from_le_bytes(*a) as u64, u16::from_le_bytes(*b) as u64);
-        (a | b << 16 | LOWER, 0)
+        [u16::from_le_bytes(*a) as u64, u16::from_le_bytes(*b) as u64]
     } else {
-        (0, 0)
+        [0, 0]
     }
 }
 
 #[inline(always)]
-const fn hash(name: &[u8], seed: u64) -> usize {
-    let (a, b) = fold(name);
-    let mixed = (a ^ b.rotate_left(23) ^ name.len() as u64).wrapping_mul(seed);
-    (mixed >> (64 - SLOT_BITS)) as usize
+const fn hash([a, b]: [u64; 2], bytes: usize, seed: u64) -> usize {
+    let mixed = (a | LOWER) ^ (b | LOWER).rotate_left(23) ^ bytes as u64;
+    (mixed.wrapping_mul(seed) >> (64 - SLOT_BITS)) as usize
 }
+
+/// A name as it is compared: in two words, with the case bit of each letter set.
+struct Folded {
+    bytes: usize,
+    words: [u64; 2],
+    /// The case bits of its letters. Setting all would take 0x0e for a full stop.
+    letters: [u64; 2],
+}
+
+#[expect(clippy::indexing_slicing, reason = "at compile time")]
+const fn fold(name: &[u8]) -> Folded {
+    let mut letters = [0u8; NAME_BYTES_MAX];
+    let mut at = 0;
+    while at < name.len() {
+        letters[at] = if name[at].is_ascii_lowercase() { 0x20 } else { 0 };
+        at += 1;
+    }
+    let letters = words(letters.split_at(name.len()).0);
+    Folded {
+        bytes: name.len(),
+        words: words(name),
+        letters,
+    }
+}
+
+#[expect(clippy::indexing_slicing, reason = "at compile time")]
+static FOLDED: [Folded; COMMANDS.len()] = {
+    let mut folded = [const { fold(b"") }; COMMANDS.len()];
+    let mut index = 0;
+    while index < COMMANDS.len() {
+        folded[index] = fold(COMMANDS[index].name.as_bytes());
+        index += 1;
+    }
+    folded
+};
 
 type Slots = [u8; 1 << SLOT_BITS];
 
@@ -47,7 +80,7 @@ const fn fill(seed: u64) -> Option<Slots> {
     while index < COMMANDS.len() {
         let name = COMMANDS[index].name.as_bytes();
         assert!(name.len() >= 2 && name.len() <= NAME_BYTES_MAX);
-        let slot = hash(name, seed);
+        let slot = hash(words(name), name.len(), seed);
         if slots[slot] != NONE {
             return None;
         }
@@ -75,9 +108,13 @@ pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     if name.len() > NAME_BYTES_MAX {
         return None;
     }
-    let index = *SLOTS.get(hash(name, SEED))?;
-    let spec = COMMANDS.get(usize::from(index))?;
-    spec.name.as_bytes().eq_ignore_ascii_case(name).then_some(spec)
+    let words = words(name);
+    let index = usize::from(*SLOTS.get(hash(words, name.len(), SEED))?);
+    let known = FOLDED.get(index)?;
+    let [a, b] = words;
+    let [letters_a, letters_b] = known.letters;
+    let same = name.len() == known.bytes && [a | letters_a, b | letters_b] == known.words;
+    if same { COMMANDS.get(index) } else { None }
 }
 
 /// A command or subcommand by its full name: `get`, `config|get`.
