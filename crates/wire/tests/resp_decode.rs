@@ -167,6 +167,22 @@ fn before_auth_lengths_are_short_and_the_refusal_says_so() {
 }
 
 #[test]
+fn limits_are_inclusive() {
+    let line = |bytes| [vec![b'x'; bytes], b"\n".to_vec()].concat();
+    assert_eq!(whole(&line(48), &TIGHT).1, None);
+    assert_eq!(whole(&line(49), &TIGHT).1, Some(ProtocolError::TooBigInline));
+    let argument = |bytes| format!("*1\r\n${bytes}\r\n{}\r\n", "x".repeat(bytes)).into_bytes();
+    assert_eq!(whole(&argument(64), &TIGHT).1, None);
+    assert_eq!(whole(&argument(65), &TIGHT).1, Some(ProtocolError::InvalidBulkLength));
+    let arguments = |count| format!("*{count}\r\n{}", "$0\r\n\r\n".repeat(count)).into_bytes();
+    assert_eq!(whole(&arguments(8), &TIGHT), (vec![vec![vec![]; 8]], None));
+    assert_eq!(
+        whole(&arguments(9), &TIGHT).1,
+        Some(ProtocolError::InvalidMultibulkLength)
+    );
+}
+
+#[test]
 fn a_long_command_is_refused_before_it_is_held() {
     let mut input = b"*8\r\n".to_vec();
     for _ in 0..3 {
