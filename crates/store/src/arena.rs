@@ -146,8 +146,7 @@ impl Arena {
             let at = self.bytes_mut(slot).as_mut_ptr();
             // SAFETY: the range is one slot of our mapping that nobody uses any more, and page-aligned because
             // slots are whole pages from the mapping's start. Its bytes read as zeros afterwards.
-            let done =
-                unsafe { libc::madvise(at.cast(), self.chunk_bytes, libc::MADV_DONTNEED) } == 0;
+            let done = unsafe { libc::madvise(at.cast(), self.chunk_bytes, libc::MADV_DONTNEED) } == 0;
             if done {
                 self.returned += 1;
             }
@@ -204,10 +203,7 @@ impl Arena {
             // SAFETY: the address is within the mapping; a prefetch has no other effect.
             unsafe {
                 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                let at = self
-                    .base
-                    .as_ptr()
-                    .add(slot.0 as usize * self.chunk_bytes + offset);
+                let at = self.base.as_ptr().add(slot.0 as usize * self.chunk_bytes + offset);
                 _mm_prefetch::<_MM_HINT_T0>(at.cast());
             }
         }

@@ -105,6 +105,18 @@ impl Chunks {
         self.here_count
     }
 
+    /// Chunks with memory: index pages, data.
+    pub fn here_counts(&self) -> (u32, u32) {
+        let here = |c: &&Chunk| matches!(c.state, State::Here(_));
+        let index = self.index.iter().filter(here).count() as u32;
+        (index, self.here_count - index)
+    }
+
+    /// Bytes of the tables beside the chunks.
+    pub fn table_bytes(&self) -> u64 {
+        ((self.data.capacity() + self.index.capacity()) * size_of::<Chunk>()) as u64
+    }
+
     /// Chunks known to exist and not here.
     pub fn absent_count(&self) -> u32 {
         self.absent_count
@@ -155,11 +167,7 @@ impl Chunks {
             .iter()
             .enumerate()
             .map(|(i, c)| (Stripe::index_page(i as u32), c));
-        let data = self
-            .data
-            .iter()
-            .enumerate()
-            .map(|(i, c)| (Stripe::data(i as u32), c));
+        let data = self.data.iter().enumerate().map(|(i, c)| (Stripe::data(i as u32), c));
         index
             .chain(data)
             .filter(|(_, c)| !matches!(c.state, State::Zeros))
@@ -206,11 +214,7 @@ impl Chunks {
             panic!("change of chunk {stripe} that is not here");
         };
         let old = &mut arena.bytes_mut(slot)[offset..offset + new.len()];
-        let mut first = old
-            .iter()
-            .zip(new)
-            .position(|(a, b)| a != b)
-            .unwrap_or(new.len());
+        let mut first = old.iter().zip(new).position(|(a, b)| a != b).unwrap_or(new.len());
         let mut last = new.len()
             - old
                 .iter()
@@ -241,9 +245,7 @@ impl Chunks {
         };
         let base = self.rebase(stripe, delta.version());
         let bytes = arena.bytes(slot);
-        delta
-            .extent(stripe, true, base, 0, bytes.len())
-            .copy_from_slice(bytes);
+        delta.extent(stripe, true, base, 0, bytes.len()).copy_from_slice(bytes);
         arena.free(slot);
         // The sum is left: the freed bytes' own sum, added when the delta closes, makes it 0.
         let chunk = self.chunk_mut(stripe);
@@ -253,14 +255,7 @@ impl Chunks {
     }
 
     /// Puts a materialised chunk in place. False, and nothing done, if it is here already or memory is short.
-    pub fn install(
-        &mut self,
-        arena: &mut Arena,
-        stripe: Stripe,
-        version: Version,
-        sum: u32,
-        bytes: &[u8],
-    ) -> bool {
+    pub fn install(&mut self, arena: &mut Arena, stripe: Stripe, version: Version, sum: u32, bytes: &[u8]) -> bool {
         let was = self.chunk(stripe).state;
         if matches!(was, State::Here(_)) || (self.directory_known && matches!(was, State::Zeros)) {
             return false;
@@ -310,15 +305,8 @@ impl Chunks {
     }
 
     fn chunk(&self, stripe: Stripe) -> Chunk {
-        let table = if stripe.is_index() {
-            &self.index
-        } else {
-            &self.data
-        };
-        table
-            .get(stripe.number() as usize)
-            .copied()
-            .unwrap_or(ZEROS)
+        let table = if stripe.is_index() { &self.index } else { &self.data };
+        table.get(stripe.number() as usize).copied().unwrap_or(ZEROS)
     }
 
     fn chunk_mut(&mut self, stripe: Stripe) -> &mut Chunk {
@@ -380,9 +368,7 @@ mod tests {
         assert_eq!(chunks.presence(stripe), Some(Presence::Zeros));
         assert!(chunks.touch(&mut arena, stripe));
         chunks.change(&mut arena, &mut delta, stripe, 0, b"x", false);
-        let bases: Vec<_> = extents(delta.bytes(), 256)
-            .map(|e| e.unwrap().base)
-            .collect();
+        let bases: Vec<_> = extents(delta.bytes(), 256).map(|e| e.unwrap().base).collect();
         assert_eq!(bases, [Some(Version::ZERO), None, Some(Version::ZERO)]);
     }
 
@@ -393,15 +379,9 @@ mod tests {
             .extent(Stripe::data(1), false, Some(Version::ZERO), 250, 6)
             .fill(1);
         assert!(extents(delta.bytes(), 256).all(|e| e.is_ok()));
-        assert!(
-            extents(delta.bytes(), 128).any(|e| e.is_err()),
-            "beyond the chunk"
-        );
+        assert!(extents(delta.bytes(), 128).any(|e| e.is_err()), "beyond the chunk");
         for cut in 1..delta.bytes().len() {
-            assert!(
-                extents(&delta.bytes()[..cut], 256).any(|e| e.is_err()),
-                "cut at {cut}"
-            );
+            assert!(extents(&delta.bytes()[..cut], 256).any(|e| e.is_err()), "cut at {cut}");
         }
     }
 }

@@ -76,11 +76,9 @@ impl Delta {
     ) -> &mut [u8] {
         debug_assert!(length > 0 && offset + length <= 1 << 16);
         let flags = if free { FREE } else { 0 } | if base.is_none() { AGAIN } else { 0 };
-        self.bytes
-            .extend_from_slice(&(stripe.0 | flags).to_le_bytes());
+        self.bytes.extend_from_slice(&(stripe.0 | flags).to_le_bytes());
         self.bytes.extend_from_slice(&(offset as u16).to_le_bytes());
-        self.bytes
-            .extend_from_slice(&((length - 1) as u16).to_le_bytes());
+        self.bytes.extend_from_slice(&((length - 1) as u16).to_le_bytes());
         if let Some(base) = base {
             self.bytes.extend_from_slice(&base.0.to_le_bytes());
         }

@@ -1,12 +1,17 @@
 //! Room `store`: one shard's memory. Plain `&mut self`; no threads, no sockets, no codes.
 //!
 //! [`Arena`] gives out chunk-sized slots. [`Chunks`] is one stream's chunks as their owner holds them, and the only
-//! place where an owner's bytes change: every change lands in a [`Delta`] as well. Objects and index stand on it.
+//! place where an owner's bytes change: every change lands in a [`Delta`] as well. [`Stream`] keeps objects and index in them.
 
 mod arena;
 mod chunks;
 pub mod delta;
+mod index;
+mod object;
+mod stream;
 
 pub use arena::{Arena, Slot};
 pub use chunks::{Chunks, Missing, Presence};
 pub use delta::Delta;
+pub use object::{KEY_BYTES_MAX, Object, VALUE_BYTES_MAX, Value};
+pub use stream::{Blocked, Gauges, Limits, Settings, Stream};

@@ -1,0 +1,385 @@
+//! Objects as they lie in chunks (docs/formats/object.md).
+//!
+//! ```text
+//! object:  u8 key length (255: a u16 follows)   varint (value length × 2 + plain)
+//!          [u8 kind  [6 B expiry]  [4 B flags]]   key   [u8 n, n × { u32 locator, u16 length - 1 }]   value
+//! piece:   u8 254   u16 length - 1   5 B first bits of the hash   that part of the value
+//! ```
+//! A zero where an object would begin ends the used part of a chunk.
+
+use crate::{Arena, Chunks};
+use paritas_base::Stripe;
+
+/// The largest value.
+pub const VALUE_BYTES_MAX: usize = 64 << 10;
+/// The longest key, where chunks are large enough for it; else half a chunk.
+pub const KEY_BYTES_MAX: usize = 8 << 10;
+
+/// Begins a piece; keys this long or longer have their length in a u16.
+const PIECE_MARK: u8 = 254;
+const LONG_KEY: u8 = 255;
+/// Bytes before a piece's payload.
+pub(crate) const PIECE_HEAD_BYTES: usize = 8;
+/// Bytes of a reference to a piece.
+pub(crate) const PIECE_ENTRY_BYTES: usize = 6;
+
+const KIND_EXPIRY: u8 = 1;
+const KIND_FLAGS: u8 = 2;
+const KIND_PIECES: u8 = 4;
+const KIND_HASH: u8 = 8;
+const KIND_ALL: u8 = 15;
+
+/// A value to store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Value<'a> {
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// When it ends, in milliseconds since 1970 (48 bits).
+    pub expiry_ms: Option<u64>,
+    /// memcached's flags.
+    pub flags: Option<u32>,
+    /// The bytes are a packed hash, not a string.
+    pub hash_kind: bool,
+}
+
+impl Value<'_> {
+    fn kind(&self, in_pieces: bool) -> u8 {
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        bit(self.expiry_ms.is_some(), KIND_EXPIRY)
+            | bit(self.flags.is_some(), KIND_FLAGS)
+            | bit(in_pieces, KIND_PIECES)
+            | bit(self.hash_kind, KIND_HASH)
+    }
+
+    /// Bytes before the value, of an object with `further` pieces after its first.
+    pub(crate) fn head_bytes(&self, key_bytes: usize, further: usize) -> usize {
+        let kind = self.kind(further > 0);
+        let extra =
+            usize::from(kind != 0) + 6 * usize::from(kind & KIND_EXPIRY != 0) + 4 * usize::from(kind & KIND_FLAGS != 0);
+        let key_head = if key_bytes == 0 || key_bytes >= usize::from(PIECE_MARK) {
+            3
+        } else {
+            1
+        };
+        let table = if further > 0 {
+            1 + further * PIECE_ENTRY_BYTES
+        } else {
+            0
+        };
+        let length = ((self.bytes.len() as u64) << 1 | 1).ilog2() as usize / 7 + 1;
+        key_head + length + extra + key_bytes + table
+    }
+
+    /// Appends everything before the value.
+    pub(crate) fn encode_head(
+        &self,
+        key: &[u8],
+        further: impl ExactSizeIterator<Item = (u32, usize)>,
+        out: &mut Vec<u8>,
+    ) {
+        if key.is_empty() || key.len() >= usize::from(PIECE_MARK) {
+            out.push(LONG_KEY);
+            out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        } else {
+            out.push(key.len() as u8);
+        }
+        let kind = self.kind(further.len() > 0);
+        let mut length = (self.bytes.len() as u64) << 1 | u64::from(kind == 0);
+        while length >= 0x80 {
+            out.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        out.push(length as u8);
+        if kind != 0 {
+            out.push(kind);
+        }
+        self.encode_extra(out);
+        out.extend_from_slice(key);
+        if further.len() > 0 {
+            out.push(further.len() as u8);
+            for (locator, length) in further {
+                out.extend_from_slice(&locator.to_le_bytes());
+                out.extend_from_slice(&((length - 1) as u16).to_le_bytes());
+            }
+        }
+    }
+
+    /// Appends what may follow the kind byte.
+    pub(crate) fn encode_extra(&self, out: &mut Vec<u8>) {
+        if let Some(expiry) = self.expiry_ms {
+            out.extend_from_slice(&expiry.to_le_bytes()[..6]);
+        }
+        if let Some(flags) = self.flags {
+            out.extend_from_slice(&flags.to_le_bytes());
+        }
+    }
+}
+
+/// Appends what precedes a piece's payload.
+pub(crate) fn encode_piece_head(hash: u64, length: usize, out: &mut Vec<u8>) {
+    out.push(PIECE_MARK);
+    out.extend_from_slice(&((length - 1) as u16).to_le_bytes());
+    out.extend_from_slice(&hash.to_be_bytes()[..5]);
+}
+
+/// What lies at a place in a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Item {
+    Object(Head),
+    /// A further piece: the first bits of its object's hash, its payload's length.
+    Piece(u64, usize),
+    /// The used part ends here.
+    End,
+}
+
+/// An object's (or its first piece's) parts, as offsets into its chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    pub start: u32,
+    kind: u8,
+    extra: u32,
+    key: u32,
+    key_length: u32,
+    pub value_length: u32,
+    /// The further pieces' references.
+    table: u32,
+    pub further: u32,
+    body: u32,
+    pub end: u32,
+}
+
+/// Reads what lies at `at`; `None` if it cannot be: corruption.
+pub(crate) fn parse(chunk: &[u8], at: usize) -> Option<Item> {
+    let Some(first) = chunk.get(at) else {
+        return Some(Item::End);
+    };
+    match *first {
+        0 => Some(Item::End),
+        PIECE_MARK => {
+            let head: &[u8; PIECE_HEAD_BYTES] = chunk.get(at..)?.first_chunk()?;
+            let length = usize::from(u16::from_le_bytes([head[1], head[2]])) + 1;
+            let hash = u64::from_be_bytes([head[3], head[4], head[5], head[6], head[7], 0, 0, 0]);
+            (at + PIECE_HEAD_BYTES + length <= chunk.len()).then_some(Item::Piece(hash, length))
+        }
+        _ => parse_object(chunk, at).map(Item::Object),
+    }
+}
+
+/// Reads the object at `at`.
+#[inline]
+pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
+    let mut next = at;
+    let mut byte = || {
+        let byte = chunk.get(next).copied();
+        next += 1;
+        byte.map(usize::from)
+    };
+    let mut key_length = byte()?;
+    if key_length == usize::from(LONG_KEY) {
+        key_length = byte()? | byte()? << 8;
+    } else if key_length == 0 || key_length == usize::from(PIECE_MARK) {
+        return None;
+    }
+    let mut length = 0;
+    for shift in [0, 7, 14] {
+        let part = byte()?;
+        length |= (part & 0x7f) << shift;
+        if part & 0x80 == 0 {
+            break;
+        }
+    }
+    let kind = if length & 1 == 0 { byte()? as u8 } else { 0 };
+    if kind & !KIND_ALL != 0 {
+        return None;
+    }
+    let value_length = length >> 1;
+    let extra = next;
+    let key = extra + 6 * usize::from(kind & KIND_EXPIRY != 0) + 4 * usize::from(kind & KIND_FLAGS != 0);
+    let table = key + key_length;
+    let (mut body, mut body_length, mut further) = (table, value_length, 0);
+    if kind & KIND_PIECES != 0 {
+        further = usize::from(*chunk.get(table)?);
+        body = table + 1 + further * PIECE_ENTRY_BYTES;
+        for entry in chunk.get(table + 1..body)?.as_chunks().0 {
+            body_length = body_length.checked_sub(reference(entry).1)?;
+        }
+    }
+    let end = body + body_length;
+    if end > chunk.len() || value_length > VALUE_BYTES_MAX {
+        return None;
+    }
+    Some(Head {
+        start: at as u32,
+        kind,
+        extra: extra as u32,
+        key: key as u32,
+        key_length: key_length as u32,
+        value_length: value_length as u32,
+        table: table as u32 + u32::from(further > 0),
+        further: further as u32,
+        body: body as u32,
+        end: end as u32,
+    })
+}
+
+/// A further piece's locator and length.
+fn reference(entry: &[u8; PIECE_ENTRY_BYTES]) -> (u32, usize) {
+    (
+        u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]),
+        usize::from(u16::from_le_bytes([entry[4], entry[5]])) + 1,
+    )
+}
+
+impl Head {
+    /// The same in bytes that begin `by` later.
+    pub(crate) fn shifted(&self, by: u32) -> Self {
+        Self {
+            start: self.start - by,
+            extra: self.extra - by,
+            key: self.key - by,
+            table: self.table - by,
+            body: self.body - by,
+            end: self.end - by,
+            ..*self
+        }
+    }
+
+    /// Bytes in this chunk.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.end - self.start
+    }
+
+    pub(crate) fn key<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
+        &chunk[self.key as usize..][..self.key_length as usize]
+    }
+
+    /// The part of the value in this chunk.
+    pub(crate) fn body<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
+        &chunk[self.body as usize..self.end as usize]
+    }
+
+    /// Where the body begins.
+    pub(crate) fn body_offset(&self) -> usize {
+        self.body as usize
+    }
+
+    /// Where expiry and flags begin.
+    pub(crate) fn extra_offset(&self) -> usize {
+        self.extra as usize
+    }
+
+    pub(crate) fn expiry_ms(&self, chunk: &[u8]) -> Option<u64> {
+        if self.kind & KIND_EXPIRY == 0 {
+            return None;
+        }
+        let mut bytes = [0; 8];
+        bytes[..6].copy_from_slice(&chunk[self.extra as usize..][..6]);
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    pub(crate) fn flags(&self, chunk: &[u8]) -> Option<u32> {
+        if self.kind & KIND_FLAGS == 0 {
+            return None;
+        }
+        let at = self.extra as usize + 6 * usize::from(self.kind & KIND_EXPIRY != 0);
+        chunk[at..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+
+    pub(crate) fn is_hash(&self) -> bool {
+        self.kind & KIND_HASH != 0
+    }
+
+    /// Keys and values, as users count.
+    pub(crate) fn user_bytes(&self) -> u64 {
+        u64::from(self.key_length) + u64::from(self.value_length)
+    }
+
+    pub(crate) fn has_expiry(&self) -> bool {
+        self.kind & KIND_EXPIRY != 0
+    }
+
+    /// Locators and lengths of the further pieces.
+    pub(crate) fn pieces<'a>(&self, chunk: &'a [u8]) -> impl ExactSizeIterator<Item = (u32, usize)> + 'a {
+        let table = &chunk[self.table as usize..][..self.further as usize * PIECE_ENTRY_BYTES];
+        table.as_chunks().0.iter().map(reference)
+    }
+
+    /// Where the reference to the `index`-th further piece lies.
+    pub(crate) fn reference_offset(&self, index: usize) -> usize {
+        self.table as usize + index * PIECE_ENTRY_BYTES
+    }
+
+    /// Whether a value would be encoded in the very same bytes but for expiry, flags and value.
+    pub(crate) fn same_form(&self, value: &Value<'_>) -> bool {
+        self.value_length as usize == value.bytes.len() && self.kind & !KIND_PIECES == value.kind(false)
+    }
+}
+
+/// An object found in a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    pub(crate) chunks: &'a Chunks,
+    pub(crate) arena: &'a Arena,
+    pub(crate) chunk: &'a [u8],
+    pub(crate) head: Head,
+    pub(crate) offset_bits: u32,
+}
+
+impl<'a> Object<'a> {
+    /// Its key.
+    pub fn key(&self) -> &'a [u8] {
+        self.head.key(self.chunk)
+    }
+
+    /// Its value's length.
+    #[expect(clippy::len_without_is_empty, reason = "an empty value is nothing special")]
+    pub fn len(&self) -> usize {
+        self.head.value_length as usize
+    }
+
+    /// When it ends, in milliseconds since 1970. The caller compares it with the clock.
+    pub fn expiry_ms(&self) -> Option<u64> {
+        self.head.expiry_ms(self.chunk)
+    }
+
+    /// memcached's flags.
+    pub fn flags(&self) -> Option<u32> {
+        self.head.flags(self.chunk)
+    }
+
+    /// Whether the value is a packed hash.
+    pub fn is_hash(&self) -> bool {
+        self.head.is_hash()
+    }
+
+    /// The value, if it lies in one piece.
+    pub fn whole(&self) -> Option<&'a [u8]> {
+        (self.head.further == 0).then(|| self.head.body(self.chunk))
+    }
+
+    /// The value's parts, in order.
+    pub fn parts(&self) -> impl Iterator<Item = &'a [u8]> + 'a {
+        let (chunks, arena, bits) = (self.chunks, self.arena, self.offset_bits);
+        let further = self.head.pieces(self.chunk).map(move |(locator, length)| {
+            let stripe = Stripe::data(locator >> bits);
+            let at = (locator & ((1 << bits) - 1)) as usize + PIECE_HEAD_BYTES;
+            // All pieces were here when the object was found, and the borrow keeps them; a damaged reference
+            // gives nothing.
+            chunks
+                .bytes(arena, stripe)
+                .ok()
+                .flatten()
+                .and_then(|bytes| bytes.get(at..at + length))
+                .unwrap_or_default()
+        });
+        core::iter::once(self.head.body(self.chunk)).chain(further)
+    }
+
+    /// Appends the value.
+    pub fn copy_to(&self, out: &mut Vec<u8>) {
+        match self.whole() {
+            Some(bytes) => out.extend_from_slice(bytes),
+            None => self.parts().for_each(|part| out.extend_from_slice(part)),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Keeping house: compaction, freeing what FLUSHALL left, giving memory back, growth that was put off.
+
+use super::place::{INDEX_CHANGE_BYTES, Writer};
+use super::space::Use;
+use super::{Blocked, Stream, has_room};
+use crate::object::{self, Head, Item, PIECE_HEAD_BYTES, Value};
+use crate::{Arena, Delta};
+use paritas_base::Stripe;
+
+/// Emptying a chunk is worth it if this part of it is gained.
+const GAIN_PART: u32 = 8;
+/// Chunks of dead bytes that a small stream may have whatever their share.
+const DEAD_CHUNKS_MIN: u64 = 2;
+/// Free chunks kept to be written again: this many, and a part of the used ones.
+const FREE_KEPT_MIN: u32 = 1;
+const FREE_KEPT_PART: u32 = 64;
+/// With fewer free slots in the arena, memory is short.
+const MEMORY_SHORT_SLOTS: u32 = 8;
+
+impl Stream {
+    /// A bit of work behind the commands, at most about `budget` bytes of delta. True if it did something: there
+    /// may be more. The delta may stay empty even so. To be called once a turn, and while memory or credit is short.
+    pub fn housekeep(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
+        if !self.chunks.directory_known() {
+            return Err(Blocked::Directory);
+        }
+        if self.recount_one(arena)? || self.free_garbage_page(arena, delta)? {
+            return Ok(true);
+        }
+        match self.grow_if_due(arena, delta) {
+            Ok(true) => return Ok(true),
+            Ok(false) | Err(Blocked::Credit { .. } | Blocked::Memory) => {}
+            Err(blocked) => return Err(blocked),
+        }
+        if self.count() == Some(0) && self.index.pages > 0 {
+            self.flush(arena, delta)?;
+            return Ok(true);
+        }
+        if self.compact(arena, delta, budget)? {
+            return Ok(true);
+        }
+        self.free_surplus(arena, delta)
+    }
+
+    /// Whether compaction is due: its threshold is passed, or memory or credit is short.
+    fn compaction_due(&self, arena: &Arena) -> bool {
+        let chunk = self.settings.chunk_bytes as u64;
+        let used = u64::from(self.space.used_count()) * chunk;
+        let dead = self.space.dead_bytes();
+        if dead <= self.space.dead_floor {
+            return false;
+        }
+        let percent = u64::from(self.settings.dead_percent);
+        if dead * 100 > used * percent && dead > DEAD_CHUNKS_MIN * chunk {
+            return true;
+        }
+        self.is_short(arena) && self.space.free.is_empty()
+    }
+
+    fn is_short(&self, arena: &Arena) -> bool {
+        arena.available() < MEMORY_SHORT_SLOTS
+    }
+
+    /// Moves objects out of the emptiest chunk, until `budget` bytes of delta were written.
+    fn compact(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
+        if self.space.victim.is_none() {
+            if !self.compaction_due(arena) {
+                return Ok(false);
+            }
+            let gain = self.settings.chunk_bytes as u32 / GAIN_PART;
+            let Some(number) = self.space.emptiest(gain) else {
+                return Ok(false);
+            };
+            self.space.victim = Some((number, 0));
+            let dead = self.space.dead_bytes();
+            let chunk = self.settings.chunk_bytes as u64;
+            // If the last chunk emptied gained nothing, tails are all there is to gain: wait for more.
+            if self.space.dead_before.is_some_and(|before| dead >= before) {
+                self.space.dead_floor = dead + chunk;
+                (self.space.dead_before, self.space.victim) = (None, None);
+                return Ok(false);
+            }
+            self.space.dead_floor = 0;
+            self.space.dead_before = Some(dead);
+        }
+        let start = delta.bytes().len();
+        let mut moved = false;
+        while let Some((number, offset)) = self.space.victim
+            && (!moved || delta.bytes().len() - start < budget)
+        {
+            match self.move_item(arena, delta, number, offset) {
+                Ok(Some(next)) => {
+                    moved = true;
+                    // Gone if its last live bytes have moved.
+                    if let Some(victim) = &mut self.space.victim {
+                        victim.1 = next;
+                    }
+                }
+                Ok(None) => {
+                    // The end, yet something seemed live: what is not here when chunks are recounted counts so.
+                    self.space.victim = None;
+                    self.space.nothing_live(number);
+                    return Ok(true);
+                }
+                Err(_) if moved => break,
+                Err(blocked) => return Err(blocked),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Moves what lies at a place of a chunk if it is live; gives where the next item lies, `None` at the end.
+    fn move_item(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        number: u32,
+        offset: u32,
+    ) -> Result<Option<u32>, Blocked> {
+        let chunk = self.data(arena, number)?;
+        let locator = self.locator(number, offset as usize);
+        match object::parse(chunk, offset as usize) {
+            None | Some(Item::End) => Ok(None),
+            Some(Item::Object(head)) => {
+                self.move_object(arena, delta, locator, head)?;
+                Ok(Some(head.end))
+            }
+            Some(Item::Piece(hash, length)) => {
+                if let Owner::Here(first, index) = self.owner_of(arena, hash, locator)? {
+                    self.move_piece(arena, delta, locator, length, first, index)?;
+                }
+                Ok(Some(offset + (PIECE_HEAD_BYTES + length) as u32))
+            }
+        }
+    }
+
+    fn move_object(&mut self, arena: &mut Arena, delta: &mut Delta, locator: u32, head: Head) -> Result<(), Blocked> {
+        let chunk = self.data(arena, self.split(locator).0)?;
+        let hash = self.hash(head.key(chunk));
+        let Some(at) = self.search_locator(arena, hash, locator)? else {
+            return Ok(());
+        };
+        let bytes = &chunk[head.start as usize..head.end as usize];
+        let mut copy = core::mem::take(&mut self.scratch_value);
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        let moved = if head.further > 0 {
+            self.move_first_piece(arena, delta, locator, head, &mut copy)
+        } else {
+            self.move_whole(arena, delta, hash, locator, head, &copy)
+        };
+        self.keep_scratch_value(copy);
+        let new = moved?;
+        self.point(arena, delta, at, new);
+        self.space.moved_bytes += u64::from(head.bytes());
+        Ok(())
+    }
+
+    /// An object in one piece may be cut in pieces where it goes.
+    fn move_whole(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        hash: u64,
+        locator: u32,
+        head: Head,
+        copy: &[u8],
+    ) -> Result<u32, Blocked> {
+        let here = head.shifted(head.start);
+        let value = Value {
+            bytes: here.body(copy),
+            expiry_ms: here.expiry_ms(copy),
+            flags: here.flags(copy),
+            hash_kind: here.is_hash(),
+        };
+        let key = here.key(copy);
+        let mut plan = core::mem::take(&mut self.plan);
+        let planned = self.plan(arena, delta, key.len(), &value, Writer::Compaction, &mut plan);
+        let new = planned.map(|()| {
+            let new = self.write_object(arena, delta, hash, key, &value, &plan);
+            self.bury(arena, locator, &head);
+            new
+        });
+        self.plan = plan;
+        new
+    }
+
+    /// The first piece moves as it is: its references stay good.
+    fn move_first_piece(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        locator: u32,
+        head: Head,
+        copy: &mut Vec<u8>,
+    ) -> Result<u32, Blocked> {
+        let place = self.plan_bytes(arena, delta, copy.len())?;
+        let new = self.write_bytes(arena, delta, place, copy);
+        let (number, _) = self.split(locator);
+        let (user, expires) = (head.user_bytes(), head.has_expiry());
+        self.space.count_object(number, user, expires, false);
+        self.space.count_object(self.split(new).0, user, expires, true);
+        self.space.sub_live(number, head.bytes());
+        Ok(new)
+    }
+
+    /// A further piece moves, and the reference to it in the first piece changes.
+    fn move_piece(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        locator: u32,
+        length: usize,
+        first: u32,
+        index: usize,
+    ) -> Result<(), Blocked> {
+        let (number, offset) = self.split(locator);
+        let bytes = PIECE_HEAD_BYTES + length;
+        has_room(delta, INDEX_CHANGE_BYTES)?;
+        let place = self.plan_bytes(arena, delta, bytes)?;
+        let mut copy = core::mem::take(&mut self.scratch_value);
+        copy.clear();
+        copy.extend_from_slice(&self.data(arena, number)?[offset..offset + bytes]);
+        let new = self.write_bytes(arena, delta, place, &mut copy);
+        self.keep_scratch_value(copy);
+        if let Some(head) = self.head(arena, first)? {
+            let stripe = Stripe::data(self.split(first).0);
+            let at = head.reference_offset(index);
+            self.chunks.change(arena, delta, stripe, at, &new.to_le_bytes(), false);
+        }
+        self.space.sub_live(number, bytes as u32);
+        self.space.moved_bytes += bytes as u64;
+        Ok(())
+    }
+
+    /// Whose piece lies at a locator: which object's first piece refers to it, and as its how many-th.
+    fn owner_of(&self, arena: &Arena, hash: u64, piece: u32) -> Result<Owner, Blocked> {
+        let Some(place) = self.place(hash)? else {
+            return Ok(Owner::None);
+        };
+        let mut owner = Owner::None;
+        self.search(arena, place, |first| {
+            let Some(head) = self.head(arena, first)? else {
+                return Ok(false);
+            };
+            let chunk = self.data(arena, self.split(first).0)?;
+            let index = if head.further > 0 {
+                head.pieces(chunk).position(|(locator, _)| locator == piece)
+            } else {
+                None
+            };
+            if let Some(index) = index {
+                owner = Owner::Here(first, index);
+            }
+            Ok(index.is_some())
+        })?;
+        Ok(owner)
+    }
+
+    /// After a takeover: finds out what is live in one chunk. False if there is nothing to find out now.
+    fn recount_one(&mut self, arena: &Arena) -> Result<bool, Blocked> {
+        if self.space.unknown_count() == 0 || !self.index_here() {
+            return Ok(false);
+        }
+        let end = self.space.end();
+        let start = self.space.recount_next;
+        let next = (0..end).map(|step| (start + step) % end).find(|number| {
+            self.space.used(*number) == Use::Unknown && matches!(self.chunks.slot(Stripe::data(*number)), Ok(Some(_)))
+        });
+        let Some(number) = next else {
+            return Ok(false);
+        };
+        self.space.recount_next = number + 1;
+        let chunk = self.data(arena, number)?;
+        let (mut live, mut offset) = (0, 0);
+        let mut objects = Vec::new();
+        while let Some(item) = object::parse(chunk, offset) {
+            let locator = self.locator(number, offset);
+            let start = offset;
+            let is_live = match item {
+                Item::End => break,
+                Item::Object(head) => {
+                    offset = head.end as usize;
+                    let hash = self.hash(head.key(chunk));
+                    let found = self.search_locator(arena, hash, locator)?.is_some();
+                    if found {
+                        objects.push((head.user_bytes(), head.has_expiry()));
+                    }
+                    found
+                }
+                Item::Piece(hash, length) => {
+                    offset += PIECE_HEAD_BYTES + length;
+                    match self.owner_of(arena, hash, locator) {
+                        Ok(owner) => owner != Owner::None,
+                        // Whether it is live shows when its first piece is here; until then it counts as live.
+                        Err(_) => true,
+                    }
+                }
+            };
+            if is_live {
+                live += (offset - start) as u32;
+            }
+        }
+        self.space.recounted(number, live);
+        for (user_bytes, expires) in objects {
+            self.space.count_object(number, user_bytes, expires, true);
+        }
+        Ok(true)
+    }
+
+    /// Gives one free chunk's memory back, if there are more than are soon written again.
+    fn free_surplus(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
+        let kept = if self.is_short(arena) {
+            FREE_KEPT_MIN
+        } else {
+            FREE_KEPT_MIN + self.space.used_count() / FREE_KEPT_PART
+        };
+        if self.space.free.len() as u32 <= kept {
+            return Ok(false);
+        }
+        let Some(number) = self.space.free.first().copied() else {
+            return Ok(false);
+        };
+        has_room(delta, self.settings.chunk_bytes + 16)?;
+        self.chunks.free(arena, delta, Stripe::data(number));
+        self.space.freed(number);
+        Ok(true)
+    }
+}
+
+/// Whose a further piece is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    /// Nobody's: it is dead.
+    None,
+    /// That of the object with this locator, as its how many-th further piece.
+    Here(u32, usize),
+}

@@ -1,0 +1,220 @@
+//! Growth of the index: one group rebuilt over one page more (docs/formats/index.md, "Growth").
+
+use super::{Blocked, Stream, has_room, page_stripe, spill_stripe};
+use crate::index::page::{self, LINE_BYTES, SLOTS};
+use crate::index::shape::{Place, Step};
+use crate::index::spill::{self, Spilled};
+use crate::{Arena, Delta};
+use paritas_base::Stripe;
+
+/// A step worked out: the new pages' bytes, and what does not fit in them.
+struct Rebuilt {
+    /// Page numbers, the new page last, and their bytes one after the other.
+    pages: Vec<u32>,
+    bytes: Vec<u8>,
+    spilled: Vec<Spilled>,
+}
+
+/// Inserts between two tries of a step that could not be done.
+const GROW_WAIT: u32 = 64;
+
+impl Stream {
+    /// A step of its own after an insert. If it cannot be done now, it is tried again later.
+    pub(super) fn grow_after_insert(&mut self, arena: &mut Arena, delta: &mut Delta) {
+        if self.index.grow_wait > 0 {
+            self.index.grow_wait -= 1;
+            return;
+        }
+        match self.grow_if_due(arena, delta) {
+            // Likely at once with the next delta.
+            Ok(_) | Err(Blocked::DeltaFull) => {}
+            Err(_) => self.index.grow_wait = GROW_WAIT,
+        }
+    }
+
+    /// Grows the index by one page if there are more keys than it should hold. True if it did.
+    pub(super) fn grow_if_due(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
+        let due = self.index.pages > 0 && self.index.keys > self.index.keys_max;
+        // Without the count it is not known whether growth is due.
+        if !due || !self.index_here() {
+            return Ok(false);
+        }
+        self.grow(arena, delta)?;
+        Ok(true)
+    }
+
+    fn grow(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
+        let pages = self.index.pages;
+        let (born, after) = (page_stripe(pages), page_stripe(pages + 1));
+        if born.number() >= self.credit.1 {
+            return Err(Blocked::Credit { index: true });
+        }
+        let step = self.shape.step(pages);
+        let chunk = self.settings.chunk_bytes;
+        let changed = self.shape.members(step.old) as usize + 1;
+        // The page after the new one must be zeros, or a successor would count it: see `flush`.
+        let garbage = self.chunks.slot(after)?.is_some();
+        let bytes = (changed + usize::from(garbage)) * (chunk + 16);
+        has_room(delta, bytes)?;
+        Self::has_memory(arena, 1, 1)?;
+        let rebuilt = self.rebuild(arena, step)?;
+        let spill_pages = rebuilt.spilled.len().div_ceil(spill::capacity(chunk));
+        let new_spills = (spill_pages as u32).saturating_sub(self.index.spills);
+        self.may_add_spills(arena, new_spills, 2)?;
+        let spills = self.index.spills + new_spills;
+        let spill_bytes = self.spill_bytes(arena, &rebuilt.spilled, spills)?;
+        has_room(delta, bytes + spill_bytes + spills as usize * 16)?;
+
+        if garbage {
+            self.chunks.free(arena, delta, after);
+        }
+        for (page, bytes) in rebuilt.pages.iter().zip(rebuilt.bytes.chunks(chunk)) {
+            let stripe = page_stripe(*page);
+            self.chunks.touch(arena, stripe);
+            self.chunks.change(arena, delta, stripe, 0, bytes, stripe == born);
+        }
+        self.write_spills(arena, delta, &rebuilt.spilled, spills);
+        self.index.spills = spills;
+        self.index.pages += 1;
+        self.update_keys_max();
+        Ok(())
+    }
+
+    fn rebuild(&self, arena: &Arena, step: Step) -> Result<Rebuilt, Blocked> {
+        let shape = self.shape;
+        let members = shape.members(step.old);
+        let mut pages: Vec<u32> = (0..members).map(|m| shape.member(step.old, m)).collect();
+        pages.push(self.index.pages);
+        let mut rebuilt = Rebuilt {
+            bytes: vec![0; pages.len() * self.settings.chunk_bytes],
+            pages,
+            spilled: Vec::new(),
+        };
+        for member in 0..members {
+            let stripe = page_stripe(rebuilt.pages[member as usize]);
+            let bytes = self.chunks.bytes(arena, stripe)?.unwrap_or_default();
+            for (number, line) in bytes.as_chunks::<LINE_BYTES>().0.iter().enumerate() {
+                for slot in 0..SLOTS {
+                    let tag = page::tag(line, slot);
+                    if tag == 0 {
+                        continue;
+                    }
+                    let mut home = number as u32;
+                    if page::is_guest(line, slot) {
+                        home = shape.home(home, tag);
+                    }
+                    let locator = page::locator(line, slot);
+                    let place = self.advanced(arena, step, member, home, tag, locator)?;
+                    rebuilt.insert(self, place, locator);
+                }
+            }
+        }
+        for spill in 0..self.index.spills {
+            let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
+            for entry in spill::entries(bytes.unwrap_or_default()) {
+                let old = &rebuilt.pages[..members as usize];
+                let Some(member) = old.iter().position(|page| *page == entry.page) else {
+                    rebuilt.spilled.push(entry);
+                    continue;
+                };
+                let Spilled { line, tag, locator, .. } = entry;
+                let place = self.advanced(arena, step, member as u32, line, tag, locator)?;
+                rebuilt.insert(self, place, locator);
+            }
+        }
+        if rebuilt.spilled.iter().any(|entry| entry.tag == 0) {
+            // A line would send away more keys than it can count: random hashes never do that.
+            return Err(Blocked::Memory);
+        }
+        Ok(rebuilt)
+    }
+
+    /// Where an entry goes in a step; its key is read if its tag says too little.
+    fn advanced(
+        &self,
+        arena: &Arena,
+        step: Step,
+        member: u32,
+        line: u32,
+        tag: u16,
+        locator: u32,
+    ) -> Result<Place, Blocked> {
+        if let Some(place) = self.shape.advance(step, member, line, tag) {
+            return Ok(place);
+        }
+        let (number, _) = self.split(locator);
+        let Some(head) = self.head(arena, locator)? else {
+            return Err(Blocked::Missing(Stripe::data(number)));
+        };
+        let hash = self.hash(head.key(self.data(arena, number)?));
+        Ok(self.shape.place(hash, self.index.pages + 1))
+    }
+
+    /// Bytes by which the spill pages change, at most.
+    fn spill_bytes(&self, arena: &Arena, spilled: &[Spilled], spills: u32) -> Result<usize, Blocked> {
+        let mut before = 0;
+        for spill in 0..self.index.spills {
+            let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
+            before += spill::entries(bytes.unwrap_or_default()).count();
+        }
+        let entries = (before + spilled.len()) * spill::ENTRY_BYTES;
+        Ok(entries.min(spills as usize * self.settings.chunk_bytes))
+    }
+
+    fn write_spills(&mut self, arena: &mut Arena, delta: &mut Delta, spilled: &[Spilled], spills: u32) {
+        let chunk = self.settings.chunk_bytes;
+        let mut parts = spilled.chunks(spill::capacity(chunk));
+        for spill in 0..spills {
+            let mut bytes = Vec::with_capacity(chunk);
+            for entry in parts.next().unwrap_or_default() {
+                bytes.extend_from_slice(&entry.encode());
+            }
+            bytes.resize(chunk, 0);
+            let mut page = self.live_page(arena, delta, spill_stripe(spill));
+            page.touch();
+            page.change(0, &bytes);
+        }
+    }
+
+    /// Frees one index page that FLUSHALL left behind; false if there is none.
+    pub(super) fn free_garbage_page(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
+        while self.index.garbage_end > 0 {
+            let number = self.index.garbage_end - 1;
+            let stripe = Stripe::index_page(number);
+            if !self.is_current(stripe) && self.chunks.slot(stripe)?.is_some() {
+                has_room(delta, self.settings.chunk_bytes + 16)?;
+                self.chunks.free(arena, delta, stripe);
+                self.index.garbage_end = number;
+                return Ok(true);
+            }
+            self.index.garbage_end = number;
+        }
+        Ok(false)
+    }
+}
+
+impl Rebuilt {
+    fn insert(&mut self, stream: &Stream, place: Place, locator: u32) {
+        let chunk = stream.settings.chunk_bytes;
+        let Some(at) = self.pages.iter().position(|page| *page == place.page) else {
+            debug_assert!(false, "an entry leaves its group");
+            return;
+        };
+        let mut bytes = &mut self.bytes[at * chunk..(at + 1) * chunk];
+        let Place { page, line, tag } = place;
+        if let Some(room) = page::room(bytes, stream.shape, line, tag) {
+            page::insert(&mut bytes, stream.shape, &room, line, tag, locator);
+            return;
+        }
+        let counted = page::may_spill(page::line(bytes, line));
+        if counted {
+            page::send_away(&mut bytes, line, tag);
+        }
+        self.spilled.push(Spilled {
+            page,
+            line,
+            tag: if counted { tag } else { 0 },
+            locator,
+        });
+    }
+}

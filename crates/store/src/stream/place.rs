@@ -1,0 +1,266 @@
+//! Where an object's bytes go: best fit among a few open chunks, in pieces where a tail would be wasted.
+
+use super::{Blocked, Stream, has_room};
+use crate::object::{PIECE_HEAD_BYTES, Value, encode_piece_head};
+use crate::{Arena, Delta};
+use paritas_base::Stripe;
+
+/// A tail that is this part of a chunk or less is left; a longer one takes a piece of the next object.
+const TAIL_PART: u32 = 64;
+/// Smaller pieces cost more than they fill.
+const PIECE_PAYLOAD_MIN: usize = 16;
+/// The most bytes that the extents of one index change take.
+pub(super) const INDEX_CHANGE_BYTES: usize = 3 << 10;
+/// The longest head of an extent, and the zero that ends the used part.
+const EXTENT_HEAD_BYTES: usize = 16 + 1;
+
+/// One piece of an object to be written: `length` bytes of the value, at `offset` of chunk `number`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub number: u32,
+    pub offset: u32,
+    pub length: u32,
+}
+
+/// Where an object goes: its first piece, then the others in the order of the value.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub parts: Vec<Part>,
+    /// Chunks to take; the last of them holds the first piece.
+    fresh: usize,
+}
+
+/// Who asks for room: foreground writes leave a chunk for compaction, which needs room to make room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Writer {
+    Foreground,
+    Compaction,
+}
+
+impl Writer {
+    pub(super) fn spare(self) -> u32 {
+        match self {
+            Self::Foreground => 1,
+            Self::Compaction => 0,
+        }
+    }
+}
+
+impl Stream {
+    /// Finds room for an object. Changes nothing but `plan`.
+    pub(super) fn plan(
+        &self,
+        arena: &Arena,
+        delta: &Delta,
+        key_bytes: usize,
+        value: &Value<'_>,
+        writer: Writer,
+        plan: &mut Plan,
+    ) -> Result<(), Blocked> {
+        let chunk = self.settings.chunk_bytes;
+        let length = value.bytes.len();
+        let whole = value.head_bytes(key_bytes, 0) + length;
+        plan.parts.clear();
+        plan.fresh = 0;
+        if !self.plan_in_open(whole, length, plan) {
+            let rest = self.rest_to_fill();
+            if !self.plan_in_fresh(key_bytes, value, rest, plan) && !self.plan_in_fresh(key_bytes, value, None, plan) {
+                return Err(Blocked::TooLarge);
+            }
+        }
+        let heads = plan.parts.len() * (PIECE_HEAD_BYTES + EXTENT_HEAD_BYTES);
+        let bytes = value.head_bytes(key_bytes, plan.parts.len() - 1) + length + heads;
+        debug_assert!(plan.parts.iter().all(|p| (p.offset as usize) < chunk));
+        has_room(delta, bytes + INDEX_CHANGE_BYTES)?;
+        self.has_space(arena, plan.fresh, writer)
+    }
+
+    /// Whether `count` more chunks can be taken.
+    pub(super) fn has_space(&self, arena: &Arena, count: usize, writer: Writer) -> Result<(), Blocked> {
+        if count == 0 {
+            return Ok(());
+        }
+        let needed = count + writer.spare() as usize;
+        let credit = self.credit.0.min(self.numbers_end());
+        if (0..needed).any(|nth| self.space.fresh(nth) >= credit) {
+            return Err(Blocked::Credit { index: false });
+        }
+        let zeros = needed.saturating_sub(self.space.free.len());
+        Self::has_memory(arena, zeros as u32, 0)
+    }
+
+    /// Best fit: the open chunk with the least room that is enough.
+    fn plan_in_open(&self, whole: usize, length: usize, plan: &mut Plan) -> bool {
+        let chunk = self.settings.chunk_bytes;
+        let fits = self.space.open.iter().filter(|o| chunk - o.offset as usize >= whole);
+        let Some(open) = fits.max_by_key(|o| o.offset) else {
+            return false;
+        };
+        plan.parts.push(Part {
+            number: open.number,
+            offset: open.offset,
+            length: length as u32,
+        });
+        true
+    }
+
+    /// The open chunk that will be closed, if its tail is worth a piece.
+    fn rest_to_fill(&self) -> Option<(u32, u32)> {
+        if self.space.open.len() < self.space.open_max() {
+            return None;
+        }
+        let open = self.space.open[self.space.fullest()?];
+        let chunk = self.settings.chunk_bytes as u32;
+        (chunk - open.offset > chunk / TAIL_PART).then_some((open.number, open.offset))
+    }
+
+    /// A fresh chunk for the first piece; fresh chunks, whole, for what does not fit there; and a piece in an open
+    /// chunk's rest. False if it takes too many pieces.
+    fn plan_in_fresh(&self, key_bytes: usize, value: &Value<'_>, rest: Option<(u32, u32)>, plan: &mut Plan) -> bool {
+        let chunk = self.settings.chunk_bytes;
+        let length = value.bytes.len();
+        let payload_max = chunk - PIECE_HEAD_BYTES;
+        let in_rest = rest.map_or(0, |(_, offset)| {
+            let room = (chunk - offset as usize).saturating_sub(PIECE_HEAD_BYTES);
+            if room.min(length) < PIECE_PAYLOAD_MIN {
+                0
+            } else {
+                room.min(length)
+            }
+        });
+        for full in 0..self.pieces_max {
+            let further = full + usize::from(in_rest > 0);
+            let head = value.head_bytes(key_bytes, further);
+            let left = length - in_rest;
+            let first = left.saturating_sub(full * payload_max);
+            if head + first > chunk {
+                continue;
+            }
+            if further + 1 > self.pieces_max {
+                return false;
+            }
+            plan.fresh = full + 1;
+            plan.parts.push(Part {
+                number: self.space.fresh(full),
+                offset: 0,
+                length: first as u32,
+            });
+            let mut after = left - first;
+            for nth in 0..full {
+                let length = after.min(payload_max);
+                plan.parts.push(Part {
+                    number: self.space.fresh(nth),
+                    offset: 0,
+                    length: length as u32,
+                });
+                after -= length;
+            }
+            debug_assert_eq!(after, 0);
+            if let Some((number, offset)) = rest.filter(|_| in_rest > 0) {
+                plan.parts.push(Part {
+                    number,
+                    offset,
+                    length: in_rest as u32,
+                });
+            }
+            return true;
+        }
+        false
+    }
+
+    /// Writes an object where the plan says; gives its locator.
+    pub(super) fn write_object(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        hash: u64,
+        key: &[u8],
+        value: &Value<'_>,
+        plan: &Plan,
+    ) -> u32 {
+        self.take_chunks(arena, plan.fresh);
+        let mut bytes = core::mem::take(&mut self.scratch);
+        let first = plan.parts[0];
+        let (mut body, mut rest) = value.bytes.split_at(first.length as usize);
+        for (index, part) in plan.parts.iter().enumerate() {
+            bytes.clear();
+            if index == 0 {
+                let offset_bits = self.offset_bits;
+                let further = plan.parts[1..]
+                    .iter()
+                    .map(|p| (p.number << offset_bits | p.offset, p.length as usize));
+                value.encode_head(key, further, &mut bytes);
+            } else {
+                (body, rest) = rest.split_at(part.length as usize);
+                encode_piece_head(hash, body.len(), &mut bytes);
+            }
+            bytes.extend_from_slice(body);
+            self.append(arena, delta, part.number, part.offset, &mut bytes);
+        }
+        debug_assert!(rest.is_empty());
+        self.scratch = bytes;
+        let expires = value.expiry_ms.is_some();
+        self.open_first(plan.fresh, first, value.head_bytes(key.len(), plan.parts.len() - 1));
+        let user_bytes = (key.len() + value.bytes.len()) as u64;
+        self.space.count_object(first.number, user_bytes, expires, true);
+        self.locator(first.number, first.offset as usize)
+    }
+
+    /// Room for `length` bytes in one piece, for compaction: chunk and offset, and whether the chunk must be taken.
+    pub(super) fn plan_bytes(&self, arena: &Arena, delta: &Delta, length: usize) -> Result<(Part, usize), Blocked> {
+        has_room(delta, length + EXTENT_HEAD_BYTES + INDEX_CHANGE_BYTES)?;
+        let mut plan = Plan::default();
+        if self.plan_in_open(length, length, &mut plan) {
+            return Ok((plan.parts[0], 0));
+        }
+        self.has_space(arena, 1, Writer::Compaction)?;
+        let part = Part {
+            number: self.space.fresh(0),
+            offset: 0,
+            length: length as u32,
+        };
+        Ok((part, 1))
+    }
+
+    /// Writes `bytes` where `plan_bytes` said; gives the locator. A zero may be added to `bytes`.
+    pub(super) fn write_bytes(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        (part, fresh): (Part, usize),
+        bytes: &mut Vec<u8>,
+    ) -> u32 {
+        self.take_chunks(arena, fresh);
+        self.append(arena, delta, part.number, part.offset, bytes);
+        self.open_first(fresh, part, 0);
+        self.locator(part.number, part.offset as usize)
+    }
+
+    fn take_chunks(&mut self, arena: &mut Arena, count: usize) {
+        for _ in 0..count {
+            let number = self.space.take_fresh();
+            let touched = self.chunks.touch(arena, Stripe::data(number));
+            debug_assert!(touched, "memory was looked for before");
+        }
+    }
+
+    /// The chunk taken for a first piece, of `head_bytes` and a part of the value, is open from now on.
+    fn open_first(&mut self, fresh: usize, first: Part, head_bytes: usize) {
+        if fresh > 0 {
+            let used = head_bytes as u32 + first.length;
+            self.space.open(first.number, used);
+        }
+    }
+
+    /// Writes bytes at the end of a chunk's used part, and a zero that ends it if need be.
+    fn append(&mut self, arena: &mut Arena, delta: &mut Delta, number: u32, offset: u32, bytes: &mut Vec<u8>) {
+        let length = bytes.len() as u32;
+        if ((offset + length) as usize) < self.settings.chunk_bytes {
+            bytes.push(0);
+        }
+        let stripe = Stripe::data(number);
+        self.chunks.change(arena, delta, stripe, offset as usize, bytes, false);
+        self.space.add_live(number, length);
+        self.space.advance(number, offset + length);
+    }
+}

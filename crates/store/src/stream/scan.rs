@@ -1,0 +1,195 @@
+//! Walking over keys: SCAN, RANDOMKEY, active expiry.
+
+use super::find::{At, Found};
+use super::{Blocked, Stream, page_stripe, spill_stripe};
+use crate::index::page::{self, SLOTS};
+use crate::index::spill;
+use crate::object::Object;
+use crate::{Arena, Delta};
+
+/// A scan cursor is the first 48 bits of a hash.
+const CURSOR_SHIFT: u32 = 16;
+
+impl Stream {
+    /// Visits keys in the order of their hashes: whole lines of the index, from `cursor` (0: the first), until at
+    /// least `limit` keys were met or `lines_max` lines were seen. Gives the next cursor, below 2^48; 0 when all
+    /// were visited. Keys that stay in the stream are never skipped, however the index grows between the calls; a
+    /// few may be visited twice. Expired keys are visited too.
+    pub fn scan(
+        &self,
+        arena: &Arena,
+        cursor: u64,
+        limit: usize,
+        mut visit: impl FnMut(&Object<'_>),
+    ) -> Result<u64, Blocked> {
+        /// So that a nearly empty index does not hold up others.
+        const LINES_MAX: usize = 4096;
+        if !self.chunks.directory_known() {
+            return Err(Blocked::Directory);
+        }
+        let pages = self.index.pages;
+        if pages == 0 {
+            return Ok(0);
+        }
+        let mut hash = cursor << CURSOR_SHIFT;
+        let mut locators = Vec::new();
+        for _ in 0..LINES_MAX {
+            let known = locators.len();
+            if let Err(blocked) = self.line_locators(arena, hash, &mut locators) {
+                // What was gathered before is whole: give that first.
+                locators.truncate(known);
+                if locators.is_empty() {
+                    return Err(blocked);
+                }
+                break;
+            }
+            match self.shape.line_end(hash, pages) {
+                Some(end) => hash = end,
+                None => {
+                    hash = 0;
+                    break;
+                }
+            }
+            if locators.len() >= limit {
+                break;
+            }
+        }
+        for locator in locators {
+            if let Some(head) = self.head(arena, locator)? {
+                visit(&self.object(arena, locator, head)?);
+            }
+        }
+        Ok(hash >> CURSOR_SHIFT)
+    }
+
+    /// Appends the locators of all keys whose home is the line of `hash`. All their chunks are here.
+    fn line_locators(&self, arena: &Arena, hash: u64, locators: &mut Vec<u32>) -> Result<(), Blocked> {
+        let first = locators.len();
+        let place = self.shape.place(hash, self.index.pages);
+        let bytes = self.chunks.bytes(arena, page_stripe(place.page))?;
+        let Some(bytes) = bytes else {
+            return Ok(());
+        };
+        let home = page::line(bytes, place.line);
+        let own = |line: &page::Line, slot: usize| page::tag(line, slot) != 0 && !page::is_guest(line, slot);
+        let here = (0..SLOTS).filter(|slot| own(home, *slot));
+        locators.extend(here.map(|slot| page::locator(home, slot)));
+        if page::any_away(home) {
+            for number in 0..self.shape.lines() {
+                let line = page::line(bytes, number);
+                let guests = (0..SLOTS).filter(|slot| {
+                    page::is_guest(line, *slot) && self.shape.home(number, page::tag(line, *slot)) == place.line
+                });
+                locators.extend(guests.map(|slot| page::locator(line, slot)));
+            }
+            for spill in 0..self.index.spills {
+                let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
+                let ours =
+                    spill::entries(bytes.unwrap_or_default()).filter(|e| (e.page, e.line) == (place.page, place.line));
+                locators.extend(ours.map(|e| e.locator));
+            }
+        }
+        if self.chunks.absent_count() > 0 {
+            for locator in &locators[first..] {
+                if let Some(head) = self.head(arena, *locator)? {
+                    self.object(arena, *locator, head)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Some key, chosen by `random`; `None` if there is none.
+    pub fn random_key<'a>(&'a self, arena: &'a Arena, random: u64) -> Result<Option<Object<'a>>, Blocked> {
+        if !self.chunks.directory_known() {
+            return Err(Blocked::Directory);
+        }
+        let (pages, lines) = (self.index.pages, self.shape.lines());
+        if pages == 0 {
+            return Ok(None);
+        }
+        let place = self.shape.place(random, pages);
+        let slots = (random as u32 as usize) % SLOTS;
+        for page in (0..pages).map(|p| (place.page + p) % pages) {
+            let Some(bytes) = self.chunks.bytes(arena, page_stripe(page))? else {
+                continue;
+            };
+            for number in (0..lines).map(|l| (place.line + l) % lines) {
+                let line = page::line(bytes, number);
+                let found = (0..SLOTS)
+                    .map(|slot| (slots + slot) % SLOTS)
+                    .find(|slot| page::tag(line, *slot) != 0);
+                let Some(slot) = found else { continue };
+                let locator = page::locator(line, slot);
+                if let Some(head) = self.head(arena, locator)? {
+                    return self.object(arena, locator, head).map(Some);
+                }
+            }
+        }
+        for spill in 0..self.index.spills {
+            let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
+            for entry in spill::entries(bytes.unwrap_or_default()) {
+                if let Some(head) = self.head(arena, entry.locator)? {
+                    return self.object(arena, entry.locator, head).map(Some);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Active expiry: looks at the next `lines` lines of the index and deletes what has ended, as much as the delta
+    /// takes. What is not here is left for later. Gives how many keys it deleted.
+    pub fn expire_step(&mut self, arena: &mut Arena, delta: &mut Delta, now_ms: u64, lines: u32) -> usize {
+        let none = self.space.expiring() == 0 && self.space.unknown_count() == 0;
+        if none || self.index.pages == 0 || !self.chunks.directory_known() {
+            return 0;
+        }
+        let mut deleted = 0;
+        for _ in 0..lines {
+            let (page, line) = self.index.expiry_cursor;
+            let page = if page < self.index.pages { page } else { 0 };
+            for slot in 0..SLOTS {
+                let Some(found) = self.expired_at(arena, now_ms, page, line, slot) else {
+                    continue;
+                };
+                if self.delete_found(arena, delta, found).is_err() {
+                    return deleted;
+                }
+                deleted += 1;
+            }
+            self.index.expiry_cursor = if line + 1 < self.shape.lines() {
+                (page, line + 1)
+            } else {
+                (page + 1, 0)
+            };
+        }
+        deleted
+    }
+
+    fn expired_at(&self, arena: &Arena, now_ms: u64, page: u32, number: u32, slot: usize) -> Option<Found> {
+        let bytes = self.chunks.bytes(arena, page_stripe(page)).ok()??;
+        let line = page::line(bytes, number);
+        let tag = page::tag(line, slot);
+        if tag == 0 {
+            return None;
+        }
+        let locator = page::locator(line, slot);
+        let head = self.head(arena, locator).ok()??;
+        let chunk = self.data(arena, self.split(locator).0).ok()?;
+        if head.expiry_ms(chunk)? > now_ms {
+            return None;
+        }
+        let home = if page::is_guest(line, slot) {
+            self.shape.home(number, tag)
+        } else {
+            number
+        };
+        let at = At::Slot {
+            page,
+            home,
+            line: number,
+            slot,
+        };
+        Some(Found { at, locator, head })
+    }
+}

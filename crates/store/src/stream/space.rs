@@ -1,0 +1,445 @@
+//! Which data chunks are used how, and how many of their bytes are live.
+//!
+//! All of it follows from index and chunks: none of it is protected, and after a takeover it is learnt again.
+
+use super::{Settings, Stream};
+use crate::Chunks;
+use paritas_base::{Stripe, Version};
+
+/// Open chunks at most.
+pub(super) const OPEN_MAX: usize = 4;
+/// Data chunks for each open one.
+const CHUNKS_PER_OPEN: u32 = 64;
+
+/// What a data chunk is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Use {
+    /// All zeros, without memory.
+    Zeros,
+    /// Objects are appended to it.
+    Open,
+    /// Full, or as good as.
+    Closed,
+    /// Nothing in it is live; new objects are written over what lies there.
+    Free,
+    /// After a takeover: not known yet what of it is live. Counts as full.
+    Unknown,
+    /// Not here, and nothing in it is live: free once it is here.
+    Dead,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Info {
+    used: Use,
+    live: u32,
+}
+
+/// An open chunk: objects go to `offset`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Open {
+    pub number: u32,
+    pub offset: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Space {
+    chunk_bytes: u32,
+    info: Vec<Info>,
+    pub open: Vec<Open>,
+    /// Chunks in `Use::Free`, last in, first out.
+    pub free: Vec<u32>,
+    /// Numbers below `info.len()` in `Use::Zeros`.
+    pub zeros: Vec<u32>,
+    /// Live bytes of open and closed chunks.
+    live_bytes: u64,
+    /// Open and closed chunks.
+    used_count: u32,
+    unknown_count: u32,
+    /// Bytes of live keys and values, and objects with an expiry, whose chunks are open or closed.
+    user_bytes: u64,
+    expiring: u64,
+    /// Compaction: the chunk being emptied and how far it has come.
+    pub victim: Option<(u32, u32)>,
+    /// Dead bytes when the victim was chosen; and at how many of them compaction is tried again.
+    pub dead_before: Option<u64>,
+    pub dead_floor: u64,
+    /// Where the search for unknown chunks goes on.
+    pub recount_next: u32,
+    /// Bytes of objects that compaction has moved.
+    pub moved_bytes: u64,
+}
+
+/// Figures of a stream: what it holds, and what that costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Gauges {
+    /// Data chunks with memory.
+    pub data_chunks: u32,
+    /// Index pages with memory.
+    pub index_chunks: u32,
+    /// Data chunks among them in which nothing is live, kept to be written again.
+    pub free_chunks: u32,
+    /// Chunks that exist and are not here yet.
+    pub absent_chunks: u32,
+    /// Bytes of live objects: keys, values, headers.
+    pub live_bytes: u64,
+    /// Bytes in used chunks that are neither live nor still to be written.
+    pub dead_bytes: u64,
+    /// Bytes in open chunks still to be written.
+    pub open_bytes: u64,
+    /// Keys and values of live objects. After a takeover it grows as chunks come back.
+    pub user_bytes: u64,
+    /// Objects with an expiry; see `user_bytes`.
+    pub expiring: u64,
+    /// Bytes of tables beside the chunks.
+    pub tables_bytes: u64,
+    /// Bytes of objects that compaction has moved so far.
+    pub moved_bytes: u64,
+}
+
+impl Space {
+    pub(super) fn new(chunk_bytes: usize) -> Self {
+        Self {
+            chunk_bytes: chunk_bytes as u32,
+            info: Vec::new(),
+            open: Vec::new(),
+            free: Vec::new(),
+            zeros: Vec::new(),
+            live_bytes: 0,
+            used_count: 0,
+            unknown_count: 0,
+            user_bytes: 0,
+            expiring: 0,
+            victim: None,
+            dead_before: None,
+            dead_floor: 0,
+            recount_next: 0,
+            moved_bytes: 0,
+        }
+    }
+
+    /// Takes in what chunks exist, after a takeover.
+    pub(super) fn learn(&mut self, chunks: &Chunks) {
+        *self = Self::new(self.chunk_bytes as usize);
+        for number in 0..chunks.end(false) {
+            let used = if chunks.version(Stripe::data(number)) == Version::ZERO {
+                self.zeros.push(number);
+                Use::Zeros
+            } else {
+                self.unknown_count += 1;
+                Use::Unknown
+            };
+            self.info.push(Info { used, live: 0 });
+        }
+        // Low numbers first.
+        self.zeros.reverse();
+    }
+
+    /// One more than the highest number that was ever used.
+    pub(super) fn end(&self) -> u32 {
+        self.info.len() as u32
+    }
+
+    pub(super) fn used(&self, number: u32) -> Use {
+        self.info.get(number as usize).map_or(Use::Zeros, |info| info.used)
+    }
+
+    /// Open chunks allowed: more only where they are a small part of all.
+    pub(super) fn open_max(&self) -> usize {
+        ((self.used_count / CHUNKS_PER_OPEN) as usize).clamp(1, OPEN_MAX)
+    }
+
+    /// A chunk has come.
+    pub(super) fn installed(&mut self, number: u32, zeros: bool) {
+        let Some(info) = self.info.get_mut(number as usize) else {
+            return;
+        };
+        match info.used {
+            Use::Dead if !zeros => {
+                info.used = Use::Free;
+                self.free.push(number);
+            }
+            Use::Dead => {
+                info.used = Use::Zeros;
+                self.zeros.push(number);
+            }
+            Use::Unknown if zeros => {
+                info.used = Use::Zeros;
+                self.unknown_count -= 1;
+                self.zeros.push(number);
+            }
+            _ => {}
+        }
+    }
+
+    /// The `nth` number that a new chunk would take: free ones first, then zeros, then new ones.
+    pub(super) fn fresh(&self, nth: usize) -> u32 {
+        if let Some(at) = self.free.len().checked_sub(nth + 1) {
+            return self.free[at];
+        }
+        let nth = nth - self.free.len();
+        if let Some(at) = self.zeros.len().checked_sub(nth + 1) {
+            return self.zeros[at];
+        }
+        self.end() + (nth - self.zeros.len()) as u32
+    }
+
+    /// Takes the number that `fresh(0)` says.
+    pub(super) fn take_fresh(&mut self) -> u32 {
+        let number = match self.free.pop().or_else(|| self.zeros.pop()) {
+            Some(number) => number,
+            None => {
+                self.info.push(Info {
+                    used: Use::Zeros,
+                    live: 0,
+                });
+                self.end() - 1
+            }
+        };
+        self.info[number as usize] = Info {
+            used: Use::Closed,
+            live: 0,
+        };
+        self.used_count += 1;
+        number
+    }
+
+    /// Opens a chunk just taken; the fullest open one is closed if there are too many.
+    pub(super) fn open(&mut self, number: u32, offset: u32) {
+        while self.open.len() >= self.open_max() {
+            let Some(at) = self.fullest() else { break };
+            self.close(at);
+        }
+        self.info[number as usize].used = Use::Open;
+        self.open.push(Open { number, offset });
+    }
+
+    /// An open chunk is used up to `offset`.
+    pub(super) fn advance(&mut self, number: u32, offset: u32) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.number == number) {
+            open.offset = offset;
+        }
+    }
+
+    /// The open chunk with the least room.
+    pub(super) fn fullest(&self) -> Option<usize> {
+        (0..self.open.len()).max_by_key(|at| self.open[*at].offset)
+    }
+
+    pub(super) fn close(&mut self, at: usize) {
+        let number = self.open.swap_remove(at).number;
+        self.info[number as usize].used = Use::Closed;
+        self.free_if_empty(number);
+    }
+
+    /// Bytes of a chunk come to life.
+    pub(super) fn add_live(&mut self, number: u32, bytes: u32) {
+        self.info[number as usize].live += bytes;
+        self.live_bytes += u64::from(bytes);
+    }
+
+    /// Bytes of a chunk die. One whose last live bytes die is free.
+    pub(super) fn sub_live(&mut self, number: u32, bytes: u32) {
+        if !self.is_counted(number) {
+            return;
+        }
+        let info = &mut self.info[number as usize];
+        debug_assert!(info.live >= bytes, "chunk {number} has fewer live bytes");
+        let bytes = bytes.min(info.live);
+        info.live -= bytes;
+        self.live_bytes -= u64::from(bytes);
+        self.free_if_empty(number);
+    }
+
+    fn free_if_empty(&mut self, number: u32) {
+        let info = &mut self.info[number as usize];
+        if info.used != Use::Closed || info.live != 0 {
+            return;
+        }
+        info.used = Use::Free;
+        self.used_count -= 1;
+        self.free.push(number);
+        if self.victim.is_some_and(|(victim, _)| victim == number) {
+            self.victim = None;
+        }
+    }
+
+    /// Whether a chunk's live bytes are known.
+    pub(super) fn is_counted(&self, number: u32) -> bool {
+        matches!(self.used(number), Use::Open | Use::Closed)
+    }
+
+    /// An object whose first piece lies in chunk `number` is there, or no longer.
+    pub(super) fn count_object(&mut self, number: u32, user_bytes: u64, expires: bool, there: bool) {
+        if !self.is_counted(number) {
+            return;
+        }
+        if there {
+            self.user_bytes += user_bytes;
+            self.expiring += u64::from(expires);
+        } else {
+            self.user_bytes = self.user_bytes.saturating_sub(user_bytes);
+            self.expiring = self.expiring.saturating_sub(u64::from(expires));
+        }
+    }
+
+    /// What a recount has found in an unknown chunk.
+    pub(super) fn recounted(&mut self, number: u32, live: u32) {
+        debug_assert_eq!(self.used(number), Use::Unknown);
+        self.info[number as usize] = Info {
+            used: Use::Closed,
+            live,
+        };
+        self.unknown_count -= 1;
+        self.used_count += 1;
+        self.live_bytes += u64::from(live);
+        self.free_if_empty(number);
+    }
+
+    /// A chunk has been walked through, and nothing in it is live.
+    pub(super) fn nothing_live(&mut self, number: u32) {
+        if self.used(number) == Use::Closed {
+            self.sub_live(number, self.info[number as usize].live);
+        }
+    }
+
+    /// Everything is dead (FLUSHALL).
+    pub(super) fn all_dead(&mut self, chunks: &Chunks) {
+        self.open.clear();
+        self.victim = None;
+        for number in 0..self.end() {
+            let info = &mut self.info[number as usize];
+            info.live = 0;
+            match info.used {
+                Use::Zeros | Use::Free | Use::Dead => {}
+                Use::Unknown if chunks.slot(Stripe::data(number)).is_err() => {
+                    info.used = Use::Dead;
+                }
+                _ => {
+                    info.used = Use::Free;
+                    self.free.push(number);
+                }
+            }
+        }
+        (self.live_bytes, self.user_bytes, self.expiring) = (0, 0, 0);
+        (self.used_count, self.unknown_count) = (0, 0);
+    }
+
+    /// A free chunk was given back: it is zeros now.
+    pub(super) fn freed(&mut self, number: u32) {
+        debug_assert_eq!(self.used(number), Use::Free);
+        self.free.retain(|n| *n != number);
+        self.info[number as usize].used = Use::Zeros;
+        self.zeros.push(number);
+    }
+
+    pub(super) fn expiring(&self) -> u64 {
+        self.expiring
+    }
+
+    pub(super) fn unknown_count(&self) -> u32 {
+        self.unknown_count
+    }
+
+    pub(super) fn used_count(&self) -> u32 {
+        self.used_count
+    }
+
+    fn open_bytes(&self) -> u64 {
+        let rests = self.open.iter().map(|o| self.chunk_bytes - o.offset);
+        rests.map(u64::from).sum()
+    }
+
+    /// Bytes in used chunks that no object will use before they are compacted.
+    pub(super) fn dead_bytes(&self) -> u64 {
+        let used = u64::from(self.used_count) * u64::from(self.chunk_bytes);
+        used - self.live_bytes - self.open_bytes()
+    }
+
+    /// The closed chunk with the fewest live bytes, if emptying it gains `gain` bytes at least.
+    pub(super) fn emptiest(&self, gain: u32) -> Option<u32> {
+        let most = self.chunk_bytes.saturating_sub(gain);
+        let closed = self
+            .info
+            .iter()
+            .enumerate()
+            .filter(|(_, info)| info.used == Use::Closed && info.live <= most);
+        closed
+            .min_by_key(|(_, info)| info.live)
+            .map(|(number, _)| number as u32)
+    }
+
+    fn table_bytes(&self) -> u64 {
+        let bytes = self.info.capacity() * size_of::<Info>()
+            + self.open.capacity() * size_of::<Open>()
+            + (self.free.capacity() + self.zeros.capacity()) * size_of::<u32>();
+        bytes as u64
+    }
+}
+
+impl Stream {
+    /// Bytes of live keys and values. After a takeover it grows as chunks come back.
+    pub fn user_bytes(&self) -> u64 {
+        self.space.user_bytes
+    }
+
+    /// What it holds, and what that costs.
+    pub fn gauges(&self) -> Gauges {
+        let (index_chunks, data_chunks) = self.chunks.here_counts();
+        Gauges {
+            data_chunks,
+            index_chunks,
+            free_chunks: self.space.free.len() as u32,
+            absent_chunks: self.chunks.absent_count(),
+            live_bytes: self.space.live_bytes,
+            dead_bytes: self.space.dead_bytes(),
+            open_bytes: self.space.open_bytes(),
+            user_bytes: self.space.user_bytes,
+            expiring: self.space.expiring,
+            tables_bytes: self.chunks.table_bytes()
+                + self.space.table_bytes()
+                + (self.scratch.capacity() + self.scratch_value.capacity()) as u64,
+            moved_bytes: self.space.moved_bytes,
+        }
+    }
+
+    /// Stripe numbers below these, of data and of index pages, may be used (PROTOCOL 8.2).
+    pub fn set_credit(&mut self, data_end: u32, index_end: u32) {
+        self.credit = (data_end, index_end);
+    }
+
+    /// The credit to ask for, data and index; `None` while there is enough.
+    pub fn wants_credit(&self) -> Option<(u32, u32)> {
+        let Settings { credit_batch, .. } = self.settings;
+        let batch = credit_batch.max(1);
+        let numbers = self.numbers_end();
+        // Enough for any one object, with some to spare.
+        let enough = (batch / 4).max(self.pieces_max as u32) + 2;
+        let wants = |used: u32, credit: u32, end: u32| {
+            if credit.saturating_sub(used) < enough {
+                let next = used.max(credit).saturating_add(batch);
+                (next - next % batch).min(end).max(credit)
+            } else {
+                credit
+            }
+        };
+        // Numbers of freed chunks are credit too.
+        let spare = self.space.zeros.iter().filter(|n| **n < self.credit.0).count() as u32;
+        let data = if spare >= enough {
+            self.credit.0
+        } else {
+            wants(self.space.end(), self.credit.0, numbers)
+        };
+        let used = super::page_stripe(self.index.pages).number();
+        let spill = super::spill_stripe(self.index.spills).number();
+        // A spill page is rare: its number is asked for only when one is there already, or credit is short anyway.
+        let used = if self.index.spills > 0 { used.max(spill) } else { used };
+        let index = wants(used, self.credit.1, Stripe::NUMBER_MAX + 1);
+        ((data, index) != self.credit).then_some((data, index))
+    }
+
+    /// Data numbers end here: a locator and an extent name no more.
+    pub(super) fn numbers_end(&self) -> u32 {
+        let by_locator = 1u64 << (32 - self.offset_bits);
+        by_locator.min(u64::from(Stripe::NUMBER_MAX) + 1) as u32
+    }
+}

@@ -1,0 +1,667 @@
+//! A stream against a model map, its deltas against a mirror that applies them as a parity member would.
+
+use super::*;
+use crate::delta::{DELTA_BYTES_MAX, extents};
+use crate::{Object, Presence, Value};
+use paritas_base::Prng;
+use std::collections::{BTreeMap, BTreeSet};
+
+const KEY: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
+
+/// What a parity member of a `1+1` scheme has: every chunk's bytes and version.
+#[derive(Default)]
+struct Mirror(BTreeMap<Stripe, (Version, Vec<u8>)>);
+
+impl Mirror {
+    fn apply(&mut self, delta: &Delta, chunk_bytes: usize) -> BTreeSet<Stripe> {
+        assert!(delta.bytes().len() <= DELTA_BYTES_MAX);
+        let mut touched = BTreeSet::new();
+        for extent in extents(delta.bytes(), chunk_bytes) {
+            let extent = extent.unwrap();
+            let (version, bytes) = self
+                .0
+                .entry(extent.stripe)
+                .or_insert_with(|| (Version::ZERO, vec![0; chunk_bytes]));
+            match extent.base {
+                Some(base) => assert_eq!(*version, base, "{}", extent.stripe),
+                None => assert_eq!(*version, delta.version(), "{}", extent.stripe),
+            }
+            for (b, x) in bytes[extent.offset..].iter_mut().zip(extent.xor) {
+                *b ^= x;
+            }
+            *version = delta.version();
+            if extent.free {
+                assert!(bytes.iter().all(|b| *b == 0));
+                *version = Version::ZERO;
+            }
+            touched.insert(extent.stripe);
+        }
+        touched
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Stored {
+    bytes: Vec<u8>,
+    expiry_ms: Option<u64>,
+    flags: Option<u32>,
+    hash_kind: bool,
+}
+
+impl Stored {
+    fn of(object: &Object<'_>) -> Self {
+        let mut bytes = Vec::new();
+        object.copy_to(&mut bytes);
+        assert_eq!(bytes.len(), object.len());
+        Self {
+            bytes,
+            expiry_ms: object.expiry_ms(),
+            flags: object.flags(),
+            hash_kind: object.is_hash(),
+        }
+    }
+
+    fn value(&self) -> Value<'_> {
+        Value {
+            bytes: &self.bytes,
+            expiry_ms: self.expiry_ms,
+            flags: self.flags,
+            hash_kind: self.hash_kind,
+        }
+    }
+}
+
+struct World {
+    arena: Arena,
+    stream: Stream,
+    mirror: Mirror,
+    model: BTreeMap<Vec<u8>, Stored>,
+    seq: u64,
+    term: u32,
+}
+
+impl World {
+    fn new(chunk_bytes: usize, slots: u32) -> Self {
+        let mut stream = Stream::new(Settings::new(chunk_bytes, KEY));
+        stream.set_credit(u32::MAX, u32::MAX);
+        Self {
+            arena: Arena::new(chunk_bytes, slots),
+            stream,
+            mirror: Mirror::default(),
+            model: BTreeMap::new(),
+            seq: 0,
+            term: 1,
+        }
+    }
+
+    /// Runs one operation with a delta of its own, and compares what it touched.
+    fn run<T>(
+        &mut self,
+        op: impl FnOnce(&mut Stream, &mut Arena, &mut Delta) -> Result<T, Blocked>,
+    ) -> Result<T, Blocked> {
+        let before = self.state();
+        let mut delta = Delta::new(Version::new(self.term, self.seq + 1), Vec::new());
+        let result = op(&mut self.stream, &mut self.arena, &mut delta);
+        if let Err(blocked) = &result {
+            assert!(delta.is_empty(), "{blocked:?} has changed bytes");
+            assert_eq!(before, self.state(), "{blocked:?} has changed the stream");
+        }
+        self.apply(&delta);
+        result
+    }
+
+    fn apply(&mut self, delta: &Delta) {
+        if delta.is_empty() {
+            return;
+        }
+        self.seq += 1;
+        for stripe in self.mirror.apply(delta, self.arena.chunk_bytes()) {
+            self.compare(stripe);
+        }
+    }
+
+    fn state(&self) -> Option<String> {
+        // Only small streams: it is long.
+        (self.stream.space.end() < 40).then(|| {
+            let Stream {
+                chunks,
+                index,
+                space,
+                credit,
+                ..
+            } = &self.stream;
+            format!("{chunks:?} {index:?} {space:?} {credit:?}")
+        })
+    }
+
+    fn compare(&self, stripe: Stripe) {
+        let (version, bytes) = &self.mirror.0[&stripe];
+        assert_eq!(self.stream.chunks.version(stripe), *version, "{stripe}");
+        let ours = self.stream.chunks.bytes(&self.arena, stripe).unwrap();
+        match ours {
+            Some(ours) => assert!(ours == bytes, "{stripe} differs"),
+            None => assert!(bytes.iter().all(|b| *b == 0), "{stripe} is not zeros"),
+        }
+    }
+
+    fn compare_all(&self) {
+        for stripe in self.mirror.0.keys() {
+            self.compare(*stripe);
+        }
+        for (stripe, version) in self.stream.chunks.stripes() {
+            assert_ne!(version, Version::ZERO, "{stripe} has memory for nothing");
+            assert!(self.mirror.0.contains_key(&stripe));
+        }
+        assert_eq!(self.stream.count(), Some(self.model.len() as u64));
+        for (key, stored) in &self.model {
+            assert_eq!(self.find(key).as_ref(), Ok(&Some(stored.clone())));
+        }
+        if self.stream.space.unknown_count() == 0 {
+            let user: usize = self.model.iter().map(|(k, s)| k.len() + s.bytes.len()).sum();
+            assert_eq!(self.stream.user_bytes(), user as u64);
+            let expiring = self.model.values().filter(|s| s.expiry_ms.is_some());
+            assert_eq!(self.stream.gauges().expiring, expiring.count() as u64);
+        }
+    }
+
+    fn find(&self, key: &[u8]) -> Result<Option<Stored>, Blocked> {
+        let hash = self.stream.hash(key);
+        let found = self.stream.find(&self.arena, hash, key)?;
+        Ok(found.map(|object| {
+            assert_eq!(object.key(), key);
+            Stored::of(&object)
+        }))
+    }
+
+    fn put(&mut self, key: &[u8], stored: &Stored) -> Result<(), Blocked> {
+        let hash = self.stream.hash(key);
+        self.run(|stream, arena, delta| stream.put(arena, delta, hash, key, stored.value()))?;
+        self.model.insert(key.to_vec(), stored.clone());
+        Ok(())
+    }
+
+    fn delete(&mut self, key: &[u8]) -> Result<(), Blocked> {
+        let hash = self.stream.hash(key);
+        let there = self.run(|stream, arena, delta| stream.delete(arena, delta, hash, key))?;
+        assert_eq!(there, self.model.remove(key).is_some());
+        Ok(())
+    }
+
+    fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> Result<(), Blocked> {
+        let hash = self.stream.hash(key);
+        let there = self.run(|stream, arena, delta| stream.set_expiry(arena, delta, hash, key, expiry))?;
+        assert_eq!(there, self.model.contains_key(key));
+        if let Some(stored) = self.model.get_mut(key) {
+            stored.expiry_ms = expiry;
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, now_ms: u64) {
+        for _ in 0..20_000 {
+            self.run(|stream, arena, delta| {
+                stream.expire_step(arena, delta, now_ms, 64);
+                Ok(())
+            })
+            .unwrap();
+            // Spilled keys are left to lazy expiry.
+            let late = |s: &Stored| s.expiry_ms.is_some_and(|e| e <= now_ms);
+            let dead: Vec<_> = self
+                .model
+                .iter()
+                .filter(|(_, s)| late(s))
+                .map(|(k, _)| k.clone())
+                .collect();
+            let mut left = 0;
+            for key in dead {
+                if self.find(&key) == Ok(None) {
+                    self.model.remove(&key);
+                } else {
+                    left += 1;
+                }
+            }
+            if left == 0 {
+                return;
+            }
+        }
+        panic!("expired keys stay");
+    }
+
+    fn housekeep(&mut self) -> Result<bool, Blocked> {
+        self.run(|stream, arena, delta| stream.housekeep(arena, delta, 4096))
+    }
+
+    fn scan_all(&self) -> BTreeMap<Vec<u8>, Stored> {
+        let mut seen = BTreeMap::new();
+        let mut cursor = 0;
+        loop {
+            let next = self.stream.scan(&self.arena, cursor, 7, |object| {
+                seen.insert(object.key().to_vec(), Stored::of(object));
+            });
+            cursor = next.unwrap();
+            if cursor == 0 {
+                return seen;
+            }
+        }
+    }
+
+    /// The owner dies; another takes the stream over with nothing but the mirror.
+    fn take_over(&mut self) {
+        let chunk_bytes = self.arena.chunk_bytes();
+        self.arena = Arena::new(chunk_bytes, 1 << 16);
+        let mut stream = Stream::taken_over(*self.stream.settings());
+        stream.set_credit(u32::MAX, u32::MAX);
+        self.stream = stream;
+        self.term += 1;
+    }
+
+    fn directory(&mut self) {
+        let stripes = self.mirror.0.iter().map(|(s, (v, _))| (*s, *v));
+        self.stream.set_directory(&self.arena, stripes);
+    }
+
+    fn install(&mut self, stripe: Stripe) -> bool {
+        let (version, bytes) = &self.mirror.0[&stripe];
+        self.stream.install(&mut self.arena, stripe, *version, 0, bytes)
+    }
+
+    /// Repeats an operation, with every chunk that it misses materialised.
+    fn insist<T>(&mut self, mut op: impl FnMut(&mut Self) -> Result<T, Blocked>) -> T {
+        loop {
+            match op(self) {
+                Ok(done) => return done,
+                Err(Blocked::Missing(stripe)) => assert!(self.install(stripe)),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+fn random_key(prng: &mut Prng, limits: Limits, keys: u64) -> Vec<u8> {
+    let id = prng.below(keys);
+    let mut own = Prng::new(id);
+    let length = match own.below(20) {
+        0 => own.below(limits.key_bytes as u64 + 1),
+        1 => 250 + own.below(10),
+        _ => 8 + own.below(30),
+    };
+    let length = length.min(limits.key_bytes as u64) as usize;
+    let mut key = id.to_le_bytes().repeat(length / 8 + 1);
+    key.truncate(length);
+    key
+}
+
+fn random_stored(prng: &mut Prng, limits: Limits) -> Stored {
+    let most = limits.value_bytes as u64;
+    let length = match prng.below(40) {
+        0 => prng.below(most + 1),
+        1 => most,
+        2..=8 => prng.below(2000.min(most)),
+        _ => prng.below(80),
+    };
+    let first = prng.next_u64();
+    Stored {
+        bytes: (0..length).map(|i| (first.wrapping_mul(i | 1) >> 32) as u8).collect(),
+        expiry_ms: prng.chance(200_000).then(|| prng.below(1 << 20)),
+        flags: prng.chance(100_000).then(|| prng.next_u64() as u32),
+        hash_kind: prng.chance(50_000),
+    }
+}
+
+/// One random operation; what blocks it is given back.
+fn random_op(world: &mut World, prng: &mut Prng, keys: u64) -> Result<(), Blocked> {
+    let limits = world.stream.limits();
+    let key = random_key(prng, limits, keys);
+    match prng.below(1000) {
+        0 => {
+            world.run(|stream, arena, delta| stream.flush(arena, delta))?;
+            world.model.clear();
+        }
+        1..=20 => {
+            world.housekeep()?;
+        }
+        21..=300 => world.delete(&key)?,
+        301..=340 => {
+            let expiry = prng.chance(500_000).then(|| prng.below(1 << 20));
+            world.set_expiry(&key, expiry)?;
+        }
+        341..=400 => assert_eq!(world.find(&key)?.as_ref(), world.model.get(&key)),
+        401..=500 => {
+            // The same length again: in place.
+            if let Some(mut stored) = world.model.get(&key).cloned() {
+                stored
+                    .bytes
+                    .iter_mut()
+                    .for_each(|b| *b = b.wrapping_add(prng.below(2) as u8));
+                world.put(&key, &stored)?;
+            }
+        }
+        _ => world.put(&key, &random_stored(prng, limits))?,
+    }
+    Ok(())
+}
+
+#[test]
+fn random_operations_agree_with_a_model_and_with_the_mirror() {
+    for (chunk_bytes, keys, ops) in [
+        (256, 300, 6000),
+        (512, 2000, 6000),
+        (1024, 300, 4000),
+        (4096, 3000, 8000),
+        (16384, 10_000, 12_000),
+        (65536, 3000, 4000),
+    ] {
+        for seed in 0..3 {
+            println!("chunk {chunk_bytes} seed {seed}");
+            let mut prng = Prng::new(seed);
+            let mut world = World::new(chunk_bytes, 1 << 15);
+            for op in 0..ops {
+                random_op(&mut world, &mut prng, keys).unwrap();
+                if op % 1000 == 999 {
+                    world.compare_all();
+                    assert_eq!(world.scan_all(), world.model);
+                }
+            }
+            world.expire(1 << 19);
+            while world.housekeep().unwrap() {}
+            world.compare_all();
+        }
+    }
+}
+
+#[test]
+fn a_blocked_operation_changes_nothing() {
+    for chunk_bytes in [256, 1024, 4096] {
+        for seed in 0..4 {
+            println!("chunk {chunk_bytes} seed {seed}");
+            let mut prng = Prng::new(seed);
+            let mut world = World::new(chunk_bytes, 60);
+            world.stream.set_credit(0, 0);
+            let mut kinds = BTreeSet::new();
+            for _ in 0..6000 {
+                match random_op(&mut world, &mut prng, 400) {
+                    Ok(()) => {}
+                    Err(Blocked::Credit { .. }) => {
+                        kinds.insert("credit");
+                        let (data, index) = world.stream.credit;
+                        let wants = world.stream.wants_credit().unwrap();
+                        assert!(wants.0 > data || wants.1 > index);
+                        let step = |has: u32, wants: u32| wants.min(has + 1);
+                        world.stream.set_credit(step(data, wants.0), step(index, wants.1));
+                    }
+                    Err(Blocked::Memory) => {
+                        kinds.insert("memory");
+                        let key = world.model.keys().next().cloned();
+                        if let Some(key) = key {
+                            world.delete(&key).unwrap();
+                        }
+                        while world.housekeep().is_ok_and(|done| done) {}
+                    }
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            world.compare_all();
+            assert!(kinds.contains("credit") && kinds.contains("memory"), "{kinds:?}");
+        }
+    }
+}
+
+#[test]
+fn many_operations_share_a_delta_until_it_is_full() {
+    for chunk_bytes in [256, 4096, 16384] {
+        let mut world = World::new(chunk_bytes, 1 << 14);
+        let mut prng = Prng::new(5);
+        let limits = world.stream.limits();
+        let mut full = 0;
+        let mut delta = Delta::new(Version::new(1, 1), Vec::new());
+        while full < 3 {
+            let key = random_key(&mut prng, limits, 5000);
+            let stored = random_stored(&mut prng, limits);
+            let hash = world.stream.hash(&key);
+            let (stream, arena) = (&mut world.stream, &mut world.arena);
+            let before = delta.bytes().len();
+            match stream.put(arena, &mut delta, hash, &key, stored.value()) {
+                Ok(()) => {
+                    world.model.insert(key, stored);
+                }
+                Err(Blocked::DeltaFull) => {
+                    assert_eq!(delta.bytes().len(), before);
+                    full += 1;
+                    world.apply(&delta);
+                    world.compare_all();
+                    delta = Delta::new(Version::new(1, world.seq + 1), Vec::new());
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_successor_finds_every_key_and_goes_on() {
+    for (chunk_bytes, keys, ops) in [
+        (256, 300, 3000),
+        (512, 300, 3000),
+        (4096, 2000, 6000),
+        (16384, 8000, 9000),
+    ] {
+        for seed in 0..4 {
+            println!("chunk {chunk_bytes} seed {seed}");
+            let mut prng = Prng::new(seed);
+            let mut world = World::new(chunk_bytes, 1 << 15);
+            for _ in 0..3 {
+                for _ in 0..ops {
+                    random_op(&mut world, &mut prng, keys).unwrap();
+                }
+                world.take_over();
+                assert_eq!(world.find(b"anything"), Err(Blocked::Directory));
+                world.directory();
+                if !world.model.is_empty() {
+                    assert_eq!(world.stream.count(), None);
+                }
+                let some: Vec<_> = world.model.iter().map(|(k, s)| (k.clone(), s.clone())).collect();
+                for (key, stored) in some.iter().step_by(3) {
+                    assert_eq!(world.insist(|w| w.find(key)).as_ref(), Some(stored));
+                }
+                // Not everything is here: go on all the same.
+                for _ in 0..ops / 4 {
+                    let at = prng.clone();
+                    world.insist(|w| {
+                        prng = at.clone();
+                        random_op(w, &mut prng, keys)
+                    });
+                }
+                let absent: Vec<_> = world.mirror.0.keys().copied().collect();
+                for stripe in absent {
+                    if world.stream.chunks.presence(stripe) == Some(Presence::Absent) {
+                        world.install(stripe);
+                    }
+                }
+                while world.housekeep().unwrap() {}
+                assert_eq!(world.stream.space.unknown_count(), 0);
+                world.compare_all();
+                assert_eq!(world.scan_all(), world.model);
+                live_bytes_are_right(&world);
+            }
+        }
+    }
+}
+
+/// After everything is recounted, live bytes are those of the model's objects.
+fn live_bytes_are_right(world: &World) {
+    let mut live = 0;
+    for key in world.model.keys() {
+        let hash = world.stream.hash(key);
+        let found = world.stream.locate(&world.arena, hash, key).unwrap().unwrap();
+        let (number, _) = world.stream.split(found.locator);
+        let chunk = world.stream.data(&world.arena, number).unwrap();
+        live += u64::from(found.head.bytes());
+        live += found.head.pieces(chunk).map(|(_, l)| l as u64 + 8).sum::<u64>();
+    }
+    // A piece whose first piece was not here when its chunk was recounted counts as live though it may be dead.
+    assert!(world.stream.gauges().live_bytes >= live);
+    assert!(world.stream.gauges().live_bytes <= live + live / 4 + 2000);
+}
+
+#[test]
+fn chunks_may_come_before_the_directory() {
+    let mut world = World::new(512, 1 << 14);
+    let mut prng = Prng::new(3);
+    for _ in 0..2000 {
+        random_op(&mut world, &mut prng, 300).unwrap();
+    }
+    world.take_over();
+    let stripes: Vec<_> = world.mirror.0.keys().copied().collect();
+    for stripe in stripes.iter().step_by(2) {
+        world.install(*stripe);
+    }
+    world.directory();
+    for stripe in stripes {
+        world.install(stripe);
+    }
+    while world.housekeep().unwrap() {}
+    world.compare_all();
+}
+
+#[test]
+fn a_scan_under_growth_and_deletes_skips_no_key_that_stays() {
+    for (chunk_bytes, batch) in [(256, 20), (4096, 500), (16384, 3000)] {
+        for seed in 0..4 {
+            println!("chunk {chunk_bytes} seed {seed}");
+            let mut prng = Prng::new(seed);
+            let mut world = World::new(chunk_bytes, 1 << 14);
+            let key = |i: u64| format!("key {i}").into_bytes();
+            let mut next = 0;
+            let mut add = |world: &mut World| {
+                for _ in 0..batch {
+                    world.put(&key(next), &Stored::default()).unwrap();
+                    next += 1;
+                }
+                next
+            };
+            let stay = add(&mut world);
+            let mut seen = BTreeSet::new();
+            let mut cursor = 0;
+            let mut steps = 0;
+            loop {
+                let limit = 1 + prng.below(batch / 4) as usize;
+                cursor = world
+                    .stream
+                    .scan(&world.arena, cursor, limit, |object| {
+                        seen.insert(object.key().to_vec());
+                    })
+                    .unwrap();
+                steps += 1;
+                if cursor == 0 {
+                    break;
+                }
+                if steps < 40 {
+                    let end = add(&mut world);
+                    let gone = stay + prng.below(end - stay);
+                    world.delete(&key(gone)).unwrap();
+                }
+            }
+            assert!(steps > 3);
+            for i in 0..stay {
+                assert!(seen.contains(&key(i)), "key {i} was skipped");
+            }
+        }
+    }
+}
+
+#[test]
+fn flush_empties_at_once_and_memory_comes_back_behind() {
+    for chunk_bytes in [256, 4096, 65536] {
+        let mut world = World::new(chunk_bytes, 1 << 14);
+        let mut prng = Prng::new(9);
+        for _ in 0..5000 {
+            let limits = world.stream.limits();
+            let key = random_key(&mut prng, limits, 100_000);
+            world.put(&key, &Stored::default()).unwrap();
+        }
+        let pages = world.stream.page_count();
+        assert!(chunk_bytes > 4096 || pages > 5);
+        world.run(|stream, arena, delta| stream.flush(arena, delta)).unwrap();
+        world.model.clear();
+        assert_eq!((world.stream.count(), world.stream.page_count()), (Some(0), 0));
+        // A successor sees an empty stream too, before and after the first inserts.
+        for round in 0..3 {
+            world.take_over();
+            world.directory();
+            for stripe in world.mirror.0.keys().copied().collect::<Vec<_>>() {
+                world.install(stripe);
+            }
+            world.compare_all();
+            for i in 0..round * 30 {
+                world
+                    .put(format!("{round} {i}").as_bytes(), &Stored::default())
+                    .unwrap();
+            }
+            world.compare_all();
+        }
+        while world.housekeep().unwrap() {}
+        world.run(|stream, arena, delta| stream.flush(arena, delta)).unwrap();
+        world.model.clear();
+        while world.housekeep().unwrap() {}
+        let gauges = world.stream.gauges();
+        assert_eq!(gauges.index_chunks, 0);
+        assert!(gauges.data_chunks <= 1, "{gauges:?}");
+        world.compare_all();
+    }
+}
+
+#[test]
+fn too_large_keys_and_values_are_refused_and_the_largest_taken() {
+    for chunk_bytes in [256, 512, 1024, 4096, 16384, 32768, 65536] {
+        let mut world = World::new(chunk_bytes, 1 << 12);
+        let Limits { key_bytes, value_bytes } = world.stream.limits();
+        assert!(chunk_bytes < 1024 || value_bytes >= VALUE_BYTES_MAX.min(58 * chunk_bytes));
+        let value = |length: usize| Stored {
+            bytes: vec![1; length],
+            expiry_ms: Some(1),
+            flags: Some(2),
+            hash_kind: true,
+        };
+        assert_eq!(world.put(&vec![1; key_bytes + 1], &value(1)), Err(Blocked::TooLarge));
+        assert_eq!(world.put(b"k", &value(value_bytes + 1)), Err(Blocked::TooLarge));
+        for i in 0..10u8 {
+            world.put(&vec![i; key_bytes], &value(value_bytes)).unwrap();
+            world.put(&[i; 3], &value(usize::from(i) * 20)).unwrap();
+        }
+        world.put(b"", &value(value_bytes - 1)).unwrap();
+        world.compare_all();
+    }
+}
+
+#[test]
+fn the_index_fills_well_from_a_hundred_thousand_keys_on() {
+    let mut arena = Arena::new(16384, 1 << 16);
+    let mut stream = Stream::new(Settings::new(16384, KEY));
+    stream.set_credit(u32::MAX, u32::MAX);
+    let (mut worst, mut sum, mut weight) = (1.0f64, 0.0, 0.0);
+    let mut bytes = Vec::new();
+    for i in 0..1_000_000u64 {
+        let key = i.to_le_bytes();
+        let hash = stream.hash(&key);
+        let mut delta = Delta::new(Version::new(1, i + 1), bytes);
+        let value = Value::default();
+        stream.put(&mut arena, &mut delta, hash, &key, value).unwrap();
+        assert!(delta.bytes().len() < 140_000);
+        bytes = delta.into_bytes();
+        if i >= 100_000 && i % 512 == 0 {
+            let pages = stream.gauges().index_chunks;
+            let fill = (i + 1) as f64 / f64::from(pages * 2560);
+            worst = worst.min(fill);
+            // Each doubling counts alike.
+            sum += fill / i as f64;
+            weight += 1.0 / i as f64;
+        }
+    }
+    let mean = sum / weight;
+    println!(
+        "fill mean {mean:.3} worst {worst:.3}, spill pages {}",
+        stream.index.spills
+    );
+    assert!(mean >= 0.82 && worst >= 0.74, "mean {mean} worst {worst}");
+    assert_eq!(stream.count(), Some(1_000_000));
+}

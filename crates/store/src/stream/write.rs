@@ -1,0 +1,364 @@
+//! Changing keys: put, delete, expiry, FLUSHALL.
+
+use super::find::{At, Found};
+use super::place::{INDEX_CHANGE_BYTES, Writer};
+use super::{Blocked, LivePage, Stream, has_room, page_stripe, spill_stripe};
+use crate::index::page::{self, Lines, Room};
+use crate::index::shape::Place;
+use crate::index::spill::{self, Spilled};
+use crate::object::{Head, Value};
+use crate::{Arena, Chunks, Delta};
+use paritas_base::Stripe;
+
+/// Where a new entry goes.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    /// Into the first page, which is born with it.
+    First(Place),
+    Page(Place, Room),
+    /// Into a spill page, as its `nth` entry.
+    Spill(Place, u32, usize),
+}
+
+impl Stream {
+    /// Stores a value under a key, new or not. A value of the same length and kind is changed in place.
+    pub fn put(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        hash: u64,
+        key: &[u8],
+        value: Value<'_>,
+    ) -> Result<(), Blocked> {
+        let limits = self.limits();
+        if key.len() > limits.key_bytes || value.bytes.len() > limits.value_bytes {
+            return Err(Blocked::TooLarge);
+        }
+        let old = self.locate(arena, hash, key)?;
+        if let Some(found) = old
+            && found.head.same_form(&value)
+        {
+            return self.put_in_place(arena, delta, found, &value);
+        }
+        let mut plan = core::mem::take(&mut self.plan);
+        let done = self
+            .plan(arena, delta, key.len(), &value, Writer::Foreground, &mut plan)
+            .and_then(|()| {
+                let entry = match old {
+                    None => Some(self.entry_for(arena, hash)?),
+                    Some(_) => None,
+                };
+                let locator = self.write_object(arena, delta, hash, key, &value, &plan);
+                match (old, entry) {
+                    (Some(found), _) => {
+                        self.point(arena, delta, found.at, locator);
+                        self.bury(arena, found.locator, &found.head);
+                    }
+                    (None, Some(entry)) => self.add_entry(arena, delta, entry, locator),
+                    (None, None) => {}
+                }
+                Ok(())
+            });
+        self.plan = plan;
+        if done.is_ok() && old.is_none() {
+            self.grow_after_insert(arena, delta);
+        }
+        done
+    }
+
+    fn put_in_place(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        found: Found,
+        value: &Value<'_>,
+    ) -> Result<(), Blocked> {
+        let (number, _) = self.split(found.locator);
+        let head = found.head;
+        let chunk = self.data(arena, number)?;
+        let further: Vec<(u32, usize)> = head.pieces(chunk).collect();
+        for (locator, _) in &further {
+            self.data(arena, self.split(*locator).0)?;
+        }
+        has_room(delta, value.bytes.len() + 16 * (further.len() + 2) + 16)?;
+        let mut extra = core::mem::take(&mut self.scratch);
+        extra.clear();
+        value.encode_extra(&mut extra);
+        let stripe = Stripe::data(number);
+        self.chunks
+            .change(arena, delta, stripe, head.extra_offset(), &extra, false);
+        self.scratch = extra;
+        let (body, mut rest) = value.bytes.split_at((head.end as usize) - head.body_offset());
+        self.chunks
+            .change(arena, delta, stripe, head.body_offset(), body, false);
+        for (locator, length) in further {
+            let part;
+            (part, rest) = rest.split_at(length);
+            let (number, offset) = self.split(locator);
+            let at = offset + crate::object::PIECE_HEAD_BYTES;
+            self.chunks.change(arena, delta, Stripe::data(number), at, part, false);
+        }
+        Ok(())
+    }
+
+    /// Removes a key; false if it is not there. Only its index entry changes.
+    pub fn delete(&mut self, arena: &mut Arena, delta: &mut Delta, hash: u64, key: &[u8]) -> Result<bool, Blocked> {
+        let Some(found) = self.locate(arena, hash, key)? else {
+            return Ok(false);
+        };
+        self.delete_found(arena, delta, found)?;
+        Ok(true)
+    }
+
+    pub(super) fn delete_found(&mut self, arena: &mut Arena, delta: &mut Delta, found: Found) -> Result<(), Blocked> {
+        has_room(delta, INDEX_CHANGE_BYTES)?;
+        self.bury(arena, found.locator, &found.head);
+        self.remove_entry(arena, delta, found.at);
+        Ok(())
+    }
+
+    /// Sets or clears when a key ends; false if it is not there.
+    pub fn set_expiry(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        hash: u64,
+        key: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> Result<bool, Blocked> {
+        let Some(found) = self.locate(arena, hash, key)? else {
+            return Ok(false);
+        };
+        let chunk = self.data(arena, self.split(found.locator).0)?;
+        let old = found.head.expiry_ms(chunk);
+        if old.is_none() && expiry_ms.is_none() {
+            return Ok(true);
+        }
+        if let (Some(_), Some(expiry)) = (old, expiry_ms) {
+            has_room(delta, 32)?;
+            let stripe = Stripe::data(self.split(found.locator).0);
+            let bytes = &expiry.to_le_bytes()[..6];
+            let at = found.head.extra_offset();
+            self.chunks.change(arena, delta, stripe, at, bytes, false);
+            return Ok(true);
+        }
+        let mut bytes = core::mem::take(&mut self.scratch_value);
+        bytes.clear();
+        let done = self
+            .object(arena, found.locator, found.head)
+            .map(|object| {
+                object.copy_to(&mut bytes);
+                (object.flags(), object.is_hash())
+            })
+            .and_then(|(flags, hash_kind)| {
+                let value = Value {
+                    bytes: &bytes,
+                    expiry_ms,
+                    flags,
+                    hash_kind,
+                };
+                self.put(arena, delta, hash, key, value)
+            });
+        self.keep_scratch_value(bytes);
+        done.map(|()| true)
+    }
+
+    /// Keeps a buffer for the next time, unless it is large.
+    pub(super) fn keep_scratch_value(&mut self, bytes: Vec<u8>) {
+        const KEEP_MAX: usize = 4 << 10;
+        self.scratch_value = if bytes.capacity() <= KEEP_MAX {
+            bytes
+        } else {
+            Vec::new()
+        };
+    }
+
+    /// Removes all keys, in one delta: the first two index pages and the spill pages become zeros, so that there
+    /// are no pages any more; `housekeep` frees the others.
+    pub fn flush(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
+        if !self.chunks.directory_known() {
+            return Err(Blocked::Directory);
+        }
+        let pages = self.index.pages.min(2);
+        let stripes: Vec<Stripe> = (0..pages)
+            .map(page_stripe)
+            .chain((0..self.index.spills).map(spill_stripe))
+            .collect();
+        for stripe in &stripes {
+            self.chunks.slot(*stripe)?;
+        }
+        has_room(delta, stripes.len() * (self.settings.chunk_bytes + 16))?;
+        for stripe in stripes {
+            self.chunks.free(arena, delta, stripe);
+        }
+        let index = &mut self.index;
+        index.garbage_end = self.chunks.end(true);
+        (index.pages, index.spills, index.keys, index.missing) = (0, 0, 0, 0);
+        index.expiry_cursor = (0, 0);
+        self.update_keys_max();
+        self.space.all_dead(&self.chunks);
+        Ok(())
+    }
+
+    /// Finds room for a new entry. Changes nothing.
+    fn entry_for(&self, arena: &Arena, hash: u64) -> Result<Entry, Blocked> {
+        let Some(place) = self.place(hash)? else {
+            if self.credit.1 == 0 {
+                return Err(Blocked::Credit { index: true });
+            }
+            // One for the object's chunk too, which has been looked for without this page.
+            Self::has_memory(arena, 1, 1)?;
+            return Ok(Entry::First(self.shape.place(hash, 1)));
+        };
+        let stripe = page_stripe(place.page);
+        let bytes = self.chunks.bytes(arena, stripe)?.unwrap_or_default();
+        if let Some(room) = page::room(bytes, self.shape, place.line, place.tag) {
+            return Ok(Entry::Page(place, room));
+        }
+        if !page::may_spill(page::line(bytes, place.line)) {
+            return Err(Blocked::Memory);
+        }
+        for spill in 0..self.index.spills {
+            let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
+            let nth = spill::entries(bytes.unwrap_or_default()).count();
+            if nth < spill::capacity(self.settings.chunk_bytes) {
+                return Ok(Entry::Spill(place, spill, nth));
+            }
+        }
+        let spill = self.index.spills;
+        self.may_add_spills(arena, 1, 1)?;
+        Ok(Entry::Spill(place, spill, 0))
+    }
+
+    /// Whether `count` spill pages more may be born, `spare` chunks of memory left over.
+    pub(super) fn may_add_spills(&self, arena: &Arena, count: u32, spare: u32) -> Result<(), Blocked> {
+        if count == 0 {
+            return Ok(());
+        }
+        let spills = self.index.spills + count;
+        if spills > self.spills_max() {
+            return Err(Blocked::Memory);
+        }
+        let stripe = spill_stripe(spills - 1);
+        if stripe.number() >= self.credit.1 {
+            return Err(Blocked::Credit { index: true });
+        }
+        self.chunks.slot(stripe)?;
+        Self::has_memory(arena, count, spare)
+    }
+
+    /// FLUSHALL frees the spill pages in one delta, with two others.
+    fn spills_max(&self) -> u32 {
+        let chunks = crate::delta::DELTA_BYTES_MAX / (self.settings.chunk_bytes + 16);
+        (chunks as u32 - 2).min(64)
+    }
+
+    fn add_entry(&mut self, arena: &mut Arena, delta: &mut Delta, entry: Entry, locator: u32) {
+        let shape = self.shape;
+        self.index.keys += 1;
+        match entry {
+            Entry::First(place) => {
+                self.index.pages = 1;
+                self.update_keys_max();
+                let mut lines = self.live_page(arena, delta, page_stripe(0));
+                lines.touch();
+                let room = Room::at(place.line, 0);
+                page::insert(&mut lines, shape, &room, place.line, place.tag, locator);
+            }
+            Entry::Page(place, room) => {
+                let mut lines = self.live_page(arena, delta, page_stripe(place.page));
+                page::insert(&mut lines, shape, &room, place.line, place.tag, locator);
+            }
+            Entry::Spill(place, spill, nth) => {
+                self.index.spills = self.index.spills.max(spill + 1);
+                let spilled = Spilled {
+                    page: place.page,
+                    line: place.line,
+                    tag: place.tag,
+                    locator,
+                };
+                let mut bytes = self.live_page(arena, delta, spill_stripe(spill));
+                bytes.touch();
+                bytes.change(nth * spill::ENTRY_BYTES, &spilled.encode());
+                let mut lines = self.live_page(arena, delta, page_stripe(place.page));
+                page::send_away(&mut lines, place.line, place.tag);
+            }
+        }
+    }
+
+    /// Makes an entry point elsewhere.
+    pub(super) fn point(&mut self, arena: &mut Arena, delta: &mut Delta, at: At, locator: u32) {
+        match at {
+            At::Slot { page, line, slot, .. } => {
+                let mut lines = self.live_page(arena, delta, page_stripe(page));
+                let new = page::with_locator(&lines.read(line), slot, locator);
+                lines.write(line, &new);
+            }
+            At::Spill { spill, nth, .. } => {
+                let at = nth * spill::ENTRY_BYTES + 4;
+                self.live_page(arena, delta, spill_stripe(spill))
+                    .change(at, &locator.to_le_bytes());
+            }
+        }
+    }
+
+    fn remove_entry(&mut self, arena: &mut Arena, delta: &mut Delta, at: At) {
+        self.index.keys -= 1;
+        match at {
+            At::Slot { page, home, line, slot } => {
+                let mut lines = self.live_page(arena, delta, page_stripe(page));
+                page::remove(&mut lines, line, slot, home);
+            }
+            At::Spill { spill, nth, page, home } => {
+                let bytes = self.chunks.bytes(arena, spill_stripe(spill));
+                let bytes = bytes.ok().flatten().unwrap_or_default();
+                let last = spill::entries(bytes).enumerate().last();
+                if let Some((last, entry)) = last {
+                    // The last entry fills the gap.
+                    let mut bytes = self.live_page(arena, delta, spill_stripe(spill));
+                    bytes.change(nth * spill::ENTRY_BYTES, &entry.encode());
+                    bytes.change(last * spill::ENTRY_BYTES, &[0; spill::ENTRY_BYTES]);
+                }
+                let mut lines = self.live_page(arena, delta, page_stripe(page));
+                page::call_back(&mut lines, home);
+            }
+        }
+    }
+
+    /// Counts an object's bytes as dead.
+    pub(super) fn bury(&mut self, arena: &Arena, locator: u32, head: &Head) {
+        let (number, _) = self.split(locator);
+        let expires = head.has_expiry();
+        self.space.count_object(number, head.user_bytes(), expires, false);
+        if head.further > 0 {
+            let Self {
+                chunks,
+                space,
+                offset_bits,
+                ..
+            } = self;
+            let bytes = chunks.bytes(arena, Stripe::data(number));
+            let bytes = bytes.ok().flatten().unwrap_or_default();
+            for (piece, length) in head.pieces(bytes) {
+                let dead = length + crate::object::PIECE_HEAD_BYTES;
+                space.sub_live(piece >> *offset_bits, dead as u32);
+            }
+        }
+        self.space.sub_live(number, head.bytes());
+    }
+
+    pub(super) fn live_page<'a>(
+        &'a mut self,
+        arena: &'a mut Arena,
+        delta: &'a mut Delta,
+        stripe: Stripe,
+    ) -> LivePage<'a> {
+        let chunks: &mut Chunks = &mut self.chunks;
+        LivePage {
+            chunks,
+            arena,
+            delta,
+            stripe,
+        }
+    }
+}
