@@ -1,6 +1,22 @@
 //! Room `control`: who belongs to the cluster and who holds what, decided by pure rules over a store with
 //! compare-and-swap (PROTOCOL 10). No clock, entropy, sockets or HTTP.
 
+mod check;
+mod coordinator;
+mod layout;
+pub mod message;
+mod plan;
+mod record;
+mod rules;
+pub mod status;
 pub mod store;
 #[cfg(any(test, feature = "suite"))]
 pub mod store_suite;
+
+pub use check::{check_transition, is_decodable};
+pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Note, SILENT_MAX};
+pub use layout::Layout;
+pub use record::{OpenError, RECORD_FORMAT};
+pub use plan::{
+    CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, NODES_MAX, POSITIONS_MAX, PlanError, PlannedNode,
+};

@@ -1,0 +1,546 @@
+//! The coordinator as a machine: messages and time go in; commits to the store, then messages, come out.
+//!
+//! An event only changes what is known (who registered, who is heard, which life ended). Then [`Coordinator::decide`]
+//! looks at all of it, works out every record that should be another, commits them in one transaction, and sends
+//! them. So what one event changes is one transaction (PROTOCOL 10.1), nothing is sent that is not committed, and a
+//! commit that fails is simply worked out again.
+
+mod decide;
+mod presence;
+mod report;
+
+use crate::message::{
+    MESSAGE_VERSION, MessageError, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX,
+    ToAgent, ToCoordinator, decode, encode,
+};
+use crate::plan::{ClusterPlan, NODES_MAX, domain_is_valid};
+use crate::record::{OpenError, Records, StoredNode};
+use crate::status::ShardProgress;
+use crate::store::Store;
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeState, Tenure};
+use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
+use paritas_protocol::LinkId;
+use presence::Presence;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Longest address, in bytes.
+const ADDRESS_BYTES_MAX: usize = 255;
+/// Silent peers that one heartbeat may name.
+pub const SILENT_MAX: usize = 64;
+/// How long a node that was fenced for a broken link is not named again in that list.
+const SHUN_SPAN: Span = Span::from_secs(10);
+
+/// What happens to a coordinator.
+#[derive(Debug)]
+pub enum CoordinatorEvent<'a> {
+    /// Somebody has connected.
+    Connected {
+        /// By this link, whose id is never used again.
+        link: LinkId,
+    },
+    /// A link has ended.
+    Disconnected {
+        /// Which.
+        link: LinkId,
+    },
+    /// One whole frame, as `message::split` found it.
+    Message {
+        /// The link it came by.
+        link: LinkId,
+        /// The frame.
+        bytes: &'a [u8],
+    },
+    /// `next_deadline` has passed.
+    Timer,
+}
+
+/// What a driver offers its coordinator.
+pub trait CoordinatorOut {
+    /// Send a whole frame.
+    fn send(&mut self, link: LinkId, bytes: &[u8]);
+    /// Send what there is, then end the link.
+    fn close(&mut self, link: LinkId);
+    /// Something that people should know: log it, count it.
+    fn note(&mut self, note: Note);
+}
+
+/// What people should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// Every planned node has registered: the lists begin.
+    Bootstrapped,
+    /// A node's life registered.
+    Registered {
+        /// The node.
+        node: NodeId,
+        /// Its life.
+        incarnation: Incarnation,
+    },
+    /// A node is heard again, or no more.
+    State {
+        /// The node.
+        node: NodeId,
+        /// How it is now.
+        state: NodeState,
+    },
+    /// A life was certified ended.
+    Ended {
+        /// The node.
+        node: NodeId,
+        /// Its life.
+        incarnation: Incarnation,
+    },
+    /// A position changed hands.
+    Moved {
+        /// The list.
+        list: ListId,
+        /// The position.
+        position: Position,
+        /// Who had it.
+        from: Option<NodeId>,
+        /// Who has it now.
+        to: Option<NodeId>,
+    },
+    /// A list lost more than its scheme covers (PROTOCOL 10.6).
+    Lost {
+        /// The list.
+        list: ListId,
+    },
+    /// A list without parity lost a position, which began again empty.
+    Reset {
+        /// The list.
+        list: ListId,
+    },
+    /// A list nears the last epoch that the format has room for.
+    EpochsRunOut {
+        /// The list.
+        list: ListId,
+    },
+    /// A certificate from a link that had not said it supervises that life. It counts for nothing.
+    Unvouched {
+        /// The node.
+        node: NodeId,
+        /// The life.
+        incarnation: Incarnation,
+    },
+    /// A message that is none; its link is closed.
+    BadMessage(MessageError),
+    /// The store failed; what was decided is tried again.
+    StoreFailed(String),
+    /// Another coordinator has the store; this one does nothing any more.
+    Deposed,
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    /// A registration that has not repeated its nonce yet.
+    pending: Option<(u64, Box<Registration>)>,
+    /// The life that registered by this link, and its nonce.
+    node: Option<(NodeId, Incarnation, u64)>,
+    /// Whether it was sent all records, and gets their changes.
+    told: bool,
+    supervises: BTreeSet<(NodeId, Incarnation)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Report {
+    since: Time,
+    latest: Time,
+}
+
+/// The coordinator of one cluster.
+#[derive(Debug)]
+pub struct Coordinator<S> {
+    store: S,
+    records: Records,
+    homes: Vec<Vec<NodeId>>,
+    per_domain_max: usize,
+    links: BTreeMap<LinkId, Link>,
+    presences: BTreeMap<NodeId, Presence>,
+    /// Registrations that count and are not committed yet.
+    claims: BTreeMap<NodeId, Registration>,
+    /// Certificates that are not committed yet.
+    ended: BTreeSet<(NodeId, Incarnation)>,
+    /// Until when a node's next life is waited for.
+    waits: BTreeMap<NodeId, Time>,
+    /// (reporter, silent peer).
+    reports: BTreeMap<(NodeId, NodeId), Report>,
+    shunned: BTreeMap<(ListId, NodeId), Time>,
+    vacated: BTreeMap<(ListId, Position), NodeId>,
+    recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
+    whole: Vec<(ListId, Position, Tenure)>,
+    prng: Prng,
+    /// Silence before this is not counted: this coordinator was not there to hear.
+    quiet_from: Option<Time>,
+    /// Until then no further suspicion: a partition may be healing.
+    healing_until: Time,
+    last_event: Time,
+    next_tick: Time,
+    /// The outcome of the last commit is unknown.
+    unsure: bool,
+    deposed: bool,
+}
+
+impl<S: Store> Coordinator<S> {
+    /// Begins a cluster in an empty store, or goes on with the one that is there. Takes the store away from
+    /// whoever opened it before. The seed is for nonces and must differ from start to start.
+    ///
+    /// # Errors
+    /// If the plan cannot be, the store has another cluster or records that this version cannot read, or fails.
+    pub fn open(mut store: S, plan: &ClusterPlan, seed: u64) -> Result<Self, OpenError> {
+        let records = Records::open(&mut store, plan)?;
+        let layout = records.plan.layout();
+        Ok(Self {
+            store,
+            records,
+            homes: layout.lists,
+            per_domain_max: layout.per_domain_max,
+            links: BTreeMap::new(),
+            presences: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            waits: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            shunned: BTreeMap::new(),
+            vacated: BTreeMap::new(),
+            recent: BTreeMap::new(),
+            whole: Vec::new(),
+            prng: Prng::new(seed),
+            quiet_from: None,
+            healing_until: Time::default(),
+            last_event: Time::default(),
+            next_tick: Time::default(),
+            unsure: false,
+            deposed: false,
+        })
+    }
+
+    /// Handles one event.
+    pub fn on(&mut self, now: Clock, event: CoordinatorEvent<'_>, out: &mut impl CoordinatorOut) {
+        let now = now.mono;
+        self.notice_absence(now);
+        let decide = match event {
+            CoordinatorEvent::Connected { link } => {
+                self.links.entry(link).or_default();
+                false
+            }
+            CoordinatorEvent::Disconnected { link } => {
+                // A connection that broke says nothing about the process: only silence and certificates count.
+                self.links.remove(&link);
+                false
+            }
+            CoordinatorEvent::Message { link, bytes } => self.on_message(now, link, bytes, out),
+            CoordinatorEvent::Timer => false,
+        };
+        if decide || now >= self.next_tick || self.next_wait().is_some_and(|at| now >= at) {
+            self.next_tick = now + Span(self.suspicion().0 / 4);
+            self.decide(now, out);
+        }
+    }
+
+    /// When to call with [`CoordinatorEvent::Timer`] at the latest.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let silence = |(id, presence): (&NodeId, &Presence)| {
+            let up = self.records.nodes.get(id).is_some_and(|n| n.record.state == NodeState::Up);
+            up.then(|| self.silent_at(Some(presence)))
+        };
+        let silence = self.presences.iter().filter_map(silence).filter(|at| *at > self.last_event).min();
+        let times = [Some(self.next_tick), self.next_wait(), silence];
+        times.into_iter().flatten().min()
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &ClusterRecord {
+        &self.records.cluster
+    }
+
+    /// Every list's committed configuration.
+    pub fn configurations(&self) -> impl Iterator<Item = &Configuration> {
+        self.records.lists.values()
+    }
+
+    /// Every node's committed record.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeRecord> {
+        self.records.nodes.values().map(|n| &n.record)
+    }
+
+    /// Whether another coordinator has taken the store: this one answers nothing any more.
+    pub fn is_deposed(&self) -> bool {
+        self.deposed
+    }
+
+    /// Ends the coordinator and gives its store back, for the next one.
+    pub fn into_store(self) -> S {
+        self.store
+    }
+
+    /// The store, for tests that make it fail.
+    pub fn store_mut(&mut self) -> &mut S {
+        &mut self.store
+    }
+
+    fn suspicion(&self) -> Span {
+        Span::from_ms(self.records.plan.suspicion_ms.into())
+    }
+
+    fn next_wait(&self) -> Option<Time> {
+        self.waits.values().copied().min()
+    }
+
+    /// 10.7: whoever has just started has heard nobody, which says nothing about them. A coordinator that was
+    /// stopped or starved for long is in the same place: what was sent meanwhile is still to be read.
+    fn notice_absence(&mut self, now: Time) {
+        if self.quiet_from.is_none() {
+            let wait = now + Span::from_ms(self.records.plan.restart_wait_ms.into());
+            let ended = self.records.nodes.values().filter(|n| n.ended).map(|n| n.record.id);
+            self.waits = ended.map(|id| (id, wait)).collect();
+        }
+        let absent = now - self.last_event > Span(self.suspicion().0 / 2);
+        if self.quiet_from.is_none() || absent {
+            self.quiet_from = Some(now);
+        }
+        self.last_event = now;
+    }
+
+    /// When a life that was last well then, or never heard, counts as silent.
+    fn silent_at(&self, presence: Option<&Presence>) -> Time {
+        let from = self.quiet_from.unwrap_or_default();
+        presence.map_or(from, |p| p.well_at().max(from)) + self.suspicion()
+    }
+
+    /// A node that was silent is heard. If more were silent than any list can spare, nobody was fenced; now that
+    /// the first is back the rest would be few enough. But they may be back as soon, so they get time for it.
+    fn notice_return(&mut self, now: Time) {
+        let silent = self.records.nodes.values().filter(|n| n.record.state == NodeState::Down && !n.ended);
+        if silent.count() > usize::from(self.records.plan.parity) {
+            self.healing_until = now + self.suspicion();
+        }
+    }
+
+    /// Whether there is something to decide.
+    fn on_message(&mut self, now: Time, link: LinkId, bytes: &[u8], out: &mut impl CoordinatorOut) -> bool {
+        if !self.links.contains_key(&link) {
+            return false;
+        }
+        let message = match decode::<ToCoordinator>(bytes, TO_COORDINATOR_BYTES_MAX) {
+            Ok(message) => message,
+            Err(error) => {
+                if matches!(error, MessageError::Version(_)) {
+                    send(out, link, &ToAgent::Refused(Refusal::Version { here: MESSAGE_VERSION }));
+                }
+                out.note(Note::BadMessage(error));
+                self.links.remove(&link);
+                out.close(link);
+                return false;
+            }
+        };
+        if self.deposed {
+            send(out, link, &ToAgent::Refused(Refusal::Deposed));
+            return false;
+        }
+        match message {
+            ToCoordinator::Register(registration) => {
+                self.on_register(link, registration, out);
+                false
+            }
+            ToCoordinator::Heartbeat { nonce, shards, silent } => {
+                self.on_heartbeat(now, link, nonce, shards, &silent, out)
+            }
+            ToCoordinator::AskLive { list, position, tenure } => {
+                let asker = self.links.get(&link).and_then(|l| l.node);
+                let known = self.records.lists.get(&list).and_then(|c| c.tenure(position)) == Some(tenure);
+                let own = asker.is_some_and(|(node, life, _)| (node, life) == (tenure.node, tenure.incarnation));
+                if known && own {
+                    self.whole.push((list, position, tenure));
+                }
+                known && own
+            }
+            ToCoordinator::GetConfiguration { list } => {
+                if let Some(found) = self.records.lists.get(&list) {
+                    send(out, link, &ToAgent::Configurations(vec![found.clone()]));
+                }
+                false
+            }
+            ToCoordinator::Status { n } => {
+                let status = Box::new(self.status(now));
+                send(out, link, &ToAgent::StatusReport { n, status });
+                false
+            }
+            ToCoordinator::Supervise { node, incarnation } => {
+                let supervises = self.links.get_mut(&link).map(|l| &mut l.supervises);
+                if let Some(lives) = supervises.filter(|lives| lives.len() < NODES_MAX) {
+                    lives.insert((node, incarnation));
+                }
+                false
+            }
+            ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
+        }
+    }
+
+    /// Only an offer so far: see `on_heartbeat`.
+    fn on_register(&mut self, link: LinkId, registration: Box<Registration>, out: &mut impl CoordinatorOut) {
+        if let Some(refusal) = self.refusal(&registration) {
+            send(out, link, &ToAgent::Refused(refusal));
+            return;
+        }
+        let nonce = self.prng.next_u64();
+        let Some(state) = self.links.get_mut(&link) else { return };
+        state.pending = Some((nonce, registration));
+        state.node = None;
+        state.told = true;
+        let registered = Registered {
+            nonce,
+            cluster: self.records.cluster.clone(),
+            nodes: self.records.nodes.values().map(|n| n.record.clone()).collect(),
+            configurations: self.records.lists.values().cloned().collect(),
+        };
+        send(out, link, &ToAgent::Registered(Box::new(registered)));
+    }
+
+    fn refusal(&self, registration: &Registration) -> Option<Refusal> {
+        let cluster = self.records.cluster.id;
+        if registration.cluster.is_some_and(|expected| expected != cluster) {
+            return Some(Refusal::WrongCluster { here: cluster });
+        }
+        let addresses =
+            [&registration.client_address, &registration.cluster_address, &registration.peer_address];
+        if addresses.iter().any(|a| a.len() > ADDRESS_BYTES_MAX) {
+            return Some(Refusal::Limit(format!("an address has at most {ADDRESS_BYTES_MAX} bytes")));
+        }
+        if registration.domain.as_ref().is_some_and(|d| !domain_is_valid(d)) {
+            return Some(Refusal::Limit("a failure domain has 1 to 64 bytes".into()));
+        }
+        let planned = self.planned_domain(registration.node);
+        if let (Some(planned), Some(told)) = (planned, &registration.domain)
+            && planned != told
+        {
+            return Some(Refusal::WrongDomain { planned: planned.into() });
+        }
+        match self.records.nodes.get(&registration.node) {
+            Some(known) if known.is_over(registration.incarnation) => return Some(Refusal::LifeEnded),
+            None if planned.is_none() && self.records.nodes.len() + self.claims.len() >= NODES_MAX => {
+                return Some(Refusal::Limit(format!("a cluster has at most {NODES_MAX} nodes")));
+            }
+            _ => {}
+        }
+        let here = |list: &ListId| self.records.lists.get(list).map(|c| c.epoch);
+        let ahead = registration.installed.iter().find(|(list, epoch)| here(list).is_none_or(|e| e < *epoch));
+        ahead.map(|(list, _)| Refusal::StoreIsBehind { list: *list })
+    }
+
+    fn planned_domain(&self, node: NodeId) -> Option<&str> {
+        let plan = &self.records.plan;
+        plan.nodes.iter().chain(&plan.spares).find(|n| n.id == node).map(|n| n.domain.as_str())
+    }
+
+    /// The first heartbeat that repeats the nonce makes the registration count. Its sender has read the answer, so
+    /// it lives: a registration left over in the connection of a process that has ended does nothing (10.4).
+    fn on_heartbeat(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        nonce: u64,
+        shards: Vec<ShardProgress>,
+        silent: &[(NodeId, Incarnation)],
+        out: &mut impl CoordinatorOut,
+    ) -> bool {
+        let Some(state) = self.links.get_mut(&link) else { return false };
+        let mut decide = false;
+        if let Some((_, registration)) = state.pending.take_if(|(pending, _)| *pending == nonce) {
+            if let Some(refusal) = self.refusal(&registration) {
+                send(out, link, &ToAgent::Refused(refusal));
+                return false;
+            }
+            let (node, life) = (registration.node, registration.incarnation);
+            self.notice_return(now);
+            if let Some(state) = self.links.get_mut(&link) {
+                state.node = Some((node, life, nonce));
+            }
+            out.note(Note::Registered { node, incarnation: life });
+            if let Some(before) = self.presences.insert(node, Presence::new(now, life, link))
+                && let Some(older) = self.links.get_mut(&before.link).filter(|_| before.link != link)
+            {
+                older.told = false;
+            }
+            self.claims.insert(node, *registration);
+            self.waits.remove(&node);
+            decide = true;
+        }
+        let registered = self.links.get(&link).and_then(|l| l.node).filter(|(.., known)| *known == nonce);
+        let Some((node, life, _)) = registered else {
+            send(out, link, &ToAgent::Refused(Refusal::RegisterAgain));
+            return false;
+        };
+        let over = self.records.nodes.get(&node).is_some_and(|n| n.is_over(life)) || self.ended.contains(&(node, life));
+        let Some(presence) = self.presences.get_mut(&node).filter(|p| p.link == link && !over) else {
+            let refusal = if over { Refusal::LifeEnded } else { Refusal::RegisterAgain };
+            send(out, link, &ToAgent::Refused(refusal));
+            return decide;
+        };
+        presence.hear(now, shards);
+        for (peer, peer_life) in silent.iter().take(SILENT_MAX) {
+            if self.records.nodes.get(peer).is_some_and(|n| n.record.incarnation == *peer_life) {
+                let report = self.reports.entry((node, *peer)).or_insert(Report { since: now, latest: now });
+                report.latest = now;
+            }
+        }
+        send(out, link, &ToAgent::Heard);
+        let down = self.records.nodes.get(&node).is_some_and(|n| n.record.state == NodeState::Down);
+        if down {
+            self.notice_return(now);
+        }
+        decide || down
+    }
+
+    fn on_exited(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        node: NodeId,
+        life: Incarnation,
+        out: &mut impl CoordinatorOut,
+    ) -> bool {
+        if !self.links.get_mut(&link).is_some_and(|l| l.supervises.remove(&(node, life))) {
+            out.note(Note::Unvouched { node, incarnation: life });
+            return false;
+        }
+        out.note(Note::Ended { node, incarnation: life });
+        let newest = self.claims.get(&node).map(|c| c.incarnation);
+        let stored = self.records.nodes.get(&node);
+        if newest.or(stored.map(|n| n.record.incarnation)) == Some(life) {
+            let wait = Span::from_ms(self.records.plan.restart_wait_ms.into());
+            self.waits.insert(node, now + wait);
+        }
+        // Of a node that was never seen there is nothing to remember.
+        if stored.is_some() || newest.is_some() {
+            self.ended.insert((node, life));
+        }
+        true
+    }
+}
+
+/// Encodes and sends; what is too long for any agent to read is not sent, and the limits of a plan prevent it.
+fn send(out: &mut impl CoordinatorOut, link: LinkId, message: &ToAgent) {
+    if let Ok(frame) = encode(message, TO_AGENT_BYTES_MAX) {
+        out.send(link, &frame);
+    }
+}
+
+/// A node that registers for the first time.
+fn first_record(registration: &Registration, domain: String) -> StoredNode {
+    let record = NodeRecord {
+        id: registration.node,
+        incarnation: registration.incarnation,
+        domain,
+        role: registration.role,
+        state: NodeState::Up,
+        pid: registration.pid,
+        client_address: registration.client_address.clone(),
+        cluster_address: registration.cluster_address.clone(),
+        peer_address: registration.peer_address.clone(),
+    };
+    StoredNode { record, ended: false, past: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests;

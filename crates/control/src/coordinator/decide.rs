@@ -1,0 +1,266 @@
+//! From what is known to records: one transaction, then the messages that tell of it.
+
+use super::{Coordinator, CoordinatorOut, Note, SHUN_SPAN, first_record, send};
+use crate::message::ToAgent;
+use crate::record::StoredNode;
+use crate::rules::{self, BrokenLink, Facts, NodeFacts};
+use crate::store::{Store, StoreError};
+use paritas_base::configuration::{Configuration, NodeRecord, NodeRole, NodeState};
+use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An epoch at which people are told that a list runs out of them (PROTOCOL 1.4).
+const EPOCH_ALARM: u32 = Version::TERM_MAX - (1 << 10);
+
+impl<S: Store> Coordinator<S> {
+    /// Works out what should be recorded, commits the difference, and tells everybody.
+    pub(super) fn decide(&mut self, now: Time, out: &mut impl CoordinatorOut) {
+        if self.deposed || (self.unsure && !self.reread(out)) {
+            return;
+        }
+        self.forget_old(now);
+        let nodes = self.next_nodes(now);
+        let mut facts = self.facts(now, &nodes);
+        let mut cut = Vec::new();
+        let lists = self.next_lists(&mut facts, &mut cut);
+        let nodes = self.with_roles(nodes, &facts);
+        let changed: Vec<StoredNode> =
+            nodes.into_values().filter(|n| self.records.nodes.get(&n.record.id) != Some(n)).collect();
+        if !changed.is_empty() || !lists.is_empty() {
+            let before: Vec<_> = lists.iter().map(|c| self.records.lists.get(&c.list).cloned()).collect();
+            let states: Vec<_> =
+                changed.iter().map(|n| self.records.nodes.get(&n.record.id).map(|o| o.record.state)).collect();
+            match self.records.commit(&mut self.store, &changed, &lists) {
+                Ok(()) => {}
+                Err(StoreError::Conflict { .. }) => {
+                    self.deposed = true;
+                    out.note(Note::Deposed);
+                    return;
+                }
+                Err(error) => {
+                    // Claims, certificates and requests stay, and are decided on again.
+                    self.unsure = true;
+                    out.note(Note::StoreFailed(error.to_string()));
+                    return;
+                }
+            }
+            for (node, state) in changed.iter().zip(states) {
+                if state != Some(node.record.state) {
+                    out.note(Note::State { node: node.record.id, state: node.record.state });
+                }
+            }
+            for (new, old) in lists.iter().zip(&before) {
+                self.remember(now, old.as_ref(), new, out);
+            }
+            self.vacated = facts.vacated;
+            for key in cut {
+                self.shunned.insert(key, now + SHUN_SPAN);
+            }
+            self.tell(&changed, lists, out);
+        }
+        self.claims.clear();
+        self.ended.clear();
+        self.whole.clear();
+    }
+
+    /// After a commit whose outcome is unknown.
+    fn reread(&mut self, out: &mut impl CoordinatorOut) -> bool {
+        match self.records.reload(&self.store) {
+            Ok(true) => {
+                self.unsure = false;
+                // It may have taken effect without anybody being told: now they are.
+                let nodes: Vec<StoredNode> = self.records.nodes.values().cloned().collect();
+                let lists = self.records.lists.values().cloned().collect();
+                self.tell(&nodes, lists, out);
+                true
+            }
+            Ok(false) => {
+                self.deposed = true;
+                out.note(Note::Deposed);
+                false
+            }
+            Err(error) => {
+                out.note(Note::StoreFailed(error.to_string()));
+                false
+            }
+        }
+    }
+
+    fn forget_old(&mut self, now: Time) {
+        let lease_twice = Span::from_ms(u64::from(self.records.plan.lease_ms) * 5 / 2);
+        let suspicion = self.suspicion();
+        self.waits.retain(|_, until| now < *until);
+        self.shunned.retain(|_, until| now < *until);
+        self.reports.retain(|_, report| now - report.latest <= suspicion);
+        self.recent.retain(|_, at| now - *at <= lease_twice);
+    }
+
+    /// Every node's record as it should be, roles aside.
+    fn next_nodes(&self, now: Time) -> BTreeMap<NodeId, StoredNode> {
+        let mut nodes = self.records.nodes.clone();
+        for (id, claim) in &self.claims {
+            let domain = self.planned_domain(*id).map(str::to_owned).or_else(|| claim.domain.clone());
+            let domain = domain.unwrap_or_else(|| id.0.to_string());
+            let fresh = first_record(claim, domain);
+            let node = nodes.entry(*id).or_insert_with(|| fresh.clone());
+            if node.record.incarnation != claim.incarnation {
+                node.begin(claim.incarnation);
+            }
+            node.record = NodeRecord { role: node.record.role, ..fresh.record };
+        }
+        for (id, life) in &self.ended {
+            if let Some(node) = nodes.get_mut(id) {
+                node.end(*life);
+            }
+        }
+        for node in nodes.values_mut() {
+            // Whoever this coordinator has not had time to hear stays as it was.
+            if self.is_available(now, node) {
+                node.record.state = NodeState::Up;
+            } else if node.ended || self.is_silent(now, node) {
+                node.record.state = NodeState::Down;
+            }
+        }
+        nodes
+    }
+
+    /// Registered with this coordinator, heard, and not ended.
+    pub(super) fn is_available(&self, now: Time, node: &StoredNode) -> bool {
+        let presence = self.presences.get(&node.record.id).filter(|p| p.incarnation == node.record.incarnation);
+        presence.is_some() && !node.ended && now < self.silent_at(presence)
+    }
+
+    pub(super) fn is_silent(&self, now: Time, node: &StoredNode) -> bool {
+        let presence = self.presences.get(&node.record.id).filter(|p| p.incarnation == node.record.incarnation);
+        now >= self.silent_at(presence).max(self.healing_until)
+    }
+
+    fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>) -> Facts {
+        let mut facts = Facts {
+            homes: self.homes.clone(),
+            per_domain_max: self.per_domain_max,
+            min_redundancy: self.records.plan.min_redundancy.into(),
+            whole: self.whole.clone(),
+            shunned: self.shunned.keys().copied().collect(),
+            vacated: self.vacated.clone(),
+            recent: self.recent.keys().copied().collect(),
+            ..Facts::default()
+        };
+        for (id, node) in nodes {
+            let known = NodeFacts {
+                incarnation: node.record.incarnation,
+                domain: node.record.domain.clone(),
+                available: self.is_available(now, node),
+                silent: self.is_silent(now, node),
+                ended: node.ended,
+                waiting: self.waits.contains_key(id),
+                past: node.past.clone(),
+                load: 0,
+            };
+            facts.nodes.insert(*id, known);
+        }
+        for held in self.records.lists.values().flat_map(|c| c.positions.iter().flatten()) {
+            if let Some(node) = facts.nodes.get_mut(&held.tenure.node) {
+                node.load += 1;
+            }
+        }
+        facts.broken = self.broken_links(&facts);
+        facts
+    }
+
+    /// Links that have been reported for a whole suspicion time by nodes that are heard. A shorter hitch, of
+    /// a process that had to wait for a processor say, is not worth a rebuild.
+    fn broken_links(&self, facts: &Facts) -> Vec<BrokenLink> {
+        let heard = |node: &NodeId| facts.nodes.get(node).is_some_and(|n| n.available);
+        let ripe: Vec<(NodeId, NodeId)> = self
+            .reports
+            .iter()
+            .filter(|((from, about), report)| {
+                report.latest - report.since >= self.suspicion() && heard(from) && heard(about)
+            })
+            .map(|(pair, _)| *pair)
+            .collect();
+        let count = |node: NodeId| ripe.iter().filter(|(_, about)| *about == node).count();
+        let pairs: BTreeSet<(NodeId, NodeId)> = ripe.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
+        pairs
+            .into_iter()
+            .map(|(a, b)| BrokenLink { a, a_reports: count(a), b, b_reports: count(b) })
+            .collect()
+    }
+
+    fn next_lists(&self, facts: &mut Facts, cut: &mut Vec<(ListId, NodeId)>) -> Vec<Configuration> {
+        if self.records.lists.is_empty() {
+            let planned = &self.records.plan.nodes;
+            if !planned.iter().all(|n| facts.nodes.get(&n.id).is_some_and(|f| f.available)) {
+                return Vec::new();
+            }
+            let (data, parity) = (self.records.plan.data, self.records.plan.parity);
+            let lists = self.homes.iter().enumerate();
+            return lists.map(|(i, nodes)| rules::first(ListId(i as u16), nodes, data, parity, facts)).collect();
+        }
+        let mut lists = Vec::new();
+        for old in self.records.lists.values() {
+            if let Some(next) = rules::next(old, facts) {
+                cut.extend(next.cut.iter().map(|node| (old.list, *node)));
+                lists.push(next.configuration);
+            }
+        }
+        lists
+    }
+
+    /// A node is a member while it holds a position, or is to hold some when the lists begin.
+    fn with_roles(&self, mut nodes: BTreeMap<NodeId, StoredNode>, facts: &Facts) -> BTreeMap<NodeId, StoredNode> {
+        let begun = facts.nodes.values().any(|n| n.load > 0);
+        for (id, node) in &mut nodes {
+            let planned = !begun && self.records.plan.nodes.iter().any(|n| n.id == *id);
+            let holds = facts.nodes.get(id).is_some_and(|n| n.load > 0);
+            node.record.role = if planned || holds { NodeRole::Member } else { NodeRole::Spare };
+        }
+        nodes
+    }
+
+    /// What a committed change leaves behind for later decisions and for people.
+    fn remember(&mut self, now: Time, old: Option<&Configuration>, new: &Configuration, out: &mut impl CoordinatorOut) {
+        let list = new.list;
+        let Some(old) = old else {
+            if list == ListId(0) {
+                out.note(Note::Bootstrapped);
+            }
+            return;
+        };
+        for (i, (before, after)) in old.positions.iter().zip(&new.positions).enumerate() {
+            let (before, after) = (before.map(|a| a.tenure), after.map(|a| a.tenure));
+            if before == after {
+                continue;
+            }
+            if let Some(t) = before.filter(|t| !new.is_gone(t.node, t.incarnation)) {
+                self.recent.insert((list, t.node, t.incarnation), now);
+            }
+            let (from, to) = (before.map(|t| t.node), after.map(|t| t.node));
+            out.note(Note::Moved { list, position: Position(i as u8), from, to });
+        }
+        if new.lost && !old.lost {
+            out.note(Note::Lost { list });
+        }
+        if new.born != old.born {
+            out.note(Note::Reset { list });
+        }
+        if new.epoch.0 >= EPOCH_ALARM {
+            out.note(Note::EpochsRunOut { list });
+        }
+    }
+
+    fn tell(&self, nodes: &[StoredNode], lists: Vec<Configuration>, out: &mut impl CoordinatorOut) {
+        let nodes = ToAgent::Nodes(nodes.iter().map(|n| n.record.clone()).collect());
+        let lists = ToAgent::Configurations(lists);
+        for (link, _) in self.links.iter().filter(|(_, state)| state.told) {
+            // Nodes first: a configuration may name one that was not known before.
+            if !matches!(&nodes, ToAgent::Nodes(changed) if changed.is_empty()) {
+                send(out, *link, &nodes);
+            }
+            if !matches!(&lists, ToAgent::Configurations(changed) if changed.is_empty()) {
+                send(out, *link, &lists);
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The status report.
+
+use super::Coordinator;
+use crate::plan::PlannedNode;
+use crate::status::{
+    ListStatus, NodeCondition, NodeStatus, PositionCondition, PositionStatus, RoleStatus, Status,
+};
+use crate::store::Store;
+use paritas_base::configuration::{Assignment, Configuration, NodeRole, NodeState, PositionState};
+use paritas_base::{NodeId, Time};
+use std::collections::BTreeSet;
+
+impl<S: Store> Coordinator<S> {
+    /// The cluster as this coordinator knows it.
+    pub fn status(&self, now: Time) -> Status {
+        let mut status = Status {
+            lists: self.records.lists.values().map(|c| self.list_status(c)).collect(),
+            ..Status::default()
+        };
+        let plan = &self.records.plan;
+        let planned: BTreeSet<NodeId> = plan.nodes.iter().chain(&plan.spares).map(|n| n.id).collect();
+        let ids: BTreeSet<NodeId> = planned.iter().chain(self.records.nodes.keys()).copied().collect();
+        status.nodes = ids.into_iter().map(|id| self.node_status(id)).collect();
+        for (id, presence) in &self.presences {
+            if !self.records.nodes.get(id).is_some_and(|n| self.is_available(now, n)) {
+                continue;
+            }
+            status.rebuild.bytes_per_second += presence.rebuild_rate();
+            for shard in presence.progress() {
+                let (rebuild, memory) = (&mut status.rebuild, &mut status.memory);
+                rebuild.done_bytes = rebuild.done_bytes.saturating_add(shard.rebuild_done_bytes);
+                rebuild.total_bytes = rebuild.total_bytes.saturating_add(shard.rebuild_total_bytes);
+                memory.objects = memory.objects.saturating_add(shard.objects);
+                memory.user_bytes = memory.user_bytes.saturating_add(shard.user_bytes);
+                for (kind, bytes) in &shard.by_kind {
+                    let sum = memory.by_kind.entry(kind.clone()).or_default();
+                    *sum = sum.saturating_add(*bytes);
+                }
+            }
+        }
+        status.rebuild = status.rebuild.with_eta();
+        status
+    }
+
+    fn node_status(&self, id: NodeId) -> NodeStatus {
+        let is_planned = |nodes: &[PlannedNode]| nodes.iter().any(|n| n.id == id);
+        let Some(node) = self.records.nodes.get(&id).map(|n| &n.record) else {
+            let member = is_planned(&self.records.plan.nodes);
+            return NodeStatus {
+                id,
+                pid: 0,
+                address: String::new(),
+                cluster_address: String::new(),
+                role: if member { RoleStatus::Member } else { RoleStatus::Spare },
+                state: NodeCondition::Down,
+                memory_bytes: 0,
+            };
+        };
+        let held = || self.records.lists.values().flat_map(|c| c.held_by(id, node.incarnation));
+        let state = if node.state == NodeState::Down {
+            NodeCondition::Down
+        } else if held().any(|(_, a)| a.state == PositionState::Filling) {
+            NodeCondition::Filling
+        } else if node.role == NodeRole::Spare {
+            NodeCondition::Spare
+        } else {
+            NodeCondition::Live
+        };
+        let memory = self.presences.get(&id).into_iter().flat_map(|p| p.progress());
+        NodeStatus {
+            id,
+            pid: node.pid,
+            address: node.client_address.clone(),
+            cluster_address: node.cluster_address.clone(),
+            role: if node.role == NodeRole::Member { RoleStatus::Member } else { RoleStatus::Spare },
+            state,
+            memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),
+        }
+    }
+
+    fn list_status(&self, list: &Configuration) -> ListStatus {
+        let up = |held: &Assignment| {
+            let node = self.records.nodes.get(&held.tenure.node).map(|n| &n.record);
+            node.is_some_and(|n| n.state == NodeState::Up && n.incarnation == held.tenure.incarnation)
+        };
+        let condition = |held: &Option<Assignment>| match held {
+            None => PositionCondition::Vacant,
+            Some(held) if !up(held) => PositionCondition::Down,
+            Some(held) if held.state == PositionState::Filling => PositionCondition::Filling,
+            Some(_) => PositionCondition::Live,
+        };
+        let status = |held: &Option<Assignment>| PositionStatus {
+            node: held.map(|held| held.tenure.node),
+            state: condition(held),
+        };
+        let positions: Vec<PositionStatus> = list.positions.iter().map(status).collect();
+        let any = |state| positions.iter().any(|p| p.state == state);
+        let reason = if list.lost {
+            "lost: more positions crashed at once than the scheme covers"
+        } else if any(PositionCondition::Vacant) {
+            "a position waits for a node: none is free in another failure domain"
+        } else if any(PositionCondition::Down) {
+            "a node is silent: its position waits for it, or for one to take its place"
+        } else if any(PositionCondition::Filling) {
+            "rebuilding"
+        } else {
+            ""
+        };
+        ListStatus {
+            id: list.list,
+            epoch: list.epoch.0,
+            positions,
+            lost: list.lost,
+            reason: reason.into(),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Each rule by its own test, over real messages; then a random walk.
+
+mod random;
+mod rules;
+mod world;
+
+use super::*;
+use crate::status::{NodeCondition, PositionCondition, RoleStatus};
+use crate::store::MemoryStore;
+use paritas_base::ClusterId;
+use paritas_base::configuration::{NodeRole, PositionState};
+use world::{World, plan};
+
+#[test]
+fn lists_begin_only_when_every_planned_node_has_registered() {
+    let mut world = World::new(plan(2, 1, 3, 1));
+    world.start(0);
+    world.start(1);
+    world.start(3);
+    assert_eq!(world.coordinator.configurations().count(), 0);
+    world.start(2);
+    assert_eq!(world.coordinator.configurations().count(), 6);
+    for c in world.coordinator.configurations() {
+        assert!(c.positions.iter().flatten().all(|a| c.is_born(&a.tenure) && a.state == PositionState::Live));
+        assert!(c.positions.iter().flatten().all(|a| a.tenure.incarnation == world.life(a.tenure.node.0)));
+    }
+    assert!(world.notes.contains(&Note::Bootstrapped));
+}
+
+#[test]
+fn a_registration_counts_only_when_its_nonce_is_repeated() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+    // Left over in the connection of a process that ended before it read the answer.
+    let link = world.connect();
+    let nonce = world.offer(link, 0, Incarnation(777)).unwrap().nonce;
+    world.tick(100);
+    world.say(link, &ToCoordinator::Heartbeat { nonce: nonce ^ 1, shards: vec![], silent: vec![] });
+    assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::RegisterAgain)]);
+    assert!(world.coordinator.configurations().eq(&before));
+    world.beat(0);
+    assert_eq!(world.heard_by(0), [ToAgent::Heard]);
+}
+
+#[test]
+fn a_heartbeat_of_an_older_registration_counts_for_nothing() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let old = world.nodes[&0].clone();
+    world.register_again(0);
+    world.say(old.link, &ToCoordinator::Heartbeat { nonce: old.nonce, shards: vec![], silent: vec![] });
+    assert_eq!(world.heard(old.link), [ToAgent::Refused(Refusal::RegisterAgain)]);
+}
+
+#[test]
+fn registering_the_same_life_again_changes_no_list() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+    world.register_again(1);
+    assert!(world.coordinator.configurations().eq(&before));
+}
+
+#[test]
+fn a_life_that_was_replaced_may_not_register_or_beat() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let old = world.nodes[&0].clone();
+    world.restart(0);
+    world.say(old.link, &ToCoordinator::Heartbeat { nonce: old.nonce, shards: vec![], silent: vec![] });
+    assert_eq!(world.heard(old.link), [ToAgent::Refused(Refusal::LifeEnded)]);
+    let link = world.connect();
+    assert_eq!(world.offer(link, 0, old.life).unwrap_err(), Refusal::LifeEnded);
+}
+
+#[test]
+fn who_does_not_belong_is_refused_with_the_reason() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let link = world.connect();
+    let refused = |world: &mut World, change: fn(&mut Registration)| {
+        let mut registration = world::registration(0, Incarnation(999));
+        change(&mut registration);
+        world.say(link, &ToCoordinator::Register(Box::new(registration)));
+        match world.heard(link).pop() {
+            Some(ToAgent::Refused(refusal)) => refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    let here = ClusterId(1);
+    assert_eq!(refused(&mut world, |r| r.cluster = Some(ClusterId(2))), Refusal::WrongCluster { here });
+    assert!(matches!(refused(&mut world, |r| r.peer_address = "x".repeat(256)), Refusal::Limit(_)));
+    assert!(matches!(refused(&mut world, |r| r.domain = Some(String::new())), Refusal::Limit(_)));
+    assert_eq!(
+        refused(&mut world, |r| r.domain = Some("rack 9".into())),
+        Refusal::WrongDomain { planned: "0".into() }
+    );
+    assert_eq!(
+        refused(&mut world, |r| r.installed = vec![(ListId(0), paritas_base::Epoch(2))]),
+        Refusal::StoreIsBehind { list: ListId(0) }
+    );
+}
+
+#[test]
+fn bytes_that_are_no_message_close_the_link_and_change_nothing() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let link = world.connect();
+    world.event(CoordinatorEvent::Message { link, bytes: &[1, 2, 3] });
+    assert_eq!(world.closed, [link]);
+    let link = world.connect();
+    let mut frame = encode(&ToCoordinator::Status { n: 1 }, TO_COORDINATOR_BYTES_MAX).unwrap();
+    frame[8] = 9;
+    let crc = crc32c::crc32c(&frame[8..]);
+    frame[4..8].copy_from_slice(&crc.to_le_bytes());
+    world.event(CoordinatorEvent::Message { link, bytes: &frame });
+    assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::Version { here: MESSAGE_VERSION })]);
+}
+
+#[test]
+fn a_certificate_counts_only_from_who_said_it_supervises_that_life() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let life = world.life(0);
+    let stranger = world.connect();
+    world.say(stranger, &ToCoordinator::Exited { node: NodeId(0), incarnation: life });
+    world.say(stranger, &ToCoordinator::Supervise { node: NodeId(1), incarnation: life });
+    world.say(stranger, &ToCoordinator::Exited { node: NodeId(0), incarnation: life });
+    let note = Note::Unvouched { node: NodeId(0), incarnation: life };
+    assert_eq!(world.notes.iter().filter(|n| **n == note).count(), 2);
+    assert!(world.coordinator.nodes().all(|n| n.state == NodeState::Up));
+}
+
+#[test]
+fn nothing_is_sent_that_is_not_committed() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    world.coordinator.store_mut().fail_commits(1);
+    let epoch = world.list(0).epoch;
+    world.restart(0);
+    assert_eq!(world.list(0).epoch, epoch);
+    assert!(world.heard_by(1).is_empty());
+    assert!(world.notes.iter().any(|n| matches!(n, Note::StoreFailed(_))));
+    world.tick(250);
+    assert!(world.list(0).epoch > epoch, "decided again");
+    assert!(world.heard_by(1).iter().any(|m| matches!(m, ToAgent::Configurations(_))));
+}
+
+#[test]
+fn a_deposed_coordinator_commits_and_answers_nothing() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let mut store = world.coordinator.store_mut().clone();
+    Coordinator::open(store.clone(), &world.plan, 5).unwrap();
+    // The same store as the other coordinator left it.
+    std::mem::swap(world.coordinator.store_mut(), &mut store);
+    let other = Coordinator::open(world.coordinator.store_mut().clone(), &world.plan, 6).unwrap().into_store();
+    *world.coordinator.store_mut() = other;
+    let epoch = world.list(0).epoch;
+    world.restart(0);
+    assert!(world.coordinator.is_deposed());
+    assert_eq!(world.list(0).epoch, epoch);
+    world.beat(1);
+    assert_eq!(world.heard_by(1).pop(), Some(ToAgent::Refused(Refusal::Deposed)));
+}
+
+#[test]
+fn a_coordinator_that_starts_again_goes_on_where_it_was() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+    world.reopen();
+    assert!(world.coordinator.configurations().eq(&before));
+    world.register_again(0);
+    let answer = world.last_registered.clone().unwrap();
+    assert_eq!(answer.configurations, before);
+    assert_eq!(answer.cluster, *world.coordinator.cluster());
+}
+
+#[test]
+fn status_tells_nodes_lists_rebuild_and_memory() {
+    let mut world = World::started(plan(2, 1, 3, 1));
+    world.start(3);
+    let shard = |turns: u64, done| ShardProgress {
+        shard: 0,
+        turns,
+        objects: 10,
+        user_bytes: 1000,
+        memory_bytes: 5000,
+        by_kind: vec![("data".into(), 3000), ("index".into(), 2000)],
+        rebuild_done_bytes: done,
+        rebuild_total_bytes: 4_000_000,
+    };
+    world.beat_with(0, vec![shard(1, 0)]);
+    world.tick(500);
+    world.beat_with(0, vec![shard(2, 1_000_000)]);
+    world.certify(2);
+    let link = world.connect();
+    world.say(link, &ToCoordinator::Status { n: 7 });
+    let Some(ToAgent::StatusReport { n: 7, status }) = world.heard(link).pop() else { panic!("no report") };
+    assert_eq!(status.nodes.len(), 4);
+    assert_eq!((status.nodes[0].state, status.nodes[0].memory_bytes), (NodeCondition::Live, 5000));
+    assert_eq!((status.nodes[0].address.as_str(), status.nodes[0].pid), ("h:1000", 100));
+    assert_eq!(status.nodes[2].state, NodeCondition::Down);
+    assert_eq!((status.nodes[3].state, status.nodes[3].role), (NodeCondition::Spare, RoleStatus::Spare));
+    assert_eq!(status.memory.by_kind["index"], 2000);
+    assert_eq!((status.memory.objects, status.memory.user_bytes), (10, 1000));
+    assert_eq!((status.rebuild.done_bytes, status.rebuild.total_bytes), (1_000_000, 4_000_000));
+    assert_eq!(status.rebuild.bytes_per_second, 2_000_000);
+    assert_eq!(status.rebuild.eta_seconds, Some(1));
+    let list = &status.lists[0];
+    assert_eq!(list.positions[0].state, PositionCondition::Live);
+    assert_eq!(list.positions[2].state, PositionCondition::Down);
+    assert!(list.reason.contains("silent"));
+}
+
+#[test]
+fn an_unplanned_node_is_a_spare() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    world.start(17);
+    let node = world.coordinator.nodes().find(|n| n.id == NodeId(17)).unwrap();
+    assert_eq!((node.role, node.domain.as_str()), (NodeRole::Spare, "17"));
+}
+
+#[test]
+fn the_newest_configuration_is_given_to_who_asks() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    world.say_as(1, &ToCoordinator::GetConfiguration { list: ListId(2) });
+    assert_eq!(world.heard_by(1), [ToAgent::Configurations(vec![world.list(2)])]);
+    world.say_as(1, &ToCoordinator::GetConfiguration { list: ListId(99) });
+    assert!(world.heard_by(1).is_empty());
+}
+
+#[test]
+fn into_store_leaves_what_another_can_open() {
+    let world = World::started(plan(2, 1, 3, 0));
+    let plan = world.plan.clone();
+    let lists: Vec<_> = world.coordinator.configurations().cloned().collect();
+    let store: MemoryStore = world.coordinator.into_store();
+    let next = Coordinator::open(store, &plan, 2).unwrap();
+    assert!(next.configurations().eq(&lists));
+}

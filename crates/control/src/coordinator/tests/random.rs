@@ -1,0 +1,103 @@
+//! A random walk: nodes die, are certified or not, fall silent, return, finish rebuilding; the coordinator dies too.
+//! I11 and 10.3 are checked on every commit (in `World::event`), and after every step that nothing is left undone.
+
+use super::*;
+
+#[derive(Default)]
+struct Marks {
+    lost: u32,
+    commits: u32,
+    moves: u32,
+    vacant: u32,
+}
+
+/// Long enough after the last event: no vacancy while a node is free, and no position of a life that ended.
+fn assert_nothing_undone(world: &World) {
+    for c in world.coordinator.configurations() {
+        let named = |id: u16| c.positions.iter().flatten().any(|a| a.tenure.node.0 == id);
+        let free = world.nodes.iter().find(|(id, n)| n.alive && !named(**id));
+        if let Some((free, _)) = free.filter(|_| !c.lost) {
+            assert!(!c.positions.contains(&None), "node {free} is free: {c:?}");
+        }
+        for held in c.positions.iter().flatten() {
+            let node = &world.coordinator.records.nodes[&held.tenure.node];
+            assert!(!node.is_over(held.tenure.incarnation), "{c:?}");
+        }
+    }
+}
+
+fn walk(seed: u64, marks: &mut Marks) {
+    let mut prng = Prng::new(seed);
+    let (data, parity) = *prng.pick(&[(4, 2), (2, 1), (1, 2), (3, 3), (1, 0), (2, 0), (1, 1), (2, 2)]);
+    let width = u64::from(data + parity);
+    let count = prng.between(width, 2 * width) as u16;
+    let spares = prng.below(3) as u16;
+    let mut plan = plan(data, parity, count, spares);
+    plan.min_redundancy = prng.below(u64::from(parity) + 1) as u8;
+    let mut world = World::started(plan);
+    (count..count + spares).for_each(|node| world.start(node));
+    let rash = prng.chance(300_000);
+    for _ in 0..60 {
+        let node = prng.below(u64::from(count + spares)) as u16;
+        let alive = world.nodes[&node].alive;
+        let down = world.nodes.values().filter(|n| !n.alive).count();
+        // Most walks stay within what the scheme covers; some don't care.
+        let may_kill = rash || down < usize::from(parity);
+        match prng.below(12) {
+            0 | 1 if alive && may_kill => world.certify(node),
+            2 | 3 if alive && may_kill => world.kill(node),
+            4 | 5 if !alive => world.restart(node),
+            6 if alive && (rash || parity > 1) => world.restart(node),
+            // Only silent until now: the same life speaks again.
+            7 if !alive && !world.is_over(node) => {
+                world.nodes.get_mut(&node).unwrap().alive = true;
+                world.beat_or_register(node);
+            }
+            8 | 9 => world.rebuild(),
+            10 if prng.chance(200_000) => {
+                world.reopen();
+                let alive: Vec<u16> = world.nodes.iter().filter(|(_, n)| n.alive).map(|(id, _)| *id).collect();
+                alive.into_iter().for_each(|node| world.register_again(node));
+            }
+            10 => world.coordinator.store_mut().fail_commits(prng.below(3) as u32),
+            _ => {}
+        }
+        let pause = prng.between(1, 900);
+        world.pass(pause);
+        if pause >= 800 {
+            assert_nothing_undone(&world);
+        }
+    }
+    // Whoever is away returns; then everything is held, and after rebuilding Live.
+    world.coordinator.store_mut().fail_commits(0);
+    let away: Vec<u16> = world.nodes.iter().filter(|(_, n)| !n.alive).map(|(id, _)| *id).collect();
+    away.into_iter().for_each(|node| world.restart(node));
+    world.pass(2000);
+    for _ in 0..3 {
+        world.rebuild();
+        world.pass(300);
+    }
+    for c in world.coordinator.configurations() {
+        let whole = c.positions.iter().all(|a| a.is_some_and(|a| a.state == PositionState::Live));
+        assert!(whole || c.lost, "{c:?}\n{:?}", world.coordinator.records.nodes);
+        marks.lost += u32::from(c.lost);
+    }
+    marks.commits += world.history.values().map(|h| h.len() as u32).sum::<u32>();
+    marks.moves += world.notes.iter().filter(|n| matches!(n, Note::Moved { .. })).count() as u32;
+    marks.vacant += world.history.values().flatten().filter(|c| c.positions.contains(&None)).count() as u32;
+}
+
+#[test]
+fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
+    let seed = 0x7061_7269;
+    let mut marks = Marks::default();
+    for round in 0..400 {
+        let walk = std::panic::AssertUnwindSafe(|| walk(seed + round, &mut marks));
+        if let Err(why) = std::panic::catch_unwind(walk) {
+            eprintln!("SEED={:#x}", seed + round);
+            std::panic::resume_unwind(why);
+        }
+    }
+    assert!(marks.lost > 0 && marks.moves > 1000 && marks.vacant > 100, "the walk sees too little");
+    eprintln!("seeds {seed:#x}..+400: {} commits, {} moves, {} lost lists", marks.commits, marks.moves, marks.lost);
+}

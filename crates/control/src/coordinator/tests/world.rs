@@ -1,0 +1,319 @@
+//! A coordinator, nodes that do nothing but register and beat, and a clock. Every committed configuration is
+//! checked against I11 as it is sent.
+
+use super::*;
+use crate::check_transition;
+use crate::message::split;
+
+pub(super) fn plan(data: u8, parity: u8, nodes: u16, spares: u16) -> ClusterPlan {
+    ClusterPlan::simple(ClusterId(1), data, parity, nodes, spares)
+}
+
+pub(super) fn registration(node: u16, life: Incarnation) -> Registration {
+    Registration {
+        cluster: Some(ClusterId(1)),
+        node: NodeId(node),
+        incarnation: life,
+        domain: None,
+        role: NodeRole::Member,
+        pid: 100 + u32::from(node),
+        supervised: true,
+        client_address: format!("h:{}", 1000 + node),
+        cluster_address: format!("h:{}", 2000 + node),
+        peer_address: format!("h:{}", 3000 + node),
+        installed: vec![],
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct TestNode {
+    pub(super) life: Incarnation,
+    pub(super) link: LinkId,
+    pub(super) nonce: u64,
+    pub(super) alive: bool,
+}
+
+#[derive(Default)]
+struct Sent {
+    frames: BTreeMap<LinkId, Vec<ToAgent>>,
+    closed: Vec<LinkId>,
+    notes: Vec<Note>,
+}
+
+impl CoordinatorOut for Sent {
+    fn send(&mut self, link: LinkId, bytes: &[u8]) {
+        assert_eq!(split(bytes, TO_AGENT_BYTES_MAX), Ok(Some(bytes.len())));
+        self.frames.entry(link).or_default().push(decode(bytes, TO_AGENT_BYTES_MAX).unwrap());
+    }
+    fn close(&mut self, link: LinkId) {
+        self.closed.push(link);
+    }
+    fn note(&mut self, note: Note) {
+        self.notes.push(note);
+    }
+}
+
+pub(super) struct World {
+    pub(super) plan: ClusterPlan,
+    pub(super) coordinator: Coordinator<MemoryStore>,
+    pub(super) nodes: BTreeMap<u16, TestNode>,
+    pub(super) notes: Vec<Note>,
+    pub(super) closed: Vec<LinkId>,
+    pub(super) last_registered: Option<Registered>,
+    /// Every configuration ever committed, by list.
+    pub(super) history: BTreeMap<ListId, Vec<Configuration>>,
+    inbox: BTreeMap<LinkId, Vec<ToAgent>>,
+    supervisor: LinkId,
+    now: Time,
+    next: u64,
+}
+
+impl World {
+    pub(super) fn new(plan: ClusterPlan) -> Self {
+        let coordinator = Coordinator::open(MemoryStore::new(), &plan, 1).unwrap();
+        let mut world = Self {
+            plan,
+            coordinator,
+            nodes: BTreeMap::new(),
+            notes: vec![],
+            closed: vec![],
+            last_registered: None,
+            history: BTreeMap::new(),
+            inbox: BTreeMap::new(),
+            supervisor: LinkId(0),
+            now: Time(1_000_000_000_000),
+            next: 1,
+        };
+        world.supervisor = world.connect();
+        world
+    }
+
+    /// All planned nodes up, spares not.
+    pub(super) fn started(plan: ClusterPlan) -> Self {
+        let count = plan.nodes.len() as u16;
+        let mut world = Self::new(plan);
+        (0..count).for_each(|node| world.start(node));
+        (0..count).for_each(|node| drop(world.heard_by(node)));
+        assert!(world.coordinator.configurations().count() > 0);
+        world
+    }
+
+    pub(super) fn event(&mut self, event: CoordinatorEvent<'_>) {
+        let mut sent = Sent::default();
+        self.coordinator.on(Clock { mono: self.now, wall_ms: 0 }, event, &mut sent);
+        self.notes.extend(sent.notes);
+        self.closed.extend(sent.closed);
+        for (link, messages) in sent.frames {
+            self.inbox.entry(link).or_default().extend(messages);
+        }
+        let committed: Vec<Configuration> = self.coordinator.configurations().cloned().collect();
+        for new in committed {
+            let history = self.history.entry(new.list).or_default();
+            if history.last() != Some(&new) {
+                check_transition(history.last(), &new).unwrap_or_else(|e| panic!("{e}\n{:?}\n{new:?}", history.last()));
+                history.push(new);
+            }
+        }
+    }
+
+    pub(super) fn connect(&mut self) -> LinkId {
+        let link = LinkId(self.fresh());
+        self.event(CoordinatorEvent::Connected { link });
+        link
+    }
+
+    fn fresh(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(super) fn say(&mut self, link: LinkId, message: &ToCoordinator) {
+        let bytes = encode(message, TO_COORDINATOR_BYTES_MAX).unwrap();
+        self.event(CoordinatorEvent::Message { link, bytes: &bytes });
+    }
+
+    pub(super) fn say_as(&mut self, node: u16, message: &ToCoordinator) {
+        self.say(self.nodes[&node].link, message);
+    }
+
+    pub(super) fn heard(&mut self, link: LinkId) -> Vec<ToAgent> {
+        self.inbox.remove(&link).unwrap_or_default()
+    }
+
+    pub(super) fn heard_by(&mut self, node: u16) -> Vec<ToAgent> {
+        self.heard(self.nodes[&node].link)
+    }
+
+    /// Registers without repeating the nonce.
+    pub(super) fn offer(&mut self, link: LinkId, node: u16, life: Incarnation) -> Result<Registered, Refusal> {
+        self.say(link, &ToCoordinator::Register(Box::new(registration(node, life))));
+        match self.heard(link).pop() {
+            Some(ToAgent::Registered(registered)) => Ok(*registered),
+            Some(ToAgent::Refused(refusal)) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A new life begins, supervised.
+    pub(super) fn start(&mut self, node: u16) {
+        let life = Incarnation(self.fresh());
+        let supervise = ToCoordinator::Supervise { node: NodeId(node), incarnation: life };
+        self.say(self.supervisor, &supervise);
+        self.register(node, life);
+    }
+
+    fn register(&mut self, node: u16, life: Incarnation) {
+        let link = self.connect();
+        let registered = self.offer(link, node, life).unwrap();
+        let nonce = registered.nonce;
+        self.last_registered = Some(registered);
+        self.nodes.insert(node, TestNode { life, link, nonce, alive: true });
+        self.beat(node);
+        let heard = self.inbox.entry(link).or_default();
+        heard.retain(|m| *m != ToAgent::Heard);
+    }
+
+    pub(super) fn register_again(&mut self, node: u16) {
+        self.register(node, self.life(node));
+    }
+
+    /// Another life without a word about the old one.
+    pub(super) fn restart(&mut self, node: u16) {
+        self.start(node);
+    }
+
+    /// The process is killed; nobody is told.
+    pub(super) fn kill(&mut self, node: u16) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.alive = false;
+        }
+    }
+
+    /// The process is killed, and its supervisor says so.
+    pub(super) fn certify(&mut self, node: u16) {
+        self.kill(node);
+        let exited = ToCoordinator::Exited { node: NodeId(node), incarnation: self.life(node) };
+        self.say(self.supervisor, &exited);
+    }
+
+    pub(super) fn life(&self, node: u16) -> Incarnation {
+        self.nodes[&node].life
+    }
+
+    pub(super) fn beat(&mut self, node: u16) {
+        self.beat_with(node, vec![]);
+    }
+
+    pub(super) fn beat_with(&mut self, node: u16, shards: Vec<ShardProgress>) {
+        let nonce = self.nodes[&node].nonce;
+        self.say_as(node, &ToCoordinator::Heartbeat { nonce, shards, silent: vec![] });
+    }
+
+    pub(super) fn report(&mut self, from: u16, about: u16) {
+        let nonce = self.nodes[&from].nonce;
+        let silent = vec![(NodeId(about), self.life(about))];
+        self.say_as(from, &ToCoordinator::Heartbeat { nonce, shards: vec![], silent });
+    }
+
+    pub(super) fn ask_live(&mut self, list: u16, position: u8) {
+        let tenure = self.list(list).tenure(Position(position)).unwrap();
+        self.say_as(tenure.node.0, &ToCoordinator::AskLive { list: ListId(list), position: Position(position), tenure });
+    }
+
+    /// Time passes, and nobody but the timer speaks.
+    pub(super) fn tick(&mut self, ms: u64) {
+        let end = self.now + Span::from_ms(ms);
+        while let Some(at) = self.coordinator.next_deadline().filter(|at| *at < end) {
+            self.now = self.now.max(at) + Span(1);
+            self.event(CoordinatorEvent::Timer);
+        }
+        self.now = end;
+        self.event(CoordinatorEvent::Timer);
+    }
+
+    /// Time passes, and all nodes that live beat.
+    pub(super) fn pass(&mut self, ms: u64) {
+        let mut left = ms;
+        while left > 0 {
+            let step = left.min(200);
+            self.tick(step);
+            left -= step;
+            let alive: Vec<u16> = self.nodes.iter().filter(|(_, n)| n.alive).map(|(id, _)| *id).collect();
+            alive.into_iter().for_each(|node| self.beat_or_register(node));
+        }
+    }
+
+    /// As an agent does.
+    pub(super) fn beat_or_register(&mut self, node: u16) {
+        let link = self.nodes[&node].link;
+        if !self.coordinator.links.contains_key(&link) {
+            return self.register_again(node);
+        }
+        self.beat(node);
+        let told = self.inbox.get(&link).and_then(|inbox| inbox.last());
+        if told == Some(&ToAgent::Refused(Refusal::RegisterAgain)) {
+            self.register_again(node);
+        }
+    }
+
+    pub(super) fn list(&self, list: u16) -> Configuration {
+        self.coordinator.configurations().find(|c| c.list == ListId(list)).unwrap().clone()
+    }
+
+    pub(super) fn holder(&self, list: u16, position: u8) -> Option<u16> {
+        self.list(list).tenure(Position(position)).map(|t| t.node.0)
+    }
+
+    /// All Filling positions of nodes that live become Live.
+    pub(super) fn rebuild(&mut self) {
+        let filling: Vec<(u16, u8)> = self
+            .coordinator
+            .configurations()
+            .flat_map(|c| {
+                let positions = c.positions.iter().enumerate();
+                let filling = positions.filter(|(_, a)| a.is_some_and(|a| a.state == PositionState::Filling));
+                filling.map(|(i, _)| (c.list.0, i as u8)).collect::<Vec<_>>()
+            })
+            .collect();
+        for (list, position) in filling {
+            let holder = self.holder(list, position).map(|node| &self.nodes[&node]);
+            let tenure = self.list(list).tenure(Position(position));
+            if holder.is_some_and(|h| h.alive && Some(h.life) == tenure.map(|t| t.incarnation)) {
+                self.ask_live(list, position);
+            }
+        }
+    }
+
+    /// A coordinator that dies, and the next one on its store. Links break.
+    pub(super) fn reopen(&mut self) {
+        let old = std::mem::replace(
+            &mut self.coordinator,
+            Coordinator::open(MemoryStore::new(), &self.plan, 0).unwrap(),
+        );
+        let seed = self.fresh();
+        let mut store = old.into_store();
+        store.fail_commits(0);
+        self.coordinator = Coordinator::open(store, &self.plan, seed).unwrap();
+        self.supervisor = self.connect();
+        let lives: Vec<_> = self.nodes.iter().map(|(id, n)| (NodeId(*id), n.life)).collect();
+        for (node, incarnation) in lives {
+            self.say(self.supervisor, &ToCoordinator::Supervise { node, incarnation });
+        }
+    }
+
+    /// The coordinator is stopped for so long.
+    pub(super) fn sleep(&mut self, ms: u64) {
+        self.now = self.now + Span::from_ms(ms);
+    }
+
+    /// Whether the node's present life may not speak any more.
+    pub(super) fn is_over(&self, node: u16) -> bool {
+        let life = self.life(node);
+        let stored = self.coordinator.records.nodes.get(&NodeId(node)).is_some_and(|n| n.is_over(life));
+        stored || self.coordinator.ended.contains(&(NodeId(node), life))
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.now
+    }
+}

@@ -1,0 +1,268 @@
+//! What the coordinator, the agents of nodes and supervisors say to each other (`docs/formats/control.md`): rare
+//! messages, so postcard behind a length, a CRC32C and a version.
+
+use crate::status::{ShardProgress, Status};
+use core::fmt;
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
+use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The version of these messages.
+pub const MESSAGE_VERSION: u8 = 1;
+/// Longest frame that a coordinator takes.
+pub const TO_COORDINATOR_BYTES_MAX: usize = 64 << 10;
+/// Longest frame that an agent takes: every configuration of the largest cluster.
+pub const TO_AGENT_BYTES_MAX: usize = 4 << 20;
+/// Length and CRC.
+const PREFIX_BYTES: usize = 8;
+
+/// What a node says of itself.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Registration {
+    /// The cluster it expects, if it knows.
+    pub cluster: Option<ClusterId>,
+    /// Which node.
+    pub node: NodeId,
+    /// This life.
+    pub incarnation: Incarnation,
+    /// Its failure domain; `None`: as planned, else its own id.
+    pub domain: Option<String>,
+    /// What it was started as. Where it serves is for the coordinator to say.
+    pub role: NodeRole,
+    /// For people.
+    pub pid: u32,
+    /// Whether a supervisor certifies its end.
+    pub supervised: bool,
+    /// Where clients ask for any key, `host:port`.
+    pub client_address: String,
+    /// Where cluster-aware clients ask.
+    pub cluster_address: String,
+    /// Where peers connect.
+    pub peer_address: String,
+    /// The newest configurations it has, by which a coordinator sees that its own store went back in time.
+    pub installed: Vec<(ListId, Epoch)>,
+}
+
+/// From agents, supervisors and whoever asks for status.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub enum ToCoordinator {
+    /// A node introduces itself. It counts once a heartbeat repeats the nonce of the answer (PROTOCOL 10.4).
+    Register(Box<Registration>),
+    /// This life goes on.
+    Heartbeat {
+        /// Of the newest `Registered`.
+        nonce: u64,
+        /// Every shard of the process.
+        shards: Vec<ShardProgress>,
+        /// Peers that owe acks for too long (PROTOCOL 10.2).
+        silent: Vec<(NodeId, Incarnation)>,
+    },
+    /// A position is whole.
+    AskLive {
+        /// The list.
+        list: ListId,
+        /// The position.
+        position: Position,
+        /// Who asks.
+        tenure: Tenure,
+    },
+    /// Send the newest configuration of a list.
+    GetConfiguration {
+        /// The list.
+        list: ListId,
+    },
+    /// Send a status report.
+    Status {
+        /// Comes back with the report.
+        n: u64,
+    },
+    /// This link's end starts that process, and will see it end. Said before the process starts.
+    Supervise {
+        /// The node.
+        node: NodeId,
+        /// The life that the supervisor drew for it.
+        incarnation: Incarnation,
+    },
+    /// That process has ended: its supervisor has waited for it.
+    Exited {
+        /// The node.
+        node: NodeId,
+        /// The life that ended.
+        incarnation: Incarnation,
+    },
+}
+
+/// To agents and askers.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub enum ToAgent {
+    /// The answer to a registration: all there is to know.
+    Registered(Box<Registered>),
+    /// The message had no effect.
+    Refused(Refusal),
+    /// A heartbeat counted.
+    Heard,
+    /// Configurations that changed or were asked for.
+    Configurations(Vec<Configuration>),
+    /// Node records that changed.
+    Nodes(Vec<NodeRecord>),
+    /// The answer to `Status`.
+    StatusReport {
+        /// Of the question.
+        n: u64,
+        /// The report.
+        status: Box<Status>,
+    },
+}
+
+/// Everything a node needs to begin.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Registered {
+    /// To be repeated in heartbeats.
+    pub nonce: u64,
+    /// The cluster.
+    pub cluster: ClusterRecord,
+    /// All nodes.
+    pub nodes: Vec<NodeRecord>,
+    /// All lists; none until every planned node has registered once.
+    pub configurations: Vec<Configuration>,
+}
+
+/// Why the coordinator did not do as asked.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub enum Refusal {
+    /// The nonce is not this registration's: register again.
+    RegisterAgain,
+    /// The node expects another cluster.
+    WrongCluster {
+        /// The coordinator's.
+        here: ClusterId,
+    },
+    /// This life was certified ended, or a later one of the node has registered.
+    LifeEnded,
+    /// The plan has the node in another failure domain.
+    WrongDomain {
+        /// The plan's.
+        planned: String,
+    },
+    /// The node has a newer configuration than the coordinator's store: that store is not the cluster's newest.
+    StoreIsBehind {
+        /// The list.
+        list: ListId,
+    },
+    /// A field is too long, or too many nodes.
+    Limit(String),
+    /// The message is of a version that the coordinator does not speak.
+    Version {
+        /// What it speaks.
+        here: u8,
+    },
+    /// The coordinator has lost its place to another.
+    Deposed,
+}
+
+impl Refusal {
+    /// Whether to try again makes sense; if not, the process must end.
+    pub fn is_final(&self) -> bool {
+        !matches!(self, Self::RegisterAgain | Self::Deposed)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::RegisterAgain => f.write_str("the coordinator does not know this registration"),
+            Self::WrongCluster { here } => write!(f, "the coordinator is of another cluster ({:016x})", here.0),
+            Self::LifeEnded => f.write_str("this life of the node has ended, or the node runs twice"),
+            Self::WrongDomain { planned } => write!(f, "the node is planned in failure domain {planned}"),
+            Self::StoreIsBehind { list } => {
+                write!(f, "the node knows a newer configuration of list {} than the coordinator's store", list.0)
+            }
+            Self::Limit(why) => f.write_str(why),
+            Self::Version { here } => write!(f, "the coordinator speaks version {here}"),
+            Self::Deposed => f.write_str("another coordinator has taken over the store"),
+        }
+    }
+}
+
+/// Bytes that are no message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MessageError {
+    /// Longer than the limit, or shorter than a frame can be.
+    Length(usize),
+    /// The CRC does not fit.
+    Crc,
+    /// Of another version.
+    Version(u8),
+    /// The contents are not a message.
+    Contents,
+}
+
+impl fmt::Display for MessageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(n) => write!(f, "a control message of {n} bytes"),
+            Self::Crc => f.write_str("a control message with a wrong checksum"),
+            Self::Version(v) => write!(f, "a control message of version {v}, this is {MESSAGE_VERSION}"),
+            Self::Contents => f.write_str("a control message that cannot be read"),
+        }
+    }
+}
+
+impl core::error::Error for MessageError {}
+
+/// How many of the bytes are the first frame; `None` while it is not whole.
+///
+/// # Errors
+/// If it claims a length that no frame has: close the link.
+pub fn split(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, MessageError> {
+    let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };
+    let total = (u32::from_le_bytes(*length) as usize).saturating_add(PREFIX_BYTES);
+    if total <= PREFIX_BYTES || total > bytes_max {
+        return Err(MessageError::Length(total));
+    }
+    Ok((bytes.len() >= total).then_some(total))
+}
+
+/// A message as a whole frame.
+///
+/// # Errors
+/// If it is longer than `bytes_max`.
+pub fn encode(message: &impl Serialize, bytes_max: usize) -> Result<Vec<u8>, MessageError> {
+    let mut frame = vec![0; PREFIX_BYTES];
+    frame.push(MESSAGE_VERSION);
+    let mut frame = postcard::to_extend(message, frame).map_err(|_| MessageError::Contents)?;
+    if frame.len() > bytes_max {
+        return Err(MessageError::Length(frame.len()));
+    }
+    let length = (frame.len() - PREFIX_BYTES) as u32;
+    let crc = crc32c::crc32c(&frame[PREFIX_BYTES..]);
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    frame[4..PREFIX_BYTES].copy_from_slice(&crc.to_le_bytes());
+    Ok(frame)
+}
+
+/// Reads one whole frame, as [`split`] found it.
+///
+/// # Errors
+/// If it is not exactly one good message of this version.
+pub fn decode<T: DeserializeOwned>(frame: &[u8], bytes_max: usize) -> Result<T, MessageError> {
+    if split(frame, bytes_max)? != Some(frame.len()) {
+        return Err(MessageError::Length(frame.len()));
+    }
+    let (prefix, body) = frame.split_at(PREFIX_BYTES);
+    if prefix[4..] != crc32c::crc32c(body).to_le_bytes() {
+        return Err(MessageError::Crc);
+    }
+    // `split` has seen that there is at least the version.
+    if body[0] != MESSAGE_VERSION {
+        return Err(MessageError::Version(body[0]));
+    }
+    match postcard::take_from_bytes(&body[1..]) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(MessageError::Contents),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+use super::*;
+use paritas_base::Prng;
+
+fn register() -> ToCoordinator {
+    ToCoordinator::Register(Box::new(Registration {
+        cluster: Some(ClusterId(7)),
+        node: NodeId(3),
+        incarnation: Incarnation(0x1122),
+        domain: None,
+        role: NodeRole::Member,
+        pid: 42,
+        supervised: true,
+        client_address: "h:1".into(),
+        cluster_address: "h:2".into(),
+        peer_address: "h:3".into(),
+        installed: vec![(ListId(1), Epoch(5))],
+    }))
+}
+
+#[test]
+fn golden_bytes_of_version_1() {
+    let cases: [(ToCoordinator, &[u8]); 3] = [
+        (
+            register(),
+            &[
+                26, 0, 0, 0, 138, 68, 12, 132, 1, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50,
+                3, 104, 58, 51, 1, 1, 5,
+            ],
+        ),
+        (
+            ToCoordinator::Heartbeat { nonce: 300, shards: vec![], silent: vec![(NodeId(2), Incarnation(9))] },
+            &[8, 0, 0, 0, 82, 203, 140, 108, 1, 1, 172, 2, 0, 1, 2, 9],
+        ),
+        (
+            ToCoordinator::Exited { node: NodeId(1), incarnation: Incarnation(2) },
+            &[4, 0, 0, 0, 232, 255, 10, 182, 1, 6, 1, 2],
+        ),
+    ];
+    for (message, golden) in cases {
+        let frame = encode(&message, TO_COORDINATOR_BYTES_MAX).unwrap();
+        assert_eq!(decode::<ToCoordinator>(&frame, TO_COORDINATOR_BYTES_MAX).unwrap(), message);
+        assert_eq!(frame, golden, "{message:?}");
+    }
+}
+
+#[test]
+fn a_frame_is_split_only_when_whole() {
+    let frame = encode(&register(), TO_COORDINATOR_BYTES_MAX).unwrap();
+    for cut in 0..frame.len() {
+        assert_eq!(split(&frame[..cut], TO_COORDINATOR_BYTES_MAX), Ok(None));
+    }
+    let two = [frame.clone(), frame.clone()].concat();
+    assert_eq!(split(&two, TO_COORDINATOR_BYTES_MAX), Ok(Some(frame.len())));
+}
+
+#[test]
+fn lengths_that_no_frame_has_are_errors() {
+    assert!(matches!(split(&[0, 0, 0, 0], 100), Err(MessageError::Length(_))));
+    assert!(matches!(split(&[255, 255, 255, 255], 100), Err(MessageError::Length(_))));
+    assert!(matches!(encode(&register(), 20), Err(MessageError::Length(_))));
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let frame = encode(&register(), TO_COORDINATOR_BYTES_MAX).unwrap();
+    for bit in 0..frame.len() * 8 {
+        let mut bad = frame.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode::<ToCoordinator>(&bad, TO_COORDINATOR_BYTES_MAX).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn another_version_is_named() {
+    let mut frame = encode(&register(), TO_COORDINATOR_BYTES_MAX).unwrap();
+    frame[8] = 2;
+    let crc = crc32c::crc32c(&frame[8..]);
+    frame[4..8].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(decode::<ToCoordinator>(&frame, TO_COORDINATOR_BYTES_MAX), Err(MessageError::Version(2)));
+}
+
+#[test]
+fn no_bytes_with_a_good_checksum_panic() {
+    let seed = 0x636f_6e74;
+    let mut prng = Prng::new(seed);
+    for round in 0..20_000 {
+        let count = prng.between(1, 60) as usize;
+        let mut frame = vec![0; 8];
+        frame.push(MESSAGE_VERSION);
+        frame.extend((1..count).map(|_| prng.next_u64() as u8));
+        let crc = crc32c::crc32c(&frame[8..]);
+        frame[..4].copy_from_slice(&(count as u32).to_le_bytes());
+        frame[4..8].copy_from_slice(&crc.to_le_bytes());
+        if let Ok(message) = decode::<ToCoordinator>(&frame, TO_COORDINATOR_BYTES_MAX) {
+            encode(&message, TO_COORDINATOR_BYTES_MAX)
+                .unwrap_or_else(|e| panic!("seed {seed:x} round {round}: {message:?}: {e}"));
+        }
+        let _ = decode::<ToAgent>(&frame, TO_AGENT_BYTES_MAX);
+    }
+}

@@ -1,0 +1,266 @@
+//! What somebody who makes a cluster decides: scheme, nodes, domains, times. It is fixed from then on, and what
+//! follows from it, the cluster record and the lists, is computed.
+
+use crate::layout::{self, Layout};
+use core::fmt;
+use paritas_base::configuration::ClusterRecord;
+use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Stream};
+use serde::{Deserialize, Serialize};
+
+/// The format of records and chunks that this version makes.
+pub const CLUSTER_FORMAT: u16 = 1;
+/// Most nodes of a cluster, spares too.
+pub const NODES_MAX: usize = 1024;
+/// Most positions over all lists: what a message with every configuration may hold.
+pub const POSITIONS_MAX: usize = 100_000;
+/// Longest name of a failure domain, in bytes.
+pub const DOMAIN_BYTES_MAX: usize = 64;
+/// Streams a node should own at least, so that a lost node's work is spread (SEAMS §3).
+const STREAMS_PER_NODE_MIN: usize = 4;
+/// Bytes that a stream is planned for at most (SEAMS §3).
+const STREAM_BYTES_MAX: u64 = 2 << 30;
+
+/// A node of the plan.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PlannedNode {
+    /// Which.
+    pub id: NodeId,
+    /// Its failure domain.
+    pub domain: String,
+}
+
+/// A cluster to be made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClusterPlan {
+    /// The cluster's id, random.
+    pub cluster: ClusterId,
+    /// Data positions of a list.
+    pub data: u8,
+    /// Parity positions of a list.
+    pub parity: u8,
+    /// The nodes that the lists are made of.
+    pub nodes: Vec<PlannedNode>,
+    /// Nodes that wait to replace others. A node that registers without being planned is one too.
+    pub spares: Vec<PlannedNode>,
+    /// Bytes in a chunk.
+    pub chunk_bytes: u32,
+    /// Lease length in ms.
+    pub lease_ms: u32,
+    /// Silence after which a node is suspected, in ms.
+    pub suspicion_ms: u32,
+    /// How long the next life of a node that certainly ended is waited for, in ms (PROTOCOL 10.5).
+    pub restart_wait_ms: u32,
+    /// Fewest Live parity members with which writes are taken.
+    pub min_redundancy: u8,
+    /// The key of the keyed hash, random.
+    pub hash_key: [u64; 2],
+    /// Memory of one node, for the number of lists; 0 if unknown.
+    pub node_bytes: u64,
+}
+
+/// Why a plan cannot be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanError(pub String);
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for PlanError {}
+
+impl ClusterPlan {
+    /// A plan with the default times, every node its own failure domain: nodes `0..nodes`, then the spares.
+    pub fn simple(cluster: ClusterId, data: u8, parity: u8, nodes: u16, spares: u16) -> Self {
+        let planned = |id| PlannedNode { id: NodeId(id), domain: id.to_string() };
+        Self {
+            cluster,
+            data,
+            parity,
+            nodes: (0..nodes).map(planned).collect(),
+            spares: (nodes..nodes.saturating_add(spares)).map(planned).collect(),
+            chunk_bytes: 16 << 10,
+            lease_ms: 2_000,
+            suspicion_ms: 1_000,
+            restart_wait_ms: 500,
+            min_redundancy: parity.min(1),
+            hash_key: [0, 0],
+            node_bytes: 0,
+        }
+    }
+
+    /// Positions of a list.
+    pub fn width(&self) -> usize {
+        usize::from(self.data) + usize::from(self.parity)
+    }
+
+    /// Checks everything that a person may have got wrong.
+    ///
+    /// # Errors
+    /// Says what, in the words of the settings.
+    pub fn check(&self) -> Result<(), PlanError> {
+        let fail = |why: String| Err(PlanError(why));
+        let scheme = format!("{}+{}", self.data, self.parity);
+        if self.data == 0 || self.data > 128 || self.width() > 255 {
+            return fail(format!("scheme {scheme}: 1 to 128 data positions, at most 255 in all"));
+        }
+        if self.nodes.len() < self.width() {
+            return fail(format!("scheme {scheme} needs {} nodes, there are {}", self.width(), self.nodes.len()));
+        }
+        if self.nodes.len() + self.spares.len() > NODES_MAX {
+            return fail(format!("more than {NODES_MAX} nodes"));
+        }
+        let mut ids: Vec<NodeId> = self.nodes.iter().chain(&self.spares).map(|n| n.id).collect();
+        ids.sort_unstable();
+        if let Some(twice) = ids.windows(2).find(|w| w[0] == w[1]) {
+            return fail(format!("node {} is planned twice", twice[0].0));
+        }
+        if let Some(node) = self.nodes.iter().chain(&self.spares).find(|n| !domain_is_valid(&n.domain)) {
+            return fail(format!("node {}: a failure domain has 1 to {DOMAIN_BYTES_MAX} bytes", node.id.0));
+        }
+        if self.min_redundancy > self.parity {
+            return fail(format!("min_redundancy {} is more than scheme {scheme} has parity", self.min_redundancy));
+        }
+        if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes > 64 << 10 {
+            return fail(format!("chunk size {}: a power of two up to 65536", self.chunk_bytes));
+        }
+        if self.lease_ms == 0 || self.suspicion_ms == 0 {
+            return fail("lease and suspicion are more than 0 ms".into());
+        }
+        let lists = self.list_count();
+        if lists * self.width() > POSITIONS_MAX || lists > usize::from(u16::MAX) {
+            return fail(format!("{lists} lists of {} positions are too many", self.width()));
+        }
+        if lists * usize::from(self.data) > usize::from(SLOT_COUNT) {
+            return fail(format!("{lists} lists have more streams than there are slots"));
+        }
+        Ok(())
+    }
+
+    /// How many lists: a multiple of the nodes, so that each holds each position equally often.
+    ///
+    /// The factor is the smallest that gives every node four streams, each planned for at most 2 GiB. With no
+    /// parity, or one node, nothing is ever taken over and there is nothing to spread: one stream is enough then.
+    pub fn list_count(&self) -> usize {
+        let data = usize::from(self.data);
+        let spread = if self.parity == 0 || self.nodes.len() == 1 { 1 } else { STREAMS_PER_NODE_MIN.div_ceil(data) };
+        let data_bytes = self.node_bytes / self.width() as u64 * u64::from(self.data);
+        let sized = data_bytes.div_ceil(STREAM_BYTES_MAX * u64::from(self.data)) as usize;
+        self.nodes.len() * spread.max(sized)
+    }
+
+    /// The lists.
+    pub fn layout(&self) -> Layout {
+        layout::rotate(&self.nodes, self.width(), usize::from(self.parity), self.list_count())
+    }
+
+    /// The cluster record that follows from the plan.
+    pub fn record(&self) -> ClusterRecord {
+        ClusterRecord {
+            id: self.cluster,
+            format: CLUSTER_FORMAT,
+            data: self.data,
+            parity: self.parity,
+            chunk_bytes: self.chunk_bytes,
+            hash_key: self.hash_key,
+            lease_ms: self.lease_ms,
+            suspicion_ms: self.suspicion_ms,
+            min_redundancy: self.min_redundancy,
+            slots: self.slots(&self.layout()),
+        }
+    }
+
+    /// Slots split evenly over the streams, those of one owner side by side.
+    fn slots(&self, layout: &Layout) -> Vec<(u16, Stream)> {
+        let mut streams: Vec<(NodeId, Stream)> = Vec::new();
+        for (i, nodes) in layout.lists.iter().enumerate() {
+            for x in 0..self.data {
+                let stream = Stream { list: ListId(i as u16), x: Position(x) };
+                streams.push((nodes[usize::from(x)], stream));
+            }
+        }
+        streams.sort_unstable();
+        let count = streams.len();
+        let last = |i: usize| ((i + 1) * usize::from(SLOT_COUNT) / count - 1) as u16;
+        streams.into_iter().enumerate().map(|(i, (_, stream))| (last(i), stream)).collect()
+    }
+}
+
+/// Whether a failure domain's name may be.
+pub(crate) fn domain_is_valid(domain: &str) -> bool {
+    !domain.is_empty() && domain.len() <= DOMAIN_BYTES_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(data: u8, parity: u8, nodes: u16) -> ClusterPlan {
+        ClusterPlan::simple(ClusterId(1), data, parity, nodes, 0)
+    }
+
+    #[test]
+    fn one_node_without_redundancy_has_one_list_of_one_stream() {
+        assert_eq!(plan(1, 0, 1).list_count(), 1);
+        assert_eq!(plan(1, 0, 1).record().slots, [(SLOT_COUNT - 1, Stream { list: ListId(0), x: Position(0) })]);
+    }
+
+    #[test]
+    fn every_node_owns_four_streams_at_least_where_there_is_parity() {
+        assert_eq!(plan(4, 2, 6).list_count(), 6);
+        assert_eq!(plan(1, 2, 3).list_count(), 12);
+        assert_eq!(plan(3, 1, 4).list_count(), 8);
+    }
+
+    #[test]
+    fn large_nodes_have_more_lists() {
+        let mut large = plan(4, 2, 6);
+        large.node_bytes = 24 << 30;
+        // 16 GiB of data a node in streams of at most 2 GiB: 8 streams, of which a rotation gives 4.
+        assert_eq!(large.list_count(), 12);
+    }
+
+    #[test]
+    fn slots_are_whole_even_and_contiguous_by_owner() {
+        for (data, parity, nodes) in [(4, 2, 6), (1, 2, 3), (10, 4, 17), (1, 0, 1), (3, 0, 5), (6, 3, 36)] {
+            let plan = plan(data, parity, nodes);
+            plan.check().unwrap();
+            let record = plan.record();
+            assert!(record.slots_are_whole());
+            let layout = plan.layout();
+            let mut first = 0;
+            let mut counts = vec![0_u32; usize::from(nodes)];
+            let mut runs = 0;
+            let mut before = None;
+            for (last, stream) in &record.slots {
+                let owner = layout.lists[usize::from(stream.list.0)][stream.x.index()];
+                counts[usize::from(owner.0)] += u32::from(*last) + 1 - first;
+                first = u32::from(*last) + 1;
+                runs += u16::from(before != Some(owner));
+                before = Some(owner);
+            }
+            assert_eq!(runs, nodes, "an owner's slots are one range");
+            let (low, high) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+            assert!(f64::from(*high) <= f64::from(*low) * 1.05, "{data}+{parity} on {nodes}: {low}..{high} slots");
+        }
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_says_why() {
+        let why = |change: fn(&mut ClusterPlan)| {
+            let mut plan = plan(4, 2, 6);
+            change(&mut plan);
+            plan.check().unwrap_err().0
+        };
+        assert_eq!(why(|p| p.nodes.truncate(5)), "scheme 4+2 needs 6 nodes, there are 5");
+        assert!(why(|p| p.data = 0).starts_with("scheme 0+2"));
+        assert!(why(|p| (p.data, p.parity) = (128, 128)).starts_with("scheme 128+128"));
+        assert_eq!(why(|p| p.nodes[1].id = NodeId(0)), "node 0 is planned twice");
+        assert!(why(|p| p.nodes[1].domain = String::new()).starts_with("node 1: a failure domain"));
+        assert!(why(|p| p.min_redundancy = 3).starts_with("min_redundancy 3"));
+        assert!(why(|p| p.chunk_bytes = 5000).starts_with("chunk size 5000"));
+        assert!(why(|p| p.suspicion_ms = 0).starts_with("lease and suspicion"));
+        assert!(why(|p| p.node_bytes = 1 << 50).contains("too many"));
+    }
+}

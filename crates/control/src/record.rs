@@ -1,0 +1,267 @@
+//! The coordinator's records as they lie in the store (`docs/formats/control.md`), and the copy in memory that
+//! follows them: a commit changes the store first.
+
+use crate::plan::{ClusterPlan, PlanError};
+use crate::store::{Action, Change, Revision, Store, StoreError};
+use core::fmt;
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
+use paritas_base::{Incarnation, ListId, NodeId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The first byte of every record.
+pub const RECORD_FORMAT: u8 = 1;
+const CLUSTER_KEY: &str = "cluster";
+const PLAN_KEY: &str = "plan";
+const LEADER_KEY: &str = "leader";
+const NODE_PREFIX: &str = "node/";
+const LIST_PREFIX: &str = "list/";
+/// Earlier lives of a node that are remembered, so that a late message of theirs is known for what it is.
+const PAST_MAX: usize = 16;
+
+/// Why a coordinator cannot start on a store. The store is as it was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OpenError {
+    /// The store failed.
+    Store(StoreError),
+    /// A record was written by a newer version.
+    NewerFormat {
+        /// Which.
+        key: String,
+        /// Its format.
+        found: u8,
+    },
+    /// A record cannot be read, or is missing.
+    Damaged {
+        /// Which.
+        key: String,
+    },
+    /// The plan cannot be.
+    Plan(PlanError),
+    /// The store has a cluster of another plan.
+    OtherPlan {
+        /// What differs first.
+        what: &'static str,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::NewerFormat { key, found } => {
+                write!(f, "record {key} has format {found}, this version knows {RECORD_FORMAT}: use a newer paritas")
+            }
+            Self::Damaged { key } => write!(f, "record {key} is damaged or missing"),
+            Self::Plan(error) => error.fmt(f),
+            Self::OtherPlan { what } => {
+                write!(f, "the store holds a cluster whose {what} differ from the settings; they are fixed")
+            }
+        }
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+impl From<StoreError> for OpenError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A node in the store: its record and what is known of its lives.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct StoredNode {
+    pub(crate) record: NodeRecord,
+    /// The present life is certified ended.
+    pub(crate) ended: bool,
+    /// Earlier lives, oldest first, and whether their end is certified.
+    pub(crate) past: Vec<(Incarnation, bool)>,
+}
+
+impl StoredNode {
+    /// Makes `life` the present one.
+    pub(crate) fn begin(&mut self, life: Incarnation) {
+        self.past.push((self.record.incarnation, self.ended));
+        self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
+        self.record.incarnation = life;
+        self.ended = false;
+    }
+
+    /// Notes that `life` is certified ended; one that never registered is remembered too.
+    pub(crate) fn end(&mut self, life: Incarnation) {
+        if self.record.incarnation == life {
+            self.ended = true;
+        } else if let Some(past) = self.past.iter_mut().find(|(past, _)| *past == life) {
+            past.1 = true;
+        } else {
+            self.past.push((life, true));
+            self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
+        }
+    }
+
+    /// Whether `life` may not register any more.
+    pub(crate) fn is_over(&self, life: Incarnation) -> bool {
+        self.past.iter().any(|(past, _)| *past == life) || (self.ended && self.record.incarnation == life)
+    }
+}
+
+/// All records.
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    pub(crate) plan: ClusterPlan,
+    pub(crate) cluster: ClusterRecord,
+    pub(crate) nodes: BTreeMap<NodeId, StoredNode>,
+    pub(crate) lists: BTreeMap<ListId, Configuration>,
+    /// How often a coordinator has opened this store. Every commit checks that it is still the same, so a
+    /// coordinator that was replaced cannot commit (10.1).
+    leader: u64,
+    revisions: BTreeMap<String, Revision>,
+}
+
+impl Records {
+    /// Takes over a store, or begins a cluster in an empty one.
+    pub(crate) fn open<S: Store>(store: &mut S, plan: &ClusterPlan) -> Result<Self, OpenError> {
+        plan.check().map_err(OpenError::Plan)?;
+        let mut records = match Self::load(store)? {
+            Some(records) => {
+                check_same(&records.plan, plan)?;
+                records
+            }
+            None => Self {
+                plan: plan.clone(),
+                cluster: plan.record(),
+                nodes: BTreeMap::new(),
+                lists: BTreeMap::new(),
+                leader: 0,
+                revisions: BTreeMap::new(),
+            },
+        };
+        records.leader += 1;
+        let mut changes = vec![records.put(LEADER_KEY.into(), &records.leader)];
+        if !records.revisions.contains_key(CLUSTER_KEY) {
+            changes.push(records.put(CLUSTER_KEY.into(), &records.cluster));
+            changes.push(records.put(PLAN_KEY.into(), &records.plan));
+        }
+        let revision = store.commit(&changes)?;
+        records.note(&changes, revision);
+        Ok(records)
+    }
+
+    fn load<S: Store>(store: &S) -> Result<Option<Self>, OpenError> {
+        let entries = store.list("")?;
+        if entries.is_empty() {
+            return Ok(None);
+        }
+        // All formats first: nothing of a newer version's is taken for damage.
+        for (key, entry) in &entries {
+            match entry.value.first() {
+                Some(found) if *found > RECORD_FORMAT => {
+                    return Err(OpenError::NewerFormat { key: key.clone(), found: *found });
+                }
+                Some(&RECORD_FORMAT) => {}
+                _ => return Err(OpenError::Damaged { key: key.clone() }),
+            }
+        }
+        let revisions = entries.iter().map(|(key, entry)| (key.clone(), entry.revision)).collect();
+        let values: BTreeMap<String, Vec<u8>> = entries.into_iter().map(|(k, e)| (k, e.value)).collect();
+        let mut records = Self {
+            plan: read(&values, PLAN_KEY)?,
+            cluster: read(&values, CLUSTER_KEY)?,
+            nodes: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            leader: read(&values, LEADER_KEY)?,
+            revisions,
+        };
+        let width = records.plan.width();
+        for key in values.keys() {
+            if key.starts_with(NODE_PREFIX) {
+                let node: StoredNode = read(&values, key)?;
+                records.nodes.insert(node.record.id, node);
+            } else if key.starts_with(LIST_PREFIX) {
+                let list: Configuration = read(&values, key)?;
+                if list.positions.len() != width {
+                    return Err(OpenError::Damaged { key: key.clone() });
+                }
+                records.lists.insert(list.list, list);
+            }
+        }
+        Ok(Some(records))
+    }
+
+    /// Reads everything again after a commit whose outcome is unknown. `false`: somebody else has the store now.
+    pub(crate) fn reload<S: Store>(&mut self, store: &S) -> Result<bool, OpenError> {
+        let found = Self::load(store)?.ok_or_else(|| OpenError::Damaged { key: LEADER_KEY.into() })?;
+        if found.leader != self.leader {
+            return Ok(false);
+        }
+        *self = found;
+        Ok(true)
+    }
+
+    /// Commits nodes and lists in one transaction, then takes them over.
+    pub(crate) fn commit<S: Store>(
+        &mut self,
+        store: &mut S,
+        nodes: &[StoredNode],
+        lists: &[Configuration],
+    ) -> Result<(), StoreError> {
+        let leader = self.revisions.get(LEADER_KEY).copied();
+        let mut changes = vec![Change { key: LEADER_KEY.into(), expect: leader, action: Action::Check }];
+        changes.extend(nodes.iter().map(|n| self.put(format!("{NODE_PREFIX}{:05}", n.record.id.0), n)));
+        changes.extend(lists.iter().map(|c| self.put(format!("{LIST_PREFIX}{:05}", c.list.0), c)));
+        let revision = store.commit(&changes)?;
+        self.note(&changes, revision);
+        self.nodes.extend(nodes.iter().map(|n| (n.record.id, n.clone())));
+        self.lists.extend(lists.iter().map(|c| (c.list, c.clone())));
+        Ok(())
+    }
+
+    fn put(&self, key: String, value: &impl Serialize) -> Change {
+        let expect = self.revisions.get(&key).copied();
+        Change { key, expect, action: Action::Put(encode(value)) }
+    }
+
+    fn note(&mut self, changes: &[Change], revision: Revision) {
+        for change in changes {
+            if matches!(change.action, Action::Put(_)) {
+                self.revisions.insert(change.key.clone(), revision);
+            }
+        }
+    }
+}
+
+fn encode(value: &impl Serialize) -> Vec<u8> {
+    // Plain data into a growing vector: postcard fails only on sequences of unknown length, and there are none.
+    postcard::to_extend(value, vec![RECORD_FORMAT]).expect("plain data")
+}
+
+fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> Result<T, OpenError> {
+    let damaged = || OpenError::Damaged { key: key.into() };
+    let bytes = values.get(key).and_then(|v| v.get(1..)).ok_or_else(damaged)?;
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Ok(value),
+        _ => Err(damaged()),
+    }
+}
+
+/// Whether the settings are those of the cluster in the store. Its id and hash key were drawn when it was made.
+fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError> {
+    let times = |p: &ClusterPlan| (p.lease_ms, p.suspicion_ms, p.restart_wait_ms, p.min_redundancy);
+    let what = if (stored.data, stored.parity) != (asked.data, asked.parity) {
+        "scheme"
+    } else if stored.nodes != asked.nodes || stored.spares != asked.spares {
+        "nodes or failure domains"
+    } else if (stored.chunk_bytes, stored.node_bytes) != (asked.chunk_bytes, asked.node_bytes) {
+        "chunk size or memory"
+    } else if times(stored) != times(asked) {
+        "lease, suspicion, restart wait or min_redundancy"
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::OtherPlan { what })
+}
+
+#[cfg(test)]
+mod tests;

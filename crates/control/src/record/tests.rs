@@ -1,0 +1,128 @@
+use super::*;
+use crate::store::MemoryStore;
+use paritas_base::configuration::{Assignment, NodeRole, NodeState, PositionState, Tenure};
+use paritas_base::{ClusterId, Epoch};
+
+fn plan() -> ClusterPlan {
+    ClusterPlan::simple(ClusterId(9), 1, 1, 2, 0)
+}
+
+fn node() -> StoredNode {
+    let record = NodeRecord {
+        id: NodeId(1),
+        incarnation: Incarnation(300),
+        domain: "a".into(),
+        role: NodeRole::Member,
+        state: NodeState::Up,
+        pid: 5,
+        client_address: "h:1".into(),
+        cluster_address: "h:2".into(),
+        peer_address: "h:3".into(),
+    };
+    StoredNode { record, ended: false, past: vec![(Incarnation(2), true)] }
+}
+
+fn list() -> Configuration {
+    let tenure = Tenure { node: NodeId(1), incarnation: Incarnation(300), since: Epoch(2) };
+    Configuration {
+        list: ListId(4),
+        epoch: Epoch(2),
+        born: Epoch(1),
+        data: 1,
+        parity: 1,
+        ack_quorum: 1,
+        positions: vec![None, Some(Assignment { tenure, state: PositionState::Filling })],
+        gone: vec![(NodeId(1), Incarnation(2))],
+        lost: false,
+    }
+}
+
+#[test]
+fn golden_bytes_of_format_1() {
+    assert_eq!(
+        encode(&node()),
+        [1, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1]
+    );
+    assert_eq!(encode(&list()), [1, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0]);
+    assert_eq!(encode(&1_u64), [1, 1]);
+    let plan = encode(&plan());
+    assert_eq!(
+        plan,
+        [
+            1, 9, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0
+        ]
+    );
+}
+
+#[test]
+fn records_are_read_back() {
+    let mut store = MemoryStore::new();
+    let mut records = Records::open(&mut store, &plan()).unwrap();
+    records.commit(&mut store, &[node()], &[list()]).unwrap();
+    let again = Records::open(&mut store, &plan()).unwrap();
+    assert_eq!(again.nodes[&NodeId(1)], node());
+    assert_eq!(again.lists[&ListId(4)], list());
+    assert_eq!(again.cluster, plan().record());
+}
+
+#[test]
+fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
+    let mut store = MemoryStore::new();
+    Records::open(&mut store, &plan()).unwrap();
+    let newer = Change { key: "node/00000".into(), expect: None, action: Action::Put(vec![2, 1, 2, 3]) };
+    store.commit(&[newer]).unwrap();
+    let before = store.list("").unwrap();
+    let refused = Records::open(&mut store, &plan()).unwrap_err();
+    assert_eq!(refused, OpenError::NewerFormat { key: "node/00000".into(), found: 2 });
+    assert_eq!(
+        refused.to_string(),
+        "record node/00000 has format 2, this version knows 1: use a newer paritas"
+    );
+    assert_eq!(store.list("").unwrap(), before);
+}
+
+#[test]
+fn a_damaged_record_is_named() {
+    for bytes in [vec![], vec![0], vec![1], vec![1, 255, 255, 255, 255]] {
+        let mut store = MemoryStore::new();
+        Records::open(&mut store, &plan()).unwrap();
+        let bad = Change { key: "list/00000".into(), expect: None, action: Action::Put(bytes) };
+        store.commit(&[bad]).unwrap();
+        let refused = Records::open(&mut store, &plan()).unwrap_err();
+        assert_eq!(refused, OpenError::Damaged { key: "list/00000".into() });
+    }
+}
+
+#[test]
+fn another_plan_is_refused() {
+    let mut store = MemoryStore::new();
+    Records::open(&mut store, &plan()).unwrap();
+    let other = ClusterPlan::simple(ClusterId(10), 1, 1, 3, 0);
+    assert!(matches!(Records::open(&mut store, &other), Err(OpenError::OtherPlan { .. })));
+    let same = ClusterPlan::simple(ClusterId(10), 1, 1, 2, 0);
+    assert_eq!(Records::open(&mut store, &same).unwrap().cluster.id, ClusterId(9), "the store's id counts");
+}
+
+#[test]
+fn whoever_opened_the_store_before_can_commit_no_more() {
+    let mut store = MemoryStore::new();
+    let mut old = Records::open(&mut store, &plan()).unwrap();
+    let mut new = Records::open(&mut store, &plan()).unwrap();
+    let conflict = old.commit(&mut store, &[node()], &[]);
+    assert_eq!(conflict, Err(StoreError::Conflict { key: LEADER_KEY.into() }));
+    assert_eq!(old.reload(&store), Ok(false));
+    new.commit(&mut store, &[node()], &[]).unwrap();
+}
+
+#[test]
+fn a_life_that_is_over_stays_over() {
+    let mut node = node();
+    node.begin(Incarnation(400));
+    assert!(node.is_over(Incarnation(300)) && node.is_over(Incarnation(2)) && !node.is_over(Incarnation(400)));
+    node.end(Incarnation(300));
+    assert_eq!(node.past, [(Incarnation(2), true), (Incarnation(300), true)]);
+    node.end(Incarnation(400));
+    assert!(node.is_over(Incarnation(400)));
+    node.end(Incarnation(500));
+    assert!(node.is_over(Incarnation(500)), "one that never registered");
+}

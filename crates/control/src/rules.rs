@@ -1,0 +1,374 @@
+//! The rules for one list (PROTOCOL 10.2–10.6): from what is known of the nodes to the list's next configuration.
+//!
+//! They look at the state of things, not at events: the same facts give the same answer whenever they are asked,
+//! and asking twice changes nothing. So a lost, repeated or late event does no harm, and a coordinator that has
+//! just started decides as its predecessor would have.
+
+use crate::check::is_decodable;
+use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Version};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Certified lives that one configuration names at most; the oldest go first. They only shorten waits.
+const GONE_MAX: usize = 64;
+
+/// What is known of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeFacts {
+    /// Its newest life.
+    pub(crate) incarnation: Incarnation,
+    pub(crate) domain: String,
+    /// That life has registered with this coordinator, is heard, and has not ended.
+    pub(crate) available: bool,
+    /// That life is suspected: it may have ended or not.
+    pub(crate) silent: bool,
+    /// That life certainly ended.
+    pub(crate) ended: bool,
+    /// It ended just now, and its next life may come at once.
+    pub(crate) waiting: bool,
+    /// Earlier lives, and whether their end is certified.
+    pub(crate) past: Vec<(Incarnation, bool)>,
+    /// Positions held.
+    pub(crate) load: usize,
+}
+
+/// Two nodes that hear the coordinator but not each other (10.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BrokenLink {
+    pub(crate) a: NodeId,
+    /// How many peers report `a`.
+    pub(crate) a_reports: usize,
+    pub(crate) b: NodeId,
+    pub(crate) b_reports: usize,
+}
+
+/// Everything that the rules look at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Facts {
+    pub(crate) nodes: BTreeMap<NodeId, NodeFacts>,
+    /// The planned node of every position.
+    pub(crate) homes: Vec<Vec<NodeId>>,
+    pub(crate) per_domain_max: usize,
+    pub(crate) min_redundancy: usize,
+    /// Positions whose holders ask to be Live.
+    pub(crate) whole: Vec<(ListId, Position, Tenure)>,
+    pub(crate) broken: Vec<BrokenLink>,
+    /// Nodes that are not to be named in a list for a while.
+    pub(crate) shunned: BTreeSet<(ListId, NodeId)>,
+    /// Who held a vacant position last.
+    pub(crate) vacated: BTreeMap<(ListId, Position), NodeId>,
+    /// Lives removed a short while ago without a certificate.
+    pub(crate) recent: BTreeSet<(ListId, NodeId, Incarnation)>,
+}
+
+impl Facts {
+    fn node(&self, node: NodeId) -> Option<&NodeFacts> {
+        self.nodes.get(&node)
+    }
+
+    /// That life is over: certified, or a later one has registered (10.4).
+    fn is_ended(&self, node: NodeId, life: Incarnation) -> bool {
+        self.node(node).is_some_and(|n| n.incarnation != life || n.ended)
+    }
+
+    /// Somebody saw that life end.
+    fn is_certified(&self, node: NodeId, life: Incarnation) -> bool {
+        self.node(node).is_some_and(|n| (n.incarnation == life && n.ended) || n.past.contains(&(life, true)))
+    }
+
+    fn is_silent(&self, node: NodeId) -> bool {
+        self.node(node).is_none_or(|n| n.silent)
+    }
+
+    fn is_waiting(&self, node: NodeId) -> bool {
+        self.node(node).is_some_and(|n| n.waiting)
+    }
+}
+
+/// What a list's next configuration is, and why.
+#[derive(Clone, Debug)]
+pub(crate) struct Next {
+    pub(crate) configuration: Configuration,
+    /// Nodes fenced because of broken links, to be left out for a while.
+    pub(crate) cut: Vec<NodeId>,
+}
+
+/// The first configuration of a list: everybody Live with nothing (all of `nodes` are available).
+pub(crate) fn first(list: ListId, homes: &[NodeId], data: u8, parity: u8, facts: &mut Facts) -> Configuration {
+    let epoch = Epoch(1);
+    let mut positions = Vec::with_capacity(homes.len());
+    for node in homes {
+        positions.push(facts.nodes.get_mut(node).map(|n| {
+            n.load += 1;
+            let tenure = Tenure { node: *node, incarnation: n.incarnation, since: epoch };
+            Assignment { tenure, state: PositionState::Live }
+        }));
+    }
+    let gone = Vec::new();
+    Configuration { list, epoch, born: epoch, data, parity, ack_quorum: parity, positions, gone, lost: false }
+}
+
+/// The list's next configuration; `None` if it may stay as it is.
+pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
+    // The protocol packs terms in 20 bits; the coordinator has alarmed long before.
+    if old.epoch.0 >= Version::TERM_MAX {
+        return None;
+    }
+    let mut new = old.clone();
+    new.epoch = Epoch(old.epoch.0 + 1);
+    let mut change = Change { old, new, facts, cut: Vec::new() };
+    change.grant();
+    change.bury();
+    if !change.new.lost {
+        change.succeed();
+        change.suspect();
+        change.fill();
+    }
+    change.certify();
+    let Change { new, cut, .. } = change;
+    let gone_grew = new.gone.iter().any(|life| !old.gone.contains(life));
+    let changed = new.positions != old.positions || new.lost != old.lost || gone_grew;
+    changed.then_some(Next { configuration: new, cut })
+}
+
+struct Change<'a> {
+    old: &'a Configuration,
+    new: Configuration,
+    facts: &'a mut Facts,
+    cut: Vec<NodeId>,
+}
+
+impl Change<'_> {
+    fn tenure(&self, i: usize) -> Option<Tenure> {
+        self.new.positions[i].map(|a| a.tenure)
+    }
+
+    fn is_parity(&self, i: usize) -> bool {
+        i >= usize::from(self.new.data)
+    }
+
+    fn is_live(&self, i: usize) -> bool {
+        self.new.positions[i].is_some_and(|a| a.state == PositionState::Live)
+    }
+
+    fn is_ended(&self, i: usize) -> bool {
+        self.tenure(i).is_some_and(|t| self.facts.is_ended(t.node, t.incarnation))
+    }
+
+    fn is_silent(&self, i: usize) -> bool {
+        self.tenure(i).is_some_and(|t| self.facts.is_silent(t.node))
+    }
+
+    /// Whether the list could be rebuilt without the positions that are not Live and those that `without` names.
+    fn decodable_without(&self, without: impl Fn(usize) -> bool) -> bool {
+        let missing = |parity: bool| {
+            let positions = (0..self.new.positions.len()).filter(|i| self.is_parity(*i) == parity);
+            positions.filter(|i| !self.is_live(*i) || without(*i)).count()
+        };
+        is_decodable(missing(false), missing(true), self.new.parity.into(), self.new.ack_quorum.into())
+    }
+
+    /// Live parities that answer, `i` and `suspects` left out.
+    fn parities_beside(&self, i: usize, suspects: &[usize]) -> usize {
+        let others = (usize::from(self.new.data)..self.new.positions.len()).filter(|o| *o != i);
+        let well = |o: &usize| self.is_live(*o) && !self.is_ended(*o) && !self.is_silent(*o);
+        others.filter(|o| well(o) && !suspects.contains(o)).count()
+    }
+
+    /// 5.6, 6.5: Filling becomes Live, compare-and-swap on the tenure.
+    fn grant(&mut self) {
+        for (list, position, tenure) in &self.facts.whole {
+            let Some(Some(held)) = self.new.positions.get_mut(position.index()) else { continue };
+            let ended = self.facts.is_ended(tenure.node, tenure.incarnation);
+            if *list == self.new.list && held.tenure == *tenure && !ended && !self.new.lost {
+                held.state = PositionState::Live;
+            }
+        }
+    }
+
+    /// 10.6: crashes beyond what 10.3 covers. The survivors stay and can be read; nothing is named in place of the
+    /// dead, since nothing could be rebuilt. Without parity nothing ever could: there positions start again empty.
+    fn bury(&mut self) {
+        let any_ended = (0..self.new.positions.len()).any(|i| self.is_ended(i));
+        if !any_ended || self.new.parity == 0 {
+            return;
+        }
+        if !self.decodable_without(|i| self.is_ended(i)) {
+            self.new.lost = true;
+        }
+        if self.new.lost {
+            for i in 0..self.new.positions.len() {
+                if self.is_ended(i) {
+                    self.vacate(i);
+                }
+            }
+        }
+    }
+
+    /// 10.4, 10.5: lives that ended are replaced, whatever 10.3 says.
+    ///
+    /// While the node's next life is waited for, a data position stays named: its keys cannot be served any sooner,
+    /// and one commit instead of two is one epoch change less on their way back. A parity position is vacated at
+    /// once where enough others are Live, since every write of the list waits for its acks, and a takeover of
+    /// another position of the list for its part of the push; with too few others writes would be refused instead
+    /// of waiting a moment, so then it stays named too.
+    fn succeed(&mut self) {
+        for i in 0..self.new.positions.len() {
+            let Some(dead) = self.tenure(i).filter(|_| self.is_ended(i)) else { continue };
+            let successor = self.candidate(i, Some(dead.node));
+            if let Some(node) = successor
+                && (node == dead.node || !self.facts.is_waiting(dead.node))
+            {
+                self.assign(i, node);
+            } else if !self.facts.is_waiting(dead.node) {
+                self.vacate(i);
+            } else if self.is_parity(i) && self.parities_beside(i, &[]) >= self.facts.min_redundancy.max(1) {
+                self.vacate(i);
+            }
+        }
+    }
+
+    /// 10.2, 10.3: silent members, and one end of each link that peers report broken.
+    ///
+    /// All suspects count as missing together. If the list could not be rebuilt without them, none of those that
+    /// are Live is removed: to fence a few of them could not bring anything back, and they may all be well behind
+    /// a partition. And removal must help: a data position goes only to a successor (its owner may still serve),
+    /// a parity position to a successor, or to nobody if enough others remain for writes to go on.
+    fn suspect(&mut self) {
+        let cut = self.cut_positions();
+        let suspects: Vec<usize> = (0..self.new.positions.len())
+            .filter(|i| !self.is_ended(*i) && (self.is_silent(*i) || cut.contains(i)))
+            .collect();
+        let gone = |i: usize| suspects.contains(&i) || self.is_ended(i);
+        let allowed = self.new.parity > 0 && self.decodable_without(gone);
+        for i in suspects.iter().copied() {
+            let Some(suspect) = self.tenure(i).filter(|_| allowed || !self.is_live(i)) else { continue };
+            if self.new.parity == 0 {
+                continue;
+            }
+            if let Some(node) = self.candidate(i, None) {
+                self.assign(i, node);
+            } else if self.is_parity(i) && self.parities_beside(i, &suspects) >= self.facts.min_redundancy {
+                self.vacate(i);
+            } else {
+                continue;
+            }
+            if cut.contains(&i) {
+                self.cut.push(suspect.node);
+            }
+        }
+    }
+
+    /// 10.2: of two nodes that do not hear each other the one that more peers report goes, else the parity end.
+    /// Only owner and parity member owe each other anything.
+    fn cut_positions(&self) -> BTreeSet<usize> {
+        let at = |node: NodeId| self.new.positions.iter().position(|a| a.is_some_and(|a| a.tenure.node == node));
+        let mut cut = BTreeSet::new();
+        for link in &self.facts.broken {
+            let (Some(a), Some(b)) = (at(link.a), at(link.b)) else { continue };
+            if self.is_parity(a) == self.is_parity(b) {
+                continue;
+            }
+            cut.insert(match link.a_reports.cmp(&link.b_reports) {
+                core::cmp::Ordering::Greater => a,
+                core::cmp::Ordering::Less => b,
+                core::cmp::Ordering::Equal => a.max(b),
+            });
+        }
+        cut
+    }
+
+    /// 10.5: vacancies go to whoever is free, but not away from a node whose next life is awaited.
+    fn fill(&mut self) {
+        for i in 0..self.new.positions.len() {
+            if self.new.positions[i].is_some() {
+                continue;
+            }
+            let last = self.facts.vacated.get(&(self.new.list, Position(i as u8))).copied();
+            let Some(node) = self.candidate(i, last) else { continue };
+            if Some(node) == last || !last.is_some_and(|last| self.facts.is_waiting(last)) {
+                self.assign(i, node);
+            }
+        }
+    }
+
+    /// The best node for a position: who held it last, whose it is by plan, then who spreads parities over domains,
+    /// then who holds least, which are the spares.
+    fn candidate(&self, i: usize, last: Option<NodeId>) -> Option<NodeId> {
+        let list = self.new.list;
+        let home = self.facts.homes.get(usize::from(list.0)).and_then(|nodes| nodes.get(i)).copied();
+        let others = || self.new.positions.iter().enumerate().filter(|(o, _)| *o != i);
+        let domain_of = |a: &Assignment| self.facts.node(a.tenure.node).map(|n| n.domain.as_str());
+        let mut best = None;
+        for (node, facts) in &self.facts.nodes {
+            let named = others().any(|(_, a)| a.is_some_and(|a| a.tenure.node == *node));
+            let cut = self.facts.shunned.contains(&(list, *node)) || self.cut.contains(node);
+            // A life that is to leave the position is no successor of itself.
+            let leaves = self.tenure(i).is_some_and(|t| (t.node, t.incarnation) == (*node, facts.incarnation));
+            if !facts.available || named || cut || leaves {
+                continue;
+            }
+            let shares = |a: &Option<Assignment>| a.as_ref().and_then(domain_of) == Some(facts.domain.as_str());
+            let in_domain = others().filter(|(_, a)| shares(a)).count();
+            // Without parity no position protects another.
+            if self.new.parity > 0 && in_domain + 1 > self.facts.per_domain_max && Some(*node) != last {
+                continue;
+            }
+            let parity_beside = self.is_parity(i) && others().any(|(o, a)| self.is_parity(o) && shares(a));
+            let rank = (Some(*node) != last, Some(*node) != home, parity_beside, facts.load, *node);
+            if best.is_none_or(|b| rank < b) {
+                best = Some(rank);
+            }
+        }
+        best.map(|(.., node)| node)
+    }
+
+    fn assign(&mut self, i: usize, node: NodeId) {
+        self.unload(i);
+        let Some(facts) = self.facts.nodes.get_mut(&node) else { return };
+        facts.load += 1;
+        let tenure = Tenure { node, incarnation: facts.incarnation, since: self.new.epoch };
+        let state = if self.new.parity == 0 { PositionState::Live } else { PositionState::Filling };
+        if self.new.parity == 0 {
+            self.new.born = self.new.epoch;
+        }
+        self.new.positions[i] = Some(Assignment { tenure, state });
+    }
+
+    fn vacate(&mut self, i: usize) {
+        if let Some(tenure) = self.tenure(i) {
+            self.facts.vacated.insert((self.new.list, Position(i as u8)), tenure.node);
+        }
+        self.unload(i);
+        self.new.positions[i] = None;
+    }
+
+    fn unload(&mut self, i: usize) {
+        if let Some(held) = self.tenure(i).and_then(|t| self.facts.nodes.get_mut(&t.node)) {
+            held.load = held.load.saturating_sub(1);
+        }
+    }
+
+    /// 10.4, 5.5: certified lives that this change removes, or that lately were removed before the certificate
+    /// came, join `gone`. They stay while any owner may be waiting for their leases, which no Live one is.
+    fn certify(&mut self) {
+        let owners_wait = |c: &Configuration| {
+            c.data_positions().any(|x| c.at(x).is_none_or(|a| a.state == PositionState::Filling))
+        };
+        let mut gone = if owners_wait(self.old) { self.old.gone.clone() } else { Vec::new() };
+        let named = |new: &Configuration, t: &Tenure| new.held_by(t.node, t.incarnation).next().is_some();
+        let removed = self.old.positions.iter().flatten().map(|a| a.tenure).filter(|t| !named(&self.new, t));
+        let mut certified: Vec<_> = removed.map(|t| (t.node, t.incarnation)).collect();
+        if owners_wait(&self.new) {
+            let list = self.new.list;
+            certified.extend(self.facts.recent.iter().filter(|r| r.0 == list).map(|(_, n, i)| (*n, *i)));
+        }
+        for (node, life) in certified {
+            if self.facts.is_certified(node, life) && !gone.contains(&(node, life)) {
+                gone.push((node, life));
+            }
+        }
+        gone.drain(..gone.len().saturating_sub(GONE_MAX));
+        self.new.gone = gone;
+    }
+}

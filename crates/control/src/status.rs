@@ -1,0 +1,159 @@
+//! The status report: what `paritas status` shows, filled from registrations, heartbeats and configurations.
+
+use paritas_base::{ListId, NodeId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Most kinds of memory that a shard may name.
+pub const KINDS_MAX: usize = 32;
+/// Most shards of a process.
+pub const SHARDS_MAX: usize = 256;
+
+/// What a shard tells with each heartbeat of its process.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ShardProgress {
+    /// Which shard of the process.
+    pub shard: u16,
+    /// Turns of its event loop. A shard whose count stands still for the suspicion time is stuck, so an idle one
+    /// must turn once a heartbeat (PROTOCOL 10.2b).
+    pub turns: u64,
+    /// Objects that it owns.
+    pub objects: u64,
+    /// Bytes of their keys and values.
+    pub user_bytes: u64,
+    /// Memory of all kinds together.
+    pub memory_bytes: u64,
+    /// Memory by kind.
+    pub by_kind: Vec<(String, u64)>,
+    /// Bytes rebuilt of what was to rebuild.
+    pub rebuild_done_bytes: u64,
+    /// Bytes to rebuild, those done too.
+    pub rebuild_total_bytes: u64,
+}
+
+/// The cluster at a glance.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// All nodes that ever registered or are planned, by id.
+    pub nodes: Vec<NodeStatus>,
+    /// All lists, by id.
+    pub lists: Vec<ListStatus>,
+    /// What is being rebuilt.
+    pub rebuild: RebuildStatus,
+    /// Memory of the nodes that answer.
+    pub memory: MemoryStatus,
+}
+
+/// A node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Which.
+    pub id: NodeId,
+    /// Its process.
+    pub pid: u32,
+    /// Where clients ask for any key.
+    pub address: String,
+    /// Where cluster-aware clients ask.
+    pub cluster_address: String,
+    /// What it is for.
+    pub role: RoleStatus,
+    /// How it is.
+    pub state: NodeCondition,
+    /// All its memory.
+    pub memory_bytes: u64,
+}
+
+/// What a node is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RoleStatus {
+    /// Named by lists, or to be.
+    Member,
+    /// Waits to replace another.
+    Spare,
+}
+
+/// How a node is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeCondition {
+    /// All its positions are Live.
+    Live,
+    /// Some are being rebuilt.
+    Filling,
+    /// Silent, ended, or not yet seen.
+    Down,
+    /// Holds none.
+    Spare,
+}
+
+/// A list.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ListStatus {
+    /// Which.
+    pub id: ListId,
+    /// Of its configuration.
+    pub epoch: u32,
+    /// Every position.
+    pub positions: Vec<PositionStatus>,
+    /// More was lost than the scheme covers.
+    pub lost: bool,
+    /// Why something is not whole, in words; empty if all is.
+    pub reason: String,
+}
+
+/// A position.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PositionStatus {
+    /// Who holds it.
+    pub node: Option<NodeId>,
+    /// How it is.
+    pub state: PositionCondition,
+}
+
+/// How a position is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PositionCondition {
+    /// Whole.
+    Live,
+    /// Being rebuilt.
+    Filling,
+    /// Its holder is silent or has ended.
+    Down,
+    /// Nobody holds it.
+    Vacant,
+}
+
+/// What is being rebuilt.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RebuildStatus {
+    /// Bytes done.
+    pub done_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// How fast, of late.
+    pub bytes_per_second: u64,
+    /// How long still, at that rate; nothing to do: 0; no rate: unknown.
+    pub eta_seconds: Option<u64>,
+}
+
+/// What memory is used for.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryStatus {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of their keys and values.
+    pub user_bytes: u64,
+    /// Memory by kind.
+    pub by_kind: BTreeMap<String, u64>,
+}
+
+impl RebuildStatus {
+    /// Adds the time that is left.
+    pub(crate) fn with_eta(mut self) -> Self {
+        let left = self.total_bytes.saturating_sub(self.done_bytes);
+        self.eta_seconds = if left == 0 { Some(0) } else { left.checked_div(self.bytes_per_second) };
+        self
+    }
+}
