@@ -1,7 +1,7 @@
 //! `Code`: the matrix of a scheme, and encoding with it.
 //!
-//! The coefficient of data position `i` in parity position `j` is a Cauchy matrix `1 / (x_j + y_i)` with `x_j = 255 + j`
-//! and `y_i = i` (sums in the field are XOR), its columns and rows scaled so that row 0 and column 0 are ones:
+//! The coefficients of data position `i` in parity position `j` are a Cauchy matrix `1 / (x_j + y_i)` with
+//! `x_j = 255 ^ j` and `y_i = i`, its columns and rows scaled so that row 0 and column 0 are ones:
 //!
 //! `c(i, j) = f(i)·f(j) / (f(i ^ j)·f(0))` with `f(t) = 255 ^ t`.
 //!
@@ -93,11 +93,7 @@ impl Code {
         );
         for (start, piece) in (0..).step_by(TILE_BYTES).zip(source.chunks(TILE_BYTES)) {
             for (j, target) in (0..self.scheme.parity()).zip(&mut *parity) {
-                assert_eq!(
-                    target.len(),
-                    source.len(),
-                    "source and parity differ in length"
-                );
+                assert_eq!(target.len(), source.len(), "source and parity differ in length");
                 mul_add(
                     self.coefficient(data_index, j),
                     piece,
@@ -119,10 +115,7 @@ fn combine_all(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
         sources.iter().all(|s| s.len() == len),
         "sources and targets differ in length"
     );
-    assert!(
-        targets.iter().all(|t| t.len() == len),
-        "targets differ in length"
-    );
+    assert!(targets.iter().all(|t| t.len() == len), "targets differ in length");
     // Many sources share the cache.
     let tile = (8 * TILE_BYTES / k).next_multiple_of(256);
     let mut part: [&[u8]; DATA_MAX as usize] = [&[]; DATA_MAX as usize];

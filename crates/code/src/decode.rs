@@ -5,14 +5,16 @@
 //! and parity 0 there, that row is all ones.
 
 use crate::Code;
+use crate::DATA_MAX;
 use crate::field::{inverse, mul};
-use crate::kernel::{ROWS_MAX, combine};
-use crate::{DATA_MAX, WIDTH_MAX};
+use crate::kernel::{ROWS_MAX, combine, mul_add};
 use core::fmt;
 
 /// Missing data positions up to which decoding allocates nothing.
 const SMALL: usize = 8;
 
+/// Data positions up to which decoding runs on small tables: clearing large ones takes longer than decoding 4 KiB.
+const K_SMALL: usize = 16;
 const K_MAX: usize = DATA_MAX as usize;
 
 /// Why a stripe cannot be decoded as asked.
@@ -64,14 +66,14 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// What is there and what takes the place of what is not.
-struct Sources<'a> {
+/// What is there and what takes the place of what is not, for up to `N` data positions.
+struct Sources<'a, const N: usize> {
     /// Slot `i < k`: data chunk `i`, or the parity chunk that stands in for it.
-    chunks: [&'a [u8]; K_MAX],
+    chunks: [&'a [u8]; N],
     /// The missing data positions; the first `missing_count` count.
-    missing: [u8; K_MAX],
+    missing: [u8; N],
     /// The parity that stands in for each, by parity index.
-    stand_ins: [u8; K_MAX],
+    stand_ins: [u8; N],
     missing_count: usize,
 }
 
@@ -81,13 +83,7 @@ impl Code {
     /// data is preferred, then the first parities. Wanting what is present copies it.
     ///
     /// On an error nothing is written.
-    pub fn decode(
-        &self,
-        present: &[(u8, &[u8])],
-        wanted: &[u8],
-        out: &mut [&mut [u8]],
-    ) -> Result<(), DecodeError> {
-        let k = usize::from(self.scheme().data());
+    pub fn decode(&self, present: &[(u8, &[u8])], wanted: &[u8], out: &mut [&mut [u8]]) -> Result<(), DecodeError> {
         if wanted.len() != out.len() {
             return Err(DecodeError::Outputs {
                 wanted: wanted.len(),
@@ -97,117 +93,135 @@ impl Code {
         if let Some(&position) = wanted.iter().find(|&&p| p >= self.scheme().width()) {
             return Err(DecodeError::NoSuchPosition { position });
         }
-        let sources = self.choose(present)?;
+        if usize::from(self.scheme().data()) <= K_SMALL {
+            self.decode_by::<K_SMALL>(present, wanted, out)
+        } else {
+            self.decode_by::<K_MAX>(present, wanted, out)
+        }
+    }
+
+    fn decode_by<const N: usize>(
+        &self,
+        present: &[(u8, &[u8])],
+        wanted: &[u8],
+        out: &mut [&mut [u8]],
+    ) -> Result<(), DecodeError> {
+        let k = usize::from(self.scheme().data());
+        let mut sources = Sources {
+            chunks: [&[][..]; N],
+            missing: [0; N],
+            stand_ins: [0; N],
+            missing_count: 0,
+        };
+        self.choose(present, &mut sources)?;
         let len = sources.chunks[0].len();
         if present.iter().any(|(_, s)| s.len() != len) || out.iter().any(|o| o.len() != len) {
             return Err(DecodeError::Lengths);
         }
         let e = sources.missing_count;
-        // Two squares: the matrix, which inverting uses up, and its inverse.
+        // What the stand-ins hold of the missing data, beside the identity.
         let (mut small, mut large);
-        let squares: &mut [u8] = if e <= SMALL {
+        let system: &mut [u8] = if e <= SMALL {
             small = [0u8; 2 * SMALL * SMALL];
             &mut small[..2 * e * e]
         } else {
             large = vec![0u8; 2 * e * e];
             &mut large
         };
-        let (matrix, inverted) = squares.split_at_mut(e * e);
         for (t, &parity) in sources.stand_ins[..e].iter().enumerate() {
-            for (u, &data) in sources.missing[..e].iter().enumerate() {
-                matrix[t * e + u] = self.row(parity)[usize::from(data)];
+            let row = &mut system[2 * e * t..][..2 * e];
+            for (c, &data) in row.iter_mut().zip(&sources.missing[..e]) {
+                *c = self.row(parity)[usize::from(data)];
             }
+            row[e + t] = 1;
         }
-        invert(matrix, inverted, e);
-        let mut rows = [0u8; ROWS_MAX * K_MAX];
+        invert(system, e);
+        let mut rows = [[0u8; N]; ROWS_MAX];
+        let rows = rows.as_flattened_mut();
         for (wanted, out) in wanted.chunks(ROWS_MAX).zip(out.chunks_mut(ROWS_MAX)) {
             let rows = &mut rows[..wanted.len() * k];
             for (row, &position) in rows.chunks_exact_mut(k).zip(wanted) {
-                self.decode_row(position, &sources, inverted, row);
+                self.decode_row(position, &sources, system, row);
             }
             combine(rows, &sources.chunks[..k], out);
         }
         Ok(())
     }
 
-    fn choose<'a>(&self, present: &[(u8, &'a [u8])]) -> Result<Sources<'a>, DecodeError> {
-        let (k, width) = (
-            usize::from(self.scheme().data()),
-            usize::from(self.scheme().width()),
-        );
-        let mut at: [Option<&[u8]>; WIDTH_MAX as usize] = [None; WIDTH_MAX as usize];
-        // Of the usual schemes only a few entries are looked at; the rest is not worth a pass.
-        let at = &mut at[..width];
+    /// Fills `sources`, which come empty.
+    #[inline(always)]
+    fn choose<'a, const N: usize>(
+        &self,
+        present: &[(u8, &'a [u8])],
+        sources: &mut Sources<'a, N>,
+    ) -> Result<(), DecodeError> {
+        let (k, width) = (self.scheme().data(), self.scheme().width());
+        // One bit for each position.
+        let mut seen = [0u64; 4];
+        let bit = |position: u8| (usize::from(position / 64), 1u64 << (position % 64));
         for &(position, chunk) in present {
-            let slot = at
-                .get_mut(usize::from(position))
-                .ok_or(DecodeError::NoSuchPosition { position })?;
-            if slot.replace(chunk).is_some() {
+            if position >= width {
+                return Err(DecodeError::NoSuchPosition { position });
+            }
+            let (word, mask) = bit(position);
+            if seen[word] & mask != 0 {
                 return Err(DecodeError::Repeated { position });
             }
+            seen[word] |= mask;
+            if position < k {
+                sources.chunks[usize::from(position)] = chunk;
+            }
         }
-        if present.len() < k {
-            return Err(DecodeError::TooFew {
-                present: present.len(),
-                needed: k,
-            });
-        }
-        let mut sources = Sources {
-            chunks: [&[]; K_MAX],
-            missing: [0; K_MAX],
-            stand_ins: [0; K_MAX],
-            missing_count: 0,
+        let too_few = DecodeError::TooFew {
+            present: present.len(),
+            needed: usize::from(k),
         };
-        let (data, parity) = at.split_at(k);
-        let mut parities = (0u8..).zip(parity).filter_map(|(j, c)| Some((j, (*c)?)));
-        for (i, chunk) in (0u8..).zip(data) {
-            sources.chunks[usize::from(i)] = match chunk {
-                Some(chunk) => chunk,
-                None => {
-                    // At least k distinct positions are present, so each missing data position has its parity.
-                    let (j, chunk) = parities.next().ok_or(DecodeError::TooFew {
-                        present: present.len(),
-                        needed: k,
-                    })?;
-                    sources.missing[sources.missing_count] = i;
-                    sources.stand_ins[sources.missing_count] = j;
-                    sources.missing_count += 1;
-                    chunk
-                }
-            };
+        if present.len() < usize::from(k) {
+            return Err(too_few);
         }
-        Ok(sources)
+        let is_seen = |position: u8| {
+            let (word, mask) = bit(position);
+            seen[word] & mask != 0
+        };
+        let mut parities = (k..width).filter(|&p| is_seen(p));
+        for i in (0..k).filter(|&i| !is_seen(i)) {
+            // At least k distinct positions are present, so each missing data position has its parity.
+            let position = parities.next().ok_or(too_few)?;
+            let (_, chunk) = present.iter().find(|(p, _)| *p == position).ok_or(too_few)?;
+            sources.chunks[usize::from(i)] = chunk;
+            sources.missing[sources.missing_count] = i;
+            sources.stand_ins[sources.missing_count] = position - k;
+            sources.missing_count += 1;
+        }
+        Ok(())
     }
 
     /// The coefficients, over the `k` slots, that give the wanted position.
     ///
-    /// Missing data is `inverted × (stand-ins − what present data puts into them)`; a parity is its own row over
-    /// present and missing data. Both come down to weights on the stand-ins.
-    fn decode_row(&self, position: u8, sources: &Sources<'_>, inverted: &[u8], row: &mut [u8]) {
+    /// Missing data is `inverse × (stand-ins − what present data puts into them)`; a parity is its own row over
+    /// present and missing data. Both come down to weights on the stand-ins. `system` has the inverse on its right.
+    fn decode_row<const N: usize>(&self, position: u8, sources: &Sources<'_, N>, system: &[u8], row: &mut [u8]) {
         let k = self.scheme().data();
         let e = sources.missing_count;
         let (missing, stand_ins) = (&sources.missing[..e], &sources.stand_ins[..e]);
-        let mut weights = [0u8; K_MAX];
+        let inverse_row = |u: usize| &system[2 * e * u + e..][..e];
+        let mut weights = [0u8; N];
         let weights = &mut weights[..e];
         if position >= k {
             let parity = self.row(position - k);
             row.copy_from_slice(parity);
             for (u, &data) in missing.iter().enumerate() {
-                for (w, &x) in weights.iter_mut().zip(&inverted[u * e..][..e]) {
-                    *w ^= mul(parity[usize::from(data)], x);
-                }
+                add_row(parity[usize::from(data)], inverse_row(u), weights);
             }
         } else {
             row.fill(0);
             match missing.iter().position(|&data| data == position) {
-                Some(u) => weights.copy_from_slice(&inverted[u * e..][..e]),
+                Some(u) => weights.copy_from_slice(inverse_row(u)),
                 None => row[usize::from(position)] = 1,
             }
         }
         for (&w, &stand_in) in weights.iter().zip(stand_ins) {
-            for (r, &c) in row.iter_mut().zip(self.row(stand_in)) {
-                *r ^= mul(w, c);
-            }
+            add_row(w, self.row(stand_in), row);
         }
         for (&w, &data) in weights.iter().zip(missing) {
             row[usize::from(data)] = w;
@@ -215,29 +229,32 @@ impl Code {
     }
 }
 
-/// Gauss–Jordan; `matrix` is used up. A square part of a scaled Cauchy matrix is regular and all its square parts are,
-/// so no pivot is ever zero and no rows are exchanged.
-fn invert(matrix: &mut [u8], inverted: &mut [u8], e: usize) {
-    for i in 0..e {
-        inverted[i * e + i] = 1;
-    }
+/// Gauss–Jordan over `e` rows of `2e`, the matrix beside the identity, which becomes the inverse. A square part of a
+/// scaled Cauchy matrix is regular and all its square parts are, so no pivot is ever zero and no rows are exchanged.
+fn invert(rows: &mut [u8], e: usize) {
+    let width = 2 * e;
     for pivot in 0..e {
-        let p = matrix[pivot * e + pivot];
-        assert_ne!(p, 0, "a square part of the code's matrix is singular");
-        let scale = inverse(p);
-        for c in 0..e {
-            matrix[pivot * e + c] = mul(matrix[pivot * e + c], scale);
-            inverted[pivot * e + c] = mul(inverted[pivot * e + c], scale);
+        let (above, rest) = rows.split_at_mut(pivot * width);
+        let (row, below) = rest.split_at_mut(width);
+        assert_ne!(row[pivot], 0, "a square part of the code's matrix is singular");
+        let scale = inverse(row[pivot]);
+        if scale != 1 {
+            row.iter_mut().for_each(|c| *c = mul(*c, scale));
         }
-        for r in 0..e {
-            let factor = matrix[r * e + pivot];
-            if r == pivot || factor == 0 {
-                continue;
-            }
-            for c in 0..e {
-                matrix[r * e + c] ^= mul(factor, matrix[pivot * e + c]);
-                inverted[r * e + c] ^= mul(factor, inverted[pivot * e + c]);
-            }
+        for other in above.chunks_exact_mut(width).chain(below.chunks_exact_mut(width)) {
+            add_row(other[pivot], row, other);
         }
+    }
+}
+
+/// [`mul_add`] for rows of coefficients: the usual ones have a few bytes, which are read one by one soon after, and a
+/// load from the middle of a vector store waits for the store.
+#[inline(always)]
+fn add_row(coefficient: u8, source: &[u8], target: &mut [u8]) {
+    if target.len() > K_SMALL {
+        return mul_add(coefficient, source, target);
+    }
+    for (t, &s) in target.iter_mut().zip(source) {
+        *t ^= mul(coefficient, s);
     }
 }

@@ -12,10 +12,7 @@ mod neon;
 mod scalar;
 #[cfg(test)]
 mod tests;
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    allow(dead_code)
-)]
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -33,6 +30,22 @@ enum Level {
     Gfni512,
     #[cfg(target_arch = "aarch64")]
     Neon,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Gfni256 => "gfni+avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Gfni512 => "gfni+avx512",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "neon",
+        }
+    }
 }
 
 /// Every form that this machine can run, slowest first.
@@ -55,10 +68,12 @@ fn available() -> Vec<Level> {
     levels
 }
 
+/// The form in use, as a number; 0 before anyone asked.
+static BEST: AtomicU8 = AtomicU8::new(0);
+
 /// The best form. A byte load and a branch that is always predicted: cheaper than a call through a pointer.
 #[inline(always)]
 fn level() -> Level {
-    static BEST: AtomicU8 = AtomicU8::new(0);
     match BEST.load(Ordering::Relaxed) {
         0 => {
             let best = detect();
@@ -84,17 +99,18 @@ fn detect() -> Level {
 
 /// The name of the kernels in use, for start-up logs and benchmark tables.
 pub fn kernel_name() -> &'static str {
-    match level() {
-        Level::Scalar => "scalar",
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => "avx2",
-        #[cfg(target_arch = "x86_64")]
-        Level::Gfni256 => "gfni+avx2",
-        #[cfg(target_arch = "x86_64")]
-        Level::Gfni512 => "gfni+avx512",
-        #[cfg(target_arch = "aarch64")]
-        Level::Neon => "neon",
+    level().name()
+}
+
+/// Makes every thread use the named kernels from now on, for benchmarks that compare them. False, and nothing happens,
+/// if this machine does not have them. All kernels give the same bytes.
+#[doc(hidden)]
+pub fn use_kernel(name: &str) -> bool {
+    let found = available().into_iter().find(|level| level.name() == name);
+    if let Some(level) = found {
+        BEST.store(level as u8, Ordering::Relaxed);
     }
+    found.is_some()
 }
 
 /// `target ^= coefficient · source`, byte by byte, at any length and alignment: how a parity position folds one extent
@@ -104,11 +120,7 @@ pub fn kernel_name() -> &'static str {
 /// If the lengths differ.
 #[inline]
 pub fn mul_add(coefficient: u8, source: &[u8], target: &mut [u8]) {
-    assert_eq!(
-        source.len(),
-        target.len(),
-        "source and target differ in length"
-    );
+    assert_eq!(source.len(), target.len(), "source and target differ in length");
     if coefficient != 0 {
         mul_add_at(level(), coefficient, source, target);
     }
@@ -129,19 +141,21 @@ fn mul_add_at(level: Level, coefficient: u8, source: &[u8], target: &mut [u8]) {
     debug_assert_eq!(source.len(), target.len());
     match level {
         Level::Scalar => scalar::mul_add(coefficient, source, target),
-        // SAFETY (these three): `level` comes from `available`, which asked the machine for the features.
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: `level` comes from `available`, which asked the machine for the features.
         Level::Avx2 => unsafe { x86::mul_add_avx2(coefficient, source, target) },
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: `level` comes from `available`, which asked the machine for the features.
         Level::Gfni256 => unsafe { x86::mul_add_gfni256(coefficient, source, target) },
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: `level` comes from `available`, which asked the machine for the features.
         Level::Gfni512 => unsafe { x86::mul_add_gfni512(coefficient, source, target) },
         #[cfg(target_arch = "aarch64")]
         Level::Neon => neon::mul_add(coefficient, source, target),
     }
 }
 
-/// Rows that one pass over the sources can compute: `rows_max` accumulators fit in registers at every level.
+/// Rows that one pass over the sources computes: as many accumulators as fit in registers.
 pub(crate) const ROWS_MAX: usize = 4;
 
 /// `targets[r] = Σ_s rows[r · sources.len() + s] · sources[s]`, overwriting the targets; up to [`ROWS_MAX`] rows.
@@ -162,10 +176,7 @@ fn combine_at(level: Level, rows: &[u8], sources: &[&[u8]], targets: &mut [&mut 
     let Some(len) = targets.first().map(|t| t.len()) else {
         return;
     };
-    assert!(
-        targets.iter().all(|t| t.len() == len),
-        "targets differ in length"
-    );
+    assert!(targets.iter().all(|t| t.len() == len), "targets differ in length");
     assert!(
         sources.iter().all(|s| s.len() == len),
         "sources and targets differ in length"
@@ -173,16 +184,17 @@ fn combine_at(level: Level, rows: &[u8], sources: &[&[u8]], targets: &mut [&mut 
     assert!(!sources.is_empty(), "nothing to combine");
     match level {
         Level::Scalar => scalar::combine(rows, sources, targets),
-        // SAFETY (these three): `level` comes from `available`, which asked the machine for the features; the lengths
-        // and counts were checked above.
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: as in `mul_add_at`; the lengths and counts were checked above.
         Level::Avx2 => unsafe { x86::combine_avx2(rows, sources, targets, len) },
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: as in `mul_add_at`; the lengths and counts were checked above.
         Level::Gfni256 => unsafe { x86::combine_gfni256(rows, sources, targets, len) },
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: as in `mul_add_at`; the lengths and counts were checked above.
         Level::Gfni512 => unsafe { x86::combine_gfni512(rows, sources, targets, len) },
-        // SAFETY: the lengths and counts were checked above.
         #[cfg(target_arch = "aarch64")]
+        // SAFETY: the lengths and counts were checked above.
         Level::Neon => unsafe { neon::combine(rows, sources, targets, len) },
     }
 }

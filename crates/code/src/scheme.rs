@@ -69,8 +69,7 @@ impl FromStr for Scheme {
         };
         // Only the digits 0-9: `u64::from_str` would take a sign, too. Four are enough to tell what is wrong.
         let number = |digits: &str| {
-            let plain =
-                (1..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+            let plain = (1..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
             plain
                 .then(|| digits.parse::<u64>().ok())
                 .flatten()
@@ -79,11 +78,7 @@ impl FromStr for Scheme {
         let (data, parity) = text.split_once('+').ok_or_else(malformed)?;
         if let Some((parity, logged)) = parity.split_once('/') {
             let (data, parity, logged) = (number(data)?, number(parity)?, number(logged)?);
-            return Err(SchemeError::LoggedParity {
-                data,
-                parity,
-                logged,
-            });
+            return Err(SchemeError::LoggedParity { data, parity, logged });
         }
         Self::checked(number(data)?, number(parity)?)
     }
@@ -134,20 +129,13 @@ impl fmt::Display for SchemeError {
                 "{data}+{parity} is {} positions: a scheme has at most {WIDTH_MAX}, data and parity together",
                 data + parity
             ),
-            Self::LoggedParity {
-                data,
-                parity,
-                logged,
-            } => {
+            Self::LoggedParity { data, parity, logged } => {
                 write!(
                     f,
                     "{data}+{parity}/{logged}: logged parity is not supported yet, only schemes such as 4+2"
                 )
             }
-            Self::Malformed { text } => write!(
-                f,
-                "{text:?} is not a scheme: expected DATA+PARITY, such as 4+2"
-            ),
+            Self::Malformed { text } => write!(f, "{text:?} is not a scheme: expected DATA+PARITY, such as 4+2"),
         }
     }
 }

@@ -72,9 +72,8 @@ fn remainder(start: u32, bytes: &[u8]) -> u32 {
             .zip(v.to_be_bytes())
             .fold(0, |r, (slice, byte)| r ^ slice[usize::from(byte)]);
     }
-    rest.iter().fold(r, |r, &byte| {
-        (r >> 8) ^ SLICES[0][usize::from(r as u8 ^ byte)]
-    })
+    rest.iter()
+        .fold(r, |r, &byte| (r >> 8) ^ SLICES[0][usize::from(r as u8 ^ byte)])
 }
 
 /// `r · x^(8·bytes)`: the remainder after as many zero bytes.

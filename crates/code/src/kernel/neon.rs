@@ -77,12 +77,7 @@ pub(super) fn mul_add(coefficient: u8, source: &[u8], target: &mut [u8]) {
 ///
 /// # Safety
 /// As [`vector::combine`].
-pub(super) unsafe fn combine(
-    rows: &[u8],
-    sources: &[&[u8]],
-    targets: &mut [&mut [u8]],
-    len: usize,
-) {
+pub(super) unsafe fn combine(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]], len: usize) {
     // SAFETY: NEON is always there; the rest is the caller's word.
     unsafe { vector::combine::<Neon16, 2>(rows, sources, targets, len) }
 }

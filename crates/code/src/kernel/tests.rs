@@ -25,27 +25,14 @@ fn mul_add_equals_the_definition_at_every_length_and_coefficient() {
                 // Odd alignments; all 64 of them are met over the lengths and coefficients.
                 let (from, to) = (prng.below(64) as usize, prng.below(64) as usize);
                 let mut out = target.clone();
-                mul_add_at(
-                    level,
-                    coefficient,
-                    &source[from..from + len],
-                    &mut out[to..to + len],
-                );
-                let expected = plain(
-                    coefficient,
-                    &source[from..from + len],
-                    &target[to..to + len],
-                );
+                mul_add_at(level, coefficient, &source[from..from + len], &mut out[to..to + len]);
+                let expected = plain(coefficient, &source[from..from + len], &target[to..to + len]);
                 assert_eq!(
                     out[to..to + len],
                     expected,
                     "{level:?}, {coefficient}, {len} bytes, from {from} to {to}"
                 );
-                assert_eq!(
-                    out[..to],
-                    target[..to],
-                    "{level:?}: wrote before the target"
-                );
+                assert_eq!(out[..to], target[..to], "{level:?}: wrote before the target");
                 assert_eq!(
                     out[to + len..],
                     target[to + len..],
@@ -66,17 +53,8 @@ fn mul_add_equals_the_definition_at_lengths_of_chunks() {
             let len = prng.below(66_000) as usize;
             let (from, to) = (prng.below(4000) as usize, prng.below(4000) as usize);
             let mut out = target.clone();
-            mul_add_at(
-                level,
-                coefficient,
-                &source[from..from + len],
-                &mut out[to..to + len],
-            );
-            let expected = plain(
-                coefficient,
-                &source[from..from + len],
-                &target[to..to + len],
-            );
+            mul_add_at(level, coefficient, &source[from..from + len], &mut out[to..to + len]);
+            let expected = plain(coefficient, &source[from..from + len], &target[to..to + len]);
             assert!(
                 out[to..to + len] == expected,
                 "{level:?}, {coefficient}, {len} bytes, from {from} to {to}"
@@ -94,9 +72,7 @@ fn combine_equals_the_definition() {
     let mut prng = Prng::new(13);
     let pool = bytes(&mut prng, 20_000);
     let lengths = (0..=300).chain([511, 512, 1000, 4096, 4097, 10_000]);
-    for (len, level) in
-        lengths.flat_map(|len| available().into_iter().map(move |level| (len, level)))
-    {
+    for (len, level) in lengths.flat_map(|len| available().into_iter().map(move |level| (len, level))) {
         for row_count in 1..=ROWS_MAX {
             let k = prng.between(1, 9) as usize;
             let from: Vec<usize> = (0..k).map(|_| prng.below(9000) as usize).collect();
@@ -126,10 +102,7 @@ fn combine_equals_the_definition() {
                     "{level:?}, {row_count} rows, k = {k}, {len} bytes"
                 );
                 assert!(
-                    piece[..at]
-                        .iter()
-                        .chain(&piece[at + len..])
-                        .all(|&b| b == 0xa5),
+                    piece[..at].iter().chain(&piece[at + len..]).all(|&b| b == 0xa5),
                     "{level:?}: wrote outside"
                 );
             }

@@ -30,10 +30,14 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn mul(self, factor: Self::Factor) -> Self;
 }
 
+/// Bytes from which aligning the target of [`mul_add`] pays.
+const ALIGN_FROM: usize = 1024;
+
 /// `target ^= coefficient · source`. With `ONE` the coefficient is known to be one and nothing is multiplied.
 ///
 /// A length that is no multiple of the register ends in one whole vector that overlaps the one before: it is computed
-/// before the first store, so that what it writes is right wherever the two overlap.
+/// before the first store, so that what it writes is right wherever the two overlap. Long targets begin with such a
+/// vector, too, so that the loop's own loads and stores are aligned.
 ///
 /// # Safety
 /// As [`Vector`]; `source` and `target` hold `len` bytes and do not overlap.
@@ -57,6 +61,11 @@ pub(super) unsafe fn mul_add<V: Vector, const ONE: bool>(
         let last = len - V::BYTES;
         let tail = V::load(target.add(last)).xor(product(V::load(source.add(last))));
         let mut at = 0;
+        let mut head = tail;
+        if len >= ALIGN_FROM {
+            head = V::load(target).xor(product(V::load(source)));
+            at = target.addr().wrapping_neg() % V::BYTES;
+        }
         // Four at a time: the compiler does not unroll across loads and stores that it cannot tell apart.
         while at + 4 * V::BYTES <= last {
             let mut sums = [tail; 4];
@@ -76,6 +85,9 @@ pub(super) unsafe fn mul_add<V: Vector, const ONE: bool>(
             at += V::BYTES;
         }
         tail.store(target.add(last));
+        if len >= ALIGN_FROM {
+            head.store(target);
+        }
     }
 }
 
@@ -103,24 +115,12 @@ pub(super) unsafe fn combine<V: Vector, const W: usize>(
         match (targets, ones) {
             ([a], false) => pass::<V, 1, W, false>(rows, sources, [a.as_mut_ptr()], len),
             ([a], true) => pass::<V, 1, W, true>(rows, sources, [a.as_mut_ptr()], len),
-            ([a, b], false) => {
-                pass::<V, 2, W, false>(rows, sources, [a, b].map(|t| t.as_mut_ptr()), len)
-            }
-            ([a, b], true) => {
-                pass::<V, 2, W, true>(rows, sources, [a, b].map(|t| t.as_mut_ptr()), len)
-            }
-            ([a, b, c], false) => {
-                pass::<V, 3, W, false>(rows, sources, [a, b, c].map(|t| t.as_mut_ptr()), len)
-            }
-            ([a, b, c], true) => {
-                pass::<V, 3, W, true>(rows, sources, [a, b, c].map(|t| t.as_mut_ptr()), len)
-            }
-            ([a, b, c, d], false) => {
-                pass::<V, 4, W, false>(rows, sources, [a, b, c, d].map(|t| t.as_mut_ptr()), len)
-            }
-            ([a, b, c, d], true) => {
-                pass::<V, 4, W, true>(rows, sources, [a, b, c, d].map(|t| t.as_mut_ptr()), len)
-            }
+            ([a, b], false) => pass::<V, 2, W, false>(rows, sources, [a, b].map(|t| t.as_mut_ptr()), len),
+            ([a, b], true) => pass::<V, 2, W, true>(rows, sources, [a, b].map(|t| t.as_mut_ptr()), len),
+            ([a, b, c], false) => pass::<V, 3, W, false>(rows, sources, [a, b, c].map(|t| t.as_mut_ptr()), len),
+            ([a, b, c], true) => pass::<V, 3, W, true>(rows, sources, [a, b, c].map(|t| t.as_mut_ptr()), len),
+            ([a, b, c, d], false) => pass::<V, 4, W, false>(rows, sources, [a, b, c, d].map(|t| t.as_mut_ptr()), len),
+            ([a, b, c, d], true) => pass::<V, 4, W, true>(rows, sources, [a, b, c, d].map(|t| t.as_mut_ptr()), len),
             _ => {}
         }
     }
@@ -131,12 +131,7 @@ pub(super) unsafe fn combine<V: Vector, const W: usize>(
 /// # Safety
 /// As [`combine`].
 #[inline(always)]
-unsafe fn combine_part<V: Vector>(
-    rows: &[u8],
-    sources: &[&[u8]],
-    targets: &mut [&mut [u8]],
-    len: usize,
-) {
+unsafe fn combine_part<V: Vector>(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]], len: usize) {
     for (row, target) in rows.chunks_exact(sources.len()).zip(targets) {
         target.fill(0);
         for (&coefficient, source) in row.iter().zip(sources) {
@@ -206,22 +201,22 @@ unsafe fn block<V: Vector, const P: usize, const W: usize, const ONES: bool>(
         });
         for s in 1..k {
             let v = load(s);
-            for p in 0..P {
+            for (p, sums) in sums.iter_mut().enumerate() {
                 if ONES && p == 0 {
-                    for w in 0..W {
-                        sums[p][w] = sums[p][w].xor(v[w]);
+                    for (sum, v) in sums.iter_mut().zip(v) {
+                        *sum = sum.xor(v);
                     }
                 } else {
                     let f = factor(p, s);
-                    for w in 0..W {
-                        sums[p][w] = sums[p][w].xor(v[w].mul(f));
+                    for (sum, v) in sums.iter_mut().zip(v) {
+                        *sum = sum.xor(v.mul(f));
                     }
                 }
             }
         }
-        for p in 0..P {
-            for w in 0..W {
-                sums[p][w].store(targets[p].add(at + w * V::BYTES));
+        for (sums, target) in sums.iter().zip(targets) {
+            for (w, sum) in sums.iter().enumerate() {
+                sum.store(target.add(at + w * V::BYTES));
             }
         }
     }

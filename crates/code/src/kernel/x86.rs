@@ -222,10 +222,7 @@ unsafe impl Vector for Shuffle32 {
         unsafe {
             let nibble = _mm256_set1_epi8(15);
             let low = _mm256_shuffle_epi8(low, _mm256_and_si256(self.0, nibble));
-            let high = _mm256_shuffle_epi8(
-                high,
-                _mm256_and_si256(_mm256_srli_epi64::<4>(self.0), nibble),
-            );
+            let high = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64::<4>(self.0), nibble));
             Self(_mm256_xor_si256(low, high))
         }
     }
@@ -273,12 +270,7 @@ unsafe impl Vector for Shuffle16 {
     unsafe fn factor(coefficient: u8) -> Self::Factor {
         let table = NIBBLES[usize::from(coefficient)].0.as_ptr();
         // SAFETY: the table holds two times 16 bytes.
-        unsafe {
-            (
-                _mm_loadu_si128(table.cast()),
-                _mm_loadu_si128(table.add(16).cast()),
-            )
-        }
+        unsafe { (_mm_loadu_si128(table.cast()), _mm_loadu_si128(table.add(16).cast())) }
     }
 
     #[inline(always)]
@@ -309,28 +301,14 @@ fn to_number(v: __m128i) -> u128 {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,gfni")]
 pub(super) fn mul_add_gfni512(coefficient: u8, source: &[u8], target: &mut [u8]) {
     // SAFETY: the features are enabled here, and the slices are of equal length and distinct.
-    unsafe {
-        vector::mul_add::<Gfni64, false>(
-            coefficient,
-            source.as_ptr(),
-            target.as_mut_ptr(),
-            source.len(),
-        )
-    }
+    unsafe { vector::mul_add::<Gfni64, false>(coefficient, source.as_ptr(), target.as_mut_ptr(), source.len()) }
 }
 
 /// `target ^= coefficient · source`; equal lengths.
 #[target_feature(enable = "avx2,gfni")]
 pub(super) fn mul_add_gfni256(coefficient: u8, source: &[u8], target: &mut [u8]) {
     // SAFETY: the features are enabled here, and the slices are of equal length and distinct.
-    unsafe {
-        vector::mul_add::<Gfni32, false>(
-            coefficient,
-            source.as_ptr(),
-            target.as_mut_ptr(),
-            source.len(),
-        )
-    }
+    unsafe { vector::mul_add::<Gfni32, false>(coefficient, source.as_ptr(), target.as_mut_ptr(), source.len()) }
 }
 
 /// `target ^= coefficient · source`; equal lengths.
@@ -352,12 +330,7 @@ pub(super) fn mul_add_avx2(coefficient: u8, source: &[u8], target: &mut [u8]) {
 /// # Safety
 /// As [`vector::combine`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,gfni")]
-pub(super) unsafe fn combine_gfni512(
-    rows: &[u8],
-    sources: &[&[u8]],
-    targets: &mut [&mut [u8]],
-    len: usize,
-) {
+pub(super) unsafe fn combine_gfni512(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]], len: usize) {
     // SAFETY: the features are enabled here; the rest is the caller's word.
     unsafe { vector::combine::<Gfni64, 4>(rows, sources, targets, len) }
 }
@@ -367,12 +340,7 @@ pub(super) unsafe fn combine_gfni512(
 /// # Safety
 /// As [`vector::combine`].
 #[target_feature(enable = "avx2,gfni")]
-pub(super) unsafe fn combine_gfni256(
-    rows: &[u8],
-    sources: &[&[u8]],
-    targets: &mut [&mut [u8]],
-    len: usize,
-) {
+pub(super) unsafe fn combine_gfni256(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]], len: usize) {
     // SAFETY: the features are enabled here; the rest is the caller's word.
     unsafe { vector::combine::<Gfni32, 2>(rows, sources, targets, len) }
 }
@@ -382,12 +350,7 @@ pub(super) unsafe fn combine_gfni256(
 /// # Safety
 /// As [`vector::combine`].
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn combine_avx2(
-    rows: &[u8],
-    sources: &[&[u8]],
-    targets: &mut [&mut [u8]],
-    len: usize,
-) {
+pub(super) unsafe fn combine_avx2(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]], len: usize) {
     // SAFETY: the features are enabled here; the rest is the caller's word.
     unsafe { vector::combine::<Shuffle32, 2>(rows, sources, targets, len) }
 }

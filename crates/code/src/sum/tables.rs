@@ -49,8 +49,8 @@ pub(super) const X_33: u32 = {
 /// `SHIFTS[level][n]` is x^(8 · n · 256^level − 33), so that a shift by any `u32` of bytes is a product of four, of
 /// which chunks need two.
 ///
-/// Why less 33: a carry-less product of two reflected 32-bit numbers, taken as a reflected 64-bit number, is the product
-/// times x, and the CRC32 instruction reduces 64 bits times x³².
+/// Why less 33: a carry-less product of two reflected 32-bit numbers, taken as a reflected 64-bit number, is the
+/// product times x, and the CRC32 instruction reduces 64 bits times x³².
 pub(super) static SHIFTS: [[u32; 256]; 4] = {
     let mut table = [[0; 256]; 4];
     let mut less_33 = ONE;

@@ -36,11 +36,7 @@ fn every_length_equals_the_definition() {
                 plain(start, part),
                 "tables, {len} bytes at {at}"
             );
-            assert_eq!(
-                crc32c_append(!start, part),
-                !plain(start, part),
-                "{len} bytes at {at}"
-            );
+            assert_eq!(crc32c_append(!start, part), !plain(start, part), "{len} bytes at {at}");
             let after = prng.below(300) as usize;
             let mut padded = part.to_vec();
             padded.resize(len + after, 0);
@@ -49,11 +45,7 @@ fn every_length_equals_the_definition() {
                 plain(0, &padded),
                 "tables, {len} + {after}"
             );
-            assert_eq!(
-                of_extent(len + after, 0, part),
-                plain(0, &padded),
-                "{len} + {after}"
-            );
+            assert_eq!(of_extent(len + after, 0, part), plain(0, &padded), "{len} + {after}");
         }
     }
 }
@@ -79,11 +71,7 @@ fn far_shifts_agree() {
         let after = (prng.next_u64() as u32) >> prng.below(32);
         let bytes = prng.next_u64().to_le_bytes();
         let expected = shift(remainder(0, &bytes), after);
-        assert_eq!(
-            of_extent(after as usize + 8, 0, &bytes),
-            expected,
-            "{after} after"
-        );
+        assert_eq!(of_extent(after as usize + 8, 0, &bytes), expected, "{after} after");
     }
 }
 

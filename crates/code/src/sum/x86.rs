@@ -95,9 +95,6 @@ fn factor(bytes: u32) -> u32 {
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 fn multiply(a: u32, b: u32) -> u32 {
-    let product = _mm_clmulepi64_si128::<0>(
-        _mm_cvtsi32_si128(a.cast_signed()),
-        _mm_cvtsi32_si128(b.cast_signed()),
-    );
+    let product = _mm_clmulepi64_si128::<0>(_mm_cvtsi32_si128(a.cast_signed()), _mm_cvtsi32_si128(b.cast_signed()));
     _mm_crc32_u64(0, _mm_cvtsi128_si64(product).cast_unsigned()) as u32
 }
