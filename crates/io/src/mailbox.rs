@@ -42,9 +42,9 @@ pub enum Mail {
     Stop,
 }
 
-/// The shard has not kept up; the letter was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MailboxFull;
+/// The shard has not kept up, or its thread has ended: the letter comes back.
+#[derive(Debug)]
+pub struct MailboxFull(pub Box<Mail>);
 
 impl fmt::Display for MailboxFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,7 +64,9 @@ pub struct Mailbox {
 impl Mailbox {
     /// Posts a letter and wakes the shard.
     pub fn post(&self, mail: Mail) -> Result<(), MailboxFull> {
-        self.letters.try_send(mail).map_err(|_| MailboxFull)?;
+        self.letters.try_send(mail).map_err(|error| match error {
+            TrySendError::Full(mail) | TrySendError::Disconnected(mail) => MailboxFull(Box::new(mail)),
+        })?;
         // A failed wake only delays the letter until the shard's next timer.
         let _ = self.waker.wake();
         Ok(())

@@ -33,6 +33,24 @@ impl Machine for Node {
     fn next_deadline(&self) -> Option<Time> {
         Self::next_deadline(self)
     }
+
+    fn gauges(&self) -> Gauges {
+        let figures = self.figures();
+        Gauges {
+            objects: figures.objects,
+            user_bytes: figures.user_bytes,
+            memory: vec![
+                ("data", figures.data_bytes),
+                ("index", figures.index_bytes),
+                ("parity", figures.parity_bytes),
+                ("rings", figures.ring_bytes),
+                ("tables", figures.table_bytes),
+                ("free", figures.free_bytes),
+            ],
+            rebuild_done_bytes: figures.rebuild_done_bytes,
+            rebuild_total_bytes: figures.rebuild_done_bytes + figures.rebuild_todo_bytes,
+        }
+    }
 }
 
 /// Limits on what clients and peers can make a shard hold.

@@ -1,1 +1,42 @@
-//! Room `node`.
+//! Room `node`: the composition root. It reads settings, builds the machines, starts their threads and joins them
+//! with queues; it decides nothing itself.
+//!
+//! ```text
+//!  paritas dev ──pipe──▶ paritas coordinator      one per cluster: control::Coordinator over a store
+//!      │  └───────────────▲ Supervise, Exited
+//!      └──pipe──▶ paritas node                    one per node:
+//!                   main      waits for the shard, says why it stopped
+//!                   shard     io::Shard over protocol::Node: clients, peers, memory
+//!                   agent     registration, heartbeats, configurations in, proposals out
+//!                   line-*    the two ends of the agent's connection
+//! ```
+
+pub mod coordinator;
+pub mod dev;
+pub mod process;
+pub mod settings;
+pub mod status;
+
+mod agent;
+mod lifeline;
+mod line;
+mod logging;
+mod quantity;
+mod resolver;
+
+pub use process::Supervision;
+pub use quantity::{ByteCount, Text};
+
+use std::fmt;
+
+/// Something that a person must read and mend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure(pub String);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failure {}

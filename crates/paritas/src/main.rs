@@ -1,2 +1,16 @@
-//! The `paritas` command.
-fn main() {}
+//! `paritas`: an erasure-coded key-value store in memory, for any Redis client.
+
+mod cli;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run(cli::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("paritas: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}

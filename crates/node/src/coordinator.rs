@@ -1,0 +1,174 @@
+//! `paritas coordinator`: the rules of `control` over TCP and a store in a file.
+
+use crate::line::{Arrived, Line};
+use crate::settings::CoordinatorSettings;
+use crate::{Failure, lifeline, logging};
+use paritas_base::ClusterId;
+use paritas_code::Scheme;
+use paritas_control::message::TO_COORDINATOR_BYTES_MAX;
+use paritas_control::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
+use paritas_embedded::EmbeddedStore;
+use paritas_io::{clock, entropy, signals};
+use paritas_protocol::LinkId;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+const DEFAULT_PORT: u16 = 26_379;
+/// Connections at most: two of every node and of every supervisor, and those who ask.
+const LINES_MAX: usize = 4_096;
+/// A stop request is seen within this.
+const TICK: Duration = Duration::from_millis(100);
+
+enum Happening {
+    Accepted(TcpStream),
+    Line(LinkId, Arrived),
+}
+
+/// Runs a coordinator until it is asked to stop.
+pub fn run(settings: CoordinatorSettings, supervised: bool) -> Result<(), Failure> {
+    logging::start(settings.log.map(|log| log.0));
+    if supervised {
+        lifeline::watch();
+    }
+    signals::watch_stop();
+    let plan = plan(&settings)?;
+    let path = settings
+        .store
+        .ok_or_else(|| Failure("`store` is missing: the file for the configurations".into()))?;
+    let listen = settings
+        .listen
+        .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)));
+    let listener = TcpListener::bind(listen).map_err(|error| Failure(format!("listen = {listen}: {error}")))?;
+    let in_store = |error: &dyn std::fmt::Display| Failure(format!("store {}: {error}", path.display()));
+    let store = EmbeddedStore::open(&path).map_err(|error| in_store(&error))?;
+    let coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(&error))?;
+    tracing::info!(%listen, cluster = format!("{:016x}", coordinator.cluster().id.0), "coordinator runs");
+    serve(coordinator, listener)
+}
+
+/// What the settings say, and random names for what is new; a cluster that exists keeps its own.
+fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
+    let scheme = match settings.scheme {
+        Some(scheme) => scheme.0,
+        None => Scheme::new(4, 2).map_err(|error| Failure(error.to_string()))?,
+    };
+    let nodes = settings.nodes.unwrap_or_else(|| scheme.width().into());
+    let spares = settings.spares.unwrap_or(0);
+    let mut plan = ClusterPlan::simple(ClusterId(random()?), scheme.data(), scheme.parity(), nodes, spares);
+    plan.hash_key = [random()?, random()?];
+    plan.node_bytes = settings.memory.map_or(1 << 30, |memory| memory.0);
+    if let Some(chunk) = settings.chunk {
+        plan.chunk_bytes = chunk
+            .0
+            .try_into()
+            .map_err(|_| Failure(format!("chunk = {chunk} is too large")))?;
+    }
+    plan.lease_ms = settings.lease_ms.unwrap_or(plan.lease_ms);
+    plan.suspicion_ms = settings.suspicion_ms.unwrap_or(plan.suspicion_ms);
+    plan.restart_wait_ms = settings.restart_wait_ms.unwrap_or(plan.restart_wait_ms);
+    plan.min_redundancy = settings.min_redundancy.unwrap_or(plan.min_redundancy);
+    plan.check().map_err(|error| Failure(error.to_string()))?;
+    Ok(plan)
+}
+
+fn random() -> Result<u64, Failure> {
+    entropy::random_u64().map_err(|error| Failure(format!("no random numbers: {error}")))
+}
+
+fn serve(mut coordinator: Coordinator<EmbeddedStore>, listener: TcpListener) -> Result<(), Failure> {
+    let (happenings, inbox) = channel();
+    let accepted = happenings.clone();
+    thread::Builder::new()
+        .name("accept".into())
+        .spawn(move || accept(&listener, &accepted))
+        .map_err(|error| Failure(format!("no thread: {error}")))?;
+    let mut out = Lines { lines: BTreeMap::new() };
+    let mut last_link = 0;
+    while !signals::stop_requested() && !coordinator.is_deposed() {
+        let now = clock::mono();
+        let wait = coordinator
+            .next_deadline()
+            .map_or(TICK, |at| Duration::from_nanos((at - now).0).min(TICK));
+        let happening = inbox.recv_timeout(wait);
+        // After the wait: what is said to have come now must not have come before.
+        let now = clock::now();
+        match happening {
+            Ok(Happening::Accepted(stream)) if out.lines.len() < LINES_MAX => {
+                last_link += 1;
+                let link = LinkId(last_link);
+                let happenings = happenings.clone();
+                let tell = move |arrived| happenings.send(Happening::Line(link, arrived)).is_ok();
+                match Line::start(stream, TO_COORDINATOR_BYTES_MAX, tell) {
+                    Ok(line) => {
+                        out.lines.insert(link, line);
+                        coordinator.on(now, CoordinatorEvent::Connected { link }, &mut out);
+                    }
+                    Err(error) => tracing::warn!(%error, "connection refused"),
+                }
+            }
+            Ok(Happening::Accepted(_)) => tracing::warn!("connection refused: too many"),
+            Ok(Happening::Line(link, Arrived::Frame(frame))) => {
+                coordinator.on(now, CoordinatorEvent::Message { link, bytes: &frame }, &mut out);
+            }
+            Ok(Happening::Line(link, Arrived::Down)) => {
+                out.lines.remove(&link);
+                coordinator.on(now, CoordinatorEvent::Disconnected { link }, &mut out);
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        if coordinator.next_deadline().is_some_and(|at| now.mono >= at) {
+            coordinator.on(now, CoordinatorEvent::Timer, &mut out);
+        }
+    }
+    if coordinator.is_deposed() {
+        return Err(Failure("another coordinator has taken over the store".into()));
+    }
+    Ok(())
+}
+
+fn accept(listener: &TcpListener, to: &Sender<Happening>) {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                if to.send(Happening::Accepted(stream)).is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept");
+                thread::sleep(TICK);
+            }
+        }
+    }
+}
+
+struct Lines {
+    lines: BTreeMap<LinkId, Line>,
+}
+
+impl CoordinatorOut for Lines {
+    fn send(&mut self, link: LinkId, bytes: &[u8]) {
+        if let Some(line) = self.lines.get(&link) {
+            line.send(bytes.to_vec());
+        }
+    }
+
+    fn close(&mut self, link: LinkId) {
+        if let Some(line) = self.lines.remove(&link) {
+            line.finish();
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Bootstrapped | Note::Registered { .. } => tracing::info!(?note),
+            Note::BadMessage(_) | Note::State { .. } | Note::Ended { .. } | Note::Moved { .. } => {
+                tracing::warn!(?note);
+            }
+            _ => tracing::error!(?note),
+        }
+    }
+}

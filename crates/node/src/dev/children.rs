@@ -1,0 +1,118 @@
+//! Child processes: started, waited for, ended.
+
+use crate::Failure;
+use paritas_io::signals;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Instant;
+
+/// Which process of the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    Coordinator,
+    Node(u16),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Coordinator => f.write_str("coordinator"),
+            Self::Node(node) => write!(f, "node-{node}"),
+        }
+    }
+}
+
+/// A process that runs. Dropping it closes its standard input, at which it ends by itself.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pub(crate) who: Who,
+    pub(crate) pid: u32,
+    pub(crate) started: Instant,
+    _lifeline: ChildStdin,
+}
+
+/// A process that was waited for.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    pub(crate) pid: u32,
+    pub(crate) status: ExitStatus,
+}
+
+impl Exit {
+    pub(crate) fn reason(&self) -> String {
+        match (self.status.signal(), self.status.code()) {
+            (Some(signal), _) => format!("signal {signal}"),
+            (None, Some(code)) => format!("exit code {code}"),
+            (None, None) => "unknown reason".into(),
+        }
+    }
+}
+
+/// Starts a process of this very program. `tell` is called once, after it has ended.
+pub(crate) fn start(
+    who: Who,
+    arguments: &[String],
+    dir: &Path,
+    tell: impl FnOnce(Exit) + Send + 'static,
+) -> Result<Child, Failure> {
+    let failed = |error: std::io::Error| Failure(format!("{who} cannot be started: {error}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let log = open_log(dir, who).map_err(failed)?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(log)
+        // Ctrl-C is for the supervisor, which then ends them all.
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let pid = child.id();
+    // It was asked for just above.
+    let lifeline = child
+        .stdin
+        .take()
+        .ok_or_else(|| Failure(format!("{who} has no standard input")))?;
+    thread::Builder::new()
+        .name(format!("wait-{pid}"))
+        .spawn(move || {
+            if let Ok(status) = child.wait() {
+                tell(Exit { pid, status });
+            }
+        })
+        .map_err(failed)?;
+    Ok(Child {
+        who,
+        pid,
+        started: Instant::now(),
+        _lifeline: lifeline,
+    })
+}
+
+/// Ends processes at once. They are children that nobody has waited for yet, so the numbers are still theirs.
+pub(crate) fn kill_all<'a>(pids: impl Iterator<Item = &'a u32>) {
+    for pid in pids {
+        signals::kill(*pid);
+    }
+}
+
+pub(crate) fn log_path(dir: &Path, who: Who) -> PathBuf {
+    dir.join(format!("{who}.log"))
+}
+
+fn open_log(dir: &Path, who: Who) -> std::io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(log_path(dir, who))
+}
+
+/// The end of a log, for a process that did not come up.
+pub(crate) fn log_tail(dir: &Path, who: Who) -> String {
+    const LINES: usize = 5;
+    let text = std::fs::read(log_path(dir, who)).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}

@@ -1,0 +1,11 @@
+//! `paritas dev`: a whole cluster on this machine, supervised.
+
+mod children;
+mod plan;
+mod supervisor;
+mod view;
+
+pub use plan::DevSettings;
+pub use supervisor::run;
+
+pub(crate) use plan::Plan;

@@ -1,0 +1,239 @@
+//! What `dev` will start, and whether it can: every reason to refuse is found before anything runs.
+
+use crate::Failure;
+use crate::quantity::{ByteCount, Text};
+use crate::settings::{CLUSTER_OFFSET, COORDINATOR_OFFSET, DEFAULT_PORT, PEER_OFFSET};
+use clap::Args;
+use paritas_code::Scheme;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+
+/// Settings of `paritas dev`.
+#[derive(Args, Clone, Debug)]
+pub struct DevSettings {
+    /// Nodes in lists
+    #[arg(long, default_value_t = 6)]
+    pub nodes: u16,
+    /// Data and parity positions: 4+2 survives two losses, 1+2 is three copies, 1+0 has no redundancy
+    #[arg(long, default_value = "4+2")]
+    pub scheme: Text<Scheme>,
+    /// Port of the first node; node i takes port + i and port + 1000 + i
+    #[arg(long, default_value_t = DEFAULT_PORT)]
+    pub port: u16,
+    /// Memory of each node
+    #[arg(long, default_value = "256mb")]
+    pub memory: ByteCount,
+    /// Directory for logs and configurations [default: a temporary one]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Nodes that wait to replace a lost one
+    #[arg(long, default_value_t = 0)]
+    pub spares: u16,
+}
+
+/// Below this a node has no room beside its rings and buffers.
+const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
+
+/// What to start, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) scheme: Scheme,
+    pub(crate) members: u16,
+    pub(crate) spares: u16,
+    pub(crate) port: u16,
+    pub(crate) memory: ByteCount,
+    pub(crate) dir: Option<PathBuf>,
+}
+
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+impl Plan {
+    /// Checks the settings against the scheme and the machine.
+    pub(crate) fn new(settings: &DevSettings) -> Result<Self, Failure> {
+        let plan = Self::checked(settings)?;
+        plan.check_memory(total_memory())?;
+        plan.check_ports()?;
+        Ok(plan)
+    }
+
+    fn checked(settings: &DevSettings) -> Result<Self, Failure> {
+        let scheme = settings.scheme.0;
+        let width = u16::from(scheme.width());
+        if settings.nodes < width {
+            return Err(Failure(format!(
+                "--nodes {}: scheme {scheme} needs at least {width} nodes, one for each position",
+                settings.nodes
+            )));
+        }
+        let plan = Self {
+            scheme,
+            members: settings.nodes,
+            spares: settings.spares,
+            port: settings.port,
+            memory: settings.memory,
+            dir: settings.dir.clone(),
+        };
+        if plan.port == 0 {
+            return Err(Failure("--port 0: choose a port, since clients must know it".into()));
+        }
+        let count = u32::from(settings.nodes) + u32::from(settings.spares);
+        if count > u32::from(CLUSTER_OFFSET) {
+            return Err(Failure(format!(
+                "{count} nodes: at most {CLUSTER_OFFSET}, since node i takes port + i and port + {CLUSTER_OFFSET} + i"
+            )));
+        }
+        let last = u32::from(plan.port) + u32::from(COORDINATOR_OFFSET).max(u32::from(PEER_OFFSET) + count);
+        if last > u32::from(u16::MAX) {
+            return Err(Failure(format!(
+                "--port {}: ports up to {last} would be needed; choose one up to {}",
+                plan.port,
+                u32::from(u16::MAX) - (last - u32::from(plan.port))
+            )));
+        }
+        Ok(plan)
+    }
+
+    /// All nodes, spares last.
+    pub(crate) fn count(&self) -> u16 {
+        self.members + self.spares
+    }
+
+    pub(crate) fn any_address(&self, node: u16) -> SocketAddr {
+        SocketAddr::new(HOST, self.port + node)
+    }
+
+    pub(crate) fn cluster_address(&self, node: u16) -> SocketAddr {
+        SocketAddr::new(HOST, self.port + CLUSTER_OFFSET + node)
+    }
+
+    pub(crate) fn peer_address(&self, node: u16) -> SocketAddr {
+        SocketAddr::new(HOST, self.port + PEER_OFFSET + node)
+    }
+
+    pub(crate) fn coordinator_address(&self) -> SocketAddr {
+        SocketAddr::new(HOST, self.port + COORDINATOR_OFFSET)
+    }
+
+    /// What a user should know about a cluster just large enough.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let exact = self.count() == u16::from(self.scheme.width());
+        (exact && self.scheme.parity() > 0).then(|| {
+            format!(
+                "with exactly {} nodes a lost host is not replaced until it returns: add --spares 1 to have one in wait",
+                self.count()
+            )
+        })
+    }
+
+    fn check_memory(&self, machine: Option<u64>) -> Result<(), Failure> {
+        if self.memory < MEMORY_MIN {
+            return Err(Failure(format!(
+                "--memory {}: a node needs at least {MEMORY_MIN}",
+                self.memory
+            )));
+        }
+        let needed = self.memory.0.saturating_mul(u64::from(self.count()));
+        match machine {
+            Some(machine) if needed > machine => Err(Failure(format!(
+                "{} nodes of {} need {}, but this machine has {}: lower --memory or --nodes",
+                self.count(),
+                self.memory,
+                ByteCount(needed),
+                ByteCount(machine)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_ports(&self) -> Result<(), Failure> {
+        let nodes =
+            (0..self.count()).flat_map(|i| [self.any_address(i), self.cluster_address(i), self.peer_address(i)]);
+        let mut taken = Vec::new();
+        for address in nodes.chain([self.coordinator_address()]) {
+            if let Err(error) = TcpListener::bind(address) {
+                taken.push(format!("{} ({error})", address.port()));
+            }
+        }
+        if taken.is_empty() {
+            return Ok(());
+        }
+        Err(Failure(format!(
+            "these ports cannot be had: {}; choose another --port",
+            taken.join(", ")
+        )))
+    }
+}
+
+/// Memory of this machine, where the system tells.
+fn total_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(nodes: u16, scheme: &str, port: u16) -> DevSettings {
+        DevSettings {
+            nodes,
+            scheme: scheme.parse().unwrap(),
+            port,
+            memory: ByteCount(256 << 20),
+            dir: None,
+            spares: 0,
+        }
+    }
+
+    #[test]
+    fn too_few_nodes_are_refused_and_just_enough_remarked() {
+        let why = Plan::checked(&settings(5, "4+2", 6379)).unwrap_err();
+        assert!(why.0.contains("4+2") && why.0.contains("at least 6"), "{why}");
+        assert!(Plan::checked(&settings(6, "4+2", 6379)).unwrap().warning().is_some());
+        assert!(Plan::checked(&settings(7, "4+2", 6379)).unwrap().warning().is_none());
+        assert!(Plan::checked(&settings(1, "1+0", 6379)).unwrap().warning().is_none());
+        let spare = DevSettings {
+            spares: 1,
+            ..settings(6, "4+2", 6379)
+        };
+        assert!(Plan::checked(&spare).unwrap().warning().is_none());
+    }
+
+    #[test]
+    fn ports_past_the_end_are_refused() {
+        let why = Plan::checked(&settings(6, "4+2", 50_000)).unwrap_err();
+        assert!(why.0.contains("up to 45535"), "{why}");
+        assert!(Plan::checked(&settings(6, "4+2", 45_535)).is_ok());
+        assert!(Plan::checked(&settings(6, "4+2", 0)).is_err());
+        assert!(Plan::checked(&settings(1001, "4+2", 6379)).is_err());
+    }
+
+    #[test]
+    fn memory_must_do_for_a_node_and_fit_the_machine() {
+        let mut plan = Plan::checked(&settings(6, "4+2", 6379)).unwrap();
+        assert_eq!(plan.check_memory(Some(1536 << 20)), Ok(()));
+        assert!(
+            plan.check_memory(Some((1536 << 20) - 1))
+                .unwrap_err()
+                .0
+                .contains("1.50 GB")
+        );
+        plan.memory = ByteCount(1 << 20);
+        assert!(plan.check_memory(None).unwrap_err().0.contains("at least 32.0 MB"));
+        assert!(total_memory().is_none_or(|bytes| bytes > 1 << 26));
+    }
+
+    #[test]
+    fn a_taken_port_is_named() {
+        let taken = TcpListener::bind((HOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let mut plan = Plan::checked(&settings(1, "1+0", 6379)).unwrap();
+        if port <= 45_000 {
+            plan.port = port;
+            let why = plan.check_ports().unwrap_err();
+            assert!(why.0.contains(&port.to_string()), "{why}");
+        }
+    }
+}

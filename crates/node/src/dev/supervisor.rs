@@ -1,0 +1,455 @@
+//! The loop of `dev`: starts processes, certifies their ends, starts them again.
+
+use super::children::{self, Child, Exit, Who};
+use super::view::View;
+use super::{DevSettings, Plan};
+use crate::line::{Arrived, Line};
+use crate::{Failure, status};
+use paritas_base::{Incarnation, NodeId, SLOT_COUNT};
+use paritas_control::message::{TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode};
+use paritas_control::status::Status;
+use paritas_io::{entropy, signals};
+use paritas_wire::command::slot;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often the loop looks up when nothing happens.
+const TICK: Duration = Duration::from_millis(20);
+/// A process that ends sooner was not well: it is started again after a wait.
+const WELL: Duration = Duration::from_secs(2);
+const WAIT_MIN: Duration = Duration::from_millis(100);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long starting may take.
+const START: Duration = Duration::from_secs(60);
+/// How long the processes get to end by themselves.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Ends that are told again after the coordinator was away; it keeps fewer of a node's lives itself.
+const ENDS_MAX: usize = 256;
+/// Seven processes on two busy cores miss heartbeats; a killed one has its certificate anyway (SEAMS §5).
+const SUSPICION_MS: u32 = 3_000;
+const LEASE_MS: u32 = 4_000;
+
+/// Runs a cluster until Ctrl-C.
+pub fn run(settings: &DevSettings) -> Result<(), Failure> {
+    let plan = Plan::new(settings)?;
+    let dir = Dir::make(plan.dir.as_deref())?;
+    signals::watch_stop();
+    let mut view = View::new();
+    view.plan(&plan, &dir.path);
+    let (happenings, inbox) = channel();
+    let mut supervisor = Supervisor {
+        started: Instant::now(),
+        coordinator: None,
+        nodes: (0..plan.count()).map(|_| Slot::default()).collect(),
+        failures: 0,
+        restarts: Vec::new(),
+        ends: Vec::new(),
+        link: None,
+        plan,
+        dir: dir.path.clone(),
+        view,
+        happenings,
+    };
+    let outcome = supervisor.start().and_then(|()| supervisor.watch(&inbox));
+    supervisor.end(&inbox);
+    outcome
+}
+
+/// The directory of a cluster; a temporary one goes with it.
+struct Dir {
+    path: PathBuf,
+    temporary: bool,
+}
+
+impl Dir {
+    fn make(given: Option<&Path>) -> Result<Self, Failure> {
+        let path = given.map_or_else(
+            || std::env::temp_dir().join(format!("paritas-{}", std::process::id())),
+            Path::to_path_buf,
+        );
+        let failed = |error: std::io::Error| Failure(format!("{}: {error}", path.display()));
+        std::fs::create_dir_all(&path).map_err(failed)?;
+        let dir = Self {
+            path: path.clone(),
+            temporary: given.is_none(),
+        };
+        // A new cluster each time: an old one's nodes, and with them its data, are gone.
+        match std::fs::remove_file(store_path(&path)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(dir),
+        }
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        if self.temporary {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+fn store_path(dir: &Path) -> PathBuf {
+    dir.join("coordinator.redb")
+}
+
+enum Happening {
+    Exit(Exit),
+    Link(Arrived),
+    /// The watcher's answer; whether every owner serves too.
+    Seen(Box<Status>, bool),
+}
+
+#[derive(Default)]
+struct Slot {
+    child: Option<Child>,
+    incarnation: Option<Incarnation>,
+    failures: u32,
+}
+
+struct Supervisor {
+    started: Instant,
+    plan: Plan,
+    dir: PathBuf,
+    view: View,
+    coordinator: Option<Child>,
+    nodes: Vec<Slot>,
+    /// The coordinator's early ends in a row.
+    failures: u32,
+    restarts: Vec<(Instant, Who)>,
+    /// Lives that have certainly ended, for a coordinator that was away when they did.
+    ends: Vec<(NodeId, Incarnation)>,
+    link: Option<Line>,
+    happenings: Sender<Happening>,
+}
+
+impl Supervisor {
+    fn start(&mut self) -> Result<(), Failure> {
+        self.start_process(Who::Coordinator)?;
+        let until = Instant::now() + START;
+        while self.link.is_none() {
+            self.connect();
+            if signals::stop_requested() {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(self.not_up(Who::Coordinator));
+            }
+            thread::sleep(TICK);
+        }
+        for node in 0..self.plan.count() {
+            self.start_process(Who::Node(node))?;
+        }
+        let pids = self.pids();
+        let coordinator = self.coordinator.as_ref().map_or(0, |child| child.pid);
+        self.view.nodes(&self.plan, &pids, coordinator);
+        self.start_watcher()
+    }
+
+    fn watch(&mut self, inbox: &Receiver<Happening>) -> Result<(), Failure> {
+        let started = self.started;
+        let mut ready = false;
+        while !signals::stop_requested() {
+            match inbox.recv_timeout(TICK) {
+                Ok(Happening::Exit(exit)) => self.on_exit(&exit, ready)?,
+                Ok(Happening::Link(Arrived::Down)) => self.link = None,
+                Ok(Happening::Link(Arrived::Frame(frame))) => {
+                    if let Ok(ToAgent::Refused(refusal)) = decode(&frame, TO_AGENT_BYTES_MAX) {
+                        self.view
+                            .line(&format!("the coordinator refused a certificate: {refusal}"));
+                    }
+                }
+                Ok(Happening::Seen(status, serving)) => {
+                    if !ready && serving {
+                        ready = true;
+                        let pids = self.pids();
+                        self.view.ready(&self.plan, &pids, started.elapsed());
+                    }
+                    if ready {
+                        self.view.status(&status);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            if !ready && started.elapsed() > START {
+                return Err(Failure(format!(
+                    "the cluster was not ready within {} s; see the logs in {}",
+                    START.as_secs(),
+                    self.dir.display()
+                )));
+            }
+            if self.link.is_none() {
+                self.connect();
+            }
+            self.start_due()?;
+        }
+        Ok(())
+    }
+
+    /// A certificate first, then the next life.
+    fn on_exit(&mut self, exit: &Exit, ready: bool) -> Result<(), Failure> {
+        let Some((child, failures)) = self.take(exit.pid) else {
+            return Ok(());
+        };
+        let who = child.who;
+        if let Who::Node(node) = who
+            && let Some(incarnation) = self.nodes[usize::from(node)].incarnation.take()
+        {
+            let node = NodeId(node);
+            if self.ends.len() == ENDS_MAX {
+                self.ends.remove(0);
+            }
+            self.ends.push((node, incarnation));
+            self.tell(&ToCoordinator::Exited { node, incarnation });
+        }
+        if !ready && exit.status.code().is_some() {
+            return Err(self.not_up(who));
+        }
+        let wait = if child.started.elapsed() >= WELL {
+            self.note_failures(who, 0);
+            Duration::ZERO
+        } else {
+            self.note_failures(who, failures + 1);
+            if failures == 0 {
+                Duration::ZERO
+            } else {
+                (WAIT_MIN * 2_u32.saturating_pow(failures - 1)).min(WAIT_MAX)
+            }
+        };
+        self.view.line(&format!(
+            "{who} (pid {}) has ended: {}; starting it again",
+            exit.pid,
+            exit.reason()
+        ));
+        self.restarts.push((Instant::now() + wait, who));
+        self.start_due()
+    }
+
+    fn start_due(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        while let Some(at) = self.restarts.iter().position(|(due, _)| *due <= now) {
+            let (_, who) = self.restarts.swap_remove(at);
+            self.start_process(who)?;
+        }
+        Ok(())
+    }
+
+    fn start_process(&mut self, who: Who) -> Result<(), Failure> {
+        let arguments = match who {
+            Who::Coordinator => self.coordinator_arguments(),
+            Who::Node(node) => {
+                let incarnation =
+                    Incarnation(entropy::random_u64().map_err(|error| Failure(format!("no random numbers: {error}")))?);
+                self.nodes[usize::from(node)].incarnation = Some(incarnation);
+                // Before it runs: nobody else may certify this life's end (PROTOCOL 10.4).
+                self.tell(&ToCoordinator::Supervise {
+                    node: NodeId(node),
+                    incarnation,
+                });
+                self.node_arguments(node, incarnation)
+            }
+        };
+        let happenings = self.happenings.clone();
+        let child = children::start(who, &arguments, &self.dir, move |exit| {
+            let _ = happenings.send(Happening::Exit(exit));
+        })?;
+        match who {
+            Who::Coordinator => self.coordinator = Some(child),
+            Who::Node(node) => self.nodes[usize::from(node)].child = Some(child),
+        }
+        Ok(())
+    }
+
+    fn coordinator_arguments(&self) -> Vec<String> {
+        let plan = &self.plan;
+        let mut arguments = vec!["coordinator".into(), "--supervised".into()];
+        let mut set = |key: &str, value: String| arguments.extend([format!("--{key}"), value]);
+        set("listen", plan.coordinator_address().to_string());
+        set("store", store_path(&self.dir).display().to_string());
+        set("scheme", plan.scheme.to_string());
+        set("nodes", plan.members.to_string());
+        set("spares", plan.spares.to_string());
+        set("memory", plan.memory.0.to_string());
+        set("lease-ms", LEASE_MS.to_string());
+        set("suspicion-ms", SUSPICION_MS.to_string());
+        arguments
+    }
+
+    fn node_arguments(&self, node: u16, incarnation: Incarnation) -> Vec<String> {
+        let plan = &self.plan;
+        let mut arguments = vec!["node".into(), "--supervised".into()];
+        let mut set = |key: &str, value: String| arguments.extend([format!("--{key}"), value]);
+        set("incarnation", incarnation.to_string());
+        set("id", node.to_string());
+        set("port", plan.any_address(node).port().to_string());
+        set("cluster-port", plan.cluster_address(node).port().to_string());
+        set("peer-port", plan.peer_address(node).port().to_string());
+        set("memory", plan.memory.0.to_string());
+        set("coordinator", plan.coordinator_address().to_string());
+        set("spare", (node >= plan.members).to_string());
+        arguments
+    }
+
+    /// Tries to reach the coordinator, and tells it everything again: it may be new, and may have missed something.
+    fn connect(&mut self) {
+        let Ok(stream) = TcpStream::connect_timeout(&self.plan.coordinator_address(), TICK * 5) else {
+            return;
+        };
+        let happenings = self.happenings.clone();
+        let tell = move |arrived| happenings.send(Happening::Link(arrived)).is_ok();
+        let Ok(line) = Line::start(stream, TO_AGENT_BYTES_MAX, tell) else {
+            return;
+        };
+        self.link = Some(line);
+        for (node, incarnation) in self.ends.clone() {
+            self.tell(&ToCoordinator::Supervise { node, incarnation });
+            self.tell(&ToCoordinator::Exited { node, incarnation });
+        }
+        let running = (0_u16..)
+            .zip(&self.nodes)
+            .filter_map(|(node, slot)| Some((NodeId(node), slot.incarnation?)));
+        for (node, incarnation) in running {
+            self.tell(&ToCoordinator::Supervise { node, incarnation });
+        }
+    }
+
+    /// Without a link it is told when there is one again.
+    fn tell(&self, message: &ToCoordinator) {
+        if let Some(link) = &self.link
+            // A certificate is a few bytes, far below the limit.
+            && let Ok(frame) = encode(message, TO_COORDINATOR_BYTES_MAX)
+        {
+            link.send(frame);
+        }
+    }
+
+    /// Asks the cluster how it is, on a thread of its own: a slow answer must not hold up a certificate.
+    fn start_watcher(&self) -> Result<(), Failure> {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let nodes: Vec<_> = (0..self.plan.count()).map(|node| self.plan.any_address(node)).collect();
+        let happenings = self.happenings.clone();
+        let data = usize::from(self.plan.scheme.data());
+        let watch = move || {
+            let mut serving = false;
+            loop {
+                let seen = nodes
+                    .iter()
+                    .find_map(|node| Some((*node, status::ask(*node, PATIENCE).ok()?)));
+                if let Some((node, status)) = seen {
+                    serving = serving
+                        || (status::is_whole(&status) && every_owner_serves(node, status.lists.len() * data, PATIENCE));
+                    if happenings.send(Happening::Seen(Box::new(status), serving)).is_err() {
+                        return;
+                    }
+                }
+                thread::sleep(if serving { PATIENCE } else { TICK });
+            }
+        };
+        match thread::Builder::new().name("watch".into()).spawn(watch) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Failure(format!("no thread for the view: {error}"))),
+        }
+    }
+
+    /// Takes out the process with this number, and how often in a row it ended early.
+    fn take(&mut self, pid: u32) -> Option<(Child, u32)> {
+        if let Some(child) = self.coordinator.take_if(|child| child.pid == pid) {
+            return Some((child, self.failures));
+        }
+        self.nodes
+            .iter_mut()
+            .find_map(|slot| Some((slot.child.take_if(|child| child.pid == pid)?, slot.failures)))
+    }
+
+    fn note_failures(&mut self, who: Who, failures: u32) {
+        match who {
+            Who::Coordinator => self.failures = failures,
+            Who::Node(node) => self.nodes[usize::from(node)].failures = failures,
+        }
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.nodes
+            .iter()
+            .map(|slot| slot.child.as_ref().map_or(0, |child| child.pid))
+            .collect()
+    }
+
+    fn not_up(&self, who: Who) -> Failure {
+        Failure(format!(
+            "{who} did not come up:\n{}",
+            children::log_tail(&self.dir, who)
+        ))
+    }
+
+    /// Ends every process, at once those that do not end by themselves.
+    fn end(&mut self, inbox: &Receiver<Happening>) {
+        self.view.line("ending all processes");
+        let mut left: Vec<u32> = self.pids().into_iter().filter(|pid| *pid != 0).collect();
+        for slot in &mut self.nodes {
+            slot.child = None;
+        }
+        left.extend(self.coordinator.take().map(|child| child.pid));
+        let until = Instant::now() + FAREWELL;
+        let mut killed = false;
+        while !left.is_empty() {
+            match inbox.recv_timeout(TICK) {
+                Ok(Happening::Exit(exit)) => left.retain(|pid| *pid != exit.pid),
+                Ok(_) | Err(_) if Instant::now() < until => {}
+                Ok(_) | Err(_) if killed => return,
+                Ok(_) | Err(_) => {
+                    children::kill_all(left.iter());
+                    killed = true;
+                    // One more round to wait for them.
+                    thread::sleep(TICK);
+                }
+            }
+        }
+    }
+}
+
+/// Whether one node answers for a key of every stream.
+fn every_owner_serves(node: SocketAddr, streams: usize, patience: Duration) -> bool {
+    let keys = one_key_each(streams);
+    keys.iter()
+        .all(|key| status::command(node, &["GET", key], patience).is_ok())
+}
+
+/// A key for each of `streams` even shares of the slots: streams are cut so (SEAMS §3).
+fn one_key_each(streams: usize) -> Vec<String> {
+    let mut keys = vec![None; streams];
+    let mut left = streams;
+    for n in 0_u64.. {
+        if left == 0 {
+            break;
+        }
+        let key = format!("paritas:{n}");
+        let share = usize::from(slot(key.as_bytes())) * streams / usize::from(SLOT_COUNT);
+        if keys[share].is_none() {
+            keys[share] = Some(key);
+            left -= 1;
+        }
+    }
+    keys.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_probe_has_a_key_for_every_stream() {
+        for streams in [0, 1, 24, 48, 1000] {
+            let keys = one_key_each(streams);
+            let mut shares: Vec<usize> = keys
+                .iter()
+                .map(|key| usize::from(slot(key.as_bytes())) * streams / usize::from(SLOT_COUNT))
+                .collect();
+            shares.sort_unstable();
+            assert_eq!(shares, (0..streams).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What `dev` prints: the nodes, a line that begins with `ready`, and on a terminal a view that is kept up to date.
+
+use super::Plan;
+use crate::status::Shown;
+use paritas_control::status::Status;
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// Where it prints. Errors of the terminal are nobody's concern: the cluster runs on.
+#[derive(Debug)]
+pub(crate) struct View {
+    live: bool,
+    /// Lines of the view on the screen now, to be drawn over.
+    drawn: usize,
+}
+
+impl View {
+    pub(crate) fn new() -> Self {
+        Self {
+            live: io::stdout().is_terminal(),
+            drawn: 0,
+        }
+    }
+
+    /// Before anything runs.
+    pub(crate) fn plan(&mut self, plan: &Plan, dir: &Path) {
+        let spares = match plan.spares {
+            0 => String::new(),
+            spares => format!(" and {spares} to spare"),
+        };
+        self.line(&format!(
+            "paritas dev: {} nodes{spares}, scheme {}, {} each; data lives in memory only",
+            plan.members, plan.scheme, plan.memory
+        ));
+        if let Some(warning) = plan.warning() {
+            self.line(&warning);
+        }
+        self.line(&format!("logs in {}", dir.display()));
+    }
+
+    pub(crate) fn nodes(&mut self, plan: &Plan, pids: &[u32], coordinator: u32) {
+        self.line(&format!(
+            "{:<12} {:<8} {:<18} {:<18}",
+            "node", "pid", "any key", "cluster clients"
+        ));
+        for node in 0..plan.count() {
+            self.line(&format!(
+                "{:<12} {:<8} {:<18} {:<18}",
+                format!("n{node}"),
+                pids.get(usize::from(node)).copied().unwrap_or_default(),
+                plan.any_address(node).to_string(),
+                plan.cluster_address(node).to_string()
+            ));
+        }
+        self.line(&format!(
+            "{:<12} {:<8} {:<18}",
+            "coordinator",
+            coordinator,
+            plan.coordinator_address().to_string()
+        ));
+    }
+
+    pub(crate) fn ready(&mut self, plan: &Plan, pids: &[u32], took: Duration) {
+        self.line(&format!(
+            "ready in {:.1} s; Ctrl-C ends it all. Three things to try:",
+            took.as_secs_f64()
+        ));
+        let port = plan.port;
+        self.line(&format!("  redis-cli -p {port} set greeting hello"));
+        let victims = plan.scheme.parity().min(2);
+        if victims > 0 && plan.members > 1 {
+            let last: Vec<String> = pids
+                .iter()
+                .take(usize::from(plan.members))
+                .rev()
+                .take(usize::from(victims))
+                .map(u32::to_string)
+                .collect();
+            self.line(&format!(
+                "  kill -9 {}; redis-cli -p {port} get greeting",
+                last.join(" ")
+            ));
+        } else {
+            self.line(&format!("  redis-benchmark -p {port} -t set,get -P 16 -q"));
+        }
+        self.line(&format!("  paritas status --port {port}"));
+    }
+
+    /// A line that stays.
+    pub(crate) fn line(&mut self, text: &str) {
+        self.clear();
+        let mut out = io::stdout().lock();
+        let _ = writeln!(out, "{text}");
+        let _ = out.flush();
+    }
+
+    /// Draws the newest status over the last one.
+    pub(crate) fn status(&mut self, status: &Status) {
+        if !self.live {
+            return;
+        }
+        let text = format!("\n{}", Shown(status));
+        self.clear();
+        let mut out = io::stdout().lock();
+        let _ = writeln!(out, "{text}");
+        let _ = out.flush();
+        self.drawn = text.lines().count();
+    }
+
+    fn clear(&mut self) {
+        if self.drawn > 0 {
+            // Up as many lines as were drawn, then erase to the end of the screen.
+            let _ = write!(io::stdout(), "\x1b[{}F\x1b[J", self.drawn);
+            self.drawn = 0;
+        }
+    }
+}

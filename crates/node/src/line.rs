@@ -1,0 +1,166 @@
+//! Frames between a process and its coordinator: rare, small, over blocking TCP on threads of their own, so that
+//! neither a busy shard nor a stuck peer holds up a heartbeat (PROTOCOL 10.2b).
+
+use paritas_control::message::split;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// Frames that wait for a slow reader; past that the line is closed, and made anew by whoever dialed it.
+const WAITING_MAX: usize = 1_024;
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a line's reader says.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    /// One whole frame, its contents not looked at yet.
+    Frame(Vec<u8>),
+    /// No more will come. Said once, last.
+    Down,
+}
+
+/// One connection; dropping it closes it at once.
+#[derive(Debug)]
+pub(crate) struct Line {
+    stream: Option<TcpStream>,
+    waiting: SyncSender<Vec<u8>>,
+}
+
+impl Line {
+    /// Starts the two threads of a connection. `tell` runs on the reader's, and returns false to end it.
+    pub(crate) fn start(
+        stream: TcpStream,
+        frame_max: usize,
+        mut tell: impl FnMut(Arrived) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+        let (waiting, frames) = sync_channel(WAITING_MAX);
+        let mut input = stream.try_clone()?;
+        let output = stream.try_clone()?;
+        thread::Builder::new()
+            .name("line-write".into())
+            .spawn(move || write_all(output, &frames))?;
+        thread::Builder::new().name("line-read".into()).spawn(move || {
+            loop {
+                match read_frame(&mut input, frame_max) {
+                    Ok(frame) => {
+                        if !tell(Arrived::Frame(frame)) {
+                            break;
+                        }
+                    }
+                    Err(error) => {
+                        // An orderly end shows as a missing frame.
+                        if error.kind() == ErrorKind::InvalidData {
+                            tracing::warn!(%error, "control line closed");
+                        }
+                        break;
+                    }
+                }
+            }
+            let _ = input.shutdown(Shutdown::Both);
+            tell(Arrived::Down);
+        })?;
+        Ok(Self {
+            stream: Some(stream),
+            waiting,
+        })
+    }
+
+    /// Sends a frame, unless too many wait already: then the line is closed, and its reader says so.
+    pub(crate) fn send(&self, frame: Vec<u8>) {
+        if self.waiting.try_send(frame).is_err()
+            && let Some(stream) = &self.stream
+        {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Closes the line once what waits has left.
+    pub(crate) fn finish(mut self) {
+        // The writer closes at the end of its queue.
+        self.stream = None;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(stream) = &self.stream {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn write_all(mut stream: TcpStream, frames: &Receiver<Vec<u8>>) {
+    while let Ok(mut bytes) = frames.recv() {
+        // What else waits goes in the same write.
+        while let Ok(frame) = frames.try_recv() {
+            bytes.extend_from_slice(&frame);
+        }
+        if stream.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+fn read_frame(stream: &mut impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    stream.read_exact(&mut frame)?;
+    split(&frame, bytes_max).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+    // Behind the length: a CRC, then as many bytes as it says. `split` has found that within bounds.
+    let left = 4 + u64::from(u32::from_le_bytes([frame[0], frame[1], frame[2], frame[3]]));
+    // Grows as bytes come: a stranger's length alone must not make us allocate.
+    stream.take(left).read_to_end(&mut frame)?;
+    if (frame.len() as u64) < 4 + left {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_control::message::encode;
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+
+    const MAX: usize = 64 << 10;
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn frames_arrive_whole_and_in_order_and_the_end_is_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (seen, arrived) = channel();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let far = listener.accept().unwrap().0;
+        let far = Line::start(far, MAX, move |arrived| seen.send(arrived).is_ok()).unwrap();
+        let near = Line::start(near, MAX, |_| true).unwrap();
+        let frame = |n: u32| encode(&vec![n; n as usize * 100], MAX).unwrap();
+        for n in 0..100 {
+            near.send(frame(n));
+        }
+        near.finish();
+        for n in 0..100 {
+            let Arrived::Frame(bytes) = arrived.recv_timeout(PATIENCE).unwrap() else {
+                panic!("ended at frame {n}");
+            };
+            assert_eq!(bytes, frame(n));
+        }
+        assert!(matches!(arrived.recv_timeout(PATIENCE).unwrap(), Arrived::Down));
+        drop(far);
+    }
+
+    #[test]
+    fn impossible_lengths_and_broken_frames_are_errors() {
+        let read = |bytes: &[u8]| read_frame(&mut &*bytes, 1000).map_err(|error| error.kind());
+        let good = encode(&7_u8, 1000).unwrap();
+        assert_eq!(read(&good), Ok(good.clone()));
+        assert_eq!(read(&good[..good.len() - 1]), Err(ErrorKind::UnexpectedEof));
+        assert_eq!(read(&good[..2]), Err(ErrorKind::UnexpectedEof));
+        assert_eq!(read(&u32::MAX.to_le_bytes()), Err(ErrorKind::InvalidData));
+        assert_eq!(read(&0_u32.to_le_bytes()), Err(ErrorKind::InvalidData));
+    }
+}

@@ -1,0 +1,13 @@
+//! Logs: lines on standard error, written by whichever thread logs. Nothing on the path of a request logs.
+
+use crate::settings::LogLevel;
+
+/// Starts logging at `level` and above. A second call changes nothing.
+pub(crate) fn start(level: Option<LogLevel>) {
+    let level = level.map_or(tracing::Level::INFO, |level| level.0);
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .try_init();
+}

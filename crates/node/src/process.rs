@@ -1,0 +1,159 @@
+//! `paritas node`: one process of a cluster. Draws the threads of `lib.rs` together.
+
+use crate::agent::{Agent, Outcome};
+use crate::settings::NodeSettings;
+use crate::{Failure, lifeline, logging};
+use clap::Args;
+use paritas_base::configuration::NodeRole;
+use paritas_base::{Incarnation, NodeId, Span};
+use paritas_control::message::{Registered, Registration};
+use paritas_io::{Limits, Listeners, Shard, Stop, entropy, signals};
+use paritas_protocol::{Identity, Node, Parameters};
+use std::time::Duration;
+
+/// What a supervisor adds when it starts a process.
+#[derive(Args, Clone, Default, Debug)]
+pub struct Supervision {
+    /// End when standard input closes, and leave the certificate of that end to whoever started this process
+    #[arg(long)]
+    pub supervised: bool,
+    /// The life that the supervisor drew for this process, 16 hexadecimal digits
+    #[arg(long, requires = "supervised", value_parser = parse_incarnation)]
+    pub incarnation: Option<Incarnation>,
+}
+
+fn parse_incarnation(text: &str) -> Result<Incarnation, String> {
+    u64::from_str_radix(text, 16)
+        .map(Incarnation)
+        .map_err(|error| error.to_string())
+}
+
+const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+const TICK: Duration = Duration::from_millis(100);
+
+/// Runs a node until it is asked to stop. A broken invariant is an error: the process must not go on.
+pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failure> {
+    logging::start(settings.log.map(|log| log.0));
+    if supervision.supervised {
+        lifeline::watch();
+    }
+    signals::watch_stop();
+    let [any, cluster, peer] = settings.listen()?;
+    let listeners = Listeners::bind(any, cluster, peer)
+        .map_err(|(address, error)| Failure(format!("cannot listen on {address}: {error}")))?;
+    let registration = registration(&settings, &supervision)?;
+    let coordinators = settings.coordinator.clone().unwrap_or_default();
+    if coordinators.is_empty() {
+        return Err(Failure(
+            "`coordinator` is missing: the addresses of the coordinator, host:port".into(),
+        ));
+    }
+    let agent = Agent::start(registration.clone(), coordinators)?;
+    let Some(registered) = wait_for_registration(&agent)? else {
+        return Ok(());
+    };
+    let maxmemory_bytes = settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0);
+    let parameters = Parameters {
+        lease: Span::from_ms(registered.cluster.lease_ms.into()),
+        ..Parameters::default()
+    };
+    let identity = Identity {
+        node: registration.node,
+        incarnation: registration.incarnation,
+        cluster: registered.cluster,
+        seed: random()?,
+        maxmemory_bytes,
+    };
+    let failed = |error: std::io::Error| Failure(format!("the event loop cannot start: {error}"));
+    let node = Node::new(identity, parameters);
+    let (mut shard, mailbox, proposals, progress) = Shard::new(node, listeners, limits(&settings)).map_err(failed)?;
+    agent.attach(mailbox, progress, proposals)?;
+    watch_agent(agent)?;
+    tracing::info!(node = %registration.node, incarnation = %registration.incarnation, %any, "node runs");
+    match shard.run() {
+        Stop::Asked => Ok(()),
+        Stop::Halted(reason) => Err(Failure(format!(
+            "HALTED, since going on could spread a wrong state: {}. Please report this; the cluster rebuilds this node's \
+             data from the others",
+            reason.0
+        ))),
+        Stop::Failed(error) => Err(Failure(format!("waiting for events failed: {error}"))),
+    }
+}
+
+fn registration(settings: &NodeSettings, supervision: &Supervision) -> Result<Registration, Failure> {
+    let [any, cluster, peer] = settings.listen()?;
+    let host = settings.announced_host()?;
+    let at = |port: u16| {
+        if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        }
+    };
+    Ok(Registration {
+        cluster: None,
+        node: NodeId(
+            settings
+                .id
+                .ok_or_else(|| Failure("`id` is missing: the number of this node".into()))?,
+        ),
+        incarnation: match supervision.incarnation {
+            Some(incarnation) => incarnation,
+            None => Incarnation(random()?),
+        },
+        domain: settings.domain.clone(),
+        role: if settings.spare == Some(true) {
+            NodeRole::Spare
+        } else {
+            NodeRole::Member
+        },
+        pid: std::process::id(),
+        supervised: supervision.supervised,
+        client_address: at(any.port()),
+        cluster_address: at(cluster.port()),
+        peer_address: at(peer.port()),
+        installed: Vec::new(),
+    })
+}
+
+fn limits(settings: &NodeSettings) -> Limits {
+    let mut limits = Limits::default();
+    let bytes = |size: crate::ByteCount| usize::try_from(size.0).unwrap_or(usize::MAX);
+    limits.clients_max = settings.clients_max.unwrap_or(limits.clients_max);
+    limits.query_bytes_max = settings.query_max.map_or(limits.query_bytes_max, bytes);
+    limits.reply_bytes_max = settings.reply_max.map_or(limits.reply_bytes_max, bytes);
+    limits
+}
+
+fn random() -> Result<u64, Failure> {
+    entropy::random_u64().map_err(|error| Failure(format!("no random numbers: {error}")))
+}
+
+/// `None` if asked to stop before.
+fn wait_for_registration(agent: &Agent) -> Result<Option<Registered>, Failure> {
+    while !signals::stop_requested() {
+        match agent.registered(TICK) {
+            Some(Outcome::Registered(registered)) => return Ok(Some(*registered)),
+            Some(Outcome::Refused(failure)) => return Err(failure),
+            None => {}
+        }
+    }
+    Ok(None)
+}
+
+/// A process that the coordinator refuses for good must end at once: its node may be living again elsewhere.
+fn watch_agent(agent: Agent) -> Result<(), Failure> {
+    let watch = move || {
+        loop {
+            if let Some(Outcome::Refused(failure)) = agent.registered(Duration::from_secs(3600)) {
+                eprintln!("paritas: {failure}");
+                std::process::exit(1);
+            }
+        }
+    };
+    match std::thread::Builder::new().name("verdict".into()).spawn(watch) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure(format!("no thread: {error}"))),
+    }
+}

@@ -1,0 +1,270 @@
+//! Settings of the processes: one TOML file each, every key also a flag, the flag stronger. A wrong key or value is
+//! an error that names it, the file and the line.
+
+use crate::Failure;
+use crate::quantity::{ByteCount, Text};
+use clap::Args;
+use paritas_code::Scheme;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// A struct of optional settings that is read from flags and from a file alike, so that neither can lack a key of
+/// the other.
+macro_rules! settings {
+    ($(#[$meta:meta])* pub struct $name:ident {
+        $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Args, Deserialize, Clone, Default, Debug)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$field_meta])* #[arg(long)] pub $field: Option<$type>,)*
+        }
+
+        impl $name {
+            /// These settings, and where they say nothing those of `other`.
+            #[must_use]
+            pub fn or(self, other: Self) -> Self {
+                Self { $($field: self.$field.or(other.$field),)* }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Settings of `paritas node`.
+    pub struct NodeSettings {
+        /// Number of this node, from 0
+        pub id: u16,
+        /// Address to listen on [default: 127.0.0.1]
+        pub bind: IpAddr,
+        /// Host by which clients and peers reach this node [default: the address it listens on]
+        pub host: String,
+        /// Port for any client: any key is served, forwarded where needed [default: 6379]
+        pub port: u16,
+        /// Port for cluster-aware clients [default: port + 1000]
+        pub cluster_port: u16,
+        /// Port for the other nodes [default: port + 10000]
+        pub peer_port: u16,
+        /// Memory for everything, as in 256mb [default: 1gb]
+        pub memory: ByteCount,
+        /// Addresses of the coordinator, host:port
+        #[arg(value_delimiter = ',')]
+        pub coordinator: Vec<String>,
+        /// Failure domain, as a host or rack [default: the node's own]
+        pub domain: String,
+        /// Wait as a spare for another node to fail [default: false]
+        #[arg(num_args = 0..=1, default_missing_value = "true")]
+        pub spare: bool,
+        /// Client connections at most [default: 10000]
+        pub clients_max: usize,
+        /// Bytes of one command at most [default: 64mb]
+        pub query_max: ByteCount,
+        /// Unread reply bytes of one client at most [default: 256mb]
+        pub reply_max: ByteCount,
+        /// What to log: error, warn, info, debug or trace [default: info]
+        pub log: Text<LogLevel>,
+    }
+}
+
+settings! {
+    /// Settings of `paritas coordinator`.
+    pub struct CoordinatorSettings {
+        /// Address to listen on, host:port [default: 127.0.0.1:26379]
+        pub listen: SocketAddr,
+        /// File that holds the configurations
+        pub store: PathBuf,
+        /// Data and parity positions, as in 4+2 [default: 4+2]
+        pub scheme: Text<Scheme>,
+        /// Nodes that the cluster starts with, spares not counted [default: data + parity]
+        pub nodes: u16,
+        /// Nodes beyond those that wait to replace a lost one [default: 0]
+        pub spares: u16,
+        /// Bytes of a chunk, as in 16kb [default: 16kb]
+        pub chunk: ByteCount,
+        /// Memory of each node, by which lists are planned [default: 1gb]
+        pub memory: ByteCount,
+        /// Milliseconds that a lease lasts [default: 2000]
+        pub lease_ms: u32,
+        /// Milliseconds of silence after which a node is suspected [default: 1000]
+        pub suspicion_ms: u32,
+        /// Milliseconds that the next process of a node that ended is waited for [default: 500]
+        pub restart_wait_ms: u32,
+        /// Parities that must be whole for writes to be taken [default: 1, or 0 without parity]
+        pub min_redundancy: u8,
+        /// What to log: error, warn, info, debug or trace [default: info]
+        pub log: Text<LogLevel>,
+    }
+}
+
+/// How much to log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogLevel(pub tracing::Level);
+
+impl std::str::FromStr for LogLevel {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse()
+            .map(Self)
+            .map_err(|_| format!("`{text}` is no log level: use error, warn, info, debug or trace"))
+    }
+}
+
+impl NodeSettings {
+    /// Reads a file below the flags.
+    pub fn with_file(self, file: Option<&Path>) -> Result<Self, Failure> {
+        Ok(match file {
+            Some(file) => self.or(read(file)?),
+            None => self,
+        })
+    }
+
+    /// Where to listen: for any client, for cluster-aware ones, for peers.
+    pub fn listen(&self) -> Result<[SocketAddr; 3], Failure> {
+        let bind = self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let port = self.port.unwrap_or(DEFAULT_PORT);
+        let derived = |given: Option<u16>, offset: u16, name: &str| match given {
+            Some(port) => Ok(port),
+            None => port.checked_add(offset).ok_or_else(|| {
+                Failure(format!(
+                    "port {port} + {offset} is past 65535: choose a lower port, or set {name}"
+                ))
+            }),
+        };
+        let cluster = derived(self.cluster_port, CLUSTER_OFFSET, "cluster_port")?;
+        let peer = derived(self.peer_port, PEER_OFFSET, "peer_port")?;
+        Ok([port, cluster, peer].map(|port| SocketAddr::new(bind, port)))
+    }
+
+    /// The host that goes into the node's record.
+    pub fn announced_host(&self) -> Result<String, Failure> {
+        if let Some(host) = &self.host {
+            return Ok(host.clone());
+        }
+        let bind = self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        if bind.is_unspecified() {
+            return Err(Failure(format!(
+                "bind = {bind} listens everywhere, so `host` must say by which name clients and peers reach this node"
+            )));
+        }
+        Ok(bind.to_string())
+    }
+}
+
+impl CoordinatorSettings {
+    /// Reads a file below the flags.
+    pub fn with_file(self, file: Option<&Path>) -> Result<Self, Failure> {
+        Ok(match file {
+            Some(file) => self.or(read(file)?),
+            None => self,
+        })
+    }
+}
+
+/// Redis's port.
+pub const DEFAULT_PORT: u16 = 6379;
+/// From a node's port to its port for cluster-aware clients (SEAMS §4).
+pub const CLUSTER_OFFSET: u16 = 1_000;
+/// From a node's port to its port for peers.
+pub const PEER_OFFSET: u16 = 10_000;
+/// From the first node's port to the coordinator's, in `dev`.
+pub const COORDINATOR_OFFSET: u16 = 20_000;
+
+fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| Failure(format!("{}: {error}", file.display())))?;
+    parse(&text).map_err(|(line, why)| Failure(format!("{}:{line}: {why}", file.display())))
+}
+
+/// The settings in a text, or the line that is wrong and why.
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (usize, String)> {
+    toml::from_str(text).map_err(|error| {
+        let offset = error.span().map_or(0, |span| span.start).min(text.len());
+        let line = 1 + text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count();
+        let key = text.lines().nth(line - 1).and_then(|line| {
+            let (key, _) = line.split_once('=')?;
+            Some(key.trim())
+        });
+        let why = error.message().trim();
+        let why = match key {
+            Some(key) if !why.contains(&format!("`{key}`")) => format!("`{key}`: {why}"),
+            _ => why.to_owned(),
+        };
+        (line, why)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(text: &str) -> (usize, String) {
+        parse::<NodeSettings>(text).unwrap_err()
+    }
+
+    #[test]
+    fn a_file_is_read() {
+        let text = "id = 3\nport = 7000\nmemory = \"256mb\"\ncoordinator = [\"a:1\", \"b:2\"]\nlog = \"debug\"\n";
+        let settings: NodeSettings = parse(text).unwrap();
+        assert_eq!(settings.id, Some(3));
+        assert_eq!(settings.memory, Some(ByteCount(256 << 20)));
+        assert_eq!(settings.coordinator.as_ref().unwrap().len(), 2);
+        let [any, cluster, peer] = settings.listen().unwrap();
+        assert_eq!((any.port(), cluster.port(), peer.port()), (7000, 8000, 17000));
+        let coordinator: CoordinatorSettings = parse("scheme = \"6+3\"\nchunk = 4096\n").unwrap();
+        assert_eq!(coordinator.scheme.unwrap().0.width(), 9);
+        assert_eq!(coordinator.chunk, Some(ByteCount(4096)));
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line() {
+        let (line, why) = wrong("id = 3\n\n# a comment\nprot = 7000\n");
+        assert_eq!(line, 4);
+        assert!(why.contains("`prot`") && why.contains("`port`"), "{why}");
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_line() {
+        for (value, part) in [
+            ("memory = \"lots\"", "lots"),
+            ("port = 70000", "70000"),
+            ("port = \"x\"", "string"),
+            ("bind = \"nowhere\"", "bind"),
+            ("log = \"loud\"", "loud"),
+            ("spare = 1", "spare"),
+        ] {
+            let (line, why) = wrong(&format!("id = 1\n{value}\n"));
+            let key = value.split(' ').next().unwrap();
+            assert_eq!(line, 2, "{value}");
+            assert!(why.contains(part) && why.contains(key), "{value}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_broken_file_is_an_error_with_its_line() {
+        assert_eq!(wrong("id = 1\nport\n").0, 2);
+        assert_eq!(wrong("id = 1\nid = 2\n").0, 2);
+        let missing = read::<NodeSettings>(Path::new("no/such/file.toml")).unwrap_err();
+        assert!(missing.0.starts_with("no/such/file.toml: "), "{missing}");
+    }
+
+    #[test]
+    fn flags_are_stronger_than_the_file() {
+        let file: NodeSettings = parse("id = 3\nport = 7000\n").unwrap();
+        let flags = NodeSettings {
+            port: Some(8000),
+            ..NodeSettings::default()
+        };
+        let settings = flags.or(file);
+        assert_eq!((settings.id, settings.port), (Some(3), Some(8000)));
+    }
+
+    #[test]
+    fn what_cannot_be_derived_is_said() {
+        let high: NodeSettings = parse("port = 60000").unwrap();
+        assert!(high.listen().unwrap_err().0.contains("peer_port"));
+        let everywhere: NodeSettings = parse("bind = \"0.0.0.0\"").unwrap();
+        assert!(everywhere.announced_host().unwrap_err().0.contains("`host`"));
+    }
+}

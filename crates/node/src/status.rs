@@ -1,0 +1,247 @@
+//! What a cluster says of itself: asked from any node's client port, which asks the coordinator (SEAMS §5).
+
+use crate::{ByteCount, Failure};
+use paritas_control::status::{NodeCondition, PositionCondition, PositionStatus, RebuildStatus, Status};
+use std::fmt::{self, Write as _};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A status as people read it.
+pub(crate) struct Shown<'a>(pub(crate) &'a Status);
+
+/// Whether every position of every list is held and whole.
+pub(crate) fn is_whole(status: &Status) -> bool {
+    !status.lists.is_empty() && positions_in(status, PositionCondition::Live) == positions(status).count()
+}
+
+fn positions(status: &Status) -> impl Iterator<Item = &PositionStatus> {
+    status.lists.iter().flat_map(|list| &list.positions)
+}
+
+fn positions_in(status: &Status, state: PositionCondition) -> usize {
+    positions(status).filter(|position| position.state == state).count()
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.0;
+        writeln!(
+            f,
+            "{:<6} {:<8} {:<22} {:<22} {:<8} {:>10}",
+            "node", "pid", "address", "cluster address", "state", "memory"
+        )?;
+        for node in &status.nodes {
+            let state = match node.state {
+                NodeCondition::Live => "live",
+                NodeCondition::Filling => "filling",
+                NodeCondition::Down => "down",
+                NodeCondition::Spare => "spare",
+            };
+            writeln!(
+                f,
+                "{:<6} {:<8} {:<22} {:<22} {:<8} {:>10}",
+                node.id.to_string(),
+                node.pid,
+                node.address,
+                node.cluster_address,
+                state,
+                ByteCount(node.memory_bytes).to_string()
+            )?;
+        }
+        let count = |state| positions_in(status, state);
+        writeln!(
+            f,
+            "\n{} lists, {} positions: {} live, {} filling, {} down, {} vacant",
+            status.lists.len(),
+            positions(status).count(),
+            count(PositionCondition::Live),
+            count(PositionCondition::Filling),
+            count(PositionCondition::Down),
+            count(PositionCondition::Vacant),
+        )?;
+        for list in status.lists.iter().filter(|list| !list.reason.is_empty()) {
+            writeln!(f, "list {}: {}", list.id.0, list.reason)?;
+        }
+        writeln!(f, "rebuild: {}", Progress(&status.rebuild))?;
+        let kinds = status
+            .memory
+            .by_kind
+            .iter()
+            .fold(String::new(), |mut text, (kind, bytes)| {
+                let _ = write!(text, ", {kind} {}", ByteCount(*bytes));
+                text
+            });
+        write!(
+            f,
+            "memory: {} objects, {} of keys and values{kinds}",
+            status.memory.objects,
+            ByteCount(status.memory.user_bytes)
+        )
+    }
+}
+
+struct Progress<'a>(&'a RebuildStatus);
+
+impl fmt::Display for Progress<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RebuildStatus {
+            done_bytes,
+            total_bytes,
+            bytes_per_second,
+            eta_seconds,
+        } = self.0;
+        if done_bytes >= total_bytes {
+            return f.write_str("nothing to do");
+        }
+        let percent = *done_bytes as f64 * 100.0 / *total_bytes as f64;
+        write!(
+            f,
+            "{} of {} ({percent:.0} %), {}/s",
+            ByteCount(*done_bytes),
+            ByteCount(*total_bytes),
+            ByteCount(*bytes_per_second)
+        )?;
+        match eta_seconds {
+            Some(eta) => write!(f, ", {eta} s to go"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Longest reply that is read.
+const REPLY_BYTES_MAX: u64 = 64 << 20;
+
+/// Asks a node for the cluster's status, as JSON.
+pub fn ask_json(node: SocketAddr, patience: Duration) -> Result<String, Failure> {
+    let reply = command(node, &["PARITAS.STATUS"], patience)?;
+    String::from_utf8(reply).map_err(|_| Failure(format!("{node} answered with something else than text")))
+}
+
+/// Asks a node for the cluster's status.
+pub fn ask(node: SocketAddr, patience: Duration) -> Result<Status, Failure> {
+    let json = ask_json(node, patience)?;
+    serde_json::from_str(&json).map_err(|error| Failure(format!("{node} answered with a status unknown here: {error}")))
+}
+
+/// A status as people read it.
+pub fn describe(status: &Status) -> String {
+    Shown(status).to_string()
+}
+
+/// Sends one command to a node and gives the bytes of a simple, integer or bulk reply; none for nil.
+pub(crate) fn command(node: SocketAddr, words: &[&str], patience: Duration) -> Result<Vec<u8>, Failure> {
+    let failed = |error: std::io::Error| Failure(format!("{node} does not answer: {error}"));
+    let mut stream = TcpStream::connect_timeout(&node, patience).map_err(failed)?;
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
+    stream.set_write_timeout(Some(patience)).map_err(failed)?;
+    let mut request = format!("*{}\r\n", words.len());
+    for word in words {
+        let _ = write!(request, "${}\r\n{word}\r\n", word.len());
+    }
+    stream.write_all(request.as_bytes()).map_err(failed)?;
+    let mut input = BufReader::new(stream).take(REPLY_BYTES_MAX);
+    let mut line = String::new();
+    input.read_line(&mut line).map_err(failed)?;
+    let line = line.trim_end();
+    match line.split_at_checked(1) {
+        Some(("+" | ":", rest)) => Ok(rest.as_bytes().to_vec()),
+        Some(("$", "-1")) | Some(("_", "")) => Ok(Vec::new()),
+        Some(("-", error)) => Err(Failure(format!("{node}: {error}"))),
+        Some(("$", length)) => {
+            let length: u64 = length
+                .parse()
+                .ok()
+                .filter(|length| *length <= REPLY_BYTES_MAX)
+                .ok_or_else(|| Failure(format!("{node} answered `{line}`")))?;
+            let mut bytes = Vec::new();
+            input.take(length).read_to_end(&mut bytes).map_err(failed)?;
+            if (bytes.len() as u64) < length {
+                return Err(Failure(format!(
+                    "{node} closed the connection half way through its answer"
+                )));
+            }
+            Ok(bytes)
+        }
+        _ => Err(Failure(format!("{node} answered `{line}`: is it a node of Paritas?"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_base::{ListId, NodeId};
+    use paritas_control::status::ListStatus;
+    use std::net::TcpListener;
+
+    fn answer(reply: &'static [u8]) -> Result<Vec<u8>, Failure> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut request = [0; 22];
+            stream.read_exact(&mut request).unwrap();
+            assert_eq!(&request, b"*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n");
+            stream.write_all(reply).unwrap();
+        });
+        let reply = command(address, &["ECHO", "hi"], Duration::from_secs(10));
+        server.join().unwrap();
+        reply
+    }
+
+    #[test]
+    fn replies_are_understood_and_errors_passed_on() {
+        assert_eq!(answer(b"$2\r\nhi\r\n").unwrap(), b"hi");
+        assert_eq!(answer(b"+OK\r\n").unwrap(), b"OK");
+        assert_eq!(answer(b":42\r\n").unwrap(), b"42");
+        assert_eq!(answer(b"$-1\r\n").unwrap(), b"");
+        assert!(answer(b"-ERR no\r\n").unwrap_err().0.ends_with(": ERR no"));
+        for broken in [
+            &b""[..],
+            b"$99\r\nhi\r\n",
+            b"$-2\r\n",
+            b"HTTP/1.1 400\r\n",
+            b"$999999999999\r\n",
+        ] {
+            assert!(answer(broken).is_err());
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_whole_when_every_position_is_live() {
+        let position = |state| PositionStatus {
+            node: Some(NodeId(1)),
+            state,
+        };
+        let mut status = Status::default();
+        assert!(!is_whole(&status), "a cluster without lists serves nothing");
+        status.lists = vec![ListStatus {
+            id: ListId(0),
+            epoch: 1,
+            positions: vec![position(PositionCondition::Live), position(PositionCondition::Live)],
+            lost: false,
+            reason: String::new(),
+        }];
+        assert!(is_whole(&status));
+        status.lists[0].positions[1] = position(PositionCondition::Filling);
+        status.lists[0].reason = "position 1 is being rebuilt".into();
+        assert!(!is_whole(&status));
+        let text = Shown(&status).to_string();
+        assert!(
+            text.contains("1 live, 1 filling") && text.contains("list 0: position 1"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_json_has_the_names_that_scripts_read() {
+        let json = "{\"nodes\":[{\"id\":0,\"pid\":7,\"address\":\"a:1\",\"cluster_address\":\"a:2\",\
+            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5}],\
+            \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\"lost\":false,\"reason\":\"\"}],\
+            \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\
+            \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}}}";
+        let status: Status = serde_json::from_str(json).unwrap();
+        assert!(is_whole(&status));
+        assert_eq!(serde_json::to_string(&status).unwrap(), json);
+    }
+}
