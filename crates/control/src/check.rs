@@ -20,9 +20,17 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
     }
     let Some(old) = old else {
         let first = Epoch(1);
-        let born = new.positions.iter().flatten().all(|a| a.tenure.since == first && a.state == PositionState::Live);
+        let born = new
+            .positions
+            .iter()
+            .flatten()
+            .all(|a| a.tenure.since == first && a.state == PositionState::Live);
         let whole = new.epoch == first && new.born == first && new.positions.iter().all(Option::is_some);
-        return if born && whole && !new.lost { Ok(()) } else { fail("a list begins whole, at epoch 1".into()) };
+        return if born && whole && !new.lost {
+            Ok(())
+        } else {
+            fail("a list begins whole, at epoch 1".into())
+        };
     };
     if (old.list, old.data, old.parity, old.ack_quorum) != (new.list, new.data, new.parity, new.ack_quorum) {
         return fail("what is fixed has changed".into());
@@ -45,13 +53,25 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
                 return fail(format!("position {i} went from Live to Filling"));
             }
         } else if after.tenure.since != new.epoch {
-            return fail(format!("position {i}: a new tenure since epoch {}", after.tenure.since.0));
+            return fail(format!(
+                "position {i}: a new tenure since epoch {}",
+                after.tenure.since.0
+            ));
         } else if (after.state == PositionState::Live) != (new.born == new.epoch) {
-            return fail(format!("position {i}: a new tenure is Live if and only if it is born empty"));
+            return fail(format!(
+                "position {i}: a new tenure is Live if and only if it is born empty"
+            ));
         }
     }
-    let same = Configuration { epoch: old.epoch, ..new.clone() };
-    if same == *old { fail("nothing has changed".into()) } else { Ok(()) }
+    let same = Configuration {
+        epoch: old.epoch,
+        ..new.clone()
+    };
+    if same == *old {
+        fail("nothing has changed".into())
+    } else {
+        Ok(())
+    }
 }
 
 fn check_alone(new: &Configuration) -> Result<(), String> {
@@ -67,21 +87,26 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
         if a.tenure.since > new.epoch || a.tenure.since < Epoch(1) {
             return Err(format!("position {i} since epoch {}", a.tenure.since.0));
         }
-        if new.positions[..i].iter().flatten().any(|b| b.tenure.node == a.tenure.node) {
+        if new.positions[..i]
+            .iter()
+            .flatten()
+            .any(|b| b.tenure.node == a.tenure.node)
+        {
             return Err(format!("node {} holds two positions", a.tenure.node));
         }
         if new.is_gone(a.tenure.node, a.tenure.incarnation) {
             return Err(format!("position {i} is held by {}, which is gone", a.tenure.node));
         }
     }
-    let missing =
-        |range: core::ops::Range<usize>| {
-            let whole = |i: &usize| new.positions[*i].is_some_and(|a| a.state == PositionState::Live);
-            range.filter(|i| !whole(i)).count()
-        };
+    let missing = |range: core::ops::Range<usize>| {
+        let whole = |i: &usize| new.positions[*i].is_some_and(|a| a.state == PositionState::Live);
+        range.filter(|i| !whole(i)).count()
+    };
     let (d, p) = (missing(0..data), missing(data..data + parity));
     if parity > 0 && !new.lost && !is_decodable(d, p, parity, usize::from(new.ack_quorum)) {
-        return Err(format!("{d} data and {p} parity positions are not Live, and it is not marked lost"));
+        return Err(format!(
+            "{d} data and {p} parity positions are not Live, and it is not marked lost"
+        ));
     }
     Ok(())
 }

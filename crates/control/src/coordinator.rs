@@ -6,16 +6,13 @@
 //! commit that fails is simply worked out again.
 
 mod decide;
+mod listen;
 mod presence;
 mod report;
 
-use crate::message::{
-    MESSAGE_VERSION, MessageError, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX,
-    ToAgent, ToCoordinator, decode, encode,
-};
-use crate::plan::{ClusterPlan, NODES_MAX, domain_is_valid};
+use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
+use crate::plan::ClusterPlan;
 use crate::record::{OpenError, Records, StoredNode};
-use crate::status::ShardProgress;
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeState, Tenure};
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
@@ -241,10 +238,19 @@ impl<S: Store> Coordinator<S> {
     /// When to call with [`CoordinatorEvent::Timer`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
         let silence = |(id, presence): (&NodeId, &Presence)| {
-            let up = self.records.nodes.get(id).is_some_and(|n| n.record.state == NodeState::Up);
+            let up = self
+                .records
+                .nodes
+                .get(id)
+                .is_some_and(|n| n.record.state == NodeState::Up);
             up.then(|| self.silent_at(Some(presence)))
         };
-        let silence = self.presences.iter().filter_map(silence).filter(|at| *at > self.last_event).min();
+        let silence = self
+            .presences
+            .iter()
+            .filter_map(silence)
+            .filter(|at| *at > self.last_event)
+            .min();
         let times = [Some(self.next_tick), self.next_wait(), silence];
         times.into_iter().flatten().min()
     }
@@ -311,211 +317,14 @@ impl<S: Store> Coordinator<S> {
     /// A node that was silent is heard. If more were silent than any list can spare, nobody was fenced; now that
     /// the first is back the rest would be few enough. But they may be back as soon, so they get time for it.
     fn notice_return(&mut self, now: Time) {
-        let silent = self.records.nodes.values().filter(|n| n.record.state == NodeState::Down && !n.ended);
+        let silent = self
+            .records
+            .nodes
+            .values()
+            .filter(|n| n.record.state == NodeState::Down && !n.ended);
         if silent.count() > usize::from(self.records.plan.parity) {
             self.healing_until = now + self.suspicion();
         }
-    }
-
-    /// Whether there is something to decide.
-    fn on_message(&mut self, now: Time, link: LinkId, bytes: &[u8], out: &mut impl CoordinatorOut) -> bool {
-        if !self.links.contains_key(&link) {
-            return false;
-        }
-        let message = match decode::<ToCoordinator>(bytes, TO_COORDINATOR_BYTES_MAX) {
-            Ok(message) => message,
-            Err(error) => {
-                if matches!(error, MessageError::Version(_)) {
-                    send(out, link, &ToAgent::Refused(Refusal::Version { here: MESSAGE_VERSION }));
-                }
-                out.note(Note::BadMessage(error));
-                self.links.remove(&link);
-                out.close(link);
-                return false;
-            }
-        };
-        if self.deposed {
-            send(out, link, &ToAgent::Refused(Refusal::Deposed));
-            return false;
-        }
-        match message {
-            ToCoordinator::Register(registration) => {
-                self.on_register(link, registration, out);
-                false
-            }
-            ToCoordinator::Heartbeat { nonce, shards, silent } => {
-                self.on_heartbeat(now, link, nonce, shards, &silent, out)
-            }
-            ToCoordinator::AskLive { list, position, tenure } => {
-                let asker = self.links.get(&link).and_then(|l| l.node);
-                let known = self.records.lists.get(&list).and_then(|c| c.tenure(position)) == Some(tenure);
-                let own = asker.is_some_and(|(node, life, _)| (node, life) == (tenure.node, tenure.incarnation));
-                if known && own {
-                    self.whole.push((list, position, tenure));
-                }
-                known && own
-            }
-            ToCoordinator::GetConfiguration { list } => {
-                if let Some(found) = self.records.lists.get(&list) {
-                    send(out, link, &ToAgent::Configurations(vec![found.clone()]));
-                }
-                false
-            }
-            ToCoordinator::Status { n } => {
-                let status = Box::new(self.status(now));
-                send(out, link, &ToAgent::StatusReport { n, status });
-                false
-            }
-            ToCoordinator::Supervise { node, incarnation } => {
-                let supervises = self.links.get_mut(&link).map(|l| &mut l.supervises);
-                if let Some(lives) = supervises.filter(|lives| lives.len() < NODES_MAX) {
-                    lives.insert((node, incarnation));
-                }
-                false
-            }
-            ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
-        }
-    }
-
-    /// Only an offer so far: see `on_heartbeat`.
-    fn on_register(&mut self, link: LinkId, registration: Box<Registration>, out: &mut impl CoordinatorOut) {
-        if let Some(refusal) = self.refusal(&registration) {
-            send(out, link, &ToAgent::Refused(refusal));
-            return;
-        }
-        let nonce = self.prng.next_u64();
-        let Some(state) = self.links.get_mut(&link) else { return };
-        state.pending = Some((nonce, registration));
-        state.node = None;
-        state.told = true;
-        let registered = Registered {
-            nonce,
-            cluster: self.records.cluster.clone(),
-            nodes: self.records.nodes.values().map(|n| n.record.clone()).collect(),
-            configurations: self.records.lists.values().cloned().collect(),
-        };
-        send(out, link, &ToAgent::Registered(Box::new(registered)));
-    }
-
-    fn refusal(&self, registration: &Registration) -> Option<Refusal> {
-        let cluster = self.records.cluster.id;
-        if registration.cluster.is_some_and(|expected| expected != cluster) {
-            return Some(Refusal::WrongCluster { here: cluster });
-        }
-        let addresses =
-            [&registration.client_address, &registration.cluster_address, &registration.peer_address];
-        if addresses.iter().any(|a| a.len() > ADDRESS_BYTES_MAX) {
-            return Some(Refusal::Limit(format!("an address has at most {ADDRESS_BYTES_MAX} bytes")));
-        }
-        if registration.domain.as_ref().is_some_and(|d| !domain_is_valid(d)) {
-            return Some(Refusal::Limit("a failure domain has 1 to 64 bytes".into()));
-        }
-        let planned = self.planned_domain(registration.node);
-        if let (Some(planned), Some(told)) = (planned, &registration.domain)
-            && planned != told
-        {
-            return Some(Refusal::WrongDomain { planned: planned.into() });
-        }
-        match self.records.nodes.get(&registration.node) {
-            Some(known) if known.is_over(registration.incarnation) => return Some(Refusal::LifeEnded),
-            None if planned.is_none() && self.records.nodes.len() + self.claims.len() >= NODES_MAX => {
-                return Some(Refusal::Limit(format!("a cluster has at most {NODES_MAX} nodes")));
-            }
-            _ => {}
-        }
-        let here = |list: &ListId| self.records.lists.get(list).map(|c| c.epoch);
-        let ahead = registration.installed.iter().find(|(list, epoch)| here(list).is_none_or(|e| e < *epoch));
-        ahead.map(|(list, _)| Refusal::StoreIsBehind { list: *list })
-    }
-
-    fn planned_domain(&self, node: NodeId) -> Option<&str> {
-        let plan = &self.records.plan;
-        plan.nodes.iter().chain(&plan.spares).find(|n| n.id == node).map(|n| n.domain.as_str())
-    }
-
-    /// The first heartbeat that repeats the nonce makes the registration count. Its sender has read the answer, so
-    /// it lives: a registration left over in the connection of a process that has ended does nothing (10.4).
-    fn on_heartbeat(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        nonce: u64,
-        shards: Vec<ShardProgress>,
-        silent: &[(NodeId, Incarnation)],
-        out: &mut impl CoordinatorOut,
-    ) -> bool {
-        let Some(state) = self.links.get_mut(&link) else { return false };
-        let mut decide = false;
-        if let Some((_, registration)) = state.pending.take_if(|(pending, _)| *pending == nonce) {
-            if let Some(refusal) = self.refusal(&registration) {
-                send(out, link, &ToAgent::Refused(refusal));
-                return false;
-            }
-            let (node, life) = (registration.node, registration.incarnation);
-            self.notice_return(now);
-            if let Some(state) = self.links.get_mut(&link) {
-                state.node = Some((node, life, nonce));
-            }
-            out.note(Note::Registered { node, incarnation: life });
-            if let Some(before) = self.presences.insert(node, Presence::new(now, life, link))
-                && let Some(older) = self.links.get_mut(&before.link).filter(|_| before.link != link)
-            {
-                older.told = false;
-            }
-            self.claims.insert(node, *registration);
-            self.waits.remove(&node);
-            decide = true;
-        }
-        let registered = self.links.get(&link).and_then(|l| l.node).filter(|(.., known)| *known == nonce);
-        let Some((node, life, _)) = registered else {
-            send(out, link, &ToAgent::Refused(Refusal::RegisterAgain));
-            return false;
-        };
-        let over = self.records.nodes.get(&node).is_some_and(|n| n.is_over(life)) || self.ended.contains(&(node, life));
-        let Some(presence) = self.presences.get_mut(&node).filter(|p| p.link == link && !over) else {
-            let refusal = if over { Refusal::LifeEnded } else { Refusal::RegisterAgain };
-            send(out, link, &ToAgent::Refused(refusal));
-            return decide;
-        };
-        presence.hear(now, shards);
-        for (peer, peer_life) in silent.iter().take(SILENT_MAX) {
-            if self.records.nodes.get(peer).is_some_and(|n| n.record.incarnation == *peer_life) {
-                let report = self.reports.entry((node, *peer)).or_insert(Report { since: now, latest: now });
-                report.latest = now;
-            }
-        }
-        send(out, link, &ToAgent::Heard);
-        let down = self.records.nodes.get(&node).is_some_and(|n| n.record.state == NodeState::Down);
-        if down {
-            self.notice_return(now);
-        }
-        decide || down
-    }
-
-    fn on_exited(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        node: NodeId,
-        life: Incarnation,
-        out: &mut impl CoordinatorOut,
-    ) -> bool {
-        if !self.links.get_mut(&link).is_some_and(|l| l.supervises.remove(&(node, life))) {
-            out.note(Note::Unvouched { node, incarnation: life });
-            return false;
-        }
-        out.note(Note::Ended { node, incarnation: life });
-        let newest = self.claims.get(&node).map(|c| c.incarnation);
-        let stored = self.records.nodes.get(&node);
-        if newest.or(stored.map(|n| n.record.incarnation)) == Some(life) {
-            let wait = Span::from_ms(self.records.plan.restart_wait_ms.into());
-            self.waits.insert(node, now + wait);
-        }
-        // Of a node that was never seen there is nothing to remember.
-        if stored.is_some() || newest.is_some() {
-            self.ended.insert((node, life));
-        }
-        true
     }
 }
 
@@ -539,7 +348,11 @@ fn first_record(registration: &Registration, domain: String) -> StoredNode {
         cluster_address: registration.cluster_address.clone(),
         peer_address: registration.peer_address.clone(),
     };
-    StoredNode { record, ended: false, past: Vec::new() }
+    StoredNode {
+        record,
+        ended: false,
+        past: Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,10 @@ pub(crate) fn rotate(nodes: &[PlannedNode], width: usize, parity: usize, count: 
         let window = (0..width).map(|p| ring[(start + p) % ring.len()].domain.as_str());
         worst = worst.max(most_in_one(window));
     }
-    Layout { lists, per_domain_max: worst.max(parity) }
+    Layout {
+        lists,
+        per_domain_max: worst.max(parity),
+    }
 }
 
 /// The ring: domains take turns, each as far apart as its size allows; then nodes are swapped while that helps.
@@ -112,7 +115,10 @@ mod tests {
         let mut all = Vec::new();
         for (domain, size) in domains {
             for _ in 0..*size {
-                all.push(PlannedNode { id: NodeId(all.len() as u16), domain: (*domain).into() });
+                all.push(PlannedNode {
+                    id: NodeId(all.len() as u16),
+                    domain: (*domain).into(),
+                });
             }
         }
         all
@@ -138,20 +144,18 @@ mod tests {
         for (data, parity) in [(4, 2), (2, 1), (1, 2), (6, 3), (10, 4)] {
             let width = data + parity;
             for count in width..=4 * width {
-                let plan = crate::ClusterPlan::simple(
-                    paritas_base::ClusterId(1),
-                    data as u8,
-                    parity as u8,
-                    count as u16,
-                    0,
-                );
+                let plan =
+                    crate::ClusterPlan::simple(paritas_base::ClusterId(1), data as u8, parity as u8, count as u16, 0);
                 let layout = plan.layout();
                 assert_eq!(layout.lists.len() % count, 0);
                 let loads = loads(&layout, count, data);
                 for kind in 0..3 {
                     let low = loads.iter().map(|l| l[kind]).min().unwrap();
                     let high = loads.iter().map(|l| l[kind]).max().unwrap();
-                    assert!(high * 100 <= low * 105, "{data}+{parity} on {count}, kind {kind}: {low}..{high}");
+                    assert!(
+                        high * 100 <= low * 105,
+                        "{data}+{parity} on {count}, kind {kind}: {low}..{high}"
+                    );
                 }
                 assert!(loads.iter().all(|l| l[1] >= 4), "four streams a node");
             }
@@ -172,7 +176,8 @@ mod tests {
 
     #[test]
     fn no_domain_holds_more_than_m_positions_where_domains_allow() {
-        let cases: [(&[(&str, u16)], usize, usize); 8] = [
+        type Case<'a> = (&'a [(&'a str, u16)], usize, usize);
+        let cases: [Case<'_>; 8] = [
             (&[("a", 2), ("b", 2), ("c", 2)], 6, 2),
             (&[("a", 3), ("b", 3), ("c", 3)], 6, 2),
             (&[("a", 4), ("b", 4), ("c", 4), ("d", 4)], 6, 2),
@@ -189,7 +194,11 @@ mod tests {
             for list in &layout.lists {
                 let domain = |node: &NodeId| nodes[usize::from(node.0)].domain.as_str();
                 assert!(most_in_one(list.iter().map(domain)) <= parity, "{domains:?}: {list:?}");
-                assert_eq!(most_in_one(list[width - parity..].iter().map(domain)), 1, "{domains:?}: {list:?}");
+                assert_eq!(
+                    most_in_one(list[width - parity..].iter().map(domain)),
+                    1,
+                    "{domains:?}: {list:?}"
+                );
             }
         }
     }

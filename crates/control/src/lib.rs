@@ -1,6 +1,7 @@
 //! Room `control`: who belongs to the cluster and who holds what, decided by pure rules over a store with
 //! compare-and-swap (PROTOCOL 10). No clock, entropy, sockets or HTTP.
 
+mod agent;
 mod check;
 mod coordinator;
 mod layout;
@@ -13,10 +14,9 @@ pub mod store;
 #[cfg(any(test, feature = "suite"))]
 pub mod store_suite;
 
+pub use agent::{Agent, AgentEvent, AgentOut, HEARTBEAT};
 pub use check::{check_transition, is_decodable};
 pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Note, SILENT_MAX};
 pub use layout::Layout;
+pub use plan::{CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, NODES_MAX, POSITIONS_MAX, PlanError, PlannedNode};
 pub use record::{OpenError, RECORD_FORMAT};
-pub use plan::{
-    CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, NODES_MAX, POSITIONS_MAX, PlanError, PlannedNode,
-};

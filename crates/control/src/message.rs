@@ -113,6 +113,13 @@ pub enum ToAgent {
         /// The report.
         status: Box<Status>,
     },
+    /// A certificate was accepted; its supervisor need not repeat it.
+    ExitNoted {
+        /// The node.
+        node: NodeId,
+        /// The life that ended.
+        incarnation: Incarnation,
+    },
 }
 
 /// Everything a node needs to begin.
@@ -176,7 +183,11 @@ impl fmt::Display for Refusal {
             Self::LifeEnded => f.write_str("this life of the node has ended, or the node runs twice"),
             Self::WrongDomain { planned } => write!(f, "the node is planned in failure domain {planned}"),
             Self::StoreIsBehind { list } => {
-                write!(f, "the node knows a newer configuration of list {} than the coordinator's store", list.0)
+                write!(
+                    f,
+                    "the node knows a newer configuration of list {} than the coordinator's store",
+                    list.0
+                )
             }
             Self::Limit(why) => f.write_str(why),
             Self::Version { here } => write!(f, "the coordinator speaks version {here}"),
@@ -216,7 +227,9 @@ impl core::error::Error for MessageError {}
 /// # Errors
 /// If it claims a length that no frame has: close the link.
 pub fn split(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, MessageError> {
-    let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };
+    let Some(length) = bytes.first_chunk::<4>() else {
+        return Ok(None);
+    };
     let total = (u32::from_le_bytes(*length) as usize).saturating_add(PREFIX_BYTES);
     if total <= PREFIX_BYTES || total > bytes_max {
         return Err(MessageError::Length(total));

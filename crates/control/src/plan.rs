@@ -73,7 +73,10 @@ impl core::error::Error for PlanError {}
 impl ClusterPlan {
     /// A plan with the default times, every node its own failure domain: nodes `0..nodes`, then the spares.
     pub fn simple(cluster: ClusterId, data: u8, parity: u8, nodes: u16, spares: u16) -> Self {
-        let planned = |id| PlannedNode { id: NodeId(id), domain: id.to_string() };
+        let planned = |id| PlannedNode {
+            id: NodeId(id),
+            domain: id.to_string(),
+        };
         Self {
             cluster,
             data,
@@ -106,7 +109,11 @@ impl ClusterPlan {
             return fail(format!("scheme {scheme}: 1 to 128 data positions, at most 255 in all"));
         }
         if self.nodes.len() < self.width() {
-            return fail(format!("scheme {scheme} needs {} nodes, there are {}", self.width(), self.nodes.len()));
+            return fail(format!(
+                "scheme {scheme} needs {} nodes, there are {}",
+                self.width(),
+                self.nodes.len()
+            ));
         }
         if self.nodes.len() + self.spares.len() > NODES_MAX {
             return fail(format!("more than {NODES_MAX} nodes"));
@@ -116,11 +123,22 @@ impl ClusterPlan {
         if let Some(twice) = ids.windows(2).find(|w| w[0] == w[1]) {
             return fail(format!("node {} is planned twice", twice[0].0));
         }
-        if let Some(node) = self.nodes.iter().chain(&self.spares).find(|n| !domain_is_valid(&n.domain)) {
-            return fail(format!("node {}: a failure domain has 1 to {DOMAIN_BYTES_MAX} bytes", node.id.0));
+        if let Some(node) = self
+            .nodes
+            .iter()
+            .chain(&self.spares)
+            .find(|n| !domain_is_valid(&n.domain))
+        {
+            return fail(format!(
+                "node {}: a failure domain has 1 to {DOMAIN_BYTES_MAX} bytes",
+                node.id.0
+            ));
         }
         if self.min_redundancy > self.parity {
-            return fail(format!("min_redundancy {} is more than scheme {scheme} has parity", self.min_redundancy));
+            return fail(format!(
+                "min_redundancy {} is more than scheme {scheme} has parity",
+                self.min_redundancy
+            ));
         }
         if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes > 64 << 10 {
             return fail(format!("chunk size {}: a power of two up to 65536", self.chunk_bytes));
@@ -144,7 +162,11 @@ impl ClusterPlan {
     /// parity, or one node, nothing is ever taken over and there is nothing to spread: one stream is enough then.
     pub fn list_count(&self) -> usize {
         let data = usize::from(self.data);
-        let spread = if self.parity == 0 || self.nodes.len() == 1 { 1 } else { STREAMS_PER_NODE_MIN.div_ceil(data) };
+        let spread = if self.parity == 0 || self.nodes.len() == 1 {
+            1
+        } else {
+            STREAMS_PER_NODE_MIN.div_ceil(data)
+        };
         let data_bytes = self.node_bytes / self.width() as u64 * u64::from(self.data);
         let sized = data_bytes.div_ceil(STREAM_BYTES_MAX * u64::from(self.data)) as usize;
         self.nodes.len() * spread.max(sized)
@@ -176,14 +198,21 @@ impl ClusterPlan {
         let mut streams: Vec<(NodeId, Stream)> = Vec::new();
         for (i, nodes) in layout.lists.iter().enumerate() {
             for x in 0..self.data {
-                let stream = Stream { list: ListId(i as u16), x: Position(x) };
+                let stream = Stream {
+                    list: ListId(i as u16),
+                    x: Position(x),
+                };
                 streams.push((nodes[usize::from(x)], stream));
             }
         }
         streams.sort_unstable();
         let count = streams.len();
         let last = |i: usize| ((i + 1) * usize::from(SLOT_COUNT) / count - 1) as u16;
-        streams.into_iter().enumerate().map(|(i, (_, stream))| (last(i), stream)).collect()
+        streams
+            .into_iter()
+            .enumerate()
+            .map(|(i, (_, stream))| (last(i), stream))
+            .collect()
     }
 }
 
@@ -203,7 +232,16 @@ mod tests {
     #[test]
     fn one_node_without_redundancy_has_one_list_of_one_stream() {
         assert_eq!(plan(1, 0, 1).list_count(), 1);
-        assert_eq!(plan(1, 0, 1).record().slots, [(SLOT_COUNT - 1, Stream { list: ListId(0), x: Position(0) })]);
+        assert_eq!(
+            plan(1, 0, 1).record().slots,
+            [(
+                SLOT_COUNT - 1,
+                Stream {
+                    list: ListId(0),
+                    x: Position(0)
+                }
+            )]
+        );
     }
 
     #[test]
@@ -242,7 +280,10 @@ mod tests {
             }
             assert_eq!(runs, nodes, "an owner's slots are one range");
             let (low, high) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
-            assert!(f64::from(*high) <= f64::from(*low) * 1.05, "{data}+{parity} on {nodes}: {low}..{high} slots");
+            assert!(
+                f64::from(*high) <= f64::from(*low) * 1.05,
+                "{data}+{parity} on {nodes}: {low}..{high} slots"
+            );
         }
     }
 

@@ -51,12 +51,18 @@ impl fmt::Display for OpenError {
         match self {
             Self::Store(error) => error.fmt(f),
             Self::NewerFormat { key, found } => {
-                write!(f, "record {key} has format {found}, this version knows {RECORD_FORMAT}: use a newer paritas")
+                write!(
+                    f,
+                    "record {key} has format {found}, this version knows {RECORD_FORMAT}: use a newer paritas"
+                )
             }
             Self::Damaged { key } => write!(f, "record {key} is damaged or missing"),
             Self::Plan(error) => error.fmt(f),
             Self::OtherPlan { what } => {
-                write!(f, "the store holds a cluster whose {what} differ from the settings; they are fixed")
+                write!(
+                    f,
+                    "the store holds a cluster whose {what} differ from the settings; they are fixed"
+                )
             }
         }
     }
@@ -158,13 +164,19 @@ impl Records {
         for (key, entry) in &entries {
             match entry.value.first() {
                 Some(found) if *found > RECORD_FORMAT => {
-                    return Err(OpenError::NewerFormat { key: key.clone(), found: *found });
+                    return Err(OpenError::NewerFormat {
+                        key: key.clone(),
+                        found: *found,
+                    });
                 }
                 Some(&RECORD_FORMAT) => {}
                 _ => return Err(OpenError::Damaged { key: key.clone() }),
             }
         }
-        let revisions = entries.iter().map(|(key, entry)| (key.clone(), entry.revision)).collect();
+        let revisions = entries
+            .iter()
+            .map(|(key, entry)| (key.clone(), entry.revision))
+            .collect();
         let values: BTreeMap<String, Vec<u8>> = entries.into_iter().map(|(k, e)| (k, e.value)).collect();
         let mut records = Self {
             plan: read(&values, PLAN_KEY)?,
@@ -208,9 +220,21 @@ impl Records {
         lists: &[Configuration],
     ) -> Result<(), StoreError> {
         let leader = self.revisions.get(LEADER_KEY).copied();
-        let mut changes = vec![Change { key: LEADER_KEY.into(), expect: leader, action: Action::Check }];
-        changes.extend(nodes.iter().map(|n| self.put(format!("{NODE_PREFIX}{:05}", n.record.id.0), n)));
-        changes.extend(lists.iter().map(|c| self.put(format!("{LIST_PREFIX}{:05}", c.list.0), c)));
+        let mut changes = vec![Change {
+            key: LEADER_KEY.into(),
+            expect: leader,
+            action: Action::Check,
+        }];
+        changes.extend(
+            nodes
+                .iter()
+                .map(|n| self.put(format!("{NODE_PREFIX}{:05}", n.record.id.0), n)),
+        );
+        changes.extend(
+            lists
+                .iter()
+                .map(|c| self.put(format!("{LIST_PREFIX}{:05}", c.list.0), c)),
+        );
         let revision = store.commit(&changes)?;
         self.note(&changes, revision);
         self.nodes.extend(nodes.iter().map(|n| (n.record.id, n.clone())));
@@ -220,7 +244,11 @@ impl Records {
 
     fn put(&self, key: String, value: &impl Serialize) -> Change {
         let expect = self.revisions.get(&key).copied();
-        Change { key, expect, action: Action::Put(encode(value)) }
+        Change {
+            key,
+            expect,
+            action: Action::Put(encode(value)),
+        }
     }
 
     fn note(&mut self, changes: &[Change], revision: Revision) {

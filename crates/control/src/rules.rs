@@ -73,7 +73,8 @@ impl Facts {
 
     /// Somebody saw that life end.
     fn is_certified(&self, node: NodeId, life: Incarnation) -> bool {
-        self.node(node).is_some_and(|n| (n.incarnation == life && n.ended) || n.past.contains(&(life, true)))
+        self.node(node)
+            .is_some_and(|n| (n.incarnation == life && n.ended) || n.past.contains(&(life, true)))
     }
 
     fn is_silent(&self, node: NodeId) -> bool {
@@ -100,12 +101,29 @@ pub(crate) fn first(list: ListId, homes: &[NodeId], data: u8, parity: u8, facts:
     for node in homes {
         positions.push(facts.nodes.get_mut(node).map(|n| {
             n.load += 1;
-            let tenure = Tenure { node: *node, incarnation: n.incarnation, since: epoch };
-            Assignment { tenure, state: PositionState::Live }
+            let tenure = Tenure {
+                node: *node,
+                incarnation: n.incarnation,
+                since: epoch,
+            };
+            Assignment {
+                tenure,
+                state: PositionState::Live,
+            }
         }));
     }
     let gone = Vec::new();
-    Configuration { list, epoch, born: epoch, data, parity, ack_quorum: parity, positions, gone, lost: false }
+    Configuration {
+        list,
+        epoch,
+        born: epoch,
+        data,
+        parity,
+        ack_quorum: parity,
+        positions,
+        gone,
+        lost: false,
+    }
 }
 
 /// The list's next configuration; `None` if it may stay as it is.
@@ -116,7 +134,12 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
     }
     let mut new = old.clone();
     new.epoch = Epoch(old.epoch.0 + 1);
-    let mut change = Change { old, new, facts, cut: Vec::new() };
+    let mut change = Change {
+        old,
+        new,
+        facts,
+        cut: Vec::new(),
+    };
     change.grant();
     change.bury();
     if !change.new.lost {
@@ -128,7 +151,10 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
     let Change { new, cut, .. } = change;
     let gone_grew = new.gone.iter().any(|life| !old.gone.contains(life));
     let changed = new.positions != old.positions || new.lost != old.lost || gone_grew;
-    changed.then_some(Next { configuration: new, cut })
+    changed.then_some(Next {
+        configuration: new,
+        cut,
+    })
 }
 
 struct Change<'a> {
@@ -152,7 +178,8 @@ impl Change<'_> {
     }
 
     fn is_ended(&self, i: usize) -> bool {
-        self.tenure(i).is_some_and(|t| self.facts.is_ended(t.node, t.incarnation))
+        self.tenure(i)
+            .is_some_and(|t| self.facts.is_ended(t.node, t.incarnation))
     }
 
     fn is_silent(&self, i: usize) -> bool {
@@ -165,7 +192,12 @@ impl Change<'_> {
             let positions = (0..self.new.positions.len()).filter(|i| self.is_parity(*i) == parity);
             positions.filter(|i| !self.is_live(*i) || without(*i)).count()
         };
-        is_decodable(missing(false), missing(true), self.new.parity.into(), self.new.ack_quorum.into())
+        is_decodable(
+            missing(false),
+            missing(true),
+            self.new.parity.into(),
+            self.new.ack_quorum.into(),
+        )
     }
 
     /// Live parities that answer, `i` and `suspects` left out.
@@ -178,7 +210,9 @@ impl Change<'_> {
     /// 5.6, 6.5: Filling becomes Live, compare-and-swap on the tenure.
     fn grant(&mut self) {
         for (list, position, tenure) in &self.facts.whole {
-            let Some(Some(held)) = self.new.positions.get_mut(position.index()) else { continue };
+            let Some(Some(held)) = self.new.positions.get_mut(position.index()) else {
+                continue;
+            };
             let ended = self.facts.is_ended(tenure.node, tenure.incarnation);
             if *list == self.new.list && held.tenure == *tenure && !ended && !self.new.lost {
                 held.state = PositionState::Live;
@@ -214,15 +248,15 @@ impl Change<'_> {
     /// of waiting a moment, so then it stays named too.
     fn succeed(&mut self) {
         for i in 0..self.new.positions.len() {
-            let Some(dead) = self.tenure(i).filter(|_| self.is_ended(i)) else { continue };
+            let Some(dead) = self.tenure(i).filter(|_| self.is_ended(i)) else {
+                continue;
+            };
+            let waiting = self.facts.is_waiting(dead.node);
+            let writes_go_on = self.is_parity(i) && self.parities_beside(i, &[]) >= self.facts.min_redundancy.max(1);
             let successor = self.candidate(i, Some(dead.node));
-            if let Some(node) = successor
-                && (node == dead.node || !self.facts.is_waiting(dead.node))
-            {
+            if let Some(node) = successor.filter(|node| *node == dead.node || !waiting) {
                 self.assign(i, node);
-            } else if !self.facts.is_waiting(dead.node) {
-                self.vacate(i);
-            } else if self.is_parity(i) && self.parities_beside(i, &[]) >= self.facts.min_redundancy.max(1) {
+            } else if !waiting || writes_go_on {
                 self.vacate(i);
             }
         }
@@ -242,7 +276,9 @@ impl Change<'_> {
         let gone = |i: usize| suspects.contains(&i) || self.is_ended(i);
         let allowed = self.new.parity > 0 && self.decodable_without(gone);
         for i in suspects.iter().copied() {
-            let Some(suspect) = self.tenure(i).filter(|_| allowed || !self.is_live(i)) else { continue };
+            let Some(suspect) = self.tenure(i).filter(|_| allowed || !self.is_live(i)) else {
+                continue;
+            };
             if self.new.parity == 0 {
                 continue;
             }
@@ -262,10 +298,17 @@ impl Change<'_> {
     /// 10.2: of two nodes that do not hear each other the one that more peers report goes, else the parity end.
     /// Only owner and parity member owe each other anything.
     fn cut_positions(&self) -> BTreeSet<usize> {
-        let at = |node: NodeId| self.new.positions.iter().position(|a| a.is_some_and(|a| a.tenure.node == node));
+        let at = |node: NodeId| {
+            self.new
+                .positions
+                .iter()
+                .position(|a| a.is_some_and(|a| a.tenure.node == node))
+        };
         let mut cut = BTreeSet::new();
         for link in &self.facts.broken {
-            let (Some(a), Some(b)) = (at(link.a), at(link.b)) else { continue };
+            let (Some(a), Some(b)) = (at(link.a), at(link.b)) else {
+                continue;
+            };
             if self.is_parity(a) == self.is_parity(b) {
                 continue;
             }
@@ -296,7 +339,12 @@ impl Change<'_> {
     /// then who holds least, which are the spares.
     fn candidate(&self, i: usize, last: Option<NodeId>) -> Option<NodeId> {
         let list = self.new.list;
-        let home = self.facts.homes.get(usize::from(list.0)).and_then(|nodes| nodes.get(i)).copied();
+        let home = self
+            .facts
+            .homes
+            .get(usize::from(list.0))
+            .and_then(|nodes| nodes.get(i))
+            .copied();
         let others = || self.new.positions.iter().enumerate().filter(|(o, _)| *o != i);
         let domain_of = |a: &Assignment| self.facts.node(a.tenure.node).map(|n| n.domain.as_str());
         let mut best = None;
@@ -304,7 +352,9 @@ impl Change<'_> {
             let named = others().any(|(_, a)| a.is_some_and(|a| a.tenure.node == *node));
             let cut = self.facts.shunned.contains(&(list, *node)) || self.cut.contains(node);
             // A life that is to leave the position is no successor of itself.
-            let leaves = self.tenure(i).is_some_and(|t| (t.node, t.incarnation) == (*node, facts.incarnation));
+            let leaves = self
+                .tenure(i)
+                .is_some_and(|t| (t.node, t.incarnation) == (*node, facts.incarnation));
             if !facts.available || named || cut || leaves {
                 continue;
             }
@@ -315,7 +365,13 @@ impl Change<'_> {
                 continue;
             }
             let parity_beside = self.is_parity(i) && others().any(|(o, a)| self.is_parity(o) && shares(a));
-            let rank = (Some(*node) != last, Some(*node) != home, parity_beside, facts.load, *node);
+            let rank = (
+                Some(*node) != last,
+                Some(*node) != home,
+                parity_beside,
+                facts.load,
+                *node,
+            );
             if best.is_none_or(|b| rank < b) {
                 best = Some(rank);
             }
@@ -325,10 +381,20 @@ impl Change<'_> {
 
     fn assign(&mut self, i: usize, node: NodeId) {
         self.unload(i);
-        let Some(facts) = self.facts.nodes.get_mut(&node) else { return };
+        let Some(facts) = self.facts.nodes.get_mut(&node) else {
+            return;
+        };
         facts.load += 1;
-        let tenure = Tenure { node, incarnation: facts.incarnation, since: self.new.epoch };
-        let state = if self.new.parity == 0 { PositionState::Live } else { PositionState::Filling };
+        let tenure = Tenure {
+            node,
+            incarnation: facts.incarnation,
+            since: self.new.epoch,
+        };
+        let state = if self.new.parity == 0 {
+            PositionState::Live
+        } else {
+            PositionState::Filling
+        };
         if self.new.parity == 0 {
             self.new.born = self.new.epoch;
         }
@@ -337,7 +403,9 @@ impl Change<'_> {
 
     fn vacate(&mut self, i: usize) {
         if let Some(tenure) = self.tenure(i) {
-            self.facts.vacated.insert((self.new.list, Position(i as u8)), tenure.node);
+            self.facts
+                .vacated
+                .insert((self.new.list, Position(i as u8)), tenure.node);
         }
         self.unload(i);
         self.new.positions[i] = None;
@@ -353,15 +421,32 @@ impl Change<'_> {
     /// came, join `gone`. They stay while any owner may be waiting for their leases, which no Live one is.
     fn certify(&mut self) {
         let owners_wait = |c: &Configuration| {
-            c.data_positions().any(|x| c.at(x).is_none_or(|a| a.state == PositionState::Filling))
+            c.data_positions()
+                .any(|x| c.at(x).is_none_or(|a| a.state == PositionState::Filling))
         };
-        let mut gone = if owners_wait(self.old) { self.old.gone.clone() } else { Vec::new() };
+        let mut gone = if owners_wait(self.old) {
+            self.old.gone.clone()
+        } else {
+            Vec::new()
+        };
         let named = |new: &Configuration, t: &Tenure| new.held_by(t.node, t.incarnation).next().is_some();
-        let removed = self.old.positions.iter().flatten().map(|a| a.tenure).filter(|t| !named(&self.new, t));
+        let removed = self
+            .old
+            .positions
+            .iter()
+            .flatten()
+            .map(|a| a.tenure)
+            .filter(|t| !named(&self.new, t));
         let mut certified: Vec<_> = removed.map(|t| (t.node, t.incarnation)).collect();
         if owners_wait(&self.new) {
             let list = self.new.list;
-            certified.extend(self.facts.recent.iter().filter(|r| r.0 == list).map(|(_, n, i)| (*n, *i)));
+            certified.extend(
+                self.facts
+                    .recent
+                    .iter()
+                    .filter(|r| r.0 == list)
+                    .map(|(_, n, i)| (*n, *i)),
+            );
         }
         for (node, life) in certified {
             if self.facts.is_certified(node, life) && !gone.contains(&(node, life)) {

@@ -153,7 +153,11 @@ impl RebuildStatus {
     /// Adds the time that is left.
     pub(crate) fn with_eta(mut self) -> Self {
         let left = self.total_bytes.saturating_sub(self.done_bytes);
-        self.eta_seconds = if left == 0 { Some(0) } else { left.checked_div(self.bytes_per_second) };
+        self.eta_seconds = if left == 0 {
+            Some(0)
+        } else {
+            left.checked_div(self.bytes_per_second)
+        };
         self
     }
 }

@@ -146,8 +146,13 @@ impl Store for MemoryStore {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
-        let from = self.records.range::<str, _>((core::ops::Bound::Included(prefix), core::ops::Bound::Unbounded));
-        Ok(from.take_while(|(key, _)| key.starts_with(prefix)).map(|(k, e)| (k.clone(), e.clone())).collect())
+        let from = self
+            .records
+            .range::<str, _>((core::ops::Bound::Included(prefix), core::ops::Bound::Unbounded));
+        Ok(from
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(k, e)| (k.clone(), e.clone()))
+            .collect())
     }
 
     fn commit(&mut self, changes: &[Change]) -> Result<Revision, StoreError> {
@@ -166,7 +171,13 @@ impl Store for MemoryStore {
             match &change.action {
                 Action::Check => {}
                 Action::Put(value) => {
-                    self.records.insert(change.key.clone(), Entry { value: value.clone(), revision });
+                    self.records.insert(
+                        change.key.clone(),
+                        Entry {
+                            value: value.clone(),
+                            revision,
+                        },
+                    );
                 }
                 Action::Delete => {
                     self.records.remove(&change.key);
@@ -190,7 +201,11 @@ mod tests {
     fn a_failed_commit_changes_nothing() {
         let mut store = MemoryStore::new();
         store.fail_commits(1);
-        let put = [Change { key: "a".into(), expect: None, action: Action::Put(vec![1]) }];
+        let put = [Change {
+            key: "a".into(),
+            expect: None,
+            action: Action::Put(vec![1]),
+        }];
         assert!(matches!(store.commit(&put), Err(StoreError::Medium(_))));
         assert_eq!(store.get("a").unwrap(), None);
         store.commit(&put).unwrap();

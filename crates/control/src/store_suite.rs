@@ -20,7 +20,11 @@ pub fn run<S: Store>(mut make: impl FnMut() -> S) {
 }
 
 fn put(key: &str, expect: Option<Revision>, value: &[u8]) -> Change {
-    Change { key: key.into(), expect, action: Action::Put(value.to_vec()) }
+    Change {
+        key: key.into(),
+        expect,
+        action: Action::Put(value.to_vec()),
+    }
 }
 
 fn read<S: Store>(store: &S, key: &str) -> Option<Entry> {
@@ -33,10 +37,24 @@ fn an_empty_store_has_nothing<S: Store>(store: S) {
 }
 
 fn a_record_is_read_back<S: Store>(mut store: S) {
-    let revision = store.commit(&[put("a", None, b"one"), put("b", None, b"")]).expect("new records");
+    let revision = store
+        .commit(&[put("a", None, b"one"), put("b", None, b"")])
+        .expect("new records");
     assert_ne!(revision, Revision(0));
-    assert_eq!(read(&store, "a"), Some(Entry { value: b"one".to_vec(), revision }));
-    assert_eq!(read(&store, "b"), Some(Entry { value: vec![], revision }));
+    assert_eq!(
+        read(&store, "a"),
+        Some(Entry {
+            value: b"one".to_vec(),
+            revision
+        })
+    );
+    assert_eq!(
+        read(&store, "b"),
+        Some(Entry {
+            value: vec![],
+            revision
+        })
+    );
 }
 
 fn a_record_is_made_once<S: Store>(mut store: S) {
@@ -48,10 +66,18 @@ fn a_record_is_made_once<S: Store>(mut store: S) {
 
 fn an_old_revision_is_refused<S: Store>(mut store: S) {
     let first = store.commit(&[put("a", None, b"one")]).expect("a new record");
-    let second = store.commit(&[put("a", Some(first), b"two")]).expect("the right revision");
+    let second = store
+        .commit(&[put("a", Some(first), b"two")])
+        .expect("the right revision");
     let late = store.commit(&[put("a", Some(first), b"three")]);
     assert_eq!(late, Err(StoreError::Conflict { key: "a".into() }));
-    assert_eq!(read(&store, "a"), Some(Entry { value: b"two".to_vec(), revision: second }));
+    assert_eq!(
+        read(&store, "a"),
+        Some(Entry {
+            value: b"two".to_vec(),
+            revision: second
+        })
+    );
     let absent = store.commit(&[put("b", Some(second), b"x")]);
     assert_eq!(absent, Err(StoreError::Conflict { key: "b".into() }));
 }
@@ -62,16 +88,30 @@ fn a_transaction_is_all_or_nothing<S: Store>(mut store: S) {
     assert_eq!(store.commit(&changes), Err(StoreError::Conflict { key: "b".into() }));
     assert_eq!(read(&store, "a"), None);
     assert_eq!(read(&store, "c"), None);
-    assert_eq!(read(&store, "b"), Some(Entry { value: b"one".to_vec(), revision: first }));
+    assert_eq!(
+        read(&store, "b"),
+        Some(Entry {
+            value: b"one".to_vec(),
+            revision: first
+        })
+    );
 }
 
 fn a_check_guards_others<S: Store>(mut store: S) {
     let first = store.commit(&[put("leader", None, b"1")]).expect("a new record");
-    let check = |expect| Change { key: "leader".into(), expect, action: Action::Check };
-    store.commit(&[check(Some(first)), put("a", None, b"x")]).expect("the leader is the same");
+    let check = |expect| Change {
+        key: "leader".into(),
+        expect,
+        action: Action::Check,
+    };
+    store
+        .commit(&[check(Some(first)), put("a", None, b"x")])
+        .expect("the leader is the same");
     let after = read(&store, "leader").expect("a check leaves the record");
     assert_eq!(after.revision, first, "a check is not a write");
-    store.commit(&[put("leader", Some(first), b"2")]).expect("another leader");
+    store
+        .commit(&[put("leader", Some(first), b"2")])
+        .expect("another leader");
     let stale = store.commit(&[check(Some(first)), put("b", None, b"x")]);
     assert_eq!(stale, Err(StoreError::Conflict { key: "leader".into() }));
     assert_eq!(read(&store, "b"), None);
@@ -79,8 +119,14 @@ fn a_check_guards_others<S: Store>(mut store: S) {
 
 fn deleted_is_absent<S: Store>(mut store: S) {
     let first = store.commit(&[put("a", None, b"one")]).expect("a new record");
-    let delete = Change { key: "a".into(), expect: Some(first), action: Action::Delete };
-    store.commit(core::slice::from_ref(&delete)).expect("the right revision");
+    let delete = Change {
+        key: "a".into(),
+        expect: Some(first),
+        action: Action::Delete,
+    };
+    store
+        .commit(core::slice::from_ref(&delete))
+        .expect("the right revision");
     assert_eq!(read(&store, "a"), None);
     assert_eq!(store.commit(&[delete]), Err(StoreError::Conflict { key: "a".into() }));
     let again = store.commit(&[put("a", None, b"two")]).expect("absent again");
@@ -90,7 +136,9 @@ fn deleted_is_absent<S: Store>(mut store: S) {
 fn revisions_grow<S: Store>(mut store: S) {
     let mut last = Revision(0);
     for n in 0..20 {
-        let revision = store.commit(&[put(&format!("k{n}"), None, b"v")]).expect("a new record");
+        let revision = store
+            .commit(&[put(&format!("k{n}"), None, b"v")])
+            .expect("a new record");
         assert!(revision > last);
         last = revision;
     }
@@ -118,5 +166,7 @@ fn limits_hold<S: Store>(mut store: S) {
     refused(store.commit(&[put("a", None, b"x"), put("a", None, b"y")]));
     refused(store.commit(&[put("a", None, &vec![0; VALUE_BYTES_MAX + 1])]));
     assert_eq!(store.list("").expect("a readable store"), []);
-    store.commit(&[put(&"k".repeat(KEY_BYTES_MAX), None, &vec![7; VALUE_BYTES_MAX])]).expect("the limits themselves");
+    store
+        .commit(&[put(&"k".repeat(KEY_BYTES_MAX), None, &vec![7; VALUE_BYTES_MAX])])
+        .expect("the limits themselves");
 }

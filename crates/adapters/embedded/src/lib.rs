@@ -93,7 +93,10 @@ impl EmbeddedStore {
 }
 
 fn entry((revision, value): (u64, &[u8])) -> Entry {
-    Entry { value: value.to_vec(), revision: Revision(revision) }
+    Entry {
+        value: value.to_vec(),
+        revision: Revision(revision),
+    }
 }
 
 fn medium(error: redb::Error) -> StoreError {

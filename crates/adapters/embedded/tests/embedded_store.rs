@@ -4,7 +4,11 @@ use paritas_control::store::{Action, Change, Store, StoreError};
 use paritas_embedded::EmbeddedStore;
 
 fn put(key: &str, value: &[u8]) -> Change {
-    Change { key: key.into(), expect: None, action: Action::Put(value.to_vec()) }
+    Change {
+        key: key.into(),
+        expect: None,
+        action: Action::Put(value.to_vec()),
+    }
 }
 
 #[test]
@@ -42,6 +46,12 @@ fn a_file_that_is_no_store_is_refused_and_kept() {
     let path = directory.path().join("letter.txt");
     std::fs::write(&path, b"not a database, and longer than a few bytes").unwrap();
     let refused = EmbeddedStore::open(&path).map(|_| ());
-    assert!(matches!(&refused, Err(StoreError::Medium(why)) if why.contains("letter.txt")), "{refused:?}");
-    assert_eq!(std::fs::read(&path).unwrap(), b"not a database, and longer than a few bytes");
+    assert!(
+        matches!(&refused, Err(StoreError::Medium(why)) if why.contains("letter.txt")),
+        "{refused:?}"
+    );
+    assert_eq!(
+        std::fs::read(&path).unwrap(),
+        b"not a database, and longer than a few bytes"
+    );
 }

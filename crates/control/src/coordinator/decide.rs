@@ -24,12 +24,16 @@ impl<S: Store> Coordinator<S> {
         let mut cut = Vec::new();
         let lists = self.next_lists(&mut facts, &mut cut);
         let nodes = self.with_roles(nodes, &facts);
-        let changed: Vec<StoredNode> =
-            nodes.into_values().filter(|n| self.records.nodes.get(&n.record.id) != Some(n)).collect();
+        let changed: Vec<StoredNode> = nodes
+            .into_values()
+            .filter(|n| self.records.nodes.get(&n.record.id) != Some(n))
+            .collect();
         if !changed.is_empty() || !lists.is_empty() {
             let before: Vec<_> = lists.iter().map(|c| self.records.lists.get(&c.list).cloned()).collect();
-            let states: Vec<_> =
-                changed.iter().map(|n| self.records.nodes.get(&n.record.id).map(|o| o.record.state)).collect();
+            let states: Vec<_> = changed
+                .iter()
+                .map(|n| self.records.nodes.get(&n.record.id).map(|o| o.record.state))
+                .collect();
             match self.records.commit(&mut self.store, &changed, &lists) {
                 Ok(()) => {}
                 Err(StoreError::Conflict { .. }) => {
@@ -46,7 +50,10 @@ impl<S: Store> Coordinator<S> {
             }
             for (node, state) in changed.iter().zip(states) {
                 if state != Some(node.record.state) {
-                    out.note(Note::State { node: node.record.id, state: node.record.state });
+                    out.note(Note::State {
+                        node: node.record.id,
+                        state: node.record.state,
+                    });
                 }
             }
             for (new, old) in lists.iter().zip(&before) {
@@ -99,14 +106,20 @@ impl<S: Store> Coordinator<S> {
     fn next_nodes(&self, now: Time) -> BTreeMap<NodeId, StoredNode> {
         let mut nodes = self.records.nodes.clone();
         for (id, claim) in &self.claims {
-            let domain = self.planned_domain(*id).map(str::to_owned).or_else(|| claim.domain.clone());
+            let domain = self
+                .planned_domain(*id)
+                .map(str::to_owned)
+                .or_else(|| claim.domain.clone());
             let domain = domain.unwrap_or_else(|| id.0.to_string());
             let fresh = first_record(claim, domain);
             let node = nodes.entry(*id).or_insert_with(|| fresh.clone());
             if node.record.incarnation != claim.incarnation {
                 node.begin(claim.incarnation);
             }
-            node.record = NodeRecord { role: node.record.role, ..fresh.record };
+            node.record = NodeRecord {
+                role: node.record.role,
+                ..fresh.record
+            };
         }
         for (id, life) in &self.ended {
             if let Some(node) = nodes.get_mut(id) {
@@ -126,12 +139,18 @@ impl<S: Store> Coordinator<S> {
 
     /// Registered with this coordinator, heard, and not ended.
     pub(super) fn is_available(&self, now: Time, node: &StoredNode) -> bool {
-        let presence = self.presences.get(&node.record.id).filter(|p| p.incarnation == node.record.incarnation);
+        let presence = self
+            .presences
+            .get(&node.record.id)
+            .filter(|p| p.incarnation == node.record.incarnation);
         presence.is_some() && !node.ended && now < self.silent_at(presence)
     }
 
     pub(super) fn is_silent(&self, now: Time, node: &StoredNode) -> bool {
-        let presence = self.presences.get(&node.record.id).filter(|p| p.incarnation == node.record.incarnation);
+        let presence = self
+            .presences
+            .get(&node.record.id)
+            .filter(|p| p.incarnation == node.record.incarnation);
         now >= self.silent_at(presence).max(self.healing_until)
     }
 
@@ -184,19 +203,29 @@ impl<S: Store> Coordinator<S> {
         let pairs: BTreeSet<(NodeId, NodeId)> = ripe.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
         pairs
             .into_iter()
-            .map(|(a, b)| BrokenLink { a, a_reports: count(a), b, b_reports: count(b) })
+            .map(|(a, b)| BrokenLink {
+                a,
+                a_reports: count(a),
+                b,
+                b_reports: count(b),
+            })
             .collect()
     }
 
     fn next_lists(&self, facts: &mut Facts, cut: &mut Vec<(ListId, NodeId)>) -> Vec<Configuration> {
         if self.records.lists.is_empty() {
             let planned = &self.records.plan.nodes;
-            if !planned.iter().all(|n| facts.nodes.get(&n.id).is_some_and(|f| f.available)) {
+            if !planned
+                .iter()
+                .all(|n| facts.nodes.get(&n.id).is_some_and(|f| f.available))
+            {
                 return Vec::new();
             }
             let (data, parity) = (self.records.plan.data, self.records.plan.parity);
             let lists = self.homes.iter().enumerate();
-            return lists.map(|(i, nodes)| rules::first(ListId(i as u16), nodes, data, parity, facts)).collect();
+            return lists
+                .map(|(i, nodes)| rules::first(ListId(i as u16), nodes, data, parity, facts))
+                .collect();
         }
         let mut lists = Vec::new();
         for old in self.records.lists.values() {
@@ -214,7 +243,11 @@ impl<S: Store> Coordinator<S> {
         for (id, node) in &mut nodes {
             let planned = !begun && self.records.plan.nodes.iter().any(|n| n.id == *id);
             let holds = facts.nodes.get(id).is_some_and(|n| n.load > 0);
-            node.record.role = if planned || holds { NodeRole::Member } else { NodeRole::Spare };
+            node.record.role = if planned || holds {
+                NodeRole::Member
+            } else {
+                NodeRole::Spare
+            };
         }
         nodes
     }
@@ -237,7 +270,12 @@ impl<S: Store> Coordinator<S> {
                 self.recent.insert((list, t.node, t.incarnation), now);
             }
             let (from, to) = (before.map(|t| t.node), after.map(|t| t.node));
-            out.note(Note::Moved { list, position: Position(i as u8), from, to });
+            out.note(Note::Moved {
+                list,
+                position: Position(i as u8),
+                from,
+                to,
+            });
         }
         if new.lost && !old.lost {
             out.note(Note::Lost { list });

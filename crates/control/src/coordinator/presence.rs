@@ -35,8 +35,18 @@ struct Rate {
 
 impl Presence {
     pub(crate) fn new(now: Time, incarnation: Incarnation, link: LinkId) -> Self {
-        let rate = Rate { since: now, done_bytes: 0, bytes_per_second: 0 };
-        Self { incarnation, link, heard: now, shards: BTreeMap::new(), rate }
+        let rate = Rate {
+            since: now,
+            done_bytes: 0,
+            bytes_per_second: 0,
+        };
+        Self {
+            incarnation,
+            link,
+            heard: now,
+            shards: BTreeMap::new(),
+            rate,
+        }
     }
 
     /// The last time at which all of the process was well: a shard that turns no more is as good as silent.
@@ -65,11 +75,18 @@ impl Presence {
         }
         let span = now - self.rate.since;
         if span >= RATE_SPAN {
-            let done_bytes: u64 = self.progress().map(|p| p.rebuild_done_bytes).fold(0, u64::saturating_add);
+            let done_bytes: u64 = self
+                .progress()
+                .map(|p| p.rebuild_done_bytes)
+                .fold(0, u64::saturating_add);
             // Less than before: another rebuild has begun.
             let grown = u128::from(done_bytes.saturating_sub(self.rate.done_bytes));
             let bytes_per_second = (grown * 1_000_000_000 / u128::from(span.0)) as u64;
-            self.rate = Rate { since: now, done_bytes, bytes_per_second };
+            self.rate = Rate {
+                since: now,
+                done_bytes,
+                bytes_per_second,
+            };
         }
     }
 

@@ -2,9 +2,7 @@
 
 use super::Coordinator;
 use crate::plan::PlannedNode;
-use crate::status::{
-    ListStatus, NodeCondition, NodeStatus, PositionCondition, PositionStatus, RoleStatus, Status,
-};
+use crate::status::{ListStatus, NodeCondition, NodeStatus, PositionCondition, PositionStatus, RoleStatus, Status};
 use crate::store::Store;
 use paritas_base::configuration::{Assignment, Configuration, NodeRole, NodeState, PositionState};
 use paritas_base::{NodeId, Time};
@@ -56,7 +54,12 @@ impl<S: Store> Coordinator<S> {
                 memory_bytes: 0,
             };
         };
-        let held = || self.records.lists.values().flat_map(|c| c.held_by(id, node.incarnation));
+        let held = || {
+            self.records
+                .lists
+                .values()
+                .flat_map(|c| c.held_by(id, node.incarnation))
+        };
         let state = if node.state == NodeState::Down {
             NodeCondition::Down
         } else if held().any(|(_, a)| a.state == PositionState::Filling) {
@@ -72,7 +75,11 @@ impl<S: Store> Coordinator<S> {
             pid: node.pid,
             address: node.client_address.clone(),
             cluster_address: node.cluster_address.clone(),
-            role: if node.role == NodeRole::Member { RoleStatus::Member } else { RoleStatus::Spare },
+            role: if node.role == NodeRole::Member {
+                RoleStatus::Member
+            } else {
+                RoleStatus::Spare
+            },
             state,
             memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),
         }

@@ -5,6 +5,8 @@ mod rules;
 mod world;
 
 use super::*;
+use crate::message::{MESSAGE_VERSION, Refusal, Registered, TO_COORDINATOR_BYTES_MAX, ToCoordinator, decode};
+use crate::status::ShardProgress;
 use crate::status::{NodeCondition, PositionCondition, RoleStatus};
 use crate::store::MemoryStore;
 use paritas_base::ClusterId;
@@ -21,8 +23,18 @@ fn lists_begin_only_when_every_planned_node_has_registered() {
     world.start(2);
     assert_eq!(world.coordinator.configurations().count(), 6);
     for c in world.coordinator.configurations() {
-        assert!(c.positions.iter().flatten().all(|a| c.is_born(&a.tenure) && a.state == PositionState::Live));
-        assert!(c.positions.iter().flatten().all(|a| a.tenure.incarnation == world.life(a.tenure.node.0)));
+        assert!(
+            c.positions
+                .iter()
+                .flatten()
+                .all(|a| c.is_born(&a.tenure) && a.state == PositionState::Live)
+        );
+        assert!(
+            c.positions
+                .iter()
+                .flatten()
+                .all(|a| a.tenure.incarnation == world.life(a.tenure.node.0))
+        );
     }
     assert!(world.notes.contains(&Note::Bootstrapped));
 }
@@ -35,7 +47,14 @@ fn a_registration_counts_only_when_its_nonce_is_repeated() {
     let link = world.connect();
     let nonce = world.offer(link, 0, Incarnation(777)).unwrap().nonce;
     world.tick(100);
-    world.say(link, &ToCoordinator::Heartbeat { nonce: nonce ^ 1, shards: vec![], silent: vec![] });
+    world.say(
+        link,
+        &ToCoordinator::Heartbeat {
+            nonce: nonce ^ 1,
+            shards: vec![],
+            silent: vec![],
+        },
+    );
     assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::RegisterAgain)]);
     assert!(world.coordinator.configurations().eq(&before));
     world.beat(0);
@@ -47,7 +66,14 @@ fn a_heartbeat_of_an_older_registration_counts_for_nothing() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let old = world.nodes[&0].clone();
     world.register_again(0);
-    world.say(old.link, &ToCoordinator::Heartbeat { nonce: old.nonce, shards: vec![], silent: vec![] });
+    world.say(
+        old.link,
+        &ToCoordinator::Heartbeat {
+            nonce: old.nonce,
+            shards: vec![],
+            silent: vec![],
+        },
+    );
     assert_eq!(world.heard(old.link), [ToAgent::Refused(Refusal::RegisterAgain)]);
 }
 
@@ -64,7 +90,14 @@ fn a_life_that_was_replaced_may_not_register_or_beat() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let old = world.nodes[&0].clone();
     world.restart(0);
-    world.say(old.link, &ToCoordinator::Heartbeat { nonce: old.nonce, shards: vec![], silent: vec![] });
+    world.say(
+        old.link,
+        &ToCoordinator::Heartbeat {
+            nonce: old.nonce,
+            shards: vec![],
+            silent: vec![],
+        },
+    );
     assert_eq!(world.heard(old.link), [ToAgent::Refused(Refusal::LifeEnded)]);
     let link = world.connect();
     assert_eq!(world.offer(link, 0, old.life).unwrap_err(), Refusal::LifeEnded);
@@ -84,9 +117,18 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         }
     };
     let here = ClusterId(1);
-    assert_eq!(refused(&mut world, |r| r.cluster = Some(ClusterId(2))), Refusal::WrongCluster { here });
-    assert!(matches!(refused(&mut world, |r| r.peer_address = "x".repeat(256)), Refusal::Limit(_)));
-    assert!(matches!(refused(&mut world, |r| r.domain = Some(String::new())), Refusal::Limit(_)));
+    assert_eq!(
+        refused(&mut world, |r| r.cluster = Some(ClusterId(2))),
+        Refusal::WrongCluster { here }
+    );
+    assert!(matches!(
+        refused(&mut world, |r| r.peer_address = "x".repeat(256)),
+        Refusal::Limit(_)
+    ));
+    assert!(matches!(
+        refused(&mut world, |r| r.domain = Some(String::new())),
+        Refusal::Limit(_)
+    ));
     assert_eq!(
         refused(&mut world, |r| r.domain = Some("rack 9".into())),
         Refusal::WrongDomain { planned: "0".into() }
@@ -101,7 +143,10 @@ fn who_does_not_belong_is_refused_with_the_reason() {
 fn bytes_that_are_no_message_close_the_link_and_change_nothing() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let link = world.connect();
-    world.event(CoordinatorEvent::Message { link, bytes: &[1, 2, 3] });
+    world.event(CoordinatorEvent::Message {
+        link,
+        bytes: &[1, 2, 3],
+    });
     assert_eq!(world.closed, [link]);
     let link = world.connect();
     let mut frame = encode(&ToCoordinator::Status { n: 1 }, TO_COORDINATOR_BYTES_MAX).unwrap();
@@ -109,7 +154,10 @@ fn bytes_that_are_no_message_close_the_link_and_change_nothing() {
     let crc = crc32c::crc32c(&frame[8..]);
     frame[4..8].copy_from_slice(&crc.to_le_bytes());
     world.event(CoordinatorEvent::Message { link, bytes: &frame });
-    assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::Version { here: MESSAGE_VERSION })]);
+    assert_eq!(
+        world.heard(link),
+        [ToAgent::Refused(Refusal::Version { here: MESSAGE_VERSION })]
+    );
 }
 
 #[test]
@@ -117,10 +165,31 @@ fn a_certificate_counts_only_from_who_said_it_supervises_that_life() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let life = world.life(0);
     let stranger = world.connect();
-    world.say(stranger, &ToCoordinator::Exited { node: NodeId(0), incarnation: life });
-    world.say(stranger, &ToCoordinator::Supervise { node: NodeId(1), incarnation: life });
-    world.say(stranger, &ToCoordinator::Exited { node: NodeId(0), incarnation: life });
-    let note = Note::Unvouched { node: NodeId(0), incarnation: life };
+    world.say(
+        stranger,
+        &ToCoordinator::Exited {
+            node: NodeId(0),
+            incarnation: life,
+        },
+    );
+    world.say(
+        stranger,
+        &ToCoordinator::Supervise {
+            node: NodeId(1),
+            incarnation: life,
+        },
+    );
+    world.say(
+        stranger,
+        &ToCoordinator::Exited {
+            node: NodeId(0),
+            incarnation: life,
+        },
+    );
+    let note = Note::Unvouched {
+        node: NodeId(0),
+        incarnation: life,
+    };
     assert_eq!(world.notes.iter().filter(|n| **n == note).count(), 2);
     assert!(world.coordinator.nodes().all(|n| n.state == NodeState::Up));
 }
@@ -136,7 +205,12 @@ fn nothing_is_sent_that_is_not_committed() {
     assert!(world.notes.iter().any(|n| matches!(n, Note::StoreFailed(_))));
     world.tick(250);
     assert!(world.list(0).epoch > epoch, "decided again");
-    assert!(world.heard_by(1).iter().any(|m| matches!(m, ToAgent::Configurations(_))));
+    assert!(
+        world
+            .heard_by(1)
+            .iter()
+            .any(|m| matches!(m, ToAgent::Configurations(_)))
+    );
 }
 
 #[test]
@@ -146,7 +220,9 @@ fn a_deposed_coordinator_commits_and_answers_nothing() {
     Coordinator::open(store.clone(), &world.plan, 5).unwrap();
     // The same store as the other coordinator left it.
     std::mem::swap(world.coordinator.store_mut(), &mut store);
-    let other = Coordinator::open(world.coordinator.store_mut().clone(), &world.plan, 6).unwrap().into_store();
+    let other = Coordinator::open(world.coordinator.store_mut().clone(), &world.plan, 6)
+        .unwrap()
+        .into_store();
     *world.coordinator.store_mut() = other;
     let epoch = world.list(0).epoch;
     world.restart(0);
@@ -188,15 +264,26 @@ fn status_tells_nodes_lists_rebuild_and_memory() {
     world.certify(2);
     let link = world.connect();
     world.say(link, &ToCoordinator::Status { n: 7 });
-    let Some(ToAgent::StatusReport { n: 7, status }) = world.heard(link).pop() else { panic!("no report") };
+    let Some(ToAgent::StatusReport { n: 7, status }) = world.heard(link).pop() else {
+        panic!("no report")
+    };
     assert_eq!(status.nodes.len(), 4);
-    assert_eq!((status.nodes[0].state, status.nodes[0].memory_bytes), (NodeCondition::Live, 5000));
+    assert_eq!(
+        (status.nodes[0].state, status.nodes[0].memory_bytes),
+        (NodeCondition::Live, 5000)
+    );
     assert_eq!((status.nodes[0].address.as_str(), status.nodes[0].pid), ("h:1000", 100));
     assert_eq!(status.nodes[2].state, NodeCondition::Down);
-    assert_eq!((status.nodes[3].state, status.nodes[3].role), (NodeCondition::Spare, RoleStatus::Spare));
+    assert_eq!(
+        (status.nodes[3].state, status.nodes[3].role),
+        (NodeCondition::Spare, RoleStatus::Spare)
+    );
     assert_eq!(status.memory.by_kind["index"], 2000);
     assert_eq!((status.memory.objects, status.memory.user_bytes), (10, 1000));
-    assert_eq!((status.rebuild.done_bytes, status.rebuild.total_bytes), (1_000_000, 4_000_000));
+    assert_eq!(
+        (status.rebuild.done_bytes, status.rebuild.total_bytes),
+        (1_000_000, 4_000_000)
+    );
     assert_eq!(status.rebuild.bytes_per_second, 2_000_000);
     assert_eq!(status.rebuild.eta_seconds, Some(1));
     let list = &status.lists[0];

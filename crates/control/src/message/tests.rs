@@ -23,22 +23,32 @@ fn golden_bytes_of_version_1() {
         (
             register(),
             &[
-                26, 0, 0, 0, 138, 68, 12, 132, 1, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50,
-                3, 104, 58, 51, 1, 1, 5,
+                26, 0, 0, 0, 138, 68, 12, 132, 1, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
+                104, 58, 51, 1, 1, 5,
             ],
         ),
         (
-            ToCoordinator::Heartbeat { nonce: 300, shards: vec![], silent: vec![(NodeId(2), Incarnation(9))] },
+            ToCoordinator::Heartbeat {
+                nonce: 300,
+                shards: vec![],
+                silent: vec![(NodeId(2), Incarnation(9))],
+            },
             &[8, 0, 0, 0, 82, 203, 140, 108, 1, 1, 172, 2, 0, 1, 2, 9],
         ),
         (
-            ToCoordinator::Exited { node: NodeId(1), incarnation: Incarnation(2) },
+            ToCoordinator::Exited {
+                node: NodeId(1),
+                incarnation: Incarnation(2),
+            },
             &[4, 0, 0, 0, 232, 255, 10, 182, 1, 6, 1, 2],
         ),
     ];
     for (message, golden) in cases {
         let frame = encode(&message, TO_COORDINATOR_BYTES_MAX).unwrap();
-        assert_eq!(decode::<ToCoordinator>(&frame, TO_COORDINATOR_BYTES_MAX).unwrap(), message);
+        assert_eq!(
+            decode::<ToCoordinator>(&frame, TO_COORDINATOR_BYTES_MAX).unwrap(),
+            message
+        );
         assert_eq!(frame, golden, "{message:?}");
     }
 }
@@ -56,7 +66,10 @@ fn a_frame_is_split_only_when_whole() {
 #[test]
 fn lengths_that_no_frame_has_are_errors() {
     assert!(matches!(split(&[0, 0, 0, 0], 100), Err(MessageError::Length(_))));
-    assert!(matches!(split(&[255, 255, 255, 255], 100), Err(MessageError::Length(_))));
+    assert!(matches!(
+        split(&[255, 255, 255, 255], 100),
+        Err(MessageError::Length(_))
+    ));
     assert!(matches!(encode(&register(), 20), Err(MessageError::Length(_))));
 }
 
@@ -66,7 +79,10 @@ fn every_flipped_bit_is_noticed() {
     for bit in 0..frame.len() * 8 {
         let mut bad = frame.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
-        assert!(decode::<ToCoordinator>(&bad, TO_COORDINATOR_BYTES_MAX).is_err(), "bit {bit}");
+        assert!(
+            decode::<ToCoordinator>(&bad, TO_COORDINATOR_BYTES_MAX).is_err(),
+            "bit {bit}"
+        );
     }
 }
 
@@ -76,7 +92,10 @@ fn another_version_is_named() {
     frame[8] = 2;
     let crc = crc32c::crc32c(&frame[8..]);
     frame[4..8].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(decode::<ToCoordinator>(&frame, TO_COORDINATOR_BYTES_MAX), Err(MessageError::Version(2)));
+    assert_eq!(
+        decode::<ToCoordinator>(&frame, TO_COORDINATOR_BYTES_MAX),
+        Err(MessageError::Version(2))
+    );
 }
 
 #[test]

@@ -19,11 +19,19 @@ fn node() -> StoredNode {
         cluster_address: "h:2".into(),
         peer_address: "h:3".into(),
     };
-    StoredNode { record, ended: false, past: vec![(Incarnation(2), true)] }
+    StoredNode {
+        record,
+        ended: false,
+        past: vec![(Incarnation(2), true)],
+    }
 }
 
 fn list() -> Configuration {
-    let tenure = Tenure { node: NodeId(1), incarnation: Incarnation(300), since: Epoch(2) };
+    let tenure = Tenure {
+        node: NodeId(1),
+        incarnation: Incarnation(300),
+        since: Epoch(2),
+    };
     Configuration {
         list: ListId(4),
         epoch: Epoch(2),
@@ -31,7 +39,13 @@ fn list() -> Configuration {
         data: 1,
         parity: 1,
         ack_quorum: 1,
-        positions: vec![None, Some(Assignment { tenure, state: PositionState::Filling })],
+        positions: vec![
+            None,
+            Some(Assignment {
+                tenure,
+                state: PositionState::Filling,
+            }),
+        ],
         gone: vec![(NodeId(1), Incarnation(2))],
         lost: false,
     }
@@ -41,9 +55,14 @@ fn list() -> Configuration {
 fn golden_bytes_of_format_1() {
     assert_eq!(
         encode(&node()),
-        [1, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1]
+        [
+            1, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1
+        ]
     );
-    assert_eq!(encode(&list()), [1, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0]);
+    assert_eq!(
+        encode(&list()),
+        [1, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0]
+    );
     assert_eq!(encode(&1_u64), [1, 1]);
     let plan = encode(&plan());
     assert_eq!(
@@ -69,11 +88,21 @@ fn records_are_read_back() {
 fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
     let mut store = MemoryStore::new();
     Records::open(&mut store, &plan()).unwrap();
-    let newer = Change { key: "node/00000".into(), expect: None, action: Action::Put(vec![2, 1, 2, 3]) };
+    let newer = Change {
+        key: "node/00000".into(),
+        expect: None,
+        action: Action::Put(vec![2, 1, 2, 3]),
+    };
     store.commit(&[newer]).unwrap();
     let before = store.list("").unwrap();
     let refused = Records::open(&mut store, &plan()).unwrap_err();
-    assert_eq!(refused, OpenError::NewerFormat { key: "node/00000".into(), found: 2 });
+    assert_eq!(
+        refused,
+        OpenError::NewerFormat {
+            key: "node/00000".into(),
+            found: 2
+        }
+    );
     assert_eq!(
         refused.to_string(),
         "record node/00000 has format 2, this version knows 1: use a newer paritas"
@@ -86,10 +115,19 @@ fn a_damaged_record_is_named() {
     for bytes in [vec![], vec![0], vec![1], vec![1, 255, 255, 255, 255]] {
         let mut store = MemoryStore::new();
         Records::open(&mut store, &plan()).unwrap();
-        let bad = Change { key: "list/00000".into(), expect: None, action: Action::Put(bytes) };
+        let bad = Change {
+            key: "list/00000".into(),
+            expect: None,
+            action: Action::Put(bytes),
+        };
         store.commit(&[bad]).unwrap();
         let refused = Records::open(&mut store, &plan()).unwrap_err();
-        assert_eq!(refused, OpenError::Damaged { key: "list/00000".into() });
+        assert_eq!(
+            refused,
+            OpenError::Damaged {
+                key: "list/00000".into()
+            }
+        );
     }
 }
 
@@ -98,9 +136,16 @@ fn another_plan_is_refused() {
     let mut store = MemoryStore::new();
     Records::open(&mut store, &plan()).unwrap();
     let other = ClusterPlan::simple(ClusterId(10), 1, 1, 3, 0);
-    assert!(matches!(Records::open(&mut store, &other), Err(OpenError::OtherPlan { .. })));
+    assert!(matches!(
+        Records::open(&mut store, &other),
+        Err(OpenError::OtherPlan { .. })
+    ));
     let same = ClusterPlan::simple(ClusterId(10), 1, 1, 2, 0);
-    assert_eq!(Records::open(&mut store, &same).unwrap().cluster.id, ClusterId(9), "the store's id counts");
+    assert_eq!(
+        Records::open(&mut store, &same).unwrap().cluster.id,
+        ClusterId(9),
+        "the store's id counts"
+    );
 }
 
 #[test]

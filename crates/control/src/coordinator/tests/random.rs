@@ -70,7 +70,12 @@ fn walk(seed: u64, marks: &mut Marks) {
     }
     // Whoever is away returns; then everything is held, and after rebuilding Live.
     world.coordinator.store_mut().fail_commits(0);
-    let away: Vec<u16> = world.nodes.iter().filter(|(_, n)| !n.alive).map(|(id, _)| *id).collect();
+    let away: Vec<u16> = world
+        .nodes
+        .iter()
+        .filter(|(_, n)| !n.alive)
+        .map(|(id, _)| *id)
+        .collect();
     away.into_iter().for_each(|node| world.restart(node));
     world.pass(2000);
     for _ in 0..3 {
@@ -78,13 +83,21 @@ fn walk(seed: u64, marks: &mut Marks) {
         world.pass(300);
     }
     for c in world.coordinator.configurations() {
-        let whole = c.positions.iter().all(|a| a.is_some_and(|a| a.state == PositionState::Live));
+        let whole = c
+            .positions
+            .iter()
+            .all(|a| a.is_some_and(|a| a.state == PositionState::Live));
         assert!(whole || c.lost, "{c:?}\n{:?}", world.coordinator.records.nodes);
         marks.lost += u32::from(c.lost);
     }
     marks.commits += world.history.values().map(|h| h.len() as u32).sum::<u32>();
     marks.moves += world.notes.iter().filter(|n| matches!(n, Note::Moved { .. })).count() as u32;
-    marks.vacant += world.history.values().flatten().filter(|c| c.positions.contains(&None)).count() as u32;
+    marks.vacant += world
+        .history
+        .values()
+        .flatten()
+        .filter(|c| c.positions.contains(&None))
+        .count() as u32;
 }
 
 #[test]
@@ -98,6 +111,12 @@ fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
             std::panic::resume_unwind(why);
         }
     }
-    assert!(marks.lost > 0 && marks.moves > 1000 && marks.vacant > 100, "the walk sees too little");
-    eprintln!("seeds {seed:#x}..+400: {} commits, {} moves, {} lost lists", marks.commits, marks.moves, marks.lost);
+    assert!(
+        marks.lost > 0 && marks.moves > 1000 && marks.vacant > 100,
+        "the walk sees too little"
+    );
+    eprintln!(
+        "seeds {seed:#x}..+400: {} commits, {} moves, {} lost lists",
+        marks.commits, marks.moves, marks.lost
+    );
 }

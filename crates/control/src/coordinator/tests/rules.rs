@@ -41,7 +41,11 @@ fn after_a_certificate_a_parity_position_is_vacated_at_once_where_enough_are_lef
     assert_eq!(world.holder(list, 5), None, "writes go on");
     assert!(world.list(list).is_gone(NodeId(2), old));
     world.restart(2);
-    assert_eq!(world.holder(list, 5), Some(2), "kept for its next life, not given to the spare");
+    assert_eq!(
+        world.holder(list, 5),
+        Some(2),
+        "kept for its next life, not given to the spare"
+    );
     assert_eq!(state(&world, list, 5), Some(PositionState::Filling));
 }
 
@@ -51,7 +55,11 @@ fn the_last_live_parity_stays_named_while_its_next_life_is_awaited() {
     let list = list_where(&world, 0, 2);
     let before = world.list(list).epoch.0;
     world.certify(0);
-    assert_eq!(world.list(list).epoch.0, before, "writes wait a moment instead of being refused");
+    assert_eq!(
+        world.list(list).epoch.0,
+        before,
+        "writes wait a moment instead of being refused"
+    );
     world.restart(0);
     assert_eq!(world.list(list).epoch.0, before + 1);
 }
@@ -111,9 +119,18 @@ fn a_certificate_that_comes_after_the_removal_still_joins_gone() {
     let mut world = World::started(plan(4, 2, 6, 0));
     let (list, old) = (list_where(&world, 2, 0), world.life(2));
     world.restart(2);
-    let exited = ToCoordinator::Exited { node: NodeId(2), incarnation: old };
+    let exited = ToCoordinator::Exited {
+        node: NodeId(2),
+        incarnation: old,
+    };
     let supervisor = world.connect();
-    world.say(supervisor, &ToCoordinator::Supervise { node: NodeId(2), incarnation: old });
+    world.say(
+        supervisor,
+        &ToCoordinator::Supervise {
+            node: NodeId(2),
+            incarnation: old,
+        },
+    );
     world.say(supervisor, &exited);
     assert!(world.list(list).is_gone(NodeId(2), old));
     assert_eq!(world.holder(list, 0), Some(2), "and the new life stays");
@@ -132,7 +149,13 @@ fn all_lists_of_one_event_change_in_one_transaction() {
     let told: Vec<usize> = world
         .heard_by(0)
         .into_iter()
-        .filter_map(|m| if let ToAgent::Configurations(c) = m { Some(c.len()) } else { None })
+        .filter_map(|m| {
+            if let ToAgent::Configurations(c) = m {
+                Some(c.len())
+            } else {
+                None
+            }
+        })
         .collect();
     assert_eq!(told, [6]);
 }
@@ -186,7 +209,11 @@ fn a_fenced_node_that_lives_gets_vacancies_as_a_new_tenure() {
     world.beat(2);
     let now = world.list(list);
     let held = now.at(Position(5)).unwrap();
-    assert_eq!((held.tenure.node, held.tenure.incarnation), (NodeId(2), world.life(2)), "the same life");
+    assert_eq!(
+        (held.tenure.node, held.tenure.incarnation),
+        (NodeId(2), world.life(2)),
+        "the same life"
+    );
     assert_eq!((held.tenure.since, held.state), (now.epoch, PositionState::Filling));
 }
 
@@ -228,7 +255,10 @@ fn what_was_blocked_is_done_when_the_budget_is_back() {
     world.restart(1);
     world.kill(2);
     world.pass(1500);
-    assert!((0..6).any(|list| (0..6).any(|p| world.holder(list, p) == Some(2))), "blocked");
+    assert!(
+        (0..6).any(|list| (0..6).any(|p| world.holder(list, p) == Some(2))),
+        "blocked"
+    );
     world.start(6);
     world.rebuild();
     world.pass(500);
@@ -250,7 +280,11 @@ fn crashes_beyond_the_scheme_mark_the_list_lost_and_keep_the_survivors() {
     }
     world.pass(2000);
     (0..3).for_each(|n| world.restart(n));
-    assert_eq!(world.list(0).positions, now.positions, "policy stop: nothing is made up");
+    assert_eq!(
+        world.list(0).positions,
+        now.positions,
+        "policy stop: nothing is made up"
+    );
 }
 
 #[test]
@@ -278,10 +312,23 @@ fn two_crashes_at_once_are_both_replaced() {
     world.restart(1);
     for c in world.coordinator.configurations() {
         assert!(!c.lost && c.positions.iter().all(Option::is_some));
-        assert_eq!(c.positions.iter().flatten().filter(|a| a.state == PositionState::Filling).count(), 2);
+        assert_eq!(
+            c.positions
+                .iter()
+                .flatten()
+                .filter(|a| a.state == PositionState::Filling)
+                .count(),
+            2
+        );
     }
     world.rebuild();
-    assert!(world.coordinator.configurations().all(|c| c.positions.iter().flatten().all(|a| a.state == PositionState::Live)));
+    assert!(
+        world.coordinator.configurations().all(|c| c
+            .positions
+            .iter()
+            .flatten()
+            .all(|a| a.state == PositionState::Live))
+    );
     world.certify(0);
     world.certify(2);
     world.restart(0);
@@ -297,7 +344,10 @@ fn without_parity_a_dead_owner_s_stream_begins_again_empty() {
     world.restart(1);
     let now = world.list(list);
     let held = now.at(Position(0)).unwrap();
-    assert_eq!((held.state, now.born, held.tenure.since), (PositionState::Live, now.epoch, now.epoch));
+    assert_eq!(
+        (held.state, now.born, held.tenure.since),
+        (PositionState::Live, now.epoch, now.epoch)
+    );
     assert!(now.is_born(&held.tenure) && !now.lost);
     assert!(world.notes.contains(&Note::Reset { list: ListId(list) }));
 }
@@ -330,15 +380,30 @@ fn ask_live_is_a_compare_and_swap_on_the_tenure() {
     world.restart(2);
     let list = list_where(&world, 2, 0);
     let old = world.list(list).tenure(Position(0)).unwrap();
-    let ask = |tenure| ToCoordinator::AskLive { list: ListId(list), position: Position(0), tenure };
+    let ask = |tenure| ToCoordinator::AskLive {
+        list: ListId(list),
+        position: Position(0),
+        tenure,
+    };
     world.say_as(1, &ask(old));
-    assert_eq!(state(&world, list, 0), Some(PositionState::Filling), "another node may not ask");
+    assert_eq!(
+        state(&world, list, 0),
+        Some(PositionState::Filling),
+        "another node may not ask"
+    );
     world.restart(2);
     world.say_as(2, &ask(old));
-    assert_eq!(state(&world, list, 0), Some(PositionState::Filling), "an older tenure's word is void");
+    assert_eq!(
+        state(&world, list, 0),
+        Some(PositionState::Filling),
+        "an older tenure's word is void"
+    );
     let epoch = world.list(list).epoch.0;
     world.ask_live(list, 0);
-    assert_eq!((state(&world, list, 0), world.list(list).epoch.0), (Some(PositionState::Live), epoch + 1));
+    assert_eq!(
+        (state(&world, list, 0), world.list(list).epoch.0),
+        (Some(PositionState::Live), epoch + 1)
+    );
     world.ask_live(list, 0);
     assert_eq!(world.list(list).epoch.0, epoch + 1, "asking again changes nothing");
 }
@@ -378,7 +443,13 @@ fn a_coordinator_that_slept_suspects_nobody_for_it() {
 fn a_stuck_shard_is_as_good_as_silent() {
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);
-    let shards = |turns| vec![ShardProgress { shard: 0, turns, ..ShardProgress::default() }];
+    let shards = |turns| {
+        vec![ShardProgress {
+            shard: 0,
+            turns,
+            ..ShardProgress::default()
+        }]
+    };
     for turn in 0..10 {
         world.pass(200);
         world.beat_with(2, shards(turn));
@@ -401,7 +472,9 @@ fn of_a_broken_link_the_end_that_most_peers_report_goes() {
         world.report(2, 0);
     }
     for list in 0..6 {
-        let roles: Vec<bool> = [0, 1, 3].map(|n| (4..6).any(|p| world.history[&ListId(list)][0].tenure(Position(p)).unwrap().node.0 == n)).to_vec();
+        let roles: Vec<bool> = [0, 1, 3]
+            .map(|n| (4..6).any(|p| world.history[&ListId(list)][0].tenure(Position(p)).unwrap().node.0 == n))
+            .to_vec();
         let was_parity = (4..6).any(|p| world.history[&ListId(list)][0].tenure(Position(p)).unwrap().node.0 == 2);
         let owes = roles.iter().any(|parity| *parity != was_parity);
         let named = (0..6).any(|p| world.holder(list, p) == Some(2));
@@ -442,14 +515,22 @@ fn a_short_hitch_that_peers_report_changes_nothing() {
 #[test]
 fn a_successor_does_not_crowd_a_failure_domain() {
     let mut plan = plan(4, 2, 6, 0);
-    let domain = |id: u16, name: &str| PlannedNode { id: NodeId(id), domain: name.into() };
-    plan.nodes = (0..6).map(|id| domain(id, ["a", "b", "c"][usize::from(id) % 3])).collect();
+    let domain = |id: u16, name: &str| PlannedNode {
+        id: NodeId(id),
+        domain: name.into(),
+    };
+    plan.nodes = (0..6)
+        .map(|id| domain(id, ["a", "b", "c"][usize::from(id) % 3]))
+        .collect();
     plan.spares = vec![domain(6, "a"), domain(7, "c")];
     let mut world = World::started(plan);
     world.start(6);
     world.certify(2);
     world.pass(600);
-    assert!((0..6).all(|list| (0..6).all(|p| world.holder(list, p) != Some(6))), "a third position in a");
+    assert!(
+        (0..6).all(|list| (0..6).all(|p| world.holder(list, p) != Some(6))),
+        "a third position in a"
+    );
     world.start(7);
     assert!((0..6).all(|list| (0..6).any(|p| world.holder(list, p) == Some(7))));
 }

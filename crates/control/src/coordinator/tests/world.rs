@@ -43,7 +43,10 @@ struct Sent {
 impl CoordinatorOut for Sent {
     fn send(&mut self, link: LinkId, bytes: &[u8]) {
         assert_eq!(split(bytes, TO_AGENT_BYTES_MAX), Ok(Some(bytes.len())));
-        self.frames.entry(link).or_default().push(decode(bytes, TO_AGENT_BYTES_MAX).unwrap());
+        self.frames
+            .entry(link)
+            .or_default()
+            .push(decode(bytes, TO_AGENT_BYTES_MAX).unwrap());
     }
     fn close(&mut self, link: LinkId) {
         self.closed.push(link);
@@ -100,7 +103,14 @@ impl World {
 
     pub(super) fn event(&mut self, event: CoordinatorEvent<'_>) {
         let mut sent = Sent::default();
-        self.coordinator.on(Clock { mono: self.now, wall_ms: 0 }, event, &mut sent);
+        self.coordinator.on(
+            Clock {
+                mono: self.now,
+                wall_ms: 0,
+            },
+            event,
+            &mut sent,
+        );
         self.notes.extend(sent.notes);
         self.closed.extend(sent.closed);
         for (link, messages) in sent.frames {
@@ -157,7 +167,10 @@ impl World {
     /// A new life begins, supervised.
     pub(super) fn start(&mut self, node: u16) {
         let life = Incarnation(self.fresh());
-        let supervise = ToCoordinator::Supervise { node: NodeId(node), incarnation: life };
+        let supervise = ToCoordinator::Supervise {
+            node: NodeId(node),
+            incarnation: life,
+        };
         self.say(self.supervisor, &supervise);
         self.register(node, life);
     }
@@ -167,7 +180,15 @@ impl World {
         let registered = self.offer(link, node, life).unwrap();
         let nonce = registered.nonce;
         self.last_registered = Some(registered);
-        self.nodes.insert(node, TestNode { life, link, nonce, alive: true });
+        self.nodes.insert(
+            node,
+            TestNode {
+                life,
+                link,
+                nonce,
+                alive: true,
+            },
+        );
         self.beat(node);
         let heard = self.inbox.entry(link).or_default();
         heard.retain(|m| *m != ToAgent::Heard);
@@ -192,7 +213,10 @@ impl World {
     /// The process is killed, and its supervisor says so.
     pub(super) fn certify(&mut self, node: u16) {
         self.kill(node);
-        let exited = ToCoordinator::Exited { node: NodeId(node), incarnation: self.life(node) };
+        let exited = ToCoordinator::Exited {
+            node: NodeId(node),
+            incarnation: self.life(node),
+        };
         self.say(self.supervisor, &exited);
     }
 
@@ -206,18 +230,39 @@ impl World {
 
     pub(super) fn beat_with(&mut self, node: u16, shards: Vec<ShardProgress>) {
         let nonce = self.nodes[&node].nonce;
-        self.say_as(node, &ToCoordinator::Heartbeat { nonce, shards, silent: vec![] });
+        self.say_as(
+            node,
+            &ToCoordinator::Heartbeat {
+                nonce,
+                shards,
+                silent: vec![],
+            },
+        );
     }
 
     pub(super) fn report(&mut self, from: u16, about: u16) {
         let nonce = self.nodes[&from].nonce;
         let silent = vec![(NodeId(about), self.life(about))];
-        self.say_as(from, &ToCoordinator::Heartbeat { nonce, shards: vec![], silent });
+        self.say_as(
+            from,
+            &ToCoordinator::Heartbeat {
+                nonce,
+                shards: vec![],
+                silent,
+            },
+        );
     }
 
     pub(super) fn ask_live(&mut self, list: u16, position: u8) {
         let tenure = self.list(list).tenure(Position(position)).unwrap();
-        self.say_as(tenure.node.0, &ToCoordinator::AskLive { list: ListId(list), position: Position(position), tenure });
+        self.say_as(
+            tenure.node.0,
+            &ToCoordinator::AskLive {
+                list: ListId(list),
+                position: Position(position),
+                tenure,
+            },
+        );
     }
 
     /// Time passes, and nobody but the timer speaks.
@@ -257,7 +302,11 @@ impl World {
     }
 
     pub(super) fn list(&self, list: u16) -> Configuration {
-        self.coordinator.configurations().find(|c| c.list == ListId(list)).unwrap().clone()
+        self.coordinator
+            .configurations()
+            .find(|c| c.list == ListId(list))
+            .unwrap()
+            .clone()
     }
 
     pub(super) fn holder(&self, list: u16, position: u8) -> Option<u16> {
@@ -309,7 +358,12 @@ impl World {
     /// Whether the node's present life may not speak any more.
     pub(super) fn is_over(&self, node: u16) -> bool {
         let life = self.life(node);
-        let stored = self.coordinator.records.nodes.get(&NodeId(node)).is_some_and(|n| n.is_over(life));
+        let stored = self
+            .coordinator
+            .records
+            .nodes
+            .get(&NodeId(node))
+            .is_some_and(|n| n.is_over(life));
         stored || self.coordinator.ended.contains(&(NodeId(node), life))
     }
 

@@ -1,0 +1,315 @@
+//! A process's side of the talk with the coordinator, as a machine: it registers, beats, passes on what the shards
+//! ask and what the coordinator decides, and finds a coordinator again when it has lost one. Without any it keeps
+//! the last records, by which peers and leases go on (SEAMS §3).
+
+use crate::message::{
+    Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode,
+    encode,
+};
+use crate::status::{ShardProgress, Status};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
+use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Prng, Span, Time};
+use paritas_protocol::Proposal;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Between two heartbeats (PROTOCOL 5b).
+pub const HEARTBEAT: Span = Span::from_ms(250);
+/// How long a coordinator may say nothing before another is looked for.
+const PATIENCE: Span = Span::from_secs(2);
+const BACKOFF_MIN: Span = Span::from_ms(50);
+const BACKOFF_MAX: Span = Span::from_secs(2);
+/// Questions of clients that wait for an answer.
+const QUESTIONS_MAX: usize = 256;
+
+/// What happens to an agent.
+#[derive(Debug)]
+pub enum AgentEvent<'a> {
+    /// The dial succeeded.
+    Connected,
+    /// The dial failed, or the link has ended. Not said of a link that the agent hung up.
+    Disconnected,
+    /// One whole frame, as `message::split` found it.
+    Message(&'a [u8]),
+    /// A shard asks.
+    Proposal(Proposal),
+    /// A shard tells how it is; at least once a heartbeat each.
+    Progress(ShardProgress),
+    /// `next_deadline` has passed, or the process begins.
+    Timer,
+}
+
+/// What a driver offers its agent.
+pub trait AgentOut {
+    /// Connect to the coordinator with this index in the settings.
+    fn dial(&mut self, coordinator: usize);
+    /// End the link, or the dial, dropping what was not read.
+    fn hang_up(&mut self);
+    /// Send a whole frame.
+    fn send(&mut self, bytes: &[u8]);
+    /// The cluster is known: make the node. Said once, before anything else is delivered.
+    fn cluster(&mut self, cluster: &ClusterRecord);
+    /// The newest view of all nodes, for every shard.
+    fn nodes(&mut self, nodes: &[NodeRecord]);
+    /// A newer configuration of a list, for every shard.
+    fn configuration(&mut self, configuration: &Configuration);
+    /// The answer to `Proposal::Ask`; `None`: no coordinator answers.
+    fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>);
+    /// This life may not go on: end the process.
+    fn ended(&mut self, refusal: &Refusal);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Away { until: Time },
+    Dialing { until: Time },
+    Introduced { until: Time },
+    Registered { nonce: u64, next_beat: Time, until: Time },
+    Over,
+}
+
+/// A process's agent.
+#[derive(Debug)]
+pub struct Agent {
+    registration: Registration,
+    coordinators: usize,
+    /// The one that is dialed next.
+    coordinator: usize,
+    phase: Phase,
+    backoff: Span,
+    prng: Prng,
+    cluster: Option<ClusterRecord>,
+    nodes: BTreeMap<NodeId, NodeRecord>,
+    installed: BTreeMap<ListId, Epoch>,
+    shards: BTreeMap<u16, ShardProgress>,
+    silent: BTreeSet<(NodeId, Incarnation)>,
+    questions: BTreeMap<u64, (ConnId, u64, Time)>,
+    asked: u64,
+}
+
+impl Agent {
+    /// The agent of a process that says this of itself and knows so many coordinators. The seed is for jitter.
+    pub fn new(registration: Registration, coordinators: usize, seed: u64) -> Self {
+        Self {
+            registration,
+            coordinators: coordinators.max(1),
+            coordinator: 0,
+            phase: Phase::Away { until: Time::default() },
+            backoff: BACKOFF_MIN,
+            prng: Prng::new(seed),
+            cluster: None,
+            nodes: BTreeMap::new(),
+            installed: BTreeMap::new(),
+            shards: BTreeMap::new(),
+            silent: BTreeSet::new(),
+            questions: BTreeMap::new(),
+            asked: 0,
+        }
+    }
+
+    /// Handles one event.
+    pub fn on(&mut self, now: Clock, event: AgentEvent<'_>, out: &mut impl AgentOut) {
+        let now = now.mono;
+        if self.phase == Phase::Over {
+            return;
+        }
+        match event {
+            AgentEvent::Connected => self.introduce(now, out),
+            AgentEvent::Disconnected => self.retreat(now),
+            AgentEvent::Message(bytes) => self.on_message(now, bytes, out),
+            AgentEvent::Proposal(proposal) => self.on_proposal(now, proposal, out),
+            AgentEvent::Progress(progress) => {
+                self.shards.insert(progress.shard, progress);
+            }
+            AgentEvent::Timer => {}
+        }
+        self.on_time(now, out);
+    }
+
+    /// When to call with [`AgentEvent::Timer`] at the latest.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let phase = match self.phase {
+            Phase::Away { until } | Phase::Dialing { until } | Phase::Introduced { until } => until,
+            Phase::Registered { next_beat, until, .. } => next_beat.min(until),
+            Phase::Over => return None,
+        };
+        self.questions.values().map(|(.., until)| *until).chain([phase]).min()
+    }
+
+    /// Whether a coordinator counts this process in.
+    pub fn is_registered(&self) -> bool {
+        matches!(self.phase, Phase::Registered { .. })
+    }
+
+    fn on_time(&mut self, now: Time, out: &mut impl AgentOut) {
+        match self.phase {
+            Phase::Away { until } if now >= until => {
+                self.phase = Phase::Dialing { until: now + PATIENCE };
+                out.dial(self.coordinator);
+            }
+            Phase::Dialing { until } | Phase::Introduced { until } | Phase::Registered { until, .. }
+                if now >= until =>
+            {
+                out.hang_up();
+                self.retreat(now);
+            }
+            Phase::Registered {
+                nonce,
+                next_beat,
+                until,
+            } if now >= next_beat => {
+                self.phase = Phase::Registered {
+                    nonce,
+                    next_beat: now + HEARTBEAT,
+                    until,
+                };
+                self.beat(nonce, out);
+            }
+            _ => {}
+        }
+        let late: Vec<u64> = self
+            .questions
+            .iter()
+            .filter(|(_, q)| now >= q.2)
+            .map(|(id, _)| *id)
+            .collect();
+        for (conn, n, _) in late.into_iter().filter_map(|id| self.questions.remove(&id)) {
+            out.status(conn, n, None);
+        }
+    }
+
+    /// The link is gone: wait a while, longer each time, then try the next coordinator.
+    fn retreat(&mut self, now: Time) {
+        let jitter = Span(self.prng.below(self.backoff.0 / 2 + 1));
+        self.phase = Phase::Away {
+            until: now + self.backoff + jitter,
+        };
+        self.backoff = Span(self.backoff.0 * 2).min(BACKOFF_MAX);
+        self.coordinator = (self.coordinator + 1) % self.coordinators;
+    }
+
+    fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
+        self.registration.installed = self.installed.iter().map(|(list, epoch)| (*list, *epoch)).collect();
+        self.phase = Phase::Introduced { until: now + PATIENCE };
+        send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
+    }
+
+    fn beat(&mut self, nonce: u64, out: &mut impl AgentOut) {
+        let shards = self.shards.values().cloned().collect();
+        let silent = core::mem::take(&mut self.silent)
+            .into_iter()
+            .take(crate::SILENT_MAX)
+            .collect();
+        send(out, &ToCoordinator::Heartbeat { nonce, shards, silent });
+    }
+
+    fn on_message(&mut self, now: Time, bytes: &[u8], out: &mut impl AgentOut) {
+        let Ok(message) = decode::<ToAgent>(bytes, TO_AGENT_BYTES_MAX) else {
+            out.hang_up();
+            self.retreat(now);
+            return;
+        };
+        if let Phase::Registered { until, .. } = &mut self.phase {
+            *until = now + PATIENCE;
+        }
+        match message {
+            ToAgent::Registered(registered) => self.on_registered(now, *registered, out),
+            ToAgent::Refused(Refusal::RegisterAgain) => {
+                // Once: an answer to a heartbeat from before may follow the first.
+                if self.is_registered() {
+                    self.introduce(now, out);
+                }
+            }
+            ToAgent::Refused(refusal) if refusal.is_final() => {
+                self.phase = Phase::Over;
+                out.ended(&refusal);
+            }
+            ToAgent::Refused(_) => {
+                out.hang_up();
+                self.retreat(now);
+            }
+            ToAgent::Heard | ToAgent::ExitNoted { .. } => {}
+            ToAgent::Configurations(configurations) => self.deliver(&configurations, out),
+            ToAgent::Nodes(nodes) => self.deliver_nodes(nodes, out),
+            ToAgent::StatusReport { n, status } => {
+                if let Some((conn, n, _)) = self.questions.remove(&n) {
+                    out.status(conn, n, Some(&status));
+                }
+            }
+        }
+    }
+
+    /// The answer is repeated at once: only that makes the registration count.
+    fn on_registered(&mut self, now: Time, registered: Registered, out: &mut impl AgentOut) {
+        let Registered {
+            nonce,
+            cluster,
+            nodes,
+            configurations,
+        } = registered;
+        self.backoff = BACKOFF_MIN;
+        self.phase = Phase::Registered {
+            nonce,
+            next_beat: now + HEARTBEAT,
+            until: now + PATIENCE,
+        };
+        self.beat(nonce, out);
+        if self.cluster.is_none() {
+            self.registration.cluster = Some(cluster.id);
+            out.cluster(&cluster);
+        }
+        self.cluster = Some(cluster);
+        self.deliver_nodes(nodes, out);
+        self.deliver(&configurations, out);
+    }
+
+    fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {
+        self.nodes.extend(nodes.into_iter().map(|n| (n.id, n)));
+        let all: Vec<NodeRecord> = self.nodes.values().cloned().collect();
+        out.nodes(&all);
+    }
+
+    fn deliver(&mut self, configurations: &[Configuration], out: &mut impl AgentOut) {
+        for configuration in configurations {
+            let installed = self.installed.entry(configuration.list).or_default();
+            if configuration.epoch > *installed {
+                *installed = configuration.epoch;
+                out.configuration(configuration);
+            }
+        }
+    }
+
+    /// What a machine asks for it repeats until it gets it, so nothing is kept here while there is no coordinator.
+    fn on_proposal(&mut self, now: Time, proposal: Proposal, out: &mut impl AgentOut) {
+        let registered = self.is_registered();
+        match proposal {
+            Proposal::ReportSilent { node, incarnation } => {
+                if self.silent.len() < crate::SILENT_MAX {
+                    self.silent.insert((node, incarnation));
+                }
+            }
+            Proposal::AskLive { list, position, tenure } if registered => {
+                send(out, &ToCoordinator::AskLive { list, position, tenure });
+            }
+            Proposal::GetConfiguration { list } if registered => {
+                send(out, &ToCoordinator::GetConfiguration { list });
+            }
+            Proposal::Ask { conn, n } if registered && self.questions.len() < QUESTIONS_MAX => {
+                self.asked += 1;
+                self.questions.insert(self.asked, (conn, n, now + PATIENCE));
+                send(out, &ToCoordinator::Status { n: self.asked });
+            }
+            Proposal::Ask { conn, n } => out.status(conn, n, None),
+            Proposal::AskLive { .. } | Proposal::GetConfiguration { .. } => {}
+        }
+    }
+}
+
+/// What is too long is not sent; the limits of a plan prevent it.
+fn send(out: &mut impl AgentOut, message: &ToCoordinator) {
+    if let Ok(frame) = encode(message, TO_COORDINATOR_BYTES_MAX) {
+        out.send(&frame);
+    }
+}
+
+#[cfg(test)]
+mod tests;

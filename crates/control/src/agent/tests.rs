@@ -1,0 +1,369 @@
+//! Agents and a real coordinator over links that the test may break.
+
+use super::*;
+use crate::store::MemoryStore;
+use crate::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
+use paritas_base::configuration::{NodeRole, PositionState};
+use paritas_base::{ClusterId, Position};
+use paritas_protocol::LinkId;
+
+#[derive(Default)]
+struct Driver {
+    dialed: Vec<usize>,
+    hung_up: u32,
+    sent: Vec<Vec<u8>>,
+    clusters: Vec<ClusterRecord>,
+    nodes: Vec<NodeRecord>,
+    configurations: BTreeMap<ListId, Configuration>,
+    delivered: u32,
+    answers: Vec<(ConnId, u64, bool)>,
+    ended: Option<Refusal>,
+}
+
+impl AgentOut for Driver {
+    fn dial(&mut self, coordinator: usize) {
+        self.dialed.push(coordinator);
+    }
+    fn hang_up(&mut self) {
+        self.hung_up += 1;
+    }
+    fn send(&mut self, bytes: &[u8]) {
+        self.sent.push(bytes.to_vec());
+    }
+    fn cluster(&mut self, cluster: &ClusterRecord) {
+        self.clusters.push(cluster.clone());
+    }
+    fn nodes(&mut self, nodes: &[NodeRecord]) {
+        self.nodes = nodes.to_vec();
+    }
+    fn configuration(&mut self, configuration: &Configuration) {
+        assert!(!self.clusters.is_empty(), "the cluster comes first");
+        self.delivered += 1;
+        self.configurations.insert(configuration.list, configuration.clone());
+    }
+    fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>) {
+        self.answers.push((conn, n, status.is_some()));
+    }
+    fn ended(&mut self, refusal: &Refusal) {
+        self.ended = Some(refusal.clone());
+    }
+}
+
+#[derive(Default)]
+struct Sent(Vec<(LinkId, Vec<u8>)>);
+
+impl CoordinatorOut for Sent {
+    fn send(&mut self, link: LinkId, bytes: &[u8]) {
+        self.0.push((link, bytes.to_vec()));
+    }
+    fn close(&mut self, _link: LinkId) {}
+    fn note(&mut self, _note: Note) {}
+}
+
+struct Process {
+    agent: Agent,
+    driver: Driver,
+    link: Option<LinkId>,
+}
+
+struct Pair {
+    coordinator: Coordinator<MemoryStore>,
+    processes: Vec<Process>,
+    /// Whether a dial succeeds and bytes arrive.
+    reachable: bool,
+    now: Time,
+    links: u64,
+}
+
+fn registration(node: u16, life: u64) -> Registration {
+    Registration {
+        cluster: None,
+        node: NodeId(node),
+        incarnation: Incarnation(life),
+        domain: None,
+        role: NodeRole::Member,
+        pid: 1,
+        supervised: false,
+        client_address: "h:1".into(),
+        cluster_address: "h:2".into(),
+        peer_address: "h:3".into(),
+        installed: vec![],
+    }
+}
+
+fn process(node: u16, life: u64) -> Process {
+    Process {
+        agent: Agent::new(registration(node, life), 2, life),
+        driver: Driver::default(),
+        link: None,
+    }
+}
+
+impl Pair {
+    /// A coordinator and as many processes as the plan has nodes, all just started.
+    fn new() -> Self {
+        let plan = ClusterPlan::simple(ClusterId(3), 2, 1, 3, 0);
+        let coordinator = Coordinator::open(MemoryStore::new(), &plan, 1).unwrap();
+        let processes = (0..3).map(|n| process(n, 100 + u64::from(n))).collect();
+        Self {
+            coordinator,
+            processes,
+            reachable: true,
+            now: Time(1_000_000_000),
+            links: 0,
+        }
+    }
+
+    fn clock(&self) -> Clock {
+        Clock {
+            mono: self.now,
+            wall_ms: 0,
+        }
+    }
+
+    fn agent(&mut self, i: usize, event: AgentEvent<'_>) {
+        let clock = self.clock();
+        let process = &mut self.processes[i];
+        process.agent.on(clock, event, &mut process.driver);
+        self.settle(i);
+    }
+
+    /// Does what the driver was asked to, until nobody asks for more.
+    fn settle(&mut self, i: usize) {
+        loop {
+            let driver = &mut self.processes[i].driver;
+            let (dialed, hung_up) = (
+                core::mem::take(&mut driver.dialed),
+                core::mem::take(&mut driver.hung_up),
+            );
+            let sent = core::mem::take(&mut driver.sent);
+            if dialed.is_empty() && hung_up == 0 && sent.is_empty() {
+                return;
+            }
+            for frame in sent {
+                if let Some(link) = self.processes[i].link.filter(|_| self.reachable) {
+                    self.coordinate(CoordinatorEvent::Message { link, bytes: &frame });
+                }
+            }
+            if let Some(link) = self.processes[i].link.take_if(|_| hung_up > 0) {
+                self.coordinate(CoordinatorEvent::Disconnected { link });
+            }
+            for _ in dialed {
+                if self.reachable {
+                    self.links += 1;
+                    let link = LinkId(self.links);
+                    self.processes[i].link = Some(link);
+                    self.coordinate(CoordinatorEvent::Connected { link });
+                    self.agent(i, AgentEvent::Connected);
+                } else {
+                    self.agent(i, AgentEvent::Disconnected);
+                }
+            }
+        }
+    }
+
+    fn coordinate(&mut self, event: CoordinatorEvent<'_>) {
+        let mut sent = Sent::default();
+        let clock = self.clock();
+        self.coordinator.on(clock, event, &mut sent);
+        for (link, frame) in sent.0 {
+            let to = self.processes.iter().position(|p| p.link == Some(link));
+            if let Some(i) = to.filter(|_| self.reachable) {
+                self.agent(i, AgentEvent::Message(&frame));
+            }
+        }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms / 10 {
+            self.now = self.now + Span::from_ms(10);
+            for i in 0..self.processes.len() {
+                if self.processes[i].agent.next_deadline().is_some_and(|at| self.now >= at) {
+                    self.agent(i, AgentEvent::Timer);
+                }
+            }
+            if self.coordinator.next_deadline().is_some_and(|at| self.now >= at) {
+                self.coordinate(CoordinatorEvent::Timer);
+            }
+        }
+    }
+
+    /// The coordinator's process is replaced by another on the same store; links break.
+    fn replace_coordinator(&mut self) {
+        let plan = ClusterPlan::simple(ClusterId(3), 2, 1, 3, 0);
+        let empty = Coordinator::open(MemoryStore::new(), &plan, 1).unwrap();
+        let store = core::mem::replace(&mut self.coordinator, empty).into_store();
+        self.coordinator = Coordinator::open(store, &plan, 77).unwrap();
+    }
+}
+
+#[test]
+fn agents_register_and_get_the_lists() {
+    let mut pair = Pair::new();
+    pair.pass(20);
+    for process in &pair.processes {
+        assert!(process.agent.is_registered());
+        assert_eq!(process.driver.clusters.len(), 1);
+        assert_eq!(process.driver.nodes.len(), 3);
+        let lists: Vec<_> = process.driver.configurations.values().collect();
+        assert!(pair.coordinator.configurations().eq(lists) && process.driver.delivered == 6);
+    }
+    pair.pass(10_000);
+    assert!(
+        pair.coordinator.configurations().all(|c| c.epoch == Epoch(1)),
+        "heartbeats keep all as it is"
+    );
+    assert!(
+        pair.processes.iter().all(|p| p.driver.delivered == 6),
+        "each configuration is delivered once"
+    );
+}
+
+#[test]
+fn agents_keep_the_last_records_and_come_back_after_a_coordinator() {
+    let mut pair = Pair::new();
+    pair.pass(20);
+    pair.reachable = false;
+    pair.pass(10_000);
+    for process in &pair.processes {
+        assert!(!process.agent.is_registered());
+        assert_eq!(process.driver.configurations.len(), 6);
+        assert!(process.driver.ended.is_none());
+    }
+    pair.replace_coordinator();
+    pair.reachable = true;
+    pair.pass(4_000);
+    assert!(
+        pair.processes
+            .iter()
+            .all(|p| p.agent.is_registered() && p.driver.clusters.len() == 1)
+    );
+    assert!(pair.coordinator.configurations().all(|c| c.epoch == Epoch(1)));
+}
+
+#[test]
+fn an_agent_waits_longer_each_time_and_asks_every_coordinator() {
+    let mut agent = Agent::new(registration(0, 1), 3, 9);
+    let mut driver = Driver::default();
+    let mut now = Time(5_000_000_000);
+    let mut waits = Vec::new();
+    agent.on(Clock { mono: now, wall_ms: 0 }, AgentEvent::Timer, &mut driver);
+    for _ in 0..12 {
+        agent.on(Clock { mono: now, wall_ms: 0 }, AgentEvent::Disconnected, &mut driver);
+        let at = agent.next_deadline().unwrap();
+        waits.push((at - now).as_ms());
+        now = at;
+        agent.on(Clock { mono: now, wall_ms: 0 }, AgentEvent::Timer, &mut driver);
+    }
+    assert_eq!(driver.dialed, [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0]);
+    assert!(
+        waits[0] <= 75 && waits.iter().all(|w| *w <= 3_000) && waits[11] >= 2_000,
+        "{waits:?}"
+    );
+}
+
+#[test]
+fn a_coordinator_that_says_nothing_is_left() {
+    let mut pair = Pair::new();
+    pair.pass(20);
+    // The link stays, but nothing comes through: another host may have the address by now.
+    let link = pair.processes[0].link;
+    pair.processes[0].link = None;
+    pair.pass(2_500);
+    assert!(pair.processes[0].link.is_some() && pair.processes[0].link != link);
+    assert!(pair.processes[0].agent.is_registered());
+}
+
+#[test]
+fn a_new_life_of_the_node_ends_the_old_process() {
+    let mut pair = Pair::new();
+    pair.pass(20);
+    pair.processes.push(process(0, 555));
+    pair.pass(400);
+    assert_eq!(pair.processes[0].driver.ended, Some(Refusal::LifeEnded));
+    assert_eq!(pair.processes[0].agent.next_deadline(), None, "it says nothing more");
+    assert!(pair.processes[3].agent.is_registered());
+    let old = Incarnation(100);
+    assert!(
+        pair.coordinator
+            .configurations()
+            .all(|c| c.held_by(NodeId(0), old).next().is_none())
+    );
+}
+
+#[test]
+fn what_shards_ask_reaches_the_coordinator() {
+    let mut pair = Pair::new();
+    pair.pass(20);
+    pair.processes.push(process(0, 555));
+    pair.pass(20);
+    let held = pair.coordinator.configurations().find_map(|c| {
+        let (position, a) = c.held_by(NodeId(0), Incarnation(555)).next()?;
+        Some((c.list, position, a.tenure))
+    });
+    let (list, position, tenure) = held.unwrap();
+    pair.agent(3, AgentEvent::Proposal(Proposal::AskLive { list, position, tenure }));
+    let state = |p: &Process, position: Position| p.driver.configurations[&list].at(position).map(|a| a.state);
+    assert_eq!(state(&pair.processes[1], position), Some(PositionState::Live));
+    pair.agent(3, AgentEvent::Proposal(Proposal::Ask { conn: ConnId(4), n: 9 }));
+    assert_eq!(pair.processes[3].driver.answers, [(ConnId(4), 9, true)]);
+}
+
+#[test]
+fn silent_peers_ride_on_the_next_heartbeat() {
+    let mut pair = Pair::new();
+    pair.pass(20);
+    let (node, incarnation) = (NodeId(2), Incarnation(102));
+    let clock = pair.clock();
+    let process = &mut pair.processes[0];
+    process.agent.on(
+        clock,
+        AgentEvent::Proposal(Proposal::ReportSilent { node, incarnation }),
+        &mut process.driver,
+    );
+    let later = Clock {
+        mono: clock.mono + HEARTBEAT,
+        wall_ms: 0,
+    };
+    let named = |process: &mut Process, at: Clock| {
+        process.driver.sent.clear();
+        process.agent.on(at, AgentEvent::Timer, &mut process.driver);
+        match decode(&process.driver.sent[0], TO_COORDINATOR_BYTES_MAX).unwrap() {
+            ToCoordinator::Heartbeat { silent, .. } => silent,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(named(process, later), [(node, incarnation)]);
+    let later = Clock {
+        mono: later.mono + HEARTBEAT,
+        wall_ms: 0,
+    };
+    assert_eq!(named(process, later), [], "once, unless it is reported again");
+}
+
+#[test]
+fn a_question_without_a_coordinator_is_answered_so() {
+    let mut pair = Pair::new();
+    pair.agent(0, AgentEvent::Proposal(Proposal::Ask { conn: ConnId(1), n: 1 }));
+    assert_eq!(pair.processes[0].driver.answers, [(ConnId(1), 1, false)]);
+    pair.pass(20);
+    pair.reachable = false;
+    pair.agent(0, AgentEvent::Proposal(Proposal::Ask { conn: ConnId(1), n: 2 }));
+    pair.pass(2_100);
+    assert_eq!(
+        pair.processes[0].driver.answers[1],
+        (ConnId(1), 2, false),
+        "within two seconds"
+    );
+}
+
+#[test]
+fn bytes_that_are_no_message_end_the_link_only() {
+    let mut pair = Pair::new();
+    pair.pass(20);
+    pair.agent(0, AgentEvent::Message(&[9; 20]));
+    assert!(!pair.processes[0].agent.is_registered());
+    pair.pass(200);
+    assert!(pair.processes[0].agent.is_registered());
+    assert_eq!(pair.processes[0].driver.delivered, 6);
+}
