@@ -23,6 +23,31 @@ pub struct Tables {
     rows: usize,
 }
 
+/// As many pointers as are needed; few of them cost nothing, so that ISA-L is not charged for ours.
+enum Pointers {
+    Few([*mut c_uchar; 8]),
+    Many(Vec<*mut c_uchar>),
+}
+
+impl Pointers {
+    #[inline(always)]
+    fn new(count: usize) -> Self {
+        if count <= 8 {
+            Self::Few([std::ptr::null_mut(); 8])
+        } else {
+            Self::Many(vec![std::ptr::null_mut(); count])
+        }
+    }
+
+    #[inline(always)]
+    fn slots(&mut self) -> &mut [*mut c_uchar] {
+        match self {
+            Self::Few(few) => few,
+            Self::Many(many) => many,
+        }
+    }
+}
+
 impl Isal {
     /// ISA-L, or `None` after a line that says how to get it.
     ///
@@ -69,9 +94,11 @@ impl Isal {
         assert_eq!((sources.len(), targets.len()), (tables.sources, tables.rows));
         let len = sources[0].len();
         assert!(sources.iter().all(|s| s.len() == len) && targets.iter().all(|t| t.len() == len));
-        let mut from = [std::ptr::null(); 255];
-        let mut to = [std::ptr::null_mut(); 255];
-        from.iter_mut().zip(sources).for_each(|(f, s)| *f = s.as_ptr());
+        let (mut from, mut to) = (Pointers::new(tables.sources), Pointers::new(tables.rows));
+        let (from, to) = (from.slots(), to.slots());
+        from.iter_mut()
+            .zip(sources)
+            .for_each(|(f, s)| *f = s.as_ptr().cast_mut());
         to.iter_mut().zip(targets).for_each(|(t, s)| *t = s.as_mut_ptr());
         // SAFETY: counts and lengths were checked.
         unsafe {
@@ -80,7 +107,7 @@ impl Isal {
                 tables.sources as c_int,
                 tables.rows as c_int,
                 tables.bytes.as_ptr(),
-                from.as_ptr(),
+                from.as_ptr().cast(),
                 to.as_ptr(),
             );
         }
@@ -90,7 +117,8 @@ impl Isal {
     pub fn update(&self, tables: &Tables, column: usize, source: &[u8], targets: &mut [&mut [u8]]) {
         assert!(column < tables.sources && targets.len() == tables.rows);
         assert!(targets.iter().all(|t| t.len() == source.len()));
-        let mut to = [std::ptr::null_mut(); 255];
+        let mut to = Pointers::new(tables.rows);
+        let to = to.slots();
         to.iter_mut().zip(targets).for_each(|(t, s)| *t = s.as_mut_ptr());
         // SAFETY: counts and lengths were checked.
         unsafe {
