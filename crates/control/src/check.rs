@@ -110,3 +110,95 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_base::configuration::{Assignment, Tenure};
+    use paritas_base::{Incarnation, ListId, NodeId};
+
+    #[test]
+    fn any_a_losses_are_survived_and_up_to_m_if_fewer_than_a_are_parity() {
+        for parity in 1..6 {
+            for a in 1..=parity {
+                for d in 0..8 {
+                    for p in 0..=parity {
+                        let covered = d == 0 || d + p <= a || (d + p <= parity && p < a);
+                        assert_eq!(is_decodable(d, p, parity, a), covered, "m={parity} a={a} d={d} p={p}");
+                    }
+                }
+            }
+        }
+    }
+
+    fn held(node: u16, since: u32, state: PositionState) -> Option<Assignment> {
+        let incarnation = Incarnation(u64::from(node) * 100 + u64::from(since));
+        let tenure = Tenure {
+            node: NodeId(node),
+            incarnation,
+            since: Epoch(since),
+        };
+        Some(Assignment { tenure, state })
+    }
+
+    fn list(epoch: u32) -> Configuration {
+        Configuration {
+            list: ListId(0),
+            epoch: Epoch(epoch),
+            born: Epoch(1),
+            data: 2,
+            parity: 1,
+            ack_quorum: 1,
+            positions: (0..3).map(|n| held(n, 1, PositionState::Live)).collect(),
+            gone: vec![],
+            lost: false,
+        }
+    }
+
+    #[test]
+    fn every_broken_step_is_named() {
+        let step = |change: fn(&mut Configuration)| {
+            let mut new = list(2);
+            change(&mut new);
+            check_transition(Some(&list(1)), &new)
+        };
+        let filling = |c: &mut Configuration| c.positions[0] = held(7, 2, PositionState::Filling);
+        assert_eq!(step(filling), Ok(()));
+        assert_eq!(step(|c| c.positions[2] = None), Ok(()));
+        let broken: [(fn(&mut Configuration), &str); 11] = [
+            (|_| (), "nothing has changed"),
+            (|c| c.epoch = Epoch(3), "it follows epoch 1"),
+            (
+                |c| c.positions[0] = held(7, 1, PositionState::Filling),
+                "a new tenure since epoch 1",
+            ),
+            (|c| c.positions[0] = held(7, 3, PositionState::Filling), "since epoch 3"),
+            (
+                |c| c.positions[0] = held(7, 2, PositionState::Live),
+                "Live if and only if",
+            ),
+            (
+                |c| c.positions[0] = held(0, 1, PositionState::Filling),
+                "from Live to Filling",
+            ),
+            (
+                |c| c.positions[0] = held(1, 2, PositionState::Filling),
+                "holds two positions",
+            ),
+            (|c| (c.positions[0], c.positions[2]) = (None, None), "not marked lost"),
+            (|c| c.gone = vec![(NodeId(1), Incarnation(101))], "which is gone"),
+            (|c| c.ack_quorum = 0, "what is fixed"),
+            (|c| c.positions.truncate(2), "2 positions for 2+1"),
+        ];
+        for (change, why) in broken {
+            let said = step(change).unwrap_err();
+            assert!(said.contains(why), "{said}, not {why}");
+        }
+        assert!(
+            check_transition(None, &list(2))
+                .unwrap_err()
+                .contains("a list begins whole")
+        );
+        assert_eq!(check_transition(None, &list(1)), Ok(()));
+    }
+}

@@ -126,6 +126,7 @@ pub struct MemoryStore {
     records: BTreeMap<String, Entry>,
     last: u64,
     failures: u32,
+    lost_answers: u32,
 }
 
 impl MemoryStore {
@@ -137,6 +138,11 @@ impl MemoryStore {
     /// Makes the next `count` commits fail without effect, as a full disk does.
     pub fn fail_commits(&mut self, count: u32) {
         self.failures = count;
+    }
+
+    /// Makes the next `count` good commits take effect and report a failure all the same.
+    pub fn lose_answers(&mut self, count: u32) {
+        self.lost_answers = count;
     }
 }
 
@@ -183,6 +189,10 @@ impl Store for MemoryStore {
                     self.records.remove(&change.key);
                 }
             }
+        }
+        if self.lost_answers > 0 {
+            self.lost_answers -= 1;
+            return Err(StoreError::Medium("told to lose the answer".into()));
         }
         Ok(revision)
     }

@@ -15,7 +15,14 @@ const EPOCH_ALARM: u32 = Version::TERM_MAX - (1 << 10);
 impl<S: Store> Coordinator<S> {
     /// Works out what should be recorded, commits the difference, and tells everybody.
     pub(super) fn decide(&mut self, now: Time, out: &mut impl CoordinatorOut) {
-        if self.deposed || (self.unsure && !self.reread(out)) {
+        if self.deposed {
+            return;
+        }
+        if self.unsure {
+            // One step at a time: what is found is told before anything else is decided.
+            if self.reread(out) {
+                self.next_tick = now;
+            }
             return;
         }
         self.forget_old(now);
@@ -42,8 +49,9 @@ impl<S: Store> Coordinator<S> {
                     return;
                 }
                 Err(error) => {
-                    // Claims, certificates and requests stay, and are decided on again.
+                    // Claims and certificates stay, and are decided on again; requests are repeated.
                     self.unsure = true;
+                    self.whole.clear();
                     out.note(Note::StoreFailed(error.to_string()));
                     return;
                 }

@@ -45,12 +45,12 @@ impl<S: Store> Coordinator<S> {
             }
             ToCoordinator::AskLive { list, position, tenure } => {
                 let asker = self.links.get(&link).and_then(|l| l.node);
-                let known = self.records.lists.get(&list).and_then(|c| c.tenure(position)) == Some(tenure);
-                let own = asker.is_some_and(|(node, life, _)| (node, life) == (tenure.node, tenure.incarnation));
-                if known && own {
+                let (node, life) = (tenure.node, tenure.incarnation);
+                let own = asker.is_some_and(|(asker, its, _)| (asker, its) == (node, life));
+                if own {
                     self.whole.push((list, position, tenure));
                 }
-                known && own
+                own
             }
             ToCoordinator::GetConfiguration { list } => {
                 if let Some(found) = self.records.lists.get(&list) {

@@ -203,7 +203,7 @@ fn nothing_is_sent_that_is_not_committed() {
     assert_eq!(world.list(0).epoch, epoch);
     assert!(world.heard_by(1).is_empty());
     assert!(world.notes.iter().any(|n| matches!(n, Note::StoreFailed(_))));
-    world.tick(250);
+    world.tick(300);
     assert!(world.list(0).epoch > epoch, "decided again");
     assert!(
         world
@@ -211,6 +211,24 @@ fn nothing_is_sent_that_is_not_committed() {
             .iter()
             .any(|m| matches!(m, ToAgent::Configurations(_)))
     );
+}
+
+#[test]
+fn a_commit_whose_answer_is_lost_is_read_again_and_told() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    world.coordinator.store_mut().lose_answers(1);
+    let epoch = world.list(0).epoch.0;
+    world.restart(0);
+    assert!(world.heard_by(1).is_empty(), "whether it took effect is not known yet");
+    world.tick(250);
+    assert_eq!(world.list(0).epoch.0, epoch + 1, "it had");
+    let told = world.heard_by(1);
+    let told = told
+        .iter()
+        .any(|m| matches!(m, ToAgent::Configurations(c) if c.contains(&world.list(0))));
+    assert!(told);
+    world.tick(1000);
+    assert!(!world.coordinator.is_deposed());
 }
 
 #[test]

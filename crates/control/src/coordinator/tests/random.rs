@@ -60,6 +60,7 @@ fn walk(seed: u64, marks: &mut Marks) {
                 alive.into_iter().for_each(|node| world.register_again(node));
             }
             10 => world.coordinator.store_mut().fail_commits(prng.below(3) as u32),
+            11 => world.coordinator.store_mut().lose_answers(prng.below(2) as u32),
             _ => {}
         }
         let pause = prng.between(1, 900);
@@ -70,6 +71,7 @@ fn walk(seed: u64, marks: &mut Marks) {
     }
     // Whoever is away returns; then everything is held, and after rebuilding Live.
     world.coordinator.store_mut().fail_commits(0);
+    world.coordinator.store_mut().lose_answers(0);
     let away: Vec<u16> = world
         .nodes
         .iter()

@@ -471,6 +471,8 @@ fn of_a_broken_link_the_end_that_most_peers_report_goes() {
         [0, 1, 3].into_iter().for_each(|from| world.report(from, 2));
         world.report(2, 0);
     }
+    let to_itself = |n: &Note| matches!(n, Note::Moved { from, to, .. } if from == to);
+    assert!(!world.notes.iter().any(to_itself));
     for list in 0..6 {
         let roles: Vec<bool> = [0, 1, 3]
             .map(|n| (4..6).any(|p| world.history[&ListId(list)][0].tenure(Position(p)).unwrap().node.0 == n))

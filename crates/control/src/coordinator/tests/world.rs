@@ -342,6 +342,7 @@ impl World {
         let seed = self.fresh();
         let mut store = old.into_store();
         store.fail_commits(0);
+        store.lose_answers(0);
         self.coordinator = Coordinator::open(store, &self.plan, seed).unwrap();
         self.supervisor = self.connect();
         let lives: Vec<_> = self.nodes.iter().map(|(id, n)| (NodeId(*id), n.life)).collect();
