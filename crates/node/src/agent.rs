@@ -1,91 +1,76 @@
-//! The thread that stands between a node's shard and the coordinator: registration, heartbeats, configurations in,
-//! proposals out. It never waits for the shard, so that a busy shard is not taken for a dead one (PROTOCOL 10.2b).
+//! The thread that stands between a node's shard and the coordinator. `control`'s agent decides what is said; here
+//! are its connection, its clock and its queues. It never waits for the shard, so that a busy shard is not taken for
+//! a dead one (PROTOCOL 10.2b).
 
 use crate::Failure;
 use crate::line::{Arrived, Line};
 use crate::resolver::Resolver;
-use paritas_base::configuration::{Configuration, NodeRecord};
-use paritas_base::{ConnId, Incarnation, ListId, NodeId};
-use paritas_control::SILENT_MAX;
-use paritas_control::message::{
-    Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode,
-};
-use paritas_control::status::ShardProgress;
-use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals};
-use paritas_protocol::Proposal;
-use std::collections::{BTreeMap, VecDeque};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
+use paritas_base::{ConnId, Span};
+use paritas_control::message::{Refusal, Registration, TO_AGENT_BYTES_MAX};
+use paritas_control::status::{ShardProgress, Status};
+use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
+use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
+use paritas_protocol::{LinkId, Proposal};
+use std::collections::VecDeque;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// PROTOCOL 5b.
-const HEARTBEAT: Duration = Duration::from_millis(250);
-const REDIAL: Duration = Duration::from_millis(100);
 const DIAL_PATIENCE: Duration = Duration::from_secs(1);
-/// A coordinator that answers nothing for so long is dialed anew.
-const SILENCE: Duration = Duration::from_secs(5);
-/// A silent peer is named in heartbeats for so long after the last report.
-const REPORT: Duration = Duration::from_secs(1);
-/// Questions of clients that wait for an answer at most.
-const QUESTIONS_MAX: usize = 1_024;
+/// How soon letters are tried again that a busy shard did not take.
+const REPOST: Duration = Duration::from_millis(5);
 
-/// The agent's end of everything.
+/// The process's end of its agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
     happenings: Sender<Happening>,
-    outcome: Receiver<Outcome>,
+    outcomes: Receiver<Outcome>,
 }
 
 /// What a process learns from its agent.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Registered for the first time.
-    Registered(Box<Registered>),
-    /// The process cannot be part of the cluster.
-    Refused(Failure),
+    /// A coordinator has taken it in. Said once.
+    Cluster(Box<ClusterRecord>),
+    /// The process cannot be part of the cluster, or no more.
+    Ended(Failure),
 }
 
 #[derive(Debug)]
 enum Happening {
-    /// By the how many-th connection.
-    Line(u64, Arrived),
+    Line(LinkId, Arrived),
     Proposal(Proposal),
     Shard(Mailbox, Progress),
 }
 
 impl Agent {
-    /// Starts the thread, which registers as soon as a coordinator answers, and again whenever it must.
-    pub(crate) fn start(registration: Registration, coordinators: Vec<String>) -> Result<Self, Failure> {
+    /// Starts the thread.
+    pub(crate) fn start(registration: Registration, coordinators: Vec<String>, seed: u64) -> Result<Self, Failure> {
         let (happenings, inbox) = channel();
-        let (outcome_in, outcome) = sync_channel(4);
+        let (outcomes_in, outcomes) = sync_channel(4);
         let runner = Runner {
-            registration,
-            coordinators,
-            next_coordinator: 0,
-            line: None,
-            connection: 0,
-            nonce: None,
-            heard: Instant::now(),
-            dial_at: Instant::now(),
-            heartbeat_at: Instant::now(),
+            machine: Machine::new(registration, coordinators.len(), seed),
+            shell: Shell {
+                coordinators,
+                dial: None,
+                line: None,
+                link: LinkId(0),
+                nodes: None,
+                letters: VecDeque::new(),
+                outcomes: outcomes_in,
+            },
             shard: None,
-            letters: VecDeque::new(),
-            installed: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            silent: BTreeMap::new(),
-            questions: BTreeMap::new(),
-            last_question: 0,
             happenings: happenings.clone(),
-            outcome: outcome_in,
         };
         spawn("agent", move || runner.run(&inbox))?;
-        Ok(Self { happenings, outcome })
+        Ok(Self { happenings, outcomes })
     }
 
-    /// Waits for a coordinator that takes this process in, or refuses it for good.
-    pub(crate) fn registered(&self, patience: Duration) -> Option<Outcome> {
-        self.outcome.recv_timeout(patience).ok()
+    /// Waits for news.
+    pub(crate) fn outcome(&self, patience: Duration) -> Option<Outcome> {
+        self.outcomes.recv_timeout(patience).ok()
     }
 
     /// Joins the agent with its shard.
@@ -117,255 +102,180 @@ struct Shard {
 }
 
 struct Runner {
-    registration: Registration,
-    coordinators: Vec<String>,
-    next_coordinator: usize,
-    line: Option<Line>,
-    connection: u64,
-    /// Of the newest `Registered`, on this connection.
-    nonce: Option<u64>,
-    heard: Instant,
-    dial_at: Instant,
-    heartbeat_at: Instant,
+    machine: Machine,
+    shell: Shell,
     shard: Option<Shard>,
-    /// For a shard that is not there yet, or has not kept up.
-    letters: VecDeque<Mail>,
-    installed: BTreeMap<ListId, Configuration>,
-    nodes: BTreeMap<NodeId, NodeRecord>,
-    silent: BTreeMap<(NodeId, Incarnation), Instant>,
-    /// By our number: who asked, and which question of theirs.
-    questions: BTreeMap<u64, (ConnId, u64)>,
-    last_question: u64,
     happenings: Sender<Happening>,
-    outcome: SyncSender<Outcome>,
 }
 
 impl Runner {
     fn run(mut self, inbox: &Receiver<Happening>) {
+        let mut progress_at = clock::mono();
         loop {
-            let now = Instant::now();
-            if self.line.is_some() && now.duration_since(self.heard) > SILENCE {
-                self.hang_up();
+            let now = clock::mono();
+            if now >= progress_at {
+                progress_at = now + Span(HEARTBEAT.0 / 2);
+                if let Some(shard) = &self.shard {
+                    let progress = progress(&shard.progress);
+                    self.machine
+                        .on(clock::now(), AgentEvent::Progress(progress), &mut self.shell);
+                }
             }
-            if self.line.is_none() && now >= self.dial_at {
-                self.dial();
+            if self.machine.next_deadline().is_some_and(|at| now >= at) {
+                self.machine.on(clock::now(), AgentEvent::Timer, &mut self.shell);
             }
-            if now >= self.heartbeat_at {
-                self.heartbeat();
+            if let Some(coordinator) = self.shell.dial.take() {
+                self.dial(coordinator);
             }
             self.post_all();
-            match inbox.recv_timeout(self.patience()) {
-                Ok(Happening::Line(connection, arrived)) if connection == self.connection => match arrived {
-                    Arrived::Frame(frame) => self.on_frame(&frame),
-                    Arrived::Down => self.hang_up(),
-                },
-                Ok(Happening::Line(..)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Happening::Proposal(proposal)) => self.on_proposal(proposal),
+
+            let next = self
+                .machine
+                .next_deadline()
+                .map_or(progress_at, |at| at.min(progress_at));
+            let mut wait = Duration::from_nanos((next - clock::mono()).0);
+            if self.shard.is_some() && !self.shell.letters.is_empty() {
+                wait = wait.min(REPOST);
+            }
+            let happening = inbox.recv_timeout(wait);
+            // After the wait: what has come now must not seem to have come before.
+            let now = clock::now();
+            match happening {
+                Ok(Happening::Line(link, arrived)) => {
+                    // Of an older line there is nothing more to hear.
+                    if self.shell.line.is_some() && link == self.shell.link {
+                        let event = match &arrived {
+                            Arrived::Frame(frame) => AgentEvent::Message(frame),
+                            Arrived::Down => {
+                                self.shell.line = None;
+                                AgentEvent::Disconnected
+                            }
+                        };
+                        self.machine.on(now, event, &mut self.shell);
+                    }
+                }
+                Ok(Happening::Proposal(proposal)) => {
+                    self.machine.on(now, AgentEvent::Proposal(proposal), &mut self.shell);
+                }
                 Ok(Happening::Shard(mailbox, progress)) => match Resolver::start(mailbox.clone()) {
                     Ok(resolver) => {
                         self.shard = Some(Shard {
                             mailbox,
                             progress,
                             resolver,
-                        });
-                        self.tell_nodes();
+                        })
                     }
-                    Err(failure) => self.refuse(failure),
+                    Err(failure) => self.shell.end(failure),
                 },
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    fn patience(&self) -> Duration {
-        let until = if self.line.is_none() {
-            self.dial_at.min(self.heartbeat_at)
-        } else {
-            self.heartbeat_at
-        };
-        let wait = until.saturating_duration_since(Instant::now());
-        if self.letters.is_empty() || self.shard.is_none() {
-            wait
-        } else {
-            wait.min(Duration::from_millis(5))
-        }
-    }
-
-    fn dial(&mut self) {
-        self.dial_at = Instant::now() + REDIAL;
-        let Some(address) = self
-            .coordinators
-            .get(self.next_coordinator % self.coordinators.len().max(1))
-        else {
-            return;
-        };
-        self.next_coordinator += 1;
-        let Some(address) = address.to_socket_addrs().ok().and_then(|mut found| found.next()) else {
-            tracing::warn!(%address, "no such coordinator");
-            return;
-        };
-        let Ok(stream) = TcpStream::connect_timeout(&address, DIAL_PATIENCE) else {
-            return;
-        };
-        self.connection += 1;
-        let (connection, happenings) = (self.connection, self.happenings.clone());
-        let tell = move |arrived| happenings.send(Happening::Line(connection, arrived)).is_ok();
-        match Line::start(stream, TO_AGENT_BYTES_MAX, tell) {
+    fn dial(&mut self, coordinator: usize) {
+        let event = match self.connect(coordinator) {
             Ok(line) => {
-                self.line = Some(line);
-                self.heard = Instant::now();
-                self.register();
+                self.shell.line = Some(line);
+                AgentEvent::Connected
             }
-            Err(error) => tracing::warn!(%error, "connection to the coordinator"),
-        }
-    }
-
-    fn hang_up(&mut self) {
-        if self.line.take().is_some() {
-            tracing::warn!("the coordinator's connection has ended");
-        }
-        self.nonce = None;
-        // Their answers will not come; the clients may ask again.
-        for (conn, n) in std::mem::take(&mut self.questions).into_values() {
-            let text = "-ERR the coordinator does not answer".into();
-            self.letters.push_back(Mail::Answer { conn, n, text });
-        }
-    }
-
-    fn register(&mut self) {
-        let mut registration = self.registration.clone();
-        registration.installed = self.installed.values().map(|list| (list.list, list.epoch)).collect();
-        self.nonce = None;
-        self.send(&ToCoordinator::Register(Box::new(registration)));
-    }
-
-    fn heartbeat(&mut self) {
-        let now = Instant::now();
-        self.heartbeat_at = now + HEARTBEAT;
-        self.silent.retain(|_, until| *until > now);
-        let Some(nonce) = self.nonce else { return };
-        let silent = self.silent.keys().copied().take(SILENT_MAX).collect();
-        let shards = self.shard.iter().map(|shard| progress(&shard.progress)).collect();
-        self.send(&ToCoordinator::Heartbeat { nonce, shards, silent });
-    }
-
-    fn send(&self, message: &ToCoordinator) {
-        let Some(line) = &self.line else { return };
-        match encode(message, TO_COORDINATOR_BYTES_MAX) {
-            Ok(frame) => line.send(frame),
-            Err(error) => tracing::error!(%error, "cannot tell the coordinator"),
-        }
-    }
-
-    fn on_frame(&mut self, frame: &[u8]) {
-        let message = match decode(frame, TO_AGENT_BYTES_MAX) {
-            Ok(message) => message,
-            Err(error) => {
-                tracing::error!(%error, "from the coordinator");
-                self.hang_up();
-                return;
+            Err(failure) => {
+                tracing::debug!(%failure, "no coordinator");
+                AgentEvent::Disconnected
             }
         };
-        self.heard = Instant::now();
-        match message {
-            ToAgent::Registered(registered) => self.on_registered(*registered),
-            ToAgent::Refused(refusal) if refusal.is_final() => self.refuse(Failure(refusal.to_string())),
-            ToAgent::Refused(refusal) => {
-                tracing::warn!(%refusal, "registering again");
-                self.register();
-            }
-            ToAgent::Heard => {}
-            ToAgent::Configurations(lists) => lists.into_iter().for_each(|list| self.install(list)),
-            ToAgent::Nodes(records) => {
-                self.nodes.extend(records.into_iter().map(|record| (record.id, record)));
-                self.tell_nodes();
-            }
-            ToAgent::StatusReport { n, status } => {
-                if let Some((conn, n)) = self.questions.remove(&n) {
-                    let text = serde_json::to_string(&status).unwrap_or_else(|error| format!("-ERR status: {error}"));
-                    self.letters.push_back(Mail::Answer { conn, n, text });
-                }
-            }
-        }
+        self.machine.on(clock::now(), event, &mut self.shell);
     }
 
-    fn on_registered(&mut self, registered: Registered) {
-        let first = self.registration.cluster.is_none();
-        // From now on no other cluster will do.
-        self.registration.cluster = Some(registered.cluster.id);
-        self.nonce = Some(registered.nonce);
-        // The answer counts once it is repeated: at once, since the cluster may wait for it.
-        self.heartbeat();
-        self.nodes
-            .extend(registered.nodes.iter().map(|record| (record.id, record.clone())));
-        for list in registered.configurations.clone() {
-            self.install(list);
-        }
-        self.tell_nodes();
-        if first {
-            let _ = self.outcome.try_send(Outcome::Registered(Box::new(registered)));
-        }
-    }
-
-    fn install(&mut self, list: Configuration) {
-        let known = self
-            .installed
-            .get(&list.list)
-            .is_some_and(|known| known.epoch > list.epoch);
-        if !known {
-            self.installed.insert(list.list, list.clone());
-            self.letters.push_back(Mail::Configuration(list));
-        }
-    }
-
-    fn tell_nodes(&self) {
-        if let Some(shard) = &self.shard
-            && !self.nodes.is_empty()
-        {
-            shard.resolver.post(self.nodes.values().cloned().collect());
-        }
-    }
-
-    fn on_proposal(&mut self, proposal: Proposal) {
-        match proposal {
-            Proposal::AskLive { list, position, tenure } => {
-                self.send(&ToCoordinator::AskLive { list, position, tenure });
-            }
-            Proposal::GetConfiguration { list } => self.send(&ToCoordinator::GetConfiguration { list }),
-            Proposal::ReportSilent { node, incarnation } => {
-                let new = self
-                    .silent
-                    .insert((node, incarnation), Instant::now() + REPORT)
-                    .is_none();
-                if new {
-                    self.heartbeat();
-                }
-            }
-            Proposal::Ask { conn, n } => {
-                if self.nonce.is_none() || self.questions.len() >= QUESTIONS_MAX {
-                    let text = "-ERR the coordinator does not answer".into();
-                    self.letters.push_back(Mail::Answer { conn, n, text });
-                    return;
-                }
-                self.last_question += 1;
-                self.questions.insert(self.last_question, (conn, n));
-                self.send(&ToCoordinator::Status { n: self.last_question });
-            }
-        }
+    fn connect(&mut self, coordinator: usize) -> Result<Line, Failure> {
+        let name = self.shell.coordinators.get(coordinator).cloned().unwrap_or_default();
+        let failed = |error: std::io::Error| Failure(format!("coordinator {name}: {error}"));
+        let mut addresses = name.to_socket_addrs().map_err(failed)?;
+        let address = addresses
+            .next()
+            .ok_or_else(|| Failure(format!("coordinator {name} has no address")))?;
+        let stream = TcpStream::connect_timeout(&address, DIAL_PATIENCE).map_err(failed)?;
+        let link = LinkId(self.shell.link.0 + 1);
+        self.shell.link = link;
+        let happenings = self.happenings.clone();
+        let tell = move |arrived| happenings.send(Happening::Line(link, arrived)).is_ok();
+        Line::start(stream, TO_AGENT_BYTES_MAX, tell).map_err(failed)
     }
 
     fn post_all(&mut self) {
         let Some(shard) = &self.shard else { return };
-        while let Some(letter) = self.letters.pop_front() {
+        if let Some(nodes) = self.shell.nodes.take() {
+            shard.resolver.post(nodes);
+        }
+        while let Some(letter) = self.shell.letters.pop_front() {
             if let Err(MailboxFull(letter)) = shard.mailbox.post(letter) {
-                self.letters.push_front(*letter);
+                self.shell.letters.push_front(*letter);
                 return;
             }
         }
     }
+}
 
-    fn refuse(&self, failure: Failure) {
-        let _ = self.outcome.try_send(Outcome::Refused(failure));
+/// What the agent may do.
+struct Shell {
+    coordinators: Vec<String>,
+    /// Whom to dial once the machine has returned.
+    dial: Option<usize>,
+    line: Option<Line>,
+    /// Of the newest line.
+    link: LinkId,
+    /// The newest view, until it is passed on.
+    nodes: Option<Vec<NodeRecord>>,
+    /// For a shard that is not there yet, or has not kept up.
+    letters: VecDeque<Mail>,
+    outcomes: SyncSender<Outcome>,
+}
+
+impl Shell {
+    fn end(&self, failure: Failure) {
+        let _ = self.outcomes.try_send(Outcome::Ended(failure));
+    }
+}
+
+impl AgentOut for Shell {
+    fn dial(&mut self, coordinator: usize) {
+        self.dial = Some(coordinator);
+    }
+
+    fn hang_up(&mut self) {
+        self.dial = None;
+        self.line = None;
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        if let Some(line) = &self.line {
+            line.send(bytes.to_vec());
+        }
+    }
+
+    fn cluster(&mut self, cluster: &ClusterRecord) {
+        let _ = self.outcomes.try_send(Outcome::Cluster(Box::new(cluster.clone())));
+    }
+
+    fn nodes(&mut self, nodes: &[NodeRecord]) {
+        self.nodes = Some(nodes.to_vec());
+    }
+
+    fn configuration(&mut self, configuration: &Configuration) {
+        self.letters.push_back(Mail::Configuration(configuration.clone()));
+    }
+
+    fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>) {
+        let text = match status.map(serde_json::to_string) {
+            Some(Ok(json)) => json,
+            Some(Err(error)) => format!("-ERR the status cannot be written: {error}"),
+            None => "-ERR no coordinator answers".into(),
+        };
+        self.letters.push_back(Mail::Answer { conn, n, text });
+    }
+
+    fn ended(&mut self, refusal: &Refusal) {
+        self.end(Failure(refusal.to_string()));
     }
 }
 

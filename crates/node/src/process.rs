@@ -4,9 +4,9 @@ use crate::agent::{Agent, Outcome};
 use crate::settings::NodeSettings;
 use crate::{Failure, lifeline, logging};
 use clap::Args;
-use paritas_base::configuration::NodeRole;
+use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
-use paritas_control::message::{Registered, Registration};
+use paritas_control::message::Registration;
 use paritas_io::{Limits, Listeners, Shard, Stop, entropy, signals};
 use paritas_protocol::{Identity, Node, Parameters};
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
         lifeline::watch();
     }
     signals::watch_stop();
-    let [any, cluster, peer] = settings.listen()?;
-    let listeners = Listeners::bind(any, cluster, peer)
+    let [any, strict, peer] = settings.listen()?;
+    let listeners = Listeners::bind(any, strict, peer)
         .map_err(|(address, error)| Failure(format!("cannot listen on {address}: {error}")))?;
     let registration = registration(&settings, &supervision)?;
     let coordinators = settings.coordinator.clone().unwrap_or_default();
@@ -48,19 +48,19 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
             "`coordinator` is missing: the addresses of the coordinator, host:port".into(),
         ));
     }
-    let agent = Agent::start(registration.clone(), coordinators)?;
-    let Some(registered) = wait_for_registration(&agent)? else {
+    let agent = Agent::start(registration.clone(), coordinators, random()?)?;
+    let Some(cluster) = wait_for_cluster(&agent)? else {
         return Ok(());
     };
     let maxmemory_bytes = settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0);
     let parameters = Parameters {
-        lease: Span::from_ms(registered.cluster.lease_ms.into()),
+        lease: Span::from_ms(cluster.lease_ms.into()),
         ..Parameters::default()
     };
     let identity = Identity {
         node: registration.node,
         incarnation: registration.incarnation,
-        cluster: registered.cluster,
+        cluster,
         seed: random()?,
         maxmemory_bytes,
     };
@@ -131,11 +131,11 @@ fn random() -> Result<u64, Failure> {
 }
 
 /// `None` if asked to stop before.
-fn wait_for_registration(agent: &Agent) -> Result<Option<Registered>, Failure> {
+fn wait_for_cluster(agent: &Agent) -> Result<Option<ClusterRecord>, Failure> {
     while !signals::stop_requested() {
-        match agent.registered(TICK) {
-            Some(Outcome::Registered(registered)) => return Ok(Some(*registered)),
-            Some(Outcome::Refused(failure)) => return Err(failure),
+        match agent.outcome(TICK) {
+            Some(Outcome::Cluster(cluster)) => return Ok(Some(*cluster)),
+            Some(Outcome::Ended(failure)) => return Err(failure),
             None => {}
         }
     }
@@ -146,7 +146,7 @@ fn wait_for_registration(agent: &Agent) -> Result<Option<Registered>, Failure> {
 fn watch_agent(agent: Agent) -> Result<(), Failure> {
     let watch = move || {
         loop {
-            if let Some(Outcome::Refused(failure)) = agent.registered(Duration::from_secs(3600)) {
+            if let Some(Outcome::Ended(failure)) = agent.outcome(Duration::from_secs(3600)) {
                 eprintln!("paritas: {failure}");
                 std::process::exit(1);
             }

@@ -26,7 +26,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 const START: Duration = Duration::from_secs(60);
 /// How long the processes get to end by themselves.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Ends that are told again after the coordinator was away; it keeps fewer of a node's lives itself.
+/// Ends that wait for the coordinator to note them at most.
 const ENDS_MAX: usize = 256;
 /// Seven processes on two busy cores miss heartbeats; a killed one has its certificate anyway (SEAMS §5).
 const SUSPICION_MS: u32 = 3_000;
@@ -120,7 +120,7 @@ struct Supervisor {
     /// The coordinator's early ends in a row.
     failures: u32,
     restarts: Vec<(Instant, Who)>,
-    /// Lives that have certainly ended, for a coordinator that was away when they did.
+    /// Lives that have certainly ended, until the coordinator has noted it.
     ends: Vec<(NodeId, Incarnation)>,
     link: Option<Line>,
     happenings: Sender<Happening>,
@@ -157,9 +157,8 @@ impl Supervisor {
                 Ok(Happening::Exit(exit)) => self.on_exit(&exit, ready)?,
                 Ok(Happening::Link(Arrived::Down)) => self.link = None,
                 Ok(Happening::Link(Arrived::Frame(frame))) => {
-                    if let Ok(ToAgent::Refused(refusal)) = decode(&frame, TO_AGENT_BYTES_MAX) {
-                        self.view
-                            .line(&format!("the coordinator refused a certificate: {refusal}"));
+                    if let Ok(ToAgent::ExitNoted { node, incarnation }) = decode(&frame, TO_AGENT_BYTES_MAX) {
+                        self.ends.retain(|end| *end != (node, incarnation));
                     }
                 }
                 Ok(Happening::Seen(status, serving)) => {

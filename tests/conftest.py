@@ -1,0 +1,184 @@
+"""A cluster of real processes for tests: started on free ports, ended whatever happens."""
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+BINARY = os.environ.get("PARITAS_BIN", "target/release/paritas")
+# How long anything may take on a busy machine. Nothing waits that long when all is well.
+PATIENCE = 60.0
+
+
+def until(condition, what, patience=PATIENCE):
+    """Polls until `condition` gives something true, and gives that back."""
+    deadline = time.monotonic() + patience
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {patience} s: {what}"
+        time.sleep(0.005)
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_base(count):
+    """A port so that all ports `dev` derives from it are free, below those the system gives to clients."""
+    draw = random.SystemRandom()
+    for _ in range(1000):
+        base = draw.randrange(10_100, 11_900)
+        ports = [base + offset + i for i in range(count) for offset in (0, 1_000, 10_000)]
+        if all(map(is_free, ports + [base + 20_000])):
+            return base
+    raise RuntimeError("no free ports")
+
+
+def is_running(pid):
+    """Whether the process exists and is not just waiting to be buried."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rsplit(") ", 1)[1][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Cluster:
+    """`paritas dev` and its processes."""
+
+    def __init__(self, directory, nodes=6, scheme="4+2", memory="128mb", spares=0):
+        self.directory = directory
+        self.nodes = nodes + spares
+        for attempt in range(5):
+            self.port = free_base(self.nodes)
+            self.output = directory / f"dev-{attempt}.out"
+            self.process = self._start(nodes, scheme, memory, spares)
+            # Another test may have been quicker to take a port.
+            if until(lambda: self._is_ready() or self.process.poll() is not None, "ready") and self._is_ready():
+                return
+            if "cannot be had" not in self.text():
+                break
+        self.stop()
+        raise AssertionError(f"dev did not become ready:\n{self.text()}")
+
+    def _start(self, nodes, scheme, memory, spares):
+        arguments = ["--nodes", str(nodes), "--scheme", scheme, "--memory", memory, "--spares", str(spares)]
+        arguments += ["--port", str(self.port), "--dir", str(self.directory / "data")]
+        with open(self.output, "w", encoding="utf-8") as output:
+            return subprocess.Popen([BINARY, "dev", *arguments], stdout=output, stderr=subprocess.STDOUT)
+
+    def text(self):
+        return self.output.read_text(encoding="utf-8")
+
+    def _is_ready(self):
+        return any(line.startswith("ready") for line in self.text().splitlines())
+
+    def client(self, node=0, **options):
+        """A stock client of one node that never tries anything twice."""
+        options = {"socket_timeout": PATIENCE, "decode_responses": True, **options}
+        return redis.Redis(port=self.port + node, retry=Retry(NoBackoff(), 0), **options)
+
+    def socket(self, node=0, offset=0):
+        return socket.create_connection(("127.0.0.1", self.port + offset + node), timeout=PATIENCE)
+
+    def status(self, node=0):
+        command = [BINARY, "status", "--port", str(self.port + node), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def pids(self):
+        """By node, from any node that answers."""
+        status = until(self._any_status, "a node that answers")
+        return {node["id"]: node["pid"] for node in status["nodes"]}
+
+    def _any_status(self):
+        return next(filter(None, map(self.status, range(self.nodes))), None)
+
+    def is_whole(self):
+        status = self._any_status()
+        return status and all(p["state"] == "live" for entry in status["lists"] for p in entry["positions"])
+
+    def kill(self, *nodes):
+        """Kills nodes at once, and gives back their numbers as processes."""
+        pids = self.pids()
+        for node in nodes:
+            os.kill(pids[node], signal.SIGKILL)
+        return [pids[node] for node in nodes]
+
+    def until_replaced(self, dead, patience=PATIENCE):
+        """Until other processes stand for the dead ones and all positions are whole."""
+        until(lambda: not set(dead) & set(self.pids().values()) and self.is_whole(), "all positions live", patience)
+
+    def processes(self):
+        """Every process that `dev` has named."""
+        return [int(pid) for pid in re.findall(r"^(?:n\d+|coordinator)\s+(\d+)", self.text(), re.MULTILINE)]
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def logs(self):
+        return "\n".join(f"== {log.name}\n{log.read_text()}" for log in sorted((self.directory / "data").glob("*.log")))
+
+
+@pytest.fixture
+def start_cluster(tmp_path, request):
+    """Starts clusters of the test's choice."""
+    running = []
+
+    def start(**options):
+        directory = tmp_path / f"cluster-{len(running)}"
+        directory.mkdir()
+        running.append(Cluster(directory, **options))
+        return running[-1]
+
+    yield start
+    for cluster in running:
+        cluster.stop()
+        if getattr(request.node, "failed", False):
+            print(cluster.text(), cluster.logs())
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """One 4+2 cluster that tests share; they use keys of their own and kill nothing."""
+    shared = Cluster(tmp_path_factory.mktemp("shared"))
+    yield shared
+    shared.stop()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    report = (yield).get_result()
+    if report.when == "call" and report.failed:
+        item.failed = True
+
+
+@pytest.fixture
+def rng(request):
+    """Random numbers whose seed is printed when the test fails."""
+    seed = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 32)))
+    print(f"SEED={seed} for {request.node.name}")
+    return random.Random(seed)

@@ -1,0 +1,92 @@
+"""What every client does first."""
+
+import pytest
+import redis
+
+
+def test_ping_set_get_del_through_every_node(cluster):
+    for node in range(cluster.nodes):
+        client = cluster.client(node)
+        assert client.ping()
+        assert client.set(f"basic:{node}", f"value {node}")
+    for node in range(cluster.nodes):
+        client = cluster.client(node)
+        for other in range(cluster.nodes):
+            assert client.get(f"basic:{other}") == f"value {other}"
+    client = cluster.client()
+    assert client.get("basic:nothing") is None
+    assert client.delete("basic:0") == 1
+    assert client.delete("basic:0") == 0
+    assert cluster.client(3).get("basic:0") is None
+
+
+def test_values_of_every_length_come_back(cluster, rng):
+    client = cluster.client(decode_responses=False)
+    lengths = [0, 1, 2, 30, 31, 63, 64, 255, 256, 4_095, 16_383, 16_384, 16_385, 40_000, 65_536]
+    values = {f"length:{length}": rng.randbytes(length) for length in lengths}
+    for key, value in values.items():
+        assert client.set(key, value)
+    for key, value in values.items():
+        assert client.get(key) == value, key
+    # In place, longer, shorter.
+    for key in values:
+        values[key] = rng.randbytes(rng.choice([len(values[key]), rng.randrange(60_000)]))
+        assert client.set(key, values[key])
+    for key, value in values.items():
+        assert cluster.client(4, decode_responses=False).get(key) == value, key
+
+
+def test_a_value_above_the_limit_is_refused_and_changes_nothing(cluster):
+    client = cluster.client(decode_responses=False)
+    client.set("limit:value", b"before")
+    with pytest.raises(redis.ResponseError) as refused:
+        client.set("limit:value", b"x" * (65_536 + 1))
+    print(refused.value)
+    assert client.get("limit:value") == b"before"
+
+
+def test_counters_count(cluster):
+    client = cluster.client(1)
+    assert [client.incr("counter") for _ in range(5)] == [1, 2, 3, 4, 5]
+    assert cluster.client(2).incrby("counter", 10) == 15
+    client.set("counter:text", "no number")
+    with pytest.raises(redis.ResponseError, match="value is not an integer or out of range"):
+        client.incr("counter:text")
+    assert client.get("counter:text") == "no number"
+
+
+def test_a_pipeline_is_answered_in_order(cluster):
+    with cluster.client(2).pipeline(transaction=False) as pipe:
+        for n in range(2_000):
+            pipe.set(f"pipe:{n % 700}", n)
+            pipe.get(f"pipe:{n % 700}")
+        replies = pipe.execute()
+    assert replies[1::2] == [str(n) for n in range(2_000)]
+
+
+def test_unknown_commands_and_wrong_arity_are_errors(cluster):
+    client = cluster.client()
+    with pytest.raises(redis.ResponseError, match="^unknown command"):
+        client.execute_command("NOSUCHCOMMAND", "a", "b")
+    with pytest.raises(redis.ResponseError, match="wrong number of arguments for 'get' command"):
+        client.execute_command("GET")
+    with pytest.raises(redis.ResponseError, match="syntax error"):
+        client.execute_command("SET", "arity", "1", "NX", "XX")
+    assert client.get("arity") is None
+    assert client.ping()
+
+
+def test_status_says_what_scripts_read(cluster):
+    status = cluster.status(5)
+    assert [node["id"] for node in status["nodes"]] == list(range(cluster.nodes))
+    for node in status["nodes"]:
+        assert node["state"] == "live" and node["role"] == "member" and node["pid"] > 0
+        assert node["address"] == f"127.0.0.1:{cluster.port + node['id']}"
+        assert node["cluster_address"] == f"127.0.0.1:{cluster.port + 1_000 + node['id']}"
+    assert status["lists"]
+    for entry in status["lists"]:
+        assert entry["epoch"] >= 1
+        assert [position["state"] for position in entry["positions"]] == ["live"] * 6
+        assert len({position["node"] for position in entry["positions"]}) == 6
+    assert set(status["rebuild"]) >= {"done_bytes", "total_bytes", "bytes_per_second", "eta_seconds"}
+    assert set(status["memory"]) >= {"objects", "user_bytes", "by_kind"}

@@ -1,0 +1,98 @@
+"""A cluster started process by process, from files."""
+
+import subprocess
+
+import pytest
+import redis
+
+from conftest import BINARY, PATIENCE, free_base, until
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Starts processes of the binary, each with a settings file, and ends them."""
+    running = []
+
+    def start(task, settings):
+        file = tmp_path / f"{task}-{len(running)}.toml"
+        file.write_text(settings, encoding="utf-8")
+        log = open(file.with_suffix(".log"), "w", encoding="utf-8")
+        process = subprocess.Popen([BINARY, task, "--config", str(file)], stdout=log, stderr=log)
+        running.append((process, log))
+        return process
+
+    yield start
+    for process, log in running:
+        process.terminate()
+        try:
+            process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+
+
+def answers(port):
+    try:
+        return redis.Redis(port=port, socket_timeout=5).ping()
+    except redis.RedisError:
+        return False
+
+
+def serves(port):
+    try:
+        redis.Redis(port=port, socket_timeout=5).get("anything")
+        return True
+    except redis.RedisError:
+        return False
+
+
+def test_a_cluster_from_files(run, tmp_path):
+    base = free_base(3)
+    coordinator = f'listen = "127.0.0.1:{base + 20_000}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'
+    run("coordinator", coordinator)
+    for node in range(3):
+        settings = f'id = {node}\nport = {base + node}\nmemory = "64mb"\ncoordinator = ["127.0.0.1:{base + 20_000}"]\n'
+        run("node", settings)
+    until(lambda: all(serves(base + node) for node in range(3)), "all nodes to serve")
+    clients = [redis.Redis(port=base + node, decode_responses=True) for node in range(3)]
+    for n in range(100):
+        clients[n % 3].set(f"hand:{n}", n)
+    assert [clients[(n + 1) % 3].get(f"hand:{n}") for n in range(100)] == [str(n) for n in range(100)]
+
+
+def test_one_client_too_many_is_told_so(run, tmp_path):
+    base = free_base(1)
+    listen = f"127.0.0.1:{base + 20_000}"
+    run("coordinator", f'listen = "{listen}"\nstore = "{tmp_path}/store"\nscheme = "1+0"\nmemory = "64mb"\n')
+    run("node", f'id = 0\nport = {base}\nmemory = "64mb"\ncoordinator = ["{listen}"]\nclients_max = 3\n')
+    until(lambda: answers(base), "the node to answer")
+    clients = []
+    # The connections of the polls above may not be gone yet.
+    with pytest.raises(redis.ConnectionError, match="max number of clients reached"):
+        for _ in range(20):
+            clients.append(redis.Redis(port=base, socket_timeout=PATIENCE, single_connection_client=True))
+            clients[-1].ping()
+    for client in clients:
+        client.close()
+    until(lambda: answers(base), "room again")
+
+
+@pytest.mark.parametrize(
+    "task, settings, line, says",
+    [
+        ("node", "id = 1\n\nprot = 7000\n", 3, "prot"),
+        ("node", 'id = 1\nmemory = "lots"\n', 2, "lots"),
+        ("node", "id = 70000\n", 1, "id"),
+        ("coordinator", 'scheme = "4+"\n', 1, "4+"),
+        ("coordinator", 'listen = "here"\n', 1, "listen"),
+        ("coordinator", 'scheme = "4+2"\nscheme = "4+2"\n', 2, "scheme"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_file_and_line(tmp_path, task, settings, line, says):
+    file = tmp_path / "settings.toml"
+    file.write_text(settings, encoding="utf-8")
+    command = [BINARY, task, "--config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode != 0
+    assert f"settings.toml:{line}: " in done.stderr and says in done.stderr, done.stderr

@@ -1,0 +1,95 @@
+"""`paritas dev` as a program: what it refuses, what it leaves behind, what it starts again."""
+
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from conftest import BINARY, PATIENCE, free_base, is_free, is_running, until
+
+
+def refused(*arguments):
+    done = subprocess.run([BINARY, "dev", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode != 0
+    assert "ready" not in done.stdout
+    return done.stderr
+
+
+def test_a_taken_port_is_named_before_anything_starts():
+    base = free_base(6)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", base + 1_003))
+        taken.listen()
+        assert str(base + 1_003) in refused("--port", str(base))
+    assert is_free(base)
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (("--nodes", "5"), "at least 6"),
+        (("--scheme", "4-2"), "4-2"),
+        (("--scheme", "0+2"), "0+2"),
+        (("--scheme", "200+2"), "200"),
+        (("--memory", "1mb"), "at least"),
+        (("--memory", "1000gb"), "lower --memory"),
+        (("--memory", "plenty"), "plenty"),
+        (("--port", "60000"), "60000"),
+        (("--nodse", "6"), "--nodse"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_reason(arguments, says):
+    assert says in refused(*arguments)
+
+
+def test_ready_comes_with_three_things_to_try(start_cluster):
+    cluster = start_cluster(nodes=3, scheme="1+2")
+    lines = cluster.text().splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("ready"))
+    assert len(cluster.processes()) == 4
+    until(lambda: len(cluster.text().splitlines()) >= at + 4, "three lines behind ready")
+    assert all(line.startswith("  ") for line in cluster.text().splitlines()[at + 1 : at + 4])
+    assert "in memory only" in cluster.text()
+    assert "exactly 3 nodes" in cluster.text()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_behind(start_cluster, how):
+    cluster = start_cluster(nodes=3, scheme="2+1")
+    processes = cluster.processes()
+    assert len(processes) == 4 and all(map(is_running, processes))
+    cluster.process.send_signal(how)
+    cluster.process.wait(timeout=PATIENCE)
+    until(lambda: not any(map(is_running, processes)), "all processes to end")
+
+
+def test_one_node_without_redundancy_serves(start_cluster):
+    cluster = start_cluster(nodes=1, scheme="1+0")
+    client = cluster.client()
+    with client.pipeline(transaction=False) as pipe:
+        for n in range(1_000):
+            pipe.set(f"key:{n}", n)
+        assert all(pipe.execute())
+    assert [client.get(f"key:{n}") for n in range(0, 1_000, 100)] == [str(n) for n in range(0, 1_000, 100)]
+    # What is lost is lost: it comes back empty, and says so in its log.
+    dead = cluster.kill(0)
+    cluster.until_replaced(dead)
+    assert cluster.client().get("key:1") is None
+
+
+def test_a_dead_coordinator_comes_back_and_the_cluster_never_noticed(start_cluster):
+    cluster = start_cluster(nodes=3, scheme="2+1")
+    client = cluster.client()
+    client.set("before", "1")
+    os.kill(cluster.processes()[-1], signal.SIGKILL)
+    for n in range(200):
+        assert client.set(f"during:{n}", n) and client.get("before") == "1"
+    until(cluster.status, "the coordinator's answer")
+    # It goes on where it was: a node lost now is replaced.
+    dead = cluster.kill(1)
+    cluster.until_replaced(dead)
+    assert client.get("before") == "1"
+    assert [client.get(f"during:{n}") for n in range(200)] == [str(n) for n in range(200)]
