@@ -1,15 +1,25 @@
 //! What the commands on keys do, at the owner of their stream.
+//!
+//! A command looks at everything it needs before it changes anything, so that one that must wait has changed nothing
+//! and can be run again from its start.
 
+mod counters;
+mod decimal;
+mod expiry;
+mod keys;
+mod keyspace;
+mod room;
 mod strings;
+
+pub(crate) use room::housekeep;
 
 use crate::context::Context;
 use crate::interface::Out;
 use crate::stream_owner::{Admission, StreamOwner};
-use paritas_base::Stripe;
 use paritas_base::configuration::Configuration;
-use paritas_store::{Blocked, Value};
+use paritas_store::{Arena, Blocked, Delta, Object, Stream as Store, Value};
 use paritas_wire::command::{Command, CommandSpec};
-use paritas_wire::resp::{ArgList, Proto, encode, errors};
+use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 
 /// What a reply that was written must wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,32 +49,51 @@ pub(crate) enum Executed {
 
 /// Why a command stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stop {
+enum Stop {
     /// Until something changes.
     Stall,
     /// For good, with this error.
     Error(&'static str),
+    /// For good; the error is written.
+    Refused,
+}
+
+/// A command to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) args: ArgList<'a>,
+    pub(crate) proto: Proto,
+    /// The hash of its first key, if somebody has worked it out.
+    pub(crate) hash: Option<u64>,
 }
 
 /// One command at work on its stream.
-pub(crate) struct Operation<'a, 'c, O: Out> {
+struct Operation<'a, 'c, O: Out> {
     cx: &'a mut Context<'c, O>,
     configuration: &'a Configuration,
     owner: &'a mut StreamOwner,
-    proto: Proto,
+    job: Job<'a>,
     reply: &'a mut Vec<u8>,
+    /// Where in `reply` its own begins.
+    start: usize,
     need: u64,
+    /// It has looked at keys.
+    looked: bool,
+    /// Writes are admitted: asked once a command, so that no command is cut in two by a full window.
+    admitted: bool,
+    /// Something has changed: the command's own doing, or the end of expired keys.
     changed: bool,
+    /// The command's own changes have begun.
+    begun: bool,
 }
 
-/// Runs one command on keys of one slot. The owner serves.
+/// Runs one command on keys of one stream. The owner serves.
 pub(crate) fn execute<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     owner: &mut StreamOwner,
-    spec: &'static CommandSpec,
-    args: ArgList<'_>,
-    proto: Proto,
+    job: Job<'_>,
     reply: &mut Vec<u8>,
 ) -> Executed {
     let start = reply.len();
@@ -72,135 +101,296 @@ pub(crate) fn execute<O: Out>(
         cx,
         configuration,
         owner,
-        proto,
+        job,
         reply,
+        start,
         need: 0,
+        looked: false,
+        admitted: false,
         changed: false,
+        begun: false,
     };
-    let result = operation.run(spec, args);
+    let mut result = operation.run();
+    if result == Err(Stop::Stall) && operation.begun {
+        // Room was made sure of before; if it is gone all the same, this is what may be said.
+        result = Err(Stop::Error(errors::UNCERTAIN));
+    }
     let Operation {
         owner,
         reply,
         need,
+        looked,
         changed,
         ..
     } = operation;
     match result {
-        Ok(()) => {}
+        Ok(()) | Err(Stop::Refused) => {}
         Err(Stop::Error(text)) => {
             reply.truncate(start);
             encode::error(reply, text);
-            if !changed && need == 0 && is_about_arguments(text) {
-                return Executed::Replied(Effect::None);
-            }
         }
-        Err(Stop::Stall) => return Executed::Stalled,
+        Err(Stop::Stall) => {
+            reply.truncate(start);
+            return Executed::Stalled;
+        }
     }
-    let effect = if changed {
-        Effect::Write { seq: owner.next_seq() }
-    } else {
+    Executed::Replied(if changed {
+        Effect::Write { seq: newest(owner) }
+    } else if looked {
         Effect::Read { need }
-    };
-    Executed::Replied(effect)
+    } else {
+        Effect::None
+    })
 }
 
-/// Errors that tell nothing of the stream need no lease.
-fn is_about_arguments(text: &str) -> bool {
-    text.starts_with("ERR") || text.starts_with("NOREPLICAS") || text.starts_with("OOM")
+/// The newest delta, the open one among them.
+fn newest(owner: &StreamOwner) -> u64 {
+    if owner.open_bytes() > 0 {
+        owner.next_seq()
+    } else {
+        owner.seq()
+    }
+}
+
+/// What a command needs to know of an object that it goes on to change.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    bytes: usize,
+    expiry_ms: Option<u64>,
+    flags: Option<u32>,
+    is_hash: bool,
+}
+
+impl Seen {
+    fn of(object: &Object<'_>) -> Self {
+        Self {
+            bytes: object.len(),
+            expiry_ms: object.expiry_ms(),
+            flags: object.flags(),
+            is_hash: object.is_hash(),
+        }
+    }
+
+    /// Other bytes under the same expiry.
+    fn with<'v>(seen: Option<&Self>, bytes: &'v [u8]) -> Value<'v> {
+        Value {
+            bytes,
+            expiry_ms: seen.and_then(|s| s.expiry_ms),
+            flags: seen.and_then(|s| s.flags),
+            hash_kind: false,
+        }
+    }
 }
 
 impl<O: Out> Operation<'_, '_, O> {
-    fn run(&mut self, spec: &'static CommandSpec, args: ArgList<'_>) -> Result<(), Stop> {
-        match spec.id {
-            Command::Get => self.get(args),
-            Command::Set => self.set(args),
-            Command::Del | Command::Unlink => self.delete(args),
-            Command::Exists => self.exists(args),
-            Command::Incr => self.increment(args, 1),
-            _ => Err(Stop::Error("ERR unknown command")),
+    fn run(&mut self) -> Result<(), Stop> {
+        match self.job.spec.id {
+            Command::Get => self.get(),
+            Command::Set => self.set(),
+            Command::Setnx => self.setnx(),
+            Command::Setex => self.setex(expiry::Unit::Seconds),
+            Command::Psetex => self.setex(expiry::Unit::Milliseconds),
+            Command::Getset => self.getset(),
+            Command::Getdel => self.getdel(),
+            Command::Getex => self.getex(),
+            Command::Mget => self.mget(),
+            Command::Mset => self.mset(),
+            Command::Msetnx => self.msetnx(),
+            Command::Append => self.append(),
+            Command::Strlen => self.strlen(),
+            Command::Getrange => self.getrange(),
+            Command::Setrange => self.setrange(),
+            Command::Incr => self.increment(1),
+            Command::Decr => self.increment(-1),
+            Command::Incrby => self.incrby(),
+            Command::Decrby => self.decrby(),
+            Command::Incrbyfloat => self.incrbyfloat(),
+            Command::Del | Command::Unlink => self.delete(),
+            Command::Exists | Command::Touch => self.exists(),
+            Command::Type => self.kind(),
+            Command::Copy => self.copy(),
+            Command::Rename => self.rename(false),
+            Command::Renamenx => self.rename(true),
+            Command::ObjectEncoding => self.object_encoding(),
+            Command::ObjectFreq => self.object_freq(),
+            Command::ObjectIdletime => self.object_idletime(),
+            Command::MemoryUsage => self.memory_usage(),
+            Command::Expire => self.expire(expiry::Unit::Seconds),
+            Command::Pexpire => self.expire(expiry::Unit::Milliseconds),
+            Command::Expireat => self.expire(expiry::Unit::UnixSeconds),
+            Command::Pexpireat => self.expire(expiry::Unit::UnixMilliseconds),
+            Command::Ttl => self.ttl(|at, now| at.saturating_sub(now).saturating_add(500) / 1000),
+            Command::Pttl => self.ttl(|at, now| at.saturating_sub(now)),
+            Command::Expiretime => self.ttl(|at, _| at.saturating_add(500) / 1000),
+            Command::Pexpiretime => self.ttl(|at, _| at),
+            Command::Persist => self.persist(),
+            Command::Keys => self.keys(),
+            Command::Scan => self.scan(),
+            Command::Randomkey => self.randomkey(),
+            Command::Dbsize => self.dbsize(),
+            Command::Flushall | Command::Flushdb => self.flush(),
+            Command::ClusterCountkeysinslot => self.count_keys_in_slot(),
+            Command::ClusterGetkeysinslot => self.keys_in_slot(),
+            _ => Err(Stop::Error("ERR this command does not run on a stream")),
         }
     }
+
+    // --- arguments -----------------------------------------------------------------------------------------------
+
+    fn count(&self) -> usize {
+        self.job.args.len()
+    }
+
+    /// Whether an argument is this word, in either case. `word` is in lower case.
+    fn is_word(&self, at: usize, word: &str) -> bool {
+        self.job.args.arg(at).eq_ignore_ascii_case(word.as_bytes())
+    }
+
+    fn integer(&self, at: usize) -> Result<i64, Stop> {
+        parse_integer(self.job.args.arg(at)).ok_or(Stop::Error(errors::NOT_AN_INTEGER))
+    }
+
+    /// Ends with an error that `write` writes.
+    fn refuse(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Stop {
+        self.reply.truncate(self.start);
+        write(self.reply);
+        Stop::Refused
+    }
+
+    /// The hash of the key in argument `at`.
+    fn hash_of(&self, at: usize) -> u64 {
+        match self.job.hash {
+            Some(hash) if at == usize::from(self.job.spec.first_key.unsigned_abs()) => hash,
+            _ => self.owner.store.hash(self.job.args.arg(at)),
+        }
+    }
+
+    // --- looking -------------------------------------------------------------------------------------------------
 
     /// Notes that the reply depends on this key (4.1).
     fn depends_on(&mut self, hash: u64) {
+        self.looked = true;
         self.need = self.need.max(self.owner.need(hash));
     }
 
-    /// The key's value, copied, with its expiry; `None` for no key. An expired one is deleted first (8.4).
-    fn value(&mut self, key: &[u8]) -> Result<Option<(Vec<u8>, Option<u64>)>, Stop> {
-        let hash = self.owner.store.hash(key);
-        self.depends_on(hash);
-        if self.expire(hash, key)? {
-            return Ok(None);
-        }
-        let found = self.owner.store.find(&self.cx.shared.arena, hash, key);
-        match found {
-            Ok(None) => Ok(None),
-            Ok(Some(object)) => {
-                let mut value = Vec::with_capacity(object.len());
-                object.copy_to(&mut value);
-                Ok(Some((value, object.expiry_ms())))
-            }
-            Err(blocked) => Err(self.blocked(blocked)),
-        }
+    /// Notes that the reply depends on the whole stream.
+    fn depends_on_all(&mut self) {
+        self.looked = true;
+        self.need = newest(self.owner);
     }
 
-    /// Whether the key exists.
-    fn is_there(&mut self, key: &[u8]) -> Result<bool, Stop> {
-        let hash = self.owner.store.hash(key);
+    /// Looks up the key in argument `at`; one whose time is over is deleted first (8.4). Gives what `then` makes of
+    /// what is there; it may write to the reply.
+    #[inline]
+    fn look<T>(
+        &mut self,
+        at: usize,
+        then: impl FnOnce(Option<&Object<'_>>, &mut Vec<u8>) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let key = self.job.args.arg(at);
+        let hash = self.hash_of(at);
         self.depends_on(hash);
-        if self.expire(hash, key)? {
-            return Ok(false);
-        }
-        let found = self
-            .owner
-            .store
-            .find(&self.cx.shared.arena, hash, key)
-            .map(|o| o.is_some());
-        found.map_err(|blocked| self.blocked(blocked))
-    }
-
-    /// Deletes the key if its time is over (8.4): true if it was.
-    fn expire(&mut self, hash: u64, key: &[u8]) -> Result<bool, Stop> {
-        let expired = match self.owner.store.find(&self.cx.shared.arena, hash, key) {
-            Ok(object) => object
-                .and_then(|o| o.expiry_ms())
-                .is_some_and(|at| self.cx.now.wall_ms >= at),
+        let now_ms = self.cx.now.wall_ms;
+        match self.owner.store.find(&self.cx.shared.arena, hash, key) {
             Err(blocked) => return Err(self.blocked(blocked)),
-        };
-        if expired {
-            self.remove(hash, key)?;
+            Ok(Some(object)) if object.expiry_ms().is_some_and(|at| at <= now_ms) => {}
+            Ok(found) => return then(found.as_ref(), self.reply),
         }
-        Ok(expired)
+        self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
+        then(None, self.reply)
     }
 
-    /// Removes the key: true if there was one.
-    fn remove(&mut self, hash: u64, key: &[u8]) -> Result<bool, Stop> {
-        self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))
+    /// As above, where strings only will do.
+    #[inline]
+    fn look_string<T>(
+        &mut self,
+        at: usize,
+        then: impl FnOnce(Option<&Object<'_>>, &mut Vec<u8>) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        self.look(at, |object, reply| match object {
+            Some(object) if object.is_hash() => Err(Stop::Error(errors::WRONG_TYPE)),
+            object => then(object, reply),
+        })
     }
 
-    /// Stores a value.
-    fn put(&mut self, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
-        let hash = self.owner.store.hash(key);
-        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))
+    fn seen(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
+        self.look(at, |object, _| Ok(object.map(Seen::of)))
     }
 
-    /// Runs one change of the store, once more with a fresh delta if the open one is full.
+    /// A copy of a string.
+    fn string(&mut self, at: usize) -> Result<Option<(Seen, Vec<u8>)>, Stop> {
+        self.look_string(at, |object, _| {
+            Ok(object.map(|object| {
+                let mut bytes = Vec::with_capacity(object.len());
+                object.copy_to(&mut bytes);
+                (Seen::of(object), bytes)
+            }))
+        })
+    }
+
+    // --- changing ------------------------------------------------------------------------------------------------
+
+    /// Stores a value under the key in argument `at`.
+    fn put(&mut self, at: usize, value: Value<'_>) -> Result<(), Stop> {
+        self.check_limits(at, value.bytes.len())?;
+        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
+        self.begun = true;
+        Ok(())
+    }
+
+    /// Removes the key in argument `at`: true if there was one.
+    fn remove(&mut self, at: usize) -> Result<bool, Stop> {
+        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        let removed = self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
+        self.begun |= removed;
+        Ok(removed)
+    }
+
+    fn set_expiry(&mut self, at: usize, expiry_ms: Option<u64>) -> Result<bool, Stop> {
+        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        let set = self.change(hash, |store, arena, delta| {
+            store.set_expiry(arena, delta, hash, key, expiry_ms)
+        })?;
+        self.begun |= set;
+        Ok(set)
+    }
+
+    /// Refuses a key or value that the store does not take.
+    fn check_limits(&mut self, at: usize, value_bytes: usize) -> Result<(), Stop> {
+        let limits = self.owner.store.limits();
+        let key_bytes = self.job.args.arg(at).len();
+        if key_bytes > limits.key_bytes {
+            return Err(self.refuse(|out| errors::key_too_long(out, key_bytes, limits.key_bytes)));
+        }
+        if value_bytes > limits.value_bytes {
+            return Err(self.refuse(|out| errors::value_too_long(out, value_bytes, limits.value_bytes)));
+        }
+        Ok(())
+    }
+
+    /// Whether the stream takes writes (3.1).
+    fn admit(&mut self) -> Result<(), Stop> {
+        if !self.admitted {
+            match self.owner.admit_write(self.cx) {
+                Admission::Admitted => self.admitted = true,
+                Admission::Wait => return Err(Stop::Stall),
+                Admission::TooFewMembers => return Err(Stop::Error(errors::NOREPLICAS)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one change of the store. A full delta is closed first; where room is short, some is made.
     fn change<T>(
         &mut self,
         hash: u64,
-        mut work: impl FnMut(
-            &mut paritas_store::Stream,
-            &mut paritas_store::Arena,
-            &mut paritas_store::Delta,
-        ) -> Result<T, Blocked>,
+        mut work: impl FnMut(&mut Store, &mut Arena, &mut Delta) -> Result<T, Blocked>,
     ) -> Result<T, Stop> {
-        match self.owner.admit_write(self.cx) {
-            Admission::Admitted => {}
-            Admission::Wait => return Err(Stop::Stall),
-            Admission::TooFewMembers => return Err(Stop::Error(errors::NOREPLICAS)),
-        }
-        for _ in 0..2 {
+        /// Once for a full delta, once for room made, and once more.
+        const TRIES: usize = 4;
+        self.admit()?;
+        for _ in 0..TRIES {
             let before = self.owner.open_bytes();
             let (store, delta) = self.owner.delta();
             let result = work(store, &mut self.cx.shared.arena, delta);
@@ -210,7 +400,8 @@ impl<O: Out> Operation<'_, '_, O> {
             }
             match result {
                 Ok(done) => return Ok(done),
-                Err(Blocked::DeltaFull) if !self.changed => self.owner.close_delta(self.cx, self.configuration),
+                Err(Blocked::DeltaFull) => self.owner.close_delta(self.cx, self.configuration),
+                Err(Blocked::Memory | Blocked::Credit { .. }) if self.make_room() => {}
                 Err(blocked) => return Err(self.blocked(blocked)),
             }
         }
@@ -220,16 +411,13 @@ impl<O: Out> Operation<'_, '_, O> {
     fn blocked(&mut self, blocked: Blocked) -> Stop {
         match blocked {
             Blocked::Missing(stripe) => {
-                self.want(stripe);
+                self.owner.materialiser.want(self.cx.now.mono, stripe, false);
                 Stop::Stall
             }
+            Blocked::Credit { .. } if self.owner.credit_refused(self.cx) => Stop::Error(errors::OOM),
             Blocked::Directory | Blocked::Credit { .. } | Blocked::DeltaFull => Stop::Stall,
             Blocked::Memory => Stop::Error(errors::OOM),
             Blocked::TooLarge => Stop::Error("ERR key or value is too long"),
         }
-    }
-
-    fn want(&mut self, stripe: Stripe) {
-        self.owner.materialiser.want(self.cx.now.mono, stripe, false);
     }
 }

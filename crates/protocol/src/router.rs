@@ -362,7 +362,13 @@ impl Desk {
         if owner.phase() != Phase::Serve {
             return self.stall(cx, lists, client, turn, spec);
         }
-        let executed = commands::execute(cx, configuration, owner, spec, args, client.proto, turn.bytes);
+        let job = commands::Job {
+            spec,
+            args,
+            proto: client.proto,
+            hash: None,
+        };
+        let executed = commands::execute(cx, configuration, owner, job, turn.bytes);
         let since = cx.mono();
         let wait = match executed {
             Executed::Stalled => {

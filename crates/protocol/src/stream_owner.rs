@@ -106,6 +106,8 @@ pub struct StreamOwner {
     credit_at: Time,
     credit_wish: (u32, u32),
     hold_until: Time,
+    /// Since when stripe credit is short, and when that was seen last.
+    credit_short: (Time, Time),
     /// Something that a stalled command may wait for has changed.
     pub(crate) progress: bool,
     /// `acked` or a lease has changed: replies may be released.
@@ -156,6 +158,7 @@ impl StreamOwner {
             credit_at: Time(0),
             credit_wish: (0, 0),
             hold_until: Time(0),
+            credit_short: (Time(0), Time(0)),
             progress: true,
             releasable: true,
             lease_wanted: born,
@@ -318,6 +321,22 @@ impl StreamOwner {
     /// Notes that the open delta touches this key.
     pub(crate) fn touch(&mut self, hash: u64) {
         self.touched[hash as usize % TOUCHED_BUCKETS] = self.seq + 1;
+    }
+
+    /// Notes that the open delta may touch any key.
+    pub(crate) fn touch_all(&mut self) {
+        self.touched.fill(self.seq + 1);
+    }
+
+    /// A write finds no stripe credit: whether that is so for too long to wait for more (8.2).
+    pub(crate) fn credit_refused<O: Out>(&mut self, cx: &Context<'_, O>) -> bool {
+        let (now, resend) = (cx.mono(), cx.shared.parameters.resend);
+        let (since, seen) = &mut self.credit_short;
+        if now - *seen > Span(8 * resend.0) {
+            *since = now;
+        }
+        *seen = now;
+        now - *since > Span(2 * resend.0)
     }
 
     /// 4.1: what a read of this key must wait for.
@@ -659,6 +678,9 @@ impl StreamOwner {
             return;
         }
         if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) {
+            if data_end > member.credit_data || index_end > member.credit_index {
+                self.credit_short = (Time(0), Time(0));
+            }
             member.credit_data = member.credit_data.max(data_end);
             member.credit_index = member.credit_index.max(index_end);
             member.window_bytes = window_bytes.max(cx.shared.parameters.window_bytes.min(4096));
@@ -899,7 +921,7 @@ impl StreamOwner {
                     next = next.min(self.hold_until);
                 }
             }
-            _ => next = self.takeover.next_at(),
+            phase => next = self.takeover.next_at(phase),
         }
         (next != Time(u64::MAX)).then_some(next)
     }

@@ -1,0 +1,95 @@
+//! Room for writes: making sure of it before a command of several changes, making some where it is short, and the
+//! house kept between commands.
+
+use super::{Operation, Stop};
+use crate::context::Context;
+use crate::interface::Out;
+use crate::stream_owner::{Admission, Phase, StreamOwner};
+use paritas_base::configuration::Configuration;
+use paritas_store::Blocked;
+use paritas_store::delta::DELTA_BYTES_MAX;
+use paritas_wire::resp::errors;
+
+/// Lines of the index that active expiry looks at in one go.
+const EXPIRY_LINES: u32 = 16;
+/// Bytes of delta that making room may take in one go, and how often it goes on for one command.
+const MAKE_ROOM_BYTES: usize = 64 << 10;
+const MAKE_ROOM_STEPS: usize = 8;
+/// What a change costs in a delta beside key and value: heads of extents, of the object, the index entry.
+const CHANGE_BYTES: usize = 192;
+
+/// A bit of work behind the commands: expired keys, compaction, memory to give back. At most about `budget` bytes of
+/// delta. True if it did something: there may be more.
+pub(crate) fn housekeep<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    budget: usize,
+) -> bool {
+    if owner.phase() != Phase::Serve
+        || !owner.store.chunks().directory_known()
+        || owner.admit_write(cx) != Admission::Admitted
+    {
+        return false;
+    }
+    let (store, delta) = owner.delta();
+    let arena = &mut cx.shared.arena;
+    let expired = store.expire_step(arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;
+    let kept = store.housekeep(arena, delta, budget);
+    if expired {
+        // Which keys is not said; a read that finds one gone must wait for this delta (8.4).
+        owner.touch_all();
+    }
+    if kept == Err(Blocked::DeltaFull) {
+        owner.close_delta(cx, configuration);
+    }
+    expired || kept == Ok(true)
+}
+
+impl<O: Out> Operation<'_, '_, O> {
+    /// Compacts for a command that finds no room. False if that gained nothing.
+    pub(super) fn make_room(&mut self) -> bool {
+        if self.begun {
+            return false;
+        }
+        let mut made = false;
+        for _ in 0..MAKE_ROOM_STEPS {
+            if !housekeep(self.cx, self.configuration, self.owner, MAKE_ROOM_BYTES) {
+                break;
+            }
+            made = true;
+        }
+        // What was moved is in a delta of its own: it must not make the command's delta too large.
+        if made && self.owner.open_bytes() > DELTA_BYTES_MAX / 2 {
+            self.owner.close_delta(self.cx, self.configuration);
+        }
+        made
+    }
+
+    /// Makes sure of room for a command of `changes` changes with so many bytes of keys and values, before the
+    /// first of them.
+    pub(super) fn reserve(&mut self, changes: usize, bytes: usize) -> Result<(), Stop> {
+        self.admit()?;
+        let window = usize::try_from(self.cx.shared.parameters.window_bytes).unwrap_or(usize::MAX);
+        let bytes_max = (window / 4).min(DELTA_BYTES_MAX / 2);
+        if changes > 1 && bytes > bytes_max {
+            return Err(self.refuse(|out| errors::command_too_large(out, bytes_max)));
+        }
+        let needed = bytes + changes * CHANGE_BYTES;
+        if self.owner.open_bytes() + needed > DELTA_BYTES_MAX {
+            self.owner.close_delta(self.cx, self.configuration);
+        }
+        let chunk = self.cx.shared.arena.chunk_bytes();
+        if changes < 2 || bytes < chunk / 2 {
+            return Ok(());
+        }
+        let chunks = u32::try_from(2 * needed / chunk + 2).unwrap_or(u32::MAX);
+        if self.cx.shared.arena.available() < chunks && !self.make_room() {
+            return Err(self.blocked(Blocked::Memory));
+        }
+        if self.owner.store.wants_credit().is_some() {
+            return Err(self.blocked(Blocked::Credit { index: false }));
+        }
+        Ok(())
+    }
+}
