@@ -79,8 +79,7 @@ impl Configuration {
     /// The parity positions that somebody holds, in order.
     pub fn members(&self) -> impl Iterator<Item = (Position, &Assignment)> {
         let first = usize::from(self.data);
-        (first..self.positions.len())
-            .filter_map(|i| Some((Position(i as u8), self.positions[i].as_ref()?)))
+        (first..self.positions.len()).filter_map(|i| Some((Position(i as u8), self.positions[i].as_ref()?)))
     }
 
     /// The data positions, in order.
@@ -110,15 +109,10 @@ impl Configuration {
     }
 
     /// Every position that `node` in this life holds.
-    pub fn held_by(
-        &self,
-        node: NodeId,
-        incarnation: Incarnation,
-    ) -> impl Iterator<Item = (Position, &Assignment)> {
+    pub fn held_by(&self, node: NodeId, incarnation: Incarnation) -> impl Iterator<Item = (Position, &Assignment)> {
         self.positions.iter().enumerate().filter_map(move |(i, a)| {
             let a = a.as_ref()?;
-            (a.tenure.node == node && a.tenure.incarnation == incarnation)
-                .then_some((Position(i as u8), a))
+            (a.tenure.node == node && a.tenure.incarnation == incarnation).then_some((Position(i as u8), a))
         })
     }
 }
@@ -157,8 +151,7 @@ impl ClusterRecord {
 
     /// Whether the slot map covers every slot, in order, once.
     pub fn slots_are_whole(&self) -> bool {
-        self.slots.windows(2).all(|w| w[0].0 < w[1].0)
-            && self.slots.last().is_some_and(|l| l.0 == SLOT_COUNT - 1)
+        self.slots.windows(2).all(|w| w[0].0 < w[1].0) && self.slots.last().is_some_and(|l| l.0 == SLOT_COUNT - 1)
     }
 }
 

@@ -58,9 +58,7 @@ impl fmt::Display for Stream {
 }
 
 /// The number of a list's configuration; it only grows (PROTOCOL 1.2).
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Epoch(pub u32);
 
 /// The term of a stream's owner: the epoch at which its tenure began (PROTOCOL 1.2).
@@ -106,12 +104,7 @@ impl Stripe {
 
 impl fmt::Display for Stripe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}{}",
-            if self.is_index() { "i" } else { "d" },
-            self.number()
-        )
+        write!(f, "{}{}", if self.is_index() { "i" } else { "d" }, self.number())
     }
 }
 

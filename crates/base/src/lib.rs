@@ -7,9 +7,7 @@ mod prng;
 mod time;
 mod version;
 
-pub use id::{
-    ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Term,
-};
+pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Term};
 pub use map::{FixedHasher, Map, Set, map, set};
 pub use prng::Prng;
 pub use time::{Clock, Span, Time};

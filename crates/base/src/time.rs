@@ -45,6 +45,13 @@ impl Add<Span> for Time {
     }
 }
 
+impl Add for Span {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
 impl Sub for Time {
     type Output = Span;
     /// Zero if `earlier` is the later one.

@@ -264,6 +264,7 @@ impl Node {
                 stream: owner.stream(),
                 epoch: configuration.epoch,
                 term: owner.tenure().term(),
+                stable: owner.stable(),
             };
             wanted.extend(
                 owner
@@ -485,6 +486,7 @@ impl Node {
             let is_owner = (owner.node, owner.incarnation) == from;
             if is_owner && configuration.epoch == entry.epoch && member.on_lease_request(&mut cx, &owner, &entry) {
                 Leases::push(&mut granted, &entry);
+                member.on_stable(&mut cx, entry.stream.x, entry.term, entry.stable);
             }
         }
         if !granted.is_empty() {

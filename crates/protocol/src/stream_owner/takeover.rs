@@ -32,16 +32,16 @@ pub(super) struct Takeover {
     /// Facts that stay true (5.12a): who will never serve again under which tenure.
     yielded: Vec<Tenure>,
     resend_at: Time,
+    query_at: Time,
 }
 
 impl Takeover {
-    pub(super) fn next_at(&self) -> Time {
-        self.waits
-            .iter()
-            .filter(|w| !w.cleared)
-            .map(|w| w.until)
-            .min()
-            .map_or(self.resend_at, |t| t.min(self.resend_at))
+    /// When something is due. A lease that has run out is looked at once the phase is Wait, and then no more.
+    pub(super) fn next_at(&self, phase: Phase) -> Time {
+        let open = self.waits.iter().filter(|w| !w.cleared);
+        let wait = if phase == Phase::Wait { open.clone().map(|w| w.until).min() } else { None };
+        let query = open.map(|_| self.query_at).next();
+        [wait, query].into_iter().flatten().min().map_or(self.resend_at, |t| t.min(self.resend_at))
     }
 }
 
@@ -56,9 +56,8 @@ impl StreamOwner {
             return;
         }
         let now = cx.mono();
-        let due = now >= self.takeover.resend_at;
-        if due {
-            self.takeover.resend_at = cx.after(cx.shared.parameters.resend);
+        if now >= self.takeover.query_at {
+            self.takeover.query_at = cx.after(cx.shared.parameters.resend);
             self.query_holders(cx, configuration);
         }
         match self.phase {
@@ -97,11 +96,10 @@ impl StreamOwner {
             }
             Phase::Serve => {}
         }
-        let sends = |m: &Member| m.seal.is_none() || !m.started;
-        let next = self.members.iter().filter(|m| sends(m)).map(|m| m.resend_at).min();
-        if let Some(next) = next {
-            self.takeover.resend_at = self.takeover.resend_at.min(next.max(now + Span(1)));
-        }
+        let phase = self.phase;
+        let lacking = |m: &&Member| if phase == Phase::Seal { m.seal.is_none() } else { !m.started };
+        let next = self.members.iter().filter(lacking).map(|m| m.resend_at).min();
+        self.takeover.resend_at = next.unwrap_or(Time(u64::MAX));
     }
 
     /// 5.12a: asks every holder of a lease whether it has yielded.
@@ -137,6 +135,7 @@ impl StreamOwner {
                 Some(wait) => wait.until = wait.until.max(until),
                 None => {
                     let cleared = false;
+                    self.takeover.query_at = now;
                     self.takeover.waits.push(Wait {
                         holder: lease.holder,
                         until,
@@ -212,11 +211,11 @@ impl StreamOwner {
         let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) else {
             return;
         };
-        if recv > seq || recv < self.stable {
-            cx.halt(format!(
-                "I6: position {} answers Sync with {recv}, not within {}..={seq}",
-                member.position.0, self.stable
-            ));
+        if recv > seq {
+            cx.halt(format!("I6: position {} answers Sync with {recv}, beyond {seq}", member.position.0));
+            return;
+        }
+        if !member.started && recv < self.stable {
             return;
         }
         member.started = true;

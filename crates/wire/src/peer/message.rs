@@ -91,19 +91,50 @@ pub struct Parity<'a> {
 pub enum Message<'a> {
     Hello(Hello),
     /// One atomic batch of changes (1.3).
-    Delta { term: Term, seq: u64, acked: u64, stable: u64, extents: &'a [u8] },
+    Delta {
+        term: Term,
+        seq: u64,
+        acked: u64,
+        stable: u64,
+        extents: &'a [u8],
+    },
     /// Cumulative; `lease_sent` is the `sent` of the newest frame that a lease was granted for, or 0 (4.3).
-    Ack { term: Term, recv: u64, lease_sent: Time },
+    Ack {
+        term: Term,
+        recv: u64,
+        lease_sent: Time,
+    },
     /// `acked` and `stable` without a delta (3.8).
-    Stable { term: Term, acked: u64, stable: u64 },
+    Stable {
+        term: Term,
+        acked: u64,
+        stable: u64,
+    },
     /// Deltas `base+1 ..= top` and the term they now belong to (3.9).
-    Sync { term: Term, base: u64, top: u64, deltas: Deltas<'a> },
-    SyncAck { term: Term, recv: u64 },
+    Sync {
+        term: Term,
+        base: u64,
+        top: u64,
+        deltas: Deltas<'a>,
+    },
+    SyncAck {
+        term: Term,
+        recv: u64,
+    },
     /// All stripes of the stream with a non-zero version at `as_of` (6.6).
-    Alloc { term: Term, as_of: u64, stripes: Stripes<'a> },
-    LeaseRequest { streams: Leases<'a> },
+    Alloc {
+        term: Term,
+        as_of: u64,
+        stripes: Stripes<'a>,
+    },
+    LeaseRequest {
+        streams: Leases<'a>,
+    },
     /// `sent` repeats that of the request.
-    Lease { sent: Time, streams: Leases<'a> },
+    Lease {
+        sent: Time,
+        streams: Leases<'a>,
+    },
     Seal,
     /// 5.2. `known` is false where the member has never heard of the stream.
     SealReply {
@@ -115,16 +146,38 @@ pub enum Message<'a> {
         leases: &'a [u8],
         deltas: Deltas<'a>,
     },
-    YieldQuery { tenure: Tenure },
-    Yielded { tenure: Tenure },
-    ReadDirectory { term: Term, at_least: u64 },
+    YieldQuery {
+        tenure: Tenure,
+    },
+    Yielded {
+        tenure: Tenure,
+    },
+    ReadDirectory {
+        term: Term,
+        at_least: u64,
+    },
     /// 5.5. Pairs of stripe and version.
-    Directory { term: Term, complete_for: u64, entries: &'a [u8] },
-    ReadParity { id: u64, stripe: Stripe },
+    Directory {
+        term: Term,
+        complete_for: u64,
+        entries: &'a [u8],
+    },
+    ReadParity {
+        id: u64,
+        stripe: Stripe,
+    },
     /// `None`: the stripe is not valid here.
-    ParityValue { id: u64, stripe: Stripe, parity: Option<Parity<'a>> },
+    ParityValue {
+        id: u64,
+        stripe: Stripe,
+        parity: Option<Parity<'a>>,
+    },
     /// `want` is `None` for the latest.
-    ReadChunk { id: u64, stripe: Stripe, want: Option<Version> },
+    ReadChunk {
+        id: u64,
+        stripe: Stripe,
+        want: Option<Version>,
+    },
     ChunkValue {
         id: u64,
         stripe: Stripe,
@@ -136,17 +189,39 @@ pub enum Message<'a> {
         bytes: &'a [u8],
     },
     /// Send no new delta on this chunk for a moment (5.8).
-    Hold { stripe: Stripe },
+    Hold {
+        stripe: Stripe,
+    },
     /// Ask for stripe ids below these ends (8.2).
-    CreditRequest { term: Term, data_end: u32, index_end: u32 },
+    CreditRequest {
+        term: Term,
+        data_end: u32,
+        index_end: u32,
+    },
     /// Granted so far, and the window.
-    Credit { term: Term, data_end: u32, index_end: u32, window_bytes: u64 },
+    Credit {
+        term: Term,
+        data_end: u32,
+        index_end: u32,
+        window_bytes: u64,
+    },
     GetConfiguration,
     /// The sender's configuration, which is newer.
-    Stale { configuration: Box<Configuration> },
+    Stale {
+        configuration: Box<Configuration>,
+    },
     /// A client's command for a stream of the receiver (SEAMS §4).
-    Forward { conn: ConnId, n: u64, resp3: bool, command: &'a [u8] },
-    Reply { conn: ConnId, n: u64, bytes: &'a [u8] },
+    Forward {
+        conn: ConnId,
+        n: u64,
+        resp3: bool,
+        command: &'a [u8],
+    },
+    Reply {
+        conn: ConnId,
+        n: u64,
+        bytes: &'a [u8],
+    },
 }
 
 impl<'a> Message<'a> {
@@ -204,18 +279,45 @@ impl<'a> Message<'a> {
                 features: r.u64()?,
                 session: r.u64()?,
             }),
-            kind::DELTA => {
-                Self::Delta { term: r.u32()?, seq: r.u64()?, acked: r.u64()?, stable: r.u64()?, extents: r.rest() }
-            }
-            kind::ACK => Self::Ack { term: r.u32()?, recv: r.u64()?, lease_sent: Time(r.u64()?) },
-            kind::STABLE => Self::Stable { term: r.u32()?, acked: r.u64()?, stable: r.u64()? },
-            kind::SYNC => {
-                Self::Sync { term: r.u32()?, base: r.u64()?, top: r.u64()?, deltas: Deltas::check(r.rest())? }
-            }
-            kind::SYNC_ACK => Self::SyncAck { term: r.u32()?, recv: r.u64()? },
-            kind::ALLOC => Self::Alloc { term: r.u32()?, as_of: r.u64()?, stripes: Stripes::check(r.rest())? },
-            kind::LEASE_REQUEST => Self::LeaseRequest { streams: Leases::check(r.rest())? },
-            kind::LEASE => Self::Lease { sent: Time(r.u64()?), streams: Leases::check(r.rest())? },
+            kind::DELTA => Self::Delta {
+                term: r.u32()?,
+                seq: r.u64()?,
+                acked: r.u64()?,
+                stable: r.u64()?,
+                extents: r.rest(),
+            },
+            kind::ACK => Self::Ack {
+                term: r.u32()?,
+                recv: r.u64()?,
+                lease_sent: Time(r.u64()?),
+            },
+            kind::STABLE => Self::Stable {
+                term: r.u32()?,
+                acked: r.u64()?,
+                stable: r.u64()?,
+            },
+            kind::SYNC => Self::Sync {
+                term: r.u32()?,
+                base: r.u64()?,
+                top: r.u64()?,
+                deltas: Deltas::check(r.rest())?,
+            },
+            kind::SYNC_ACK => Self::SyncAck {
+                term: r.u32()?,
+                recv: r.u64()?,
+            },
+            kind::ALLOC => Self::Alloc {
+                term: r.u32()?,
+                as_of: r.u64()?,
+                stripes: Stripes::check(r.rest())?,
+            },
+            kind::LEASE_REQUEST => Self::LeaseRequest {
+                streams: Leases::check(r.rest())?,
+            },
+            kind::LEASE => Self::Lease {
+                sent: Time(r.u64()?),
+                streams: Leases::check(r.rest())?,
+            },
             kind::SEAL => Self::Seal,
             kind::SEAL_REPLY => {
                 let (known, term, recv) = (flag(r.u8()?)?, r.u32()?, r.u64()?);
@@ -234,19 +336,35 @@ impl<'a> Message<'a> {
             }
             kind::YIELD_QUERY => Self::YieldQuery { tenure: r.tenure()? },
             kind::YIELDED => Self::Yielded { tenure: r.tenure()? },
-            kind::READ_DIRECTORY => Self::ReadDirectory { term: r.u32()?, at_least: r.u64()? },
+            kind::READ_DIRECTORY => Self::ReadDirectory {
+                term: r.u32()?,
+                at_least: r.u64()?,
+            },
             kind::DIRECTORY => {
                 let (term, complete_for, entries) = (r.u32()?, r.u64()?, r.rest());
-                (entries.len() % 12 == 0).then_some(())?;
-                Self::Directory { term, complete_for, entries }
+                entries.len().is_multiple_of(12).then_some(())?;
+                Self::Directory {
+                    term,
+                    complete_for,
+                    entries,
+                }
             }
-            kind::READ_PARITY => Self::ReadParity { id: r.u64()?, stripe: stripe(r.u32()?)? },
+            kind::READ_PARITY => Self::ReadParity {
+                id: r.u64()?,
+                stripe: stripe(r.u32()?)?,
+            },
             kind::PARITY_VALUE => {
                 let (id, stripe) = (r.u64()?, stripe(r.u32()?)?);
                 let parity = if flag(r.u8()?)? {
                     let (recv, term, sum, count) = (r.u64()?, r.u32()?, r.u32()?, usize::from(r.u8()?));
                     let versions = Versions(r.bytes(count * 8)?);
-                    Some(Parity { recv, term, versions, sum, bytes: r.rest() })
+                    Some(Parity {
+                        recv,
+                        term,
+                        versions,
+                        sum,
+                        bytes: r.rest(),
+                    })
                 } else {
                     None
                 };
@@ -254,22 +372,34 @@ impl<'a> Message<'a> {
             }
             kind::READ_CHUNK => {
                 let (id, stripe, latest, version) = (r.u64()?, stripe(r.u32()?)?, flag(r.u8()?)?, Version(r.u64()?));
-                Self::ReadChunk { id, stripe, want: (!latest).then_some(version) }
+                Self::ReadChunk {
+                    id,
+                    stripe,
+                    want: (!latest).then_some(version),
+                }
             }
             kind::CHUNK_VALUE => Self::ChunkValue {
                 id: r.u64()?,
                 stripe: stripe(r.u32()?)?,
-                status: if flag(r.u8()?)? { ChunkStatus::Here } else { ChunkStatus::None },
+                status: if flag(r.u8()?)? {
+                    ChunkStatus::Here
+                } else {
+                    ChunkStatus::None
+                },
                 version: Version(r.u64()?),
                 sum: r.u32()?,
                 as_of: r.u64()?,
                 term: r.u32()?,
                 bytes: r.rest(),
             },
-            kind::HOLD => Self::Hold { stripe: stripe(r.u32()?)? },
-            kind::CREDIT_REQUEST => {
-                Self::CreditRequest { term: r.u32()?, data_end: end(r.u32()?)?, index_end: end(r.u32()?)? }
-            }
+            kind::HOLD => Self::Hold {
+                stripe: stripe(r.u32()?)?,
+            },
+            kind::CREDIT_REQUEST => Self::CreditRequest {
+                term: r.u32()?,
+                data_end: end(r.u32()?)?,
+                index_end: end(r.u32()?)?,
+            },
             kind::CREDIT => Self::Credit {
                 term: r.u32()?,
                 data_end: end(r.u32()?)?,
@@ -280,7 +410,9 @@ impl<'a> Message<'a> {
             kind::STALE => {
                 let (configuration, rest) = postcard::take_from_bytes(r.rest()).ok()?;
                 rest.is_empty().then_some(())?;
-                Self::Stale { configuration: Box::new(configuration) }
+                Self::Stale {
+                    configuration: Box::new(configuration),
+                }
             }
             kind::FORWARD => Self::Forward {
                 conn: ConnId(r.u64()?),
@@ -288,7 +420,11 @@ impl<'a> Message<'a> {
                 resp3: flag(r.u8()?)?,
                 command: r.rest(),
             },
-            kind::REPLY => Self::Reply { conn: ConnId(r.u64()?), n: r.u64()?, bytes: r.rest() },
+            kind::REPLY => Self::Reply {
+                conn: ConnId(r.u64()?),
+                n: r.u64()?,
+                bytes: r.rest(),
+            },
             _ => return None,
         };
         r.end(message)
@@ -308,7 +444,13 @@ impl<'a> Message<'a> {
                 to.u64(h.features);
                 to.u64(h.session);
             }
-            Self::Delta { term, seq, acked, stable, extents } => {
+            Self::Delta {
+                term,
+                seq,
+                acked,
+                stable,
+                extents,
+            } => {
                 to.u32(*term);
                 to.u64(*seq);
                 to.u64(*acked);
@@ -325,7 +467,12 @@ impl<'a> Message<'a> {
                 to.u64(*acked);
                 to.u64(*stable);
             }
-            Self::Sync { term, base, top, deltas } => {
+            Self::Sync {
+                term,
+                base,
+                top,
+                deltas,
+            } => {
                 to.u32(*term);
                 to.u64(*base);
                 to.u64(*top);
@@ -346,7 +493,15 @@ impl<'a> Message<'a> {
                 to.extend_from_slice(streams.0);
             }
             Self::Seal | Self::GetConfiguration => {}
-            Self::SealReply { known, term, recv, credit_data, credit_index, leases, deltas } => {
+            Self::SealReply {
+                known,
+                term,
+                recv,
+                credit_data,
+                credit_index,
+                leases,
+                deltas,
+            } => {
                 to.u8(u8::from(*known));
                 to.u32(*term);
                 to.u64(*recv);
@@ -361,7 +516,11 @@ impl<'a> Message<'a> {
                 to.u32(*term);
                 to.u64(*at_least);
             }
-            Self::Directory { term, complete_for, entries } => {
+            Self::Directory {
+                term,
+                complete_for,
+                entries,
+            } => {
                 to.u32(*term);
                 to.u64(*complete_for);
                 to.extend_from_slice(entries);
@@ -389,7 +548,16 @@ impl<'a> Message<'a> {
                 to.u8(u8::from(want.is_none()));
                 to.u64(want.unwrap_or_default().0);
             }
-            Self::ChunkValue { id, stripe, status, version, sum, as_of, term, bytes } => {
+            Self::ChunkValue {
+                id,
+                stripe,
+                status,
+                version,
+                sum,
+                as_of,
+                term,
+                bytes,
+            } => {
                 to.u64(*id);
                 to.u32(stripe.0);
                 to.u8(u8::from(*status == ChunkStatus::Here));
@@ -400,12 +568,21 @@ impl<'a> Message<'a> {
                 to.extend_from_slice(bytes);
             }
             Self::Hold { stripe } => to.u32(stripe.0),
-            Self::CreditRequest { term, data_end, index_end } => {
+            Self::CreditRequest {
+                term,
+                data_end,
+                index_end,
+            } => {
                 to.u32(*term);
                 to.u32(*data_end);
                 to.u32(*index_end);
             }
-            Self::Credit { term, data_end, index_end, window_bytes } => {
+            Self::Credit {
+                term,
+                data_end,
+                index_end,
+                window_bytes,
+            } => {
                 to.u32(*term);
                 to.u32(*data_end);
                 to.u32(*index_end);
@@ -417,7 +594,12 @@ impl<'a> Message<'a> {
                     to.extend_from_slice(&bytes);
                 }
             }
-            Self::Forward { conn, n, resp3, command } => {
+            Self::Forward {
+                conn,
+                n,
+                resp3,
+                command,
+            } => {
                 to.u64(conn.0);
                 to.u64(*n);
                 to.u8(u8::from(*resp3));
@@ -492,7 +674,11 @@ impl<'a> Deltas<'a> {
 
     fn next(r: &mut Reader<'a>) -> Option<DeltaRecord<'a>> {
         let (length, term, seq) = (r.u32()? as usize, r.u32()?, r.u64()?);
-        Some(DeltaRecord { term, seq, extents: r.bytes(length)? })
+        Some(DeltaRecord {
+            term,
+            seq,
+            extents: r.bytes(length)?,
+        })
     }
 
     fn check(bytes: &'a [u8]) -> Option<Self> {
@@ -523,7 +709,7 @@ impl<'a> Stripes<'a> {
     }
     fn check(bytes: &'a [u8]) -> Option<Self> {
         let all = Self(bytes);
-        (bytes.len() % 4 == 0 && all.iter().all(Stripe::is_valid)).then_some(all)
+        (bytes.len().is_multiple_of(4) && all.iter().all(Stripe::is_valid)).then_some(all)
     }
 }
 
@@ -546,7 +732,11 @@ impl<'a> Versions<'a> {
     }
     /// One after the other.
     pub fn iter(&self) -> impl Iterator<Item = Version> + use<'a> {
-        self.0.as_chunks::<8>().0.iter().map(|b| Version(u64::from_le_bytes(*b)))
+        self.0
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|b| Version(u64::from_le_bytes(*b)))
     }
 }
 
@@ -559,14 +749,16 @@ pub struct LeaseEntry {
     pub epoch: Epoch,
     /// Its owner's term.
     pub term: Term,
+    /// How far the stream is stable, so that a `Stable` that was lost is made good while nothing else flows.
+    pub stable: u64,
 }
 
-/// Many [`LeaseEntry`]: `u16 list, u8 x, u8 0, u32 epoch, u32 term` each.
+/// Many [`LeaseEntry`]: `u16 list, u8 x, u8 0, u32 epoch, u32 term, u64 stable` each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leases<'a>(&'a [u8]);
 
 impl<'a> Leases<'a> {
-    const BYTES: usize = 12;
+    const BYTES: usize = 20;
 
     /// Over bytes that [`Self::push`] made.
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -579,18 +771,27 @@ impl<'a> Leases<'a> {
         to.u8(0);
         to.u32(entry.epoch.0);
         to.u32(entry.term);
+        to.u64(entry.stable);
     }
     /// One after the other.
     pub fn iter(&self) -> impl Iterator<Item = LeaseEntry> + use<'a> {
         let mut r = Reader(self.0);
         core::iter::from_fn(move || {
             let (list, x, _) = (r.u16()?, r.u8()?, r.u8()?);
-            let stream = Stream { list: ListId(list), x: paritas_base::Position(x) };
-            Some(LeaseEntry { stream, epoch: Epoch(r.u32()?), term: r.u32()? })
+            let stream = Stream {
+                list: ListId(list),
+                x: paritas_base::Position(x),
+            };
+            Some(LeaseEntry {
+                stream,
+                epoch: Epoch(r.u32()?),
+                term: r.u32()?,
+                stable: r.u64()?,
+            })
         })
     }
     fn check(bytes: &'a [u8]) -> Option<Self> {
-        (bytes.len() % Self::BYTES == 0).then_some(Self(bytes))
+        bytes.len().is_multiple_of(Self::BYTES).then_some(Self(bytes))
     }
 }
 
@@ -615,7 +816,12 @@ impl LeaseRecord {
     /// Reads what [`Self::push`] made, one after the other.
     pub fn read(bytes: &[u8]) -> impl Iterator<Item = Self> + use<'_> {
         let mut r = Reader(bytes);
-        core::iter::from_fn(move || Some(Self { holder: r.tenure()?, remaining_ns: r.u64()? }))
+        core::iter::from_fn(move || {
+            Some(Self {
+                holder: r.tenure()?,
+                remaining_ns: r.u64()?,
+            })
+        })
     }
 }
 

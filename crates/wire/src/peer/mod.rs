@@ -53,7 +53,14 @@ pub struct Header {
 impl Header {
     /// For frames that speak of no list.
     pub fn bare(sent: Time) -> Self {
-        Self { stream: Stream { list: ListId(0), x: Position(0) }, epoch: Epoch(0), sent }
+        Self {
+            stream: Stream {
+                list: ListId(0),
+                x: Position(0),
+            },
+            epoch: Epoch(0),
+            sent,
+        }
     }
 }
 
@@ -86,14 +93,20 @@ impl core::error::Error for BadFrame {}
 /// The length of the first frame in `input` once all of it is there and its CRC holds; `None` while bytes are
 /// missing.
 pub fn split(input: &[u8]) -> Result<Option<usize>, BadFrame> {
-    let Some(length) = input.first_chunk::<4>() else { return Ok(None) };
+    let Some(length) = input.first_chunk::<4>() else {
+        return Ok(None);
+    };
     let length = u32::from_le_bytes(*length);
     let bytes = length as usize;
     if !(HEADER_BYTES..=FRAME_BYTES_MAX).contains(&bytes) {
         return Err(BadFrame::Length(length));
     }
-    let Some(frame) = input.get(..bytes) else { return Ok(None) };
-    let Ok((header, _)) = RawHeader::ref_from_prefix(frame) else { return Err(BadFrame::Length(length)) };
+    let Some(frame) = input.get(..bytes) else {
+        return Ok(None);
+    };
+    let Ok((header, _)) = RawHeader::ref_from_prefix(frame) else {
+        return Err(BadFrame::Length(length));
+    };
     if crc32c::crc32c(frame.get(COVERED_FROM..).unwrap_or_default()) != header.crc.get() {
         return Err(BadFrame::Crc);
     }
@@ -106,7 +119,10 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), BadFrame> {
         return Err(BadFrame::Length(frame.len() as u32));
     };
     let header = Header {
-        stream: Stream { list: ListId(raw.list.get()), x: Position(raw.x) },
+        stream: Stream {
+            list: ListId(raw.list.get()),
+            x: Position(raw.x),
+        },
         epoch: Epoch(raw.epoch.get()),
         sent: Time(raw.sent.get()),
     };

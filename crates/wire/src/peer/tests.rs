@@ -3,11 +3,22 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Version};
 
 fn header() -> Header {
-    Header { stream: Stream { list: ListId(3), x: Position(2) }, epoch: Epoch(9), sent: Time(77) }
+    Header {
+        stream: Stream {
+            list: ListId(3),
+            x: Position(2),
+        },
+        epoch: Epoch(9),
+        sent: Time(77),
+    }
 }
 
 fn tenure() -> Tenure {
-    Tenure { node: NodeId(4), incarnation: Incarnation(5), since: Epoch(6) }
+    Tenure {
+        node: NodeId(4),
+        incarnation: Incarnation(5),
+        since: Epoch(6),
+    }
 }
 
 fn with_each(mut check: impl FnMut(&Message<'_>)) {
@@ -19,9 +30,21 @@ fn with_each(mut check: impl FnMut(&Message<'_>)) {
     let mut versions = Vec::new();
     Versions::push(&mut versions, Version::new(1, 2));
     let mut leases = Vec::new();
-    Leases::push(&mut leases, &LeaseEntry { stream: header().stream, epoch: Epoch(1), term: 2 });
+    Leases::push(
+        &mut leases,
+        &LeaseEntry {
+            stream: header().stream,
+            epoch: Epoch(1),
+            term: 2,
+            stable: 3,
+        },
+    );
     let mut held = Vec::new();
-    LeaseRecord { holder: tenure(), remaining_ns: 5 }.push(&mut held);
+    LeaseRecord {
+        holder: tenure(),
+        remaining_ns: 5,
+    }
+    .push(&mut held);
     let mut entries = Vec::new();
     Message::push_directory_entry(&mut entries, Stripe::data(1), Version::new(1, 1));
     let configuration = Configuration {
@@ -36,7 +59,13 @@ fn with_each(mut check: impl FnMut(&Message<'_>)) {
         lost: false,
     };
     let deltas = Deltas::new(&deltas);
-    let parity = Parity { recv: 1, term: 2, versions: Versions::new(&versions), sum: 3, bytes: b"pp" };
+    let parity = Parity {
+        recv: 1,
+        term: 2,
+        versions: Versions::new(&versions),
+        sum: 3,
+        bytes: b"pp",
+    };
     let hello = Hello {
         cluster: ClusterId(1),
         node: NodeId(2),
@@ -51,25 +80,84 @@ fn with_each(mut check: impl FnMut(&Message<'_>)) {
     };
     let all = [
         Message::Hello(hello),
-        Message::Delta { term: 1, seq: 2, acked: 3, stable: 4, extents: b"xyz" },
-        Message::Ack { term: 1, recv: 2, lease_sent: Time(3) },
-        Message::Stable { term: 1, acked: 2, stable: 3 },
-        Message::Sync { term: 1, base: 1, top: 3, deltas },
+        Message::Delta {
+            term: 1,
+            seq: 2,
+            acked: 3,
+            stable: 4,
+            extents: b"xyz",
+        },
+        Message::Ack {
+            term: 1,
+            recv: 2,
+            lease_sent: Time(3),
+        },
+        Message::Stable {
+            term: 1,
+            acked: 2,
+            stable: 3,
+        },
+        Message::Sync {
+            term: 1,
+            base: 1,
+            top: 3,
+            deltas,
+        },
         Message::SyncAck { term: 1, recv: 2 },
-        Message::Alloc { term: 1, as_of: 2, stripes: Stripes::new(&stripes) },
-        Message::LeaseRequest { streams: Leases::new(&leases) },
-        Message::Lease { sent: Time(1), streams: Leases::new(&leases) },
+        Message::Alloc {
+            term: 1,
+            as_of: 2,
+            stripes: Stripes::new(&stripes),
+        },
+        Message::LeaseRequest {
+            streams: Leases::new(&leases),
+        },
+        Message::Lease {
+            sent: Time(1),
+            streams: Leases::new(&leases),
+        },
         Message::Seal,
-        Message::SealReply { known: true, term: 1, recv: 2, credit_data: 3, credit_index: 4, leases: &held, deltas },
+        Message::SealReply {
+            known: true,
+            term: 1,
+            recv: 2,
+            credit_data: 3,
+            credit_index: 4,
+            leases: &held,
+            deltas,
+        },
         Message::YieldQuery { tenure: tenure() },
         Message::Yielded { tenure: tenure() },
         Message::ReadDirectory { term: 1, at_least: 2 },
-        Message::Directory { term: 1, complete_for: 2, entries: &entries },
-        Message::ReadParity { id: 1, stripe: Stripe::data(2) },
-        Message::ParityValue { id: 1, stripe: Stripe::data(2), parity: Some(parity) },
-        Message::ParityValue { id: 1, stripe: Stripe::data(2), parity: None },
-        Message::ReadChunk { id: 1, stripe: Stripe::data(2), want: Some(Version::new(1, 2)) },
-        Message::ReadChunk { id: 1, stripe: Stripe::data(2), want: None },
+        Message::Directory {
+            term: 1,
+            complete_for: 2,
+            entries: &entries,
+        },
+        Message::ReadParity {
+            id: 1,
+            stripe: Stripe::data(2),
+        },
+        Message::ParityValue {
+            id: 1,
+            stripe: Stripe::data(2),
+            parity: Some(parity),
+        },
+        Message::ParityValue {
+            id: 1,
+            stripe: Stripe::data(2),
+            parity: None,
+        },
+        Message::ReadChunk {
+            id: 1,
+            stripe: Stripe::data(2),
+            want: Some(Version::new(1, 2)),
+        },
+        Message::ReadChunk {
+            id: 1,
+            stripe: Stripe::data(2),
+            want: None,
+        },
         Message::ChunkValue {
             id: 1,
             stripe: Stripe::data(2),
@@ -80,13 +168,35 @@ fn with_each(mut check: impl FnMut(&Message<'_>)) {
             term: 5,
             bytes: b"cc",
         },
-        Message::Hold { stripe: Stripe::data(2) },
-        Message::CreditRequest { term: 1, data_end: 2, index_end: 3 },
-        Message::Credit { term: 1, data_end: 2, index_end: 3, window_bytes: 4 },
+        Message::Hold {
+            stripe: Stripe::data(2),
+        },
+        Message::CreditRequest {
+            term: 1,
+            data_end: 2,
+            index_end: 3,
+        },
+        Message::Credit {
+            term: 1,
+            data_end: 2,
+            index_end: 3,
+            window_bytes: 4,
+        },
         Message::GetConfiguration,
-        Message::Stale { configuration: Box::new(configuration) },
-        Message::Forward { conn: ConnId(1), n: 2, resp3: true, command: b"cmd" },
-        Message::Reply { conn: ConnId(1), n: 2, bytes: b"+OK\r\n" },
+        Message::Stale {
+            configuration: Box::new(configuration),
+        },
+        Message::Forward {
+            conn: ConnId(1),
+            n: 2,
+            resp3: true,
+            command: b"cmd",
+        },
+        Message::Reply {
+            conn: ConnId(1),
+            n: 2,
+            bytes: b"+OK\r\n",
+        },
     ];
     for message in &all {
         check(message);
@@ -151,7 +261,15 @@ fn lengths_out_of_bounds_and_unknown_kinds_are_refused() {
 #[test]
 fn golden_bytes_of_version_1() {
     let mut bytes = Vec::new();
-    encode(&mut bytes, &header(), &Message::Ack { term: 1, recv: 2, lease_sent: Time(3) });
+    encode(
+        &mut bytes,
+        &header(),
+        &Message::Ack {
+            term: 1,
+            recv: 2,
+            lease_sent: Time(3),
+        },
+    );
     let expected = [
         44, 0, 0, 0, 0, 0, 0, 0, 11, 2, 3, 0, 9, 0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0, // header
         1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0,

@@ -1,0 +1,209 @@
+//! The configuration service of a run: it obeys PROTOCOL §10 (compare and swap on the epoch, the decodability rule,
+//! crashed lives always removed), and within that does its worst: late detection, false suspicion, odd successors.
+
+use crate::world::{Happening, World, describe};
+use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
+use paritas_base::{Epoch, Incarnation, NodeId, Position, Span};
+use paritas_protocol::Proposal;
+
+impl World {
+    /// Positions that are not Live, data and parity: vacant, Filling, or held by a life that has ended.
+    fn lost(&self, configuration: &Configuration) -> (usize, usize) {
+        let mut lost = (0, 0);
+        for (i, position) in configuration.positions.iter().enumerate() {
+            let live = position.as_ref().is_some_and(|a| {
+                let process = self.processes[usize::from(a.tenure.node.0)].as_ref();
+                a.state == PositionState::Live && process.is_some_and(|p| p.incarnation == a.tenure.incarnation)
+            });
+            if !live {
+                if configuration.is_data(Position(i as u8)) {
+                    lost.0 += 1
+                } else {
+                    lost.1 += 1
+                }
+            }
+        }
+        lost
+    }
+
+    /// 10.3.
+    fn is_decodable(&self, (data, parity): (usize, usize)) -> bool {
+        let (m, a) = (
+            usize::from(self.configuration.parity),
+            usize::from(self.configuration.ack_quorum),
+        );
+        data == 0 || (parity < a && data + parity <= m)
+    }
+
+    /// Whether the cluster may lose this process now.
+    pub(crate) fn may_lose(&self, at: usize) -> bool {
+        let mut lost = self.lost(&self.configuration);
+        let Some(process) = self.processes[at].as_ref() else {
+            return false;
+        };
+        for (position, a) in self.configuration.held_by(process.id, process.incarnation) {
+            if a.state == PositionState::Live {
+                if self.configuration.is_data(position) {
+                    lost.0 += 1
+                } else {
+                    lost.1 += 1
+                }
+            }
+        }
+        lost.0 + lost.1 <= usize::from(self.configuration.parity) && self.is_decodable(lost)
+    }
+
+    /// Processes that hold no position of the list.
+    fn free(&self) -> Vec<usize> {
+        let held = |i: usize| {
+            self.configuration
+                .positions
+                .iter()
+                .flatten()
+                .any(|a| usize::from(a.tenure.node.0) == i)
+        };
+        (0..self.processes.len())
+            .filter(|i| self.processes[*i].is_some() && !held(*i))
+            .collect()
+    }
+
+    /// Commits the next configuration (I11) and tells everyone, sooner or later.
+    fn commit(&mut self, change: impl FnOnce(&mut Configuration, Epoch)) {
+        let mut next = self.configuration.clone();
+        next.epoch = Epoch(next.epoch.0 + 1);
+        let epoch = next.epoch;
+        change(&mut next, epoch);
+        self.counts.commits += 1;
+        if let Err(what) = paritas_control::check_transition(Some(&self.configuration), &next) {
+            self.violate(format!("I11: {what}"));
+        }
+        self.log(|| format!("committed {}", describe(&next)));
+        self.configuration = next;
+        for at in 0..self.processes.len() {
+            if self.healing || !self.random.chance(self.swarm.push_drop) {
+                let delay = Span(self.random.below(5_000_000));
+                let configuration = self.configuration.clone();
+                self.push(delay, Happening::Push { at, configuration });
+            }
+        }
+    }
+
+    fn successor(&mut self, epoch: Epoch) -> Option<Assignment> {
+        let free = self.free();
+        if free.is_empty() {
+            return None;
+        }
+        let at = *self.random.pick(&free);
+        let incarnation = self.records[at].incarnation;
+        let tenure = Tenure {
+            node: NodeId(at as u16),
+            incarnation,
+            since: epoch,
+        };
+        Some(Assignment {
+            tenure,
+            state: PositionState::Filling,
+        })
+    }
+
+    /// A life has ended, and this is noticed: its positions go to others (10.4).
+    pub(crate) fn detect(&mut self, at: usize, incarnation: Incarnation, certified: bool) {
+        let node = NodeId(at as u16);
+        let held: Vec<Position> = self.configuration.held_by(node, incarnation).map(|(p, _)| p).collect();
+        let epoch = Epoch(self.configuration.epoch.0 + 1);
+        let successor = if self.random.chance(800_000) {
+            self.successor(epoch)
+        } else {
+            None
+        };
+        let known = self.configuration.is_gone(node, incarnation);
+        if held.is_empty() && (!certified || known) {
+            return;
+        }
+        self.commit(|next, _| {
+            for position in held {
+                next.positions[position.index()] = successor;
+            }
+            if certified && !known {
+                next.gone.push((node, incarnation));
+            }
+        });
+    }
+
+    /// A live process is taken for dead, or simply replaced.
+    pub(crate) fn suspect(&mut self) {
+        let position = Position(self.random.below(self.configuration.positions.len() as u64) as u8);
+        let Some(a) = self.configuration.at(position).copied() else {
+            return;
+        };
+        let mut lost = self.lost(&self.configuration);
+        if a.state == PositionState::Live {
+            let alive = self.processes[usize::from(a.tenure.node.0)]
+                .as_ref()
+                .is_some_and(|p| p.incarnation == a.tenure.incarnation);
+            if !alive {
+                return;
+            }
+            if self.configuration.is_data(position) {
+                lost.0 += 1
+            } else {
+                lost.1 += 1
+            }
+        }
+        if lost.0 + lost.1 > usize::from(self.configuration.parity) || !self.is_decodable(lost) {
+            return;
+        }
+        self.counts.suspicions += 1;
+        let epoch = Epoch(self.configuration.epoch.0 + 1);
+        let mut successor = if self.random.chance(700_000) {
+            self.successor(epoch)
+        } else {
+            None
+        };
+        if successor.is_none() && self.random.chance(200_000) {
+            // The same life again, under a new tenure: it must not take it for the old one (H7).
+            let tenure = Tenure {
+                since: epoch,
+                ..a.tenure
+            };
+            successor = Some(Assignment {
+                tenure,
+                state: PositionState::Filling,
+            });
+        }
+        self.commit(|next, _| next.positions[position.index()] = successor);
+    }
+
+    /// Vacant positions go to whoever is free.
+    pub(crate) fn fill_vacancies(&mut self) {
+        for i in 0..self.configuration.positions.len() {
+            let dead = self.configuration.positions[i].is_some_and(|a| {
+                self.healing
+                    && self.processes[usize::from(a.tenure.node.0)].is_some()
+                    && self.records[usize::from(a.tenure.node.0)].incarnation != a.tenure.incarnation
+            });
+            if dead || self.configuration.positions[i].is_none() {
+                let epoch = Epoch(self.configuration.epoch.0 + 1);
+                if let Some(successor) = self.successor(epoch) {
+                    self.commit(|next, _| next.positions[i] = Some(successor));
+                }
+            }
+        }
+    }
+
+    /// What nodes ask of the coordinator.
+    pub(crate) fn on_proposal(&mut self, proposal: Proposal) {
+        if let Proposal::AskLive { position, tenure, .. } = proposal {
+            let Some(a) = self.configuration.at(position).copied() else {
+                return;
+            };
+            if a.tenure == tenure && a.state == PositionState::Filling {
+                self.commit(|next, _| {
+                    if let Some(a) = &mut next.positions[position.index()] {
+                        a.state = PositionState::Live;
+                    }
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Invariants looked at after turns and at the end (PROTOCOL §13).
+
+use crate::linear;
+use crate::world::World;
+use paritas_base::{ListId, NodeId, Position, Stream};
+use paritas_protocol::{List, Node, Phase, Role, StreamOwner};
+
+const LIST: ListId = ListId(0);
+
+fn owner_of(node: &Node, x: Position) -> Option<&StreamOwner> {
+    match &node.list(LIST)?.role {
+        Role::Owner(owner) if owner.stream().x == x => Some(owner),
+        _ => None,
+    }
+}
+
+impl World {
+    /// After each turn of a process.
+    pub(crate) fn after_turn(&mut self, at: usize) {
+        let Some(process) = self.processes[at].as_ref() else {
+            return;
+        };
+        let arena = process.node.arena();
+        let mut checked = Ok(());
+        let everything = self.random.chance(30_000);
+        match process.node.list(LIST).map(|l| &l.role) {
+            Some(Role::Owner(owner)) => {
+                checked = self.ghost.observe(owner, arena);
+                if everything {
+                    checked = checked.and_then(|()| self.ghost.check_owner(owner, arena));
+                }
+                checked = checked.and_then(|()| self.check_log(owner, everything));
+            }
+            Some(Role::Member(member)) if everything => {
+                checked = self.ghost.check_member(member, &self.code, arena);
+            }
+            _ => {}
+        }
+        if let Err(what) = checked {
+            self.violate(what);
+        }
+        self.check_one_server();
+    }
+
+    /// I3.
+    fn check_one_server(&mut self) {
+        for x in self.configuration.data_positions() {
+            let stream = Stream { list: LIST, x };
+            let owners = self
+                .processes
+                .iter()
+                .flatten()
+                .filter(|p| owner_of(&p.node, x).is_some())
+                .count();
+            if owners < 2 {
+                continue;
+            }
+            let now = self.now;
+            let mut serving: Vec<NodeId> = Vec::new();
+            for process in self.processes.iter_mut().flatten() {
+                let clock = process.clock(now);
+                // With no members no lease is needed: nobody can take over then (4.5).
+                let has_members = owner_of(&process.node, x).is_some_and(|o| !o.members().is_empty());
+                if has_members && process.node.serves(clock, stream, &mut process.out) {
+                    serving.push(process.id);
+                }
+            }
+            if serving.len() > 1 {
+                self.violate(format!("I3: {serving:?} all serve stream {stream}"));
+            }
+        }
+    }
+
+    /// I6 and I7: every started member holds what is acked, and its log is the owner's.
+    fn check_log(&self, owner: &StreamOwner, all: bool) -> Result<(), String> {
+        if owner.phase() != Phase::Serve {
+            return Ok(());
+        }
+        let x = owner.stream().x;
+        for member in owner.members().iter().filter(|m| m.started) {
+            let process = self.processes[usize::from(member.tenure.node.0)].as_ref();
+            let Some(process) = process.filter(|p| p.incarnation == member.tenure.incarnation) else {
+                continue;
+            };
+            let Some(List {
+                role: Role::Member(role),
+                ..
+            }) = process.node.list(LIST)
+            else {
+                continue;
+            };
+            let Some(log) = role.log(x).filter(|_| role.tenure() == member.tenure) else {
+                continue;
+            };
+            if log.term > owner.tenure().term() {
+                continue;
+            }
+            if log.recv < owner.acked() {
+                return Err(format!(
+                    "I7: {} acked {} to {}, {} has {}",
+                    owner.tenure().node,
+                    owner.stream(),
+                    owner.acked(),
+                    member.tenure.node,
+                    log.recv
+                ));
+            }
+            if !all {
+                continue;
+            }
+            for theirs in log.ring.iter() {
+                if let Some(ours) = owner.ring().get(theirs.seq)
+                    && (ours.term, &ours.extents) != (theirs.term, &theirs.extents)
+                {
+                    return Err(format!(
+                        "I6: delta {} of {} differs at {}: terms {} and {}",
+                        theirs.seq,
+                        owner.stream(),
+                        member.tenure.node,
+                        ours.term,
+                        theirs.term
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// When all is quiet: parity is the encoding of data (F1), and every history is linearizable (I9).
+    pub(crate) fn check_final(&mut self) -> Result<(), String> {
+        let node = |position: Position| {
+            let tenure = self.configuration.tenure(position)?;
+            self.processes[usize::from(tenure.node.0)].as_ref().map(|p| &p.node)
+        };
+        let mut stripes = Vec::new();
+        for x in self.configuration.data_positions() {
+            let node = node(x).ok_or("F1: a data position is vacant")?;
+            let owner = owner_of(node, x).ok_or("F1: a data position has no owner")?;
+            self.ghost.check_owner(owner, node.arena())?;
+            stripes.extend(owner.store().chunks().stripes().map(|(s, _)| s));
+        }
+        stripes.sort();
+        stripes.dedup();
+        for (position, _) in self.configuration.members() {
+            let member_node = node(position).ok_or("F1: a parity position is vacant")?;
+            let Some(List {
+                role: Role::Member(member),
+                ..
+            }) = member_node.list(LIST)
+            else {
+                return Err("F1: a parity position has no member".into());
+            };
+            self.ghost.check_member(member, &self.code, member_node.arena())?;
+            stripes.extend(member.valid_stripes());
+            stripes.sort();
+            stripes.dedup();
+            for stripe in &stripes {
+                let Some((versions, bytes)) = member.chunk(member_node.arena(), *stripe) else {
+                    return Err(format!("F1: {stripe} is not valid at position {}", position.0));
+                };
+                let mut expected = vec![0; member_node.arena().chunk_bytes()];
+                for x in self.configuration.data_positions() {
+                    let Some(node) = node(x) else { continue };
+                    let Some(owner) = owner_of(node, x) else { continue };
+                    let chunks = owner.store().chunks();
+                    if chunks.version(*stripe) != versions[x.index()] {
+                        return Err(format!(
+                            "F1: {stripe} of stream {} is at {}, parity {} has {}",
+                            x.0,
+                            chunks.version(*stripe),
+                            position.0,
+                            versions[x.index()]
+                        ));
+                    }
+                    if let Ok(Some(data)) = chunks.bytes(node.arena(), *stripe) {
+                        let coefficient = self.code.coefficient(x.0, position.0 - self.configuration.data);
+                        paritas_code::mul_add(coefficient, data, &mut expected);
+                    }
+                }
+                let same = bytes.map_or_else(|| expected.iter().all(|b| *b == 0), |b| b == expected);
+                if !same {
+                    return Err(format!("F1: {stripe} differs at parity position {}", position.0));
+                }
+            }
+        }
+        let mut unchecked = 0;
+        for (key, history) in &self.history {
+            match linear::is_linearizable(history) {
+                Some(true) => {}
+                Some(false) => return Err(format!("I9: the history of {key} is not linearizable: {history:?}")),
+                None => unchecked += 1,
+            }
+        }
+        self.counts.unchecked += unchecked;
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! One simulated process: a node, its buffers, and its clock. It calls the machine as `io` does.
+
+use paritas_base::{Clock, ConnId, Incarnation, Map, NodeId, Time, map};
+use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Node, Out, Proposal, ReplyBuf};
+
+/// What a machine has asked for.
+#[derive(Default, Debug)]
+pub(crate) struct Outbox {
+    /// Every open link's frames.
+    pub(crate) links: Map<LinkId, FrameBuf>,
+    bound: Map<(NodeId, Channel), LinkId>,
+    /// Every client's replies.
+    pub(crate) clients: Map<ConnId, ReplyBuf>,
+    /// Dials to make.
+    pub(crate) dials: Vec<(NodeId, Channel)>,
+    /// Links to end.
+    pub(crate) closed: Vec<LinkId>,
+    /// Requests to the coordinator.
+    pub(crate) proposals: Vec<Proposal>,
+    /// The broken invariant.
+    pub(crate) halted: Option<String>,
+}
+
+impl Outbox {
+    /// A link is gone.
+    pub(crate) fn forget(&mut self, link: LinkId) {
+        self.links.remove(&link);
+        self.bound.retain(|_, l| *l != link);
+    }
+}
+
+impl Out for Outbox {
+    fn peer(&mut self, node: NodeId, channel: Channel) -> Option<&mut FrameBuf> {
+        self.links.get_mut(self.bound.get(&(node, channel))?)
+    }
+    fn link(&mut self, link: LinkId) -> Option<&mut FrameBuf> {
+        self.links.get_mut(&link)
+    }
+    fn dial(&mut self, node: NodeId, channel: Channel) {
+        self.dials.push((node, channel));
+    }
+    fn bind(&mut self, link: LinkId, node: NodeId, channel: Channel) {
+        self.bound.insert((node, channel), link);
+    }
+    fn close(&mut self, link: LinkId) {
+        self.forget(link);
+        self.closed.push(link);
+    }
+    fn client(&mut self, conn: ConnId) -> Option<&mut ReplyBuf> {
+        self.clients.get_mut(&conn)
+    }
+    fn propose(&mut self, proposal: Proposal) {
+        self.proposals.push(proposal);
+    }
+    fn halt(&mut self, reason: HaltReason) {
+        self.halted = Some(reason.0);
+    }
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Which node.
+    pub(crate) id: NodeId,
+    /// Which life.
+    pub(crate) incarnation: Incarnation,
+    /// The machine.
+    pub(crate) node: Node,
+    /// What it has asked for.
+    pub(crate) out: Outbox,
+    /// Client input that is not consumed.
+    pub(crate) inputs: Map<ConnId, Vec<u8>>,
+    /// It does nothing until then (SIGSTOP).
+    pub(crate) paused_until: Time,
+    /// Output of the last turn is still to be written.
+    pub(crate) unflushed: bool,
+    /// For when a timer event is under way.
+    pub(crate) timer_at: Option<Time>,
+    offset: u64,
+    rate_ppm: u64,
+}
+
+const MILLION: u64 = 1_000_000;
+
+impl Process {
+    /// A new life.
+    pub(crate) fn new(node: Node, rate_ppm: u64, offset: u64) -> Self {
+        Self {
+            id: node.id(),
+            incarnation: node.incarnation(),
+            node,
+            out: Outbox::default(),
+            inputs: map(),
+            paused_until: Time(0),
+            unflushed: false,
+            timer_at: None,
+            offset,
+            rate_ppm,
+        }
+    }
+
+    /// Its clock, at a true time.
+    pub(crate) fn clock(&self, now: Time) -> Clock {
+        let mono = self.offset + (u128::from(now.0) * u128::from(self.rate_ppm) / u128::from(MILLION)) as u64;
+        Clock {
+            mono: Time(mono),
+            wall_ms: 1_000_000 + now.0 / MILLION,
+        }
+    }
+
+    /// The true time at which its clock shows `local`, or just after.
+    pub(crate) fn true_time(&self, local: Time) -> Time {
+        let since = local.0.saturating_sub(self.offset);
+        Time((u128::from(since) * u128::from(MILLION) / u128::from(self.rate_ppm)) as u64 + 1)
+    }
+}

@@ -1,0 +1,139 @@
+//! What every version of every chunk holds, as its issuers wrote it (invariants I1 and I2 of PROTOCOL §13).
+
+use paritas_base::{Map, Position, Stripe, Term, Version, map};
+use paritas_code::{Code, mul_add, sum};
+use paritas_protocol::{ParityMember, StreamOwner};
+use paritas_store::Arena;
+use paritas_store::delta::extents;
+
+/// The ghost contents.
+#[derive(Debug, Default)]
+pub(crate) struct Ghost {
+    contents: Map<(Position, Stripe, Version), Vec<u8>>,
+    seen: Map<(Position, Term), u64>,
+}
+
+impl Ghost {
+    /// Everything starts anew: the list was reset.
+    pub(crate) fn new() -> Self {
+        Self {
+            contents: map(),
+            seen: map(),
+        }
+    }
+
+    /// Takes in what an owner has issued since it was last looked at.
+    pub(crate) fn observe(&mut self, owner: &StreamOwner, arena: &Arena) -> Result<(), String> {
+        let (x, term) = (owner.stream().x, owner.tenure().term());
+        let chunk_bytes = arena.chunk_bytes();
+        let seen = self.seen.get(&(x, term)).copied().unwrap_or(0);
+        for record in owner.ring().after(seen).filter(|r| r.term == term) {
+            let version = record.version();
+            for extent in extents(&record.extents, chunk_bytes) {
+                let extent = extent.map_err(|_| format!("I2: delta {version} of {} is malformed", owner.stream()))?;
+                let from = extent.base.unwrap_or(version);
+                let Some(mut bytes) = self.content(x, extent.stripe, from, chunk_bytes) else {
+                    continue;
+                };
+                for (b, d) in bytes[extent.offset..].iter_mut().zip(extent.xor) {
+                    *b ^= d;
+                }
+                if extent.free {
+                    if bytes.iter().any(|b| *b != 0) {
+                        return Err(format!(
+                            "I2: FREE of {} {} at {version} leaves bytes",
+                            owner.stream(),
+                            extent.stripe
+                        ));
+                    }
+                } else {
+                    let again = extent.base.is_none();
+                    let before = self.contents.insert((x, extent.stripe, version), bytes.clone());
+                    if !again && before.is_some_and(|b| b != bytes) {
+                        return Err(format!(
+                            "I2: two contents for {} {} {version}",
+                            owner.stream(),
+                            extent.stripe
+                        ));
+                    }
+                }
+            }
+            self.seen.insert((x, term), record.seq);
+        }
+        if owner.members().is_empty() {
+            // Nobody needs the raw deltas, so none are kept: the chunks themselves say what they hold.
+            for (stripe, version) in owner.store().chunks().stripes() {
+                if let Ok(Some(bytes)) = owner.store().chunks().bytes(arena, stripe) {
+                    self.contents
+                        .entry((x, stripe, version))
+                        .or_insert_with(|| bytes.to_vec());
+                }
+            }
+            self.seen.insert((x, term), owner.seq());
+        }
+        Ok(())
+    }
+
+    fn content(&self, x: Position, stripe: Stripe, version: Version, chunk_bytes: usize) -> Option<Vec<u8>> {
+        if version == Version::ZERO {
+            return Some(vec![0; chunk_bytes]);
+        }
+        self.contents.get(&(x, stripe, version)).cloned()
+    }
+
+    /// I2: every chunk here is what was written, and its sum is its bytes'.
+    pub(crate) fn check_owner(&self, owner: &StreamOwner, arena: &Arena) -> Result<(), String> {
+        let chunks = owner.store().chunks();
+        for (stripe, version) in chunks.stripes() {
+            let Ok(Some(bytes)) = chunks.bytes(arena, stripe) else {
+                continue;
+            };
+            let what = || {
+                format!(
+                    "{} {stripe} at {version}, owner {}",
+                    owner.stream(),
+                    owner.tenure().node
+                )
+            };
+            if let Some(ghost) = self.contents.get(&(owner.stream().x, stripe, version))
+                && ghost != bytes
+            {
+                return Err(format!("I2: wrong bytes in {}", what()));
+            }
+            if sum::of(bytes) != chunks.sum(stripe) {
+                return Err(format!("I2: wrong sum of {}", what()));
+            }
+        }
+        Ok(())
+    }
+
+    /// I1: every valid parity chunk is the encoding of what was written at its versions.
+    pub(crate) fn check_member(&self, member: &ParityMember, code: &Code, arena: &Arena) -> Result<(), String> {
+        let parity = member.position().0 - code.scheme().data();
+        for stripe in member.valid_stripes() {
+            let Some((versions, bytes)) = member.chunk(arena, stripe) else {
+                continue;
+            };
+            let mut expected = vec![0; arena.chunk_bytes()];
+            let mut known = true;
+            for (x, version) in versions.iter().enumerate() {
+                match self.content(Position(x as u8), stripe, *version, arena.chunk_bytes()) {
+                    Some(content) => mul_add(code.coefficient(x as u8, parity), &content, &mut expected),
+                    None => known = false,
+                }
+            }
+            let same = match bytes {
+                Some(bytes) => bytes == expected,
+                None => expected.iter().all(|b| *b == 0),
+            };
+            if known && !same {
+                return Err(format!(
+                    "I1: parity {} of {stripe} at node {} is not the encoding of {versions:?}",
+                    member.position().0,
+                    member.tenure().node
+                ));
+            }
+        }
+        Ok(())
+    }
+}

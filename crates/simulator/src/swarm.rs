@@ -1,0 +1,133 @@
+//! What one seed draws: the shape of the cluster, the length of the run, and its own mix of faults (swarm testing,
+//! PROTOCOL 15.1). Probabilities are per million.
+
+use paritas_base::{Prng, Span};
+use paritas_protocol::Parameters;
+
+/// One run's settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Swarm {
+    /// Data positions.
+    pub(crate) data: u8,
+    /// Parity positions.
+    pub(crate) parity: u8,
+    /// Nodes beyond those in the list.
+    pub(crate) spares: u16,
+    /// Bytes in a chunk: tiny, so that few keys make many chunks.
+    pub(crate) chunk_bytes: u32,
+    /// A node's memory.
+    pub(crate) maxmemory_bytes: u64,
+    /// How long faults and clients go on.
+    pub(crate) chaos: Span,
+    /// Clients at work.
+    pub(crate) clients: usize,
+    /// Keys they use.
+    pub(crate) keys: u64,
+    /// Keys written once at the start, so that the index grows and splits.
+    pub(crate) filler_keys: u64,
+    /// Commands of a client sent at once, at most.
+    pub(crate) pipeline_max: u64,
+    /// Longest usual frame delay.
+    pub(crate) delay_max: Span,
+    /// A frame takes up to 20 times as long.
+    pub(crate) slow: u32,
+    /// A frame is lost.
+    pub(crate) drop: u32,
+    /// A frame comes twice.
+    pub(crate) duplicate: u32,
+    /// A frame may overtake those before it.
+    pub(crate) reorder: u32,
+    /// Mean time between faults of each kind; zero for never.
+    pub(crate) crash_every: Span,
+    /// A node stops and goes on.
+    pub(crate) pause_every: Span,
+    /// The path between two nodes closes, one way or both.
+    pub(crate) partition_every: Span,
+    /// A link breaks.
+    pub(crate) reset_every: Span,
+    /// A live node is replaced.
+    pub(crate) suspect_every: Span,
+    /// A crash is certified by a supervisor.
+    pub(crate) certified: u32,
+    /// A configuration does not reach a node at first.
+    pub(crate) push_drop: u32,
+    /// Clocks run this much fast or slow at most, in parts per million.
+    pub(crate) drift_ppm: u64,
+    /// Fewest live parity members for writes.
+    pub(crate) min_redundancy: u8,
+    /// The machines' own numbers.
+    pub(crate) parameters: Parameters,
+}
+
+impl Swarm {
+    /// Draws a run. `parity` fixes `m` if given.
+    pub(crate) fn draw(random: &mut Prng, parity: Option<u8>) -> Self {
+        let parity = parity.unwrap_or_else(|| *random.pick(&[1, 2, 2, 2, 3]));
+        let data = random.between(1, 3) as u8;
+        let some = |random: &mut Prng, of: u32| {
+            if random.chance(400_000) {
+                0
+            } else {
+                random.below(u64::from(of)) as u32
+            }
+        };
+        let every = |random: &mut Prng, ms: u64| {
+            if random.chance(300_000) {
+                Span(0)
+            } else {
+                Span::from_ms(random.between(ms / 4 + 1, ms * 2))
+            }
+        };
+        let lease = Span::from_ms(random.between(20, 200));
+        let parameters = Parameters {
+            lease,
+            lease_renewal: Span(lease.0 / random.between(2, 6)),
+            resend: Span::from_ms(random.between(3, 12)),
+            resend_max: Span::from_ms(60),
+            stable_flush: Span::from_ms(random.between(2, 15)),
+            silence_report: Span::from_ms(500),
+            hold_max: Span::from_ms(10),
+            mismatches_before_hold: 4,
+            fetch_max: random.between(1, 8) as usize,
+            credit_batch: random.between(4, 16) as u32,
+            window_bytes: random.between(512, 16_384),
+            history_bytes: random.between(256, 16_384),
+            history: Span::from_ms(random.between(20, 500)),
+            redial: Span::from_ms(2),
+            redial_max: Span::from_ms(30),
+            #[cfg(feature = "mutants")]
+            mutant: None,
+        };
+        Self {
+            data,
+            parity,
+            spares: random.below(3) as u16,
+            chunk_bytes: *random.pick(&[256, 256, 512, 1024]),
+            maxmemory_bytes: 1 << 20,
+            chaos: Span::from_ms(random.between(300, 1500)),
+            clients: random.between(2, 5) as usize,
+            keys: random.between(1, 8),
+            filler_keys: if random.chance(300_000) {
+                random.between(10, 120)
+            } else {
+                0
+            },
+            pipeline_max: random.between(1, 3),
+            delay_max: Span::from_us(random.between(100, 4_000)),
+            slow: some(random, 60_000),
+            drop: some(random, 100_000),
+            duplicate: some(random, 100_000),
+            reorder: some(random, 300_000),
+            crash_every: every(random, 250),
+            pause_every: every(random, 300),
+            partition_every: every(random, 300),
+            reset_every: every(random, 200),
+            suspect_every: every(random, 200),
+            certified: random.below(1_000_000) as u32,
+            push_drop: some(random, 300_000),
+            drift_ppm: 9_000,
+            min_redundancy: if random.chance(500_000) { 1 } else { 0 },
+            parameters,
+        }
+    }
+}
