@@ -165,7 +165,8 @@ mod tests {
         let filling = |c: &mut Configuration| c.positions[0] = held(7, 2, PositionState::Filling);
         assert_eq!(step(filling), Ok(()));
         assert_eq!(step(|c| c.positions[2] = None), Ok(()));
-        let broken: [(fn(&mut Configuration), &str); 11] = [
+        type Case = (fn(&mut Configuration), &'static str);
+        let broken: [Case; 11] = [
             (|_| (), "nothing has changed"),
             (|c| c.epoch = Epoch(3), "it follows epoch 1"),
             (

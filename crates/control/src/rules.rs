@@ -429,27 +429,20 @@ impl Change<'_> {
         } else {
             Vec::new()
         };
-        let named = |new: &Configuration, t: &Tenure| new.held_by(t.node, t.incarnation).next().is_some();
         let removed = self
             .old
             .positions
             .iter()
             .flatten()
-            .map(|a| a.tenure)
-            .filter(|t| !named(&self.new, t));
-        let mut certified: Vec<_> = removed.map(|t| (t.node, t.incarnation)).collect();
+            .map(|a| (a.tenure.node, a.tenure.incarnation));
+        let mut lives: Vec<_> = removed.collect();
         if owners_wait(&self.new) {
-            let list = self.new.list;
-            certified.extend(
-                self.facts
-                    .recent
-                    .iter()
-                    .filter(|r| r.0 == list)
-                    .map(|(_, n, i)| (*n, *i)),
-            );
+            let recent = self.facts.recent.iter().filter(|r| r.0 == self.new.list);
+            lives.extend(recent.map(|(_, node, life)| (*node, *life)));
         }
-        for (node, life) in certified {
-            if self.facts.is_certified(node, life) && !gone.contains(&(node, life)) {
+        for (node, life) in lives {
+            let named = self.new.held_by(node, life).next().is_some();
+            if !named && self.facts.is_certified(node, life) && !gone.contains(&(node, life)) {
                 gone.push((node, life));
             }
         }

@@ -64,8 +64,13 @@ fn walk(seed: u64, marks: &mut Marks) {
             _ => {}
         }
         let pause = prng.between(1, 900);
+        let settles = pause >= 800;
+        if settles {
+            world.coordinator.store_mut().fail_commits(0);
+            world.coordinator.store_mut().lose_answers(0);
+        }
         world.pass(pause);
-        if pause >= 800 {
+        if settles {
             assert_nothing_undone(&world);
         }
     }

@@ -142,6 +142,29 @@ fn a_certificate_that_comes_after_the_removal_still_joins_gone() {
 }
 
 #[test]
+fn a_life_that_is_named_again_joins_gone_only_when_it_is_removed_again() {
+    // Found by the random walk: fenced for silence, named again in the same life, then certified.
+    let mut world = World::started(plan(4, 2, 6, 1));
+    world.start(6);
+    let list = list_where(&world, 2, 0);
+    world.kill(2);
+    world.pass(1200);
+    world.certify(6);
+    world.pass(100);
+    world.beat(2);
+    world.pass(600);
+    assert_eq!(world.holder(list, 0), Some(2), "in the same life");
+    let life = world.life(2);
+    world.certify(2);
+    assert!(
+        !world.list(list).is_gone(NodeId(2), life),
+        "its position waits for its next life"
+    );
+    world.restart(2);
+    assert!(world.list(list).is_gone(NodeId(2), life));
+}
+
+#[test]
 fn all_lists_of_one_event_change_in_one_transaction() {
     let mut world = World::started(plan(4, 2, 6, 0));
     world.heard_by(0);
