@@ -432,6 +432,28 @@ fn ask_live_is_a_compare_and_swap_on_the_tenure() {
 }
 
 #[test]
+fn ask_live_of_an_older_tenure_of_the_same_life_is_void() {
+    // H7: removed and named again while it slept.
+    let mut world = World::started(plan(4, 2, 6, 0));
+    let list = list_where(&world, 2, 5);
+    let old = world.list(list).tenure(Position(5)).unwrap();
+    world.kill(2);
+    world.pass(1200);
+    world.beat(2);
+    let new = world.list(list).tenure(Position(5)).unwrap();
+    assert_eq!((old.node, old.incarnation), (new.node, new.incarnation));
+    let ask = |tenure| ToCoordinator::AskLive {
+        list: ListId(list),
+        position: Position(5),
+        tenure,
+    };
+    world.say_as(2, &ask(old));
+    assert_eq!(state(&world, list, 5), Some(PositionState::Filling));
+    world.say_as(2, &ask(new));
+    assert_eq!(state(&world, list, 5), Some(PositionState::Live));
+}
+
+#[test]
 fn a_fresh_coordinator_waits_a_whole_suspicion_time() {
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);
