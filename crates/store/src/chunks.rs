@@ -20,9 +20,24 @@ pub enum Presence {
 
 #[derive(Clone, Copy, Debug)]
 struct Chunk {
-    state: State,
-    sum: u32,
     version: Version,
+    sum: u32,
+    /// A slot's number, or one of the two below. Kept small: there is one of these for every chunk.
+    place: u32,
+}
+
+const PLACE_ZEROS: u32 = u32::MAX;
+const PLACE_ABSENT: u32 = u32::MAX - 1;
+
+impl Chunk {
+    #[inline]
+    fn state(&self) -> State {
+        match self.place {
+            PLACE_ZEROS => State::Zeros,
+            PLACE_ABSENT => State::Absent,
+            slot => State::Here(Slot(slot)),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +48,7 @@ enum State {
 }
 
 const ZEROS: Chunk = Chunk {
-    state: State::Zeros,
+    place: PLACE_ZEROS,
     sum: 0,
     version: Version::ZERO,
 };
@@ -79,9 +94,9 @@ impl Chunks {
     /// Says which stripes exist, and at what version; all others are zeros. Chunks already here stay.
     pub fn set_directory(&mut self, stripes: impl Iterator<Item = (Stripe, Version)>) {
         for (stripe, version) in stripes {
-            if version != Version::ZERO && matches!(self.chunk(stripe).state, State::Zeros) {
+            if version != Version::ZERO && matches!(self.chunk(stripe).state(), State::Zeros) {
                 *self.chunk_mut(stripe) = Chunk {
-                    state: State::Absent,
+                    place: PLACE_ABSENT,
                     sum: 0,
                     version,
                 };
@@ -107,7 +122,7 @@ impl Chunks {
 
     /// Chunks with memory: index pages, data.
     pub fn here_counts(&self) -> (u32, u32) {
-        let here = |c: &&Chunk| matches!(c.state, State::Here(_));
+        let here = |c: &&Chunk| matches!(c.state(), State::Here(_));
         let index = self.index.iter().filter(here).count() as u32;
         (index, self.here_count - index)
     }
@@ -124,7 +139,7 @@ impl Chunks {
 
     /// What is known of a stripe's chunk; `None` while the directory is not known.
     pub fn presence(&self, stripe: Stripe) -> Option<Presence> {
-        match self.chunk(stripe).state {
+        match self.chunk(stripe).state() {
             State::Here(_) => Some(Presence::Here),
             State::Absent => Some(Presence::Absent),
             State::Zeros => self.directory_known.then_some(Presence::Zeros),
@@ -148,7 +163,7 @@ impl Chunks {
 
     /// A chunk's slot: `None` if it is all zeros.
     pub fn slot(&self, stripe: Stripe) -> Result<Option<Slot>, Missing> {
-        match self.chunk(stripe).state {
+        match self.chunk(stripe).state() {
             State::Here(slot) => Ok(Some(slot)),
             State::Zeros if self.directory_known => Ok(None),
             State::Zeros | State::Absent => Err(Missing(stripe)),
@@ -170,14 +185,14 @@ impl Chunks {
         let data = self.data.iter().enumerate().map(|(i, c)| (Stripe::data(i as u32), c));
         index
             .chain(data)
-            .filter(|(_, c)| !matches!(c.state, State::Zeros))
+            .filter(|(_, c)| !matches!(c.state(), State::Zeros))
             .map(|(s, c)| (s, c.version))
     }
 
     /// Gives memory to a chunk that is all zeros, so that changes to it cannot fail for lack of memory. False if
     /// there is none left. The chunk must not be missing.
     pub fn touch(&mut self, arena: &mut Arena, stripe: Stripe) -> bool {
-        match self.chunk(stripe).state {
+        match self.chunk(stripe).state() {
             State::Here(_) => true,
             State::Absent => {
                 debug_assert!(false, "touch of a missing chunk");
@@ -188,7 +203,7 @@ impl Chunks {
                 let Some(slot) = arena.alloc() else {
                     return false;
                 };
-                self.chunk_mut(stripe).state = State::Here(slot);
+                self.chunk_mut(stripe).place = slot.0;
                 self.here_count += 1;
                 true
             }
@@ -210,7 +225,7 @@ impl Chunks {
         new: &[u8],
         always: bool,
     ) {
-        let State::Here(slot) = self.chunk(stripe).state else {
+        let State::Here(slot) = self.chunk(stripe).state() else {
             panic!("change of chunk {stripe} that is not here");
         };
         let old = &mut arena.bytes_mut(slot)[offset..offset + new.len()];
@@ -240,7 +255,7 @@ impl Chunks {
     /// Frees a chunk: the delta carries its remaining bytes, it becomes zeros everywhere and its memory is free
     /// (PROTOCOL 8.6). A chunk that is zeros stays so. The chunk must not be missing.
     pub fn free(&mut self, arena: &mut Arena, delta: &mut Delta, stripe: Stripe) {
-        let State::Here(slot) = self.chunk(stripe).state else {
+        let State::Here(slot) = self.chunk(stripe).state() else {
             return;
         };
         let base = self.rebase(stripe, delta.version());
@@ -249,14 +264,14 @@ impl Chunks {
         arena.free(slot);
         // The sum is left: the freed bytes' own sum, added when the delta closes, makes it 0.
         let chunk = self.chunk_mut(stripe);
-        chunk.state = State::Zeros;
+        chunk.place = PLACE_ZEROS;
         chunk.version = Version::ZERO;
         self.here_count -= 1;
     }
 
     /// Puts a materialised chunk in place. False, and nothing done, if it is here already or memory is short.
     pub fn install(&mut self, arena: &mut Arena, stripe: Stripe, version: Version, sum: u32, bytes: &[u8]) -> bool {
-        let was = self.chunk(stripe).state;
+        let was = self.chunk(stripe).state();
         if matches!(was, State::Here(_)) || (self.directory_known && matches!(was, State::Zeros)) {
             return false;
         }
@@ -276,7 +291,7 @@ impl Chunks {
         }
         self.here_count += 1;
         *self.chunk_mut(stripe) = Chunk {
-            state: State::Here(slot),
+            place: slot.0,
             sum,
             version,
         };
@@ -286,7 +301,7 @@ impl Chunks {
     /// Gives all memory back; the stream is then unknown.
     pub fn clear(&mut self, arena: &mut Arena) {
         for chunk in self.data.drain(..).chain(self.index.drain(..)) {
-            if let State::Here(slot) = chunk.state {
+            if let State::Here(slot) = chunk.state() {
                 arena.free(slot);
             }
         }
@@ -317,9 +332,17 @@ impl Chunks {
         };
         let at = stripe.number() as usize;
         if at >= table.len() {
+            grow_table(table, at + 1);
             table.resize(at + 1, ZEROS);
         }
         &mut table[at]
+    }
+}
+
+/// Makes room for `length` entries, with an eighth to spare: doubling would waste half of the table.
+pub(crate) fn grow_table<T>(table: &mut Vec<T>, length: usize) {
+    if length > table.capacity() {
+        table.reserve_exact((length + length / 8 + 4) - table.len());
     }
 }
 

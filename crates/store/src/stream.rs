@@ -75,7 +75,7 @@ impl Settings {
             chunk_bytes,
             hash_key,
             credit_batch: 64,
-            dead_percent: 16,
+            dead_percent: 18,
         }
     }
 }
@@ -103,9 +103,7 @@ pub struct Stream {
     space: Space,
     /// Where credit ends, data and index.
     credit: (u32, u32),
-    /// Reused buffers: what is written, and what is read to be written elsewhere.
-    scratch: Vec<u8>,
-    scratch_value: Vec<u8>,
+    /// Reused.
     plan: Plan,
 }
 
@@ -163,8 +161,6 @@ impl Stream {
             },
             space: Space::new(chunk_bytes),
             credit: (0, 0),
-            scratch: Vec::new(),
-            scratch_value: Vec::new(),
             plan: Plan::default(),
         }
     }

@@ -277,15 +277,14 @@ impl Shape {
             return 0;
         }
         let (level, span, grown) = self.round(pages);
+        if level < 0 {
+            // All pages are alike.
+            return u64::from(pages) * u64::from(slots) * u64::from(fill_max) / 1000;
+        }
+        let groups = 1u64 << level;
         // Pages, times AHEAD, less the part of a round that is still to come.
-        let (thirds, by) = if level >= 0 {
-            let groups = 1u64 << level;
-            (u64::from(span) * groups * AHEAD - groups + u64::from(grown), AHEAD)
-        } else {
-            let span = u64::from(span);
-            (u64::from(pages) * (span * AHEAD - 1), span * AHEAD)
-        };
-        thirds * u64::from(slots) * u64::from(fill_max) / (by * 1000)
+        let pages = u64::from(span) * groups * AHEAD - groups + u64::from(grown);
+        pages * u64::from(slots) * u64::from(fill_max) / (AHEAD * 1000)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Keeping house: compaction, freeing what FLUSHALL left, giving memory back, growth that was put off.
 
 use super::place::{INDEX_CHANGE_BYTES, Writer};
-use super::space::Use;
+use super::space::{Before, Use};
 use super::{Blocked, Stream, has_room};
 use crate::object::{self, Head, Item, PIECE_HEAD_BYTES, Value};
 use crate::{Arena, Delta};
@@ -19,7 +19,8 @@ const MEMORY_SHORT_SLOTS: u32 = 8;
 
 impl Stream {
     /// A bit of work behind the commands, at most about `budget` bytes of delta. True if it did something: there
-    /// may be more. The delta may stay empty even so. To be called once a turn, and while memory or credit is short.
+    /// may be more. The delta may stay empty even so. To be called once a turn, and while memory or credit is short;
+    /// to keep dead bytes at their share, a turn's budget must be about three times the bytes its commands wrote.
     pub fn housekeep(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
@@ -61,52 +62,51 @@ impl Stream {
         arena.available() < MEMORY_SHORT_SLOTS
     }
 
-    /// Moves objects out of the emptiest chunk, until `budget` bytes of delta were written.
+    /// Moves objects out of the emptiest chunks, until `budget` bytes of delta were written.
     fn compact(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
-        if self.space.victim.is_none() {
-            if !self.compaction_due(arena) {
-                return Ok(false);
-            }
-            let gain = self.settings.chunk_bytes as u32 / GAIN_PART;
-            let Some(number) = self.space.emptiest(gain) else {
-                return Ok(false);
-            };
-            self.space.victim = Some((number, 0));
-            let dead = self.space.dead_bytes();
-            let chunk = self.settings.chunk_bytes as u64;
-            // If the last chunk emptied gained nothing, tails are all there is to gain: wait for more.
-            if self.space.dead_before.is_some_and(|before| dead >= before) {
-                self.space.dead_floor = dead + chunk;
-                (self.space.dead_before, self.space.victim) = (None, None);
-                return Ok(false);
-            }
-            self.space.dead_floor = 0;
-            self.space.dead_before = Some(dead);
-        }
         let start = delta.bytes().len();
         let mut moved = false;
-        while let Some((number, offset)) = self.space.victim
-            && (!moved || delta.bytes().len() - start < budget)
-        {
+        while !moved || delta.bytes().len() - start < budget {
+            let Some((number, offset)) = self.space.victim.or_else(|| self.choose_victim(arena)) else {
+                break;
+            };
             match self.move_item(arena, delta, number, offset) {
-                Ok(Some(next)) => {
-                    moved = true;
-                    // Gone if its last live bytes have moved.
-                    if let Some(victim) = &mut self.space.victim {
-                        victim.1 = next;
-                    }
+                // The chunk is free if its last live bytes have moved.
+                Ok(Some(next)) if self.space.used(number) == Use::Closed => {
+                    self.space.victim = Some((number, next));
                 }
+                Ok(Some(_)) => self.space.victim = None,
                 Ok(None) => {
                     // The end, yet something seemed live: what is not here when chunks are recounted counts so.
                     self.space.victim = None;
                     self.space.nothing_live(number);
-                    return Ok(true);
                 }
                 Err(_) if moved => break,
                 Err(blocked) => return Err(blocked),
             }
+            moved = true;
         }
         Ok(moved)
+    }
+
+    /// The emptiest chunk, if compaction is due.
+    fn choose_victim(&mut self, arena: &Arena) -> Option<(u32, u32)> {
+        if !self.compaction_due(arena) {
+            return None;
+        }
+        let chunk = self.settings.chunk_bytes as u32;
+        let number = self.space.emptiest(chunk / GAIN_PART)?;
+        let dead = self.space.dead_bytes();
+        let died = self.space.died_bytes - self.space.moved_bytes;
+        let fruitless = |before: Before| dead + before.died >= before.dead + died;
+        if self.space.before.take().is_some_and(fruitless) {
+            // The last chunk emptied gained nothing: tails are all there is to gain. Wait for more.
+            self.space.dead_floor = dead + u64::from(chunk);
+            return None;
+        }
+        self.space.dead_floor = 0;
+        self.space.before = Some(Before { dead, died });
+        Some((number, 0))
     }
 
     /// Moves what lies at a place of a chunk if it is live; gives where the next item lies, `None` at the end.
@@ -140,16 +140,16 @@ impl Stream {
         let Some(at) = self.search_locator(arena, hash, locator)? else {
             return Ok(());
         };
-        let bytes = &chunk[head.start as usize..head.end as usize];
-        let mut copy = core::mem::take(&mut self.scratch_value);
+        let mut copy = core::mem::take(&mut arena.scratch_copy);
         copy.clear();
-        copy.extend_from_slice(bytes);
+        let chunk = self.data(arena, self.split(locator).0)?;
+        copy.extend_from_slice(&chunk[head.start as usize..head.end as usize]);
         let moved = if head.further > 0 {
             self.move_first_piece(arena, delta, locator, head, &mut copy)
         } else {
             self.move_whole(arena, delta, hash, locator, head, &copy)
         };
-        self.keep_scratch_value(copy);
+        arena.scratch_copy = copy;
         let new = moved?;
         self.point(arena, delta, at, new);
         self.space.moved_bytes += u64::from(head.bytes());
@@ -218,11 +218,11 @@ impl Stream {
         let bytes = PIECE_HEAD_BYTES + length;
         has_room(delta, INDEX_CHANGE_BYTES)?;
         let place = self.plan_bytes(arena, delta, bytes)?;
-        let mut copy = core::mem::take(&mut self.scratch_value);
+        let mut copy = core::mem::take(&mut arena.scratch_copy);
         copy.clear();
         copy.extend_from_slice(&self.data(arena, number)?[offset..offset + bytes]);
         let new = self.write_bytes(arena, delta, place, &mut copy);
-        self.keep_scratch_value(copy);
+        arena.scratch_copy = copy;
         if let Some(head) = self.head(arena, first)? {
             let stripe = Stripe::data(self.split(first).0);
             let at = head.reference_offset(index);

@@ -179,7 +179,7 @@ impl Stream {
         plan: &Plan,
     ) -> u32 {
         self.take_chunks(arena, plan.fresh);
-        let mut bytes = core::mem::take(&mut self.scratch);
+        let mut bytes = core::mem::take(&mut arena.scratch);
         let first = plan.parts[0];
         let (mut body, mut rest) = value.bytes.split_at(first.length as usize);
         for (index, part) in plan.parts.iter().enumerate() {
@@ -198,7 +198,7 @@ impl Stream {
             self.append(arena, delta, part.number, part.offset, &mut bytes);
         }
         debug_assert!(rest.is_empty());
-        self.scratch = bytes;
+        arena.scratch = bytes;
         let expires = value.expiry_ms.is_some();
         self.open_first(plan.fresh, first, value.head_bytes(key.len(), plan.parts.len() - 1));
         let user_bytes = (key.len() + value.bytes.len()) as u64;

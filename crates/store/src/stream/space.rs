@@ -4,12 +4,13 @@
 
 use super::{Settings, Stream};
 use crate::Chunks;
+use crate::chunks::grow_table;
 use paritas_base::{Stripe, Version};
 
 /// Open chunks at most.
 pub(super) const OPEN_MAX: usize = 4;
 /// Data chunks for each open one.
-const CHUNKS_PER_OPEN: u32 = 64;
+const CHUNKS_PER_OPEN: u32 = 256;
 
 /// What a data chunk is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +42,13 @@ pub(super) struct Open {
     pub offset: u32,
 }
 
+/// Dead bytes, and bytes that ever died by other hands than compaction's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Before {
+    pub dead: u64,
+    pub died: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Space {
     chunk_bytes: u32,
@@ -60,9 +68,11 @@ pub(super) struct Space {
     expiring: u64,
     /// Compaction: the chunk being emptied and how far it has come.
     pub victim: Option<(u32, u32)>,
-    /// Dead bytes when the victim was chosen; and at how many of them compaction is tried again.
-    pub dead_before: Option<u64>,
+    /// As it was when the victim was chosen; and at how many dead bytes compaction is tried again.
+    pub before: Option<Before>,
     pub dead_floor: u64,
+    /// Bytes that ever died, those that compaction moved among them.
+    pub died_bytes: u64,
     /// Where the search for unknown chunks goes on.
     pub recount_next: u32,
     /// Bytes of objects that compaction has moved.
@@ -110,8 +120,9 @@ impl Space {
             user_bytes: 0,
             expiring: 0,
             victim: None,
-            dead_before: None,
+            before: None,
             dead_floor: 0,
+            died_bytes: 0,
             recount_next: 0,
             moved_bytes: 0,
         }
@@ -188,6 +199,8 @@ impl Space {
         let number = match self.free.pop().or_else(|| self.zeros.pop()) {
             Some(number) => number,
             None => {
+                let length = self.info.len() + 1;
+                grow_table(&mut self.info, length);
                 self.info.push(Info {
                     used: Use::Zeros,
                     live: 0,
@@ -246,6 +259,7 @@ impl Space {
         debug_assert!(info.live >= bytes, "chunk {number} has fewer live bytes");
         let bytes = bytes.min(info.live);
         info.live -= bytes;
+        self.died_bytes += u64::from(bytes);
         self.live_bytes -= u64::from(bytes);
         self.free_if_empty(number);
     }
@@ -395,9 +409,7 @@ impl Stream {
             open_bytes: self.space.open_bytes(),
             user_bytes: self.space.user_bytes,
             expiring: self.space.expiring,
-            tables_bytes: self.chunks.table_bytes()
-                + self.space.table_bytes()
-                + (self.scratch.capacity() + self.scratch_value.capacity()) as u64,
+            tables_bytes: self.chunks.table_bytes() + self.space.table_bytes(),
             moved_bytes: self.space.moved_bytes,
         }
     }

@@ -81,13 +81,13 @@ impl Stream {
             self.data(arena, self.split(*locator).0)?;
         }
         has_room(delta, value.bytes.len() + 16 * (further.len() + 2) + 16)?;
-        let mut extra = core::mem::take(&mut self.scratch);
+        let mut extra = core::mem::take(&mut arena.scratch);
         extra.clear();
         value.encode_extra(&mut extra);
         let stripe = Stripe::data(number);
         self.chunks
             .change(arena, delta, stripe, head.extra_offset(), &extra, false);
-        self.scratch = extra;
+        arena.scratch = extra;
         let (body, mut rest) = value.bytes.split_at((head.end as usize) - head.body_offset());
         self.chunks
             .change(arena, delta, stripe, head.body_offset(), body, false);
@@ -142,7 +142,7 @@ impl Stream {
             self.chunks.change(arena, delta, stripe, at, bytes, false);
             return Ok(true);
         }
-        let mut bytes = core::mem::take(&mut self.scratch_value);
+        let mut bytes = core::mem::take(&mut arena.scratch_copy);
         bytes.clear();
         let done = self
             .object(arena, found.locator, found.head)
@@ -159,18 +159,8 @@ impl Stream {
                 };
                 self.put(arena, delta, hash, key, value)
             });
-        self.keep_scratch_value(bytes);
+        arena.scratch_copy = bytes;
         done.map(|()| true)
-    }
-
-    /// Keeps a buffer for the next time, unless it is large.
-    pub(super) fn keep_scratch_value(&mut self, bytes: Vec<u8>) {
-        const KEEP_MAX: usize = 4 << 10;
-        self.scratch_value = if bytes.capacity() <= KEEP_MAX {
-            bytes
-        } else {
-            Vec::new()
-        };
     }
 
     /// Removes all keys, in one delta: the first two index pages and the spill pages become zeros, so that there
