@@ -99,6 +99,19 @@ impl Process {
         }
     }
 
+    /// Clients with input that may be looked at, in order.
+    pub(crate) fn ready_inputs(&self) -> Vec<ConnId> {
+        let may = |conn: &ConnId| self.out.clients.get(conn).is_some_and(|c| !c.stalled && !c.close);
+        let mut ready: Vec<ConnId> = self
+            .inputs
+            .iter()
+            .filter(|(conn, input)| !input.is_empty() && may(conn))
+            .map(|(conn, _)| *conn)
+            .collect();
+        ready.sort();
+        ready
+    }
+
     /// Its clock, at a true time.
     pub(crate) fn clock(&self, now: Time) -> Clock {
         let mono = self.offset + (u128::from(now.0) * u128::from(self.rate_ppm) / u128::from(MILLION)) as u64;

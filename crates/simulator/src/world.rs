@@ -51,6 +51,7 @@ pub(crate) enum Happening {
     },
     ClientWakes(usize),
     ClientUp {
+        conn: ConnId,
         client: usize,
     },
     ClientSends {
@@ -391,7 +392,9 @@ impl World {
         match what {
             Happening::Timer(at, incarnation) => {
                 let now = self.now;
-                let Some(process) = self.alive(at, incarnation).filter(|p| p.timer_at == Some(now)) else { return };
+                let Some(process) = self.alive(at, incarnation).filter(|p| p.timer_at == Some(now)) else {
+                    return;
+                };
                 process.timer_at = None;
                 if process.paused_until > now {
                     let until = process.paused_until;
@@ -408,6 +411,19 @@ impl World {
             }
             Happening::LinkUp { link, at, dialed } => {
                 let Some(incarnation) = self.end_of(link, at) else {
+                    // It broke before this end had it: to a dialer that is a dial that failed.
+                    if let (Some((node, channel)), Some(process)) = (dialed, self.processes[at].as_ref()) {
+                        let incarnation = process.incarnation;
+                        self.push(
+                            Span(1),
+                            Happening::DialFailed {
+                                at,
+                                incarnation,
+                                node,
+                                channel,
+                            },
+                        );
+                    }
                     return;
                 };
                 if let Some(process) = self.alive(at, incarnation) {
@@ -478,7 +494,7 @@ impl World {
                 self.turn(at, incarnation, Event::Nodes(&records), || Happening::Nodes { at });
             }
             Happening::ClientWakes(client) => self.client_wakes(client),
-            Happening::ClientUp { client } => self.client_up(client),
+            Happening::ClientUp { client, conn } => self.client_up(client, conn),
             Happening::ClientSends { client, conn, bytes } => self.client_sends(client, conn, bytes),
             Happening::ClientReads { client, conn, bytes } => self.client_reads(client, conn, &bytes),
             Happening::ClientLost { client, conn } => self.client_lost(client, conn),
@@ -567,22 +583,14 @@ impl World {
         }
     }
 
-    /// Clients whose stall is over have their input looked at again.
+    /// Clients whose stall is over have their input looked at again, in this turn or soon after.
     fn feed_resumed(&mut self, at: usize) {
         let now = self.now;
         for _ in 0..4 {
             let Some(process) = self.processes[at].as_mut() else {
                 return;
             };
-            let mut ready: Vec<ConnId> = process
-                .inputs
-                .iter()
-                .filter(|(conn, input)| {
-                    !input.is_empty() && process.out.clients.get(*conn).is_some_and(|c| !c.stalled && !c.close)
-                })
-                .map(|(conn, _)| *conn)
-                .collect();
-            ready.sort();
+            let ready = process.ready_inputs();
             if ready.is_empty() {
                 return;
             }
@@ -598,6 +606,15 @@ impl World {
                 }
             }
             process.node.on(clock, Event::TurnEnd, &mut process.out);
+        }
+        let Some(process) = self.processes[at].as_mut() else {
+            return;
+        };
+        if !process.ready_inputs().is_empty() {
+            let soon = now + Span::from_us(50);
+            process.timer_at = Some(soon);
+            let incarnation = process.incarnation;
+            self.push_at(soon, Happening::Timer(at, incarnation));
         }
     }
 
@@ -957,11 +974,12 @@ impl World {
             let at = *self.random.pick(&alive);
             self.next_id += 1;
             let incarnation = self.records[at].incarnation;
-            self.clients[client].conn = Some((NodeId(at as u16), incarnation, ConnId(self.next_id)));
+            let conn = ConnId(self.next_id);
+            self.clients[client].conn = Some((NodeId(at as u16), incarnation, conn));
             self.clients[client].received.clear();
             self.clients[client].up = false;
             let delay = self.delay();
-            self.push(delay, Happening::ClientUp { client });
+            self.push(delay, Happening::ClientUp { client, conn });
             return;
         }
         if !self.clients[client].pending.is_empty() || !self.clients[client].up {
@@ -1023,11 +1041,19 @@ impl World {
         Some((key, action))
     }
 
-    fn client_up(&mut self, client: usize) {
-        let Some((node, incarnation, conn)) = self.clients[client].conn else {
+    fn client_up(&mut self, client: usize, conn: ConnId) {
+        let Some((node, incarnation, current)) = self.clients[client].conn else {
             return;
         };
+        if current != conn {
+            return;
+        }
         let at = usize::from(node.0);
+        if self.is_paused(at) {
+            let until = self.processes[at].as_ref().map_or(self.now, |p| p.paused_until);
+            self.push_at(until, Happening::ClientUp { client, conn });
+            return;
+        }
         let Some(process) = self.alive(at, incarnation) else {
             self.client_lost(client, conn);
             return;
@@ -1036,7 +1062,7 @@ impl World {
         process.inputs.insert(conn, Vec::new());
         self.clients[client].up = true;
         self.turn(at, incarnation, Event::ClientUp { conn, port: Port::Any }, || {
-            Happening::ClientUp { client }
+            Happening::ClientUp { client, conn }
         });
         self.push(Span(0), Happening::ClientWakes(client));
     }

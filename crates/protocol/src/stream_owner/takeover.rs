@@ -39,9 +39,17 @@ impl Takeover {
     /// When something is due. A lease that has run out is looked at once the phase is Wait, and then no more.
     pub(super) fn next_at(&self, phase: Phase) -> Time {
         let open = self.waits.iter().filter(|w| !w.cleared);
-        let wait = if phase == Phase::Wait { open.clone().map(|w| w.until).min() } else { None };
+        let wait = if phase == Phase::Wait {
+            open.clone().map(|w| w.until).min()
+        } else {
+            None
+        };
         let query = open.map(|_| self.query_at).next();
-        [wait, query].into_iter().flatten().min().map_or(self.resend_at, |t| t.min(self.resend_at))
+        [wait, query]
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(self.resend_at, |t| t.min(self.resend_at))
     }
 }
 
@@ -97,7 +105,13 @@ impl StreamOwner {
             Phase::Serve => {}
         }
         let phase = self.phase;
-        let lacking = |m: &&Member| if phase == Phase::Seal { m.seal.is_none() } else { !m.started };
+        let lacking = |m: &&Member| {
+            if phase == Phase::Seal {
+                m.seal.is_none()
+            } else {
+                !m.started
+            }
+        };
         let next = self.members.iter().filter(lacking).map(|m| m.resend_at).min();
         self.takeover.resend_at = next.unwrap_or(Time(u64::MAX));
     }
@@ -212,7 +226,10 @@ impl StreamOwner {
             return;
         };
         if recv > seq {
-            cx.halt(format!("I6: position {} answers Sync with {recv}, beyond {seq}", member.position.0));
+            cx.halt(format!(
+                "I6: position {} answers Sync with {recv}, beyond {seq}",
+                member.position.0
+            ));
             return;
         }
         if !member.started && recv < self.stable {
