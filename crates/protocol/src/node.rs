@@ -524,6 +524,14 @@ impl Node {
             return;
         };
         let installed = list.configuration.epoch;
+        if let Message::YieldQuery { tenure } = &message
+            && cx.breaks(Mutant::OwnerYieldsWhenAsked)
+            && (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation)
+        {
+            let yielded = Message::Yielded { tenure: *tenure };
+            cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &yielded);
+            return;
+        }
         if header.epoch > installed {
             let asked = cx.send_to(
                 from.0,
@@ -551,7 +559,7 @@ impl Node {
         if let Message::YieldQuery { tenure } = &message {
             let mine = (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation);
             let holds = matches!(role, Role::Owner(o) if o.tenure() == *tenure && o.stream() == header.stream);
-            if mine && (!holds || cx.breaks(Mutant::OwnerYieldsWhenAsked)) {
+            if mine && !holds {
                 let yielded = Message::Yielded { tenure: *tenure };
                 cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &yielded);
             }

@@ -485,11 +485,6 @@ impl StreamOwner {
         } else {
             self.stable
         };
-        let stable = if cx.breaks(Mutant::RingTrimmedAtAcked) {
-            self.acked
-        } else {
-            stable
-        };
         if stable > self.stable {
             self.stable = stable;
             self.progress = true;

@@ -122,7 +122,11 @@ impl Swarm {
             pause_every: every(random, 300),
             partition_every: every(random, 300),
             reset_every: every(random, 200),
-            suspect_every: every(random, 200),
+            suspect_every: if random.chance(250_000) {
+                Span::from_ms(random.between(8, 40))
+            } else {
+                every(random, 200)
+            },
             certified: random.below(1_000_000) as u32,
             push_drop: some(random, 300_000),
             drift_ppm: 9_000,

@@ -206,6 +206,9 @@ impl StreamOwner {
         }
         if cx.breaks(Mutant::ServeBeforePush) {
             self.phase = Phase::Wait;
+            for member in &mut self.members {
+                (member.started, member.matched) = (true, answer.recv);
+            }
         }
     }
 
