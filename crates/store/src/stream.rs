@@ -318,8 +318,8 @@ fn spill_stripe(spill: u32) -> Stripe {
 /// How full pages may become, per mille: smaller pages vary more (docs/formats/index.md, "Fill").
 fn fill_max(chunk_bytes: usize) -> u32 {
     let slots = chunk_bytes / page::LINE_BYTES * page::SLOTS;
-    // 1 - 3.5 σ, with σ = 1/√slots.
-    1000 - 3500 / slots.isqrt() as u32
+    // 1 - 3 σ, with σ = 1/√slots.
+    1000 - 3000 / slots.isqrt() as u32
 }
 
 /// Whether a delta can take `bytes` more.

@@ -371,6 +371,28 @@ mod tests {
     use super::*;
     use paritas_base::Prng;
 
+    /// docs/formats/index.md
+    #[test]
+    fn golden_bytes() {
+        let shape = Shape::new(16384);
+        let mut bytes = vec![0u8; 16384];
+        let mut page = &mut bytes[..];
+        let place = shape.place(0x0123_4567_89ab_cdef, 1);
+        assert_eq!((place.page, place.line, place.tag), (0, 1, 0x91a3));
+        let far = shape.place(0xfedc_ba98_7654_3210, 1000);
+        assert_eq!((far.page, far.line, far.tag), (511, 4, 0xba99));
+        for slot in 0..=SLOTS {
+            let room = room(page, shape, 1, place.tag).unwrap();
+            assert_eq!(room.place(), if slot < SLOTS { (1, slot) } else { (37, 0) });
+            insert(&mut page, shape, &room, 1, place.tag, 0x1122_3344);
+        }
+        let home = line(page, 1);
+        assert_eq!(home[..6], [0xa3, 0x91, 0x44, 0x33, 0x22, 0x11]);
+        // None is a guest here, one is away; tag bits 7-10 are 3.
+        assert_eq!(home[60..], [0x00, 0x04, 0x08, 0x00]);
+        assert_eq!(line(page, 37)[60..], [0x01, 0x00, 0x00, 0x00]);
+    }
+
     #[test]
     fn the_vector_compare_is_the_plain_one() {
         let seed = 11;

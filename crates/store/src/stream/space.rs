@@ -29,10 +29,33 @@ pub(super) enum Use {
     Dead,
 }
 
+/// A chunk's use and its live bytes, packed: there is one for every chunk.
 #[derive(Clone, Copy, Debug)]
-struct Info {
-    used: Use,
-    live: u32,
+struct Info(u32);
+
+impl Info {
+    const LIVE_BITS: u32 = 24;
+
+    fn new(used: Use, live: u32) -> Self {
+        Self((used as u32) << Self::LIVE_BITS | live)
+    }
+
+    fn used(self) -> Use {
+        const ALL: [Use; 6] = [Use::Zeros, Use::Open, Use::Closed, Use::Free, Use::Unknown, Use::Dead];
+        ALL[(self.0 >> Self::LIVE_BITS) as usize]
+    }
+
+    fn live(self) -> u32 {
+        self.0 & ((1 << Self::LIVE_BITS) - 1)
+    }
+
+    fn set_used(&mut self, used: Use) {
+        *self = Self::new(used, self.live());
+    }
+
+    fn set_live(&mut self, live: u32) {
+        *self = Self::new(self.used(), live);
+    }
 }
 
 /// An open chunk: objects go to `offset`.
@@ -139,7 +162,7 @@ impl Space {
                 self.unknown_count += 1;
                 Use::Unknown
             };
-            self.info.push(Info { used, live: 0 });
+            self.info.push(Info::new(used, 0));
         }
         // Low numbers first.
         self.zeros.reverse();
@@ -151,7 +174,7 @@ impl Space {
     }
 
     pub(super) fn used(&self, number: u32) -> Use {
-        self.info.get(number as usize).map_or(Use::Zeros, |info| info.used)
+        self.info.get(number as usize).map_or(Use::Zeros, |info| info.used())
     }
 
     /// Open chunks allowed: more only where they are a small part of all.
@@ -164,17 +187,17 @@ impl Space {
         let Some(info) = self.info.get_mut(number as usize) else {
             return;
         };
-        match info.used {
+        match info.used() {
             Use::Dead if !zeros => {
-                info.used = Use::Free;
+                info.set_used(Use::Free);
                 self.free.push(number);
             }
             Use::Dead => {
-                info.used = Use::Zeros;
+                info.set_used(Use::Zeros);
                 self.zeros.push(number);
             }
             Use::Unknown if zeros => {
-                info.used = Use::Zeros;
+                info.set_used(Use::Zeros);
                 self.unknown_count -= 1;
                 self.zeros.push(number);
             }
@@ -201,17 +224,11 @@ impl Space {
             None => {
                 let length = self.info.len() + 1;
                 grow_table(&mut self.info, length);
-                self.info.push(Info {
-                    used: Use::Zeros,
-                    live: 0,
-                });
+                self.info.push(Info::new(Use::Zeros, 0));
                 self.end() - 1
             }
         };
-        self.info[number as usize] = Info {
-            used: Use::Closed,
-            live: 0,
-        };
+        self.info[number as usize] = Info::new(Use::Closed, 0);
         self.used_count += 1;
         number
     }
@@ -222,7 +239,7 @@ impl Space {
             let Some(at) = self.fullest() else { break };
             self.close(at);
         }
-        self.info[number as usize].used = Use::Open;
+        self.info[number as usize].set_used(Use::Open);
         self.open.push(Open { number, offset });
     }
 
@@ -240,13 +257,14 @@ impl Space {
 
     pub(super) fn close(&mut self, at: usize) {
         let number = self.open.swap_remove(at).number;
-        self.info[number as usize].used = Use::Closed;
+        self.info[number as usize].set_used(Use::Closed);
         self.free_if_empty(number);
     }
 
     /// Bytes of a chunk come to life.
     pub(super) fn add_live(&mut self, number: u32, bytes: u32) {
-        self.info[number as usize].live += bytes;
+        let info = &mut self.info[number as usize];
+        info.set_live(info.live() + bytes);
         self.live_bytes += u64::from(bytes);
     }
 
@@ -256,9 +274,9 @@ impl Space {
             return;
         }
         let info = &mut self.info[number as usize];
-        debug_assert!(info.live >= bytes, "chunk {number} has fewer live bytes");
-        let bytes = bytes.min(info.live);
-        info.live -= bytes;
+        debug_assert!(info.live() >= bytes, "chunk {number} has fewer live bytes");
+        let bytes = bytes.min(info.live());
+        info.set_live(info.live() - bytes);
         self.died_bytes += u64::from(bytes);
         self.live_bytes -= u64::from(bytes);
         self.free_if_empty(number);
@@ -266,10 +284,10 @@ impl Space {
 
     fn free_if_empty(&mut self, number: u32) {
         let info = &mut self.info[number as usize];
-        if info.used != Use::Closed || info.live != 0 {
+        if info.used() != Use::Closed || info.live() != 0 {
             return;
         }
-        info.used = Use::Free;
+        info.set_used(Use::Free);
         self.used_count -= 1;
         self.free.push(number);
         if self.victim.is_some_and(|(victim, _)| victim == number) {
@@ -299,10 +317,7 @@ impl Space {
     /// What a recount has found in an unknown chunk.
     pub(super) fn recounted(&mut self, number: u32, live: u32) {
         debug_assert_eq!(self.used(number), Use::Unknown);
-        self.info[number as usize] = Info {
-            used: Use::Closed,
-            live,
-        };
+        self.info[number as usize] = Info::new(Use::Closed, live);
         self.unknown_count -= 1;
         self.used_count += 1;
         self.live_bytes += u64::from(live);
@@ -312,7 +327,7 @@ impl Space {
     /// A chunk has been walked through, and nothing in it is live.
     pub(super) fn nothing_live(&mut self, number: u32) {
         if self.used(number) == Use::Closed {
-            self.sub_live(number, self.info[number as usize].live);
+            self.sub_live(number, self.info[number as usize].live());
         }
     }
 
@@ -322,14 +337,14 @@ impl Space {
         self.victim = None;
         for number in 0..self.end() {
             let info = &mut self.info[number as usize];
-            info.live = 0;
-            match info.used {
+            info.set_live(0);
+            match info.used() {
                 Use::Zeros | Use::Free | Use::Dead => {}
                 Use::Unknown if chunks.slot(Stripe::data(number)).is_err() => {
-                    info.used = Use::Dead;
+                    info.set_used(Use::Dead);
                 }
                 _ => {
-                    info.used = Use::Free;
+                    info.set_used(Use::Free);
                     self.free.push(number);
                 }
             }
@@ -342,7 +357,7 @@ impl Space {
     pub(super) fn freed(&mut self, number: u32) {
         debug_assert_eq!(self.used(number), Use::Free);
         self.free.retain(|n| *n != number);
-        self.info[number as usize].used = Use::Zeros;
+        self.info[number as usize].set_used(Use::Zeros);
         self.zeros.push(number);
     }
 
@@ -376,9 +391,9 @@ impl Space {
             .info
             .iter()
             .enumerate()
-            .filter(|(_, info)| info.used == Use::Closed && info.live <= most);
+            .filter(|(_, info)| info.used() == Use::Closed && info.live() <= most);
         closed
-            .min_by_key(|(_, info)| info.live)
+            .min_by_key(|(_, info)| info.live())
             .map(|(number, _)| number as u32)
     }
 
