@@ -5,6 +5,7 @@
 
 mod compact;
 mod find;
+mod gauges;
 mod grow;
 mod place;
 mod scan;
@@ -24,7 +25,7 @@ use place::Plan;
 use siphasher::sip::SipHasher13;
 use space::Space;
 
-pub use space::Gauges;
+pub use gauges::Gauges;
 
 /// Every 16th index stripe number is a spill page's; the others are pages, in order.
 const SPILL_EVERY: u32 = 16;
@@ -173,6 +174,11 @@ impl Stream {
     /// The chunks, for the protocol: versions, sums. Bytes change through the stream only.
     pub fn chunks_mut(&mut self) -> &mut Chunks {
         &mut self.chunks
+    }
+
+    /// The chunks, when the stream is no longer ours: a stash, or to be cleared.
+    pub fn into_chunks(self) -> Chunks {
+        self.chunks
     }
 
     /// How it is set up.
