@@ -122,6 +122,10 @@ class Cluster:
             os.kill(pids[node], signal.SIGKILL)
         return [pids[node] for node in nodes]
 
+    @staticmethod
+    def kill_process(pid):
+        os.kill(pid, signal.SIGKILL)
+
     def until_replaced(self, dead, patience=PATIENCE):
         """Until other processes stand for the dead ones and all positions are whole."""
         until(lambda: not set(dead) & set(self.pids().values()) and self.is_whole(), "all positions live", patience)

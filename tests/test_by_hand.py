@@ -61,6 +61,34 @@ def test_a_cluster_from_files(run, tmp_path):
     assert [clients[(n + 1) % 3].get(f"hand:{n}") for n in range(100)] == [str(n) for n in range(100)]
 
 
+def test_a_process_killed_by_hand_and_started_again_is_rebuilt(run, tmp_path):
+    """Nobody certifies its end, so its successor waits out the lease (PROTOCOL 5.5)."""
+    base = free_base(3)
+    coordinator = f'listen = "127.0.0.1:{base + 20_000}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'
+    run("coordinator", coordinator)
+
+    def start(node):
+        settings = f'id = {node}\nport = {base + node}\nmemory = "64mb"\ncoordinator = ["127.0.0.1:{base + 20_000}"]\n'
+        return run("node", settings)
+
+    nodes = [start(node) for node in range(3)]
+    until(lambda: all(serves(base + node) for node in range(3)), "all nodes to serve")
+    client = redis.Redis(port=base, decode_responses=True, socket_timeout=PATIENCE)
+    for n in range(300):
+        client.set(f"again:{n}", n)
+    nodes[2].kill()
+    nodes[2].wait()
+    start(2)
+
+    def all_there():
+        try:
+            return [client.get(f"again:{n}") for n in range(300)] == [str(n) for n in range(300)]
+        except redis.RedisError:
+            return False
+
+    until(all_there, "every value")
+
+
 def test_one_client_too_many_is_told_so(run, tmp_path):
     base = free_base(1)
     listen = f"127.0.0.1:{base + 20_000}"

@@ -420,7 +420,7 @@ impl Node {
             } => {
                 let from = (node, incarnation);
                 self.router
-                    .on_forward(&mut cx, &mut self.lists, from, conn, n, resp3, command);
+                    .on_forward(&mut cx, &mut self.lists, from, conn, n, resp3, command, header.stream, header.epoch);
             }
             Message::Reply { conn, n, bytes } => self.router.on_reply(&mut cx, &mut self.lists, node, conn, n, bytes),
             Message::Stale { configuration } => self.install(now, &configuration, out),

@@ -5,21 +5,41 @@
 //! waits for has come (an ack, a lease, another node's answer), in command order. A command that cannot start stalls
 //! its caller: nothing of it has happened, and it is tried again when something has changed.
 
+mod ahead;
 mod caller;
+mod cluster;
 mod connection;
 mod forward;
+mod gather;
+mod info;
+mod remote;
+mod server;
 
-use crate::commands::{self, Effect, Executed};
+use crate::commands::{self, Effect, Executed, Job};
 use crate::context::Context;
 use crate::interface::{Out, Port};
-use crate::lists::Lists;
+use crate::lists::{List, Lists, Role};
 use crate::parameters::Mutant;
 use crate::stream_owner::{Phase, ReadLease};
-use caller::{Caller, Client, Parked, Segment, Wait};
-use paritas_base::configuration::NodeRecord;
-use paritas_base::{ConnId, Incarnation, ListId, Map, NodeId, Span, Stream, Time};
-use paritas_wire::command::{self, CommandSpec, flag};
-use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode, errors};
+use ahead::{Ahead, Place};
+use caller::{Caller, Client, Segment, Wait};
+use paritas_base::configuration::{NodeRecord, Tenure};
+use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
+use paritas_wire::command::{CommandSpec, flag};
+use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode, encode, errors};
+use remote::Standing;
+
+/// Commands looked at before the first of them runs, so that the memory they need is on its way.
+const AHEAD_MAX: usize = 16;
+/// Unanswered commands that a client may have, and bytes of them at other nodes. Past that it is not read from.
+const SEGMENTS_MAX: usize = 16_384;
+const FORWARDED_BYTES_MAX: usize = 4 << 20;
+/// How often the house is kept while there is something to keep, and while there is not.
+const HOUSEKEEP_BUSY: Span = Span::from_ms(2);
+const HOUSEKEEP_IDLE: Span = Span::from_ms(100);
+/// Bytes of delta that keeping house may make in one turn of one stream, beside as many as the turn itself has made.
+const HOUSEKEEP_BYTES: usize = 4 << 10;
+const HOUSEKEEP_BYTES_MAX: usize = 64 << 10;
 
 /// All callers of a node.
 #[derive(Debug, Default)]
@@ -33,18 +53,35 @@ pub(crate) struct Router {
 #[derive(Debug, Default)]
 struct Desk {
     nodes: Vec<NodeRecord>,
-    args: Args,
+    /// Arguments of the commands looked ahead at, and of one more: a part, or a peer's.
+    args: Vec<Args>,
+    part_args: Args,
+    ahead: Vec<Ahead>,
+    /// Buffers for forwarded commands.
+    spare: Vec<Vec<u8>>,
     /// Callers with unreleased replies.
     held: Vec<Caller>,
     /// Callers whose next command cannot start.
     stalled: Vec<Caller>,
+    /// Bytes of peers' commands that wait here.
+    parked_bytes: usize,
     /// Look at stalled callers even if nothing has changed: some may have waited too long, or a change came late.
     retry_at: Time,
     /// Look at held callers for time-outs.
     check_at: Time,
+    /// Stalled callers may go on.
+    wake: bool,
+    /// Held callers may have got what they wait for.
+    releasable: bool,
+    /// A forwarded command is to be sent.
+    resend_due: bool,
+    /// When the house is kept next though nothing happens.
+    housekeep_at: Time,
     /// Commands forwarded to this node itself, and replies to it.
     loopback: Vec<forward::Loopback>,
     next_client_id: u64,
+    client_count: usize,
+    counters: info::Counters,
 }
 
 /// What became of a caller's next command.
@@ -56,6 +93,8 @@ enum Ran {
     Stalled,
     /// It has a segment, and the connection ends after it.
     Close,
+    /// It is about other clients too: [`Router::about_clients`].
+    AboutClients,
 }
 
 /// A caller's replies while one event is handled.
@@ -73,62 +112,87 @@ impl Router {
 
     pub(crate) fn on_client_up<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, port: Port) {
         self.desk.next_client_id += 1;
+        self.desk.counters.connections += 1;
         let client = Client::new(Caller::Local(conn), port, self.desk.next_client_id, cx.mono());
         self.clients.insert(conn, client);
+        self.desk.client_count = self.clients.len();
     }
 
     pub(crate) fn on_client_down(&mut self, conn: ConnId) {
         self.clients.remove(&conn);
+        self.desk.client_count = self.clients.len();
         self.desk.held.retain(|c| *c != Caller::Local(conn));
         self.desk.stalled.retain(|c| *c != Caller::Local(conn));
     }
 
     /// Runs as many of a client's commands as can run now.
     pub(crate) fn on_client<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, input: &[u8]) {
-        let Some(client) = self.clients.get_mut(&conn) else {
+        let Some(mut client) = self.clients.get_mut(&conn) else {
             return;
         };
         let Some(buffer) = cx.out.client(conn) else { return };
+        client.about.active_at = cx.now.mono;
         let mut bytes = core::mem::take(&mut buffer.bytes);
         let mut turn = Turn {
             bytes: &mut bytes,
             released: buffer.released,
             deadline: buffer.deadline,
         };
-        let mut args = core::mem::take(&mut self.desk.args);
+        let mut all_args = core::mem::take(&mut self.desk.args);
+        let mut all_ahead = core::mem::take(&mut self.desk.ahead);
+        all_args.resize_with(AHEAD_MAX, Args::default);
         let (mut consumed, mut stalled, mut close) = (0, false, false);
-        while !close {
-            let rest = input.get(consumed..).unwrap_or_default();
-            match resp::decode(rest, &Limits::DEFAULT, &mut args) {
-                Ok(Decoded::Incomplete { .. }) => break,
-                Ok(Decoded::Complete { consumed: length }) => {
-                    let raw = rest.get(..length).unwrap_or_default();
-                    let list = args.list(rest);
-                    let ran = if list.is_empty() {
-                        Ran::Done
-                    } else {
-                        self.desk.run(cx, lists, client, &mut turn, list, raw)
+        while !stalled && !close {
+            let more = self
+                .desk
+                .decode_ahead(cx, lists, input, consumed, &mut all_args, &mut all_ahead);
+            for (ahead, args) in all_ahead.iter().zip(&all_args) {
+                let raw = input.get(ahead.range.clone()).unwrap_or_default();
+                let list = args.list(raw);
+                let mut ran = if list.is_empty() {
+                    Ran::Done
+                } else {
+                    self.desk.run(cx, lists, client, &mut turn, ahead, list, raw)
+                };
+                if ran == Ran::AboutClients {
+                    let (reply, ends) = self.about_clients(cx, conn, list);
+                    // It removes none: the client is still there.
+                    let Some(again) = self.clients.get_mut(&conn) else {
+                        return;
                     };
-                    match ran {
-                        Ran::Done => {}
-                        Ran::Close => close = true,
-                        Ran::Stalled => {
-                            stalled = true;
-                            break;
-                        }
+                    client = again;
+                    ran = self
+                        .desk
+                        .reply_now(cx, lists, client, &mut turn, |out| out.extend_from_slice(&reply));
+                    if ends {
+                        ran = Ran::Close;
                     }
-                    consumed += length;
                 }
+                if ran == Ran::Stalled {
+                    stalled = true;
+                    break;
+                }
+                client.stalled_since = None;
+                consumed = ahead.range.end;
+                if ran == Ran::Close {
+                    close = true;
+                    break;
+                }
+            }
+            match more {
+                _ if stalled || close => {}
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(error) => {
-                    let start = turn.bytes.len();
-                    error.append_to(turn.bytes);
-                    self.desk.push(cx, lists, client, &mut turn, start, Wait::Ready);
+                    self.desk
+                        .reply_now(cx, lists, client, &mut turn, |out| error.append_to(out));
                     consumed = input.len();
                     close = true;
                 }
             }
         }
-        self.desk.args = args;
+        self.desk.args = all_args;
+        self.desk.ahead = all_ahead;
         let Turn { released, deadline, .. } = turn;
         if let Some(buffer) = cx.out.client(conn) {
             buffer.bytes = bytes;
@@ -141,42 +205,43 @@ impl Router {
         self.desk.note(client, stalled, cx.mono());
     }
 
-    /// Something may have changed for callers that are stalled.
+    /// Before a turn's deltas leave: what was stalled may run, and the house is kept.
     pub(crate) fn retry_stalled<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
         let now = cx.mono();
-        let mut progress = now >= self.desk.retry_at;
+        let mut progress = now >= self.desk.retry_at || core::mem::take(&mut self.desk.wake);
         for list in lists.iter_mut() {
-            if let crate::lists::Role::Owner(owner) = &mut list.role {
+            if let Role::Owner(owner) = &mut list.role {
                 progress |= core::mem::take(&mut owner.progress);
             }
         }
-        if !progress || self.desk.stalled.is_empty() {
-            return;
-        }
-        self.desk.retry_at = now + cx.shared.parameters.lease;
-        for caller in core::mem::take(&mut self.desk.stalled) {
-            match caller {
-                Caller::Local(conn) => {
-                    if let Some(client) = self.clients.get_mut(&conn) {
-                        client.stalled = false;
+        if progress && !self.desk.stalled.is_empty() {
+            self.desk.retry_at = now + cx.shared.parameters.lease;
+            for caller in core::mem::take(&mut self.desk.stalled) {
+                match caller {
+                    Caller::Local(conn) => {
+                        if let Some(client) = self.clients.get_mut(&conn) {
+                            client.stalled = false;
+                        }
+                        if let Some(buffer) = cx.out.client(conn) {
+                            buffer.stalled = false;
+                        }
                     }
-                    if let Some(buffer) = cx.out.client(conn) {
-                        buffer.stalled = false;
-                    }
+                    Caller::Remote(node, conn) => self.run_parked(cx, lists, (node, conn)),
                 }
-                Caller::Remote(node, conn) => self.run_parked(cx, lists, (node, conn)),
             }
         }
+        self.desk.housekeep(cx, lists);
     }
 
     /// Releases what may be seen now.
     pub(crate) fn release<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
         let now = cx.mono();
+        self.desk.counters.start(now);
         self.run_loopback(cx, lists);
-        let mut releasable = now >= self.desk.check_at;
-        let mut late_progress = false;
+        let mut releasable = now >= self.desk.check_at || core::mem::take(&mut self.desk.releasable);
+        let mut late_progress = core::mem::take(&mut self.desk.wake);
         for list in lists.iter_mut() {
-            if let crate::lists::Role::Owner(owner) = &mut list.role {
+            if let Role::Owner(owner) = &mut list.role {
                 releasable |= core::mem::take(&mut owner.releasable);
                 late_progress |= owner.progress;
             }
@@ -221,29 +286,18 @@ impl Router {
                 let Some(client) = self.remotes.get_mut(&(node, conn)) else {
                     return;
                 };
-                let mut bytes = core::mem::take(&mut client.replies);
+                let mut bytes = core::mem::take(&mut client.remote.replies);
                 let mut turn = Turn {
                     bytes: &mut bytes,
                     released: 0,
                     deadline: None,
                 };
                 self.desk.release_head(cx, lists, client, &mut turn);
-                client.replies = bytes;
+                client.remote.replies = bytes;
                 client.held = false;
                 let stalled = client.stalled;
                 self.desk.note(client, stalled, cx.mono());
-                self.forget_idle((node, conn));
             }
-        }
-    }
-
-    fn forget_idle(&mut self, key: (NodeId, ConnId)) {
-        if self
-            .remotes
-            .get(&key)
-            .is_some_and(|c| c.segments.is_empty() && c.parked.is_empty())
-        {
-            self.remotes.remove(&key);
         }
     }
 
@@ -251,7 +305,7 @@ impl Router {
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, list: ListId) {
         self.desk.retry_at = cx.mono();
         self.desk.check_at = cx.mono();
-        self.settle_forwarded(cx, lists, |stream, target| {
+        self.settle_forwarded(cx, |stream, target| {
             stream.list == list && lists_tenure(lists, stream) != Some(target)
         });
     }
@@ -273,13 +327,35 @@ impl Router {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let retry = (!self.desk.stalled.is_empty()).then_some(self.desk.retry_at);
         let check = (!self.desk.held.is_empty()).then_some(self.desk.check_at);
-        let loopback = (!self.desk.loopback.is_empty()).then_some(Time(0));
-        [retry, check, loopback].into_iter().flatten().min()
+        let loopback = (!self.desk.loopback.is_empty() || self.desk.resend_due).then_some(Time(0));
+        let housekeep = (self.desk.housekeep_at != Time(0)).then_some(self.desk.housekeep_at);
+        [retry, check, loopback, housekeep].into_iter().flatten().min()
     }
 }
 
-fn lists_tenure(lists: &Lists, stream: Stream) -> Option<paritas_base::configuration::Tenure> {
+fn lists_tenure(lists: &Lists, stream: Stream) -> Option<Tenure> {
     lists.get(stream.list)?.configuration.tenure(stream.x)
+}
+
+impl Wait {
+    /// What a reply with this effect waits for.
+    fn of(effect: Effect, stream: Stream, term: Term, since: Time) -> Self {
+        match effect {
+            Effect::None => Self::Ready,
+            Effect::Read { need } => Self::Read {
+                stream,
+                term,
+                need,
+                since,
+            },
+            Effect::Write { seq } => Self::Write {
+                stream,
+                term,
+                seq,
+                since,
+            },
+        }
+    }
 }
 
 impl Desk {
@@ -293,53 +369,80 @@ impl Desk {
             self.stalled.push(client.caller);
             client.stalled_since.get_or_insert(now);
         }
-        if !stalled && !client.stalled {
-            client.stalled_since = None;
-        }
         client.stalled = stalled;
     }
 
+    /// A bit of work on every stream that needs some: after what a turn has written, and now and then without.
+    fn housekeep<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
+        let now = cx.mono();
+        let due = self.housekeep_at != Time(0) && now >= self.housekeep_at;
+        let (mut more, mut owns) = (false, false);
+        for list in lists.iter_mut() {
+            let List { configuration, role } = list;
+            let Role::Owner(owner) = role else { continue };
+            let written = owner.open_bytes();
+            owns |= owner.store().page_count() > 0 || owner.store().chunks().here_count() > 0;
+            if due || written > 0 {
+                let budget = (HOUSEKEEP_BYTES + written).min(HOUSEKEEP_BYTES_MAX);
+                more |= commands::housekeep(cx, configuration, owner, budget);
+            }
+        }
+        if more {
+            self.housekeep_at = now + HOUSEKEEP_BUSY;
+        } else if !owns {
+            self.housekeep_at = Time(0);
+        } else if due || self.housekeep_at == Time(0) {
+            self.housekeep_at = now + HOUSEKEEP_IDLE;
+        }
+    }
+
     /// Runs one command of a caller.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn run<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         lists: &mut Lists,
         client: &mut Client,
         turn: &mut Turn<'_>,
+        ahead: &Ahead,
         args: ArgList<'_>,
         raw: &[u8],
     ) -> Ran {
+        if client.segments.len() >= SEGMENTS_MAX || client.forwarded_bytes >= FORWARDED_BYTES_MAX {
+            client.full = true;
+            client.stalled_since = None;
+            return Ran::Stalled;
+        }
+        client.full = false;
         let start = turn.bytes.len();
-        let spec = match command::resolve(args) {
-            Ok(spec) => spec,
+        let spec = match &ahead.spec {
+            Ok(spec) => *spec,
             Err(refusal) => {
+                self.counters.reject(refusal);
                 refusal.append_to(turn.bytes, args);
                 self.push(cx, lists, client, turn, start, Wait::Ready);
                 return Ran::Done;
             }
         };
-        client.last_command = spec.name;
-        if !spec.has_keys() {
-            return self.run_keyless(cx, lists, client, turn, spec, args);
-        }
-        match self.stream_of(cx, spec, args) {
-            Ok(stream) => self.run_on(cx, lists, client, turn, spec, args, raw, stream),
-            Err(()) => {
-                encode::error(turn.bytes, errors::CROSSSLOT);
-                self.push(cx, lists, client, turn, start, Wait::Ready);
-                Ran::Done
+        client.about.last_command = spec.name;
+        let job = Job {
+            spec,
+            args,
+            proto: client.proto,
+            hash: None,
+        };
+        let ran = match ahead.place {
+            Place::Keyless => self.run_keyless(cx, lists, client, turn, spec, args),
+            Place::One(stream, hash) => {
+                let job = Job { hash, ..job };
+                self.run_on(cx, lists, client, turn, job, raw, stream)
             }
+            Place::Slots(stream) => self.run_over_slots(cx, lists, client, turn, spec, args, raw, stream),
+        };
+        if ran != Ran::Stalled && matches!(client.caller, Caller::Local(_)) {
+            self.counters.count(spec.id, turn.bytes.get(start) == Some(&b'-'));
         }
-    }
-
-    /// The one stream of a command's keys.
-    fn stream_of<O: Out>(&self, cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> Result<Stream, ()> {
-        let mut slots = command::keys(spec, args.len()).map(|i| command::slot(args.arg(i)));
-        let first = slots.next().ok_or(())?;
-        slots
-            .all(|slot| slot == first)
-            .then(|| cx.shared.cluster.stream_of(first))
-            .ok_or(())
+        ran
     }
 
     /// Runs a command on the stream of its keys, here or at its owner.
@@ -350,47 +453,40 @@ impl Desk {
         lists: &mut Lists,
         client: &mut Client,
         turn: &mut Turn<'_>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
+        job: Job<'_>,
         raw: &[u8],
         stream: Stream,
     ) -> Ran {
+        if client.detours > 0 {
+            return Ran::Stalled;
+        }
+        if let Caller::Remote(..) = client.caller {
+            match self.standing(cx, lists, client) {
+                Standing::Owner => {}
+                Standing::Early => return self.stall(cx, lists, client, turn, job.spec),
+                Standing::Stranger => {
+                    return self.reply_now(cx, lists, client, turn, |out| encode::error(out, forward::NOT_OWNER));
+                }
+            }
+        }
         let start = turn.bytes.len();
         let Some((configuration, owner)) = lists.owner_mut(stream) else {
-            return self.run_elsewhere(cx, lists, client, turn, spec, args, raw, stream);
+            if let Caller::Remote(..) = client.caller {
+                return self.reply_now(cx, lists, client, turn, |out| encode::error(out, forward::NOT_OWNER));
+            }
+            return self.run_elsewhere(cx, lists, client, turn, job.spec, job.args, raw, stream);
         };
         if owner.phase() != Phase::Serve {
-            return self.stall(cx, lists, client, turn, spec);
+            return self.stall(cx, lists, client, turn, job.spec);
         }
-        let job = commands::Job {
-            spec,
-            args,
-            proto: client.proto,
-            hash: None,
-        };
-        let executed = commands::execute(cx, configuration, owner, job, turn.bytes);
-        let since = cx.mono();
-        let wait = match executed {
-            Executed::Stalled => {
-                turn.bytes.truncate(start);
-                return self.stall(cx, lists, client, turn, spec);
+        match commands::execute(cx, configuration, owner, job, turn.bytes) {
+            Executed::Stalled => self.stall(cx, lists, client, turn, job.spec),
+            Executed::Replied(effect) => {
+                let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
+                self.push(cx, lists, client, turn, start, wait);
+                Ran::Done
             }
-            Executed::Replied(Effect::None) => Wait::Ready,
-            Executed::Replied(Effect::Read { need }) => Wait::Read {
-                stream,
-                term: owner.tenure().term(),
-                need,
-                since,
-            },
-            Executed::Replied(Effect::Write { seq }) => Wait::Write {
-                stream,
-                term: owner.tenure().term(),
-                seq,
-                since,
-            },
-        };
-        self.push(cx, lists, client, turn, start, wait);
-        Ran::Done
+        }
     }
 
     /// The command cannot start. Past the time a takeover may last, it is refused.
@@ -409,13 +505,25 @@ impl Desk {
             return Ran::Stalled;
         }
         client.stalled_since = None;
-        let start = turn.bytes.len();
         let text = if spec.is(flag::WRITE) {
             errors::CLUSTERDOWN
         } else {
             errors::TRYAGAIN_TAKEOVER
         };
-        encode::error(turn.bytes, text);
+        self.reply_now(cx, lists, client, turn, |out| encode::error(out, text))
+    }
+
+    /// Answers with something that waits for nothing.
+    fn reply_now<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Ran {
+        let start = turn.bytes.len();
+        write(turn.bytes);
         self.push(cx, lists, client, turn, start, Wait::Ready);
         Ran::Done
     }
@@ -448,23 +556,33 @@ impl Desk {
         client: &mut Client,
         turn: &mut Turn<'_>,
     ) {
-        while let Some(head) = client.segments.front() {
-            let verdict = judge(cx, lists, &head.wait);
+        while let Some(head) = client.segments.front_mut() {
             let mut length = head.length;
-            let deadline = match verdict {
-                Verdict::Hold => return,
-                Verdict::Ready(deadline) => deadline,
-                Verdict::Instead(text) => {
-                    let mut error = Vec::new();
-                    encode::error(&mut error, text);
-                    turn.bytes
-                        .splice(turn.released..turn.released + length, error.iter().copied());
-                    length = error.len();
-                    None
+            let mut instead = None;
+            let deadline = if let Wait::Gathered(gather) = &mut head.wait {
+                let Some((reply, deadline)) = gather.reply(cx, lists) else {
+                    return;
+                };
+                instead = Some(reply);
+                deadline
+            } else {
+                match judge(cx, lists, &head.wait) {
+                    Verdict::Hold => return,
+                    Verdict::Ready(deadline) => deadline,
+                    Verdict::Instead(text) => {
+                        encode::error(instead.insert(Vec::new()), text);
+                        None
+                    }
                 }
             };
+            if let Some(reply) = instead {
+                let place = turn.released..turn.released + length;
+                length = reply.len();
+                turn.bytes.splice(place, reply);
+            }
             let n = head.n;
             client.segments.pop_front();
+            self.wake |= client.full;
             match client.caller {
                 Caller::Local(_) => {
                     turn.released += length;
@@ -473,7 +591,7 @@ impl Desk {
                 Caller::Remote(node, conn) => {
                     self.answer(
                         cx,
-                        (node, client.incarnation),
+                        (node, client.remote.incarnation),
                         conn,
                         n,
                         turn.bytes.get(..length).unwrap_or_default(),
@@ -507,7 +625,7 @@ fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
     let late = |since: Time| cx.now.mono - since > timeout;
     match wait {
         Wait::Ready => Verdict::Ready(None),
-        Wait::Forwarded { .. } | Wait::Gathered(_) | Wait::Answer => Verdict::Hold,
+        Wait::Forwarded(_) | Wait::Gathered(_) | Wait::Answer => Verdict::Hold,
         Wait::Write {
             stream,
             term,
@@ -542,83 +660,5 @@ fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
             }
             _ => Verdict::Instead(errors::TRYAGAIN_TAKEOVER),
         },
-    }
-}
-
-impl Router {
-    /// Runs the commands of a peer's client that wait here, in order, until one cannot start.
-    fn run_parked<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, key: (NodeId, ConnId)) {
-        let Some(client) = self.remotes.get_mut(&key) else {
-            return;
-        };
-        client.stalled = false;
-        let mut bytes = core::mem::take(&mut client.replies);
-        let mut args = core::mem::take(&mut self.desk.args);
-        let mut stalled = false;
-        while let Some(parked) = client.parked.pop_front() {
-            let Parked { n, proto, command } = &parked;
-            (client.next_n, client.proto) = (*n, *proto);
-            let mut turn = Turn {
-                bytes: &mut bytes,
-                released: 0,
-                deadline: None,
-            };
-            let start = turn.bytes.len();
-            let ran = match resp::decode(command, &Limits::DEFAULT, &mut args) {
-                Ok(Decoded::Complete { .. }) if !args.is_empty() => {
-                    let list = args.list(command);
-                    self.desk.run(cx, lists, client, &mut turn, list, command)
-                }
-                _ => {
-                    encode::error(turn.bytes, "ERR malformed forwarded command");
-                    self.desk.push(cx, lists, client, &mut turn, start, Wait::Ready);
-                    Ran::Done
-                }
-            };
-            if ran == Ran::Stalled {
-                client.parked.push_front(parked);
-                stalled = true;
-                break;
-            }
-        }
-        client.replies = bytes;
-        self.desk.args = args;
-        self.desk.note(client, stalled, cx.mono());
-        self.forget_idle(key);
-    }
-
-    /// A peer forwards a client's command (SEAMS §4).
-    #[allow(clippy::too_many_arguments)] // The fields of one frame.
-    pub(crate) fn on_forward<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        from: (NodeId, Incarnation),
-        conn: ConnId,
-        n: u64,
-        resp3: bool,
-        command: &[u8],
-    ) {
-        let key = (from.0, conn);
-        let now = cx.mono();
-        let client = self.remotes.entry(key).or_insert_with(|| {
-            let mut client = Client::new(Caller::Remote(from.0, conn), Port::Any, 0, now);
-            client.incarnation = from.1;
-            client
-        });
-        if client.incarnation != from.1 {
-            // Connection ids begin anew with each life of the peer: what the last one asked is nobody's now.
-            *client = Client::new(Caller::Remote(from.0, conn), Port::Any, 0, now);
-            client.incarnation = from.1;
-        }
-        let proto = if resp3 { resp::Proto::Resp3 } else { resp::Proto::Resp2 };
-        client.parked.push_back(Parked {
-            n,
-            proto,
-            command: command.to_vec(),
-        });
-        if !client.stalled {
-            self.run_parked(cx, lists, key);
-        }
     }
 }

@@ -30,7 +30,7 @@ impl Store {
             stream.set_credit(u32::MAX, u32::MAX);
         }
         Self {
-            arena: Arena::new(chunk_bytes, (6 << 30 >> chunk_bytes.trailing_zeros()) as u32),
+            arena: Arena::new(chunk_bytes, (6u64 << 30 >> chunk_bytes.trailing_zeros()) as u32),
             streams: all,
             seq: 0,
             bytes: Vec::new(),

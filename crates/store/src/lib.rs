@@ -1,7 +1,8 @@
 //! Room `store`: one shard's memory. Plain `&mut self`; no threads, no sockets, no codes.
 //!
 //! [`Arena`] gives out chunk-sized slots. [`Chunks`] is one stream's chunks as their owner holds them, and the only
-//! place where an owner's bytes change: every change lands in a [`Delta`] as well. [`Stream`] keeps objects and index in them.
+//! place where an owner's bytes change: every change lands in a [`Delta`] as well. [`Stream`] keeps objects and index
+//! in them.
 
 mod arena;
 mod chunks;

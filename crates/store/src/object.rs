@@ -352,6 +352,12 @@ impl<'a> Object<'a> {
         self.head.is_hash()
     }
 
+    /// Bytes it takes in data chunks.
+    pub fn stored_bytes(&self) -> usize {
+        let further = self.head.pieces(self.chunk);
+        further.map(|(_, length)| length + PIECE_HEAD_BYTES).sum::<usize>() + self.head.bytes() as usize
+    }
+
     /// The value, if it lies in one piece.
     pub fn whole(&self) -> Option<&'a [u8]> {
         (self.head.further == 0).then(|| self.head.body(self.chunk))
@@ -383,3 +389,6 @@ impl<'a> Object<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

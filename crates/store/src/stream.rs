@@ -5,6 +5,7 @@
 
 mod compact;
 mod find;
+mod gauges;
 mod grow;
 mod place;
 mod scan;
@@ -24,7 +25,7 @@ use place::Plan;
 use siphasher::sip::SipHasher13;
 use space::Space;
 
-pub use space::Gauges;
+pub use gauges::Gauges;
 
 /// Every 16th index stripe number is a spill page's; the others are pages, in order.
 const SPILL_EVERY: u32 = 16;
@@ -175,6 +176,11 @@ impl Stream {
         &mut self.chunks
     }
 
+    /// The chunks, when the stream is no longer ours: a stash, or to be cleared.
+    pub fn into_chunks(self) -> Chunks {
+        self.chunks
+    }
+
     /// How it is set up.
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -318,8 +324,8 @@ fn spill_stripe(spill: u32) -> Stripe {
 /// How full pages may become, per mille: smaller pages vary more (docs/formats/index.md, "Fill").
 fn fill_max(chunk_bytes: usize) -> u32 {
     let slots = chunk_bytes / page::LINE_BYTES * page::SLOTS;
-    // 1 - 3.5 σ, with σ = 1/√slots.
-    1000 - 3500 / slots.isqrt() as u32
+    // 1 - 3 σ, with σ = 1/√slots.
+    1000 - 3000 / slots.isqrt() as u32
 }
 
 /// Whether a delta can take `bytes` more.

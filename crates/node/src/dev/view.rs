@@ -103,7 +103,8 @@ impl View {
         let text = format!("\n{}", Shown(status));
         self.clear();
         let mut out = io::stdout().lock();
-        let _ = writeln!(out, "{text}");
+        // Without wrapping: a line that the terminal breaks in two would be counted as one.
+        let _ = writeln!(out, "\x1b[?7l{text}\x1b[?7h");
         let _ = out.flush();
         self.drawn = text.lines().count();
     }

@@ -1,8 +1,9 @@
 //! A caller and its queue of replies.
 
+use super::gather::Gather;
 use crate::interface::Port;
 use paritas_base::configuration::Tenure;
-use paritas_base::{ConnId, Incarnation, NodeId, Stream, Term, Time};
+use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Term, Time};
 use paritas_wire::resp::Proto;
 use std::collections::VecDeque;
 
@@ -15,30 +16,57 @@ pub(super) enum Caller {
     Remote(NodeId, ConnId),
 }
 
+/// What a client has said of itself, and what CLIENT LIST says of it.
+#[derive(Debug, Default)]
+pub(super) struct About {
+    pub(super) id: u64,
+    pub(super) name: Vec<u8>,
+    pub(super) library: Vec<u8>,
+    pub(super) library_version: Vec<u8>,
+    pub(super) last_command: &'static str,
+    pub(super) since: Time,
+    pub(super) active_at: Time,
+    pub(super) no_evict: bool,
+    pub(super) no_touch: bool,
+}
+
 /// One caller.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) caller: Caller,
     pub(super) port: Port,
     pub(super) proto: Proto,
-    /// For people: CLIENT ID, CLIENT LIST.
-    pub(super) id: u64,
-    pub(super) name: Vec<u8>,
-    pub(super) last_command: &'static str,
-    pub(super) since: Time,
-    /// Of the forwarding peer.
-    pub(super) incarnation: Incarnation,
+    pub(super) about: Box<About>,
     pub(super) segments: VecDeque<Segment>,
     /// The number of the next command; a forwarded one brings its own.
     pub(super) next_n: u64,
-    /// Replies to a peer's client until they may be seen. Those to a client of this node lie in its reply buffer.
-    pub(super) replies: Vec<u8>,
-    /// Commands of a peer's client that have not started.
-    pub(super) parked: VecDeque<Parked>,
+    /// Bytes of commands forwarded and not answered.
+    pub(super) forwarded_bytes: usize,
+    /// Forwarded commands that did not go straight to their owner and are not answered. Until they are, no command
+    /// of this client starts: it might overtake them.
+    pub(super) detours: usize,
+    /// It has as many unanswered commands as it may.
+    pub(super) full: bool,
     pub(super) held: bool,
     pub(super) stalled: bool,
     pub(super) stalled_since: Option<Time>,
     pub(super) closing: bool,
+    /// Of a peer's client.
+    pub(super) remote: Remote,
+}
+
+/// What is known of a peer's client.
+#[derive(Debug)]
+pub(super) struct Remote {
+    /// Of the forwarding peer.
+    pub(super) incarnation: Incarnation,
+    /// Whom the peer took this node for when it sent the command at hand: the owner of this stream, at this epoch.
+    pub(super) stream: Stream,
+    pub(super) epoch: Epoch,
+    /// Replies until they may be seen. Those to a client of this node lie in its reply buffer.
+    pub(super) replies: Vec<u8>,
+    /// Commands that have not started.
+    pub(super) parked: VecDeque<Parked>,
 }
 
 impl Client {
@@ -47,19 +75,32 @@ impl Client {
             caller,
             port,
             proto: Proto::Resp2,
-            id,
-            name: Vec::new(),
-            last_command: "NULL",
-            since,
-            incarnation: Incarnation(0),
+            about: Box::new(About {
+                id,
+                last_command: "NULL",
+                since,
+                active_at: since,
+                ..About::default()
+            }),
             segments: VecDeque::new(),
             next_n: 0,
-            replies: Vec::new(),
-            parked: VecDeque::new(),
+            forwarded_bytes: 0,
+            detours: 0,
+            full: false,
             held: false,
             stalled: false,
             stalled_since: None,
             closing: false,
+            remote: Remote {
+                incarnation: Incarnation(0),
+                stream: Stream {
+                    list: ListId(0),
+                    x: Position(0),
+                },
+                epoch: Epoch(0),
+                replies: Vec::new(),
+                parked: VecDeque::new(),
+            },
         }
     }
 
@@ -68,6 +109,26 @@ impl Client {
         self.next_n += 1;
         n
     }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.segments.is_empty() && self.remote.parked.is_empty()
+    }
+
+    /// Every forwarded command that is not answered, in order.
+    pub(super) fn forwards(&mut self) -> impl Iterator<Item = &mut Forwarded> {
+        self.segments.iter_mut().flat_map(|segment| {
+            let (one, several) = match &mut segment.wait {
+                Wait::Forwarded(forwarded) => (Some(forwarded), None),
+                Wait::Gathered(gather) => (None, Some(gather.parts.iter_mut())),
+                _ => (None, None),
+            };
+            let parts = several.into_iter().flatten().filter_map(|part| match &mut part.wait {
+                Wait::Forwarded(forwarded) => Some(forwarded),
+                _ => None,
+            });
+            one.into_iter().chain(parts)
+        })
+    }
 }
 
 /// A forwarded command that waits here.
@@ -75,6 +136,8 @@ impl Client {
 pub(super) struct Parked {
     pub(super) n: u64,
     pub(super) proto: Proto,
+    pub(super) stream: Stream,
+    pub(super) epoch: Epoch,
     pub(super) command: Vec<u8>,
 }
 
@@ -85,6 +148,20 @@ pub(super) struct Segment {
     /// Bytes of it, behind those of the segments before.
     pub(super) length: usize,
     pub(super) wait: Wait,
+}
+
+/// A command at another node, or on its way there.
+#[derive(Debug)]
+pub(super) struct Forwarded {
+    pub(super) n: u64,
+    pub(super) stream: Stream,
+    /// Who has it; `None` while it is to be sent.
+    pub(super) target: Option<Tenure>,
+    pub(super) write: bool,
+    pub(super) command: Vec<u8>,
+    pub(super) since: Time,
+    /// See [`Client::detours`].
+    pub(super) detour: bool,
 }
 
 /// What a reply waits for.
@@ -106,16 +183,10 @@ pub(super) enum Wait {
         need: u64,
         since: Time,
     },
-    /// The owner's answer. `target` is `None` while it is not sent.
-    Forwarded {
-        stream: Stream,
-        target: Option<Tenure>,
-        write: bool,
-        command: Vec<u8>,
-        since: Time,
-    },
+    /// The owner's answer.
+    Forwarded(Forwarded),
     /// The answers of several owners.
-    Gathered(Box<super::forward::Gather>),
+    Gathered(Box<Gather>),
     /// An answer from outside the machine.
     Answer,
 }

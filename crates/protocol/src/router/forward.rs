@@ -1,14 +1,19 @@
 //! Commands for a stream of another node, and the way of their answers (SEAMS §4, "Forwarding").
+//!
+//! Order: what goes straight to an owner arrives in order. A command that cannot, or that comes back because its
+//! owner is none any more, is a *detour*, and its client starts nothing new until it is answered. Every forwarded
+//! command carries the epoch under which its sender saw the owner; an owner of a later term refuses it, so that of two
+//! commands on their way the second can never pass the first.
 
-use super::caller::{Caller, Client, Segment, Wait};
+use super::caller::{Caller, Client, Forwarded, Segment, Wait};
 use super::{Desk, Ran, Router, Turn, earliest, lists_tenure};
 use crate::context::Context;
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
 use paritas_base::configuration::Tenure;
-use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, Stream, Time};
+use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Stream, Time};
 use paritas_wire::command::{self, CommandSpec, flag};
-use paritas_wire::peer::Message;
+use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
 use paritas_wire::resp::{ArgList, Proto, encode, errors};
 
 /// A command or reply from this node to itself: a stream may have moved here after its command was queued.
@@ -17,6 +22,8 @@ pub(super) enum Loopback {
     Forward {
         conn: ConnId,
         n: u64,
+        stream: Stream,
+        epoch: Epoch,
         resp3: bool,
         command: Vec<u8>,
     },
@@ -28,12 +35,14 @@ pub(super) enum Loopback {
     },
 }
 
-/// A command over several streams: its parts and how their answers become one.
-#[derive(Debug)]
-pub(super) struct Gather {}
-
 /// What an owner that is none any more answers to the node that forwarded: nothing was done, ask the next one.
-const NOT_OWNER: &str = "MOVED this node no longer owns the stream";
+pub(super) const NOT_OWNER: &str = "MOVED this node no longer owns the stream";
+
+/// Room in a frame for what is not command or reply.
+const FRAME_REST_BYTES: usize = 256;
+/// Buffers kept for the next forwarded commands, at most, and their size.
+const SPARE_MAX: usize = 256;
+const SPARE_BYTES_MAX: usize = 4 << 10;
 
 impl Desk {
     /// The command's stream is another node's: forwarded, or the client is told where to go.
@@ -49,50 +58,110 @@ impl Desk {
         raw: &[u8],
         stream: Stream,
     ) -> Ran {
-        let start = turn.bytes.len();
-        if let Caller::Remote(..) = client.caller {
-            encode::error(turn.bytes, NOT_OWNER);
-            self.push(cx, lists, client, turn, start, Wait::Ready);
-            return Ran::Done;
-        }
-        let owner = lists_tenure(lists, stream);
         if client.port == Port::Cluster {
-            let address = owner
-                .and_then(|o| self.nodes.iter().find(|n| n.id == o.node))
-                .map(|n| &n.cluster_address);
+            let owner = lists_tenure(lists, stream);
             let slot = command::keys(spec, args.len())
                 .next()
                 .map_or(0, |i| command::slot(args.arg(i)));
-            match address {
-                Some(address) => errors::moved(turn.bytes, slot, address),
-                None => encode::error(turn.bytes, errors::CLUSTERDOWN_SLOT),
-            }
-            self.push(cx, lists, client, turn, start, Wait::Ready);
-            return Ran::Done;
+            let node = owner.and_then(|o| self.nodes.iter().position(|n| n.id == o.node));
+            return match node {
+                Some(at) => {
+                    let start = turn.bytes.len();
+                    if let Some(node) = self.nodes.get(at) {
+                        errors::moved(turn.bytes, slot, &node.cluster_address);
+                    }
+                    self.push(cx, lists, client, turn, start, Wait::Ready);
+                    Ran::Done
+                }
+                None => self.reply_now(cx, lists, client, turn, |out| {
+                    encode::error(out, errors::CLUSTERDOWN_SLOT);
+                }),
+            };
         }
-        let Some(owner) = owner else {
+        if raw.len() + FRAME_REST_BYTES > FRAME_BYTES_MAX {
+            let bytes_max = FRAME_BYTES_MAX - FRAME_REST_BYTES;
+            return self.reply_now(cx, lists, client, turn, |out| errors::command_too_large(out, bytes_max));
+        }
+        // One that cannot leave now stays in the client's input, in its place.
+        let Some((owner, epoch)) = owner_at(lists, stream) else {
             return self.stall(cx, lists, client, turn, spec);
         };
         let n = client.next_n;
-        if !send_forward(cx, client.caller, client.proto, &owner, stream, n, raw) {
+        if !send_forward(cx, client, &owner, stream, epoch, n, raw) {
             return self.stall(cx, lists, client, turn, spec);
         }
-        let (write, command, since) = (spec.is(flag::WRITE), raw.to_vec(), cx.mono());
-        self.push(
-            cx,
-            lists,
-            client,
-            turn,
-            start,
-            Wait::Forwarded {
-                stream,
-                target: Some(owner),
-                write,
-                command,
-                since,
-            },
-        );
+        let mut command = self.spare.pop().unwrap_or_default();
+        command.extend_from_slice(raw);
+        client.forwarded_bytes += command.len();
+        let forwarded = Forwarded {
+            n,
+            stream,
+            target: Some(owner),
+            write: spec.is(flag::WRITE),
+            command,
+            since: cx.mono(),
+            detour: false,
+        };
+        let start = turn.bytes.len();
+        self.push(cx, lists, client, turn, start, Wait::Forwarded(forwarded));
         Ran::Done
+    }
+
+    /// Starts a part of a gathered command on its way; if it cannot leave now, it will.
+    pub(super) fn forward<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        spec: &CommandSpec,
+        stream: Stream,
+        command: Vec<u8>,
+    ) -> Wait {
+        let n = client.take_n();
+        let me = (cx.shared.node, cx.shared.incarnation);
+        let target = owner_at(lists, stream).filter(|(owner, epoch)| {
+            (owner.node, owner.incarnation) != me && send_forward(cx, client, owner, stream, *epoch, n, &command)
+        });
+        client.forwarded_bytes += command.len();
+        let mut forwarded = Forwarded {
+            n,
+            stream,
+            target: target.map(|(owner, _)| owner),
+            write: spec.is(flag::WRITE),
+            command,
+            since: cx.mono(),
+            detour: false,
+        };
+        if forwarded.target.is_none() {
+            Self::detour(&mut client.detours, &mut forwarded);
+            self.resend_due = true;
+        }
+        Wait::Forwarded(forwarded)
+    }
+
+    /// A command is to be sent, not straight.
+    fn detour(detours: &mut usize, forwarded: &mut Forwarded) {
+        forwarded.target = None;
+        if !core::mem::replace(&mut forwarded.detour, true) {
+            *detours += 1;
+        }
+    }
+
+    /// A forwarded command is answered.
+    pub(super) fn forget(&mut self, client: &mut Client, forwarded: Forwarded) {
+        client.forwarded_bytes -= forwarded.command.len().min(client.forwarded_bytes);
+        if forwarded.detour {
+            client.detours -= 1;
+            self.wake = true;
+        }
+        self.recycle(forwarded.command);
+    }
+
+    pub(super) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && buffer.capacity() <= SPARE_BYTES_MAX {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
     }
 
     /// A reply to a peer's client may be seen: it leaves for that peer.
@@ -114,9 +183,19 @@ impl Desk {
             });
             return;
         }
+        let mut refusal = Vec::new();
+        let bytes = if bytes.len() + FRAME_REST_BYTES > FRAME_BYTES_MAX {
+            encode::error(
+                &mut refusal,
+                "ERR the reply is too large to be forwarded; ask its owner",
+            );
+            &refusal
+        } else {
+            bytes
+        };
         let stream = Stream {
-            list: paritas_base::ListId(0),
-            x: paritas_base::Position(0),
+            list: ListId(0),
+            x: Position(0),
         };
         let message = Message::Reply { conn, n, bytes };
         if cx.send_to(to.0, to.1, Channel::Main, stream, Epoch(0), &message)
@@ -127,23 +206,31 @@ impl Desk {
     }
 }
 
+/// Who owns a stream, and the epoch that says so.
+fn owner_at(lists: &Lists, stream: Stream) -> Option<(Tenure, Epoch)> {
+    let configuration = &lists.get(stream.list)?.configuration;
+    Some((configuration.tenure(stream.x)?, configuration.epoch))
+}
+
 fn send_forward<O: Out>(
     cx: &mut Context<'_, O>,
-    caller: Caller,
-    proto: Proto,
+    client: &Client,
     owner: &Tenure,
     stream: Stream,
+    epoch: Epoch,
     n: u64,
     command: &[u8],
 ) -> bool {
-    let Caller::Local(conn) = caller else { return false };
+    let Caller::Local(conn) = client.caller else {
+        return false;
+    };
     let message = Message::Forward {
         conn,
         n,
-        resp3: proto == Proto::Resp3,
+        resp3: client.proto == Proto::Resp3,
         command,
     };
-    cx.send(owner, Channel::Main, stream, Epoch(0), &message)
+    cx.send(owner, Channel::Main, stream, epoch, &message)
 }
 
 impl Router {
@@ -160,13 +247,11 @@ impl Router {
         let Some(client) = self.clients.get_mut(&conn) else {
             return;
         };
-        let Some(segment) = client.segments.iter_mut().find(|s| s.n == n) else {
+        let mut detours = client.detours;
+        let Some(forwarded) = client.forwards().find(|f| f.n == n) else {
             return;
         };
-        let Wait::Forwarded { target, .. } = &mut segment.wait else {
-            return;
-        };
-        if target.map(|t| t.node) != Some(from) {
+        if forwarded.target.map(|t| t.node) != Some(from) {
             return;
         }
         let moved = bytes
@@ -174,8 +259,12 @@ impl Router {
             .is_some_and(|text| text.starts_with(NOT_OWNER.as_bytes()));
         if moved {
             // Nothing was done: it goes to the next owner when that is known.
-            *target = None;
-            self.desk.check_at = cx.mono() + Span(cx.shared.parameters.resend.0 / 8);
+            Desk::detour(&mut detours, forwarded);
+            client.detours = detours;
+            self.desk.check_at = self
+                .desk
+                .check_at
+                .min(cx.mono() + Span(cx.shared.parameters.resend.0 / 8));
             return;
         }
         self.fill(cx, conn, n, bytes);
@@ -188,23 +277,50 @@ impl Router {
         };
         let Some(buffer) = cx.out.client(conn) else { return };
         let mut at = buffer.released;
-        let mut found = false;
+        let mut answered = None;
+        let mut found = None;
         for segment in &mut client.segments {
-            if segment.n == n {
-                segment.wait = Wait::Ready;
-                segment.length = bytes.len();
-                found = true;
-                break;
+            match &mut segment.wait {
+                Wait::Answer if segment.n == n => {
+                    segment.wait = Wait::Ready;
+                    found = Some(segment);
+                }
+                Wait::Forwarded(forwarded) if forwarded.n == n => {
+                    if let Wait::Forwarded(forwarded) = core::mem::replace(&mut segment.wait, Wait::Ready) {
+                        answered = Some(forwarded);
+                    }
+                    found = Some(segment);
+                }
+                Wait::Gathered(gather) => {
+                    for part in &mut gather.parts {
+                        if matches!(&part.wait, Wait::Forwarded(f) if f.n == n) {
+                            part.reply.extend_from_slice(bytes);
+                            if let Wait::Forwarded(forwarded) = core::mem::replace(&mut part.wait, Wait::Ready) {
+                                answered = Some(forwarded);
+                            }
+                        }
+                    }
+                    if answered.is_some() {
+                        self.desk.releasable = true;
+                        break;
+                    }
+                    at += segment.length;
+                    continue;
+                }
+                _ => {
+                    at += segment.length;
+                    continue;
+                }
             }
-            at += segment.length;
+            break;
         }
-        if !found {
-            return;
-        }
-        if at == buffer.bytes.len() {
-            buffer.bytes.extend_from_slice(bytes);
-        } else {
-            buffer.bytes.splice(at..at, bytes.iter().copied());
+        if let Some(segment) = found {
+            segment.length = bytes.len();
+            if at == buffer.bytes.len() {
+                buffer.bytes.extend_from_slice(bytes);
+            } else {
+                buffer.bytes.splice(at..at, bytes.iter().copied());
+            }
         }
         // What is ready at the front needs no look at the lists.
         while let Some(Segment {
@@ -217,53 +333,39 @@ impl Router {
             client.segments.pop_front();
         }
         buffer.close |= client.closing && client.segments.is_empty();
-        if !client.segments.is_empty() {
-            self.desk.check_at = self.desk.check_at.min(cx.now.mono);
+        self.desk.releasable |= !client.segments.is_empty();
+        if let Some(forwarded) = answered {
+            self.desk.forget(client, forwarded);
         }
+        self.desk.wake |= client.full;
     }
 
     /// A peer is gone, or its link: what was forwarded to it will not be answered.
     pub(crate) fn on_session_down<O: Out>(&mut self, cx: &mut Context<'_, O>, node: NodeId, incarnation: Incarnation) {
-        self.settle_forwarded(cx, &Lists::default(), |_, target| {
-            target.node == node && target.incarnation == incarnation
-        });
-        let mut gone: Vec<(NodeId, ConnId)> = self.remotes.keys().filter(|(from, _)| *from == node).copied().collect();
-        gone.sort();
+        self.settle_forwarded(cx, |_, target| target.node == node && target.incarnation == incarnation);
+        let gone: Vec<(NodeId, ConnId)> = self.remotes.keys().filter(|(from, _)| *from == node).copied().collect();
         for key in gone {
-            self.remotes.remove(&key);
+            self.forget_remote(key);
         }
-        self.desk
-            .held
-            .retain(|c| !matches!(c, Caller::Remote(from, _) if *from == node));
-        self.desk
-            .stalled
-            .retain(|c| !matches!(c, Caller::Remote(from, _) if *from == node));
     }
 
     /// Commands forwarded to owners that `lost` names: an unanswered read is asked again, an unanswered write is
     /// uncertain, and never sent twice (3.12).
-    pub(super) fn settle_forwarded<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        _lists: &Lists,
-        lost: impl Fn(Stream, Tenure) -> bool,
-    ) {
+    pub(super) fn settle_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, lost: impl Fn(Stream, Tenure) -> bool) {
         let mut uncertain = Vec::new();
         for (conn, client) in &mut self.clients {
-            for segment in &mut client.segments {
-                if let Wait::Forwarded {
-                    stream, target, write, ..
-                } = &mut segment.wait
-                    && let Some(tenure) = *target
-                    && lost(*stream, tenure)
-                {
-                    if *write {
-                        uncertain.push((*conn, segment.n));
+            let mut detours = client.detours;
+            for forwarded in client.forwards() {
+                if forwarded.target.is_some_and(|target| lost(forwarded.stream, target)) {
+                    if forwarded.write {
+                        uncertain.push((*conn, forwarded.n));
                     } else {
-                        *target = None;
+                        Desk::detour(&mut detours, forwarded);
+                        self.desk.resend_due = true;
                     }
                 }
             }
+            client.detours = detours;
         }
         uncertain.sort();
         let mut error = Vec::new();
@@ -271,11 +373,11 @@ impl Router {
         for (conn, n) in uncertain {
             self.fill(cx, conn, n, &error);
         }
-        self.desk.check_at = cx.mono();
     }
 
     /// Forwarded commands that are not with any owner go out again; those without an answer for too long are given up.
     pub(super) fn resend_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists) {
+        self.desk.resend_due = false;
         let timeout = Span(3 * cx.shared.parameters.lease.0);
         let now = cx.mono();
         let mut given_up = Vec::new();
@@ -290,65 +392,64 @@ impl Router {
             let Some(client) = self.clients.get_mut(&conn) else {
                 continue;
             };
-            let (caller, proto) = (client.caller, client.proto);
+            let resp3 = client.proto == Proto::Resp3;
             // A later command must not overtake one for the same stream that is still waiting to be sent.
             let mut blocked: Vec<Stream> = Vec::new();
-            for segment in &mut client.segments {
-                let Wait::Forwarded {
-                    stream,
-                    target,
-                    write,
-                    command,
-                    since,
-                } = &mut segment.wait
-                else {
-                    continue;
-                };
-                if now - *since > timeout {
-                    given_up.push((conn, segment.n, *write && target.is_some()));
+            for forwarded in client.forwards() {
+                let stream = forwarded.stream;
+                if now - forwarded.since > timeout {
+                    given_up.push((conn, forwarded.n, forwarded.write && forwarded.target.is_some()));
                     continue;
                 }
-                if target.is_some() || blocked.contains(stream) {
+                if forwarded.target.is_some() || blocked.contains(&stream) {
                     continue;
                 }
-                let Some(owner) = lists_tenure(lists, *stream) else {
-                    blocked.push(*stream);
+                let (n, command) = (forwarded.n, &forwarded.command);
+                let Some((owner, epoch)) = owner_at(lists, stream) else {
+                    blocked.push(stream);
                     continue;
                 };
-                let resp3 = proto == Proto::Resp3;
-                if (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation) {
-                    let command = command.clone();
+                let sent = if (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation) {
                     self.desk.loopback.push(Loopback::Forward {
                         conn,
-                        n: segment.n,
+                        n,
+                        stream,
+                        epoch,
+                        resp3,
+                        command: command.clone(),
+                    });
+                    true
+                } else {
+                    let message = Message::Forward {
+                        conn,
+                        n,
                         resp3,
                         command,
-                    });
-                    *target = Some(owner);
-                } else if send_forward(cx, caller, proto, &owner, *stream, segment.n, command) {
-                    *target = Some(owner);
+                    };
+                    cx.send(&owner, Channel::Main, stream, epoch, &message)
+                };
+                if sent {
+                    forwarded.target = Some(owner);
                 } else {
-                    blocked.push(*stream);
+                    blocked.push(stream);
                 }
             }
         }
         for (conn, n, uncertain) in given_up {
+            let text = if uncertain {
+                errors::UNCERTAIN
+            } else {
+                errors::TRYAGAIN_TAKEOVER
+            };
             let mut error = Vec::new();
-            encode::error(
-                &mut error,
-                if uncertain {
-                    errors::UNCERTAIN
-                } else {
-                    errors::TRYAGAIN_TAKEOVER
-                },
-            );
+            encode::error(&mut error, text);
             self.fill(cx, conn, n, &error);
         }
     }
 
     /// Runs what this node sent to itself.
     pub(super) fn run_loopback<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
-        if cx.mono() >= self.desk.check_at {
+        if self.desk.resend_due || cx.mono() >= self.desk.check_at {
             self.resend_forwarded(cx, lists);
         }
         for item in core::mem::take(&mut self.desk.loopback) {
@@ -357,11 +458,11 @@ impl Router {
                 Loopback::Forward {
                     conn,
                     n,
+                    stream,
+                    epoch,
                     resp3,
                     command,
-                } => {
-                    self.on_forward(cx, lists, me, conn, n, resp3, &command);
-                }
+                } => self.on_forward(cx, lists, me, conn, n, resp3, &command, stream, epoch),
                 Loopback::Reply {
                     conn,
                     n,

@@ -14,6 +14,8 @@ const DEAD_CHUNKS_MIN: u64 = 2;
 /// Free chunks kept to be written again: this many, and a part of the used ones.
 const FREE_KEPT_MIN: u32 = 1;
 const FREE_KEPT_PART: u32 = 64;
+/// An empty stream keeps this many index pages.
+const EMPTY_PAGES_KEPT: u32 = 4;
 /// With fewer free slots in the arena, memory is short.
 const MEMORY_SHORT_SLOTS: u32 = 8;
 
@@ -33,7 +35,8 @@ impl Stream {
             Ok(false) | Err(Blocked::Credit { .. } | Blocked::Memory) => {}
             Err(blocked) => return Err(blocked),
         }
-        if self.count() == Some(0) && self.index.pages > 0 {
+        // Not at once: a stream of few keys may often be empty.
+        if self.count() == Some(0) && self.index.pages > EMPTY_PAGES_KEPT {
             self.flush(arena, delta)?;
             return Ok(true);
         }

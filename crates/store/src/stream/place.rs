@@ -6,7 +6,7 @@ use crate::{Arena, Delta};
 use paritas_base::Stripe;
 
 /// A tail that is this part of a chunk or less is left; a longer one takes a piece of the next object.
-const TAIL_PART: u32 = 64;
+const TAIL_PART: u32 = 128;
 /// Smaller pieces cost more than they fill.
 const PIECE_PAYLOAD_MIN: usize = 16;
 /// The most bytes that the extents of one index change take.

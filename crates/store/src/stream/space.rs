@@ -2,7 +2,6 @@
 //!
 //! All of it follows from index and chunks: none of it is protected, and after a takeover it is learnt again.
 
-use super::{Settings, Stream};
 use crate::Chunks;
 use crate::chunks::grow_table;
 use paritas_base::{Stripe, Version};
@@ -29,10 +28,33 @@ pub(super) enum Use {
     Dead,
 }
 
+/// A chunk's use and its live bytes, packed: there is one for every chunk.
 #[derive(Clone, Copy, Debug)]
-struct Info {
-    used: Use,
-    live: u32,
+struct Info(u32);
+
+impl Info {
+    const LIVE_BITS: u32 = 24;
+
+    fn new(used: Use, live: u32) -> Self {
+        Self((used as u32) << Self::LIVE_BITS | live)
+    }
+
+    fn used(self) -> Use {
+        const ALL: [Use; 6] = [Use::Zeros, Use::Open, Use::Closed, Use::Free, Use::Unknown, Use::Dead];
+        ALL[(self.0 >> Self::LIVE_BITS) as usize]
+    }
+
+    fn live(self) -> u32 {
+        self.0 & ((1 << Self::LIVE_BITS) - 1)
+    }
+
+    fn set_used(&mut self, used: Use) {
+        *self = Self::new(used, self.live());
+    }
+
+    fn set_live(&mut self, live: u32) {
+        *self = Self::new(self.used(), live);
+    }
 }
 
 /// An open chunk: objects go to `offset`.
@@ -59,12 +81,12 @@ pub(super) struct Space {
     /// Numbers below `info.len()` in `Use::Zeros`.
     pub zeros: Vec<u32>,
     /// Live bytes of open and closed chunks.
-    live_bytes: u64,
+    pub live_bytes: u64,
     /// Open and closed chunks.
     used_count: u32,
     unknown_count: u32,
     /// Bytes of live keys and values, and objects with an expiry, whose chunks are open or closed.
-    user_bytes: u64,
+    pub user_bytes: u64,
     expiring: u64,
     /// Compaction: the chunk being emptied and how far it has come.
     pub victim: Option<(u32, u32)>,
@@ -76,33 +98,6 @@ pub(super) struct Space {
     /// Where the search for unknown chunks goes on.
     pub recount_next: u32,
     /// Bytes of objects that compaction has moved.
-    pub moved_bytes: u64,
-}
-
-/// Figures of a stream: what it holds, and what that costs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Gauges {
-    /// Data chunks with memory.
-    pub data_chunks: u32,
-    /// Index pages with memory.
-    pub index_chunks: u32,
-    /// Data chunks among them in which nothing is live, kept to be written again.
-    pub free_chunks: u32,
-    /// Chunks that exist and are not here yet.
-    pub absent_chunks: u32,
-    /// Bytes of live objects: keys, values, headers.
-    pub live_bytes: u64,
-    /// Bytes in used chunks that are neither live nor still to be written.
-    pub dead_bytes: u64,
-    /// Bytes in open chunks still to be written.
-    pub open_bytes: u64,
-    /// Keys and values of live objects. After a takeover it grows as chunks come back.
-    pub user_bytes: u64,
-    /// Objects with an expiry; see `user_bytes`.
-    pub expiring: u64,
-    /// Bytes of tables beside the chunks.
-    pub tables_bytes: u64,
-    /// Bytes of objects that compaction has moved so far.
     pub moved_bytes: u64,
 }
 
@@ -139,7 +134,7 @@ impl Space {
                 self.unknown_count += 1;
                 Use::Unknown
             };
-            self.info.push(Info { used, live: 0 });
+            self.info.push(Info::new(used, 0));
         }
         // Low numbers first.
         self.zeros.reverse();
@@ -151,7 +146,7 @@ impl Space {
     }
 
     pub(super) fn used(&self, number: u32) -> Use {
-        self.info.get(number as usize).map_or(Use::Zeros, |info| info.used)
+        self.info.get(number as usize).map_or(Use::Zeros, |info| info.used())
     }
 
     /// Open chunks allowed: more only where they are a small part of all.
@@ -164,17 +159,17 @@ impl Space {
         let Some(info) = self.info.get_mut(number as usize) else {
             return;
         };
-        match info.used {
+        match info.used() {
             Use::Dead if !zeros => {
-                info.used = Use::Free;
+                info.set_used(Use::Free);
                 self.free.push(number);
             }
             Use::Dead => {
-                info.used = Use::Zeros;
+                info.set_used(Use::Zeros);
                 self.zeros.push(number);
             }
             Use::Unknown if zeros => {
-                info.used = Use::Zeros;
+                info.set_used(Use::Zeros);
                 self.unknown_count -= 1;
                 self.zeros.push(number);
             }
@@ -201,17 +196,11 @@ impl Space {
             None => {
                 let length = self.info.len() + 1;
                 grow_table(&mut self.info, length);
-                self.info.push(Info {
-                    used: Use::Zeros,
-                    live: 0,
-                });
+                self.info.push(Info::new(Use::Zeros, 0));
                 self.end() - 1
             }
         };
-        self.info[number as usize] = Info {
-            used: Use::Closed,
-            live: 0,
-        };
+        self.info[number as usize] = Info::new(Use::Closed, 0);
         self.used_count += 1;
         number
     }
@@ -222,7 +211,7 @@ impl Space {
             let Some(at) = self.fullest() else { break };
             self.close(at);
         }
-        self.info[number as usize].used = Use::Open;
+        self.info[number as usize].set_used(Use::Open);
         self.open.push(Open { number, offset });
     }
 
@@ -240,13 +229,14 @@ impl Space {
 
     pub(super) fn close(&mut self, at: usize) {
         let number = self.open.swap_remove(at).number;
-        self.info[number as usize].used = Use::Closed;
+        self.info[number as usize].set_used(Use::Closed);
         self.free_if_empty(number);
     }
 
     /// Bytes of a chunk come to life.
     pub(super) fn add_live(&mut self, number: u32, bytes: u32) {
-        self.info[number as usize].live += bytes;
+        let info = &mut self.info[number as usize];
+        info.set_live(info.live() + bytes);
         self.live_bytes += u64::from(bytes);
     }
 
@@ -256,9 +246,9 @@ impl Space {
             return;
         }
         let info = &mut self.info[number as usize];
-        debug_assert!(info.live >= bytes, "chunk {number} has fewer live bytes");
-        let bytes = bytes.min(info.live);
-        info.live -= bytes;
+        debug_assert!(info.live() >= bytes, "chunk {number} has fewer live bytes");
+        let bytes = bytes.min(info.live());
+        info.set_live(info.live() - bytes);
         self.died_bytes += u64::from(bytes);
         self.live_bytes -= u64::from(bytes);
         self.free_if_empty(number);
@@ -266,10 +256,10 @@ impl Space {
 
     fn free_if_empty(&mut self, number: u32) {
         let info = &mut self.info[number as usize];
-        if info.used != Use::Closed || info.live != 0 {
+        if info.used() != Use::Closed || info.live() != 0 {
             return;
         }
-        info.used = Use::Free;
+        info.set_used(Use::Free);
         self.used_count -= 1;
         self.free.push(number);
         if self.victim.is_some_and(|(victim, _)| victim == number) {
@@ -299,10 +289,7 @@ impl Space {
     /// What a recount has found in an unknown chunk.
     pub(super) fn recounted(&mut self, number: u32, live: u32) {
         debug_assert_eq!(self.used(number), Use::Unknown);
-        self.info[number as usize] = Info {
-            used: Use::Closed,
-            live,
-        };
+        self.info[number as usize] = Info::new(Use::Closed, live);
         self.unknown_count -= 1;
         self.used_count += 1;
         self.live_bytes += u64::from(live);
@@ -312,7 +299,7 @@ impl Space {
     /// A chunk has been walked through, and nothing in it is live.
     pub(super) fn nothing_live(&mut self, number: u32) {
         if self.used(number) == Use::Closed {
-            self.sub_live(number, self.info[number as usize].live);
+            self.sub_live(number, self.info[number as usize].live());
         }
     }
 
@@ -322,14 +309,14 @@ impl Space {
         self.victim = None;
         for number in 0..self.end() {
             let info = &mut self.info[number as usize];
-            info.live = 0;
-            match info.used {
+            info.set_live(0);
+            match info.used() {
                 Use::Zeros | Use::Free | Use::Dead => {}
                 Use::Unknown if chunks.slot(Stripe::data(number)).is_err() => {
-                    info.used = Use::Dead;
+                    info.set_used(Use::Dead);
                 }
                 _ => {
-                    info.used = Use::Free;
+                    info.set_used(Use::Free);
                     self.free.push(number);
                 }
             }
@@ -342,7 +329,7 @@ impl Space {
     pub(super) fn freed(&mut self, number: u32) {
         debug_assert_eq!(self.used(number), Use::Free);
         self.free.retain(|n| *n != number);
-        self.info[number as usize].used = Use::Zeros;
+        self.info[number as usize].set_used(Use::Zeros);
         self.zeros.push(number);
     }
 
@@ -358,7 +345,7 @@ impl Space {
         self.used_count
     }
 
-    fn open_bytes(&self) -> u64 {
+    pub(super) fn open_bytes(&self) -> u64 {
         let rests = self.open.iter().map(|o| self.chunk_bytes - o.offset);
         rests.map(u64::from).sum()
     }
@@ -376,82 +363,16 @@ impl Space {
             .info
             .iter()
             .enumerate()
-            .filter(|(_, info)| info.used == Use::Closed && info.live <= most);
+            .filter(|(_, info)| info.used() == Use::Closed && info.live() <= most);
         closed
-            .min_by_key(|(_, info)| info.live)
+            .min_by_key(|(_, info)| info.live())
             .map(|(number, _)| number as u32)
     }
 
-    fn table_bytes(&self) -> u64 {
+    pub(super) fn table_bytes(&self) -> u64 {
         let bytes = self.info.capacity() * size_of::<Info>()
             + self.open.capacity() * size_of::<Open>()
             + (self.free.capacity() + self.zeros.capacity()) * size_of::<u32>();
         bytes as u64
-    }
-}
-
-impl Stream {
-    /// Bytes of live keys and values. After a takeover it grows as chunks come back.
-    pub fn user_bytes(&self) -> u64 {
-        self.space.user_bytes
-    }
-
-    /// What it holds, and what that costs.
-    pub fn gauges(&self) -> Gauges {
-        let (index_chunks, data_chunks) = self.chunks.here_counts();
-        Gauges {
-            data_chunks,
-            index_chunks,
-            free_chunks: self.space.free.len() as u32,
-            absent_chunks: self.chunks.absent_count(),
-            live_bytes: self.space.live_bytes,
-            dead_bytes: self.space.dead_bytes(),
-            open_bytes: self.space.open_bytes(),
-            user_bytes: self.space.user_bytes,
-            expiring: self.space.expiring,
-            tables_bytes: self.chunks.table_bytes() + self.space.table_bytes(),
-            moved_bytes: self.space.moved_bytes,
-        }
-    }
-
-    /// Stripe numbers below these, of data and of index pages, may be used (PROTOCOL 8.2).
-    pub fn set_credit(&mut self, data_end: u32, index_end: u32) {
-        self.credit = (data_end, index_end);
-    }
-
-    /// The credit to ask for, data and index; `None` while there is enough.
-    pub fn wants_credit(&self) -> Option<(u32, u32)> {
-        let Settings { credit_batch, .. } = self.settings;
-        let batch = credit_batch.max(1);
-        let numbers = self.numbers_end();
-        // Enough for any one object, with some to spare.
-        let enough = (batch / 4).max(self.pieces_max as u32) + 2;
-        let wants = |used: u32, credit: u32, end: u32| {
-            if credit.saturating_sub(used) < enough {
-                let next = used.max(credit).saturating_add(batch);
-                (next - next % batch).min(end).max(credit)
-            } else {
-                credit
-            }
-        };
-        // Numbers of freed chunks are credit too.
-        let spare = self.space.zeros.iter().filter(|n| **n < self.credit.0).count() as u32;
-        let data = if spare >= enough {
-            self.credit.0
-        } else {
-            wants(self.space.end(), self.credit.0, numbers)
-        };
-        let used = super::page_stripe(self.index.pages).number();
-        let spill = super::spill_stripe(self.index.spills).number();
-        // A spill page is rare: its number is asked for only when one is there already, or credit is short anyway.
-        let used = if self.index.spills > 0 { used.max(spill) } else { used };
-        let index = wants(used, self.credit.1, Stripe::NUMBER_MAX + 1);
-        ((data, index) != self.credit).then_some((data, index))
-    }
-
-    /// Data numbers end here: a locator and an extent name no more.
-    pub(super) fn numbers_end(&self) -> u32 {
-        let by_locator = 1u64 << (32 - self.offset_bits);
-        by_locator.min(u64::from(Stripe::NUMBER_MAX) + 1) as u32
     }
 }

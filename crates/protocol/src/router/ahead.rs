@@ -1,0 +1,110 @@
+//! Looking ahead: the commands of a pipeline are decoded and hashed before the first of them runs, and the memory
+//! that they will touch is asked for, the index first, then the objects. Two cold misses are much of a GET's cost.
+
+use super::{AHEAD_MAX, Args, Decoded, Desk, Limits, Lists, Out, ProtocolError, decode};
+use crate::context::Context;
+use core::ops::Range;
+use paritas_base::Stream;
+use paritas_wire::command::{self, CommandSpec, Refusal};
+use paritas_wire::resp::ArgList;
+
+/// A command as it was looked at.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    /// Where it is in the input.
+    pub(super) range: Range<usize>,
+    pub(super) spec: Result<&'static CommandSpec, Refusal>,
+    pub(super) place: Place,
+}
+
+/// Where a command runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// It names no key.
+    Keyless,
+    /// Its keys are in one slot, of this stream; the first one's hash, if the stream is here.
+    One(Stream, Option<u64>),
+    /// Its keys are in several slots: of one stream, or of several.
+    Slots(Option<Stream>),
+}
+
+impl Desk {
+    /// Looks at the next commands. True if there may be more of them behind.
+    pub(super) fn decode_ahead<O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        lists: &Lists,
+        input: &[u8],
+        from: usize,
+        args: &mut [Args],
+        ahead: &mut Vec<Ahead>,
+    ) -> Result<bool, ProtocolError> {
+        ahead.clear();
+        let mut at = from;
+        let mut end = Ok(true);
+        for args in args.iter_mut().take(AHEAD_MAX) {
+            let rest = input.get(at..).unwrap_or_default();
+            match decode(rest, &Limits::DEFAULT, args) {
+                Ok(Decoded::Complete { consumed }) => {
+                    ahead.push(self.look_ahead(cx, lists, args.list(rest), at..at + consumed));
+                    at += consumed;
+                }
+                Ok(Decoded::Incomplete { .. }) => {
+                    end = Ok(false);
+                    break;
+                }
+                Err(error) => {
+                    end = Err(error);
+                    break;
+                }
+            }
+        }
+        if ahead.len() > 1 {
+            let here = || {
+                ahead.iter().filter_map(|a| match a.place {
+                    Place::One(stream, Some(hash)) => Some((&lists.owner(stream)?.1.store, hash)),
+                    _ => None,
+                })
+            };
+            here().for_each(|(store, hash)| store.prefetch_line(&cx.shared.arena, hash));
+            here().for_each(|(store, hash)| store.prefetch_object(&cx.shared.arena, hash));
+        }
+        end
+    }
+
+    /// Looks at one command.
+    pub(super) fn look_ahead<O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        lists: &Lists,
+        args: ArgList<'_>,
+        range: Range<usize>,
+    ) -> Ahead {
+        let spec = command::resolve(args);
+        let place = match &spec {
+            Ok(spec) if spec.has_keys() => place_of(cx, lists, spec, args),
+            _ => Place::Keyless,
+        };
+        Ahead { range, spec, place }
+    }
+}
+
+fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &CommandSpec, args: ArgList<'_>) -> Place {
+    let cluster = &cx.shared.cluster;
+    let mut keys = command::keys(spec, args.len());
+    let first = keys.next().map_or(&[][..], |at| args.arg(at));
+    let slot = command::slot(first);
+    let stream = cluster.stream_of(slot);
+    let (mut one_slot, mut one_stream) = (true, true);
+    for at in keys {
+        let other = command::slot(args.arg(at));
+        if other != slot {
+            one_slot = false;
+            one_stream &= cluster.stream_of(other) == stream;
+        }
+    }
+    if !one_slot {
+        return Place::Slots(one_stream.then_some(stream));
+    }
+    Place::One(stream, lists.owner(stream).map(|(_, owner)| owner.store.hash(first)))
+}

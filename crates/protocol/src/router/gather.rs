@@ -1,0 +1,476 @@
+//! Commands over several streams: one part a stream, and how the parts' answers become one (SEAMS §4, "Gathering").
+//!
+//! The parts are not atomic together. Each runs as a command of its own, here or at its owner.
+
+use super::caller::{Caller, Client, Wait};
+use super::{Desk, Ran, Turn, Verdict, earliest, judge};
+use crate::commands::{self, Executed, Job};
+use crate::context::Context;
+use crate::interface::{Out, Port};
+use crate::lists::Lists;
+use crate::stream_owner::Phase;
+use paritas_base::{Stream, Time};
+use paritas_wire::command::{self, Command, CommandSpec, flag};
+use paritas_wire::peer::FRAME_BYTES_MAX;
+use paritas_wire::resp::{self, ArgList, Decoded, Limits, Proto, encode, errors, parse_integer};
+
+/// Which bits of SCAN's cursor are the stream's own.
+const CURSOR_BITS: u32 = 48;
+
+/// A command over several streams.
+#[derive(Debug)]
+pub(super) struct Gather {
+    how: How,
+    pub(super) parts: Vec<Part>,
+}
+
+/// What one stream does of it.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) reply: Vec<u8>,
+    pub(super) wait: Wait,
+}
+
+/// How answers become one.
+#[derive(Debug)]
+enum How {
+    /// Their sum.
+    Sum,
+    /// OK, if all are.
+    AllOk,
+    /// Values in the order of the keys: which part each is in.
+    InOrder(Vec<u16>),
+    /// One array of all.
+    Joined,
+    /// Any that is not nothing.
+    Any { pick: u64, proto: Proto },
+    /// SCAN: the next cursor is that of the stream, or the next stream's.
+    Cursor { stream: usize, next: Option<usize> },
+    /// The only one.
+    Only,
+}
+
+/// Commands whose keys may be told apart by stream.
+fn splits(id: Command) -> bool {
+    matches!(
+        id,
+        Command::Mget | Command::Mset | Command::Del | Command::Unlink | Command::Exists | Command::Touch
+    )
+}
+
+/// Commands that name no key and yet run on streams.
+pub(super) fn runs_on_streams(id: Command) -> bool {
+    matches!(
+        id,
+        Command::Keys
+            | Command::Scan
+            | Command::Randomkey
+            | Command::Dbsize
+            | Command::Flushall
+            | Command::Flushdb
+            | Command::ClusterCountkeysinslot
+            | Command::ClusterGetkeysinslot
+    )
+}
+
+impl Desk {
+    /// Keys in several slots.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    pub(super) fn run_over_slots<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        args: ArgList<'_>,
+        raw: &[u8],
+        stream: Option<Stream>,
+    ) -> Ran {
+        let refused = client.port == Port::Cluster || !splits(spec.id);
+        match stream {
+            Some(stream) if !refused => {
+                let job = Job {
+                    spec,
+                    args,
+                    proto: client.proto,
+                    hash: None,
+                };
+                self.run_on(cx, lists, client, turn, job, raw, stream)
+            }
+            None if !refused && matches!(client.caller, Caller::Local(_)) => {
+                self.split(cx, lists, client, turn, spec, args)
+            }
+            _ => self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::CROSSSLOT)),
+        }
+    }
+
+    fn split<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        args: ArgList<'_>,
+    ) -> Ran {
+        if client.detours > 0 {
+            return Ran::Stalled;
+        }
+        let step = usize::from(spec.step.unsigned_abs()).max(1);
+        if !(args.len() - 1).is_multiple_of(step) {
+            return self.reply_now(cx, lists, client, turn, |out| errors::wrong_arity(out, spec.name));
+        }
+        let mut streams: Vec<Stream> = Vec::new();
+        let mut part_of: Vec<u16> = Vec::with_capacity(args.len() / step);
+        for at in command::keys(spec, args.len()) {
+            let stream = cx.shared.cluster.stream_of(command::slot(args.arg(at)));
+            let part = streams.iter().position(|s| *s == stream).unwrap_or_else(|| {
+                streams.push(stream);
+                streams.len() - 1
+            });
+            part_of.push(part as u16);
+        }
+        let mut counts = vec![0usize; streams.len()];
+        part_of.iter().for_each(|part| counts[usize::from(*part)] += 1);
+        let mut parts: Vec<Vec<u8>> = Vec::with_capacity(streams.len());
+        for count in &counts {
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            encode::array_header(&mut bytes, 1 + count * step);
+            encode::bulk(&mut bytes, args.arg(0));
+            parts.push(bytes);
+        }
+        for (at, part) in command::keys(spec, args.len()).zip(&part_of) {
+            (at..at + step).for_each(|at| encode::bulk(&mut parts[usize::from(*part)], args.arg(at)));
+        }
+        let bytes_max = if spec.is(flag::WRITE) {
+            usize::try_from(cx.shared.parameters.window_bytes / 4).unwrap_or(usize::MAX)
+        } else {
+            FRAME_BYTES_MAX / 2
+        };
+        let too_large = parts.iter().zip(&counts).any(|(c, n)| *n > 1 && c.len() > bytes_max);
+        if too_large {
+            return self.reply_now(cx, lists, client, turn, |out| errors::command_too_large(out, bytes_max));
+        }
+        let how = match spec.id {
+            Command::Mget => How::InOrder(part_of),
+            Command::Mset => How::AllOk,
+            _ => How::Sum,
+        };
+        let parts = streams.into_iter().zip(parts).collect();
+        self.gather(cx, lists, client, turn, spec, how, parts)
+    }
+
+    /// Commands over all streams: of the cluster, or of this node on the strict port.
+    pub(super) fn run_over_streams<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        args: ArgList<'_>,
+    ) -> Ran {
+        if client.detours > 0 {
+            return Ran::Stalled;
+        }
+        let own_only = client.port == Port::Cluster;
+        let slots = &cx.shared.cluster.slots;
+        let in_scope = |lists: &Lists, stream: Stream| !own_only || lists.owner(stream).is_some();
+        let all: Vec<(usize, Stream)> = slots
+            .iter()
+            .map(|(_, stream)| *stream)
+            .enumerate()
+            .filter(|(_, stream)| in_scope(lists, *stream))
+            .collect();
+        let how = match spec.id {
+            Command::Dbsize => How::Sum,
+            Command::Flushall | Command::Flushdb => How::AllOk,
+            Command::Keys => How::Joined,
+            Command::Randomkey => How::Any {
+                pick: cx.shared.prng.next_u64(),
+                proto: client.proto,
+            },
+            Command::Scan => return self.scan(cx, lists, client, turn, spec, args, &all),
+            _ => {
+                let slot = parse_integer(args.arg(2)).and_then(|slot| u16::try_from(slot).ok());
+                let Some(slot) = slot.filter(|slot| *slot < paritas_base::SLOT_COUNT) else {
+                    return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::INVALID_SLOT));
+                };
+                let stream = cx.shared.cluster.stream_of(slot);
+                if !in_scope(lists, stream) {
+                    let counts = spec.id == Command::ClusterCountkeysinslot;
+                    let nothing = if counts { encode::ZERO } else { encode::EMPTY_ARRAY };
+                    return self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(nothing));
+                }
+                let mut bytes = Vec::new();
+                encode_command(&mut bytes, args);
+                let parts = vec![(stream, bytes)];
+                return self.gather(cx, lists, client, turn, spec, How::Only, parts);
+            }
+        };
+        // Inline commands are sent on as arrays like any other: what follows the words may not be there yet.
+        let mut bytes = Vec::new();
+        encode_command(&mut bytes, args);
+        let parts = all.into_iter().map(|(_, stream)| (stream, bytes.clone())).collect();
+        self.gather(cx, lists, client, turn, spec, how, parts)
+    }
+
+    /// One step of SCAN, on the stream that the cursor names.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    fn scan<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        args: ArgList<'_>,
+        all: &[(usize, Stream)],
+    ) -> Ran {
+        let cursor = str::from_utf8(args.arg(1))
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok());
+        let Some(cursor) = cursor else {
+            return self.reply_now(cx, lists, client, turn, |out| {
+                encode::error(out, errors::INVALID_CURSOR)
+            });
+        };
+        let (wanted, own) = ((cursor >> CURSOR_BITS) as usize, cursor & ((1 << CURSOR_BITS) - 1));
+        let at = all.partition_point(|(number, _)| *number < wanted);
+        let Some((number, stream)) = all.get(at).copied() else {
+            return self.reply_now(cx, lists, client, turn, |out| {
+                encode::array_header(out, 2);
+                encode::bulk(out, b"0");
+                encode::array_header(out, 0);
+            });
+        };
+        // A stream that has gone elsewhere since the last step: the next one, from its start.
+        let own = if number == wanted { own } else { 0 };
+        let mut bytes = Vec::new();
+        encode::array_header(&mut bytes, args.len());
+        encode::bulk(&mut bytes, args.arg(0));
+        encode::bulk_integer(&mut bytes, own as i64);
+        args.iter().skip(2).for_each(|arg| encode::bulk(&mut bytes, arg));
+        let how = How::Cursor {
+            stream: number,
+            next: all.get(at + 1).map(|(number, _)| *number),
+        };
+        self.gather(cx, lists, client, turn, spec, how, vec![(stream, bytes)])
+    }
+
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    fn gather<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        how: How,
+        commands_by_stream: Vec<(Stream, Vec<u8>)>,
+    ) -> Ran {
+        let start = turn.bytes.len();
+        let mut parts = Vec::with_capacity(commands_by_stream.len());
+        for (stream, command) in commands_by_stream {
+            let part = self.start_part(cx, lists, client, spec, stream, command);
+            parts.push(part);
+        }
+        let wait = Wait::Gathered(Box::new(Gather { how, parts }));
+        self.push(cx, lists, client, turn, start, wait);
+        Ran::Done
+    }
+
+    fn start_part<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        spec: &'static CommandSpec,
+        stream: Stream,
+        command: Vec<u8>,
+    ) -> Part {
+        let mut reply = Vec::new();
+        if let Some((configuration, owner)) = lists.owner_mut(stream)
+            && owner.phase() == Phase::Serve
+            && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
+        {
+            let job = Job {
+                spec,
+                args: self.part_args.list(&command),
+                proto: client.proto,
+                hash: None,
+            };
+            let executed = commands::execute(cx, configuration, owner, job, &mut reply);
+            if let Executed::Replied(effect) = executed {
+                let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
+                self.recycle(command);
+                return Part { reply, wait };
+            }
+        }
+        let wait = self.forward(cx, lists, client, spec, stream, command);
+        Part { reply, wait }
+    }
+}
+
+/// A command as an array of its arguments.
+pub(super) fn encode_command(out: &mut Vec<u8>, args: ArgList<'_>) {
+    encode::array_header(out, args.len());
+    args.iter().for_each(|arg| encode::bulk(out, arg));
+}
+
+impl Gather {
+    /// The reply, if every part may be seen, and until when.
+    pub(super) fn reply<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) -> Option<(Vec<u8>, Option<Time>)> {
+        let mut deadline = None;
+        for part in &mut self.parts {
+            match judge(cx, lists, &part.wait) {
+                Verdict::Hold => return None,
+                Verdict::Ready(until) => {
+                    deadline = earliest(deadline, until);
+                    if until.is_none() {
+                        part.wait = Wait::Ready;
+                    }
+                }
+                Verdict::Instead(text) => {
+                    part.reply.clear();
+                    encode::error(&mut part.reply, text);
+                    part.wait = Wait::Ready;
+                }
+            }
+        }
+        let mut out = Vec::new();
+        let errors = || {
+            self.parts
+                .iter()
+                .map(|p| &p.reply)
+                .filter(|reply| reply.first() == Some(&b'-'))
+        };
+        // Not to know is worse than to be refused.
+        let uncertain = errors().find(|reply| reply.get(1..).is_some_and(|text| text.starts_with(b"UNCERTAIN")));
+        match uncertain.or_else(|| errors().next()) {
+            Some(error) => out.extend_from_slice(error),
+            None => self.combine(&mut out),
+        }
+        Some((out, deadline))
+    }
+
+    fn combine(&self, out: &mut Vec<u8>) {
+        let replies = || self.parts.iter().map(|part| part.reply.as_slice());
+        match &self.how {
+            How::Only => replies().for_each(|reply| out.extend_from_slice(reply)),
+            How::AllOk => encode::ok(out),
+            How::Sum => encode::integer(out, replies().map(|reply| head(reply).0).sum()),
+            How::Joined => {
+                let total: i64 = replies().map(|reply| head(reply).0).sum();
+                encode::array_header(out, usize::try_from(total).unwrap_or(0));
+                replies().for_each(|reply| out.extend_from_slice(head(reply).1));
+            }
+            How::Any { pick, proto } => {
+                let some: Vec<&[u8]> = replies().filter(|reply| !is_null(reply)).collect();
+                match some.get(*pick as usize % some.len().max(1)) {
+                    Some(reply) => out.extend_from_slice(reply),
+                    None => encode::null(out, *proto),
+                }
+            }
+            How::InOrder(part_of) => {
+                encode::array_header(out, part_of.len());
+                let mut rests: Vec<&[u8]> = replies().map(|reply| head(reply).1).collect();
+                for part in part_of {
+                    if let Some(rest) = rests.get_mut(usize::from(*part)) {
+                        let (element, after) = rest.split_at(element_bytes(rest));
+                        out.extend_from_slice(element);
+                        *rest = after;
+                    }
+                }
+            }
+            How::Cursor { stream, next } => {
+                let reply = replies().next().unwrap_or_default();
+                let rest = head(reply).1;
+                let (cursor, keys) = rest.split_at(element_bytes(rest));
+                let own = parse_integer(head(cursor).1.trim_ascii_end()).unwrap_or(0) as u64;
+                let cursor = match (own, next) {
+                    (0, None) => 0,
+                    (0, Some(next)) => (*next as u64) << CURSOR_BITS,
+                    (own, _) => (*stream as u64) << CURSOR_BITS | own,
+                };
+                encode::array_header(out, 2);
+                encode::bulk(out, cursor.to_string().as_bytes());
+                out.extend_from_slice(keys);
+            }
+        }
+    }
+}
+
+/// The number in a reply's first line, and what follows the line.
+fn head(reply: &[u8]) -> (i64, &[u8]) {
+    let end = reply
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .map_or(reply.len(), |at| at + 1);
+    let (line, rest) = reply.split_at(end);
+    let number = line.get(1..).and_then(|text| parse_integer(text.trim_ascii_end()));
+    (number.unwrap_or(0), rest)
+}
+
+fn is_null(reply: &[u8]) -> bool {
+    matches!(reply, [b'_', ..] | [b'$', b'-', ..])
+}
+
+/// Bytes of the string or nothing that a reply begins with.
+fn element_bytes(reply: &[u8]) -> usize {
+    let (length, rest) = head(reply);
+    let line = reply.len() - rest.len();
+    let body = if is_null(reply) {
+        0
+    } else {
+        usize::try_from(length).map_or(0, |length| length + 2)
+    };
+    (line + body).min(reply.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Gather, How, Part, Wait};
+    use paritas_wire::resp::Proto;
+
+    fn combined(how: How, replies: &[&str]) -> String {
+        let part = |reply: &&str| Part {
+            reply: reply.as_bytes().to_vec(),
+            wait: Wait::Ready,
+        };
+        let gather = Gather {
+            how,
+            parts: replies.iter().map(part).collect(),
+        };
+        let mut out = Vec::new();
+        gather.combine(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn parts_become_one_reply() {
+        assert_eq!(combined(How::Sum, &[":1\r\n", ":41\r\n"]), ":42\r\n");
+        assert_eq!(combined(How::AllOk, &["+OK\r\n", "+OK\r\n"]), "+OK\r\n");
+        let values = ["*2\r\n$1\r\na\r\n$-1\r\n", "*1\r\n$2\r\n\r\n\r\n"];
+        let in_order = combined(How::InOrder(vec![0, 1, 0]), &values);
+        assert_eq!(in_order, "*3\r\n$1\r\na\r\n$2\r\n\r\n\r\n$-1\r\n");
+        let keys = combined(How::Joined, &["*1\r\n$1\r\na\r\n", "*0\r\n", "*1\r\n$1\r\nb\r\n"]);
+        assert_eq!(keys, "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
+        let any = |pick, proto, replies: &[&str]| combined(How::Any { pick, proto }, replies);
+        assert_eq!(any(7, Proto::Resp2, &["$-1\r\n", "$1\r\na\r\n"]), "$1\r\na\r\n");
+        assert_eq!(any(7, Proto::Resp3, &["_\r\n", "_\r\n"]), "_\r\n");
+    }
+
+    #[test]
+    fn a_cursor_goes_on_to_the_next_stream() {
+        let step = |next, own: &str| {
+            let reply = format!("*2\r\n${}\r\n{own}\r\n*0\r\n", own.len());
+            combined(How::Cursor { stream: 2, next }, &[&reply])
+        };
+        let cursor = |n: u64| format!("*2\r\n${}\r\n{n}\r\n*0\r\n", n.to_string().len());
+        assert_eq!(step(Some(3), "5"), cursor((2 << 48) | 5));
+        assert_eq!(step(Some(5), "0"), cursor(5 << 48));
+        assert_eq!(step(None, "0"), cursor(0));
+    }
+}

@@ -1,0 +1,207 @@
+//! Commands that peers forward for their clients.
+
+use super::caller::{Caller, Client, Parked};
+use super::{Desk, Ran, Router, Turn};
+use crate::context::Context;
+use crate::interface::{Channel, Out, Port};
+use crate::lists::Lists;
+use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Stream};
+use paritas_wire::command::flag;
+use paritas_wire::peer::Message;
+use paritas_wire::resp::{self, Decoded, Limits, Proto, encode, errors};
+
+/// Bytes of commands that wait here for a takeover (SEAMS §4).
+const PARKED_BYTES_MAX: usize = 64 << 20;
+/// Peers' clients that are kept without anything to do, so that the next command finds their buffers.
+const IDLE_MAX: usize = 4096;
+
+impl Router {
+    /// A peer forwards a client's command, taking this node for the owner of `stream` at `epoch` (SEAMS §4).
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    pub(crate) fn on_forward<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        from: (NodeId, Incarnation),
+        conn: ConnId,
+        n: u64,
+        resp3: bool,
+        command: &[u8],
+        stream: Stream,
+        epoch: Epoch,
+    ) {
+        let key = (from.0, conn);
+        let now = cx.mono();
+        if self.remotes.len() > IDLE_MAX && !self.remotes.contains_key(&key) {
+            self.remotes.retain(|_, client| !client.is_idle());
+        }
+        let fresh = || {
+            let mut client = Client::new(Caller::Remote(from.0, conn), Port::Any, 0, now);
+            client.remote.incarnation = from.1;
+            client
+        };
+        let client = self.remotes.entry(key).or_insert_with(fresh);
+        if client.remote.incarnation != from.1 {
+            // Connection ids begin anew with each life of the peer: what the last one asked is nobody's now.
+            self.forget_remote(key);
+            self.remotes.insert(key, fresh());
+        }
+        let proto = if resp3 { Proto::Resp3 } else { Proto::Resp2 };
+        let waits = self
+            .remotes
+            .get(&key)
+            .is_some_and(|c| c.stalled || !c.remote.parked.is_empty());
+        if !waits && self.run_remote(cx, lists, key, n, proto, stream, epoch, command) != Ran::Stalled {
+            self.note_remote(cx, key, false);
+            return;
+        }
+        if self.desk.parked_bytes + command.len() > PARKED_BYTES_MAX {
+            self.refuse_parked(cx, key, n, command);
+            return;
+        }
+        self.desk.parked_bytes += command.len();
+        if let Some(client) = self.remotes.get_mut(&key) {
+            client.remote.parked.push_back(Parked {
+                n,
+                proto,
+                stream,
+                epoch,
+                command: command.to_vec(),
+            });
+        }
+        self.note_remote(cx, key, true);
+    }
+
+    /// Too much waits here already: this command is answered without having started.
+    fn refuse_parked<O: Out>(&mut self, cx: &mut Context<'_, O>, key: (NodeId, ConnId), n: u64, command: &[u8]) {
+        let mut args = core::mem::take(&mut self.desk.part_args);
+        let write = match resp::decode(command, &Limits::DEFAULT, &mut args) {
+            Ok(_) => paritas_wire::command::lookup(args.list(command).arg(0)).is_none_or(|s| s.is(flag::WRITE)),
+            Err(_) => true,
+        };
+        self.desk.part_args = args;
+        let mut error = Vec::new();
+        encode::error(
+            &mut error,
+            if write {
+                errors::CLUSTERDOWN
+            } else {
+                errors::TRYAGAIN_TAKEOVER
+            },
+        );
+        if let Some(incarnation) = self.remotes.get(&key).map(|c| c.remote.incarnation) {
+            self.desk.answer(cx, (key.0, incarnation), key.1, n, &error, None);
+        }
+    }
+
+    fn note_remote<O: Out>(&mut self, cx: &Context<'_, O>, key: (NodeId, ConnId), stalled: bool) {
+        if let Some(client) = self.remotes.get_mut(&key) {
+            self.desk.note(client, stalled, cx.now.mono);
+        }
+    }
+
+    /// Forgets a peer's client and what it waits for.
+    pub(super) fn forget_remote(&mut self, key: (NodeId, ConnId)) {
+        if let Some(client) = self.remotes.remove(&key) {
+            self.desk.parked_bytes -= client.remote.parked.iter().map(|p| p.command.len()).sum::<usize>();
+        }
+        let caller = Caller::Remote(key.0, key.1);
+        self.desk.held.retain(|c| *c != caller);
+        self.desk.stalled.retain(|c| *c != caller);
+    }
+
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    fn run_remote<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        key: (NodeId, ConnId),
+        n: u64,
+        proto: Proto,
+        stream: Stream,
+        epoch: Epoch,
+        command: &[u8],
+    ) -> Ran {
+        let Some(client) = self.remotes.get_mut(&key) else {
+            return Ran::Done;
+        };
+        (client.next_n, client.proto) = (n, proto);
+        (client.remote.stream, client.remote.epoch) = (stream, epoch);
+        let mut bytes = core::mem::take(&mut client.remote.replies);
+        let mut args = core::mem::take(&mut self.desk.part_args);
+        let mut turn = Turn {
+            bytes: &mut bytes,
+            released: 0,
+            deadline: None,
+        };
+        let ran = match resp::decode(command, &Limits::DEFAULT, &mut args) {
+            Ok(Decoded::Complete { .. }) if !args.is_empty() => {
+                let list = args.list(command);
+                let ahead = self.desk.look_ahead(cx, lists, list, 0..command.len());
+                self.desk.run(cx, lists, client, &mut turn, &ahead, list, command)
+            }
+            _ => self.desk.reply_now(cx, lists, client, &mut turn, |out| {
+                encode::error(out, "ERR malformed forwarded command");
+            }),
+        };
+        client.remote.replies = bytes;
+        self.desk.part_args = args;
+        ran
+    }
+
+    /// Runs the commands of a peer's client that wait here, in order, until one cannot start.
+    pub(super) fn run_parked<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, key: (NodeId, ConnId)) {
+        let mut stalled = false;
+        if let Some(client) = self.remotes.get_mut(&key) {
+            client.stalled = false;
+        }
+        while let Some(parked) = self.remotes.get_mut(&key).and_then(|c| c.remote.parked.pop_front()) {
+            let Parked {
+                n,
+                proto,
+                stream,
+                epoch,
+                command,
+            } = &parked;
+            if self.run_remote(cx, lists, key, *n, *proto, *stream, *epoch, command) == Ran::Stalled {
+                stalled = true;
+                if let Some(client) = self.remotes.get_mut(&key) {
+                    client.remote.parked.push_front(parked);
+                }
+                break;
+            }
+            self.desk.parked_bytes -= parked.command.len();
+        }
+        self.note_remote(cx, key, stalled);
+    }
+}
+
+/// What a forwarded command is to this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// The sender means the tenure that this node has.
+    Owner,
+    /// The sender knows a configuration that has not come here yet.
+    Early,
+    /// This node is not, or no longer, or only since then, the owner.
+    Stranger,
+}
+
+impl Desk {
+    /// What this node is to the command at hand of a peer's client.
+    pub(super) fn standing<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client) -> Standing {
+        let (stream, epoch) = (client.remote.stream, client.remote.epoch);
+        let installed = lists.get(stream.list).map(|list| list.configuration.epoch);
+        match lists.owner(stream) {
+            Some((_, owner)) if owner.tenure().since <= epoch => Standing::Owner,
+            _ if installed.is_none_or(|installed| installed < epoch) => {
+                if let Caller::Remote(node, _) = client.caller {
+                    let ask = Message::GetConfiguration;
+                    cx.send_to(node, client.remote.incarnation, Channel::Main, stream, epoch, &ask);
+                }
+                Standing::Early
+            }
+            _ => Standing::Stranger,
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! CONFIG and WAIT.
+
+use super::caller::Client;
+use super::connection::is_word;
+use crate::context::Context;
+use crate::interface::{Out, Port};
+use crate::lists::Lists;
+use paritas_wire::command::glob;
+use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
+
+/// The settings that there are, as CONFIG GET tells them. None can be changed while the node runs.
+fn settings<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 11] {
+    let arena = &cx.shared.arena;
+    let slots = u64::from(arena.used()) + u64::from(arena.available());
+    let cluster = if client.port == Port::Cluster { "yes" } else { "no" };
+    [
+        ("appendonly", "no".to_owned()),
+        ("chunk-bytes", cx.shared.cluster.chunk_bytes.to_string()),
+        ("cluster-enabled", cluster.to_owned()),
+        ("databases", "1".to_owned()),
+        ("maxmemory", (slots * arena.chunk_bytes() as u64).to_string()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("min-redundancy", cx.shared.cluster.min_redundancy.to_string()),
+        ("requirepass", String::new()),
+        ("save", String::new()),
+        (
+            "scheme",
+            format!("{}+{}", cx.shared.cluster.data, cx.shared.cluster.parity),
+        ),
+        ("timeout", "0".to_owned()),
+    ]
+}
+
+/// CONFIG GET pattern [pattern …].
+pub(super) fn config_get<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut Vec<u8>, args: ArgList<'_>) {
+    let settings = settings(cx, client);
+    let patterns: Vec<Vec<u8>> = args.iter().skip(2).map(<[u8]>::to_ascii_lowercase).collect();
+    let wanted = |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
+    let found = || settings.iter().filter(|(name, _)| wanted(name));
+    encode::map_header(out, client.proto, found().count());
+    for (name, value) in found() {
+        encode::bulk(out, name.as_bytes());
+        encode::bulk(out, value.as_bytes());
+    }
+}
+
+/// CONFIG SET name value [name value …]: what is so already is fine, nothing can be changed.
+pub(super) fn config_set<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut Vec<u8>, args: ArgList<'_>) {
+    if args.len() % 2 != 0 {
+        return errors::wrong_arity(out, "config|set");
+    }
+    let settings = settings(cx, client);
+    for at in (2..args.len()).step_by(2) {
+        let Some((name, value)) = settings.iter().find(|(name, _)| is_word(args, at, name)) else {
+            return errors::unknown_option(out, args.arg(at));
+        };
+        if value.as_bytes() != args.arg(at + 1) {
+            let reason = "can't set immutable config";
+            let text = format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}");
+            return encode::error(out, &text);
+        }
+    }
+    encode::ok(out);
+}
+
+/// WAIT: a write is answered when every parity member of its list has it, so that nothing is left to wait for. Tells
+/// the fewest members that any list has Live.
+pub(super) fn wait(lists: &Lists, out: &mut Vec<u8>, args: ArgList<'_>) {
+    if parse_integer(args.arg(1)).is_none() {
+        return encode::error(out, errors::NOT_AN_INTEGER);
+    }
+    match parse_integer(args.arg(2)) {
+        None => return encode::error(out, errors::TIMEOUT_NOT_AN_INTEGER),
+        Some(..0) => return encode::error(out, errors::TIMEOUT_NEGATIVE),
+        Some(_) => {}
+    }
+    let live = lists.iter().map(|list| {
+        let live = |state| state == paritas_base::configuration::PositionState::Live;
+        list.configuration.members().filter(|(_, a)| live(a.state)).count()
+    });
+    encode::integer(out, live.min().unwrap_or(0) as i64);
+}

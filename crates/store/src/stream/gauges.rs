@@ -1,0 +1,97 @@
+//! Figures of a stream, and the credit it asks for.
+
+use super::{Settings, Stream};
+use paritas_base::Stripe;
+
+/// Figures of a stream: what it holds, and what that costs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Gauges {
+    /// Data chunks with memory.
+    pub data_chunks: u32,
+    /// Index pages with memory.
+    pub index_chunks: u32,
+    /// Data chunks among them in which nothing is live, kept to be written again.
+    pub free_chunks: u32,
+    /// Chunks that exist and are not here yet.
+    pub absent_chunks: u32,
+    /// Bytes of live objects: keys, values, headers.
+    pub live_bytes: u64,
+    /// Bytes in used chunks that are neither live nor still to be written.
+    pub dead_bytes: u64,
+    /// Bytes in open chunks still to be written.
+    pub open_bytes: u64,
+    /// Keys and values of live objects. After a takeover it grows as chunks come back.
+    pub user_bytes: u64,
+    /// Objects with an expiry; see `user_bytes`.
+    pub expiring: u64,
+    /// Bytes of tables beside the chunks.
+    pub tables_bytes: u64,
+    /// Bytes of objects that compaction has moved so far.
+    pub moved_bytes: u64,
+}
+
+impl Stream {
+    /// Bytes of live keys and values. After a takeover it grows as chunks come back.
+    pub fn user_bytes(&self) -> u64 {
+        self.space.user_bytes
+    }
+
+    /// What it holds, and what that costs.
+    pub fn gauges(&self) -> Gauges {
+        let (index_chunks, data_chunks) = self.chunks.here_counts();
+        Gauges {
+            data_chunks,
+            index_chunks,
+            free_chunks: self.space.free.len() as u32,
+            absent_chunks: self.chunks.absent_count(),
+            live_bytes: self.space.live_bytes,
+            dead_bytes: self.space.dead_bytes(),
+            open_bytes: self.space.open_bytes(),
+            user_bytes: self.space.user_bytes,
+            expiring: self.space.expiring(),
+            tables_bytes: self.chunks.table_bytes() + self.space.table_bytes(),
+            moved_bytes: self.space.moved_bytes,
+        }
+    }
+
+    /// Stripe numbers below these, of data and of index pages, may be used (PROTOCOL 8.2).
+    pub fn set_credit(&mut self, data_end: u32, index_end: u32) {
+        self.credit = (data_end, index_end);
+    }
+
+    /// The credit to ask for, data and index; `None` while there is enough.
+    pub fn wants_credit(&self) -> Option<(u32, u32)> {
+        let Settings { credit_batch, .. } = self.settings;
+        let batch = credit_batch.max(1);
+        let numbers = self.numbers_end();
+        // Enough for any one object, with some to spare.
+        let enough = (batch / 4).max(self.pieces_max as u32) + 2;
+        let wants = |used: u32, credit: u32, end: u32| {
+            if credit.saturating_sub(used) < enough {
+                let next = used.max(credit).saturating_add(batch);
+                (next - next % batch).min(end).max(credit)
+            } else {
+                credit
+            }
+        };
+        // Numbers of freed chunks are credit too.
+        let spare = self.space.zeros.iter().filter(|n| **n < self.credit.0).count() as u32;
+        let data = if spare >= enough {
+            self.credit.0
+        } else {
+            wants(self.space.end(), self.credit.0, numbers)
+        };
+        let used = super::page_stripe(self.index.pages).number();
+        let spill = super::spill_stripe(self.index.spills).number();
+        // A spill page is rare: its number is asked for only when one is there already, or credit is short anyway.
+        let used = if self.index.spills > 0 { used.max(spill) } else { used };
+        let index = wants(used, self.credit.1, Stripe::NUMBER_MAX + 1);
+        ((data, index) != self.credit).then_some((data, index))
+    }
+
+    /// Data numbers end here: a locator and an extent name no more.
+    pub(super) fn numbers_end(&self) -> u32 {
+        let by_locator = 1u64 << (32 - self.offset_bits);
+        by_locator.min(u64::from(Stripe::NUMBER_MAX) + 1) as u32
+    }
+}

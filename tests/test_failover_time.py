@@ -1,0 +1,61 @@
+"""How long a killed node's keys are silent: from SIGKILL to the first correct reply, asked every 5 ms through another
+node (SEAMS §5)."""
+
+import statistics
+import time
+
+import redis
+
+from conftest import PATIENCE
+from test_kill import Writer, load
+
+KILLS = 10
+
+
+def silence(cluster, victim, asked, values):
+    """Kills a node; gives the seconds until each of its keys among `values` has answered rightly once."""
+    client = cluster.client(asked, decode_responses=False, socket_timeout=PATIENCE)
+    pid = cluster.pids()[victim]
+    began = time.monotonic()
+    cluster.kill_process(pid)
+    while True:
+        try:
+            if all(client.get(key) == value for key, value in values.items()):
+                return pid, time.monotonic() - began
+        except redis.RedisError:
+            pass
+        assert time.monotonic() - began < PATIENCE
+        time.sleep(0.005)
+
+
+def keys_of(cluster, node, values):
+    """Some of the keys that the node owns, as it says itself: it answers them on its strict port."""
+    strict = cluster.client(node + 1_000, decode_responses=False)
+    found = {}
+    for key, value in values.items():
+        try:
+            if strict.get(key) == value:
+                found[key] = value
+        except redis.ResponseError:
+            continue
+        if len(found) == 20:
+            break
+    assert found
+    return found
+
+
+def test_a_killed_nodes_keys_answer_soon(start_cluster, rng):
+    cluster = start_cluster()
+    values = load(cluster, rng, 2_000)
+    took = []
+    for n in range(KILLS):
+        victim = n % cluster.nodes
+        asked = (victim + 1 + rng.randrange(cluster.nodes - 1)) % cluster.nodes
+        writer = Writer(cluster, asked, f"writer{n}", 100)
+        writer.start()
+        dead, seconds = silence(cluster, victim, asked, keys_of(cluster, victim, values))
+        took.append(seconds)
+        cluster.until_replaced([dead])
+        writer.stop()
+    print(f"median {statistics.median(took):.3f} s, all:", [f"{seconds:.3f}" for seconds in sorted(took)])
+    assert statistics.median(took) < 0.5
