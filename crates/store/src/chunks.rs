@@ -229,14 +229,8 @@ impl Chunks {
             panic!("change of chunk {stripe} that is not here");
         };
         let old = &mut arena.bytes_mut(slot)[offset..offset + new.len()];
-        let mut first = old.iter().zip(new).position(|(a, b)| a != b).unwrap_or(new.len());
-        let mut last = new.len()
-            - old
-                .iter()
-                .rev()
-                .zip(new.iter().rev())
-                .position(|(a, b)| a != b)
-                .unwrap_or(new.len());
+        let mut first = same_at_start(old, new);
+        let mut last = new.len() - same_at_end(&old[first..], &new[first..]);
         if first >= last {
             if !always || new.is_empty() {
                 return;
@@ -339,6 +333,22 @@ impl Chunks {
     }
 }
 
+/// How many bytes at the start of two equally long ranges are the same.
+fn same_at_start(a: &[u8], b: &[u8]) -> usize {
+    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+    let same = 8 * words.take_while(|(a, b)| a == b).count();
+    let rest = a[same..].iter().zip(&b[same..]);
+    same + rest.take_while(|(a, b)| a == b).count()
+}
+
+/// How many bytes at the end of two equally long ranges are the same.
+fn same_at_end(a: &[u8], b: &[u8]) -> usize {
+    let words = a.as_rchunks::<8>().1.iter().zip(b.as_rchunks::<8>().1);
+    let same = 8 * words.rev().take_while(|(a, b)| a == b).count();
+    let rest = a[..a.len() - same].iter().zip(&b[..b.len() - same]);
+    same + rest.rev().take_while(|(a, b)| a == b).count()
+}
+
 /// Makes room for `length` entries, with an eighth to spare: doubling would waste half of the table.
 pub(crate) fn grow_table<T>(table: &mut Vec<T>, length: usize) {
     if length > table.capacity() {
@@ -377,6 +387,22 @@ mod tests {
             (None, 11, &[b'e' ^ b'E'][..])
         );
         assert_eq!(chunks.version(stripe), Version::new(1, 1));
+    }
+
+    #[test]
+    fn extents_are_trimmed_to_the_bytes_that_differ() {
+        for length in 0..40 {
+            for first in 0..length {
+                for last in first..length {
+                    let (a, mut b) = (vec![1u8; length], vec![1u8; length]);
+                    (b[first], b[last]) = (2, 3);
+                    assert_eq!(same_at_start(&a, &b), first);
+                    assert_eq!(same_at_end(&a, &b), length - 1 - last);
+                }
+            }
+            let a = vec![1; length];
+            assert_eq!((same_at_start(&a, &a), same_at_end(&a, &a)), (length, length));
+        }
     }
 
     #[test]
