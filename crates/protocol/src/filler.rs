@@ -97,6 +97,14 @@ impl Filler {
         self.next_at = Time(0);
     }
 
+    /// A session is new: what its loss may have cost is asked for again.
+    pub(crate) fn on_session_up(&mut self, now: Time) {
+        self.next_at = now;
+        for fetch in self.fetches.values_mut() {
+            fetch.retry_at = now;
+        }
+    }
+
     /// A chunk that was asked for. `None`: its owner could not give it now.
     pub(crate) fn on_chunk(
         &mut self,

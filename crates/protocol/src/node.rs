@@ -386,15 +386,17 @@ impl Node {
         };
         if let Message::Hello(hello) = &message {
             let greeting = self.shared.sessions.on_hello(now.mono, link, hello, out);
-            if let Greeting::Bound(node, _, Channel::Main) = greeting {
+            if let Greeting::Bound(node, ..) = greeting {
                 let mut cx = Context {
                     now,
                     out,
                     shared: &mut self.shared,
                 };
                 for list in self.lists.iter_mut() {
-                    if let Role::Owner(owner) = &mut list.role {
-                        owner.on_session_up(&mut cx, node);
+                    match &mut list.role {
+                        Role::None => {}
+                        Role::Owner(owner) => owner.on_session_up(&mut cx, node),
+                        Role::Member(member) => member.filler.on_session_up(now.mono),
                     }
                 }
                 self.router.on_session_up();
@@ -419,8 +421,17 @@ impl Node {
                 command,
             } => {
                 let from = (node, incarnation);
-                self.router
-                    .on_forward(&mut cx, &mut self.lists, from, conn, n, resp3, command, header.stream, header.epoch);
+                self.router.on_forward(
+                    &mut cx,
+                    &mut self.lists,
+                    from,
+                    conn,
+                    n,
+                    resp3,
+                    command,
+                    header.stream,
+                    header.epoch,
+                );
             }
             Message::Reply { conn, n, bytes } => self.router.on_reply(&mut cx, &mut self.lists, node, conn, n, bytes),
             Message::Stale { configuration } => self.install(now, &configuration, out),

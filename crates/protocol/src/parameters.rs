@@ -32,6 +32,10 @@ pub struct Parameters {
     pub history_bytes: u64,
     /// Stable deltas are dropped after so long.
     pub history: Span,
+    /// How often expired keys and dead space are looked for; ten times as often while there is work.
+    pub housekeeping: Span,
+    /// Delta bytes that one such look may cost, about.
+    pub housekeeping_bytes: usize,
     /// Shortest wait before a dial is tried again.
     pub redial: Span,
     /// Longest.
@@ -57,6 +61,8 @@ impl Default for Parameters {
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,
             history: Span::from_secs(1),
+            housekeeping: Span::from_ms(100),
+            housekeeping_bytes: 32 << 10,
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
             #[cfg(feature = "mutants")]

@@ -36,6 +36,11 @@ pub(super) struct Takeover {
 }
 
 impl Takeover {
+    /// A session is new: what its loss may have cost is sent again.
+    pub(super) fn on_session_up(&mut self, now: Time) {
+        (self.resend_at, self.query_at) = (now, now);
+    }
+
     /// When something is due. A lease that has run out is looked at once the phase is Wait, and then no more.
     pub(super) fn next_at(&self, phase: Phase) -> Time {
         let open = self.waits.iter().filter(|w| !w.cleared);
