@@ -266,7 +266,7 @@ fn too_large_a_part_is_refused_before_anything_changes() {
     cluster.pump();
     assert_eq!(
         cluster.take(client),
-        b"-ERR command larger than 262144 bytes for one slot\r\n"
+        b"-ERR command larger than 131072 bytes for one slot\r\n"
     );
     assert_eq!(cluster.ask(client, "DBSIZE"), ":0\r\n");
 }
