@@ -73,8 +73,8 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
     match shard.run() {
         Stop::Asked => Ok(()),
         Stop::Halted(reason) => Err(Failure(format!(
-            "HALTED, since going on could spread a wrong state: {}. Please report this; the cluster rebuilds this node's \
-             data from the others",
+            "HALTED, since going on could spread a wrong state: {}. Please report this. The cluster rebuilds what was \
+             here from the other nodes",
             reason.0
         ))),
         Stop::Failed(error) => Err(Failure(format!("waiting for events failed: {error}"))),

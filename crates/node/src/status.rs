@@ -237,7 +237,8 @@ mod tests {
     fn the_json_has_the_names_that_scripts_read() {
         let json = "{\"nodes\":[{\"id\":0,\"pid\":7,\"address\":\"a:1\",\"cluster_address\":\"a:2\",\
             \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5}],\
-            \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\"lost\":false,\"reason\":\"\"}],\
+            \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
+            \"lost\":false,\"reason\":\"\"}],\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\
             \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}}}";
         let status: Status = serde_json::from_str(json).unwrap();

@@ -11,7 +11,7 @@ mod keyspace;
 mod room;
 mod strings;
 
-pub(crate) use room::housekeep;
+pub(crate) use room::{command_bytes_max, housekeep};
 
 use crate::context::Context;
 use crate::interface::Out;
@@ -390,6 +390,8 @@ impl<O: Out> Operation<'_, '_, O> {
         /// Once for a full delta, once for room made, and once more.
         const TRIES: usize = 4;
         self.admit()?;
+        // A change that changes nothing must wait for what made it so.
+        self.depends_on(hash);
         for _ in 0..TRIES {
             let before = self.owner.open_bytes();
             let (store, delta) = self.owner.delta();

@@ -130,6 +130,9 @@ impl Router {
         let Some(mut client) = self.clients.get_mut(&conn) else {
             return;
         };
+        if client.closing {
+            return;
+        }
         let Some(buffer) = cx.out.client(conn) else { return };
         client.about.active_at = cx.now.mono;
         let mut bytes = core::mem::take(&mut buffer.bytes);
@@ -327,9 +330,11 @@ impl Router {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let retry = (!self.desk.stalled.is_empty()).then_some(self.desk.retry_at);
         let check = (!self.desk.held.is_empty()).then_some(self.desk.check_at);
-        let loopback = (!self.desk.loopback.is_empty() || self.desk.resend_due).then_some(Time(0));
+        let desk = &self.desk;
+        let again = desk.resend_due || desk.wake || desk.releasable || !desk.loopback.is_empty();
+        let again = again.then_some(Time(0));
         let housekeep = (self.desk.housekeep_at != Time(0)).then_some(self.desk.housekeep_at);
-        [retry, check, loopback, housekeep].into_iter().flatten().min()
+        [retry, check, again, housekeep].into_iter().flatten().min()
     }
 }
 

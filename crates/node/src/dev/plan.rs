@@ -119,7 +119,7 @@ impl Plan {
         let exact = self.count() == u16::from(self.scheme.width());
         (exact && self.scheme.parity() > 0).then(|| {
             format!(
-                "with exactly {} nodes a lost host is not replaced until it returns: add --spares 1 to have one in wait",
+                "with exactly {} nodes a lost host is not replaced until it returns: --spares 1 keeps one in wait",
                 self.count()
             )
         })

@@ -111,7 +111,7 @@ impl<O: Out> Operation<'_, '_, O> {
         };
         let taken = self.seen(2)?.is_some();
         let same = self.job.args.arg(1) == self.job.args.arg(2);
-        let renames = !same && !(only_if_free && taken);
+        let renames = !(same || only_if_free && taken);
         if renames {
             self.check_limits(2, bytes.len())?;
             self.reserve(2, bytes.len() + self.job.args.arg(2).len())?;

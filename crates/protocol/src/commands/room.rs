@@ -4,6 +4,7 @@
 use super::{Operation, Stop};
 use crate::context::Context;
 use crate::interface::Out;
+use crate::parameters::Parameters;
 use crate::stream_owner::{Admission, Phase, StreamOwner};
 use paritas_base::configuration::Configuration;
 use paritas_store::Blocked;
@@ -17,6 +18,13 @@ const MAKE_ROOM_BYTES: usize = 64 << 10;
 const MAKE_ROOM_STEPS: usize = 8;
 /// What a change costs in a delta beside key and value: heads of extents, of the object, the index entry.
 const CHANGE_BYTES: usize = 192;
+
+/// How large a command of several changes on one stream may be: a quarter of the window (SEAMS §4), and half of what
+/// a delta takes, since the index may grow in it too.
+pub(crate) fn command_bytes_max(parameters: &Parameters) -> usize {
+    let window = usize::try_from(parameters.window_bytes).unwrap_or(usize::MAX);
+    (window / 4).min(DELTA_BYTES_MAX / 2)
+}
 
 /// A bit of work behind the commands: expired keys, compaction, memory to give back. At most about `budget` bytes of
 /// delta. True if it did something: there may be more.
@@ -70,8 +78,7 @@ impl<O: Out> Operation<'_, '_, O> {
     /// first of them.
     pub(super) fn reserve(&mut self, changes: usize, bytes: usize) -> Result<(), Stop> {
         self.admit()?;
-        let window = usize::try_from(self.cx.shared.parameters.window_bytes).unwrap_or(usize::MAX);
-        let bytes_max = (window / 4).min(DELTA_BYTES_MAX / 2);
+        let bytes_max = command_bytes_max(&self.cx.shared.parameters);
         if changes > 1 && bytes > bytes_max {
             return Err(self.refuse(|out| errors::command_too_large(out, bytes_max)));
         }

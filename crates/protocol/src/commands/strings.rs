@@ -266,7 +266,7 @@ impl<O: Out> Operation<'_, '_, O> {
             };
             let length = object.len() as i64;
             let from_end = |index: i64| if index < 0 { (length + index).max(0) } else { index };
-            let range = from_end(start)..(from_end(end) + 1).min(length);
+            let range = from_end(start)..from_end(end).saturating_add(1).min(length);
             let backwards = start < 0 && end < 0 && start > end;
             if backwards || range.is_empty() {
                 reply.extend_from_slice(encode::EMPTY_BULK);

@@ -369,7 +369,7 @@ fn kill_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
         filter.address = args.get(2);
         return Ok(filter);
     }
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return Err(errors::SYNTAX.to_owned());
     }
     for at in (2..args.len()).step_by(2) {

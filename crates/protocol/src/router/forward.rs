@@ -462,7 +462,11 @@ impl Router {
                     epoch,
                     resp3,
                     command,
-                } => self.on_forward(cx, lists, me, conn, n, resp3, &command, stream, epoch),
+                } => {
+                    self.on_forward(cx, lists, me, conn, n, resp3, &command, stream, epoch);
+                    // Its delta must not wait for whatever happens next.
+                    self.desk.wake = true;
+                }
                 Loopback::Reply {
                     conn,
                     n,

@@ -144,7 +144,7 @@ impl Desk {
             (at..at + step).for_each(|at| encode::bulk(&mut parts[usize::from(*part)], args.arg(at)));
         }
         let bytes_max = if spec.is(flag::WRITE) {
-            usize::try_from(cx.shared.parameters.window_bytes / 4).unwrap_or(usize::MAX)
+            commands::command_bytes_max(&cx.shared.parameters)
         } else {
             FRAME_BYTES_MAX / 2
         };

@@ -46,7 +46,7 @@ pub(super) fn config_get<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut
 
 /// CONFIG SET name value [name value …]: what is so already is fine, nothing can be changed.
 pub(super) fn config_set<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut Vec<u8>, args: ArgList<'_>) {
-    if args.len() % 2 != 0 {
+    if !args.len().is_multiple_of(2) {
         return errors::wrong_arity(out, "config|set");
     }
     let settings = settings(cx, client);

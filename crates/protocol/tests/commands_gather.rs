@@ -1,0 +1,272 @@
+//! Two nodes: forwarding, gathering, the strict port, the order of replies, and the loss of an owner.
+
+mod support;
+
+use paritas_protocol::Port;
+use support::{Client, Cluster, configuration};
+
+/// `a` and `c` are node 1's (slots 15495 and 7365 … by the halves below), `b` is node 0's.
+fn two() -> (Cluster, Client) {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    (cluster, client)
+}
+
+fn owner(key: &str) -> usize {
+    usize::from(paritas_wire::command::slot(key.as_bytes()) >= 8192)
+}
+
+/// Keys of node 0 and of node 1.
+fn keys(node: usize, count: usize) -> Vec<String> {
+    (0..)
+        .map(|n| format!("k{n}"))
+        .filter(|key| owner(key) == node)
+        .take(count)
+        .collect()
+}
+
+#[test]
+fn any_node_answers_for_any_key() {
+    let (mut cluster, client) = two();
+    let (here, there) = (&keys(0, 1)[0], &keys(1, 1)[0]);
+    for key in [here, there] {
+        assert_eq!(cluster.ask(client, &format!("SET {key} of-{key}")), "+OK\r\n");
+    }
+    let other = cluster.connect(1, Port::Any);
+    for key in [here, there] {
+        let expected = format!("$5\r\nof-{key}\r\n");
+        assert_eq!(cluster.ask(client, &format!("GET {key}")), expected);
+        assert_eq!(cluster.ask(other, &format!("GET {key}")), expected);
+    }
+    let missing = &keys(1, 2)[1];
+    assert_eq!(cluster.ask(client, &format!("GET {missing}")), "$-1\r\n");
+    cluster.ask(client, "HELLO 3");
+    assert_eq!(cluster.ask(client, &format!("GET {missing}")), "_\r\n");
+}
+
+#[test]
+fn a_pipeline_over_nodes_is_answered_in_order() {
+    let (mut cluster, client) = two();
+    let (here, there) = (keys(0, 40), keys(1, 40));
+    let mut input = String::new();
+    let mut expected = String::new();
+    for n in 0..40 {
+        let (a, b) = (&here[n], &there[n]);
+        input += &format!(
+            "SET {a} {n}\r\nSET {b} {n}\r\nINCR {b}\r\nPING\r\nMGET {a} {b}\r\nINCR {a}\r\nDEL {a} {b} {a}\r\n"
+        );
+        let m = (n + 1).to_string();
+        let n = n.to_string();
+        expected += &format!(
+            "+OK\r\n+OK\r\n:{m}\r\n+PONG\r\n*2\r\n${}\r\n{n}\r\n${}\r\n{m}\r\n:{m}\r\n:2\r\n",
+            n.len(),
+            m.len()
+        );
+    }
+    cluster.feed(client, input.as_bytes());
+    cluster.pump();
+    assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), expected);
+}
+
+#[test]
+fn commands_over_streams_are_gathered() {
+    let (mut cluster, client) = two();
+    let (here, there) = (keys(0, 3), keys(1, 3));
+    let pairs: Vec<String> = here.iter().chain(&there).map(|key| format!("{key} {key}")).collect();
+    assert_eq!(cluster.ask(client, &format!("MSET {}", pairs.join(" "))), "+OK\r\n");
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":6\r\n");
+    let (a, b) = (&here[0], &there[0]);
+    assert_eq!(cluster.ask(client, &format!("EXISTS {a} {b} {a} nothing")), ":3\r\n");
+    assert_eq!(cluster.ask(client, &format!("TOUCH {b} {a}")), ":2\r\n");
+    assert_eq!(cluster.ask(client, &format!("UNLINK {b} {a}")), ":2\r\n");
+    assert_eq!(
+        cluster.ask(client, &format!("MGET {b} {} {}", there[1], here[1])),
+        format!("*3\r\n$-1\r\n$2\r\n{}\r\n$2\r\n{}\r\n", there[1], here[1])
+    );
+    let listed = cluster.ask(client, "KEYS *");
+    assert!(listed.starts_with("*4\r\n"), "{listed}");
+    assert!(cluster.ask(client, "RANDOMKEY").starts_with("$2\r\nk"));
+    assert_eq!(cluster.ask(client, "FLUSHALL ASYNC"), "+OK\r\n");
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":0\r\n");
+    assert_eq!(cluster.ask(client, "RANDOMKEY"), "$-1\r\n");
+    // What cannot be told apart by stream needs one slot.
+    for line in [
+        format!("RENAME {a} {b}"),
+        format!("COPY {a} {b}"),
+        format!("MSETNX {a} 1 {b} 2"),
+    ] {
+        assert!(cluster.ask(client, &line).starts_with("-CROSSSLOT "), "{line}");
+    }
+    let odd = cluster.ask(client, &format!("MSET {a} 1 {b}"));
+    assert_eq!(odd, "-ERR wrong number of arguments for 'mset' command\r\n");
+    assert_eq!(cluster.ask(client, "FLUSHALL NOW"), "-ERR syntax error\r\n");
+}
+
+#[test]
+fn scan_walks_over_all_streams_and_ends() {
+    let (mut cluster, client) = two();
+    for n in 0..500 {
+        cluster.feed(client, format!("SET key:{n} {n}\r\n").as_bytes());
+    }
+    cluster.pump();
+    cluster.take(client);
+    let (mut cursor, mut seen, mut steps) = ("0".to_owned(), Vec::new(), 0);
+    loop {
+        let reply = cluster.ask(client, &format!("SCAN {cursor} COUNT 20 MATCH key:*"));
+        let mut lines = reply
+            .split("\r\n")
+            .filter(|l| !l.starts_with(['*', '$']) && !l.is_empty());
+        cursor = lines.next().unwrap().to_owned();
+        seen.extend(lines.map(str::to_owned));
+        steps += 1;
+        assert!(steps < 200, "SCAN does not end");
+        if cursor == "0" {
+            break;
+        }
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), 500);
+    for (line, error) in [
+        ("SCAN x", "-ERR invalid cursor\r\n"),
+        ("SCAN 0 COUNT 0", "-ERR syntax error\r\n"),
+        ("SCAN 0 COUNT x", "-ERR value is not an integer or out of range\r\n"),
+        ("SCAN 0 NOPE 1", "-ERR syntax error\r\n"),
+    ] {
+        assert_eq!(cluster.ask(client, line), error, "{line}");
+    }
+    assert_eq!(
+        cluster.ask(client, "SCAN 0 TYPE list COUNT 4000"),
+        "*2\r\n$15\r\n281474976710656\r\n*0\r\n"
+    );
+}
+
+#[test]
+fn the_strict_port_speaks_for_its_node_only() {
+    let (mut cluster, _) = two();
+    let strict = cluster.connect(0, Port::Cluster);
+    let (here, there) = (keys(0, 2), keys(1, 2));
+    assert_eq!(cluster.ask(strict, &format!("SET {} 1", here[0])), "+OK\r\n");
+    let slot = paritas_wire::command::slot(there[0].as_bytes());
+    let moved = format!("-MOVED {slot} 127.0.0.1:7380\r\n");
+    assert_eq!(cluster.ask(strict, &format!("GET {}", there[0])), moved);
+    let crossed = cluster.ask(strict, &format!("MGET {} {}", here[0], here[1]));
+    assert_eq!(crossed, "-CROSSSLOT Keys in request don't hash to the same slot\r\n");
+    let any = cluster.connect(0, Port::Any);
+    assert_eq!(
+        cluster.ask(any, &format!("MSET {} 1 {} 1", there[0], there[1])),
+        "+OK\r\n"
+    );
+    assert_eq!(cluster.ask(strict, "DBSIZE"), ":1\r\n");
+    assert_eq!(cluster.ask(any, "DBSIZE"), ":3\r\n");
+    assert_eq!(cluster.ask(any, &format!("CLUSTER COUNTKEYSINSLOT {slot}")), ":1\r\n");
+    assert_eq!(
+        cluster.ask(any, &format!("CLUSTER GETKEYSINSLOT {slot} 10")),
+        format!("*1\r\n$2\r\n{}\r\n", there[0])
+    );
+    assert_eq!(
+        cluster.ask(strict, &format!("CLUSTER COUNTKEYSINSLOT {slot}")),
+        ":0\r\n"
+    );
+    assert_eq!(
+        cluster.ask(strict, &format!("CLUSTER GETKEYSINSLOT {slot} 10")),
+        "*0\r\n"
+    );
+    assert_eq!(
+        cluster.ask(strict, "CLUSTER COUNTKEYSINSLOT 16384"),
+        "-ERR Invalid or out of range slot\r\n"
+    );
+    assert_eq!(cluster.ask(strict, "FLUSHALL"), "+OK\r\n");
+    assert_eq!(cluster.ask(any, "DBSIZE"), ":2\r\n");
+    let slots = cluster.ask(any, "CLUSTER SLOTS");
+    assert!(
+        slots.starts_with("*2\r\n*3\r\n:0\r\n:8191\r\n*4\r\n$9\r\n127.0.0.1\r\n:7379\r\n$40\r\n"),
+        "{slots}"
+    );
+    let nodes = cluster.ask(any, "CLUSTER NODES");
+    assert!(
+        nodes.contains(" 127.0.0.1:7379@16379 myself,master - 0 0 1 connected 0-8191\n"),
+        "{nodes}"
+    );
+    assert!(cluster.ask(any, "CLUSTER INFO").contains("cluster_state:ok\r\n"));
+    assert!(cluster.ask(any, "CLUSTER SHARDS").contains("replication-offset"));
+}
+
+#[test]
+fn an_unanswered_write_is_uncertain_and_an_unanswered_read_is_asked_again() {
+    let (mut cluster, client) = two();
+    let there = &keys(1, 1)[0];
+    let here = &keys(0, 1)[0];
+    assert_eq!(cluster.ask(client, &format!("SET {there} 1")), "+OK\r\n");
+    cluster.cut = true;
+    let line = format!("INCR {there}\r\nGET {there}\r\nMSET {here} 1 {there} 2\r\nMGET {here} {there}\r\nPING\r\n");
+    cluster.feed(client, line.as_bytes());
+    cluster.pump();
+    assert_eq!(cluster.take(client), b"");
+    cluster.kill(1);
+    let uncertain =
+        "-UNCERTAIN The write may or may not have happened: its owner was lost before it was acknowledged\r\n";
+    assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), uncertain);
+    // The list is reset, and this node is its owner: the reads find nothing there.
+    cluster.cut = false;
+    let taken = configuration(1, 0, 2, 2);
+    cluster.configure(0, &taken);
+    let rest = String::from_utf8(cluster.take(client)).unwrap();
+    assert_eq!(rest, format!("$-1\r\n{uncertain}*2\r\n$1\r\n1\r\n$-1\r\n+PONG\r\n"));
+    assert_eq!(cluster.ask(client, &format!("INCR {there}")), ":1\r\n");
+}
+
+#[test]
+fn what_has_no_owner_waits_and_is_refused_after_two_leases() {
+    let (mut cluster, client) = two();
+    let there = &keys(1, 1)[0];
+    cluster.kill(1);
+    for (command, error) in [
+        ("GET", "-TRYAGAIN The owner"),
+        ("INCR", "-CLUSTERDOWN The cluster is down"),
+    ] {
+        let line = format!("{command} {there}\r\nPING\r\n");
+        cluster.feed(client, line.as_bytes());
+        cluster.pump();
+        assert_eq!(cluster.take(client), b"", "{command}");
+        cluster.advance(8_000);
+        let answer = String::from_utf8(cluster.take(client)).unwrap();
+        assert!(
+            answer.starts_with(error) && answer.ends_with("\r\n+PONG\r\n"),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn a_command_that_finds_no_owner_goes_to_the_next_one_in_order() {
+    let (mut cluster, client) = two();
+    let there = &keys(1, 1)[0];
+    // Node 0 hears first that list 1 is its own again at node 1 under a later term; node 1 does not know yet.
+    let newer = configuration(1, 1, 2, 2);
+    cluster.configure(0, &newer);
+    let line = format!("SET {there} 1\r\nINCR {there}\r\nGET {there}\r\n");
+    cluster.feed(client, line.as_bytes());
+    cluster.pump();
+    // It asks for the configuration by itself.
+    assert_eq!(cluster.take(client), b"+OK\r\n:2\r\n$1\r\n2\r\n");
+}
+
+#[test]
+fn too_large_a_part_is_refused_before_anything_changes() {
+    let (mut cluster, client) = two();
+    let (here, there) = (keys(0, 2), keys(1, 6));
+    let value = "x".repeat(60_000);
+    let mut line = format!("MSET {} 1", here[0]);
+    there.iter().for_each(|key| line += &format!(" {key} {value}"));
+    let mut request = Vec::new();
+    let args: Vec<&str> = line.split(' ').collect();
+    paritas_wire::resp::encode::request(&mut request, &args);
+    cluster.feed(client, &request);
+    cluster.pump();
+    assert_eq!(
+        cluster.take(client),
+        b"-ERR command larger than 131072 bytes for one slot\r\n"
+    );
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":0\r\n");
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Records anew what redis-server answers to the commands in redis-replies.txt, beside this script.
+
+Needs redis-server on the path (Debian: redis-server 7.0). To add a command, add a line `> command` and run this.
+"""
+
+import pathlib
+import socket
+import subprocess
+import time
+
+FILE = pathlib.Path(__file__).with_name("redis-replies.txt")
+PORT = 17791
+
+
+def escape(data: bytes) -> str:
+    named = {13: "\\r", 10: "\\n", 92: "\\\\"}
+    return "".join(named.get(c) or (chr(c) if 32 <= c < 127 else f"\\x{c:02x}") for c in data)
+
+
+def connect() -> socket.socket:
+    end = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", PORT))
+        except ConnectionRefusedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
+def ask(conn: socket.socket, line: str) -> bytes:
+    """The reply is whole when that of an ECHO behind it has come."""
+    mark = b"$4\r\nmark\r\n"
+    conn.sendall(line.encode() + b"\r\nECHO mark\r\n")
+    got = b""
+    while not got.endswith(mark):
+        got += conn.recv(1 << 20)
+    return got.removesuffix(mark)
+
+
+def main() -> None:
+    server = subprocess.Popen(
+        ["redis-server", "--port", str(PORT), "--save", "", "--appendonly", "no", "--loglevel", "warning"],
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        conn = connect()
+        out = []
+        for line in FILE.read_text().splitlines():
+            if line.startswith(("< ", "? any")):
+                continue
+            out.append(line)
+            if line.startswith("= "):
+                time.sleep(int(line[2:]) / 1000)
+            elif line.startswith("> "):
+                reply = ask(conn, line[2:])
+                # HELLO tells ids and versions.
+                out.append("? any" if line.startswith("> HELLO") and reply[:1] in b"*%" else "< " + escape(reply))
+        FILE.write_text("\n".join(out) + "\n")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+if __name__ == "__main__":
+    main()

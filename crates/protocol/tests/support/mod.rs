@@ -1,0 +1,363 @@
+//! A cluster of nodes in one thread, with frames and client bytes passed by hand, on a clock that the test moves.
+
+#![allow(dead_code)] // Each test binary uses its part.
+
+use paritas_base::configuration::{
+    Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
+};
+use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, Stream, Time, map};
+use paritas_protocol::{
+    Channel, Event, FrameBuf, HaltReason, Identity, LinkId, Node, Out, Parameters, Port, Proposal, ReplyBuf,
+};
+use paritas_wire::peer;
+
+#[derive(Default)]
+pub(crate) struct Outbox {
+    links: Map<LinkId, FrameBuf>,
+    bound: Map<(NodeId, Channel), LinkId>,
+    clients: Map<ConnId, ReplyBuf>,
+    dials: Vec<(NodeId, Channel)>,
+    pub(crate) proposals: Vec<Proposal>,
+}
+
+impl Out for Outbox {
+    fn peer(&mut self, node: NodeId, channel: Channel) -> Option<&mut FrameBuf> {
+        self.links.get_mut(self.bound.get(&(node, channel))?)
+    }
+    fn link(&mut self, link: LinkId) -> Option<&mut FrameBuf> {
+        self.links.get_mut(&link)
+    }
+    fn dial(&mut self, node: NodeId, channel: Channel) {
+        self.dials.push((node, channel));
+    }
+    fn bind(&mut self, link: LinkId, node: NodeId, channel: Channel) {
+        self.bound.insert((node, channel), link);
+    }
+    fn close(&mut self, link: LinkId) {
+        self.links.remove(&link);
+        self.bound.retain(|_, l| *l != link);
+    }
+    fn client(&mut self, conn: ConnId) -> Option<&mut ReplyBuf> {
+        self.clients.get_mut(&conn)
+    }
+    fn propose(&mut self, proposal: Proposal) {
+        self.proposals.push(proposal);
+    }
+    fn halt(&mut self, reason: HaltReason) {
+        panic!("halted: {}", reason.0);
+    }
+}
+
+pub(crate) struct Process {
+    pub(crate) node: Node,
+    pub(crate) out: Outbox,
+    inputs: Map<ConnId, Vec<u8>>,
+    outputs: Map<ConnId, Vec<u8>>,
+    pub(crate) closed: Vec<ConnId>,
+    up: bool,
+}
+
+/// `count` nodes, scheme `1+0`: node i owns list i, and with it the i-th part of the slots.
+pub(crate) struct Cluster {
+    pub(crate) processes: Vec<Process>,
+    pub(crate) now: Clock,
+    pub(crate) configurations: Vec<Configuration>,
+    /// Frames between nodes stay where they are.
+    pub(crate) cut: bool,
+    ends: Map<LinkId, (usize, usize)>,
+    next_link: u64,
+    next_conn: u64,
+}
+
+pub(crate) const START_MS: u64 = 1_700_000_000_000;
+
+fn tenure(node: usize, since: u32) -> Tenure {
+    Tenure {
+        node: NodeId(node as u16),
+        incarnation: Incarnation(node as u64 + 1),
+        since: Epoch(since),
+    }
+}
+
+pub(crate) fn configuration(list: u16, owner: usize, epoch: u32, since: u32) -> Configuration {
+    Configuration {
+        list: ListId(list),
+        epoch: Epoch(epoch),
+        born: Epoch(since),
+        data: 1,
+        parity: 0,
+        ack_quorum: 0,
+        positions: vec![Some(Assignment {
+            tenure: tenure(owner, since),
+            state: PositionState::Live,
+        })],
+        gone: Vec::new(),
+        lost: false,
+    }
+}
+
+impl Cluster {
+    pub(crate) fn new(count: usize) -> Self {
+        Self::with(count, 16 << 20, Parameters::default())
+    }
+
+    pub(crate) fn with(count: usize, memory_bytes: u64, parameters: Parameters) -> Self {
+        let stream = |i: usize| Stream {
+            list: ListId(i as u16),
+            x: Position(0),
+        };
+        let slots = (1..=count)
+            .map(|i| ((16384 * i / count - 1) as u16, stream(i - 1)))
+            .collect();
+        let record = ClusterRecord {
+            id: ClusterId(7),
+            format: 1,
+            data: 1,
+            parity: 0,
+            chunk_bytes: 16 << 10,
+            hash_key: [1, 2],
+            lease_ms: 2000,
+            suspicion_ms: 1000,
+            min_redundancy: 0,
+            slots,
+        };
+        let nodes: Vec<NodeRecord> = (0..count)
+            .map(|i| NodeRecord {
+                id: NodeId(i as u16),
+                incarnation: Incarnation(i as u64 + 1),
+                domain: i.to_string(),
+                role: NodeRole::Member,
+                state: NodeState::Up,
+                pid: 100 + i as u32,
+                client_address: format!("127.0.0.1:{}", 6379 + i),
+                cluster_address: format!("127.0.0.1:{}", 7379 + i),
+                peer_address: format!("127.0.0.1:{}", 16379 + i),
+            })
+            .collect();
+        let configurations: Vec<Configuration> = (0..count).map(|i| configuration(i as u16, i, 1, 1)).collect();
+        let now = Clock {
+            mono: Time(1_000_000_000),
+            wall_ms: START_MS,
+        };
+        let processes = (0..count)
+            .map(|i| Process {
+                node: Node::new(
+                    Identity {
+                        node: NodeId(i as u16),
+                        incarnation: Incarnation(i as u64 + 1),
+                        cluster: record.clone(),
+                        seed: i as u64,
+                        maxmemory_bytes: memory_bytes,
+                    },
+                    parameters.clone(),
+                ),
+                out: Outbox::default(),
+                inputs: map(),
+                outputs: map(),
+                closed: Vec::new(),
+                up: true,
+            })
+            .collect();
+        let mut cluster = Self {
+            processes,
+            now,
+            configurations: configurations.clone(),
+            cut: false,
+            ends: map(),
+            next_link: 0,
+            next_conn: 0,
+        };
+        for at in 0..count {
+            cluster.event(at, Event::Nodes(&nodes));
+            for configuration in &configurations {
+                cluster.event(at, Event::Configuration(configuration));
+            }
+        }
+        cluster.pump();
+        cluster
+    }
+
+    fn event(&mut self, at: usize, event: Event<'_>) {
+        let process = &mut self.processes[at];
+        if process.up {
+            process.node.on(self.now, event, &mut process.out);
+        }
+    }
+
+    /// A new configuration reaches a node.
+    pub(crate) fn configure(&mut self, at: usize, configuration: &Configuration) {
+        self.event(at, Event::Configuration(configuration));
+        self.pump();
+    }
+
+    pub(crate) fn connect(&mut self, at: usize, port: Port) -> Client {
+        self.next_conn += 1;
+        let conn = ConnId(self.next_conn);
+        let process = &mut self.processes[at];
+        process.out.clients.insert(conn, ReplyBuf::default());
+        process.inputs.insert(conn, Vec::new());
+        process.outputs.insert(conn, Vec::new());
+        self.event(at, Event::ClientUp { conn, port });
+        Client { at, conn }
+    }
+
+    /// Moves the clock, in steps, so that timers fire on the way.
+    pub(crate) fn advance(&mut self, ms: u64) {
+        for _ in 0..ms.div_ceil(10) {
+            let step = 10.min(ms);
+            self.now.mono.0 += step * 1_000_000;
+            self.now.wall_ms += step;
+            self.pump();
+        }
+    }
+
+    /// A node dies, and its links with it.
+    pub(crate) fn kill(&mut self, at: usize) {
+        self.processes[at].up = false;
+        let gone: Vec<LinkId> = self
+            .ends
+            .iter()
+            .filter(|(_, (a, b))| *a == at || *b == at)
+            .map(|(l, _)| *l)
+            .collect();
+        for link in gone {
+            let Some((a, b)) = self.ends.remove(&link) else {
+                continue;
+            };
+            for end in [a, b] {
+                self.processes[end].out.close(link);
+                self.event(end, Event::LinkDown { link });
+            }
+        }
+        self.pump();
+    }
+
+    /// Runs turns until nothing moves.
+    pub(crate) fn pump(&mut self) {
+        for _ in 0..10_000 {
+            let mut moved = false;
+            for at in 0..self.processes.len() {
+                if self.processes[at].up {
+                    moved |= self.turn(at);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+        panic!("the cluster does not come to rest");
+    }
+
+    fn turn(&mut self, at: usize) -> bool {
+        let mut moved = false;
+        let due = self.processes[at]
+            .node
+            .next_deadline()
+            .is_some_and(|t| t <= self.now.mono);
+        if due {
+            self.event(at, Event::Timer);
+        }
+        let mut conns: Vec<ConnId> = self.processes[at].inputs.keys().copied().collect();
+        conns.sort();
+        for conn in conns {
+            let input = self.processes[at].inputs[&conn].clone();
+            if input.is_empty() || self.processes[at].out.clients[&conn].stalled {
+                continue;
+            }
+            self.event(at, Event::Client { conn, bytes: &input });
+            let process = &mut self.processes[at];
+            let buffer = process.out.clients.get_mut(&conn).unwrap();
+            let consumed = core::mem::take(&mut buffer.consumed);
+            process.inputs.get_mut(&conn).unwrap().drain(..consumed);
+            moved |= consumed > 0;
+        }
+        self.event(at, Event::TurnEnd);
+        for (node, channel) in core::mem::take(&mut self.processes[at].out.dials) {
+            self.dial(at, usize::from(node.0), channel);
+            moved = true;
+        }
+        let process = &mut self.processes[at];
+        for (conn, buffer) in &mut process.out.clients {
+            assert!(buffer.released <= buffer.bytes.len());
+            let bytes: Vec<u8> = buffer.bytes.drain(..buffer.released).collect();
+            buffer.released = 0;
+            moved |= !bytes.is_empty();
+            process.outputs.get_mut(conn).unwrap().extend(bytes);
+            if buffer.close && !process.closed.contains(conn) {
+                process.closed.push(*conn);
+            }
+        }
+        if self.cut {
+            return moved;
+        }
+        let mut links: Vec<LinkId> = process.out.links.keys().copied().collect();
+        links.sort();
+        for link in links {
+            let Some(frames) = self.processes[at].out.links.get_mut(&link) else {
+                continue;
+            };
+            let bytes = core::mem::take(&mut frames.bytes);
+            let Some((a, b)) = self.ends.get(&link).copied() else {
+                continue;
+            };
+            let other = if a == at { b } else { a };
+            let mut rest = bytes.as_slice();
+            while let Some(length) = peer::split(rest).unwrap() {
+                let (frame, after) = rest.split_at(length);
+                self.event(other, Event::Frame { link, bytes: frame });
+                rest = after;
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    fn dial(&mut self, from: usize, to: usize, channel: Channel) {
+        if !self.processes[to].up || self.cut {
+            let node = NodeId(to as u16);
+            self.event(from, Event::DialFailed { node, channel });
+            return;
+        }
+        self.next_link += 1;
+        let link = LinkId(self.next_link);
+        self.ends.insert(link, (from, to));
+        for end in [from, to] {
+            self.processes[end].out.links.insert(link, FrameBuf::default());
+        }
+        let dialed = Some((NodeId(to as u16), channel));
+        self.event(from, Event::LinkUp { link, dialed });
+        self.event(to, Event::LinkUp { link, dialed: None });
+    }
+
+    /// Gives bytes to a node as from a client, without running any turn.
+    pub(crate) fn feed(&mut self, client: Client, bytes: &[u8]) {
+        self.processes[client.at]
+            .inputs
+            .get_mut(&client.conn)
+            .unwrap()
+            .extend_from_slice(bytes);
+    }
+
+    /// What a client has received since the last time.
+    pub(crate) fn take(&mut self, client: Client) -> Vec<u8> {
+        core::mem::take(self.processes[client.at].outputs.get_mut(&client.conn).unwrap())
+    }
+
+    /// Sends a line, and gives what comes back.
+    pub(crate) fn ask(&mut self, client: Client, line: &str) -> String {
+        self.feed(client, format!("{line}\r\n").as_bytes());
+        self.pump();
+        String::from_utf8_lossy(&self.take(client)).into_owned()
+    }
+
+    pub(crate) fn is_closed(&self, client: Client) -> bool {
+        self.processes[client.at].closed.contains(&client.conn)
+    }
+}
+
+/// A client's connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client {
+    pub(crate) at: usize,
+    pub(crate) conn: ConnId,
+}
