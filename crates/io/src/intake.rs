@@ -218,6 +218,8 @@ impl<M: Machine> Shard<M> {
 
     /// Serves those in the queue, up to the turn's share; the rest wait for the next turn, in order.
     pub(crate) fn serve_clients(&mut self) {
+        // One clock for all of them: what may leave is tested with a fresh one before it does (PROTOCOL 4.2).
+        let now = clock::now();
         let mut turn_bytes = 0;
         for _ in 0..self.driver.clients.ready_len() {
             if turn_bytes >= self.limits.turn_bytes || self.driver.halted.is_some() {
@@ -226,12 +228,12 @@ impl<M: Machine> Shard<M> {
             let Some(id) = self.driver.clients.next_ready() else {
                 return;
             };
-            turn_bytes += self.serve_client(id);
+            turn_bytes += self.serve_client(id, now);
         }
     }
 
     /// One read, and one call of the machine. How many bytes it was given.
-    fn serve_client(&mut self, id: u64) -> usize {
+    fn serve_client(&mut self, id: u64, now: Clock) -> usize {
         let soft_max = self.limits.reply_soft_max;
         let Some(client) = self.driver.clients.find(id) else {
             return 0;
@@ -240,7 +242,7 @@ impl<M: Machine> Shard<M> {
             return 0;
         }
         if client.hungry {
-            let fed = self.feed(id, 0);
+            let fed = self.feed(id, 0, now);
             self.driver.clients.enqueue_if_able(id, soft_max);
             return fed;
         }
@@ -251,7 +253,7 @@ impl<M: Machine> Shard<M> {
         match read_once(&mut client.stream, &mut self.scratch[..room]) {
             Got::Bytes(count) => {
                 client.readable = count == room || client.ending;
-                let fed = self.feed(id, count);
+                let fed = self.feed(id, count, now);
                 self.driver.clients.enqueue_if_able(id, soft_max);
                 fed
             }
@@ -270,7 +272,7 @@ impl<M: Machine> Shard<M> {
     }
 
     /// Gives a client's input, with `fresh` bytes of the scratch buffer behind it, to the machine.
-    fn feed(&mut self, id: u64, fresh: usize) -> usize {
+    fn feed(&mut self, id: u64, fresh: usize, now: Clock) -> usize {
         let Some(client) = self.driver.clients.find(id) else {
             return 0;
         };
@@ -283,8 +285,7 @@ impl<M: Machine> Shard<M> {
         }
         let bytes = if direct { &scratch[..fresh] } else { &input[..] };
         let fed = bytes.len();
-        self.machine
-            .on(clock::now(), Event::Client { conn, bytes }, &mut self.driver);
+        self.machine.on(now, Event::Client { conn, bytes }, &mut self.driver);
         // The machine has no way to remove a client.
         if let Some(client) = self.driver.clients.find(id) {
             let consumed = std::mem::take(&mut client.reply.consumed).min(fed);
@@ -311,6 +312,7 @@ impl<M: Machine> Shard<M> {
     /// Clients whose stall the machine has cleared get their input at once: their next command may already be
     /// here, and its reply can leave in this turn's write.
     pub(crate) fn resume_clients(&mut self) {
+        let now = clock::now();
         let mut at = 0;
         let mut turn_bytes = 0;
         while let Some(id) = self.driver.clients.touched(at) {
@@ -324,7 +326,7 @@ impl<M: Machine> Shard<M> {
                 && client.hungry
                 && client.may_feed(soft_max)
             {
-                turn_bytes += self.feed(id, 0);
+                turn_bytes += self.feed(id, 0, now);
             }
         }
     }
