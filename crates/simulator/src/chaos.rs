@@ -130,9 +130,26 @@ impl World {
         });
     }
 
-    /// A live process is taken for dead, or simply replaced.
+    /// A live process is taken for dead, or simply replaced. Sometimes the position then goes to and fro.
     pub(crate) fn suspect(&mut self) {
         let position = Position(self.random.below(self.configuration.positions.len() as u64) as u8);
+        self.replace(position, None);
+        if self.random.chance(200_000) {
+            let mut after = 0;
+            for _ in 0..self.random.between(1, 4) {
+                after += self.random.between(2_000_000, 30_000_000);
+                self.push(Span(after), Happening::Replace(position));
+            }
+        }
+    }
+
+    /// The position goes back to the node that held it last, or on to another.
+    pub(crate) fn replace_again(&mut self, position: Position) {
+        let before = self.previous.get(&position).copied();
+        self.replace(position, before);
+    }
+
+    fn replace(&mut self, position: Position, wanted: Option<NodeId>) {
         let Some(a) = self.configuration.at(position).copied() else {
             return;
         };
@@ -155,11 +172,24 @@ impl World {
         }
         self.counts.suspicions += 1;
         let epoch = Epoch(self.configuration.epoch.0 + 1);
-        let mut successor = if self.random.chance(700_000) {
-            self.successor(epoch)
-        } else {
-            None
+        let free = self.free();
+        let mut successor = match wanted.filter(|n| free.contains(&usize::from(n.0))) {
+            Some(node) => {
+                let incarnation = self.records[usize::from(node.0)].incarnation;
+                let tenure = Tenure {
+                    node,
+                    incarnation,
+                    since: epoch,
+                };
+                Some(Assignment {
+                    tenure,
+                    state: PositionState::Filling,
+                })
+            }
+            None if self.random.chance(700_000) => self.successor(epoch),
+            None => None,
         };
+        self.previous.insert(position, a.tenure.node);
         if successor.is_none() && self.random.chance(200_000) {
             // The same life again, under a new tenure: it must not take it for the old one (H7).
             let tenure = Tenure {

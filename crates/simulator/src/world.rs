@@ -75,6 +75,7 @@ pub(crate) enum Happening {
         certified: bool,
     },
     Chaos(Chaos),
+    Replace(Position),
     PushAll,
 }
 
@@ -158,6 +159,8 @@ pub(crate) struct World {
     next_id: u64,
     blocked: Map<(usize, usize), Time>,
     pub(crate) configuration: Configuration,
+    /// Who held each position before its present holder.
+    pub(crate) previous: Map<Position, NodeId>,
     pub(crate) clients: Vec<Client>,
     pub(crate) history: BTreeMap<String, Vec<Operation>>,
     pub(crate) ghost: Ghost,
@@ -268,6 +271,7 @@ impl World {
             next_id: 0,
             blocked: map(),
             configuration,
+            previous: map(),
             clients,
             history: BTreeMap::new(),
             ghost: Ghost::new(),
@@ -508,6 +512,11 @@ impl World {
                 if !self.healing {
                     self.strike(chaos);
                     self.plan(chaos);
+                }
+            }
+            Happening::Replace(position) => {
+                if !self.healing {
+                    self.replace_again(position);
                 }
             }
             Happening::PushAll => {
@@ -780,9 +789,14 @@ impl World {
             } else {
                 1
             };
-            for _ in 0..copies {
-                let delay = self.delay();
-                let overtakes = !once && !self.healing && self.random.chance(self.swarm.reorder);
+            for copy in 0..copies {
+                let mut delay = self.delay();
+                let mut overtakes = !once && !self.healing && self.random.chance(self.swarm.reorder);
+                if copy > 0 && self.random.chance(300_000) {
+                    // A copy out of the past: whatever it says may long be history.
+                    delay = delay + Span(self.random.below(150_000_000));
+                    overtakes = true;
+                }
                 let mut arrives = self.now + delay;
                 if let Some(wire) = self.links.get_mut(&link)
                     && !overtakes
