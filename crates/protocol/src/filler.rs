@@ -116,6 +116,10 @@ impl Filler {
         let Some(fetch) = self.fetches.get_mut(&stripe).filter(|f| f.id == id) else {
             return;
         };
+        if value.is_none() {
+            // Its owner does not have it yet: the next look asks again.
+            fetch.retry_at = Time(0);
+        }
         let (Some(slot), Some((version, sum, as_of, term, bytes))) = (fetch.replies.get_mut(x.index()), value) else {
             return;
         };
@@ -146,7 +150,7 @@ impl ParityMember {
         }
         self.finish_fetches(cx);
         if cx.mono() >= self.filler.next_at {
-            let retry = cx.shared.parameters.resend;
+            let retry = cx.shared.parameters.retry;
             self.filler.next_at = cx.after(retry);
             self.ask_again(cx, configuration);
         }

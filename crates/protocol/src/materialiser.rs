@@ -218,14 +218,22 @@ impl StreamOwner {
         let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
             return;
         };
-        let (Some(position), Some(parity)) = (position, parity) else {
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let usable = |p: &Parity<'_>| {
+            (p.term == term || any_term)
+                && p.recv >= cut
+                && p.versions.count() == usize::from(configuration.data)
+                && (p.bytes.is_empty() || p.bytes.len() == chunk_bytes)
+        };
+        let (Some(position), Some(parity)) = (position, parity.filter(usable)) else {
+            // It is not valid there, or not yet: ask again soon, and others too.
+            let retry_at = cx.now.mono + cx.shared.parameters.retry;
+            task.retry_at = task.retry_at.min(retry_at);
+            task.ask_all = true;
+            self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
             return;
         };
-        let usable = (parity.term == term || any_term)
-            && parity.recv >= cut
-            && parity.versions.count() == usize::from(configuration.data)
-            && (parity.bytes.is_empty() || parity.bytes.len() == cx.shared.arena.chunk_bytes());
-        if !usable || task.parities.iter().any(|p| p.position == position) {
+        if task.parities.iter().any(|p| p.position == position) {
             return;
         }
         let versions = parity.versions.iter().collect();
@@ -327,9 +335,9 @@ impl StreamOwner {
         if agreeing.len() < missing {
             if task.parities.len() >= configuration.members().count() || !task.ask_all {
                 // Others must be asked, or must come to agree: soon, and not in step with others that wait.
-                let wait = Span(cx.shared.parameters.resend.0 / 8 + 1);
+                let wait = cx.shared.parameters.retry;
                 task.ask_all = true;
-                let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0));
+                let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0 + 1));
                 let ask_hold = task.mismatches == cx.shared.parameters.mismatches_before_hold;
                 if retry_at < task.retry_at {
                     task.retry_at = retry_at;

@@ -12,6 +12,8 @@ pub struct Parameters {
     /// First wait before something unanswered is sent again. Links are TCP, so that in production only a link's end
     /// loses frames, and that is seen at once.
     pub resend: Span,
+    /// Wait before something is asked again of a peer that could not give it yet.
+    pub retry: Span,
     /// Longest wait before something unanswered is sent again.
     pub resend_max: Span,
     /// Idle time after which `stable` is sent alone.
@@ -51,6 +53,7 @@ impl Default for Parameters {
             lease: Span::from_secs(2),
             lease_renewal: Span::from_ms(250),
             resend: Span::from_ms(200),
+            retry: Span::from_ms(20),
             resend_max: Span::from_secs(1),
             stable_flush: Span::from_ms(10),
             silence_report: Span::from_ms(500),

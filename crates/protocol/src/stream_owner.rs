@@ -849,7 +849,7 @@ impl StreamOwner {
         let filling = me.is_some_and(|a| a.state == PositionState::Filling);
         if !self.store.chunks().directory_known() {
             if now >= self.directory_at {
-                self.directory_at = cx.after(cx.shared.parameters.resend);
+                self.directory_at = cx.after(cx.shared.parameters.retry);
                 let message = Message::ReadDirectory {
                     term: self.term(),
                     at_least: self.cut,
@@ -870,7 +870,7 @@ impl StreamOwner {
         }
         self.materialise(cx, configuration);
         if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
-            self.ask_live_at = cx.after(cx.shared.parameters.resend);
+            self.ask_live_at = cx.after(cx.shared.parameters.retry);
             let (list, position, tenure) = (self.stream.list, self.stream.x, self.tenure);
             cx.propose(Proposal::AskLive { list, position, tenure });
         }

@@ -83,6 +83,7 @@ impl Swarm {
             lease,
             lease_renewal: Span(lease.0 / random.between(2, 6)),
             resend: Span::from_ms(random.between(3, 12)),
+            retry: Span::from_ms(random.between(2, 8)),
             resend_max: Span::from_ms(60),
             stable_flush: Span::from_ms(random.between(2, 15)),
             silence_report: Span::from_ms(500),

@@ -70,7 +70,7 @@ impl StreamOwner {
         }
         let now = cx.mono();
         if now >= self.takeover.query_at {
-            self.takeover.query_at = cx.after(cx.shared.parameters.resend);
+            self.takeover.query_at = cx.after(cx.shared.parameters.retry);
             self.query_holders(cx, configuration);
         }
         match self.phase {
