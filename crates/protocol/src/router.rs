@@ -21,16 +21,18 @@ use crate::interface::{Out, Port};
 use crate::lists::{List, Lists, Role};
 use crate::parameters::Mutant;
 use crate::stream_owner::{Phase, ReadLease};
-use ahead::{Ahead, Place};
+use ahead::{Ahead, Place, Source};
 use caller::{Caller, Client, Segment, Wait};
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
 use paritas_wire::command::{CommandSpec, flag};
-use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode, encode, errors};
+use paritas_wire::resp::{ArgList, Args, encode, errors};
 use remote::Standing;
 
 /// Commands looked at before the first of them runs, so that the memory they need is on its way.
 const AHEAD_MAX: usize = 16;
+/// A command of which so many bytes are there, and not all, is read on where it stopped.
+const PARTIAL_BYTES_MIN: usize = 16 << 10;
 /// Unanswered commands that a client may have, and bytes of them at other nodes. Past that it is not read from.
 const SEGMENTS_MAX: usize = 16_384;
 const FORWARDED_BYTES_MAX: usize = 4 << 20;
@@ -145,10 +147,18 @@ impl Router {
         let mut all_ahead = core::mem::take(&mut self.desk.ahead);
         all_args.resize_with(AHEAD_MAX, Args::default);
         let (mut consumed, mut stalled, mut close) = (0, false, false);
+        let mut resume = false;
+        if let (Some(partial), Some(first)) = (client.partial.take(), all_args.first_mut()) {
+            *first = *partial;
+            resume = true;
+        }
         while !stalled && !close {
-            let more = self
-                .desk
-                .decode_ahead(cx, lists, input, consumed, &mut all_args, &mut all_ahead);
+            let source = Source {
+                input,
+                from: consumed,
+                resume: core::mem::take(&mut resume),
+            };
+            let more = self.desk.decode_ahead(cx, lists, source, &mut all_args, &mut all_ahead);
             for (ahead, args) in all_ahead.iter().zip(&all_args) {
                 let raw = input.get(ahead.range.clone()).unwrap_or_default();
                 let list = args.list(raw);
@@ -185,7 +195,14 @@ impl Router {
             match more {
                 _ if stalled || close => {}
                 Ok(true) => {}
-                Ok(false) => break,
+                Ok(false) => {
+                    if input.len() - consumed > PARTIAL_BYTES_MIN
+                        && let Some(args) = all_args.get_mut(all_ahead.len())
+                    {
+                        client.partial = Some(Box::new(core::mem::take(args)));
+                    }
+                    break;
+                }
                 Err(error) => {
                     self.desk
                         .reply_now(cx, lists, client, &mut turn, |out| error.append_to(out));

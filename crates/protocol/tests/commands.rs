@@ -206,3 +206,48 @@ fn malformed_input_is_answered_and_the_connection_ends() {
     );
     assert!(cluster.is_closed(client));
 }
+
+#[test]
+fn overwriting_with_other_sizes_is_compacted_in_time() {
+    let mut cluster = Cluster::with(1, 2 << 20, paritas_protocol::Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let mut random = paritas_base::Prng::new(1);
+    for round in 0..40 {
+        for key in 0..1000 {
+            let value = "v".repeat(random.between(500, 1500) as usize);
+            let answer = cluster.ask(client, &format!("SET key:{key} {value}"));
+            assert_eq!(answer, "+OK\r\n", "round {round}, key {key}");
+        }
+    }
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":1000\r\n");
+    for _ in 0..20 {
+        assert_eq!(cluster.ask(client, "FLUSHALL"), "+OK\r\n");
+        for key in 0..1000 {
+            assert_eq!(
+                cluster.ask(client, &format!("SET other:{key} {}", "v".repeat(1000))),
+                "+OK\r\n"
+            );
+        }
+    }
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":1000\r\n");
+    assert_eq!(cluster.ask(client, "EXISTS key:1"), ":0\r\n");
+}
+
+#[test]
+fn a_long_command_may_come_in_any_pieces() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    let pairs: Vec<String> = (0..3000).flat_map(|n| [format!("{{t}}{n}"), n.to_string()]).collect();
+    let mut args = vec!["MSET"];
+    args.extend(pairs.iter().map(String::as_str));
+    let mut request = Vec::new();
+    paritas_wire::resp::encode::request(&mut request, &["PING"]);
+    paritas_wire::resp::encode::request(&mut request, &args);
+    paritas_wire::resp::encode::request(&mut request, &["GET", "{t}2999"]);
+    for piece in request.chunks(777) {
+        cluster.feed(client, piece);
+        cluster.pump();
+    }
+    assert_eq!(cluster.take(client), b"+PONG\r\n+OK\r\n$4\r\n2999\r\n");
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":3000\r\n");
+}

@@ -270,3 +270,169 @@ fn too_large_a_part_is_refused_before_anything_changes() {
     );
     assert_eq!(cluster.ask(client, "DBSIZE"), ":0\r\n");
 }
+
+#[test]
+fn what_comes_back_unowned_runs_here_in_order() {
+    let (mut cluster, client) = two();
+    let there = &keys(1, 1)[0];
+    let here = &keys(0, 1)[0];
+    // Node 1 hears first that list 1 is node 0's; node 0 still sends there.
+    let newer = configuration(1, 0, 2, 2);
+    cluster.configure(1, &newer);
+    let line = format!(
+        "SET {here} 7\r\nSET {there} 1\r\nINCR {there}\r\nGET {here}\r\nMGET {there} {here}\r\nGET {there}\r\nPING\r\n"
+    );
+    cluster.feed(client, line.as_bytes());
+    cluster.pump();
+    assert_eq!(cluster.take(client), b"+OK\r\n");
+    cluster.configure(0, &newer);
+    cluster.advance(100);
+    let answer = String::from_utf8(cluster.take(client)).unwrap();
+    assert_eq!(
+        answer,
+        "+OK\r\n:2\r\n$1\r\n7\r\n*2\r\n$1\r\n2\r\n$1\r\n7\r\n$1\r\n2\r\n+PONG\r\n"
+    );
+    assert_eq!(cluster.ask(client, &format!("INCR {there}")), ":3\r\n");
+}
+
+#[test]
+fn many_unanswered_commands_hold_the_client_and_not_more() {
+    let (mut cluster, client) = two();
+    let there = &keys(1, 1)[0];
+    cluster.ask(client, &format!("GET {there}"));
+    cluster.cut = true;
+    let mut input = format!("INCR {there}\r\n").repeat(20_000);
+    input += "PING\r\n";
+    cluster.feed(client, input.as_bytes());
+    cluster.pump();
+    assert_eq!(cluster.take(client), b"");
+    cluster.cut = false;
+    cluster.pump();
+    cluster.advance(100);
+    let answer = String::from_utf8(cluster.take(client)).unwrap();
+    let expected: String = (1..=20_000).map(|n| format!(":{n}\r\n")).collect();
+    assert!(answer == expected + "+PONG\r\n", "{} bytes", answer.len());
+}
+
+/// No command may end a node or give a reply that is none, whatever its arguments are.
+#[test]
+fn any_command_with_any_arguments_gets_one_reply() {
+    use paritas_base::Prng;
+    use paritas_wire::command::{Command, Command as C};
+    use paritas_wire::resp::ReplyDecoder;
+    const WORDS: [&str; 60] = [
+        "k1",
+        "k2",
+        "k3",
+        "{t}a",
+        "{t}b",
+        "",
+        "0",
+        "1",
+        "-1",
+        "10",
+        "x",
+        "1.5",
+        "inf",
+        "*",
+        "EX",
+        "PX",
+        "EXAT",
+        "PXAT",
+        "NX",
+        "XX",
+        "GT",
+        "LT",
+        "GET",
+        "KEEPTTL",
+        "PERSIST",
+        "MATCH",
+        "COUNT",
+        "TYPE",
+        "REPLACE",
+        "DB",
+        "ASYNC",
+        "SYNC",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "281474976710655",
+        "65535",
+        "65536",
+        "4294967296",
+        "ID",
+        "ADDR",
+        "SETNAME",
+        "AUTH",
+        "2",
+        "3",
+        "default",
+        "lib-name",
+        "on",
+        "off",
+        "all",
+        "server",
+        "save",
+        "maxmemory",
+        "string",
+        "a\r\nb",
+        "\0",
+        "SAMPLES",
+        "FILTERBY",
+        "PATTERN",
+        "[",
+        "\\",
+    ];
+    for seed in 1..=40 {
+        let mut random = Prng::new(seed);
+        let mut cluster = Cluster::new(2);
+        for _ in 0..300 {
+            let port = if random.chance(300_000) {
+                Port::Cluster
+            } else {
+                Port::Any
+            };
+            let client = cluster.connect(random.below(2) as usize, port);
+            if random.chance(300_000) {
+                cluster.ask(client, "HELLO 3");
+            }
+            let mut count = 0;
+            let mut sent = Vec::new();
+            for _ in 0..random.between(1, 8) {
+                let spec = random.pick(Command::ALL).spec();
+                if matches!(spec.id, C::Quit | C::ClientKill | C::ParitasStatus) {
+                    continue;
+                }
+                let mut args: Vec<&str> = spec.name.split('|').collect();
+                let wanted = usize::from(spec.arity.unsigned_abs());
+                let more = if random.chance(500_000) { random.below(6) } else { 0 };
+                while args.len() < wanted + more as usize {
+                    args.push(WORDS[random.below(WORDS.len() as u64) as usize]);
+                }
+                paritas_wire::resp::encode::request(&mut sent, &args);
+                count += 1;
+            }
+            cluster.feed(client, &sent);
+            cluster.pump();
+            let received = cluster.take(client);
+            let mut rest = received.as_slice();
+            let mut replies = 0;
+            while !rest.is_empty() {
+                let mut decoder = ReplyDecoder::default();
+                let decoded = decoder.decode(rest);
+                let Ok(Some((_, bytes))) = decoded else {
+                    panic!(
+                        "seed {seed}: {:?} to {:?}",
+                        String::from_utf8_lossy(rest),
+                        String::from_utf8_lossy(&sent)
+                    );
+                };
+                rest = &rest[bytes..];
+                replies += 1;
+            }
+            assert_eq!(replies, count, "seed {seed}: {:?}", String::from_utf8_lossy(&sent));
+            if random.chance(100_000) {
+                cluster.advance(1000);
+            }
+        }
+    }
+}

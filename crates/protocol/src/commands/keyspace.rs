@@ -173,7 +173,9 @@ impl<O: Out> Operation<'_, '_, O> {
         // It takes a delta of its own: whole pages become zeros.
         self.owner.close_delta(self.cx, self.configuration);
         self.change(0, |store, arena, delta| store.flush(arena, delta))?;
-        self.owner.touch_all();
+        if self.changed {
+            self.owner.touch_all();
+        }
         self.depends_on_all();
         self.begun = true;
         encode::ok(self.reply);

@@ -1,12 +1,14 @@
 //! Looking ahead: the commands of a pipeline are decoded and hashed before the first of them runs, and the memory
 //! that they will touch is asked for, the index first, then the objects. Two cold misses are much of a GET's cost.
 
-use super::{AHEAD_MAX, Args, Decoded, Desk, Limits, Lists, Out, ProtocolError, decode};
+use super::{AHEAD_MAX, Desk};
 use crate::context::Context;
+use crate::interface::Out;
+use crate::lists::Lists;
 use core::ops::Range;
 use paritas_base::Stream;
 use paritas_wire::command::{self, CommandSpec, Refusal};
-use paritas_wire::resp::ArgList;
+use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode, decode_more};
 
 /// A command as it was looked at.
 #[derive(Debug)]
@@ -15,6 +17,16 @@ pub(super) struct Ahead {
     pub(super) range: Range<usize>,
     pub(super) spec: Result<&'static CommandSpec, Refusal>,
     pub(super) place: Place,
+}
+
+/// What to look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source<'a> {
+    pub(super) input: &'a [u8],
+    /// Where the next command begins.
+    pub(super) from: usize,
+    /// The first arguments hold how far it was read before.
+    pub(super) resume: bool,
 }
 
 /// Where a command runs.
@@ -34,17 +46,22 @@ impl Desk {
         &self,
         cx: &Context<'_, O>,
         lists: &Lists,
-        input: &[u8],
-        from: usize,
+        source: Source<'_>,
         args: &mut [Args],
         ahead: &mut Vec<Ahead>,
     ) -> Result<bool, ProtocolError> {
         ahead.clear();
+        let Source { input, from, resume } = source;
         let mut at = from;
         let mut end = Ok(true);
         for args in args.iter_mut().take(AHEAD_MAX) {
             let rest = input.get(at..).unwrap_or_default();
-            match decode(rest, &Limits::DEFAULT, args) {
+            let decoded = if resume && at == from {
+                decode_more(rest, &Limits::DEFAULT, args)
+            } else {
+                decode(rest, &Limits::DEFAULT, args)
+            };
+            match decoded {
                 Ok(Decoded::Complete { consumed }) => {
                     ahead.push(self.look_ahead(cx, lists, args.list(rest), at..at + consumed));
                     at += consumed;

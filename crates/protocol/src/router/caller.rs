@@ -4,7 +4,7 @@ use super::gather::Gather;
 use crate::interface::Port;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Term, Time};
-use paritas_wire::resp::Proto;
+use paritas_wire::resp::{Args, Proto};
 use std::collections::VecDeque;
 
 /// Whose commands.
@@ -51,6 +51,8 @@ pub(super) struct Client {
     pub(super) stalled: bool,
     pub(super) stalled_since: Option<Time>,
     pub(super) closing: bool,
+    /// How far its next command, a long one, has been read: it is not read again with each packet.
+    pub(super) partial: Option<Box<Args>>,
     /// Of a peer's client.
     pub(super) remote: Remote,
 }
@@ -91,6 +93,7 @@ impl Client {
             stalled: false,
             stalled_since: None,
             closing: false,
+            partial: None,
             remote: Remote {
                 incarnation: Incarnation(0),
                 stream: Stream {

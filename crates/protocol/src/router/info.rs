@@ -197,8 +197,6 @@ impl Desk {
                 line("total_connections_received", &self.counters.connections);
                 line("total_commands_processed", &self.counters.commands);
                 line("total_error_replies", &self.counters.errors);
-                line("rejected_connections", &0);
-                line("expired_keys", &0);
                 line("evicted_keys", &0);
                 line("pubsub_channels", &0);
             }

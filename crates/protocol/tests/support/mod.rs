@@ -287,6 +287,8 @@ impl Cluster {
                 process.closed.push(*conn);
             }
         }
+        // A driver comes back at once for what is due already.
+        moved |= process.node.next_deadline().is_some_and(|t| t <= self.now.mono);
         if self.cut {
             return moved;
         }
