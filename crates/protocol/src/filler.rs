@@ -23,6 +23,10 @@ pub(crate) struct Filler {
     queue: Option<VecDeque<Stripe>>,
     fetches: Map<Stripe, Fetch>,
     next_at: Time,
+    /// Memory was short: begin nothing before.
+    blocked_until: Time,
+    /// The position is not Live yet.
+    filling: bool,
     pub(crate) done: u32,
     pub(crate) total: u32,
 }
@@ -32,6 +36,7 @@ struct Fetch {
     id: u64,
     replies: Vec<Option<Chunk>>,
     buffer: Vec<Buffered>,
+    buffered_bytes: usize,
     retry_at: Time,
 }
 
@@ -61,6 +66,8 @@ impl Filler {
             queue: born.then(VecDeque::new),
             fetches: map(),
             next_at: Time(0),
+            blocked_until: Time(0),
+            filling: !born,
             done: 0,
             total: 0,
         }
@@ -72,6 +79,7 @@ impl Filler {
             return;
         }
         if let Some(fetch) = self.fetches.get_mut(&extent.stripe) {
+            fetch.buffered_bytes += extent.xor.len() + size_of::<Buffered>();
             let (free, base, offset) = (extent.free, extent.base, extent.offset);
             fetch.buffer.push(Buffered {
                 x,
@@ -133,8 +141,7 @@ impl Filler {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let idle = self.queue.as_ref().is_some_and(|q| q.is_empty()) && self.fetches.is_empty();
-        (!idle).then_some(self.next_at)
+        self.filling.then_some(self.next_at)
     }
 }
 
@@ -142,12 +149,14 @@ impl ParityMember {
     /// Moves the filling on: asks, encodes what is complete, begins more, and asks to be Live when all is valid.
     pub(crate) fn fill<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let me = configuration.at(self.position()).filter(|a| a.tenure == self.tenure());
-        if me.is_none_or(|a| a.state == PositionState::Live) {
+        self.filler.filling = me.is_some_and(|a| a.state == PositionState::Filling);
+        if !self.filler.filling {
             return;
         }
         if self.filler.queue.is_none() {
             self.learn_stripes(cx, configuration);
         }
+        self.drop_overfull(cx);
         self.finish_fetches(cx);
         if cx.mono() >= self.filler.next_at {
             let retry = cx.shared.parameters.retry;
@@ -182,7 +191,7 @@ impl ParityMember {
         wanted.sort();
         wanted.dedup();
         for (stripe, _) in self.table.stripes().collect::<Vec<_>>() {
-            if !wanted.contains(&stripe) {
+            if wanted.binary_search(&stripe).is_err() {
                 self.table.mark(&mut cx.shared.arena, stripe, State::Valid(None));
             }
         }
@@ -195,6 +204,13 @@ impl ParityMember {
     }
 
     fn begin_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        // With a position vacant no fetch can end, and each would buffer deltas all the while.
+        let vacant = configuration
+            .data_positions()
+            .any(|x| configuration.tenure(x).is_none());
+        if vacant || cx.mono() < self.filler.blocked_until {
+            return;
+        }
         while self.filler.fetches.len() < cx.shared.parameters.fetch_max {
             let Some(stripe) = self.filler.queue.as_mut().and_then(VecDeque::pop_front) else {
                 break;
@@ -206,6 +222,7 @@ impl ParityMember {
                 id: cx.next_request_id(),
                 replies,
                 buffer: Vec::new(),
+                buffered_bytes: 0,
                 retry_at,
             };
             self.ask_chunks(cx, configuration, stripe, &fetch);
@@ -285,6 +302,25 @@ impl ParityMember {
         }
     }
 
+    /// A fetch that waits while its stripe is written much gives up and begins anew.
+    fn drop_overfull<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        let buffer_max = 4 * cx.shared.arena.chunk_bytes();
+        let over = |f: &Fetch| f.buffered_bytes > buffer_max;
+        let mut stripes: Vec<Stripe> = self
+            .filler
+            .fetches
+            .iter()
+            .filter(|(_, f)| over(f))
+            .map(|(s, _)| *s)
+            .collect();
+        stripes.sort();
+        for stripe in stripes {
+            self.filler.fetches.remove(&stripe);
+            self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
+            self.filler.queue.get_or_insert_default().push_back(stripe);
+        }
+    }
+
     /// 6.3.
     fn finish_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         let mut ready: Vec<Stripe> = self
@@ -304,6 +340,7 @@ impl ParityMember {
             } else if let Some(queue) = &mut self.filler.queue {
                 self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
                 queue.push_back(stripe);
+                self.filler.blocked_until = cx.mono() + cx.shared.parameters.resend;
                 return;
             }
         }

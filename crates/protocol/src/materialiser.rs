@@ -64,7 +64,7 @@ enum Answer {
     Asked(Version),
     /// It cannot give it.
     None,
-    Here(Version, Vec<u8>),
+    Here(Vec<u8>),
 }
 
 impl Materialiser {
@@ -176,7 +176,8 @@ impl StreamOwner {
             .count();
         let wanted = if ask_all { usize::MAX } else { 1 + missing };
         let mut asked = 0;
-        for (_, member) in configuration.members() {
+        let live_first = |state| configuration.members().filter(move |(_, a)| a.state == state);
+        for (_, member) in live_first(PositionState::Live).chain(live_first(PositionState::Filling)) {
             if asked < wanted {
                 let message = Message::ReadParity { id, stripe };
                 asked += usize::from(cx.send(
@@ -261,7 +262,7 @@ impl StreamOwner {
                 x: y,
             };
             let answer = match configuration.tenure(y) {
-                _ if want == Version::ZERO => Answer::Here(want, Vec::new()),
+                _ if want == Version::ZERO => Answer::Here(Vec::new()),
                 None => Answer::None,
                 Some(owner) => {
                     let message = Message::ReadChunk {
@@ -297,7 +298,7 @@ impl StreamOwner {
         let Answer::Asked(want) = *answer else { return };
         *answer = match value {
             Some((version, bytes)) if version == want && (bytes.is_empty() || bytes.len() == chunk_bytes) => {
-                Answer::Here(version, bytes.to_vec())
+                Answer::Here(bytes.to_vec())
             }
             _ => Answer::None,
         };
@@ -335,10 +336,13 @@ impl StreamOwner {
         if agreeing.len() < missing {
             if task.parities.len() >= configuration.members().count() || !task.ask_all {
                 // Others must be asked, or must come to agree: soon, and not in step with others that wait.
-                let wait = cx.shared.parameters.retry;
+                let every = cx.shared.parameters.mismatches_before_hold.max(1);
+                let ask_hold = task.mismatches > 0 && task.mismatches.is_multiple_of(every);
+                // What is held is read again well before the hold ends.
+                let hold = Span(cx.shared.parameters.hold_max.0 / 4);
+                let wait = if ask_hold { hold } else { cx.shared.parameters.retry };
                 task.ask_all = true;
                 let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0 + 1));
-                let ask_hold = task.mismatches == cx.shared.parameters.mismatches_before_hold;
                 if retry_at < task.retry_at {
                     task.retry_at = retry_at;
                 }
@@ -353,7 +357,7 @@ impl StreamOwner {
         let or_zeros = |bytes: &'_ Vec<u8>| if bytes.is_empty() { None } else { Some(bytes.clone()) };
         let mut present: Vec<(u8, Vec<u8>)> = Vec::with_capacity(task.chunks.len());
         for y in configuration.data_positions().filter(|y| *y != me) {
-            if let Some(Answer::Here(_, bytes)) = &task.chunks[y.index()] {
+            if let Some(Answer::Here(bytes)) = &task.chunks[y.index()] {
                 present.push((y.0, or_zeros(bytes).unwrap_or_else(|| zeros.clone())));
             }
         }

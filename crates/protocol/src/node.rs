@@ -9,7 +9,7 @@ use crate::router::Router;
 use crate::session::{Greeting, Sessions};
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
-use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Span, Stream, Time};
+use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Span, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
 use paritas_store::Arena;
 use paritas_wire::peer::{self, BadFrame, ChunkStatus, Header, LeaseEntry, Leases, Message};
@@ -306,7 +306,10 @@ impl Node {
         };
         let shape = (new.data, new.parity) == (cx.shared.cluster.data, cx.shared.cluster.parity)
             && new.positions.len() == usize::from(new.data) + usize::from(new.parity)
-            && new.ack_quorum <= new.parity
+            && new.ack_quorum == new.parity
+            && new.epoch.0 <= Version::TERM_MAX
+            && new.positions.iter().flatten().all(|a| a.tenure.since <= new.epoch)
+            && new.held_by(cx.shared.node, cx.shared.incarnation).count() <= 1
             && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
         if !shape {
             return;
@@ -436,7 +439,7 @@ impl Node {
             Message::Reply { conn, n, bytes } => self.router.on_reply(&mut cx, &mut self.lists, node, conn, n, bytes),
             Message::Stale { configuration } => self.install(now, &configuration, out),
             Message::GetConfiguration => {
-                if let Some(list) = self.lists.get(header.stream.list) {
+                if let Some(list) = self.lists.get_mut(header.stream.list) {
                     let configuration = Box::new(list.configuration.clone());
                     let stale = Message::Stale { configuration };
                     cx.send_to(
@@ -447,10 +450,15 @@ impl Node {
                         list.configuration.epoch,
                         &stale,
                     );
+                    // What made it ask was dropped: it goes again behind the answer.
+                    if let Role::Owner(owner) = &mut list.role {
+                        owner.on_session_up(&mut cx, node);
+                    }
                 }
             }
             Message::Yielded { tenure } => {
-                if let Some((_, owner)) = self.lists.owner_mut(header.stream) {
+                let own = (tenure.node, tenure.incarnation) == (node, incarnation);
+                if let Some((_, owner)) = self.lists.owner_mut(header.stream).filter(|_| own) {
                     owner.on_yielded(&cx, tenure);
                 }
             }
@@ -494,6 +502,19 @@ impl Node {
             let Some(owner) = configuration.tenure(entry.stream.x) else {
                 continue;
             };
+            if configuration.epoch != entry.epoch {
+                // The fence of every message (2.2): whoever is behind must come to know.
+                let (stream, epoch) = (entry.stream, configuration.epoch);
+                if entry.epoch > epoch {
+                    cx.send_to(from.0, from.1, Channel::Main, stream, epoch, &Message::GetConfiguration);
+                } else {
+                    let stale = Message::Stale {
+                        configuration: Box::new(configuration.clone()),
+                    };
+                    cx.send_to(from.0, from.1, Channel::Main, stream, epoch, &stale);
+                }
+                continue;
+            }
             let is_owner = (owner.node, owner.incarnation) == from;
             if is_owner && configuration.epoch == entry.epoch && member.on_lease_request(&mut cx, &owner, &entry) {
                 Leases::push(&mut granted, &entry);

@@ -12,6 +12,7 @@ use crate::parity_table::{FoldError, ParityTable, State};
 use crate::ring::{Record, Ring};
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Position, Span, Stream, Stripe, Term, Time, Version};
+use paritas_store::Arena;
 use paritas_store::delta::extents;
 use paritas_wire::peer::{Deltas, LeaseEntry, LeaseRecord, Message, Parity, Versions};
 
@@ -125,11 +126,7 @@ impl ParityMember {
     }
 
     /// A parity chunk with the version of each data chunk it stands for; `None` while it is not valid.
-    pub fn chunk<'a>(
-        &'a self,
-        arena: &'a paritas_store::Arena,
-        stripe: Stripe,
-    ) -> Option<(Vec<Version>, Option<&'a [u8]>)> {
+    pub fn chunk<'a>(&'a self, arena: &'a Arena, stripe: Stripe) -> Option<(Vec<Version>, Option<&'a [u8]>)> {
         self.table
             .is_valid(stripe)
             .then(|| (self.table.versions(stripe).collect(), self.table.bytes(arena, stripe)))
@@ -148,6 +145,8 @@ impl ParityMember {
         self.filler.abort(cx, &mut self.table);
         for x in configuration.data_positions() {
             let log = &mut self.logs[x.index()];
+            // A lease asked for under the older epoch is not granted under this one.
+            log.lease_due = Time(0);
             // What an owner of another term said of its stripes counts for nothing (6.6).
             let term = configuration.tenure(x).map(|t| t.term());
             if log.alloc.as_ref().is_some_and(|a| Some(a.term) != term) {
@@ -183,7 +182,7 @@ impl ParityMember {
         }
         log.ack_due = true;
         let gap = seq > log.recv + 1 && !cx.breaks(Mutant::GapsAccepted);
-        if gap || extents(bytes, cx.shared.arena.chunk_bytes()).any(|e| e.is_err()) {
+        if gap || !are_sound(bytes, &cx.shared.arena) {
             return;
         }
         if seq > log.recv {
@@ -297,12 +296,14 @@ impl ParityMember {
         let Some(log) = self.logs.get_mut(x.index()) else {
             return false;
         };
-        let whole = deltas.iter().zip(base + 1..).all(|(d, seq)| d.seq == seq)
-            && deltas.iter().count() as u64 == top - base.min(top);
-        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        if base > top || top > Version::SEQ_MAX {
+            return false;
+        }
+        let whole =
+            deltas.iter().zip(base + 1..).all(|(d, seq)| d.seq == seq) && deltas.iter().count() as u64 == top - base;
         let sound = deltas
             .iter()
-            .all(|d| d.term <= term && extents(d.extents, chunk_bytes).all(|e| e.is_ok()));
+            .all(|d| d.term <= term && are_sound(d.extents, &cx.shared.arena));
         if term != owner.term() || !whole || !sound || (log.known && log.term > term) {
             return false;
         }
@@ -321,9 +322,10 @@ impl ParityMember {
             }
         } else if log.term < term {
             let ring_base = log.ring.first().map_or(log.recv, |first| first - 1);
+            let terms: Vec<Term> = deltas.iter().map(|d| d.term).collect();
             let mut agreed = log.recv.min(top);
             while agreed > ring_base && agreed > base {
-                let theirs = deltas.iter().nth((agreed - base - 1) as usize).map(|d| d.term);
+                let theirs = terms.get((agreed - base - 1) as usize).copied();
                 if log.term_at(agreed) == theirs {
                     break;
                 }
@@ -338,6 +340,8 @@ impl ParityMember {
                 return false;
             }
             log.term = term;
+            // The older owner's clock says nothing to the new one.
+            log.lease_due = Time(0);
             if cx.breaks(Mutant::VoidTailKept) {
                 agreed = log.recv;
             }
@@ -521,6 +525,7 @@ impl ParityMember {
         let current = configuration.tenure(x).map(|t| t.term()) == Some(term);
         if let Some(log) = self.logs.get_mut(x.index())
             && current
+            && !self.table.is_complete()
         {
             log.alloc = Some(Alloc { term, as_of, stripes });
         }
@@ -549,6 +554,13 @@ impl ParityMember {
         }
         self.fill(cx, configuration);
     }
+}
+
+/// Whether every extent lies within a chunk that can exist: an owner has no more chunks than memory for them, and a
+/// table must not grow by what a frame says.
+fn are_sound(bytes: &[u8], arena: &Arena) -> bool {
+    let end = arena.slots_max().saturating_mul(4);
+    extents(bytes, arena.chunk_bytes()).all(|e| e.is_ok_and(|e| e.stripe.number() < end))
 }
 
 /// A grant never overwrites another tenure's that still runs (4.3). The tenth more than L is the drift guard.

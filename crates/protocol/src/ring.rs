@@ -32,6 +32,9 @@ const SPARE_BYTES_MAX: usize = 16 << 10;
 pub struct Ring {
     records: VecDeque<Record>,
     bytes: u64,
+    /// Bytes of the deltas above `stable`, so that admission and trimming need not walk.
+    unstable_bytes: u64,
+    stable: u64,
     spare: Vec<Vec<u8>>,
 }
 
@@ -41,9 +44,20 @@ impl Ring {
         self.bytes
     }
 
-    /// Bytes of the deltas after `seq`.
-    pub fn bytes_after(&self, seq: u64) -> u64 {
-        self.after(seq).map(|r| r.extents.len() as u64).sum()
+    /// Bytes of the deltas above what was marked stable.
+    pub(crate) fn unstable_bytes(&self) -> u64 {
+        self.unstable_bytes
+    }
+
+    /// Everything up to `stable` is with every member.
+    pub(crate) fn mark_stable(&mut self, stable: u64) {
+        let passed: u64 = self
+            .after(self.stable)
+            .take_while(|r| r.seq <= stable)
+            .map(|r| r.extents.len() as u64)
+            .sum();
+        self.unstable_bytes -= passed;
+        self.stable = self.stable.max(stable);
     }
 
     /// The oldest delta's seq.
@@ -78,6 +92,9 @@ impl Ring {
     pub fn push(&mut self, now: Time, term: Term, seq: u64, extents: Vec<u8>) {
         debug_assert!(self.records.back().is_none_or(|r| r.seq + 1 == seq));
         self.bytes += extents.len() as u64;
+        if seq > self.stable {
+            self.unstable_bytes += extents.len() as u64;
+        }
         self.records.push_back(Record {
             term,
             seq,
@@ -89,7 +106,11 @@ impl Ring {
     /// Takes the newest delta off.
     pub fn pop_newest(&mut self) -> Option<Record> {
         let record = self.records.pop_back()?;
-        self.bytes -= record.extents.len() as u64;
+        let bytes = record.extents.len() as u64;
+        self.bytes -= bytes;
+        if record.seq > self.stable {
+            self.unstable_bytes -= bytes;
+        }
         Some(record)
     }
 
@@ -100,10 +121,8 @@ impl Ring {
 
     /// Drops deltas up to `stable`, but keeps those of them that are younger than `age`, up to `history_bytes`.
     pub fn trim_history(&mut self, stable: u64, history_bytes: u64, now: Time, age: Span) {
-        let mut history = 0;
-        if history_bytes > 0 {
-            history = self.bytes - self.bytes_above(stable);
-        }
+        self.mark_stable(stable);
+        let mut history = self.bytes - self.unstable_bytes;
         while let Some(oldest) = self.records.front() {
             if oldest.seq > stable || (history_bytes > 0 && history <= history_bytes && now - oldest.at < age) {
                 break;
@@ -121,19 +140,9 @@ impl Ring {
         }
     }
 
-    /// Like `bytes_after`, walking from the newest: what is unstable is short.
-    fn bytes_above(&self, seq: u64) -> u64 {
-        self.records
-            .iter()
-            .rev()
-            .take_while(|r| r.seq > seq)
-            .map(|r| r.extents.len() as u64)
-            .sum()
-    }
-
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.records.clear();
-        self.bytes = 0;
+        (self.bytes, self.unstable_bytes) = (0, 0);
     }
 }

@@ -12,6 +12,9 @@ use paritas_wire::peer::{self, Header, Hello, Message};
 /// The protocol version this build speaks.
 pub const PROTOCOL_VERSION: u16 = 1;
 
+/// Past lives remembered of each peer.
+const PAST_MAX: usize = 32;
+
 #[derive(Debug)]
 pub(crate) struct Sessions {
     cluster: ClusterId,
@@ -39,6 +42,8 @@ struct Peer {
     /// By the coordinator's records.
     incarnation: Incarnation,
     up: bool,
+    /// Lives that the records have replaced: a late greeting of theirs must not displace the one that lives.
+    past: Vec<Incarnation>,
     channels: [ChannelState; 2],
 }
 
@@ -118,6 +123,7 @@ impl Sessions {
                         node,
                         incarnation: Incarnation(0),
                         up: false,
+                        past: Vec::new(),
                         channels,
                     },
                 );
@@ -134,6 +140,10 @@ impl Sessions {
             let redial = self.redial;
             let peer = self.peer_mut(record.id);
             if peer.incarnation != record.incarnation {
+                if peer.past.len() == PAST_MAX {
+                    peer.past.remove(0);
+                }
+                peer.past.push(peer.incarnation);
                 for channel in &mut peer.channels {
                     channel.redial_wait = redial;
                     channel.redial_at = now;
@@ -296,6 +306,12 @@ impl Sessions {
         }
         if hello.to_node != self.node || hello.to_incarnation != self.incarnation {
             return Greeting::Refused("meant for another life");
+        }
+        if self
+            .peer(hello.node)
+            .is_some_and(|p| p.past.contains(&hello.incarnation))
+        {
+            return Greeting::Refused("a life that is over");
         }
         if entry.bound.is_some() {
             return Greeting::Refused("a second greeting");

@@ -100,6 +100,7 @@ pub struct StreamOwner {
     takeover: Takeover,
     pub(crate) materialiser: Materialiser,
     directory_at: Time,
+    directory_tries: usize,
     ask_live_at: Time,
     stable_at: Time,
     stable_sent: u64,
@@ -153,6 +154,7 @@ impl StreamOwner {
             takeover: Takeover::default(),
             materialiser: Materialiser::default(),
             directory_at: Time(0),
+            directory_tries: 0,
             ask_live_at: Time(0),
             stable_at: Time(0),
             stable_sent: 0,
@@ -299,7 +301,7 @@ impl StreamOwner {
         let window = self.members.iter().map(|m| m.window_bytes).min().unwrap_or(u64::MAX);
         let open = self.open.as_ref().map_or(0, |d| d.bytes().len() as u64);
         let full = !self.members.is_empty()
-            && self.ring.bytes_after(self.stable) + open > window.min(cx.shared.parameters.window_bytes);
+            && self.ring.unstable_bytes() + open > window.min(cx.shared.parameters.window_bytes);
         if full || cx.mono() < self.hold_until {
             return Admission::Wait;
         }
@@ -366,15 +368,21 @@ impl StreamOwner {
         for at in 0..self.members.len() {
             let member = &self.members[at];
             if member.started && member.sent + 1 == self.seq {
-                self.send_deltas(cx, configuration, at);
+                self.send_deltas(cx, configuration, at, RESEND_BYTES_MAX);
             }
         }
         self.advance(cx, configuration);
     }
 
     /// Sends a member every delta after `sent`, as far as the cap goes.
-    fn send_deltas<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, at: usize) {
-        let now = cx.mono();
+    fn send_deltas<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        at: usize,
+        bytes_max: usize,
+    ) {
+        let (now, wait) = (cx.mono(), cx.shared.parameters.resend);
         let member = &mut self.members[at];
         let mut bytes = 0;
         for record in self.ring.after(member.sent) {
@@ -398,9 +406,12 @@ impl StreamOwner {
                 return;
             }
             member.sent = record.seq;
-            member.owes_since.get_or_insert(now);
+            if member.owes_since.is_none() {
+                member.owes_since = Some(now);
+                (member.resend_at, member.resend_wait) = (now + wait, wait);
+            }
             bytes += record.extents.len();
-            if bytes > RESEND_BYTES_MAX {
+            if bytes > bytes_max {
                 break;
             }
         }
@@ -436,7 +447,7 @@ impl StreamOwner {
             return;
         }
         member.started = true;
-        if lease_sent > Time(0) {
+        if lease_sent > Time(0) && lease_sent <= now {
             member.lease_until = member.lease_until.max(lease_sent + lease);
             self.releasable = true;
         }
@@ -451,7 +462,7 @@ impl StreamOwner {
         if let Some(at) = at
             && self.members[at].sent < self.seq
         {
-            self.send_deltas(cx, configuration, at);
+            self.send_deltas(cx, configuration, at, RESEND_BYTES_MAX);
         }
     }
 
@@ -493,6 +504,7 @@ impl StreamOwner {
         };
         if stable > self.stable {
             self.stable = stable;
+            self.ring.mark_stable(stable);
             self.progress = true;
             self.stable_at = cx.mono() + cx.shared.parameters.stable_flush;
         }
@@ -549,7 +561,9 @@ impl StreamOwner {
         if self.phase != Phase::Serve || term != self.term() {
             return;
         }
-        if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) {
+        if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from)
+            && sent <= cx.now.mono
+        {
             member.lease_until = member.lease_until.max(sent + cx.shared.parameters.lease);
             self.releasable = true;
         }
@@ -612,6 +626,9 @@ impl StreamOwner {
         }
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         for record in self.ring.iter().rev() {
+            if want != Version::ZERO && record.version() <= want {
+                return None;
+            }
             let mut touched = false;
             let all: Vec<_> = extents(&record.extents, chunk_bytes)
                 .flatten()
@@ -819,8 +836,9 @@ impl StreamOwner {
             });
         }
         if member.started {
+            // One delta, as a question: its answer says what else must go again. Links seldom lose anything.
             member.sent = member.matched;
-            self.send_deltas(cx, configuration, at);
+            self.send_deltas(cx, configuration, at, 0);
         } else {
             let mut deltas = Vec::new();
             for record in self.ring.after(stable) {
@@ -854,7 +872,10 @@ impl StreamOwner {
                     term: self.term(),
                     at_least: self.cut,
                 };
-                for member in self.members.iter().filter(|m| m.live) {
+                // Another one each time: one that cannot be reached must not be all that is asked.
+                self.directory_tries += 1;
+                let live: Vec<&Member> = self.members.iter().filter(|m| m.live).collect();
+                for member in live.iter().cycle().skip(self.directory_tries).take(live.len()) {
                     if cx.send(
                         &member.tenure,
                         Channel::Bulk,

@@ -222,7 +222,12 @@ impl World {
     }
 
     /// What nodes ask of the coordinator.
-    pub(crate) fn on_proposal(&mut self, proposal: Proposal) {
+    pub(crate) fn on_proposal(&mut self, at: usize, proposal: Proposal) {
+        if let Proposal::GetConfiguration { .. } = proposal {
+            let configuration = self.configuration.clone();
+            let delay = Span(self.random.below(5_000_000));
+            self.push(delay, Happening::Push { at, configuration });
+        }
         if let Proposal::AskLive { position, tenure, .. } = proposal {
             let Some(a) = self.configuration.at(position).copied() else {
                 return;

@@ -74,6 +74,8 @@ pub(crate) struct Process {
     pub(crate) paused_until: Time,
     /// Output of the last turn is still to be written.
     pub(crate) unflushed: bool,
+    /// Events were handled, and the turn's end is still to come.
+    pub(crate) turn_open: bool,
     /// For when a timer event is under way.
     pub(crate) timer_at: Option<Time>,
     offset: u64,
@@ -93,6 +95,7 @@ impl Process {
             inputs: map(),
             paused_until: Time(0),
             unflushed: false,
+            turn_open: false,
             timer_at: None,
             offset,
             rate_ppm,

@@ -49,6 +49,8 @@ pub(crate) struct Swarm {
     pub(crate) suspect_every: Span,
     /// A crash is certified by a supervisor.
     pub(crate) certified: u32,
+    /// More events follow before a turn ends.
+    pub(crate) batch: u32,
     /// A configuration does not reach a node at first.
     pub(crate) push_drop: u32,
     /// Clocks run this much fast or slow at most, in parts per million.
@@ -131,6 +133,7 @@ impl Swarm {
                 every(random, 200)
             },
             certified: random.below(1_000_000) as u32,
+            batch: some(random, 600_000),
             push_drop: some(random, 300_000),
             drift_ppm: 9_000,
             min_redundancy: if random.chance(500_000) { 1 } else { 0 },

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 #[derive(Debug)]
 pub(crate) enum Happening {
     Timer(usize, Incarnation),
+    TurnEnd(usize, Incarnation),
     Flush(usize, Incarnation),
     LinkUp {
         link: LinkId,
@@ -408,6 +409,16 @@ impl World {
                 }
                 self.turn(at, incarnation, Event::Timer, || Happening::Timer(at, incarnation));
             }
+            Happening::TurnEnd(at, incarnation) => {
+                if self.alive(at, incarnation).is_some_and(|p| p.turn_open) {
+                    if self.is_paused(at) {
+                        let until = self.processes[at].as_ref().map_or(self.now, |p| p.paused_until);
+                        self.push_at(until, Happening::TurnEnd(at, incarnation));
+                    } else {
+                        self.end_turn(at, incarnation);
+                    }
+                }
+            }
             Happening::Flush(at, incarnation) => {
                 if self.alive(at, incarnation).is_some() {
                     self.flush(at);
@@ -520,13 +531,17 @@ impl World {
                 }
             }
             Happening::PushAll => {
+                // While faults go on, pushes are late and lost like anything else: nodes must tell each other.
                 for at in 0..self.processes.len() {
-                    let configuration = self.configuration.clone();
-                    self.push(Span(0), Happening::Push { at, configuration });
-                    self.push(Span(0), Happening::Nodes { at });
+                    if self.healing || !self.random.chance(500_000 + self.swarm.push_drop) {
+                        let configuration = self.configuration.clone();
+                        self.push(Span(0), Happening::Push { at, configuration });
+                        self.push(Span(0), Happening::Nodes { at });
+                    }
                 }
                 self.fill_vacancies();
-                self.push(Span::from_ms(50), Happening::PushAll);
+                let wait = if self.healing { 50 } else { self.random.between(20, 300) };
+                self.push(Span::from_ms(wait), Happening::PushAll);
             }
         }
     }
@@ -573,6 +588,28 @@ impl World {
         };
         let clock = process.clock(now);
         process.node.on(clock, event, &mut process.out);
+        // A driver gives many events before it ends the turn and writes.
+        if process.turn_open {
+            return;
+        }
+        if self.random.chance(self.swarm.batch) {
+            let wait = Span(self.random.below(400_000));
+            if let Some(process) = self.processes[at].as_mut() {
+                process.turn_open = true;
+            }
+            self.push(wait, Happening::TurnEnd(at, incarnation));
+            return;
+        }
+        self.end_turn(at, incarnation);
+    }
+
+    fn end_turn(&mut self, at: usize, incarnation: Incarnation) {
+        let now = self.now;
+        let Some(process) = self.processes[at].as_mut() else {
+            return;
+        };
+        process.turn_open = false;
+        let clock = process.clock(now);
         process.node.on(clock, Event::TurnEnd, &mut process.out);
         self.feed_resumed(at);
         self.after_turn(at);
@@ -689,7 +726,7 @@ impl World {
             self.dial(at, process.incarnation, node, channel);
         }
         for proposal in core::mem::take(&mut process.out.proposals) {
-            self.on_proposal(proposal);
+            self.on_proposal(at, proposal);
         }
         if let Some(reason) = process.out.halted.take() {
             self.violate(format!("n{at} halts: {reason}"));
@@ -1136,7 +1173,14 @@ impl World {
         self.counts.replies += 1;
         self.mix(self.counts.replies);
         let outcome = match answer {
-            Answer::Refused(_) => {
+            Answer::Refused(text) => {
+                let known = ["-TRYAGAIN", "-CLUSTERDOWN", "-NOREPLICAS", "-OOM"];
+                if !known.iter().any(|k| text.starts_with(k)) {
+                    self.violate(format!(
+                        "I14: {} {:?} was refused with {text}",
+                        pending.key, pending.action
+                    ));
+                }
                 self.counts.refused += 1;
                 if self.healing && matches!(pending.action, Action::Get) {
                     self.final_reads.push(pending.key.clone());

@@ -81,6 +81,11 @@ impl Arena {
         self.chunk_bytes
     }
 
+    /// Slots there can be at most.
+    pub fn slots_max(&self) -> u32 {
+        self.slots_max
+    }
+
     /// Slots in use.
     pub fn used(&self) -> u32 {
         self.touched - self.free.len() as u32

@@ -5,8 +5,14 @@ use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parameters::Mutant;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{Span, Term, Time};
+use paritas_base::{Span, Term, Time, Version};
+use paritas_store::delta::extents;
 use paritas_wire::peer::{Deltas, LeaseRecord, Message};
+
+/// Leases that one reply may name: a stream has few owners within one lease's time.
+const LEASES_MAX: usize = 256;
+/// Room kept below the largest seq.
+const SEQ_MARGIN: u64 = 1 << 20;
 
 /// A member's answer to `Seal`.
 #[derive(Debug)]
@@ -144,14 +150,18 @@ impl StreamOwner {
         if self.phase == Phase::Serve {
             return;
         }
+        if !self.is_sound(cx, known, term, recv, deltas) {
+            return;
+        }
         let now = cx.mono();
         let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) else {
             return;
         };
-        for lease in LeaseRecord::read(leases) {
+        for lease in LeaseRecord::read(leases).take(LEASES_MAX) {
             let until = now + Span(lease.remaining_ns);
             match self.takeover.waits.iter_mut().find(|w| w.holder == lease.holder) {
-                Some(wait) => wait.until = wait.until.max(until),
+                Some(wait) if until > wait.until => (wait.until, wait.cleared) = (until, false),
+                Some(_) => {}
                 None => {
                     let cleared = false;
                     self.takeover.query_at = now;
@@ -173,6 +183,24 @@ impl StreamOwner {
             });
         }
         self.takeover.resend_at = now;
+    }
+
+    /// Whether a log is one that a member can have: consecutive up to `recv`, of terms before this one.
+    fn is_sound<O: Out>(&self, cx: &Context<'_, O>, known: bool, term: Term, recv: u64, deltas: Deltas<'_>) -> bool {
+        let count = deltas.iter().count() as u64;
+        let own = self.tenure.term();
+        let arena = &cx.shared.arena;
+        !known
+            || (recv < Version::SEQ_MAX - SEQ_MARGIN
+                && count <= recv
+                && term <= own
+                && deltas
+                    .iter()
+                    .zip(recv - count + 1..)
+                    .all(|(d, seq)| d.seq == seq && d.term <= term)
+                && deltas
+                    .iter()
+                    .all(|d| extents(d.extents, arena.chunk_bytes()).all(|e| e.is_ok())))
     }
 
     /// 5.3: once, when enough Live members have answered.
@@ -200,6 +228,7 @@ impl StreamOwner {
         self.ring.clear();
         let now = cx.mono();
         self.stable = answer.recv - answer.deltas.len() as u64;
+        self.ring.mark_stable(self.stable);
         for (term, seq, extents) in answer.deltas {
             self.ring.push(now, term, seq, extents);
         }
@@ -253,7 +282,7 @@ impl StreamOwner {
             if let Some(at) = self.members.iter().position(|m| m.tenure == from)
                 && self.members[at].sent < self.seq
             {
-                self.send_deltas(cx, configuration, at);
+                self.send_deltas(cx, configuration, at, super::RESEND_BYTES_MAX);
             }
         }
         self.takeover.resend_at = cx.mono();
@@ -276,7 +305,8 @@ impl StreamOwner {
 
     /// 5.12a: a permanent fact about one tenure.
     pub(crate) fn on_yielded<O: Out>(&mut self, cx: &Context<'_, O>, tenure: Tenure) {
-        if !self.takeover.yielded.contains(&tenure) && self.phase != Phase::Serve {
+        let wanted = self.phase != Phase::Serve && self.takeover.yielded.len() < LEASES_MAX;
+        if wanted && !self.takeover.yielded.contains(&tenure) {
             self.takeover.yielded.push(tenure);
             self.takeover.resend_at = cx.mono();
         }
@@ -301,9 +331,12 @@ impl StreamOwner {
             let gone = configuration.is_gone(holder.node, holder.incarnation)
                 || (by_node && configuration.gone.iter().any(|(node, _)| *node == holder.node))
                 || (clears_all && any_gone);
-            let yielded = self.takeover.yielded.iter().any(|y| {
-                *y == holder || (without_term && y.node == holder.node && y.incarnation == holder.incarnation)
-            });
+            // A lease of this very life under an older tenure is over: it serves under this one alone.
+            let mine = (holder.node, holder.incarnation) == (self.tenure.node, self.tenure.incarnation);
+            let yielded = mine
+                || self.takeover.yielded.iter().any(|y| {
+                    *y == holder || (without_term && y.node == holder.node && y.incarnation == holder.incarnation)
+                });
             wait.cleared |= now >= wait.until || gone || yielded || cx.breaks(Mutant::NoLeaseWait);
         }
         if !self.takeover.waits.iter().all(|w| w.cleared) {
