@@ -52,9 +52,8 @@ fn page() -> String {
         }
     }
     for group in groups {
-        text += &format!(
-            "\n## Group `{group}`\n\n| command | arity | keys | what | what it does | since |\n|---|---|---|---|---|---|\n"
-        );
+        text += &format!("\n## Group `{group}`\n\n");
+        text += "| command | arity | keys | what | what it does | since |\n|---|---|---|---|---|---|\n";
         for spec in COMMANDS {
             if spec.group == group && spec.subcommands.is_empty() {
                 text += &row(spec);
