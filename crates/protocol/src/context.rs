@@ -18,6 +18,8 @@ pub(crate) struct Shared {
     pub(crate) parameters: Parameters,
     pub(crate) code: Code,
     pub(crate) arena: Arena,
+    /// Bytes of memory for everything, as the node was told.
+    pub(crate) maxmemory_bytes: u64,
     pub(crate) sessions: Sessions,
     pub(crate) prng: Prng,
     pub(crate) halted: Option<String>,

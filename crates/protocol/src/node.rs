@@ -73,6 +73,7 @@ impl Node {
             incarnation,
             code: Code::new(scheme),
             arena: Arena::new(cluster.chunk_bytes as usize, slots),
+            maxmemory_bytes,
             cluster,
             parameters,
             sessions,

@@ -6,20 +6,22 @@ use std::path::Path;
 
 const HEAD: &str = "# Commands
 
-Made from the table in `crates/wire/src/command/table.rs` by `crates/protocol/tests/commands_page.rs`. Semantics and error texts are
-those of Redis 7; `docs/formats/resp.md` has limits and our own errors. Arity counts the name; a minus means at least so many.
+Made from the table in `crates/wire/src/command/table.rs` by `crates/protocol/tests/commands_page.rs`. Semantics
+and error texts are those of Redis 7; `docs/formats/resp.md` has limits and our own errors. Arity counts the name;
+a minus means at least so many.
 
 ## How commands behave on a cluster
 
-- On `port`, any node takes any key. MGET, MSET, DEL, UNLINK, EXISTS and TOUCH over several nodes are split, one part a stream; the
-  parts are not atomic together. KEYS, SCAN, RANDOMKEY, DBSIZE and FLUSHALL speak for the whole cluster.
-- On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several slots, and commands without a
-  key speak for this node's slots only.
-- A command that changes several keys of one slot (or a part of one) is at most 128 KiB: it is one delta, all of it or nothing, unless
-  the index grows in it.
+- On `port`, any node takes any key. MGET, MSET, DEL, UNLINK, EXISTS and TOUCH over several nodes are split, one
+  part a stream; the parts are not atomic together. KEYS, SCAN, RANDOMKEY, DBSIZE and FLUSHALL speak for the whole
+  cluster.
+- On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several slots, and
+  commands without a key speak for this node's slots only.
+- A command that changes several keys of one slot (or a part of one) is at most 128 KiB: it is one delta, all of it
+  or nothing, unless the index grows in it.
 - MSETNX, RENAME, RENAMENX and COPY want their keys in one slot on both ports.
-- A write is answered when every parity member of its list has it: WAIT has nothing to wait for, and tells the fewest live parity members
-  that any list has.
+- A write is answered when every parity member of its list has it: WAIT has nothing to wait for, and tells the
+  fewest live parity members that any list has.
 
 ## Where we differ from Redis
 
@@ -50,9 +52,8 @@ fn page() -> String {
         }
     }
     for group in groups {
-        text += &format!(
-            "\n## Group `{group}`\n\n| command | arity | keys | what | what it does | since |\n|---|---|---|---|---|---|\n"
-        );
+        text += &format!("\n## Group `{group}`\n\n");
+        text += "| command | arity | keys | what | what it does | since |\n|---|---|---|---|---|---|\n";
         for spec in COMMANDS {
             if spec.group == group && spec.subcommands.is_empty() {
                 text += &row(spec);

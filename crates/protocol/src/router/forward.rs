@@ -6,7 +6,8 @@
 //! commands on their way the second can never pass the first.
 
 use super::caller::{Caller, Client, Forwarded, Segment, Wait};
-use super::{Desk, Ran, Router, Turn, earliest, lists_tenure};
+use super::release::earliest;
+use super::{Desk, Ran, Router, Turn, lists_tenure};
 use crate::context::Context;
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;

@@ -3,7 +3,8 @@
 //! The parts are not atomic together. Each runs as a command of its own, here or at its owner.
 
 use super::caller::{Caller, Client, Wait};
-use super::{Desk, Ran, Turn, Verdict, earliest, judge};
+use super::release::{Verdict, earliest, judge};
+use super::{Desk, Ran, Turn};
 use crate::commands::{self, Executed, Job};
 use crate::context::Context;
 use crate::interface::{Out, Port};

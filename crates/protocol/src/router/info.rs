@@ -176,10 +176,7 @@ impl Desk {
                     &(arena.resident_bytes() + sums.table_bytes + sums.ring_bytes),
                 );
                 line("used_memory_dataset", &sums.user_bytes);
-                line(
-                    "maxmemory",
-                    &((u64::from(arena.used()) + u64::from(arena.available())) * chunk),
-                );
+                line("maxmemory", &cx.shared.maxmemory_bytes);
                 line("maxmemory_policy", &"noeviction");
                 line("live_bytes", &sums.live_bytes);
                 line("dead_bytes", &sums.dead_bytes);

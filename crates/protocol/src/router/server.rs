@@ -10,15 +10,13 @@ use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
 
 /// The settings that there are, as CONFIG GET tells them. None can be changed while the node runs.
 fn settings<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 11] {
-    let arena = &cx.shared.arena;
-    let slots = u64::from(arena.used()) + u64::from(arena.available());
     let cluster = if client.port == Port::Cluster { "yes" } else { "no" };
     [
         ("appendonly", "no".to_owned()),
         ("chunk-bytes", cx.shared.cluster.chunk_bytes.to_string()),
         ("cluster-enabled", cluster.to_owned()),
         ("databases", "1".to_owned()),
-        ("maxmemory", (slots * arena.chunk_bytes() as u64).to_string()),
+        ("maxmemory", cx.shared.maxmemory_bytes.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         ("min-redundancy", cx.shared.cluster.min_redundancy.to_string()),
         ("requirepass", String::new()),

@@ -1,0 +1,147 @@
+//! When replies may be seen: in command order, each when what it waits for has come.
+
+use super::caller::{Caller, Client, Segment, Wait};
+use super::{Desk, Turn};
+use crate::context::Context;
+use crate::interface::Out;
+use crate::lists::Lists;
+use crate::parameters::Mutant;
+use crate::stream_owner::ReadLease;
+use paritas_base::{Span, Time};
+use paritas_wire::resp::{encode, errors};
+
+impl Desk {
+    /// Adds the segment of a command whose reply begins at `start`, and releases it at once if nothing stands before
+    /// it and nothing is to be waited for.
+    pub(super) fn push<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        start: usize,
+        wait: Wait,
+    ) {
+        let n = client.take_n();
+        let length = turn.bytes.len() - start;
+        let first = client.segments.is_empty();
+        client.segments.push_back(Segment { n, length, wait });
+        if first {
+            self.release_head(cx, lists, client, turn);
+        }
+    }
+
+    /// Releases segments from the front as far as they may be seen.
+    pub(super) fn release_head<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+    ) {
+        while let Some(head) = client.segments.front_mut() {
+            let mut length = head.length;
+            let mut instead = None;
+            let deadline = if let Wait::Gathered(gather) = &mut head.wait {
+                let Some((reply, deadline)) = gather.reply(cx, lists) else {
+                    return;
+                };
+                instead = Some(reply);
+                deadline
+            } else {
+                match judge(cx, lists, &head.wait) {
+                    Verdict::Hold => return,
+                    Verdict::Ready(deadline) => deadline,
+                    Verdict::Instead(text) => {
+                        encode::error(instead.insert(Vec::new()), text);
+                        None
+                    }
+                }
+            };
+            if let Some(reply) = instead {
+                let place = turn.released..turn.released + length;
+                length = reply.len();
+                turn.bytes.splice(place, reply);
+            }
+            let n = head.n;
+            client.segments.pop_front();
+            self.wake |= client.full;
+            match client.caller {
+                Caller::Local(_) => {
+                    turn.released += length;
+                    turn.deadline = earliest(turn.deadline, deadline);
+                }
+                Caller::Remote(node, conn) => {
+                    self.answer(
+                        cx,
+                        (node, client.remote.incarnation),
+                        conn,
+                        n,
+                        turn.bytes.get(..length).unwrap_or_default(),
+                        deadline,
+                    );
+                    turn.bytes.drain(..length);
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Whether a reply may be seen.
+pub(super) enum Verdict {
+    Hold,
+    /// Until then, for a read under leases.
+    Ready(Option<Time>),
+    /// No longer: this error stands in its place.
+    Instead(&'static str),
+}
+
+pub(super) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
+    let timeout = Span(2 * cx.shared.parameters.lease.0);
+    let late = |since: Time| cx.now.mono - since > timeout;
+    match wait {
+        Wait::Ready => Verdict::Ready(None),
+        Wait::Forwarded(_) | Wait::Gathered(_) | Wait::Answer => Verdict::Hold,
+        Wait::Write {
+            stream,
+            term,
+            seq,
+            since,
+        } => match lists.owner(*stream) {
+            Some((_, owner)) if owner.tenure().term() == *term => {
+                if owner.acked() >= *seq && owner.may_answer_writes(cx) {
+                    Verdict::Ready(None)
+                } else if late(*since) {
+                    Verdict::Instead(errors::UNCERTAIN)
+                } else {
+                    Verdict::Hold
+                }
+            }
+            _ => Verdict::Instead(errors::UNCERTAIN),
+        },
+        Wait::Read {
+            stream,
+            term,
+            need,
+            since,
+        } => match lists.owner(*stream) {
+            Some((configuration, owner)) if owner.tenure().term() == *term => {
+                let safe = owner.acked() >= *need || cx.shared.parameters.breaks(Mutant::ReadDoesNotWaitForAck);
+                match owner.read_lease(cx, configuration) {
+                    ReadLease::Unlimited if safe => Verdict::Ready(None),
+                    ReadLease::Until(deadline) if safe => Verdict::Ready(Some(deadline)),
+                    _ if late(*since) => Verdict::Instead(errors::TRYAGAIN_TAKEOVER),
+                    _ => Verdict::Hold,
+                }
+            }
+            _ => Verdict::Instead(errors::TRYAGAIN_TAKEOVER),
+        },
+    }
+}
