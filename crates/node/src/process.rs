@@ -53,9 +53,11 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
         return Ok(());
     };
     let maxmemory_bytes = settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0);
+    // With as many lists as nodes, a node owns a stream in k of them and logs k streams in each of m others.
+    let streams = u64::from(cluster.data) * (1 + u64::from(cluster.parity));
     let parameters = Parameters {
         lease: Span::from_ms(cluster.lease_ms.into()),
-        ..Parameters::default()
+        ..Parameters::for_memory(maxmemory_bytes, streams)
     };
     let identity = Identity {
         node: registration.node,

@@ -136,7 +136,7 @@ impl StreamOwner {
         if self.store.chunks().absent_count() as usize <= self.materialiser.tasks.len() {
             return None;
         }
-        let mut at = self.materialiser.sweep.unwrap_or(Stripe::index_page(0));
+        let mut at = self.materialiser.sweep.unwrap_or_else(|| Stripe::index_page(0));
         loop {
             let end = self.store.chunks().end(at.is_index());
             if at.number() >= end {

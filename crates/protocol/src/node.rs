@@ -144,7 +144,7 @@ impl Node {
                     f.user_bytes += owner.store().user_bytes();
                     f.data_bytes += u64::from(gauges.data_chunks) * chunk;
                     f.index_bytes += u64::from(gauges.index_chunks) * chunk;
-                    f.table_bytes += gauges.tables_bytes as u64;
+                    f.table_bytes += gauges.tables_bytes;
                     f.ring_bytes += owner.ring_bytes();
                     f.rebuild_todo_bytes += u64::from(owner.store().chunks().absent_count()) * chunk;
                     f.rebuild_done_bytes += u64::from(owner.materialiser.done) * chunk;
@@ -153,7 +153,7 @@ impl Node {
                     f.parity_bytes += u64::from(member.table.slots()) * chunk;
                     f.table_bytes += member.table.table_bytes();
                     f.ring_bytes += member.logs().iter().map(|l| l.ring.bytes()).sum::<u64>();
-                    f.rebuild_todo_bytes += u64::from(member.filler.total - member.filler.done) * chunk;
+                    f.rebuild_todo_bytes += u64::from(member.filler.total.saturating_sub(member.filler.done)) * chunk;
                     f.rebuild_done_bytes += u64::from(member.filler.done) * chunk;
                 }
             }

@@ -34,10 +34,6 @@ pub struct Parameters {
     pub history_bytes: u64,
     /// Stable deltas are dropped after so long.
     pub history: Span,
-    /// How often expired keys and dead space are looked for; ten times as often while there is work.
-    pub housekeeping: Span,
-    /// Delta bytes that one such look may cost, about.
-    pub housekeeping_bytes: usize,
     /// Shortest wait before a dial is tried again.
     pub redial: Span,
     /// Longest.
@@ -64,8 +60,6 @@ impl Default for Parameters {
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,
             history: Span::from_secs(1),
-            housekeeping: Span::from_ms(100),
-            housekeeping_bytes: 32 << 10,
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
             #[cfg(feature = "mutants")]
@@ -75,6 +69,19 @@ impl Default for Parameters {
 }
 
 impl Parameters {
+    /// With the windows and histories that a node of so much memory can afford when it takes part in `streams`
+    /// streams (SEAMS §2, "Rings"): they share a 64th of the memory, and none has more than a quarter of that.
+    pub fn for_memory(maxmemory_bytes: u64, streams: u64) -> Self {
+        let pool_bytes = (maxmemory_bytes / 64).max(4 << 20);
+        // An owner keeps a window and as much history; a member of a stream, a window.
+        let share_bytes = (pool_bytes / (2 * streams.max(1))).clamp(256 << 10, pool_bytes / 4);
+        Self {
+            window_bytes: share_bytes,
+            history_bytes: share_bytes,
+            ..Self::default()
+        }
+    }
+
     /// Whether a rule is to be broken. Always false, and folded away, without the test feature.
     #[inline(always)]
     pub(crate) fn breaks(&self, mutant: Mutant) -> bool {

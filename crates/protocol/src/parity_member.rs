@@ -275,14 +275,15 @@ impl ParityMember {
         let all: Vec<_> = extents(&record.extents, chunk_bytes).flatten().collect();
         for extent in all.iter().rev() {
             if let State::Valid(_) = self.table.state(extent.stripe) {
-                let to = extent.base.or(Some(record.version()));
+                let to = extent.base.or_else(|| Some(record.version()));
                 let result = self.table.fold(&mut cx.shared.arena, x.index(), extent, to, false);
                 self.check(cx, x, record.version(), &extent.stripe, result);
             }
         }
     }
 
-    /// 3.9, 3.10.
+    /// 3.9, 3.10. Whether the log now reaches at least `top`.
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_sync<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -130,12 +130,12 @@ impl Ring {
             let length = oldest.extents.len() as u64;
             history = history.saturating_sub(length);
             self.bytes -= length;
-            if let Some(record) = self.records.pop_front() {
-                if self.spare.len() < SPARE_MAX && record.extents.capacity() <= SPARE_BYTES_MAX {
-                    let mut buffer = record.extents;
-                    buffer.clear();
-                    self.spare.push(buffer);
-                }
+            if let Some(mut record) = self.records.pop_front()
+                && self.spare.len() < SPARE_MAX
+                && record.extents.capacity() <= SPARE_BYTES_MAX
+            {
+                record.extents.clear();
+                self.spare.push(record.extents);
             }
         }
     }

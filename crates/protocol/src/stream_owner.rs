@@ -107,7 +107,6 @@ pub struct StreamOwner {
     credit_at: Time,
     credit_wish: (u32, u32),
     hold_until: Time,
-    housekeep_at: Time,
     /// Since when stripe credit is short, and when that was seen last.
     credit_short: (Time, Time),
     /// Something that a stalled command may wait for has changed.
@@ -161,7 +160,6 @@ impl StreamOwner {
             credit_at: Time(0),
             credit_wish: (0, 0),
             hold_until: Time(0),
-            housekeep_at: Time(0),
             credit_short: (Time(0), Time(0)),
             progress: true,
             releasable: true,
@@ -798,15 +796,6 @@ impl StreamOwner {
             self.ask_credit(cx, configuration);
         }
         self.rebuild(cx, configuration);
-        if now >= self.housekeep_at {
-            let (wait, bytes) = (
-                cx.shared.parameters.housekeeping,
-                cx.shared.parameters.housekeeping_bytes,
-            );
-            let worked = crate::commands::housekeep(cx, configuration, self, bytes);
-            self.housekeep_at = now + if worked { Span(wait.0 / 10) } else { wait };
-            self.close_delta(cx, configuration);
-        }
         if self.hold_until != Time(0) && now >= self.hold_until {
             self.hold_until = Time(0);
             self.progress = true;
@@ -939,7 +928,6 @@ impl StreamOwner {
                 if self.stable_sent != self.stable {
                     next = next.min(self.stable_at);
                 }
-                next = next.min(self.housekeep_at);
                 if !self.store.chunks().directory_known() {
                     next = next.min(self.directory_at);
                 } else {

@@ -96,8 +96,6 @@ impl Swarm {
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),
             history: Span::from_ms(random.between(20, 500)),
-            housekeeping: Span::from_ms(random.between(5, 50)),
-            housekeeping_bytes: 512,
             redial: Span::from_ms(2),
             redial_max: Span::from_ms(30),
             #[cfg(feature = "mutants")]
