@@ -247,6 +247,22 @@ impl Node {
             shared: &mut self.shared,
         };
         self.router.release(&mut cx, &mut self.lists);
+        // A command that came back to this node ran just now: its delta leaves in this turn too.
+        let mut late = false;
+        for list in self.lists.iter_mut() {
+            if let List {
+                configuration,
+                role: Role::Owner(owner),
+            } = list
+                && owner.open_bytes() > 0
+            {
+                owner.close_delta(&mut cx, configuration);
+                late = true;
+            }
+        }
+        if late {
+            self.router.release(&mut cx, &mut self.lists);
+        }
         let Context { out, shared, .. } = cx;
         shared.sessions.on_timer(now.mono, out);
     }
