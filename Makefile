@@ -62,9 +62,12 @@ black-box-test: tools
 simulate: simulator
 	$(call simulate,$(SEEDS),$(START))
 
-# Erasure code: encode, delta and decode, on one core.
-bench:
-	cargo bench --package paritas-code
+# Memory and CPU beside redis, Valkey and memcached, into docs/benchmarks.md: about 20 minutes; FULL=1 sweeps further.
+# The erasure code alone: cargo bench --package paritas-code.
+bench: tools
+	$(say)
+	cargo build --release --package paritas --bin paritas --example load
+	$(PYTHON) scripts/bench/main.py $(if $(FULL),--full)
 
 simulator:
 	cargo build --release --package paritas-simulator

@@ -1,0 +1,165 @@
+//! Connections that send batches and wait for their replies.
+
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// One reply at the start of `bytes`: its length and whether it found something, or None if it is not whole yet.
+pub(crate) fn reply(bytes: &[u8], memcached: bool) -> io::Result<Option<(usize, bool)>> {
+    let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else {
+        return Ok(None);
+    };
+    let line = &bytes[..end];
+    let number = |text: &[u8]| str::from_utf8(text).ok().and_then(|text| text.parse::<usize>().ok());
+    let whole = |length: usize| (bytes.len() >= length).then_some(length);
+    if memcached {
+        return match line {
+            b"HD" => Ok(Some((end + 2, true))),
+            b"EN" => Ok(Some((end + 2, false))),
+            _ if line.starts_with(b"VA ") => {
+                let length = number(&line[3..]).ok_or_else(|| unexpected(line))?;
+                Ok(whole(end + 2 + length + 2).map(|length| (length, true)))
+            }
+            _ => Err(unexpected(line)),
+        };
+    }
+    match line.first() {
+        Some(b'+' | b':') => Ok(Some((end + 2, true))),
+        Some(b'$') if line == b"$-1" => Ok(Some((end + 2, false))),
+        Some(b'_') => Ok(Some((end + 2, false))),
+        Some(b'$') => {
+            let length = number(&line[1..]).ok_or_else(|| unexpected(line))?;
+            Ok(whole(end + 2 + length + 2).map(|length| (length, true)))
+        }
+        _ => Err(unexpected(line)),
+    }
+}
+
+fn unexpected(line: &[u8]) -> io::Error {
+    io::Error::other(format!("unexpected reply: {}", String::from_utf8_lossy(line)))
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// Of `Plan::batch`: which node this is.
+    node: usize,
+    out: Vec<u8>,
+    written: usize,
+    in_: Vec<u8>,
+    pending: usize,
+    begun: Instant,
+}
+
+/// What to send: fills `out` with the next batch for a node, and says how many replies will come (0: nothing is left).
+pub(crate) type Batch<'a> = dyn FnMut(usize, &mut Vec<u8>) -> io::Result<usize> + 'a;
+
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) replies: u64,
+    pub(crate) missing: u64,
+    pub(crate) batches_us: Vec<u32>,
+}
+
+pub(crate) fn drive(ports: &[u16], memcached: bool, batch: &mut Batch<'_>) -> io::Result<Outcome> {
+    let mut poll = Poll::new()?;
+    let mut connections = Vec::new();
+    for (at, &(node, port)) in number(ports).iter().enumerate() {
+        // Connected before it is made non-blocking, so that a refusal is seen here.
+        let stream = std::net::TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port)))?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let mut stream = TcpStream::from_std(stream);
+        poll.registry()
+            .register(&mut stream, Token(at), Interest::READABLE | Interest::WRITABLE)?;
+        let (out, in_) = (Vec::new(), Vec::new());
+        connections.push(Connection {
+            stream,
+            node,
+            out,
+            written: 0,
+            in_,
+            pending: 0,
+            begun: Instant::now(),
+        });
+    }
+    let mut outcome = Outcome::default();
+    let mut busy = 0;
+    for connection in &mut connections {
+        busy += usize::from(connection.send(batch)?);
+    }
+    let mut events = Events::with_capacity(1024);
+    while busy > 0 {
+        poll.poll(&mut events, None)?;
+        for event in &events {
+            let connection = &mut connections[event.token().0];
+            connection.flush()?;
+            if connection.pending > 0 && connection.receive(memcached, &mut outcome)? && !connection.send(batch)? {
+                busy -= 1;
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// Connections with the node each belongs to: ports in order are nodes in order, the same port again is the same node.
+fn number(ports: &[u16]) -> Vec<(usize, u16)> {
+    let mut distinct = ports.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    ports
+        .iter()
+        .map(|port| (distinct.partition_point(|other| other < port), *port))
+        .collect()
+}
+
+impl Connection {
+    fn send(&mut self, batch: &mut Batch<'_>) -> io::Result<bool> {
+        self.out.clear();
+        self.written = 0;
+        self.pending = batch(self.node, &mut self.out)?;
+        self.begun = Instant::now();
+        self.flush()?;
+        Ok(self.pending > 0)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.written < self.out.len() {
+            match self.stream.write(&self.out[self.written..]) {
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the last reply of the batch has come.
+    fn receive(&mut self, memcached: bool, outcome: &mut Outcome) -> io::Result<bool> {
+        let mut block = [0; 64 << 10];
+        loop {
+            match self.stream.read(&mut block) {
+                Ok(0) => return Err(io::Error::other("the server has closed a connection")),
+                Ok(n) => self.in_.extend_from_slice(&block[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e),
+            }
+        }
+        let mut at = 0;
+        while self.pending > 0 {
+            let Some((length, found)) = reply(&self.in_[at..], memcached)? else {
+                break;
+            };
+            at += length;
+            self.pending -= 1;
+            outcome.replies += 1;
+            outcome.missing += u64::from(!found);
+        }
+        self.in_.drain(..at);
+        if self.pending == 0 {
+            outcome.batches_us.push(self.begun.elapsed().as_micros() as u32);
+        }
+        Ok(self.pending == 0)
+    }
+}

@@ -1,0 +1,78 @@
+//! Keys, values and the commands with them.
+
+use std::io::{self, Write};
+
+/// splitmix64: the keys of a run are the same in every run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % end
+    }
+}
+
+pub(crate) fn key(id: u64) -> [u8; 24] {
+    let mut key = *b"key:00000000000000000000";
+    let mut rest = id;
+    for digit in key[4..].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
+/// The cluster's hash slot: CRC16/XMODEM modulo 16,384.
+pub(crate) fn slot(key: &[u8]) -> usize {
+    let crc = key.iter().fold(0u16, |crc, &byte| {
+        (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 }
+        })
+    });
+    usize::from(crc) % 16_384
+}
+
+/// Bytes for values: not digits, which Redis keeps as a number, and at any offset others than at the next.
+pub(crate) fn noise() -> Vec<u8> {
+    let mut random = Random(7);
+    (0..3 * 8192).map(|_| b'a' + random.below(26) as u8).collect()
+}
+
+pub(crate) struct Commands {
+    pub(crate) memcached: bool,
+    pub(crate) noise: Vec<u8>,
+}
+
+impl Commands {
+    /// `from` picks the value's bytes.
+    pub(crate) fn set(&self, out: &mut Vec<u8>, id: u64, from: u64, bytes: usize) -> io::Result<()> {
+        let value = &self.noise[(from % 8192) as usize..][..bytes];
+        out.extend_from_slice(if self.memcached {
+            b"ms "
+        } else {
+            b"*3\r\n$3\r\nSET\r\n$24\r\n"
+        });
+        out.extend_from_slice(&key(id));
+        if self.memcached {
+            write!(out, " {bytes}\r\n")?;
+        } else {
+            write!(out, "\r\n${bytes}\r\n")?;
+        }
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, out: &mut Vec<u8>, id: u64) {
+        out.extend_from_slice(if self.memcached {
+            b"mg "
+        } else {
+            b"*2\r\n$3\r\nGET\r\n$24\r\n"
+        });
+        out.extend_from_slice(&key(id));
+        out.extend_from_slice(if self.memcached { b" v\r\n" } else { b"\r\n" });
+    }
+}
