@@ -70,9 +70,6 @@ fn cargo(arguments: &[&str]) -> Result<(), String> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("cargo {} ended with {status}", arguments.join(" "))),
-        Err(error) => Err(format!(
-            "cargo {} cannot be started: {error}",
-            arguments.join(" ")
-        )),
+        Err(error) => Err(format!("cargo {} cannot be started: {error}", arguments.join(" "))),
     }
 }

@@ -52,24 +52,16 @@ pub(crate) fn run() -> Result<(), String> {
 
     // Only what this platform builds: the rest would be downloaded for its manifests alone.
     let all = metadata(&["--filter-platform", &host()?])?;
-    problems.extend(licences::check(
-        &all,
-        &files.read("deny.toml").unwrap_or_default(),
-    ));
+    problems.extend(licences::check(&all, &files.read("deny.toml").unwrap_or_default()));
 
     for path in &files.paths {
         problems.extend(sources::check_name(path));
         let Some(text) = files.read(path) else {
             continue;
         };
-        match Path::new(path)
-            .extension()
-            .and_then(|extension| extension.to_str())
-        {
+        match Path::new(path).extension().and_then(|extension| extension.to_str()) {
             Some("rs") => problems.extend(sources::check_rust(path, &text)),
-            Some("md") => {
-                problems.extend(documents::check(path, &text, &|path| files.exists(path)))
-            }
+            Some("md") => problems.extend(documents::check(path, &text, &|path| files.exists(path))),
             _ => {}
         }
     }
@@ -77,15 +69,8 @@ pub(crate) fn run() -> Result<(), String> {
     if problems.is_empty() {
         return Ok(());
     }
-    let lines: Vec<String> = problems
-        .iter()
-        .map(|problem| format!("tidy: {problem}"))
-        .collect();
-    Err(format!(
-        "{}\ntidy: {} to mend",
-        lines.join("\n"),
-        problems.len()
-    ))
+    let lines: Vec<String> = problems.iter().map(|problem| format!("tidy: {problem}")).collect();
+    Err(format!("{}\ntidy: {} to mend", lines.join("\n"), problems.len()))
 }
 
 /// The files git knows or would add.

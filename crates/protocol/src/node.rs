@@ -17,6 +17,9 @@ use paritas_wire::peer::{self, BadFrame, ChunkStatus, Header, LeaseEntry, Leases
 /// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
 const SLOTS_MAX: u64 = u32::MAX as u64 / 2;
 
+/// Releases in one turn: each may run commands that come back to this node, and few do so twice.
+const RELEASES_MAX: usize = 64;
+
 /// One node: every role it holds, and the router before them.
 #[derive(Debug)]
 pub struct Node {
@@ -246,22 +249,24 @@ impl Node {
             out,
             shared: &mut self.shared,
         };
-        self.router.release(&mut cx, &mut self.lists);
-        // A command that came back to this node ran just now: its delta leaves in this turn too.
-        let mut late = false;
-        for list in self.lists.iter_mut() {
-            if let List {
-                configuration,
-                role: Role::Owner(owner),
-            } = list
-                && owner.open_bytes() > 0
-            {
-                owner.close_delta(&mut cx, configuration);
-                late = true;
-            }
-        }
-        if late {
+        // A command that comes back to this node runs within a release: its delta leaves in this turn too.
+        for _ in 0..RELEASES_MAX {
             self.router.release(&mut cx, &mut self.lists);
+            let mut late = false;
+            for list in self.lists.iter_mut() {
+                if let List {
+                    configuration,
+                    role: Role::Owner(owner),
+                } = list
+                    && owner.open_bytes() > 0
+                {
+                    owner.close_delta(&mut cx, configuration);
+                    late = true;
+                }
+            }
+            if !late {
+                break;
+            }
         }
         let Context { out, shared, .. } = cx;
         shared.sessions.on_timer(now.mono, out);

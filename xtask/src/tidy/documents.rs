@@ -3,9 +3,7 @@
 use super::Problem;
 
 /// First parts of a path that can only mean this repository.
-const TOPS: &[&str] = &[
-    "crates", "docs", "fuzz", "scripts", "tests", "xtask", ".cargo", ".ci",
-];
+const TOPS: &[&str] = &["crates", "docs", "fuzz", "scripts", "tests", "xtask", ".cargo", ".ci"];
 /// Endings that make a bare name in backticks a file of ours.
 const ENDINGS: &[&str] = &["md", "rs", "toml", "py", "sh", "svg"];
 
@@ -14,15 +12,11 @@ const ENDINGS: &[&str] = &["md", "rs", "toml", "py", "sh", "svg"];
 /// A path is looked up from the root, from the document's own directory, and, so that prose can stay short, as
 /// `room/file.rs` for `crates/room/src/file.rs`.
 pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Problem> {
-    let directory = document
-        .rsplit_once('/')
-        .map_or("", |(directory, _)| directory);
+    let directory = document.rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut problems = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let links = links(line).filter_map(link_path).map(|path| (path, false));
-        let names = backticked(line)
-            .filter_map(repository_path)
-            .map(|path| (path, true));
+        let names = backticked(line).filter_map(repository_path).map(|path| (path, true));
         for (path, anywhere) in links.chain(names) {
             let mut places = vec![join(directory, path)];
             if anywhere {
@@ -33,8 +27,7 @@ pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -
                 );
             }
             if !places.iter().any(|place| exists(place)) {
-                let what =
-                    format!("`{path}` is not there: name the file that is, or drop the name");
+                let what = format!("`{path}` is not there: name the file that is, or drop the name");
                 problems.push(Problem::new(document, index + 1, what));
             }
         }
@@ -44,9 +37,7 @@ pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -
 
 /// What stands in `](…)`.
 fn links(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next())
+    line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
 
 /// What stands between single backticks; a fence holds nothing on its own line.
@@ -73,10 +64,7 @@ fn repository_path(name: &str) -> Option<&str> {
 }
 
 fn join(directory: &str, path: &str) -> String {
-    let mut parts: Vec<&str> = directory
-        .split('/')
-        .filter(|part| !part.is_empty())
-        .collect();
+    let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
         match part {
             "." | "" => {}
@@ -100,9 +88,9 @@ mod tests {
             "scripts/load",
         ];
         let exists = |path: &str| {
-            there.iter().any(|file| {
-                *file == path || file.starts_with(&format!("{}/", path.trim_end_matches('/')))
-            })
+            there
+                .iter()
+                .any(|file| *file == path || file.starts_with(&format!("{}/", path.trim_end_matches('/'))))
         };
         check("docs/papers.md", text, &exists)
             .iter()
@@ -119,29 +107,19 @@ mod tests {
 
     #[test]
     fn paths_are_found_from_root_from_the_document_and_by_room() {
-        assert!(
-            missing(
-                "`README.md` `papers.md` `picture.svg` `docs/` `store/arena.rs` `crates/store`"
-            )
-            .is_empty()
-        );
+        assert!(missing("`README.md` `papers.md` `picture.svg` `docs/` `store/arena.rs` `crates/store`").is_empty());
         assert_eq!(missing("`store/gone.rs`").len(), 1);
     }
 
     #[test]
     fn links_are_relative_to_the_document() {
-        assert!(
-            missing("[a](papers.md#top) [b](../README.md) [c](#here) ![d](picture.svg)").is_empty()
-        );
+        assert!(missing("[a](papers.md#top) [b](../README.md) [c](#here) ![d](picture.svg)").is_empty());
         assert!(missing("[e](https://example.org/x.md)").is_empty());
         assert_eq!(missing("[a](README.md)").len(), 1);
     }
 
     #[test]
     fn what_is_no_path_of_ours_is_left_alone() {
-        assert!(
-            missing("`GET/SET` `4+2` `docs/decisions/<date>-<name>.md` `cargo xtask` `a/b` `.md`")
-                .is_empty()
-        );
+        assert!(missing("`GET/SET` `4+2` `docs/decisions/<date>-<name>.md` `cargo xtask` `a/b` `.md`").is_empty());
     }
 }

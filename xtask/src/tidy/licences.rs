@@ -12,10 +12,7 @@ const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 pub(super) fn check(metadata: &Value, deny: &str) -> Vec<Problem> {
     let allowed = allowed(deny);
     let mut problems = Vec::new();
-    for package in metadata["packages"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice)
-    {
+    for package in metadata["packages"].as_array().map_or(&[][..], Vec::as_slice) {
         let Some(source) = package["source"].as_str() else {
             continue;
         };
@@ -26,9 +23,8 @@ pub(super) fn check(metadata: &Value, deny: &str) -> Vec<Problem> {
         }
         let licence = package["license"].as_str().unwrap_or_default();
         if !satisfied(licence, &allowed) {
-            let what = format!(
-                "{name} has the licence \"{licence}\", which deny.toml does not allow: use another crate"
-            );
+            let what =
+                format!("{name} has the licence \"{licence}\", which deny.toml does not allow: use another crate");
             problems.push(Problem::new("Cargo.lock", 1, what));
         }
     }
@@ -45,10 +41,7 @@ fn allowed(deny: &str) -> Vec<&str> {
 
 /// Whether the allowed licences satisfy an SPDX expression. `/` is an old way to say OR.
 fn satisfied(expression: &str, allowed: &[&str]) -> bool {
-    let spaced = expression
-        .replace('(', " ( ")
-        .replace(')', " ) ")
-        .replace('/', " OR ");
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
     let met = any(&mut words, allowed);
     met == Some(true) && words.next().is_none()
@@ -120,8 +113,7 @@ mod tests {
 
     #[test]
     fn the_list_is_the_one_of_deny_toml() {
-        let deny =
-            "[bans]\nallow = [\"x\"]\n[licenses]\nallow = [\n  \"MIT\",\n  \"Apache-2.0\",\n]\n";
+        let deny = "[bans]\nallow = [\"x\"]\n[licenses]\nallow = [\n  \"MIT\",\n  \"Apache-2.0\",\n]\n";
         assert_eq!(allowed(deny), ["MIT", "Apache-2.0"]);
     }
 

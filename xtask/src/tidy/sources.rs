@@ -20,10 +20,7 @@ const BANNED: &[(&str, &str)] = &[
         "std::thread",
         "a machine never waits and never runs beside itself: return what is to be done",
     ),
-    (
-        "std::net",
-        "sockets live in `io`: write bytes through `Out`",
-    ),
+    ("std::net", "sockets live in `io`: write bytes through `Out`"),
     (
         "collections::HashMap",
         "its order differs from run to run: use `paritas_base::Map`",
@@ -42,13 +39,7 @@ const BANNED: &[(&str, &str)] = &[
 pub(super) fn check_name(path: &str) -> Option<Problem> {
     let stem = Path::new(path).file_stem()?.to_str()?;
     let says_nothing = matches!(stem, "util" | "utils" | "helper" | "helpers" | "misc");
-    says_nothing.then(|| {
-        Problem::new(
-            path,
-            1,
-            "the name says nothing: name the file after what it holds",
-        )
-    })
+    says_nothing.then(|| Problem::new(path, 1, "the name says nothing: name the file after what it holds"))
 }
 
 /// Long lines everywhere; clock, threads, sockets and hash order in pure rooms, tests excepted.
@@ -57,9 +48,7 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
     for (index, line) in text.lines().enumerate() {
         let characters = line.chars().count();
         if characters > LINE_CHARACTERS_MAX {
-            let what = format!(
-                "{characters} characters, {LINE_CHARACTERS_MAX} are allowed: break the line"
-            );
+            let what = format!("{characters} characters, {LINE_CHARACTERS_MAX} are allowed: break the line");
             problems.push(Problem::new(path, index + 1, what));
         }
     }
@@ -67,11 +56,7 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
         for (number, line) in production_lines(text) {
             for (banned, mend) in BANNED {
                 if mentions(line, banned) {
-                    problems.push(Problem::new(
-                        path,
-                        number,
-                        format!("`{banned}` in a pure room: {mend}"),
-                    ));
+                    problems.push(Problem::new(path, number, format!("`{banned}` in a pure room: {mend}")));
                 }
             }
         }
@@ -113,9 +98,7 @@ fn production_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
             Skip::Nothing => return Some((index + 1, code)),
             Skip::NextItem if code.ends_with('{') => skip = Skip::UntilBrace(indent),
             Skip::NextItem if code.ends_with([';', '}', ',']) => skip = Skip::Nothing,
-            Skip::UntilBrace(at) if indent == at && code.trim_start().starts_with('}') => {
-                skip = Skip::Nothing
-            }
+            Skip::UntilBrace(at) if indent == at && code.trim_start().starts_with('}') => skip = Skip::Nothing,
             Skip::NextItem | Skip::UntilBrace(_) => {}
         }
         None
@@ -134,10 +117,7 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        check_rust(path, text)
-            .iter()
-            .map(|problem| problem.line)
-            .collect()
+        check_rust(path, text).iter().map(|problem| problem.line).collect()
     }
 
     #[test]
@@ -166,28 +146,16 @@ mod tests {
     fn an_import_list_hides_nothing() {
         assert_eq!(lines("crates/wire/src/a.rs", "use std::{io, thread};"), [1]);
         assert_eq!(
-            lines(
-                "crates/wire/src/a.rs",
-                "use std::collections::{BTreeMap, HashMap};"
-            ),
+            lines("crates/wire/src/a.rs", "use std::collections::{BTreeMap, HashMap};"),
             [1]
         );
-        assert!(
-            lines(
-                "crates/wire/src/a.rs",
-                "use std::collections::{BTreeMap, VecDeque};"
-            )
-            .is_empty()
-        );
+        assert!(lines("crates/wire/src/a.rs", "use std::collections::{BTreeMap, VecDeque};").is_empty());
     }
 
     #[test]
     fn lines_end_at_120_characters() {
         let long = "é".repeat(121);
-        assert_eq!(
-            lines("crates/io/src/a.rs", &format!("{}\n{long}\n", &long[2..])),
-            [2]
-        );
+        assert_eq!(lines("crates/io/src/a.rs", &format!("{}\n{long}\n", &long[2..])), [2]);
     }
 
     #[test]

@@ -94,12 +94,7 @@ pub(super) fn room_of(path: &str) -> Option<&str> {
 /// Checks every edge between workspace members, and the outside crates of the pure rooms.
 pub(super) fn check(metadata: &Value, read: &dyn Fn(&str) -> Option<String>) -> Vec<Problem> {
     let root = format!("{}/", text(&metadata["workspace_root"]));
-    let relative = |path: &Value| {
-        text(path)
-            .strip_prefix(&root)
-            .unwrap_or_else(|| text(path))
-            .to_owned()
-    };
+    let relative = |path: &Value| text(path).strip_prefix(&root).unwrap_or_else(|| text(path)).to_owned();
     let mut problems = Vec::new();
     for package in list(&metadata["packages"]) {
         let manifest = relative(&package["manifest_path"]);
@@ -118,13 +113,7 @@ pub(super) fn check(metadata: &Value, read: &dyn Fn(&str) -> Option<String>) -> 
             let name = text(&dependency["name"]);
             let dev = dependency["kind"] == "dev";
             let wrong = if dependency["path"].is_string() {
-                wrong_edge(
-                    room,
-                    rank,
-                    allowed,
-                    room_of(&relative(&dependency["path"])),
-                    dev,
-                )
+                wrong_edge(room, rank, allowed, room_of(&relative(&dependency["path"])), dev)
             } else {
                 (!dev).then(|| wrong_outside(room, name)).flatten()
             };
@@ -164,13 +153,7 @@ fn find(room: &str) -> Option<(usize, &'static [&'static str])> {
     Some((rank, ROOMS[rank].1))
 }
 
-fn wrong_edge(
-    room: &str,
-    rank: usize,
-    allowed: &[&str],
-    target: Option<&str>,
-    dev: bool,
-) -> Option<String> {
+fn wrong_edge(room: &str, rank: usize, allowed: &[&str], target: Option<&str>, dev: bool) -> Option<String> {
     let target = target?;
     if dev {
         let below = find(target).is_some_and(|(target_rank, _)| target_rank < rank);
@@ -179,7 +162,11 @@ fn wrong_edge(
         });
     }
     (!allowed.contains(&target)).then(|| {
-        let may = if allowed.is_empty() { "no room of ours".to_owned() } else { allowed.join(", ") };
+        let may = if allowed.is_empty() {
+            "no room of ours".to_owned()
+        } else {
+            allowed.join(", ")
+        };
         format!("room `{room}` must not import `{target}` (it may import {may}): move the code, not the wall")
     })
 }
@@ -199,10 +186,7 @@ fn line_of(manifest: &str, dependency: &str) -> usize {
         let rest = line.trim_start().strip_prefix(dependency);
         rest.is_some_and(|rest| rest.starts_with([' ', '=', '.']))
     };
-    manifest
-        .lines()
-        .position(names)
-        .map_or(1, |index| index + 1)
+    manifest.lines().position(names).map_or(1, |index| index + 1)
 }
 
 fn list(value: &Value) -> &[Value] {

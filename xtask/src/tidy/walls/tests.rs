@@ -6,12 +6,8 @@ fn problems(manifest: &str, dependency: Value) -> Vec<String> {
         "workspace_root": "/r",
         "packages": [{ "manifest_path": format!("/r/{manifest}"), "dependencies": [dependency] }],
     });
-    let read =
-        |_: &str| Some("[dependencies]\nserde = \"1\"\nparitas-io.workspace = true\n".to_owned());
-    check(&metadata, &read)
-        .iter()
-        .map(ToString::to_string)
-        .collect()
+    let read = |_: &str| Some("[dependencies]\nserde = \"1\"\nparitas-io.workspace = true\n".to_owned());
+    check(&metadata, &read).iter().map(ToString::to_string).collect()
 }
 
 fn ours(room: &str, kind: Value) -> Value {
@@ -54,10 +50,7 @@ fn a_build_dependency_counts_as_a_normal_one() {
 #[test]
 fn a_test_may_use_any_room_below_and_none_above() {
     assert!(problems("crates/store/Cargo.toml", ours("code", json!("dev"))).is_empty());
-    assert_eq!(
-        problems("crates/code/Cargo.toml", ours("store", json!("dev"))).len(),
-        1
-    );
+    assert_eq!(problems("crates/code/Cargo.toml", ours("store", json!("dev"))).len(), 1);
     assert_eq!(
         problems("crates/simulator/Cargo.toml", ours("io", json!("dev"))).len(),
         1
@@ -66,59 +59,32 @@ fn a_test_may_use_any_room_below_and_none_above() {
 
 #[test]
 fn all_adapters_are_one_room() {
-    assert!(
-        problems(
-            "crates/adapters/embedded/Cargo.toml",
-            ours("control", Value::Null)
-        )
-        .is_empty()
-    );
-    let neighbour =
-        json!({ "name": "paritas-etcd", "kind": null, "path": "/r/crates/adapters/etcd" });
-    assert_eq!(
-        problems("crates/adapters/embedded/Cargo.toml", neighbour).len(),
-        1
-    );
+    assert!(problems("crates/adapters/embedded/Cargo.toml", ours("control", Value::Null)).is_empty());
+    let neighbour = json!({ "name": "paritas-etcd", "kind": null, "path": "/r/crates/adapters/etcd" });
+    assert_eq!(problems("crates/adapters/embedded/Cargo.toml", neighbour).len(), 1);
 }
 
 #[test]
 fn a_new_crate_needs_a_row() {
     let serde = json!({ "name": "serde", "kind": null });
-    assert_eq!(
-        problems("crates/utilities/Cargo.toml", serde.clone()).len(),
-        1
-    );
+    assert_eq!(problems("crates/utilities/Cargo.toml", serde.clone()).len(), 1);
     assert_eq!(problems("elsewhere/Cargo.toml", serde).len(), 1);
 }
 
 #[test]
 fn clocks_and_async_stay_where_they_belong() {
     let outside = |name: &str| json!({ "name": name, "kind": null });
-    assert_eq!(
-        problems("crates/protocol/Cargo.toml", outside("rand")).len(),
-        1
-    );
-    assert_eq!(
-        problems("crates/node/Cargo.toml", outside("tokio")).len(),
-        1
-    );
+    assert_eq!(problems("crates/protocol/Cargo.toml", outside("rand")).len(), 1);
+    assert_eq!(problems("crates/node/Cargo.toml", outside("tokio")).len(), 1);
     assert!(problems("crates/adapters/etcd/Cargo.toml", outside("tokio")).is_empty());
     assert!(problems("crates/io/Cargo.toml", outside("mio")).is_empty());
-    assert!(
-        problems(
-            "crates/protocol/Cargo.toml",
-            json!({ "name": "rand", "kind": "dev" })
-        )
-        .is_empty()
-    );
+    assert!(problems("crates/protocol/Cargo.toml", json!({ "name": "rand", "kind": "dev" })).is_empty());
 }
 
 #[test]
 fn the_bans_of_pure_rooms_must_not_drift() {
     let read = |path: &str| match path {
-        "crates/base/Cargo.toml" | "crates/code/Cargo.toml" | "crates/wire/Cargo.toml" => {
-            Some(String::new())
-        }
+        "crates/base/Cargo.toml" | "crates/code/Cargo.toml" | "crates/wire/Cargo.toml" => Some(String::new()),
         "crates/base/clippy.toml" | "crates/code/clippy.toml" => Some("bans".to_owned()),
         _ => None,
     };
