@@ -109,6 +109,9 @@ pub enum Stop {
 /// An idle loop turns so often: a heartbeat must show that it is not stuck (PROTOCOL 10.2b).
 const SWEEP: Span = Span::from_ms(250);
 
+/// Turns between two sweeps up to which a shard counts as idle.
+const IDLE_TURNS_MAX: u32 = 100;
+
 /// One event loop, its machine and its sockets.
 #[derive(Debug)]
 pub struct Shard<M> {
@@ -124,6 +127,9 @@ pub struct Shard<M> {
     poll: Poll,
     progress: Progress,
     sweep_at: Time,
+    turns_since_sweep: u32,
+    /// A burst has passed, and what it took is still with the allocator.
+    unreturned: bool,
     asked_to_stop: bool,
 }
 
@@ -169,6 +175,8 @@ impl<M: Machine> Shard<M> {
             poll,
             progress: progress.clone(),
             sweep_at: clock::mono() + SWEEP,
+            turns_since_sweep: 0,
+            unreturned: false,
             asked_to_stop: false,
         };
         Ok((shard, mailbox, proposals, progress))
@@ -184,6 +192,7 @@ impl<M: Machine> Shard<M> {
                 return Stop::Failed(error);
             }
             self.note(&events);
+            self.turns_since_sweep += 1;
             self.turn();
             if let Some(reason) = self.driver.halted.take() {
                 return Stop::Halted(reason);
@@ -381,11 +390,28 @@ impl<M: Machine> Shard<M> {
                 self.driver.end_client(id);
             }
         }
+        self.give_memory_back();
         // Arrivals that had to wait for descriptors get another try.
         self.arrivals = [true; 3];
         if self.refused_count > 0 {
             tracing::warn!(count = self.refused_count, "connections refused: limit reached");
             self.refused_count = 0;
+        }
+    }
+
+    /// What a burst took goes back to the system once the burst is over: the allocator would keep it (SEAMS §2,
+    /// "Ring memory is returned when stable").
+    fn give_memory_back(&mut self) {
+        let busy = core::mem::take(&mut self.turns_since_sweep) > IDLE_TURNS_MAX;
+        if busy {
+            self.unreturned = true;
+        } else if core::mem::take(&mut self.unreturned) {
+            #[cfg(target_env = "gnu")]
+            // SAFETY: malloc_trim may be called at any time and touches no live allocation.
+            #[allow(unsafe_code)]
+            unsafe {
+                libc::malloc_trim(0);
+            }
         }
     }
 }

@@ -314,8 +314,8 @@ impl StreamOwner {
         (&mut self.store, open)
     }
 
-    /// Whether the open delta has come to hold more than `before` bytes.
-    pub(crate) fn open_bytes(&self) -> usize {
+    /// Bytes of the turn's delta so far: none once the turn has ended.
+    pub fn open_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |d| d.bytes().len())
     }
 
@@ -506,14 +506,17 @@ impl StreamOwner {
             self.progress = true;
             self.stable_at = cx.mono() + cx.shared.parameters.stable_flush;
         }
-        self.trim(cx);
+        self.trim(cx, configuration);
     }
 
-    fn trim<O: Out>(&mut self, cx: &Context<'_, O>) {
+    /// Stable deltas are kept only while somebody may want a chunk undone: while a data position is being rebuilt.
+    fn trim<O: Out>(&mut self, cx: &Context<'_, O>, configuration: &Configuration) {
         let p = &cx.shared.parameters;
+        let live = |x| configuration.at(x).is_some_and(|a| a.state == PositionState::Live);
+        let whole = configuration.data_positions().all(live);
         if cx.breaks(Mutant::RawDeltasNotKept) {
             self.ring.trim(self.seq);
-        } else if self.members.is_empty() {
+        } else if self.members.is_empty() || whole {
             self.ring.trim(self.stable);
         } else {
             self.ring
@@ -801,7 +804,7 @@ impl StreamOwner {
             self.progress = true;
         }
         if self.ring.first().is_some_and(|first| first <= self.stable) {
-            self.trim(cx);
+            self.trim(cx, configuration);
         }
     }
 

@@ -20,9 +20,13 @@ impl World {
         let Some(process) = self.processes[at].as_ref() else {
             return;
         };
+        if let Some(reason) = &process.out.halted {
+            let what = format!("n{at} halts: {reason}");
+            return self.violate(what);
+        }
         let arena = process.node.arena();
         let mut checked = Ok(());
-        let everything = self.random.chance(30_000);
+        let everything = self.random.chance(30_000) || self.verbose;
         match process.node.list(LIST).map(|l| &l.role) {
             Some(Role::Owner(owner)) => {
                 checked = self.ghost.observe(owner, arena);

@@ -101,7 +101,12 @@ impl Ghost {
                 return Err(format!("I2: wrong bytes in {}", what()));
             }
             if sum::of(bytes) != chunks.sum(stripe) {
-                return Err(format!("I2: wrong sum of {}", what()));
+                return Err(format!(
+                    "I2: wrong sum of {}; seq {}, {} bytes open",
+                    what(),
+                    owner.seq(),
+                    owner.open_bytes()
+                ));
             }
         }
         Ok(())

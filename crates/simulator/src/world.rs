@@ -172,7 +172,7 @@ pub(crate) struct World {
     pub(crate) violation: Option<String>,
     pub(crate) counts: Counts,
     trace: VecDeque<String>,
-    verbose: bool,
+    pub(crate) verbose: bool,
     hash: u64,
     /// The mutant "restart keeps its identity" (PROTOCOL 2.1, 10.4): the process comes back under its old name.
     keep_identity: bool,
@@ -1223,6 +1223,9 @@ impl World {
     fn unsettled(&self) -> Option<String> {
         if !self.final_reads.is_empty() {
             return Some(format!("{} keys are not read back", self.final_reads.len()));
+        }
+        if let Some(process) = self.processes.iter().flatten().find(|p| p.turn_open || p.unflushed) {
+            return Some(format!("{} is in the middle of a turn", process.id));
         }
         for (i, client) in self.clients.iter().enumerate() {
             if let Some(pending) = client.pending.front() {
