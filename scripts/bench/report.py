@@ -129,7 +129,7 @@ def cpu_text(results):
 ## CPU-µs per operation
 
 CPU time of all processes of the system (`/proc/PID/task/*/schedstat`) over operations; median of three runs in turn, least and most in
-brackets. 50 connections unless said, a million keys of 24 bytes, values of which 24 bytes change. The commands, PORT the system's own:
+brackets. 50 connections unless said, a million keys of 24 bytes, values that begin with two random numbers (about twelve bytes change). The commands, PORT the system's own:
 
     redis-benchmark -p PORT -c 50 -P 16 -n 300000 -r 1000000 -q get key:00000000__rand_int__
     redis-benchmark -p PORT -c 50 -P 16 -n 300000 -r 1000000 -q set key:00000000__rand_int__ __rand_int____rand_int__xxxxxxxx
