@@ -148,12 +148,8 @@ fn run(task: &Run) -> io::Result<()> {
     let mut left = task.operations;
     const WAIT: &[u8] = b"*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n0\r\n";
     let (ports, owned) = by_owner(task.cluster, task.port, 0..task.keys)?;
-    let connections: Vec<u16> = ports
-        .iter()
-        .copied()
-        .cycle()
-        .take(task.connections.max(ports.len()))
-        .collect();
+    // Fewer connections than nodes: the first nodes get them.
+    let connections: Vec<u16> = ports.iter().copied().cycle().take(task.connections).collect();
     let start = Instant::now();
     let mut outcome = drive(&connections, task.memcached, &mut |node, out| {
         let count = left.min(task.pipeline as u64);
