@@ -109,8 +109,6 @@ pub enum Mutant {
     NoLeaseWait,
     /// 4.1
     ReadDoesNotWaitForAck,
-    /// 4.1: what a read that had to stall waits for is what stood when it came
-    ReadTakesNoNeed,
     /// 3.8
     RawDeltasNotKept,
     /// 5.7
@@ -153,13 +151,12 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 25] = [
+    pub const ALL: [(&'static str, Self); 24] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
         ("no-lease-wait", Self::NoLeaseWait),
         ("read-does-not-wait-for-ack", Self::ReadDoesNotWaitForAck),
-        ("read-takes-no-need", Self::ReadTakesNoNeed),
         ("raw-deltas-not-kept", Self::RawDeltasNotKept),
         ("no-version-match", Self::NoVersionMatch),
         ("no-buffering-while-filling", Self::NoBufferingWhileFilling),

@@ -592,7 +592,7 @@ impl World {
         if process.turn_open {
             return;
         }
-        if self.random.chance(self.swarm.batch) {
+        if !self.healing && self.random.chance(self.swarm.batch) {
             let wait = Span(self.random.below(400_000));
             if let Some(process) = self.processes[at].as_mut() {
                 process.turn_open = true;
