@@ -413,7 +413,7 @@ impl<O: Out> Operation<'_, '_, O> {
     fn blocked(&mut self, blocked: Blocked) -> Stop {
         match blocked {
             Blocked::Missing(stripe) => {
-                self.owner.materialiser.want(self.cx.now.mono, stripe, false);
+                self.owner.materialiser.want(self.cx.now.mono, stripe);
                 Stop::Stall
             }
             Blocked::Credit { .. } if self.owner.credit_refused(self.cx) => Stop::Error(errors::OOM),

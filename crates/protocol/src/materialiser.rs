@@ -69,7 +69,7 @@ enum Answer {
 
 impl Materialiser {
     /// A command or a peer waits for this stripe.
-    pub(crate) fn want(&mut self, now: Time, stripe: Stripe, _for_peer: bool) {
+    pub(crate) fn want(&mut self, now: Time, stripe: Stripe) {
         if !self.tasks.contains_key(&stripe) && !self.urgent.contains(&stripe) {
             self.urgent.push(stripe);
         }

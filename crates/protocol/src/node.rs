@@ -9,7 +9,7 @@ use crate::router::Router;
 use crate::session::{Greeting, Sessions};
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
-use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Span, Stream, Time, Version};
+use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
 use paritas_store::Arena;
 use paritas_wire::peer::{self, BadFrame, ChunkStatus, Header, LeaseEntry, Leases, Message};
@@ -776,12 +776,5 @@ fn on_member<O: Out>(
             member.filler.on_chunk(x, id, stripe, value);
         }
         _ => {}
-    }
-}
-
-impl Node {
-    /// A span after which a write that nobody acknowledged is answered `UNCERTAIN` (PROTOCOL 3.11).
-    pub fn write_timeout(&self) -> Span {
-        Span(2 * self.shared.parameters.lease.0)
     }
 }

@@ -590,7 +590,7 @@ impl StreamOwner {
             None
         };
         if found.is_none() && want.is_none() && self.phase == Phase::Serve {
-            self.materialiser.want(cx.now.mono, stripe, true);
+            self.materialiser.want(cx.now.mono, stripe);
         }
         let (status, version, sum, bytes) = match &found {
             Some((version, sum, bytes)) => (ChunkStatus::Here, *version, *sum, bytes.as_slice()),
