@@ -4,6 +4,7 @@
 //! Nothing here waits, reads a clock or draws a random number. A driver calls [`Node::on`](crate::Node::on) for
 //! each event of a turn, then drains every buffer with one write each.
 
+use crate::mark::Mark;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
 
@@ -187,6 +188,9 @@ pub trait Out {
     fn propose(&mut self, proposal: Proposal);
     /// A broken invariant. The driver must call this node no more.
     fn halt(&mut self, reason: HaltReason);
+    /// A rare situation has come about. Only the simulator counts them.
+    #[inline(always)]
+    fn mark(&mut self, _mark: Mark) {}
 }
 
 /// What a node is told once, before its first event.

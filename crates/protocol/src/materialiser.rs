@@ -3,6 +3,7 @@
 
 use crate::context::Context;
 use crate::interface::{Channel, Out};
+use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
@@ -168,6 +169,9 @@ impl StreamOwner {
         mismatches: u32,
         ask_all: bool,
     ) {
+        if mismatches > 0 {
+            cx.out.mark(Mark::MaterialiseRetried);
+        }
         let x = self.stream().x;
         let id = cx.next_request_id();
         let missing = configuration
@@ -379,6 +383,9 @@ impl StreamOwner {
             cx.shared.bad_sums += 1;
             task.ask_all = true;
             return;
+        }
+        if missing > 1 {
+            cx.out.mark(Mark::TwoUnknowns);
         }
         self.install(cx, stripe, version, expected, &bytes);
     }
