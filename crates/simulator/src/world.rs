@@ -12,7 +12,7 @@ use paritas_base::{
     ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, Prng, Span, Stream, Time, map,
 };
 use paritas_code::{Code, Scheme};
-use paritas_protocol::{Channel, Event, Identity, LinkId, List, Node, Port, Role};
+use paritas_protocol::{Channel, Ends, Event, Identity, LinkId, List, Node, Port, Role};
 use paritas_wire::peer;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -1112,7 +1112,12 @@ impl World {
         process.out.clients.insert(conn, Default::default());
         process.inputs.insert(conn, Vec::new());
         self.clients[client].up = true;
-        self.turn(at, incarnation, Event::ClientUp { conn, port: Port::Any }, || {
+        let ends = Ends {
+            client: ([0; 4], 0).into(),
+            server: ([0; 4], 0).into(),
+        };
+        let port = Port::Any;
+        self.turn(at, incarnation, Event::ClientUp { conn, port, ends }, || {
             Happening::ClientUp { client, conn }
         });
         self.push(Span(0), Happening::ClientWakes(client));
