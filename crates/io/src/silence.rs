@@ -9,7 +9,9 @@ use std::io;
 /// for so long: data, or the probes that are sent after a second without any.
 #[cfg(target_os = "linux")]
 pub(crate) fn end_when_silent(stream: &TcpStream, after: Span) -> io::Result<()> {
-    let probes = libc::c_int::try_from(after.as_ms() / 1000).unwrap_or(libc::c_int::MAX).max(1);
+    let probes = libc::c_int::try_from(after.as_ms() / 1000)
+        .unwrap_or(libc::c_int::MAX)
+        .max(1);
     let timeout = libc::c_int::try_from(after.as_ms()).unwrap_or(libc::c_int::MAX);
     for (level, option, value) in [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),

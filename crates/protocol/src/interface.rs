@@ -4,9 +4,9 @@
 //! Nothing here waits, reads a clock or draws a random number. A driver calls [`Node::on`](crate::Node::on) for
 //! each event of a turn, then drains every buffer with one write each.
 
+use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
-use std::net::SocketAddr;
 
 /// A transport link between two nodes, named by the driver and never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -173,8 +173,8 @@ pub struct ReplyBuf {
     /// Set by the machine while it handles [`Event::Client`]: how much of the input it is done with. The driver
     /// removes that much and sets it to 0.
     pub consumed: usize,
-    /// The next command cannot start yet, or this client has had its share of the turn. The driver reads no more from this client and sends no
-    /// [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
+    /// The next command cannot start yet, or this client has had its share of the turn. The driver reads no more from
+    /// it and sends no [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
     pub stalled: bool,
     /// Close the connection once the released bytes are written.
     pub close: bool,

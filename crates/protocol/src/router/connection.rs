@@ -6,10 +6,10 @@ use super::{Desk, Job, Ran, Router, Turn};
 use crate::context::Context;
 use crate::interface::{Ends, Out, Port, Proposal};
 use crate::lists::Lists;
+use core::net::SocketAddr;
 use paritas_base::{ConnId, Time};
 use paritas_wire::command::{self, Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
-use std::net::SocketAddr;
 
 /// Which Redis we answer as: clients choose by it what they may use.
 pub(super) const REDIS_VERSION: &str = "7.0.15";
