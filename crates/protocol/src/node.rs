@@ -693,13 +693,14 @@ fn on_owner<O: Out>(
         stripe,
         status,
         version,
+        sum,
         bytes,
         ..
     } = &message
     {
         let source = configuration.tenure(header.stream.x).map(|t| (t.node, t.incarnation));
         if source == Some(from) {
-            let value = (*status == ChunkStatus::Here).then_some((*version, *bytes));
+            let value = (*status == ChunkStatus::Here).then_some((*version, *sum, *bytes));
             owner.on_source_chunk(cx, configuration, header.stream.x, *id, *stripe, value);
         }
         return;
