@@ -5,9 +5,10 @@ use crate::clock;
 use crate::driver::{client_token, link_token, watch};
 use crate::listeners::{Accepted, accept};
 use crate::shard::{Machine, READ_MAX, Shard};
+use crate::silence::end_when_silent;
 use mio::net::TcpStream;
 use paritas_base::{Clock, ConnId};
-use paritas_protocol::{Event, LinkId, Port};
+use paritas_protocol::{Ends, Event, LinkId, Port};
 use paritas_wire::peer;
 use std::io::{ErrorKind, Read};
 
@@ -69,6 +70,10 @@ impl<M: Machine> Shard<M> {
             refuse(stream);
             return;
         }
+        // One that has left again has no address.
+        let (Ok(client), Ok(server)) = (stream.peer_addr(), stream.local_addr()) else {
+            return;
+        };
         let registry = &self.driver.registry;
         let id = self
             .driver
@@ -76,7 +81,8 @@ impl<M: Machine> Shard<M> {
             .add(stream, |stream, id| watch(registry, stream, client_token(id)));
         if let Some(id) = id {
             let conn = ConnId(id);
-            self.tell(Event::ClientUp { conn, port });
+            let ends = Ends { client, server };
+            self.tell(Event::ClientUp { conn, port, ends });
         }
     }
 
@@ -85,6 +91,7 @@ impl<M: Machine> Shard<M> {
             self.refused_count += 1;
             return;
         }
+        note_failure(end_when_silent(&stream, self.limits.link_silence));
         let registry = &self.driver.registry;
         let id = self.driver.links.add(stream, None, clock::mono(), |stream, id| {
             watch(registry, stream, link_token(id))
@@ -125,6 +132,7 @@ impl<M: Machine> Shard<M> {
         match link.stream.peer_addr() {
             Ok(_) => {
                 let _ = link.stream.set_nodelay(true);
+                note_failure(end_when_silent(&link.stream, self.limits.link_silence));
                 link.up = true;
                 link.readable = true;
                 let dialed = link.dialed;
@@ -340,6 +348,13 @@ fn long_enough(scratch: &mut Vec<u8>, room: usize) -> &mut [u8] {
         scratch.resize(room, 0);
     }
     &mut scratch[..room]
+}
+
+/// A link without the option works; it only takes longer to see that nobody is there any more.
+fn note_failure(set: std::io::Result<()>) {
+    if let Err(error) = set {
+        tracing::warn!(%error, "a peer link keeps the system's own time-outs");
+    }
 }
 
 /// How much to read behind what is already there.

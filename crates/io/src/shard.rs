@@ -66,6 +66,8 @@ pub struct Limits {
     pub reply_bytes_max: usize,
     /// Unwritten bytes of a link above which it is closed.
     pub link_bytes_max: usize,
+    /// How long a peer's system may acknowledge nothing before the link is closed.
+    pub link_silence: Span,
     /// Links that have not shaken hands yet.
     pub unbound_links_max: usize,
     /// Bytes read from one connection in a turn; one long command may have more.
@@ -86,6 +88,7 @@ impl Default for Limits {
             reply_soft_max: 1 << 20,
             reply_bytes_max: 256 << 20,
             link_bytes_max: 256 << 20,
+            link_silence: Span::from_secs(3),
             unbound_links_max: 256,
             read_bytes: 64 << 10,
             turn_bytes: 1 << 20,

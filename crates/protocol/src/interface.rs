@@ -4,6 +4,7 @@
 //! Nothing here waits, reads a clock or draws a random number. A driver calls [`Node::on`](crate::Node::on) for
 //! each event of a turn, then drains every buffer with one write each.
 
+use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
 
@@ -27,6 +28,15 @@ pub enum Port {
     Any,
     /// Strict Redis Cluster: MOVED, CROSSSLOT.
     Cluster,
+}
+
+/// The two ends of a client's connection, for CLIENT LIST and CLIENT KILL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ends {
+    /// The client's own.
+    pub client: SocketAddr,
+    /// The one it has connected to.
+    pub server: SocketAddr,
 }
 
 /// What happens to a node.
@@ -73,6 +83,8 @@ pub enum Event<'a> {
         conn: ConnId,
         /// The port it came by.
         port: Port,
+        /// Its addresses.
+        ends: Ends,
     },
     /// Bytes a client sent that are not consumed yet, from the first one on. The driver gives the same bytes (and
     /// more) again until they are consumed: see [`ReplyBuf::consumed`] and [`ReplyBuf::stalled`].
@@ -161,8 +173,8 @@ pub struct ReplyBuf {
     /// Set by the machine while it handles [`Event::Client`]: how much of the input it is done with. The driver
     /// removes that much and sets it to 0.
     pub consumed: usize,
-    /// The next command cannot start yet. The driver reads no more from this client and sends no
-    /// [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
+    /// The next command cannot start yet, or this client has had its share of the turn. The driver reads no more from
+    /// it and sends no [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
     pub stalled: bool,
     /// Close the connection once the released bytes are written.
     pub close: bool,

@@ -204,7 +204,7 @@ impl Node {
                 let Context { out, shared, .. } = cx;
                 shared.sessions.on_nodes(now.mono, nodes, out);
             }
-            Event::ClientUp { conn, port } => self.router.on_client_up(&mut cx, conn, port),
+            Event::ClientUp { conn, port, ends } => self.router.on_client_up(&mut cx, conn, port, ends),
             Event::Client { conn, bytes } => self.router.on_client(&mut cx, &mut self.lists, conn, bytes),
             Event::ClientDown { conn } => self.router.on_client_down(conn),
             Event::Answer { conn, n, text } => self.router.on_answer(&mut cx, conn, n, text),

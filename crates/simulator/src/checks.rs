@@ -1,11 +1,10 @@
 //! Invariants looked at after turns and at the end (PROTOCOL §13).
 
 use crate::linear;
-use crate::world::World;
-use paritas_base::{ListId, NodeId, Position, Stream};
+use crate::world::{LIST, World};
+use paritas_base::configuration::PositionState;
+use paritas_base::{NodeId, Position, Stream};
 use paritas_protocol::{List, Node, Phase, Role, StreamOwner};
-
-const LIST: ListId = ListId(0);
 
 fn owner_of(node: &Node, x: Position) -> Option<&StreamOwner> {
     match &node.list(LIST)?.role {
@@ -197,5 +196,57 @@ impl World {
         }
         self.counts.unchecked += unchecked;
         Ok(())
+    }
+
+    /// What is still going on, if anything (I12).
+    pub(crate) fn unsettled(&self) -> Option<String> {
+        if !self.final_reads.is_empty() {
+            return Some(format!("{} keys are not read back", self.final_reads.len()));
+        }
+        if let Some(process) = self.processes.iter().flatten().find(|p| p.turn_open || p.unflushed) {
+            return Some(format!("{} is in the middle of a turn", process.id));
+        }
+        for (i, client) in self.clients.iter().enumerate() {
+            if let Some(pending) = client.pending.front() {
+                return Some(format!("L2: client {i} waits for {pending:?}"));
+            }
+        }
+        for (i, position) in self.configuration.positions.iter().enumerate() {
+            let Some(a) = position else {
+                return Some(format!("position {i} is vacant"));
+            };
+            if a.state != PositionState::Live {
+                return Some(format!("position {i} is Filling at {}", a.tenure.node));
+            }
+            let at = usize::from(a.tenure.node.0);
+            let list = self.processes[at].as_ref().and_then(|p| p.node.list(LIST));
+            match list {
+                Some(List { configuration, role }) if configuration.epoch == self.configuration.epoch => match role {
+                    Role::Owner(owner) => {
+                        if owner.seq() != owner.stable() {
+                            return Some(format!(
+                                "position {i} has seq {} and stable {}",
+                                owner.seq(),
+                                owner.stable()
+                            ));
+                        }
+                        if !owner.is_whole() {
+                            return Some(format!("position {i} is Live and not whole"));
+                        }
+                    }
+                    Role::Member(member) => {
+                        for x in self.configuration.data_positions() {
+                            let held = member.log(x).map_or(0, |l| l.ring.bytes());
+                            if held > 0 {
+                                return Some(format!("position {i} holds {held} B of raw deltas of stream {}", x.0));
+                            }
+                        }
+                    }
+                    Role::None => return Some(format!("position {i} has no role")),
+                },
+                _ => return Some(format!("position {i} has not heard of the configuration")),
+            }
+        }
+        None
     }
 }

@@ -2,20 +2,28 @@
 //!
 //! `simulator --seeds N [--start S]` runs N seeds; `simulator --seed S -v` replays one and prints what happens.
 
-mod chaos;
 mod checks;
 mod client;
+mod coordinator;
 mod driver;
+mod events;
+mod faults;
 mod ghost;
 mod linear;
+mod network;
+mod report;
 mod swarm;
+mod turns;
+mod workload;
 mod world;
 
 use clap::Parser;
 use paritas_base::Prng;
+use report::{Counts, say};
+use std::io::Write;
 use std::process::ExitCode;
 use swarm::Swarm;
-use world::{Counts, World};
+use world::World;
 
 /// Runs the protocol's machines under seeded faults and checks the invariants of PROTOCOL §13.
 #[derive(Parser, Debug)]
@@ -65,22 +73,22 @@ fn simulate(arguments: &Arguments) -> Result<u64, String> {
         Some(seed) => (seed, 1),
         None => (arguments.start, arguments.seeds),
     };
-    println!(
+    say(&format!(
         "commit {}, seeds {start}..{}",
         env!("PARITAS_COMMIT"),
         start.saturating_add(count)
-    );
+    ));
     let mut total = Counts::default();
     let (mut violations, mut simulated_ns) = (0, 0u128);
     let mut stopped = count;
     for (done, seed) in (start..start.saturating_add(count)).enumerate() {
         let (violation, world) = run(arguments, seed)?;
         simulated_ns += u128::from(world.now.0);
-        add(&mut total, &world.counts);
+        total.add(&world.counts);
         if let Some(what) = violation {
             violations += 1;
-            println!("seed {seed}: {what}");
-            println!("  replay: {}", replay(arguments, seed));
+            say(&format!("seed {seed}: {what}"));
+            say(&format!("  replay: {}", replay(arguments, seed)));
             if arguments.stop {
                 stopped = done as u64 + 1;
                 break;
@@ -89,29 +97,20 @@ fn simulate(arguments: &Arguments) -> Result<u64, String> {
             let (_, again) = run(arguments, seed)?;
             if again.digest() != world.digest() {
                 violations += 1;
-                println!("seed {seed}: two runs differ");
+                say(&format!("seed {seed}: two runs differ"));
             }
         }
         if done % 1000 == 999 {
-            eprintln!("{} of {count} seeds, {violations} violations", done + 1);
+            // Progress is no result: whether anybody reads it does not matter.
+            let _ = writeln!(
+                std::io::stderr(),
+                "{} of {count} seeds, {violations} violations",
+                done + 1
+            );
         }
     }
-    println!(
-        "{} simulated hours, {} events, {} replies ({} refused, {} uncertain), {} crashes, {} pauses, {} false \
-         suspicions, {} configurations, {} histories unchecked, {} sums refused",
-        simulated_ns / 3_600_000_000_000,
-        total.events,
-        total.replies,
-        total.refused,
-        total.uncertain,
-        total.crashes,
-        total.pauses,
-        total.suspicions,
-        total.commits,
-        total.unchecked,
-        total.bad_sums,
-    );
-    println!("{stopped} seeds, {violations} violations");
+    say(&total.line(simulated_ns));
+    say(&format!("{stopped} seeds, {violations} violations"));
     Ok(violations)
 }
 
@@ -137,7 +136,7 @@ fn run(arguments: &Arguments, seed: u64) -> Result<(Option<String>, World), Stri
         }
     }
     if arguments.verbose {
-        println!("{swarm:#?}");
+        say(&format!("{swarm:#?}"));
     }
     let mut world = World::new(seed, swarm, arguments.verbose, keep_identity);
     let violation = world.run();
@@ -154,17 +153,4 @@ fn replay(arguments: &Arguments, seed: u64) -> String {
     #[cfg(not(feature = "mutants"))]
     let mutant = "";
     format!("simulator --seed {seed}{parity}{mutant} -v")
-}
-
-fn add(total: &mut Counts, one: &Counts) {
-    total.events += one.events;
-    total.replies += one.replies;
-    total.refused += one.refused;
-    total.uncertain += one.uncertain;
-    total.crashes += one.crashes;
-    total.pauses += one.pauses;
-    total.suspicions += one.suspicions;
-    total.commits += one.commits;
-    total.unchecked += one.unchecked;
-    total.bad_sums += one.bad_sums;
 }

@@ -93,7 +93,6 @@ impl Desk {
         }
         let mut command = self.spare.pop().unwrap_or_default();
         command.extend_from_slice(raw);
-        client.forwarded_bytes += command.len();
         let forwarded = Forwarded {
             n,
             stream,
@@ -103,6 +102,7 @@ impl Desk {
             since: cx.mono(),
             detour: false,
         };
+        client.forwarded_bytes += forwarded.charge();
         let start = turn.bytes.len();
         self.push(cx, lists, client, turn, start, Wait::Forwarded(forwarded));
         Ran::Done
@@ -123,7 +123,6 @@ impl Desk {
         let target = owner_at(lists, stream).filter(|(owner, epoch)| {
             (owner.node, owner.incarnation) != me && send_forward(cx, client, owner, stream, *epoch, n, &command)
         });
-        client.forwarded_bytes += command.len();
         let mut forwarded = Forwarded {
             n,
             stream,
@@ -133,6 +132,7 @@ impl Desk {
             since: cx.mono(),
             detour: false,
         };
+        client.forwarded_bytes += forwarded.charge();
         if forwarded.target.is_none() {
             Self::detour(&mut client.detours, &mut forwarded);
             self.resend_due = true;
@@ -150,7 +150,7 @@ impl Desk {
 
     /// A forwarded command is answered.
     pub(super) fn forget(&mut self, client: &mut Client, forwarded: Forwarded) {
-        client.forwarded_bytes -= forwarded.command.len().min(client.forwarded_bytes);
+        client.forwarded_bytes -= forwarded.charge().min(client.forwarded_bytes);
         if forwarded.detour {
             client.detours -= 1;
             self.wake = true;

@@ -7,7 +7,7 @@ use paritas_base::configuration::{
 };
 use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, Stream, Time, map};
 use paritas_protocol::{
-    Channel, Event, FrameBuf, HaltReason, Identity, LinkId, Node, Out, Parameters, Port, Proposal, ReplyBuf,
+    Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Node, Out, Parameters, Port, Proposal, ReplyBuf,
 };
 use paritas_wire::peer;
 
@@ -197,7 +197,13 @@ impl Cluster {
         process.out.clients.insert(conn, ReplyBuf::default());
         process.inputs.insert(conn, Vec::new());
         process.outputs.insert(conn, Vec::new());
-        self.event(at, Event::ClientUp { conn, port });
+        // As if the clients had ports from 50001 on.
+        let end = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+        let ends = Ends {
+            client: end(50_000 + conn.0 as u16),
+            server: end(6379 + at as u16),
+        };
+        self.event(at, Event::ClientUp { conn, port, ends });
         Client { at, conn }
     }
 
@@ -248,7 +254,8 @@ impl Cluster {
         panic!("the cluster does not come to rest");
     }
 
-    fn turn(&mut self, at: usize) -> bool {
+    /// One turn of one node. Whether anything happened.
+    pub(crate) fn turn(&mut self, at: usize) -> bool {
         let mut moved = false;
         let due = self.processes[at]
             .node

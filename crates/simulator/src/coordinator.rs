@@ -1,7 +1,8 @@
 //! The configuration service of a run: it obeys PROTOCOL §10 (compare and swap on the epoch, the decodability rule,
 //! crashed lives always removed), and within that does its worst: late detection, false suspicion, odd successors.
 
-use crate::world::{Happening, World, describe};
+use crate::events::Happening;
+use crate::world::World;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::{Epoch, Incarnation, NodeId, Position, Span};
 use paritas_protocol::Proposal;
@@ -241,4 +242,25 @@ impl World {
             }
         }
     }
+}
+
+/// A configuration in a line.
+pub(crate) fn describe(c: &Configuration) -> String {
+    let positions: Vec<String> = c
+        .positions
+        .iter()
+        .map(|p| match p {
+            None => "-".into(),
+            Some(a) => {
+                let state = if a.state == PositionState::Live { "" } else { "?" };
+                format!("{}@{}{state}", a.tenure.node, a.tenure.since.0)
+            }
+        })
+        .collect();
+    format!(
+        "configuration {} [{}] gone {}",
+        c.epoch.0,
+        positions.join(" "),
+        c.gone.len()
+    )
 }

@@ -1,0 +1,248 @@
+//! Everything that happens in a run, and the queue that orders it by time.
+
+use crate::faults::Fault;
+use crate::world::World;
+use paritas_base::configuration::Configuration;
+use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Time};
+use paritas_protocol::{Channel, Event, LinkId};
+use std::cmp::Ordering;
+
+#[derive(Debug)]
+pub(crate) enum Happening {
+    Timer(usize, Incarnation),
+    TurnEnd(usize, Incarnation),
+    Flush(usize, Incarnation),
+    LinkUp {
+        link: LinkId,
+        at: usize,
+        dialed: Option<(NodeId, Channel)>,
+    },
+    DialFailed {
+        at: usize,
+        incarnation: Incarnation,
+        node: NodeId,
+        channel: Channel,
+    },
+    LinkDown {
+        link: LinkId,
+        at: usize,
+    },
+    Frame {
+        link: LinkId,
+        at: usize,
+        bytes: Vec<u8>,
+    },
+    Push {
+        at: usize,
+        configuration: Configuration,
+    },
+    Nodes {
+        at: usize,
+    },
+    ClientWakes(usize),
+    ClientUp {
+        conn: ConnId,
+        client: usize,
+    },
+    ClientSends {
+        client: usize,
+        conn: ConnId,
+        bytes: Vec<u8>,
+    },
+    ClientReads {
+        client: usize,
+        conn: ConnId,
+        bytes: Vec<u8>,
+    },
+    ClientLost {
+        client: usize,
+        conn: ConnId,
+    },
+    Restart(usize),
+    Detect {
+        at: usize,
+        incarnation: Incarnation,
+        certified: bool,
+    },
+    Fault(Fault),
+    Replace(Position),
+    PushAll,
+}
+/// It, and when: of two at one time, the one planned first.
+pub(crate) struct Queued {
+    pub(crate) at: Time,
+    pub(crate) n: u64,
+    pub(crate) what: Happening,
+}
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        self.n == other.n
+    }
+}
+impl Eq for Queued {}
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.n).cmp(&(self.at, self.n))
+    }
+}
+
+impl World {
+    pub(crate) fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Timer(at, incarnation) => {
+                let now = self.now;
+                let Some(process) = self.alive(at, incarnation).filter(|p| p.timer_at == Some(now)) else {
+                    return;
+                };
+                process.timer_at = None;
+                if process.paused_until > now {
+                    let until = process.paused_until;
+                    process.timer_at = Some(until);
+                    self.push_at(until, Happening::Timer(at, incarnation));
+                    return;
+                }
+                self.turn(at, incarnation, Event::Timer, || Happening::Timer(at, incarnation));
+            }
+            Happening::TurnEnd(at, incarnation) => {
+                if self.alive(at, incarnation).is_some_and(|p| p.turn_open) {
+                    if self.is_paused(at) {
+                        let until = self.processes[at].as_ref().map_or(self.now, |p| p.paused_until);
+                        self.push_at(until, Happening::TurnEnd(at, incarnation));
+                    } else {
+                        self.end_turn(at, incarnation);
+                    }
+                }
+            }
+            Happening::Flush(at, incarnation) => {
+                if self.alive(at, incarnation).is_some() {
+                    self.flush(at);
+                }
+            }
+            Happening::LinkUp { link, at, dialed } => {
+                let Some(incarnation) = self.end_of(link, at) else {
+                    // It broke before this end had it: to a dialer that is a dial that failed.
+                    if let (Some((node, channel)), Some(process)) = (dialed, self.processes[at].as_ref()) {
+                        let incarnation = process.incarnation;
+                        self.push(
+                            Span(1),
+                            Happening::DialFailed {
+                                at,
+                                incarnation,
+                                node,
+                                channel,
+                            },
+                        );
+                    }
+                    return;
+                };
+                if let Some(process) = self.alive(at, incarnation) {
+                    process.out.links.entry(link).or_default();
+                    self.turn(at, incarnation, Event::LinkUp { link, dialed }, || Happening::LinkUp {
+                        link,
+                        at,
+                        dialed,
+                    });
+                }
+            }
+            Happening::DialFailed {
+                at,
+                incarnation,
+                node,
+                channel,
+            } => {
+                if self.alive(at, incarnation).is_some() {
+                    let again = || Happening::DialFailed {
+                        at,
+                        incarnation,
+                        node,
+                        channel,
+                    };
+                    self.turn(at, incarnation, Event::DialFailed { node, channel }, again);
+                }
+            }
+            Happening::LinkDown { link, at } => {
+                let Some(process) = self.processes[at].as_mut() else {
+                    return;
+                };
+                let incarnation = process.incarnation;
+                process.out.forget(link);
+                self.turn(at, incarnation, Event::LinkDown { link }, || Happening::LinkDown {
+                    link,
+                    at,
+                });
+            }
+            Happening::Frame { link, at, bytes } => {
+                let Some(incarnation) = self.end_of(link, at) else {
+                    return;
+                };
+                if self
+                    .alive(at, incarnation)
+                    .is_some_and(|p| p.out.links.contains_key(&link))
+                {
+                    let copy = if self.is_paused(at) { bytes.clone() } else { Vec::new() };
+                    let again = || Happening::Frame { link, at, bytes: copy };
+                    self.turn(at, incarnation, Event::Frame { link, bytes: &bytes }, again);
+                }
+            }
+            Happening::Push { at, configuration } => {
+                let Some(incarnation) = self.processes[at].as_ref().map(|p| p.incarnation) else {
+                    return;
+                };
+                let copy = configuration.clone();
+                let again = || Happening::Push {
+                    at,
+                    configuration: copy,
+                };
+                self.turn(at, incarnation, Event::Configuration(&configuration), again);
+            }
+            Happening::Nodes { at } => {
+                let Some(incarnation) = self.processes[at].as_ref().map(|p| p.incarnation) else {
+                    return;
+                };
+                let records = self.records.clone();
+                self.turn(at, incarnation, Event::Nodes(&records), || Happening::Nodes { at });
+            }
+            Happening::ClientWakes(client) => self.client_wakes(client),
+            Happening::ClientUp { client, conn } => self.client_up(client, conn),
+            Happening::ClientSends { client, conn, bytes } => self.client_sends(client, conn, bytes),
+            Happening::ClientReads { client, conn, bytes } => self.client_reads(client, conn, &bytes),
+            Happening::ClientLost { client, conn } => self.client_lost(client, conn),
+            Happening::Restart(at) => self.start(at),
+            Happening::Detect {
+                at,
+                incarnation,
+                certified,
+            } => self.detect(at, incarnation, certified),
+            Happening::Fault(fault) => {
+                if !self.healing {
+                    self.strike(fault);
+                    self.plan(fault);
+                }
+            }
+            Happening::Replace(position) => {
+                if !self.healing {
+                    self.replace_again(position);
+                }
+            }
+            Happening::PushAll => {
+                // While faults go on, pushes are late and lost like anything else: nodes must tell each other.
+                for at in 0..self.processes.len() {
+                    if self.healing || !self.random.chance(500_000 + self.swarm.push_drop) {
+                        let configuration = self.configuration.clone();
+                        self.push(Span(0), Happening::Push { at, configuration });
+                        self.push(Span(0), Happening::Nodes { at });
+                    }
+                }
+                self.fill_vacancies();
+                let wait = if self.healing { 50 } else { self.random.between(20, 300) };
+                self.push(Span::from_ms(wait), Happening::PushAll);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Faults of processes and paths. Those of the coordinator are its own (`coordinator`), those of single frames the
+//! network's (`network`).
+
+use crate::events::Happening;
+use crate::world::World;
+use paritas_base::Span;
+use paritas_protocol::LinkId;
+
+/// What may go wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    Crash,
+    Pause,
+    Partition,
+    Reset,
+    Suspect,
+}
+
+impl World {
+    pub(crate) fn kill(&mut self, at: usize) {
+        if self.processes[at].take().is_none() {
+            return;
+        }
+        self.counts.crashes += 1;
+        let incarnation = self.records[at].incarnation;
+        self.log(|| format!("n{at} crashes"));
+        let mut links: Vec<LinkId> = self
+            .links
+            .iter()
+            .filter(|(_, w)| w.ends.contains(&(at, incarnation)))
+            .map(|(l, _)| *l)
+            .collect();
+        links.sort();
+        for link in links {
+            self.break_link(link);
+        }
+        for client in 0..self.clients.len() {
+            if let Some((node, life, conn)) = self.clients[client].conn
+                && usize::from(node.0) == at
+                && life == incarnation
+            {
+                self.push(Span::from_us(300), Happening::ClientLost { client, conn });
+            }
+        }
+        let certified = self.random.chance(self.swarm.certified);
+        let detected = Span(self.random.between(1_000_000, 150_000_000));
+        let restart = Span(self.random.between(1_000_000, 200_000_000));
+        if !self.keep_identity {
+            self.push(
+                detected,
+                Happening::Detect {
+                    at,
+                    incarnation,
+                    certified,
+                },
+            );
+        }
+        self.push(restart, Happening::Restart(at));
+    }
+
+    pub(crate) fn plan(&mut self, fault: Fault) {
+        let mean = match fault {
+            Fault::Crash => self.swarm.crash_every,
+            Fault::Pause => self.swarm.pause_every,
+            Fault::Partition => self.swarm.partition_every,
+            Fault::Reset => self.swarm.reset_every,
+            Fault::Suspect => self.swarm.suspect_every,
+        };
+        if mean.0 > 0 {
+            let after = Span(self.random.below(2 * mean.0));
+            self.push(after, Happening::Fault(fault));
+        }
+    }
+
+    pub(crate) fn strike(&mut self, fault: Fault) {
+        let count = self.processes.len() as u64;
+        match fault {
+            Fault::Crash => {
+                let at = self.random.below(count) as usize;
+                if self.processes[at].is_some() && self.may_lose(at) {
+                    self.kill(at);
+                }
+            }
+            Fault::Pause => {
+                let at = self.random.below(count) as usize;
+                let pause = Span(self.random.below(4 * self.swarm.parameters.lease.0));
+                let until = self.now + pause;
+                if let Some(process) = self.processes[at].as_mut()
+                    && !process.unflushed
+                {
+                    process.paused_until = until;
+                    self.counts.pauses += 1;
+                    self.log(|| format!("n{at} pauses for {} ms", pause.as_ms()));
+                }
+            }
+            Fault::Partition => {
+                let (a, b) = (self.random.below(count) as usize, self.random.below(count) as usize);
+                let until = self.now + Span(self.random.below(4 * self.swarm.parameters.lease.0));
+                self.blocked.insert((a, b), until);
+                if self.random.chance(600_000) {
+                    self.blocked.insert((b, a), until);
+                }
+                self.log(|| format!("partition n{a} -> n{b} until {} ms", until.0 / 1_000_000));
+            }
+            Fault::Reset => {
+                let mut links: Vec<LinkId> = self.links.keys().copied().collect();
+                links.sort();
+                if !links.is_empty() {
+                    let link = *self.random.pick(&links);
+                    self.log(|| format!("link {link:?} breaks"));
+                    self.break_link(link);
+                }
+            }
+            Fault::Suspect => self.suspect(),
+        }
+    }
+
+    /// The end of all faults: everyone runs, everyone reaches everyone.
+    pub(crate) fn heal(&mut self) {
+        self.healing = true;
+        self.log(|| "faults end".into());
+        self.blocked.clear();
+        let now = self.now;
+        for process in self.processes.iter_mut().flatten() {
+            if !process.unflushed {
+                process.paused_until = now;
+            }
+        }
+        for at in 0..self.processes.len() {
+            if self.processes[at].is_none() {
+                self.push(Span::from_ms(1), Happening::Restart(at));
+            }
+        }
+        self.final_reads = self.history.keys().cloned().collect();
+    }
+}

@@ -1,0 +1,147 @@
+//! The network: links between processes, and what becomes of the frames on them.
+
+use crate::events::Happening;
+use crate::world::World;
+use paritas_base::{Incarnation, NodeId, Span, Time};
+use paritas_protocol::{Channel, LinkId};
+use paritas_wire::peer;
+
+/// A link.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    /// The processes at its ends.
+    pub(crate) ends: [(usize, Incarnation); 2],
+    /// When the last frame towards each end arrives: frames keep their order unless they are let overtake.
+    last: [Time; 2],
+}
+
+impl World {
+    pub(crate) fn end_of(&self, link: LinkId, at: usize) -> Option<Incarnation> {
+        self.links
+            .get(&link)?
+            .ends
+            .iter()
+            .find(|(i, _)| *i == at)
+            .map(|(_, incarnation)| *incarnation)
+    }
+
+    pub(crate) fn delay(&mut self) -> Span {
+        let usual = Span(self.random.between(20_000, self.swarm.delay_max.0.max(20_001)));
+        if !self.healing && self.random.chance(self.swarm.slow) {
+            Span(usual.0 * self.random.between(2, 20))
+        } else {
+            usual
+        }
+    }
+
+    fn is_blocked(&self, from: usize, to: usize) -> bool {
+        self.blocked.get(&(from, to)).is_some_and(|until| *until > self.now)
+    }
+
+    pub(crate) fn dial(&mut self, at: usize, incarnation: Incarnation, node: NodeId, channel: Channel) {
+        let to = usize::from(node.0);
+        let delay = self.delay();
+        let target = self.processes.get(to).and_then(Option::as_ref).map(|p| p.incarnation);
+        let open = !self.is_blocked(at, to) && !self.is_blocked(to, at);
+        match target.filter(|_| open) {
+            Some(other) => {
+                self.next_id += 1;
+                let link = LinkId(self.next_id);
+                self.links.insert(
+                    link,
+                    Wire {
+                        ends: [(at, incarnation), (to, other)],
+                        last: [Time(0); 2],
+                    },
+                );
+                self.push(
+                    delay,
+                    Happening::LinkUp {
+                        link,
+                        at: to,
+                        dialed: None,
+                    },
+                );
+                self.push(
+                    delay,
+                    Happening::LinkUp {
+                        link,
+                        at,
+                        dialed: Some((node, channel)),
+                    },
+                );
+            }
+            None => self.push(
+                delay,
+                Happening::DialFailed {
+                    at,
+                    incarnation,
+                    node,
+                    channel,
+                },
+            ),
+        }
+    }
+
+    pub(crate) fn send_frames(&mut self, from: usize, link: LinkId, mut bytes: &[u8]) {
+        while let Ok(Some(length)) = peer::split(bytes) {
+            let (frame, rest) = bytes.split_at(length);
+            bytes = rest;
+            let Some(wire) = self.links.get(&link) else { return };
+            let to_end = usize::from(wire.ends[0].0 == from);
+            let (to, _) = wire.ends[to_end];
+            // A handshake is lost only with its link, and a command is never repeated: TCP gives that much.
+            let kind = frame.get(8).copied().unwrap_or_default();
+            let hello = kind == peer::kind::HELLO;
+            let once = hello || kind == peer::kind::FORWARD || kind == peer::kind::REPLY;
+            let blocked = self.is_blocked(from, to);
+            if blocked && hello {
+                self.break_link(link);
+                return;
+            }
+            if blocked || (!self.healing && !hello && self.random.chance(self.swarm.drop)) {
+                self.log(|| format!("lost: n{from} -> n{to}, kind {kind}"));
+                continue;
+            }
+            let copies = if !once && !self.healing && self.random.chance(self.swarm.duplicate) {
+                2
+            } else {
+                1
+            };
+            for copy in 0..copies {
+                let mut delay = self.delay();
+                let mut overtakes = !once && !self.healing && self.random.chance(self.swarm.reorder);
+                if copy > 0 && self.random.chance(300_000) {
+                    // A copy out of the past: whatever it says may long be history.
+                    delay = delay + Span(self.random.below(150_000_000));
+                    overtakes = true;
+                }
+                let mut arrives = self.now + delay;
+                if let Some(wire) = self.links.get_mut(&link)
+                    && !overtakes
+                {
+                    arrives = arrives.max(wire.last[to_end] + Span(1));
+                    wire.last[to_end] = arrives;
+                }
+                self.push_at(
+                    arrives,
+                    Happening::Frame {
+                        link,
+                        at: to,
+                        bytes: frame.to_vec(),
+                    },
+                );
+            }
+        }
+    }
+
+    pub(crate) fn break_link(&mut self, link: LinkId) {
+        let Some(wire) = self.links.remove(&link) else { return };
+        for (at, incarnation) in wire.ends {
+            if self.processes[at].as_ref().is_none_or(|p| p.incarnation == incarnation) {
+                let delay = self.delay();
+                self.push(delay, Happening::LinkDown { link, at });
+            }
+        }
+    }
+}

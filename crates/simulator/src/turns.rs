@@ -1,0 +1,233 @@
+//! A process's turns: events go into its machine, what it has ready goes out, as the driver of `io` does it.
+
+use crate::coordinator::describe;
+use crate::driver::Process;
+use crate::events::Happening;
+use crate::world::World;
+use paritas_base::configuration::NodeState;
+use paritas_base::{ConnId, Incarnation, Span, Time};
+use paritas_protocol::{Event, Identity, LinkId, Node};
+use paritas_wire::peer;
+
+impl World {
+    pub(crate) fn start(&mut self, at: usize) {
+        if self.processes[at].is_some() {
+            return;
+        }
+        if self.now > Time(0) && !self.keep_identity {
+            self.records[at].incarnation = Incarnation(self.random.next_u64());
+        }
+        self.records[at].state = NodeState::Up;
+        let identity = Identity {
+            node: self.records[at].id,
+            incarnation: self.records[at].incarnation,
+            cluster: self.cluster.clone(),
+            seed: self.random.next_u64(),
+            maxmemory_bytes: self.swarm.maxmemory_bytes,
+        };
+        let node = Node::new(identity, self.swarm.parameters.clone());
+        let rate = 1_000_000 + self.random.between(0, 2 * self.swarm.drift_ppm) - self.swarm.drift_ppm;
+        let offset = self.random.below(1 << 40);
+        self.processes[at] = Some(Process::new(node, rate, offset));
+        self.log(|| format!("n{at} starts"));
+        for other in 0..self.processes.len() {
+            let delay = self.delay();
+            self.push(delay, Happening::Nodes { at: other });
+        }
+        let configuration = self.configuration.clone();
+        let delay = self.delay();
+        self.push(delay, Happening::Push { at, configuration });
+    }
+
+    pub(crate) fn alive(&mut self, at: usize, incarnation: Incarnation) -> Option<&mut Process> {
+        self.processes[at].as_mut().filter(|p| p.incarnation == incarnation)
+    }
+
+    pub(crate) fn is_paused(&self, at: usize) -> bool {
+        self.processes[at].as_ref().is_some_and(|p| p.paused_until > self.now)
+    }
+
+    /// Gives a process one event, unless it is stopped: then the event waits.
+    pub(crate) fn turn(
+        &mut self,
+        at: usize,
+        incarnation: Incarnation,
+        event: Event<'_>,
+        again: impl FnOnce() -> Happening,
+    ) {
+        let now = self.now;
+        let Some(process) = self.processes[at].as_mut().filter(|p| p.incarnation == incarnation) else {
+            return;
+        };
+        if process.paused_until > now {
+            let until = process.paused_until;
+            self.push_at(until, again());
+            return;
+        }
+        if self.verbose {
+            let text = match &event {
+                Event::Frame { bytes, .. } => peer::decode(bytes)
+                    .map_or_else(|e| e.to_string(), |(h, m)| format!("{} e{} {m:?}", h.stream, h.epoch.0)),
+                Event::Configuration(c) => describe(c),
+                other => format!("{other:?}"),
+            };
+            self.log(|| format!("n{at} <- {}", text.chars().take(260).collect::<String>()));
+        }
+        let Some(process) = self.processes[at].as_mut() else {
+            return;
+        };
+        let clock = process.clock(now);
+        process.node.on(clock, event, &mut process.out);
+        // A driver gives many events before it ends the turn and writes.
+        if process.turn_open {
+            return;
+        }
+        if !self.healing && self.random.chance(self.swarm.batch) {
+            let wait = Span(self.random.below(400_000));
+            if let Some(process) = self.processes[at].as_mut() {
+                process.turn_open = true;
+            }
+            self.push(wait, Happening::TurnEnd(at, incarnation));
+            return;
+        }
+        self.end_turn(at, incarnation);
+    }
+
+    pub(crate) fn end_turn(&mut self, at: usize, incarnation: Incarnation) {
+        let now = self.now;
+        let Some(process) = self.processes[at].as_mut() else {
+            return;
+        };
+        process.turn_open = false;
+        let clock = process.clock(now);
+        process.node.on(clock, Event::TurnEnd, &mut process.out);
+        self.feed_resumed(at);
+        self.after_turn(at);
+        let Some(process) = self.processes[at].as_mut() else {
+            return;
+        };
+        // Between the machine's turn and the driver's writes the process may be stopped.
+        if !self.healing && self.swarm.pause_every.0 > 0 && self.random.chance(2_000) {
+            let pause = Span(self.random.below(3 * self.swarm.parameters.lease.0));
+            process.paused_until = now + pause;
+            process.unflushed = true;
+            self.counts.pauses += 1;
+            self.log(|| format!("n{at} pauses before writing for {} ms", pause.as_ms()));
+            self.push(pause, Happening::Flush(at, incarnation));
+        } else {
+            self.flush(at);
+        }
+    }
+
+    /// Clients whose stall is over have their input looked at again, in this turn or soon after.
+    fn feed_resumed(&mut self, at: usize) {
+        let now = self.now;
+        for _ in 0..4 {
+            let Some(process) = self.processes[at].as_mut() else {
+                return;
+            };
+            let ready = process.ready_inputs();
+            if ready.is_empty() {
+                return;
+            }
+            let clock = process.clock(now);
+            for conn in ready {
+                let input = process.inputs.get(&conn).cloned().unwrap_or_default();
+                process
+                    .node
+                    .on(clock, Event::Client { conn, bytes: &input }, &mut process.out);
+                if let (Some(buffer), Some(input)) = (process.out.clients.get_mut(&conn), process.inputs.get_mut(&conn))
+                {
+                    input.drain(..core::mem::take(&mut buffer.consumed));
+                }
+            }
+            process.node.on(clock, Event::TurnEnd, &mut process.out);
+        }
+        let Some(process) = self.processes[at].as_mut() else {
+            return;
+        };
+        if !process.ready_inputs().is_empty() {
+            let soon = now + Span::from_us(50);
+            process.timer_at = Some(soon);
+            let incarnation = process.incarnation;
+            self.push_at(soon, Happening::Timer(at, incarnation));
+        }
+    }
+
+    /// Writes what a process has ready, as the driver does: with a fresh look at the clock.
+    pub(crate) fn flush(&mut self, at: usize) {
+        let Some(mut process) = self.processes[at].take() else {
+            return;
+        };
+        process.unflushed = false;
+        let fresh = process.clock(self.now).mono;
+        let mut links: Vec<LinkId> = process.out.links.keys().copied().collect();
+        links.sort();
+        for link in links {
+            let Some(buffer) = process.out.links.get_mut(&link) else {
+                continue;
+            };
+            let bytes = core::mem::take(&mut buffer.bytes);
+            if buffer.deadline.take().is_some_and(|d| fresh >= d) {
+                process.out.forget(link);
+                self.break_link(link);
+                continue;
+            }
+            self.send_frames(at, link, &bytes);
+        }
+        let mut conns: Vec<ConnId> = process.out.clients.keys().copied().collect();
+        conns.sort();
+        for conn in conns {
+            let Some(buffer) = process.out.clients.get_mut(&conn) else {
+                continue;
+            };
+            let client = self
+                .clients
+                .iter()
+                .position(|c| c.conn.is_some_and(|(_, _, id)| id == conn));
+            if buffer.deadline.take().is_some_and(|d| fresh >= d) || client.is_none() {
+                process.out.clients.remove(&conn);
+                process.inputs.remove(&conn);
+                let clock = process.clock(self.now);
+                process.node.on(clock, Event::ClientDown { conn }, &mut process.out);
+                if let Some(client) = client {
+                    self.push(Span::from_us(200), Happening::ClientLost { client, conn });
+                }
+                continue;
+            }
+            let released = core::mem::take(&mut buffer.released);
+            let bytes: Vec<u8> = buffer.bytes.drain(..released).collect();
+            let close = buffer.close;
+            let Some(client) = client else { continue };
+            let delay = self.delay();
+            let arrives = (self.now + delay).max(self.clients[client].last + Span(1));
+            self.clients[client].last = arrives;
+            if !bytes.is_empty() {
+                self.push_at(arrives, Happening::ClientReads { client, conn, bytes });
+            }
+            if close {
+                self.push_at(arrives + Span(1), Happening::ClientLost { client, conn });
+            }
+        }
+        for link in core::mem::take(&mut process.out.closed) {
+            self.break_link(link);
+        }
+        for (node, channel) in core::mem::take(&mut process.out.dials) {
+            self.dial(at, process.incarnation, node, channel);
+        }
+        for proposal in core::mem::take(&mut process.out.proposals) {
+            self.on_proposal(at, proposal);
+        }
+        if let Some(reason) = process.out.halted.take() {
+            self.violate(format!("n{at} halts: {reason}"));
+        }
+        if let Some(local) = process.node.next_deadline() {
+            let due = process.true_time(local).max(self.now + Span(1_000));
+            if process.timer_at.is_none_or(|t| due < t) {
+                process.timer_at = Some(due);
+                self.push_at(due, Happening::Timer(at, process.incarnation));
+            }
+        }
+        self.processes[at] = Some(process);
+    }
+}
