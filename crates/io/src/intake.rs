@@ -157,8 +157,9 @@ impl<M: Machine> Shard<M> {
         if !link.readable {
             return;
         }
-        let room = read_room(self.limits.read_bytes * 4, link.input.len());
-        let got = read_once(&mut link.stream, &mut self.scratch[..room]);
+        let room = read_room(self.limits.read_bytes, link.input.len());
+        let scratch = long_enough(&mut self.scratch, room);
+        let got = read_once(&mut link.stream, scratch);
         // Read after the bytes: what they say happened before it. A lease granted, or a wait begun, by an older
         // clock would end too early (PROTOCOL 4.3, 5.5).
         let now = clock::now();
@@ -258,7 +259,8 @@ impl<M: Machine> Shard<M> {
             return 0;
         }
         let room = read_room(self.limits.read_bytes, client.input.len());
-        match read_once(&mut client.stream, &mut self.scratch[..room]) {
+        let scratch = long_enough(&mut self.scratch, room);
+        match read_once(&mut client.stream, scratch) {
             Got::Bytes(count) => {
                 client.readable = count == room || client.ending;
                 let fed = self.feed(id, count, now);
@@ -338,6 +340,14 @@ impl<M: Machine> Shard<M> {
             }
         }
     }
+}
+
+/// The first `room` bytes of a buffer that grows when need be.
+fn long_enough(scratch: &mut Vec<u8>, room: usize) -> &mut [u8] {
+    if scratch.len() < room {
+        scratch.resize(room, 0);
+    }
+    &mut scratch[..room]
 }
 
 /// A link without the option works; it only takes longer to see that nobody is there any more.

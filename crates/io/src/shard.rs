@@ -121,7 +121,7 @@ pub struct Shard<M> {
     pub(crate) driver: Driver,
     pub(crate) listeners: Listeners,
     pub(crate) limits: Limits,
-    /// What one `read` fills; idle connections hold no buffer of their own.
+    /// What one `read` fills, as long as the longest of late; idle connections hold no buffer of their own.
     pub(crate) scratch: Vec<u8>,
     /// Listeners that may have somebody waiting: any, cluster, peer.
     pub(crate) arrivals: [bool; 3],
@@ -170,7 +170,7 @@ impl<M: Machine> Shard<M> {
             driver,
             listeners,
             limits,
-            scratch: vec![0; READ_MAX],
+            scratch: Vec::new(),
             arrivals: [true; 3],
             refused_count: 0,
             poll,
@@ -364,11 +364,12 @@ impl<M: Machine> Shard<M> {
     /// A few times a second: gauges, memory of bursts, and connections that wait in vain.
     fn sweep(&mut self, now: Time) {
         self.progress.publish(self.machine.gauges());
+        let busy = core::mem::take(&mut self.turns_since_sweep) > IDLE_TURNS_MAX;
         for id in self.driver.links.ids() {
             let Some(link) = self.driver.links.find(id) else {
                 continue;
             };
-            link.shrink();
+            link.shrink(busy);
             if link.bound.is_none() && now - link.since > self.limits.handshake {
                 self.driver.end_link(id);
             }
@@ -377,12 +378,12 @@ impl<M: Machine> Shard<M> {
             let Some(client) = self.driver.clients.find(id) else {
                 continue;
             };
-            client.shrink();
+            client.shrink(busy);
             if client.ended_at.is_some_and(|ended| now - ended > self.limits.linger) {
                 self.driver.end_client(id);
             }
         }
-        self.give_memory_back();
+        self.give_memory_back(busy);
         // Arrivals that had to wait for descriptors get another try.
         self.arrivals = [true; 3];
         if self.refused_count > 0 {
@@ -393,11 +394,11 @@ impl<M: Machine> Shard<M> {
 
     /// What a burst took goes back to the system once the burst is over: the allocator would keep it (SEAMS §2,
     /// "Ring memory is returned when stable").
-    fn give_memory_back(&mut self) {
-        let busy = core::mem::take(&mut self.turns_since_sweep) > IDLE_TURNS_MAX;
+    fn give_memory_back(&mut self, busy: bool) {
         if busy {
             self.unreturned = true;
         } else if core::mem::take(&mut self.unreturned) {
+            self.scratch = Vec::new();
             #[cfg(target_env = "gnu")]
             // SAFETY: malloc_trim may be called at any time and touches no live allocation.
             #[allow(unsafe_code)]

@@ -155,7 +155,7 @@ impl Node {
                 Role::Member(member) => {
                     f.parity_bytes += u64::from(member.table.slots()) * chunk;
                     f.table_bytes += member.table.table_bytes();
-                    f.ring_bytes += member.logs().iter().map(|l| l.ring.bytes()).sum::<u64>();
+                    f.ring_bytes += member.logs().iter().map(|l| l.ring.held_bytes()).sum::<u64>();
                     f.rebuild_todo_bytes += u64::from(member.filler.total.saturating_sub(member.filler.done)) * chunk;
                     f.rebuild_done_bytes += u64::from(member.filler.done) * chunk;
                 }

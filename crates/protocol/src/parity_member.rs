@@ -9,7 +9,7 @@ use crate::filler::Filler;
 use crate::interface::{Channel, Out};
 use crate::parameters::Mutant;
 use crate::parity_table::{FoldError, ParityTable, State};
-use crate::ring::{Record, Ring};
+use crate::ring::Ring;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{ListId, Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_store::Arena;
@@ -192,12 +192,14 @@ impl ParityMember {
             return;
         }
         if seq > log.recv {
-            let mut buffer = log.ring.buffer();
-            buffer.extend_from_slice(bytes);
-            if cx.breaks(Mutant::GapsAccepted) && seq > log.recv + 1 {
+            self.table.prefetch(&cx.shared.arena, bytes);
+            if cx.breaks(Mutant::GapsAccepted)
+                && let Some(log) = self.logs.get_mut(x.index())
+                && seq > log.recv + 1
+            {
                 log.ring.clear();
             }
-            self.accept(cx, x, term, seq, buffer);
+            self.accept(cx, x, term, seq, bytes);
         }
         let Some(log) = self.logs.get_mut(x.index()) else {
             return;
@@ -227,8 +229,8 @@ impl ParityMember {
     }
 
     /// Takes the next delta into the log and folds it.
-    fn accept<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, seq: u64, bytes: Vec<u8>) {
-        self.fold(cx, x, Version::new(term, seq), &bytes);
+    fn accept<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, seq: u64, bytes: &[u8]) {
+        self.fold(cx, x, Version::new(term, seq), bytes);
         if let Some(log) = self.logs.get_mut(x.index()) {
             log.ring.push(cx.mono(), term, seq, bytes);
             log.recv = seq;
@@ -276,17 +278,17 @@ impl ParityMember {
     }
 
     /// 3.10, undo: XOR again, newest first.
-    fn undo<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, record: &Record) {
+    fn undo<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, version: Version, bytes: &[u8]) {
         if cx.breaks(Mutant::VoidTailDroppedWithoutUndo) {
             return;
         }
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let all: Vec<_> = extents(&record.extents, chunk_bytes).flatten().collect();
+        let all: Vec<_> = extents(bytes, chunk_bytes).flatten().collect();
         for extent in all.iter().rev() {
             if let State::Valid(_) = self.table.state(extent.stripe) {
-                let to = extent.base.or_else(|| Some(record.version()));
+                let to = extent.base.or(Some(version));
                 let result = self.table.fold(&mut cx.shared.arena, x.index(), extent, to, false);
-                self.check(cx, x, record.version(), &extent.stripe, result);
+                self.check(cx, x, version, &extent.stripe, result);
             }
         }
     }
@@ -363,15 +365,15 @@ impl ParityMember {
             {
                 let newest = log.ring.pop_newest();
                 log.recv -= 1;
-                if let Some(record) = newest {
-                    self.undo(cx, x, &record);
+                if let Some((version, extents)) = newest {
+                    self.undo(cx, x, version, &extents);
                 }
             }
         }
         for delta in deltas.iter() {
             let recv = self.logs.get(x.index()).map_or(0, |l| l.recv);
             if delta.seq == recv + 1 {
-                self.accept(cx, x, delta.term, delta.seq, delta.extents.to_vec());
+                self.accept(cx, x, delta.term, delta.seq, delta.extents);
             }
         }
         !cx.is_halting(self.list)
@@ -397,7 +399,7 @@ impl ParityMember {
         }
         let mut deltas = Vec::new();
         for record in log.ring.iter() {
-            Deltas::push(&mut deltas, record.term, record.seq, &record.extents);
+            Deltas::push(&mut deltas, record.term, record.seq, record.extents);
         }
         let reply = Message::SealReply {
             known: log.known,

@@ -263,7 +263,7 @@ fn sums(lists: &Lists) -> Sums {
             Role::Member(member) => {
                 sums.parities += 1;
                 sums.table_bytes += member.table.table_bytes();
-                sums.ring_bytes += member.logs().iter().map(|log| log.ring.bytes()).sum::<u64>();
+                sums.ring_bytes += member.logs().iter().map(|log| log.ring.held_bytes()).sum::<u64>();
             }
         }
     }

@@ -99,7 +99,7 @@ impl StreamOwner {
             Phase::Push | Phase::Wait => {
                 let mut deltas = Vec::new();
                 for record in self.ring.iter() {
-                    Deltas::push(&mut deltas, record.term, record.seq, &record.extents);
+                    Deltas::push(&mut deltas, record.term, record.seq, record.extents);
                 }
                 let (term, base, top) = (self.tenure.term(), self.stable, self.seq);
                 let sync = Message::Sync {
@@ -230,7 +230,7 @@ impl StreamOwner {
         self.stable = answer.recv - answer.deltas.len() as u64;
         self.ring.mark_stable(self.stable);
         for (term, seq, extents) in answer.deltas {
-            self.ring.push(now, term, seq, extents);
+            self.ring.push(now, term, seq, &extents);
         }
         (self.seq, self.cut) = (answer.recv, answer.recv);
         self.phase = Phase::Push;
