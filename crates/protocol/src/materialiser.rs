@@ -366,7 +366,13 @@ impl StreamOwner {
             return;
         }
         let zeros = vec![0; chunk_bytes];
-        let or_zeros = |bytes| if bytes == &[] { zeros.as_slice() } else { bytes };
+        let or_zeros = |bytes| {
+            if <[u8]>::is_empty(bytes) {
+                zeros.as_slice()
+            } else {
+                bytes
+            }
+        };
         let mut sources: Vec<(u8, &[u8])> = Vec::with_capacity(task.chunks.len() + agreeing.len());
         for (y, chunk) in task.chunks.iter().enumerate() {
             if let Some(Answer::Here(bytes)) = chunk {
