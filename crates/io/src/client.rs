@@ -8,7 +8,7 @@ use paritas_protocol::ReplyBuf;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
-/// Buffers up to this size are kept while a client is idle.
+/// Buffers up to this size are kept between bursts.
 const KEEP_BYTES: usize = 4 << 10;
 
 #[derive(Debug)]
@@ -90,12 +90,13 @@ impl Client {
         !(done && self.backlog.is_empty())
     }
 
-    /// Gives memory back that only a burst needed.
-    pub(crate) fn shrink(&mut self) {
+    /// Gives memory back that only a burst needed; of an idle shard, all of it.
+    pub(crate) fn shrink(&mut self, busy: bool) {
+        let keep_bytes = if busy { KEEP_BYTES } else { 0 };
         if self.input.is_empty() && self.input.capacity() > 0 {
             self.input = Vec::new();
         }
-        if self.reply.bytes.is_empty() && self.reply.bytes.capacity() > KEEP_BYTES {
+        if self.reply.bytes.is_empty() && self.reply.bytes.capacity() > keep_bytes {
             self.reply.bytes = Vec::new();
         }
         if self.backlog.is_empty() && self.backlog.capacity() > 0 {

@@ -5,9 +5,10 @@ use crate::clock;
 use crate::driver::{client_token, link_token, watch};
 use crate::listeners::{Accepted, accept};
 use crate::shard::{Machine, READ_MAX, Shard};
+use crate::silence::end_when_silent;
 use mio::net::TcpStream;
 use paritas_base::{Clock, ConnId};
-use paritas_protocol::{Event, LinkId, Port};
+use paritas_protocol::{Ends, Event, LinkId, Port};
 use paritas_wire::peer;
 use std::io::{ErrorKind, Read};
 
@@ -69,6 +70,10 @@ impl<M: Machine> Shard<M> {
             refuse(stream);
             return;
         }
+        // One that has left again has no address.
+        let (Ok(client), Ok(server)) = (stream.peer_addr(), stream.local_addr()) else {
+            return;
+        };
         let registry = &self.driver.registry;
         let id = self
             .driver
@@ -76,7 +81,8 @@ impl<M: Machine> Shard<M> {
             .add(stream, |stream, id| watch(registry, stream, client_token(id)));
         if let Some(id) = id {
             let conn = ConnId(id);
-            self.tell(Event::ClientUp { conn, port });
+            let ends = Ends { client, server };
+            self.tell(Event::ClientUp { conn, port, ends });
         }
     }
 
@@ -85,6 +91,7 @@ impl<M: Machine> Shard<M> {
             self.refused_count += 1;
             return;
         }
+        note_failure(end_when_silent(&stream, self.limits.link_silence));
         let registry = &self.driver.registry;
         let id = self.driver.links.add(stream, None, clock::mono(), |stream, id| {
             watch(registry, stream, link_token(id))
@@ -125,6 +132,7 @@ impl<M: Machine> Shard<M> {
         match link.stream.peer_addr() {
             Ok(_) => {
                 let _ = link.stream.set_nodelay(true);
+                note_failure(end_when_silent(&link.stream, self.limits.link_silence));
                 link.up = true;
                 link.readable = true;
                 let dialed = link.dialed;
@@ -149,8 +157,9 @@ impl<M: Machine> Shard<M> {
         if !link.readable {
             return;
         }
-        let room = read_room(self.limits.read_bytes * 4, link.input.len());
-        let got = read_once(&mut link.stream, &mut self.scratch[..room]);
+        let room = read_room(self.limits.read_bytes, link.input.len());
+        let scratch = long_enough(&mut self.scratch, room);
+        let got = read_once(&mut link.stream, scratch);
         // Read after the bytes: what they say happened before it. A lease granted, or a wait begun, by an older
         // clock would end too early (PROTOCOL 4.3, 5.5).
         let now = clock::now();
@@ -201,7 +210,7 @@ impl<M: Machine> Shard<M> {
     fn deliver(&mut self, id: u64, now: Clock, input: &[u8]) -> Result<usize, peer::BadFrame> {
         let mut at = 0;
         // The machine may close the link at any frame, and then nothing more of it counts.
-        while self.driver.links.is_up(id) && self.driver.halted.is_none() {
+        while self.driver.links.is_up(id) {
             let Some(length) = peer::split(&input[at..])? else {
                 break;
             };
@@ -222,7 +231,7 @@ impl<M: Machine> Shard<M> {
         let now = clock::now();
         let mut turn_bytes = 0;
         for _ in 0..self.driver.clients.ready_len() {
-            if turn_bytes >= self.limits.turn_bytes || self.driver.halted.is_some() {
+            if turn_bytes >= self.limits.turn_bytes {
                 return;
             }
             let Some(id) = self.driver.clients.next_ready() else {
@@ -250,7 +259,8 @@ impl<M: Machine> Shard<M> {
             return 0;
         }
         let room = read_room(self.limits.read_bytes, client.input.len());
-        match read_once(&mut client.stream, &mut self.scratch[..room]) {
+        let scratch = long_enough(&mut self.scratch, room);
+        match read_once(&mut client.stream, scratch) {
             Got::Bytes(count) => {
                 client.readable = count == room || client.ending;
                 let fed = self.feed(id, count, now);
@@ -317,7 +327,7 @@ impl<M: Machine> Shard<M> {
         let mut turn_bytes = 0;
         while let Some(id) = self.driver.clients.touched(at) {
             at += 1;
-            if turn_bytes >= self.limits.turn_bytes || self.driver.halted.is_some() {
+            if turn_bytes >= self.limits.turn_bytes {
                 // The flush queues them for the next turn.
                 return;
             }
@@ -329,6 +339,21 @@ impl<M: Machine> Shard<M> {
                 turn_bytes += self.feed(id, 0, now);
             }
         }
+    }
+}
+
+/// The first `room` bytes of a buffer that grows when need be.
+fn long_enough(scratch: &mut Vec<u8>, room: usize) -> &mut [u8] {
+    if scratch.len() < room {
+        scratch.resize(room, 0);
+    }
+    &mut scratch[..room]
+}
+
+/// A link without the option works; it only takes longer to see that nobody is there any more.
+fn note_failure(set: std::io::Result<()>) {
+    if let Err(error) = set {
+        tracing::warn!(%error, "a peer link keeps the system's own time-outs");
     }
 }
 

@@ -21,6 +21,7 @@ mod link;
 mod listeners;
 mod mailbox;
 mod shard;
+mod silence;
 mod slots;
 
 pub use listeners::Listeners;

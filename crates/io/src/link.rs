@@ -59,14 +59,16 @@ impl Link {
         self.out.bytes.len() + self.backlog.len()
     }
 
-    pub(crate) fn shrink(&mut self) {
-        if self.input.is_empty() && self.input.capacity() > KEEP_BYTES {
+    /// Gives memory back that only a burst needed; of an idle shard, all of it.
+    pub(crate) fn shrink(&mut self, busy: bool) {
+        let keep_bytes = if busy { KEEP_BYTES } else { 0 };
+        if self.input.is_empty() && self.input.capacity() > keep_bytes {
             self.input = Vec::new();
         }
-        if self.out.bytes.is_empty() && self.out.bytes.capacity() > KEEP_BYTES {
+        if self.out.bytes.is_empty() && self.out.bytes.capacity() > keep_bytes {
             self.out.bytes = Vec::new();
         }
-        if self.backlog.is_empty() && self.backlog.capacity() > KEEP_BYTES {
+        if self.backlog.is_empty() && self.backlog.capacity() > keep_bytes {
             self.backlog.shrink();
         }
     }

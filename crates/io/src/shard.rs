@@ -8,7 +8,7 @@ use crate::mailbox::{Desk, Gauges, Mail, Mailbox, Progress, Proposals, waker};
 use crate::{clock, signals};
 use mio::{Events, Interest, Poll};
 use paritas_base::{Clock, Span, Time};
-use paritas_protocol::{Event, HaltReason, Node, Out};
+use paritas_protocol::{Event, Node, Out};
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
@@ -49,6 +49,7 @@ impl Machine for Node {
             ],
             rebuild_done_bytes: figures.rebuild_done_bytes,
             rebuild_total_bytes: figures.rebuild_done_bytes + figures.rebuild_todo_bytes,
+            halted: self.halted().cloned().collect(),
         }
     }
 }
@@ -66,6 +67,8 @@ pub struct Limits {
     pub reply_bytes_max: usize,
     /// Unwritten bytes of a link above which it is closed.
     pub link_bytes_max: usize,
+    /// How long a peer's system may acknowledge nothing before the link is closed.
+    pub link_silence: Span,
     /// Links that have not shaken hands yet.
     pub unbound_links_max: usize,
     /// Bytes read from one connection in a turn; one long command may have more.
@@ -86,6 +89,7 @@ impl Default for Limits {
             reply_soft_max: 1 << 20,
             reply_bytes_max: 256 << 20,
             link_bytes_max: 256 << 20,
+            link_silence: Span::from_secs(3),
             unbound_links_max: 256,
             read_bytes: 64 << 10,
             turn_bytes: 1 << 20,
@@ -100,8 +104,6 @@ impl Default for Limits {
 pub enum Stop {
     /// Somebody posted [`Mail::Stop`], or the process was asked to end.
     Asked,
-    /// The machine found a broken invariant: the process must not go on (PROTOCOL 3.5).
-    Halted(HaltReason),
     /// Waiting for events failed.
     Failed(io::Error),
 }
@@ -119,7 +121,7 @@ pub struct Shard<M> {
     pub(crate) driver: Driver,
     pub(crate) listeners: Listeners,
     pub(crate) limits: Limits,
-    /// What one `read` fills; idle connections hold no buffer of their own.
+    /// What one `read` fills, as long as the longest of late; idle connections hold no buffer of their own.
     pub(crate) scratch: Vec<u8>,
     /// Listeners that may have somebody waiting: any, cluster, peer.
     pub(crate) arrivals: [bool; 3],
@@ -162,14 +164,13 @@ impl<M: Machine> Shard<M> {
             links: Links::new(),
             desk,
             ended: VecDeque::new(),
-            halted: None,
         };
         let shard = Self {
             machine,
             driver,
             listeners,
             limits,
-            scratch: vec![0; READ_MAX],
+            scratch: Vec::new(),
             arrivals: [true; 3],
             refused_count: 0,
             poll,
@@ -194,9 +195,6 @@ impl<M: Machine> Shard<M> {
             self.note(&events);
             self.turns_since_sweep += 1;
             self.turn();
-            if let Some(reason) = self.driver.halted.take() {
-                return Stop::Halted(reason);
-            }
             if self.asked_to_stop || signals::stop_requested() {
                 return Stop::Asked;
             }
@@ -279,9 +277,6 @@ impl<M: Machine> Shard<M> {
         ];
         for step in steps {
             step(self);
-            if self.driver.halted.is_some() {
-                return;
-            }
         }
         self.flush();
         let now = clock::mono();
@@ -292,10 +287,7 @@ impl<M: Machine> Shard<M> {
     }
 
     pub(crate) fn tell(&mut self, event: Event<'_>) {
-        // A halted machine is called no more, whatever the turn still holds.
-        if self.driver.halted.is_none() {
-            self.machine.on(clock::now(), event, &mut self.driver);
-        }
+        self.machine.on(clock::now(), event, &mut self.driver);
     }
 
     /// Ends of earlier turns only: what the machine ends now it hears of in the next.
@@ -372,11 +364,12 @@ impl<M: Machine> Shard<M> {
     /// A few times a second: gauges, memory of bursts, and connections that wait in vain.
     fn sweep(&mut self, now: Time) {
         self.progress.publish(self.machine.gauges());
+        let busy = core::mem::take(&mut self.turns_since_sweep) > IDLE_TURNS_MAX;
         for id in self.driver.links.ids() {
             let Some(link) = self.driver.links.find(id) else {
                 continue;
             };
-            link.shrink();
+            link.shrink(busy);
             if link.bound.is_none() && now - link.since > self.limits.handshake {
                 self.driver.end_link(id);
             }
@@ -385,12 +378,12 @@ impl<M: Machine> Shard<M> {
             let Some(client) = self.driver.clients.find(id) else {
                 continue;
             };
-            client.shrink();
+            client.shrink(busy);
             if client.ended_at.is_some_and(|ended| now - ended > self.limits.linger) {
                 self.driver.end_client(id);
             }
         }
-        self.give_memory_back();
+        self.give_memory_back(busy);
         // Arrivals that had to wait for descriptors get another try.
         self.arrivals = [true; 3];
         if self.refused_count > 0 {
@@ -401,11 +394,11 @@ impl<M: Machine> Shard<M> {
 
     /// What a burst took goes back to the system once the burst is over: the allocator would keep it (SEAMS §2,
     /// "Ring memory is returned when stable").
-    fn give_memory_back(&mut self) {
-        let busy = core::mem::take(&mut self.turns_since_sweep) > IDLE_TURNS_MAX;
+    fn give_memory_back(&mut self, busy: bool) {
         if busy {
             self.unreturned = true;
         } else if core::mem::take(&mut self.unreturned) {
+            self.scratch = Vec::new();
             #[cfg(target_env = "gnu")]
             // SAFETY: malloc_trim may be called at any time and touches no live allocation.
             #[allow(unsafe_code)]

@@ -5,6 +5,7 @@
 //! each event of a turn, then drains every buffer with one write each.
 
 use crate::mark::Mark;
+use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
 
@@ -28,6 +29,15 @@ pub enum Port {
     Any,
     /// Strict Redis Cluster: MOVED, CROSSSLOT.
     Cluster,
+}
+
+/// The two ends of a client's connection, for CLIENT LIST and CLIENT KILL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ends {
+    /// The client's own.
+    pub client: SocketAddr,
+    /// The one it has connected to.
+    pub server: SocketAddr,
 }
 
 /// What happens to a node.
@@ -74,6 +84,8 @@ pub enum Event<'a> {
         conn: ConnId,
         /// The port it came by.
         port: Port,
+        /// Its addresses.
+        ends: Ends,
     },
     /// Bytes a client sent that are not consumed yet, from the first one on. The driver gives the same bytes (and
     /// more) again until they are consumed: see [`ReplyBuf::consumed`] and [`ReplyBuf::stalled`].
@@ -132,7 +144,7 @@ pub enum Proposal {
     },
 }
 
-/// A broken invariant: the role, and with it the node, must not go on (PROTOCOL 3.5).
+/// A broken invariant: the role of the node in that list must not go on (PROTOCOL 3.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HaltReason(pub String);
 
@@ -162,8 +174,8 @@ pub struct ReplyBuf {
     /// Set by the machine while it handles [`Event::Client`]: how much of the input it is done with. The driver
     /// removes that much and sets it to 0.
     pub consumed: usize,
-    /// The next command cannot start yet. The driver reads no more from this client and sends no
-    /// [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
+    /// The next command cannot start yet, or this client has had its share of the turn. The driver reads no more from
+    /// it and sends no [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
     pub stalled: bool,
     /// Close the connection once the released bytes are written.
     pub close: bool,
@@ -186,7 +198,8 @@ pub trait Out {
     fn client(&mut self, conn: ConnId) -> Option<&mut ReplyBuf>;
     /// Ask the coordinator. May be lost; the machine repeats what it needs.
     fn propose(&mut self, proposal: Proposal);
-    /// A broken invariant. The driver must call this node no more.
+    /// A broken invariant. The driver says so as loudly as it can. The role in question is over; the node's other
+    /// roles go on, and [`Node::halted`](crate::Node::halted) names it from now on.
     fn halt(&mut self, reason: HaltReason);
     /// A rare situation has come about. Only the simulator counts them.
     #[inline(always)]

@@ -20,8 +20,8 @@ mod router;
 mod session;
 mod stream_owner;
 
-pub use interface::{Channel, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
-pub use lists::{List, Role};
+pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
+pub use lists::{Halted, List, Role};
 pub use mark::Mark;
 pub use node::{Figures, Node};
 pub use parameters::{Mutant, Parameters};

@@ -10,9 +10,9 @@ use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::parity_table::{FoldError, ParityTable, State};
-use crate::ring::{Record, Ring};
+use crate::ring::Ring;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
-use paritas_base::{Position, Span, Stream, Stripe, Term, Time, Version};
+use paritas_base::{ListId, Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_store::Arena;
 use paritas_store::delta::extents;
 use paritas_wire::peer::{Deltas, LeaseEntry, LeaseRecord, Message, Parity, Versions};
@@ -78,6 +78,7 @@ impl Log {
 /// The role of a node at a parity position.
 #[derive(Debug)]
 pub struct ParityMember {
+    list: ListId,
     position: Position,
     tenure: Tenure,
     logs: Vec<Log>,
@@ -99,6 +100,7 @@ impl ParityMember {
             .map(|_| Log::new(born, configuration.born.0))
             .collect();
         Self {
+            list: configuration.list,
             position,
             tenure,
             logs,
@@ -120,6 +122,10 @@ impl ParityMember {
     /// A stream's log.
     pub fn log(&self, x: Position) -> Option<&Log> {
         self.logs.get(x.index())
+    }
+
+    pub(crate) fn list(&self) -> ListId {
+        self.list
     }
 
     pub(crate) fn logs(&self) -> &[Log] {
@@ -187,12 +193,14 @@ impl ParityMember {
             return;
         }
         if seq > log.recv {
-            let mut buffer = log.ring.buffer();
-            buffer.extend_from_slice(bytes);
-            if cx.breaks(Mutant::GapsAccepted) && seq > log.recv + 1 {
+            self.table.prefetch(&cx.shared.arena, bytes);
+            if cx.breaks(Mutant::GapsAccepted)
+                && let Some(log) = self.logs.get_mut(x.index())
+                && seq > log.recv + 1
+            {
                 log.ring.clear();
             }
-            self.accept(cx, x, term, seq, buffer);
+            self.accept(cx, x, term, seq, bytes);
         }
         let Some(log) = self.logs.get_mut(x.index()) else {
             return;
@@ -222,8 +230,8 @@ impl ParityMember {
     }
 
     /// Takes the next delta into the log and folds it.
-    fn accept<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, seq: u64, bytes: Vec<u8>) {
-        self.fold(cx, x, Version::new(term, seq), &bytes);
+    fn accept<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, seq: u64, bytes: &[u8]) {
+        self.fold(cx, x, Version::new(term, seq), bytes);
         if let Some(log) = self.logs.get_mut(x.index()) {
             log.ring.push(cx.mono(), term, seq, bytes);
             log.recv = seq;
@@ -263,25 +271,28 @@ impl ParityMember {
     ) {
         if let Err(error) = result {
             let list = self.tenure;
-            cx.halt(format!(
-                "I4: parity {} of {list:?} cannot fold delta {version} of position {} into {stripe}: {error:?}",
-                self.position.0, x.0
-            ));
+            cx.halt(
+                self.list,
+                format!(
+                    "I4: parity {} of {list:?} cannot fold delta {version} of position {} into {stripe}: {error:?}",
+                    self.position.0, x.0
+                ),
+            );
         }
     }
 
     /// 3.10, undo: XOR again, newest first.
-    fn undo<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, record: &Record) {
+    fn undo<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, version: Version, bytes: &[u8]) {
         if cx.breaks(Mutant::VoidTailDroppedWithoutUndo) {
             return;
         }
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let all: Vec<_> = extents(&record.extents, chunk_bytes).flatten().collect();
+        let all: Vec<_> = extents(bytes, chunk_bytes).flatten().collect();
         for extent in all.iter().rev() {
             if let State::Valid(_) = self.table.state(extent.stripe) {
-                let to = extent.base.or_else(|| Some(record.version()));
+                let to = extent.base.or(Some(version));
                 let result = self.table.fold(&mut cx.shared.arena, x.index(), extent, to, false);
-                self.check(cx, x, record.version(), &extent.stripe, result);
+                self.check(cx, x, version, &extent.stripe, result);
             }
         }
     }
@@ -341,10 +352,13 @@ impl ParityMember {
             }
             if log.recv < base {
                 let (recv, position) = (log.recv, self.position.0);
-                cx.halt(format!(
-                    "I5: position {position} has {recv} of stream {}, Sync begins after {base}",
-                    x.0
-                ));
+                cx.halt(
+                    self.list,
+                    format!(
+                        "I5: position {position} has {recv} of stream {}, Sync begins after {base}",
+                        x.0
+                    ),
+                );
                 return false;
             }
             log.term = term;
@@ -358,19 +372,19 @@ impl ParityMember {
             {
                 let newest = log.ring.pop_newest();
                 log.recv -= 1;
-                if let Some(record) = newest {
+                if let Some((version, extents)) = newest {
                     cx.out.mark(Mark::VoidTailUndone);
-                    self.undo(cx, x, &record);
+                    self.undo(cx, x, version, &extents);
                 }
             }
         }
         for delta in deltas.iter() {
             let recv = self.logs.get(x.index()).map_or(0, |l| l.recv);
             if delta.seq == recv + 1 {
-                self.accept(cx, x, delta.term, delta.seq, delta.extents.to_vec());
+                self.accept(cx, x, delta.term, delta.seq, delta.extents);
             }
         }
-        true
+        !cx.is_halting(self.list)
     }
 
     /// 5.2. The owner that asks is the one of the installed configuration.
@@ -393,7 +407,7 @@ impl ParityMember {
         }
         let mut deltas = Vec::new();
         for record in log.ring.iter() {
-            Deltas::push(&mut deltas, record.term, record.seq, &record.extents);
+            Deltas::push(&mut deltas, record.term, record.seq, record.extents);
         }
         let reply = Message::SealReply {
             known: log.known,

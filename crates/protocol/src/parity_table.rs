@@ -2,7 +2,7 @@
 
 use paritas_base::{Stripe, Version};
 use paritas_code::{mul_add, sum};
-use paritas_store::delta::Extent;
+use paritas_store::delta::{Extent, extents};
 use paritas_store::{Arena, Slot};
 
 /// What a member knows of one stripe.
@@ -230,6 +230,16 @@ impl ParityTable {
             }
         }
         Ok(())
+    }
+
+    /// Brings closer the bytes that folding this delta will change: its extents lie anywhere, and their waits overlap.
+    pub(crate) fn prefetch(&self, arena: &Arena, delta: &[u8]) {
+        for extent in extents(delta, arena.chunk_bytes()).flatten() {
+            if let State::Valid(Some(slot)) = self.state(extent.stripe) {
+                arena.prefetch(slot, extent.offset);
+                arena.prefetch(slot, extent.offset + extent.xor.len());
+            }
+        }
     }
 
     /// Sets memory aside so that `stripes` parity chunks can be held in all. False if memory is short.

@@ -4,44 +4,57 @@ use paritas_base::{Span, Term, Time, Version};
 use std::collections::VecDeque;
 
 /// One raw delta.
-#[derive(Debug)]
-pub struct Record {
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
     /// The term it was issued in: it stays with the delta when a later owner pushes it again.
     pub term: Term,
     /// Its place in the stream.
     pub seq: u64,
     /// Its extents, encoded.
-    pub extents: Vec<u8>,
-    at: Time,
+    pub extents: &'a [u8],
 }
 
-impl Record {
+impl Record<'_> {
     /// The version it leaves on chunks.
     pub fn version(&self) -> Version {
         Version::new(self.term, self.seq)
     }
 }
 
-/// Spare buffers kept for the next deltas, at most.
-const SPARE_MAX: usize = 16;
-/// A spare buffer larger than this is given back.
-const SPARE_BYTES_MAX: usize = 16 << 10;
+#[derive(Debug)]
+struct Entry {
+    term: Term,
+    at: Time,
+    /// Where its extents lie in `bytes`.
+    from: usize,
+    to: usize,
+}
 
-/// Consecutive deltas, oldest first.
+/// An empty ring keeps no larger buffers than this: a node has a ring for every stream of its lists.
+const KEEP_BYTES: usize = 1 << 10;
+
+/// Consecutive deltas, oldest first: one queue of bytes, and where each delta lies in it.
 #[derive(Default, Debug)]
 pub struct Ring {
-    records: VecDeque<Record>,
-    bytes: u64,
+    entries: VecDeque<Entry>,
+    /// The seq of the first entry.
+    first: u64,
+    /// Extents of all entries, one after the other; before them, those of deltas dropped since the last move.
+    bytes: Vec<u8>,
     /// Bytes of the deltas above `stable`, so that admission and trimming need not walk.
     unstable_bytes: u64,
     stable: u64,
-    spare: Vec<Vec<u8>>,
 }
 
 impl Ring {
     /// Bytes of all deltas in it.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        (self.bytes.len() - self.head()) as u64
+    }
+
+    /// Memory that it holds.
+    pub fn held_bytes(&self) -> u64 {
+        (self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()) as u64
     }
 
     /// Bytes of the deltas above what was marked stable.
@@ -51,67 +64,87 @@ impl Ring {
 
     /// Everything up to `stable` is with every member.
     pub(crate) fn mark_stable(&mut self, stable: u64) {
-        let passed: u64 = self
+        let passed: usize = self
             .after(self.stable)
             .take_while(|r| r.seq <= stable)
-            .map(|r| r.extents.len() as u64)
+            .map(|r| r.extents.len())
             .sum();
-        self.unstable_bytes -= passed;
+        self.unstable_bytes -= passed as u64;
         self.stable = self.stable.max(stable);
     }
 
     /// The oldest delta's seq.
     pub fn first(&self) -> Option<u64> {
-        self.records.front().map(|r| r.seq)
+        (!self.entries.is_empty()).then_some(self.first)
     }
 
     /// The delta with this seq.
-    pub fn get(&self, seq: u64) -> Option<&Record> {
-        let first = self.first()?;
-        self.records.get(usize::try_from(seq.checked_sub(first)?).ok()?)
+    pub fn get(&self, seq: u64) -> Option<Record<'_>> {
+        let index = usize::try_from(seq.checked_sub(self.first)?).ok()?;
+        self.entries.get(index).map(|entry| self.record(index, entry))
     }
 
     /// All deltas, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Record> {
-        self.records.iter()
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Record<'_>> {
+        self.after(0)
     }
 
     /// The deltas after `seq`, oldest first.
-    pub fn after(&self, seq: u64) -> impl DoubleEndedIterator<Item = &Record> {
-        let skip = self.first().map_or(0, |first| (seq + 1).saturating_sub(first));
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(self.records.len());
-        self.records.range(skip..)
+    pub fn after(&self, seq: u64) -> impl DoubleEndedIterator<Item = Record<'_>> {
+        let skip = usize::try_from((seq + 1).saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let skip = skip.min(self.entries.len());
+        let rest = self.entries.range(skip..).enumerate();
+        rest.map(move |(i, entry)| self.record(skip + i, entry))
     }
 
-    /// An empty buffer to build a delta in.
-    pub fn buffer(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
+    fn record(&self, index: usize, entry: &Entry) -> Record<'_> {
+        Record {
+            term: entry.term,
+            seq: self.first + index as u64,
+            extents: &self.bytes[entry.from..entry.to],
+        }
     }
 
     /// Appends the next delta. It must follow the last one, unless the ring is empty.
-    pub fn push(&mut self, now: Time, term: Term, seq: u64, extents: Vec<u8>) {
-        debug_assert!(self.records.back().is_none_or(|r| r.seq + 1 == seq));
-        self.bytes += extents.len() as u64;
+    pub fn push(&mut self, now: Time, term: Term, seq: u64, extents: &[u8]) {
+        if self.entries.is_empty() {
+            self.first = seq;
+        }
+        debug_assert_eq!(self.first + self.entries.len() as u64, seq);
         if seq > self.stable {
             self.unstable_bytes += extents.len() as u64;
         }
-        self.records.push_back(Record {
+        // Room of dropped deltas is used again once it is half of all: each byte moves once at most, on average.
+        let head = self.head();
+        if head > 0 && head >= self.bytes.len() / 2 && self.bytes.len() + extents.len() > self.bytes.capacity() {
+            self.bytes.drain(..head);
+            for entry in &mut self.entries {
+                entry.from -= head;
+                entry.to -= head;
+            }
+        }
+        let from = self.bytes.len();
+        self.bytes.extend_from_slice(extents);
+        let to = self.bytes.len();
+        self.entries.push_back(Entry {
             term,
-            seq,
-            extents,
             at: now,
+            from,
+            to,
         });
     }
 
-    /// Takes the newest delta off.
-    pub fn pop_newest(&mut self) -> Option<Record> {
-        let record = self.records.pop_back()?;
-        let bytes = record.extents.len() as u64;
-        self.bytes -= bytes;
+    /// Takes the newest delta off: its version, and its extents.
+    pub fn pop_newest(&mut self) -> Option<(Version, Vec<u8>)> {
+        let entry = self.entries.pop_back()?;
+        let record = self.record(self.entries.len(), &entry);
+        let (version, extents) = (record.version(), record.extents.to_vec());
         if record.seq > self.stable {
-            self.unstable_bytes -= bytes;
+            self.unstable_bytes -= extents.len() as u64;
         }
-        Some(record)
+        self.bytes.truncate(entry.from);
+        self.settle();
+        Some((version, extents))
     }
 
     /// Drops deltas up to `stable`.
@@ -122,27 +155,103 @@ impl Ring {
     /// Drops deltas up to `stable`, but keeps those of them that are younger than `age`, up to `history_bytes`.
     pub fn trim_history(&mut self, stable: u64, history_bytes: u64, now: Time, age: Span) {
         self.mark_stable(stable);
-        let mut history = self.bytes - self.unstable_bytes;
-        while let Some(oldest) = self.records.front() {
-            if oldest.seq > stable || (history_bytes > 0 && history <= history_bytes && now - oldest.at < age) {
+        let mut history = self.bytes() - self.unstable_bytes;
+        while let Some(oldest) = self.entries.front() {
+            if self.first > stable || (history_bytes > 0 && history <= history_bytes && now - oldest.at < age) {
                 break;
             }
-            let length = oldest.extents.len() as u64;
-            history = history.saturating_sub(length);
-            self.bytes -= length;
-            if let Some(mut record) = self.records.pop_front()
-                && self.spare.len() < SPARE_MAX
-                && record.extents.capacity() <= SPARE_BYTES_MAX
-            {
-                record.extents.clear();
-                self.spare.push(record.extents);
-            }
+            history = history.saturating_sub((oldest.to - oldest.from) as u64);
+            self.entries.pop_front();
+            self.first += 1;
         }
+        self.settle();
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.records.clear();
-        (self.bytes, self.unstable_bytes) = (0, 0);
+        self.entries.clear();
+        self.unstable_bytes = 0;
+        self.settle();
+    }
+
+    /// Where the bytes of the first delta begin.
+    fn head(&self) -> usize {
+        self.entries.front().map_or(self.bytes.len(), |entry| entry.from)
+    }
+
+    /// An empty ring gives back what a burst made it take.
+    fn settle(&mut self) {
+        if self.entries.is_empty() {
+            self.bytes.clear();
+            if self.held_bytes() > 2 * KEEP_BYTES as u64 {
+                self.bytes.shrink_to(KEEP_BYTES);
+                self.entries.shrink_to(KEEP_BYTES / size_of::<Entry>());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pushed(ring: &mut Ring, seqs: core::ops::RangeInclusive<u64>) {
+        for seq in seqs {
+            let extents = vec![seq as u8; 1 + seq as usize % 300];
+            ring.push(Time(seq), 1, seq, &extents);
+        }
+    }
+
+    fn holds(ring: &Ring, seqs: core::ops::RangeInclusive<u64>) {
+        let expected: Vec<u64> = seqs.collect();
+        assert_eq!(ring.iter().map(|r| r.seq).collect::<Vec<_>>(), expected);
+        for record in ring.iter() {
+            assert_eq!(record.extents, vec![record.seq as u8; 1 + record.seq as usize % 300]);
+        }
+        let bytes: usize = expected.iter().map(|seq| 1 + *seq as usize % 300).sum();
+        assert_eq!(ring.bytes(), bytes as u64);
+    }
+
+    #[test]
+    fn deltas_keep_their_bytes_while_the_queue_moves() {
+        let mut ring = Ring::default();
+        let mut newest = 0;
+        for stable in (0..3_000).step_by(7) {
+            pushed(&mut ring, newest + 1..=stable + 40);
+            newest = stable + 40;
+            ring.trim(stable);
+            holds(&ring, stable + 1..=newest);
+            assert_eq!(ring.after(stable + 30).map(|r| r.seq).next(), Some(stable + 31));
+            assert_eq!(ring.get(newest).map(|r| r.seq), Some(newest));
+        }
+        // Forty-odd deltas of up to 300 bytes, whatever has gone through.
+        assert!(
+            ring.held_bytes() < 48 << 10,
+            "dropped deltas leave their room to new ones"
+        );
+    }
+
+    #[test]
+    fn an_empty_ring_holds_next_to_nothing() {
+        let mut ring = Ring::default();
+        pushed(&mut ring, 1..=5_000);
+        ring.trim(5_000);
+        assert_eq!((ring.bytes(), ring.unstable_bytes(), ring.first()), (0, 0, None));
+        assert!(ring.held_bytes() <= 2 * KEEP_BYTES as u64);
+        pushed(&mut ring, 5_001..=5_002);
+        holds(&ring, 5_001..=5_002);
+    }
+
+    #[test]
+    fn the_newest_comes_off_first() {
+        let mut ring = Ring::default();
+        pushed(&mut ring, 1..=10);
+        ring.mark_stable(8);
+        for seq in [10, 9, 8] {
+            let newest = ring.pop_newest().map(|(version, extents)| (version, extents.len()));
+            assert_eq!(newest, Some((Version::new(1, seq), seq as usize + 1)));
+        }
+        assert_eq!(ring.unstable_bytes(), 0);
+        holds(&ring, 1..=7);
     }
 }

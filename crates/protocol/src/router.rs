@@ -18,7 +18,7 @@ mod server;
 
 use crate::commands::{self, Effect, Executed, Job};
 use crate::context::Context;
-use crate::interface::{Out, Port};
+use crate::interface::{Ends, Out, Port};
 use crate::lists::{List, Lists, Role};
 use crate::stream_owner::Phase;
 use ahead::{Ahead, Place, Source};
@@ -36,6 +36,10 @@ const PARTIAL_BYTES_MIN: usize = 16 << 10;
 /// Unanswered commands that a client may have, and bytes of them at other nodes. Past that it is not read from.
 const SEGMENTS_MAX: usize = 16_384;
 const FORWARDED_BYTES_MAX: usize = 4 << 20;
+/// What one client may have in one turn: commands started, and reply bytes waiting for it. The rest of its input waits
+/// for the next turn, so that one long pipeline neither starves the others nor fills the memory with replies.
+const TURN_COMMANDS_MAX: usize = 1024;
+const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
 /// How often the house is kept while there is something to keep, and while there is not.
 const HOUSEKEEP_BUSY: Span = Span::from_ms(2);
 const HOUSEKEEP_IDLE: Span = Span::from_ms(100);
@@ -65,6 +69,8 @@ struct Desk {
     held: Vec<Caller>,
     /// Callers whose next command cannot start.
     stalled: Vec<Caller>,
+    /// Clients that have had their share of this turn.
+    sated: Vec<ConnId>,
     /// Bytes of peers' commands that wait here.
     parked_bytes: usize,
     /// Look at stalled callers even if nothing has changed: some may have waited too long, or a change came late.
@@ -112,10 +118,11 @@ impl Router {
         self.desk.nodes = nodes.to_vec();
     }
 
-    pub(crate) fn on_client_up<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, port: Port) {
+    pub(crate) fn on_client_up<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, port: Port, ends: Ends) {
         self.desk.next_client_id += 1;
         self.desk.counters.connections += 1;
-        let client = Client::new(Caller::Local(conn), port, self.desk.next_client_id, cx.mono());
+        let mut client = Client::new(Caller::Local(conn), port, self.desk.next_client_id, cx.mono());
+        client.about.ends = Some(ends);
         self.clients.insert(conn, client);
         self.desk.client_count = self.clients.len();
     }
@@ -125,9 +132,10 @@ impl Router {
         self.desk.client_count = self.clients.len();
         self.desk.held.retain(|c| *c != Caller::Local(conn));
         self.desk.stalled.retain(|c| *c != Caller::Local(conn));
+        self.desk.sated.retain(|c| *c != conn);
     }
 
-    /// Runs as many of a client's commands as can run now.
+    /// Runs as many of a client's commands as can run now, up to its share of a turn.
     pub(crate) fn on_client<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, input: &[u8]) {
         let Some(mut client) = self.clients.get_mut(&conn) else {
             return;
@@ -147,12 +155,13 @@ impl Router {
         let mut all_ahead = core::mem::take(&mut self.desk.ahead);
         all_args.resize_with(AHEAD_MAX, Args::default);
         let (mut consumed, mut stalled, mut close) = (0, false, false);
+        let (mut started, mut sated) = (0, false);
         let mut resume = false;
         if let (Some(partial), Some(first)) = (client.partial.take(), all_args.first_mut()) {
             *first = *partial;
             resume = true;
         }
-        while !stalled && !close {
+        while !stalled && !close && !sated {
             let source = Source {
                 input,
                 from: consumed,
@@ -160,6 +169,11 @@ impl Router {
             };
             let more = self.desk.decode_ahead(cx, lists, source, &mut all_args, &mut all_ahead);
             for (ahead, args) in all_ahead.iter().zip(&all_args) {
+                if started == TURN_COMMANDS_MAX || turn.bytes.len() >= REPLY_BYTES_SOFT_MAX {
+                    sated = true;
+                    break;
+                }
+                started += 1;
                 let raw = input.get(ahead.range.clone()).unwrap_or_default();
                 let list = args.list(raw);
                 let mut ran = if list.is_empty() {
@@ -193,7 +207,7 @@ impl Router {
                 }
             }
             match more {
-                _ if stalled || close => {}
+                _ if stalled || close || sated => {}
                 Ok(true) => {}
                 Ok(false) => {
                     if input.len() - consumed > PARTIAL_BYTES_MIN
@@ -218,16 +232,24 @@ impl Router {
             buffer.bytes = bytes;
             (buffer.released, buffer.deadline) = (released, deadline);
             buffer.consumed += consumed;
-            buffer.stalled = stalled;
+            buffer.stalled = stalled || sated;
             client.closing |= close;
             buffer.close |= client.closing && client.segments.is_empty();
         }
         self.desk.note(client, stalled, cx.mono());
+        if sated {
+            self.desk.sated.push(conn);
+        }
     }
 
     /// Before a turn's deltas leave: what was stalled may run, and the house is kept.
     pub(crate) fn retry_stalled<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
         let now = cx.mono();
+        for conn in self.desk.sated.drain(..) {
+            if let Some(buffer) = cx.out.client(conn) {
+                buffer.stalled = false;
+            }
+        }
         let mut progress = now >= self.desk.retry_at || core::mem::take(&mut self.desk.wake);
         for list in lists.iter_mut() {
             if let Role::Owner(owner) = &mut list.role {

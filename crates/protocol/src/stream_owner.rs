@@ -84,6 +84,9 @@ pub(crate) enum Admission {
 /// The most bytes of deltas sent again at once.
 const RESEND_BYTES_MAX: usize = 1 << 20;
 
+/// A larger buffer is not kept for the next turn's delta.
+const SPARE_BYTES_MAX: usize = 16 << 10;
+
 /// The role of a node at a data position.
 #[derive(Debug)]
 pub struct StreamOwner {
@@ -95,6 +98,8 @@ pub struct StreamOwner {
     stable: u64,
     cut: u64,
     ring: Ring,
+    /// What the next turn's delta is built in.
+    spare: Vec<u8>,
     pub(crate) store: paritas_store::Stream,
     open: Option<Delta>,
     members: Vec<Member>,
@@ -148,6 +153,7 @@ impl StreamOwner {
             stable: 0,
             cut: 0,
             ring: Ring::default(),
+            spare: Vec::new(),
             store,
             open: None,
             members: Vec::new(),
@@ -209,7 +215,7 @@ impl StreamOwner {
     }
     /// Bytes of the side tables that hold no objects.
     pub fn ring_bytes(&self) -> u64 {
-        self.ring.bytes()
+        self.ring.held_bytes()
     }
 
     pub(crate) fn term(&self) -> Term {
@@ -318,8 +324,10 @@ impl StreamOwner {
     /// The delta of this turn, and the store it is recorded from.
     pub(crate) fn delta(&mut self) -> (&mut paritas_store::Stream, &mut Delta) {
         let version = Version::new(self.tenure.term(), self.seq + 1);
-        let buffer = &mut self.ring;
-        let open = self.open.get_or_insert_with(|| Delta::new(version, buffer.buffer()));
+        let spare = &mut self.spare;
+        let open = self
+            .open
+            .get_or_insert_with(|| Delta::new(version, core::mem::take(spare)));
         (&mut self.store, open)
     }
 
@@ -370,8 +378,11 @@ impl StreamOwner {
         for extent in extents(delta.bytes(), chunk_bytes).flatten() {
             chunks.add_sum(extent.stripe, sum::of_extent(chunk_bytes, extent.offset, extent.xor));
         }
-        self.ring
-            .push(cx.mono(), self.tenure.term(), self.seq, delta.into_bytes());
+        let bytes = delta.into_bytes();
+        self.ring.push(cx.mono(), self.tenure.term(), self.seq, &bytes);
+        if bytes.capacity() <= SPARE_BYTES_MAX {
+            self.spare = bytes;
+        }
         for at in 0..self.members.len() {
             let member = &self.members[at];
             if member.started && member.sent + 1 == self.seq {
@@ -394,12 +405,15 @@ impl StreamOwner {
         let mut bytes = 0;
         for record in self.ring.after(member.sent) {
             if record.seq != member.sent + 1 {
-                cx.halt(format!(
-                    "I5: {} no longer has delta {} for position {}",
-                    self.stream,
-                    member.sent + 1,
-                    member.position.0
-                ));
+                cx.halt(
+                    self.stream.list,
+                    format!(
+                        "I5: {} no longer has delta {} for position {}",
+                        self.stream,
+                        member.sent + 1,
+                        member.position.0
+                    ),
+                );
                 return;
             }
             let delta = Message::Delta {
@@ -407,7 +421,7 @@ impl StreamOwner {
                 seq: record.seq,
                 acked: self.acked,
                 stable: self.stable,
-                extents: &record.extents,
+                extents: record.extents,
             };
             if !cx.send(&member.tenure, Channel::Main, self.stream, configuration.epoch, &delta) {
                 return;
@@ -444,10 +458,13 @@ impl StreamOwner {
             return;
         };
         if recv > seq {
-            cx.halt(format!(
-                "I6: position {} acks {recv} of {}, which ends at {seq}",
-                member.position.0, self.stream
-            ));
+            cx.halt(
+                self.stream.list,
+                format!(
+                    "I6: position {} acks {recv} of {}, which ends at {seq}",
+                    member.position.0, self.stream
+                ),
+            );
             return;
         }
         if !member.started && recv < self.stable {
@@ -481,20 +498,18 @@ impl StreamOwner {
         let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
         let local = cx.breaks(Mutant::OwnerJudgesWhoIsAlive);
         let ignore_filling = cx.breaks(Mutant::AcksIgnoreFillingMembers);
-        let mut matched: Vec<u64> = self
+        let matched = self
             .members
             .iter()
             .filter(|m| m.started && (m.live || !ignore_filling))
             .filter(|m| !local || m.lease_until > cx.now.mono)
-            .map(|m| m.matched)
-            .collect();
-        matched.sort_unstable_by(|a, b| b.cmp(a));
+            .map(|m| m.matched);
         let reached = if self.members.is_empty() {
             Some(self.seq)
         } else if local || ignore_filling {
-            matched.last().copied()
+            matched.min()
         } else {
-            matched.get(quorum.wrapping_sub(1)).copied()
+            nth_largest(matched, quorum)
         };
         if let Some(reached) = reached
             && reached > self.acked
@@ -542,20 +557,18 @@ impl StreamOwner {
         }
         let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
         let live_only = cx.breaks(Mutant::LeaseFromLiveMembersOnly);
-        let mut leases: Vec<Time> = self
+        let leases = self
             .members
             .iter()
             .filter(|m| m.started && (m.live || !live_only))
-            .map(|m| m.lease_until)
-            .collect();
-        leases.sort_unstable_by(|a, b| b.cmp(a));
+            .map(|m| m.lease_until);
         let reached = if live_only {
-            leases.last()
+            leases.min()
         } else {
-            leases.get(quorum.wrapping_sub(1))
+            nth_largest(leases, quorum)
         };
         match reached {
-            Some(until) if *until > cx.now.mono => ReadLease::Until(*until),
+            Some(until) if until > cx.now.mono => ReadLease::Until(until),
             _ => ReadLease::None,
         }
     }
@@ -640,7 +653,7 @@ impl StreamOwner {
                 return None;
             }
             let mut touched = false;
-            let all: Vec<_> = extents(&record.extents, chunk_bytes)
+            let all: Vec<_> = extents(record.extents, chunk_bytes)
                 .flatten()
                 .filter(|e| e.stripe == stripe)
                 .collect();
@@ -845,7 +858,7 @@ impl StreamOwner {
         } else {
             let mut deltas = Vec::new();
             for record in self.ring.after(stable) {
-                Deltas::push(&mut deltas, record.term, record.seq, &record.extents);
+                Deltas::push(&mut deltas, record.term, record.seq, record.extents);
             }
             let message = Message::Sync {
                 term,
@@ -959,4 +972,10 @@ impl StreamOwner {
         }
         (next != Time(u64::MAX)).then_some(next)
     }
+}
+
+/// The `n`-th largest, from 1 on; `None` if there are fewer. Members are few, and this runs for every ack: no list.
+fn nth_largest<T: Ord + Copy>(values: impl Iterator<Item = T> + Clone, n: usize) -> Option<T> {
+    let reached_by = |value: T| values.clone().filter(|other| *other >= value).count();
+    values.clone().filter(|value| n > 0 && reached_by(*value) >= n).max()
 }

@@ -158,6 +158,15 @@ fn clients_are_listed_and_ended() {
     let listed = cluster.ask(one, "CLIENT LIST");
     assert_eq!(listed.matches("id=").count(), 2, "{listed}");
     assert!(listed.contains("name=second"));
+    assert!(
+        listed.contains(" addr=127.0.0.1:50002 laddr=127.0.0.1:6379 "),
+        "{listed}"
+    );
+    let info = cluster.ask(one, "CLIENT INFO");
+    assert!(
+        info.contains("id=1 addr=127.0.0.1:50001 ") && info.contains(" db=0 ") && info.contains(" cmd=client|info "),
+        "{info}"
+    );
     let id = cluster.ask(two, "CLIENT ID");
     assert_eq!(id, ":2\r\n");
     assert_eq!(cluster.ask(one, "CLIENT KILL ID 2"), ":1\r\n");
@@ -165,6 +174,25 @@ fn clients_are_listed_and_ended() {
     assert_eq!(cluster.ask(one, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client\r\n");
     assert_eq!(cluster.ask(one, "CLIENT KILL TYPE normal SKIPME no"), ":2\r\n");
     assert!(cluster.is_closed(one));
+}
+
+#[test]
+fn clients_are_ended_by_address() {
+    let mut cluster = Cluster::new(1);
+    let mut connect = || cluster.connect(0, Port::Any);
+    let (one, two, three) = (connect(), connect(), connect());
+    assert_eq!(cluster.ask(one, "CLIENT KILL ADDR 127.0.0.1:1"), ":0\r\n");
+    assert_eq!(cluster.ask(one, "CLIENT KILL 127.0.0.1:50002"), "+OK\r\n");
+    assert!(cluster.is_closed(two) && !cluster.is_closed(three));
+    assert_eq!(
+        cluster.ask(one, "CLIENT KILL ADDR 127.0.0.1:50003 LADDR 127.0.0.1:1"),
+        ":0\r\n"
+    );
+    assert_eq!(
+        cluster.ask(one, "CLIENT KILL ADDR 127.0.0.1:50003 LADDR 127.0.0.1:6379"),
+        ":1\r\n"
+    );
+    assert!(cluster.is_closed(three) && !cluster.is_closed(one));
 }
 
 #[test]

@@ -35,7 +35,7 @@ a minus means at least so many.
 | MEMORY USAGE | key, value, header, index entry, and their part of the parity |
 | KEYS, SCAN | met keys whose time is over are deleted; past 256 in one step they are shown until they are |
 | SCAN | the cursor is 64 bits: the stream, then its own; a step stays in one stream, so that many may be empty |
-| CLIENT LIST, CLIENT INFO | addresses and buffer sizes are not known to the commands: `?:0`, 0 |
+| CLIENT LIST, CLIENT INFO | `fd` is -1; of buffers, only replies not offered to the socket are told |
 | INFO commandstats | counts only; `usec` is 0. Commands are counted where their client is connected |
 | CONFIG SET | nothing can be changed while a node runs; setting what is so already is OK |
 | AUTH | there is one user, `default`, without a password |

@@ -6,7 +6,7 @@ use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::{ConnId, NodeId, Span};
-use paritas_protocol::{Event, Port};
+use paritas_protocol::{Ends, Event, Port};
 
 impl World {
     pub(crate) fn client_wakes(&mut self, client: usize) {
@@ -133,7 +133,12 @@ impl World {
         process.out.clients.insert(conn, Default::default());
         process.inputs.insert(conn, Vec::new());
         self.clients[client].up = true;
-        self.turn(at, incarnation, Event::ClientUp { conn, port: Port::Any }, || {
+        let ends = Ends {
+            client: ([0; 4], 0).into(),
+            server: ([0; 4], 0).into(),
+        };
+        let port = Port::Any;
+        self.turn(at, incarnation, Event::ClientUp { conn, port, ends }, || {
             Happening::ClientUp { client, conn }
         });
         self.push(Span(0), Happening::ClientWakes(client));

@@ -3,6 +3,11 @@
 
 use core::ptr::NonNull;
 
+const HUGE_BYTES: usize = 2 << 20;
+
+/// Of Linux 6.1; libc has no name for it on every platform.
+const MADV_COLLAPSE: libc::c_int = 25;
+
 /// One slot of an [`Arena`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Slot(pub(crate) u32);
@@ -10,9 +15,13 @@ pub struct Slot(pub(crate) u32);
 /// All chunks of a shard, data, index and parity alike: `slots_max` slots of one size.
 ///
 /// Address space is reserved at once and memory taken by touching it. Freed slots are used again last in, first out;
-/// when more than 1 % of the slots ever touched lie free, a freed slot's memory goes back to the system.
+/// when more than 1 % of the slots ever touched lie free, a freed slot's memory goes back to the system. As soon as a
+/// huge page's worth of slots is in use they become one, so that lookups need fewer page walks and no page is half
+/// used.
 #[derive(Debug)]
 pub struct Arena {
+    mapping: NonNull<u8>,
+    /// Where slots begin.
     base: NonNull<u8>,
     chunk_bytes: usize,
     slots_max: u32,
@@ -44,9 +53,9 @@ impl Arena {
     /// If the system refuses the address space.
     pub fn new(chunk_bytes: usize, slots_max: u32) -> Self {
         assert!(chunk_bytes.is_power_of_two() && slots_max > 0);
-        let bytes = chunk_bytes * slots_max as usize;
+        let bytes = chunk_bytes * slots_max as usize + HUGE_BYTES;
         // SAFETY: an anonymous private mapping at an address of the system's choice touches no memory of ours.
-        let base = unsafe {
+        let mapping = unsafe {
             libc::mmap(
                 core::ptr::null_mut(),
                 bytes,
@@ -57,13 +66,17 @@ impl Arena {
             )
         };
         assert!(
-            base != libc::MAP_FAILED,
+            mapping != libc::MAP_FAILED,
             "cannot reserve {bytes} bytes of address space"
         );
         // SAFETY: the range is the mapping made above. Advice may fail without harm.
-        unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
-        let base = NonNull::new(base.cast()).unwrap_or(NonNull::dangling());
+        unsafe { libc::madvise(mapping, bytes, libc::MADV_NOHUGEPAGE) };
+        let mapping: NonNull<u8> = NonNull::new(mapping.cast()).unwrap_or(NonNull::dangling());
+        // Slots begin where a huge page can: the mapping is larger by one.
+        let skip = mapping.as_ptr().align_offset(HUGE_BYTES);
+        let base = NonNull::new(mapping.as_ptr().wrapping_add(skip)).unwrap_or(mapping);
         Self {
+            mapping,
             base,
             chunk_bytes,
             slots_max,
@@ -145,23 +158,26 @@ impl Arena {
         }
         let slot = Slot(self.touched);
         self.touched += 1;
-        self.advise_huge(slot);
+        self.make_huge(slot);
         slot
     }
 
-    /// Asks for huge pages from a slot on that begins a huge page's range, if the arena is large: they take a third
-    /// off a lookup's time, and at most one of them is not full.
-    fn advise_huge(&mut self, slot: Slot) {
-        const HUGE_BYTES: usize = 2 << 20;
-        const FROM_BYTES: usize = 64 << 20;
+    /// When a slot begins a new huge page's range: makes the range before it one. All its slots are in use, for a new
+    /// slot is touched only when none is free. Where the system can't do it (Linux before 6.1), nothing happens.
+    fn make_huge(&mut self, slot: Slot) {
         let offset = slot.0 as usize * self.chunk_bytes;
-        let at = self.base.as_ptr().wrapping_add(offset);
-        let total = self.chunk_bytes * self.slots_max as usize;
-        if offset < FROM_BYTES || !(at as usize).is_multiple_of(HUGE_BYTES) || total - offset < HUGE_BYTES {
+        if offset == 0 || !offset.is_multiple_of(HUGE_BYTES) {
             return;
         }
-        // SAFETY: the range is within our mapping (checked above). Advice changes no bytes and may fail.
-        unsafe { libc::madvise(at.cast(), HUGE_BYTES, libc::MADV_HUGEPAGE) };
+        let at = self.base.as_ptr().wrapping_add(offset - HUGE_BYTES).cast();
+        // SAFETY: the range lies within our mapping, before the slot. None of these changes a byte, and each may fail.
+        // The last keeps the system from filling up the page with zeros by itself when some of its slots are given
+        // back.
+        unsafe {
+            libc::madvise(at, HUGE_BYTES, libc::MADV_HUGEPAGE);
+            libc::madvise(at, HUGE_BYTES, MADV_COLLAPSE);
+            libc::madvise(at, HUGE_BYTES, libc::MADV_NOHUGEPAGE);
+        }
     }
 
     /// Takes a slot back.
@@ -240,9 +256,9 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        let bytes = self.chunk_bytes * self.slots_max as usize;
+        let bytes = self.chunk_bytes * self.slots_max as usize + HUGE_BYTES;
         // SAFETY: unmaps exactly what `new` mapped; no borrow outlives self.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), bytes) };
+        unsafe { libc::munmap(self.mapping.as_ptr().cast(), bytes) };
     }
 }
 

@@ -1,7 +1,7 @@
 //! A caller and its queue of replies.
 
 use super::gather::Gather;
-use crate::interface::Port;
+use crate::interface::{Ends, Port};
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Term, Time};
 use paritas_wire::resp::{Args, Proto};
@@ -20,6 +20,8 @@ pub(super) enum Caller {
 #[derive(Debug, Default)]
 pub(super) struct About {
     pub(super) id: u64,
+    /// Known of this node's clients.
+    pub(super) ends: Option<Ends>,
     pub(super) name: Vec<u8>,
     pub(super) library: Vec<u8>,
     pub(super) library_version: Vec<u8>,
@@ -40,7 +42,7 @@ pub(super) struct Client {
     pub(super) segments: VecDeque<Segment>,
     /// The number of the next command; a forwarded one brings its own.
     pub(super) next_n: u64,
-    /// Bytes of commands forwarded and not answered.
+    /// What its commands forwarded and not answered are charged with ([`Forwarded::charge`]).
     pub(super) forwarded_bytes: usize,
     /// Forwarded commands that did not go straight to their owner and are not answered. Until they are, no command
     /// of this client starts: it might overtake them.
@@ -168,6 +170,17 @@ pub(super) struct Forwarded {
     pub(super) since: Time,
     /// See [`Client::detours`].
     pub(super) detour: bool,
+}
+
+/// What a forwarded read is charged with for its reply: half of the longest value, so that replies on their way to a
+/// client that does not read them are few megabytes.
+const REPLY_CHARGE_BYTES: usize = 32 << 10;
+
+impl Forwarded {
+    /// Bytes that it counts for while it is not answered.
+    pub(super) fn charge(&self) -> usize {
+        self.command.len() + if self.write { 0 } else { REPLY_CHARGE_BYTES }
+    }
 }
 
 /// What a reply waits for.

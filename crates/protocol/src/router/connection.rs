@@ -1,11 +1,12 @@
 //! Commands that name no key: which they are, and those about the connection itself.
 
-use super::caller::{Caller, Client, Wait};
+use super::caller::{About, Caller, Client, Wait};
 use super::gather::runs_on_streams;
 use super::{Desk, Job, Ran, Router, Turn};
 use crate::context::Context;
-use crate::interface::{Out, Port, Proposal};
+use crate::interface::{Ends, Out, Port, Proposal};
 use crate::lists::Lists;
+use core::net::SocketAddr;
 use paritas_base::{ConnId, Time};
 use paritas_wire::command::{self, Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
@@ -80,7 +81,7 @@ impl Desk {
             Command::ClientNoEvict => switch(&mut client.about.no_evict, out, args),
             Command::ClientNoTouch => switch(&mut client.about.no_touch, out, args),
             Command::ClientInfo => {
-                let text = client.describe(cx.now.mono);
+                let text = client.describe(cx.now.mono, out.len());
                 encode::verbatim(out, proto, b"txt", text.as_bytes());
             }
             Command::ClientList | Command::ClientKill => return Ran::AboutClients,
@@ -235,15 +236,25 @@ fn switch(place: &mut bool, out: &mut Vec<u8>, args: ArgList<'_>) {
 }
 
 impl Client {
-    /// Its line of CLIENT LIST. Sockets are the driver's: addresses are not known here.
-    fn describe(&self, now: Time) -> String {
+    /// Its line of CLIENT LIST. `unread` counts reply bytes that wait for it; sockets, and what lies in them, are the
+    /// driver's.
+    fn describe(&self, now: Time, unread: usize) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let seconds = |since: Time| (now - since).0 / 1_000_000_000;
         let about = &self.about;
+        let (address, local) = about.ends.map_or_else(Default::default, |ends| {
+            (ends.client.to_string(), ends.server.to_string())
+        });
+        let flags = match (about.no_evict, about.no_touch) {
+            (false, false) => "N",
+            (true, false) => "e",
+            (false, true) => "T",
+            (true, true) => "eT",
+        };
         format!(
-            "id={} addr=?:0 laddr=?:0 fd=-1 name={} age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 qbuf=0 \
-             qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem=0 tot-mem=0 events=r cmd={} \
-             user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
+            "id={} addr={address} laddr={local} fd=-1 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 \
+             multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={unread} \
+             tot-mem={unread} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
             about.id,
             text(&about.name),
             seconds(about.since),
@@ -261,10 +272,26 @@ impl Client {
 #[derive(Default)]
 struct Filter<'a> {
     ids: Option<Vec<u64>>,
-    /// Nobody is of another type than normal, or of another user than default, or has a known address.
+    /// Nobody is of another type than normal.
     nobody: bool,
     spare_me: bool,
     address: Option<&'a [u8]>,
+    local: Option<&'a [u8]>,
+}
+
+impl Filter<'_> {
+    fn takes(&self, about: &About) -> bool {
+        let is = |wanted: Option<&[u8]>, of: fn(&Ends) -> SocketAddr| {
+            wanted.is_none_or(|wanted| {
+                let ends = about.ends.as_ref();
+                ends.is_some_and(|ends| of(ends).to_string().as_bytes() == wanted)
+            })
+        };
+        !self.nobody
+            && self.ids.as_ref().is_none_or(|ids| ids.contains(&about.id))
+            && is(self.address, |ends| ends.client)
+            && is(self.local, |ends| ends.server)
+    }
 }
 
 impl Router {
@@ -289,19 +316,15 @@ impl Router {
         let mut chosen: Vec<(u64, ConnId)> = self
             .clients
             .iter()
-            .filter(|(other, client)| {
-                !filter.nobody
-                    && filter.address.is_none()
-                    && filter.ids.as_ref().is_none_or(|ids| ids.contains(&client.about.id))
-                    && !(filter.spare_me && **other == conn)
-            })
+            .filter(|(other, client)| filter.takes(&client.about) && !(filter.spare_me && **other == conn))
             .map(|(other, client)| (client.about.id, *other))
             .collect();
         chosen.sort();
         if !kills {
-            let lines = chosen
-                .iter()
-                .filter_map(|(_, other)| Some(self.clients.get(other)?.describe(cx.now.mono)));
+            let lines = chosen.iter().filter_map(|(_, other)| {
+                let unread = cx.out.client(*other).map_or(0, |buffer| buffer.bytes.len());
+                Some(self.clients.get(other)?.describe(cx.now.mono, unread))
+            });
             encode::verbatim(&mut out, proto, b"txt", lines.collect::<String>().as_bytes());
             return (out, false);
         }
@@ -378,8 +401,10 @@ fn kill_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
             filter.ids = Some(vec![client_id(value).ok_or(errors::CLIENT_ID)?]);
         } else if is_word(args, at, "type") {
             type_filter(&mut filter, value)?;
-        } else if is_word(args, at, "addr") || is_word(args, at, "laddr") {
+        } else if is_word(args, at, "addr") {
             filter.address = Some(value);
+        } else if is_word(args, at, "laddr") {
+            filter.local = Some(value);
         } else if is_word(args, at, "user") {
             if value != b"default" {
                 let user = String::from_utf8_lossy(value);

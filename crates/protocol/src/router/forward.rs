@@ -61,6 +61,11 @@ impl Desk {
     ) -> Ran {
         if client.port == Port::Cluster {
             let owner = lists_tenure(lists, stream);
+            let me = (cx.shared.node, cx.shared.incarnation);
+            if owner.is_some_and(|o| (o.node, o.incarnation) == me) {
+                // The role has halted, and its successor is not named yet.
+                return self.stall(cx, lists, client, turn, spec);
+            }
             let slot = command::keys(spec, args.len())
                 .next()
                 .map_or(0, |i| command::slot(args.arg(i)));
@@ -93,7 +98,6 @@ impl Desk {
         }
         let mut command = self.spare.pop().unwrap_or_default();
         command.extend_from_slice(raw);
-        client.forwarded_bytes += command.len();
         let forwarded = Forwarded {
             n,
             stream,
@@ -103,6 +107,7 @@ impl Desk {
             since: cx.mono(),
             detour: false,
         };
+        client.forwarded_bytes += forwarded.charge();
         let start = turn.bytes.len();
         self.push(cx, lists, client, turn, start, Wait::Forwarded(forwarded));
         Ran::Done
@@ -123,7 +128,6 @@ impl Desk {
         let target = owner_at(lists, stream).filter(|(owner, epoch)| {
             (owner.node, owner.incarnation) != me && send_forward(cx, client, owner, stream, *epoch, n, &command)
         });
-        client.forwarded_bytes += command.len();
         let mut forwarded = Forwarded {
             n,
             stream,
@@ -133,6 +137,7 @@ impl Desk {
             since: cx.mono(),
             detour: false,
         };
+        client.forwarded_bytes += forwarded.charge();
         if forwarded.target.is_none() {
             Self::detour(&mut client.detours, &mut forwarded);
             self.resend_due = true;
@@ -150,7 +155,7 @@ impl Desk {
 
     /// A forwarded command is answered.
     pub(super) fn forget(&mut self, client: &mut Client, forwarded: Forwarded) {
-        client.forwarded_bytes -= forwarded.command.len().min(client.forwarded_bytes);
+        client.forwarded_bytes -= forwarded.charge().min(client.forwarded_bytes);
         if forwarded.detour {
             client.detours -= 1;
             self.wake = true;

@@ -247,7 +247,7 @@ fn sums(lists: &Lists) -> Sums {
     let mut sums = Sums::default();
     for list in lists.iter() {
         match &list.role {
-            Role::None => {}
+            Role::None | Role::Halted(_) => {}
             Role::Owner(owner) => {
                 let gauges = owner.store().gauges();
                 sums.owned += 1;
@@ -263,7 +263,7 @@ fn sums(lists: &Lists) -> Sums {
             Role::Member(member) => {
                 sums.parities += 1;
                 sums.table_bytes += member.table.table_bytes();
-                sums.ring_bytes += member.logs().iter().map(|log| log.ring.bytes()).sum::<u64>();
+                sums.ring_bytes += member.logs().iter().map(|log| log.ring.held_bytes()).sum::<u64>();
             }
         }
     }

@@ -100,7 +100,7 @@ impl StreamOwner {
             Phase::Push | Phase::Wait => {
                 let mut deltas = Vec::new();
                 for record in self.ring.iter() {
-                    Deltas::push(&mut deltas, record.term, record.seq, &record.extents);
+                    Deltas::push(&mut deltas, record.term, record.seq, record.extents);
                 }
                 let (term, base, top) = (self.tenure.term(), self.stable, self.seq);
                 let sync = Message::Sync {
@@ -232,7 +232,7 @@ impl StreamOwner {
         self.stable = answer.recv - answer.deltas.len() as u64;
         self.ring.mark_stable(self.stable);
         for (term, seq, extents) in answer.deltas {
-            self.ring.push(now, term, seq, extents);
+            self.ring.push(now, term, seq, &extents);
         }
         (self.seq, self.cut) = (answer.recv, answer.recv);
         self.phase = Phase::Push;
@@ -294,10 +294,13 @@ impl StreamOwner {
             return;
         };
         if recv > seq {
-            cx.halt(format!(
-                "I6: position {} answers Sync with {recv}, beyond {seq}",
-                member.position.0
-            ));
+            cx.halt(
+                self.stream.list,
+                format!(
+                    "I6: position {} answers Sync with {recv}, beyond {seq}",
+                    member.position.0
+                ),
+            );
             return;
         }
         if !member.started && recv < self.stable {

@@ -1,0 +1,81 @@
+//! A peer whose host has vanished sends no end of stream. The system is told to end a link that gets no sign of life:
+//! the machine then hears `LinkDown`, dials again and sends again what was not acknowledged.
+
+use mio::net::TcpStream;
+use paritas_base::Span;
+use std::io;
+
+/// Ends the connection, with an error on the next read or write, once the other end's system has acknowledged nothing
+/// for so long: data, or the probes that are sent after a second without any.
+#[cfg(target_os = "linux")]
+pub(crate) fn end_when_silent(stream: &TcpStream, after: Span) -> io::Result<()> {
+    let probes = libc::c_int::try_from(after.as_ms() / 1000)
+        .unwrap_or(libc::c_int::MAX)
+        .max(1);
+    let timeout = libc::c_int::try_from(after.as_ms()).unwrap_or(libc::c_int::MAX);
+    for (level, option, value) in [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, probes),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, timeout),
+    ] {
+        set(stream, level, option, value)?;
+    }
+    Ok(())
+}
+
+/// Elsewhere the system's own time-outs have to do.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn end_when_silent(_: &TcpStream, _: Span) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn set(stream: &TcpStream, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as `stream` is borrowed, and `value` outlives the call that reads it.
+    let done = unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), size) };
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+
+    #[allow(unsafe_code)]
+    fn get(stream: &TcpStream, option: libc::c_int) -> libc::c_int {
+        let mut value: libc::c_int = 0;
+        let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: both places are valid for writes, and `size` says how much the first one holds.
+        let done = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                option,
+                (&raw mut value).cast(),
+                &raw mut size,
+            )
+        };
+        assert_eq!(done, 0);
+        value
+    }
+
+    #[test]
+    fn the_system_has_been_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        end_when_silent(&stream, Span::from_secs(3)).unwrap();
+        assert_eq!(get(&stream, libc::TCP_USER_TIMEOUT), 3000);
+        assert_eq!(get(&stream, libc::TCP_KEEPIDLE), 1);
+        assert_eq!(get(&stream, libc::TCP_KEEPCNT), 3);
+    }
+}

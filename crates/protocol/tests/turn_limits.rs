@@ -1,0 +1,90 @@
+//! What one client may have in one turn, and what it may have under way: nobody starves the others, and nobody makes
+//! a node hold more replies than it reads.
+
+mod support;
+
+use paritas_protocol::Port;
+use support::Cluster;
+
+/// As the router has them.
+const TURN_COMMANDS_MAX: usize = 1024;
+const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
+
+const VALUE_BYTES: usize = 60_000;
+
+fn set(cluster: &mut Cluster, client: support::Client, key: &str) {
+    let value = "v".repeat(VALUE_BYTES);
+    let command = format!(
+        "*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${VALUE_BYTES}\r\n{value}\r\n",
+        key.len()
+    );
+    cluster.feed(client, command.as_bytes());
+    cluster.pump();
+    assert_eq!(cluster.take(client), b"+OK\r\n");
+}
+
+#[test]
+fn a_giant_pipeline_has_its_share_of_a_turn_and_no_more() {
+    let mut cluster = Cluster::new(1);
+    let (greedy, modest) = (cluster.connect(0, Port::Any), cluster.connect(0, Port::Any));
+    let count = 10 * TURN_COMMANDS_MAX + 7;
+    cluster.feed(greedy, "PING\r\n".repeat(count).as_bytes());
+    cluster.feed(modest, b"PING\r\n");
+    cluster.turn(0);
+    assert_eq!(cluster.take(modest), b"+PONG\r\n");
+    assert_eq!(cluster.take(greedy), b"+PONG\r\n".repeat(TURN_COMMANDS_MAX));
+    cluster.pump();
+    assert_eq!(cluster.take(greedy), b"+PONG\r\n".repeat(count - TURN_COMMANDS_MAX));
+}
+
+#[test]
+fn long_replies_are_made_a_megabyte_at_a_time() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    set(&mut cluster, client, "k");
+    let count = 200;
+    cluster.feed(client, "GET k\r\n".repeat(count).as_bytes());
+    let mut received = Vec::new();
+    let mut turns = 0;
+    while received.len() < count * VALUE_BYTES {
+        cluster.turn(0);
+        let part = cluster.take(client);
+        assert!(
+            part.len() < REPLY_BYTES_SOFT_MAX + 2 * VALUE_BYTES,
+            "{} bytes",
+            part.len()
+        );
+        received.extend(part);
+        turns += 1;
+        assert!(turns < 100, "it goes on");
+    }
+    let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+    assert!(received == one.repeat(count).as_bytes());
+}
+
+#[test]
+fn only_so_many_reads_of_one_client_are_at_other_nodes() {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    let key = (0..)
+        .map(|n| format!("k{n}"))
+        .find(|key| paritas_wire::command::slot(key.as_bytes()) >= 8192)
+        .unwrap();
+    set(&mut cluster, client, &key);
+    let count = 500;
+    cluster.feed(client, format!("GET {key}\r\n").repeat(count).as_bytes());
+    // The first node alone, for as long as it finds something to do.
+    for _ in 0..10 {
+        cluster.turn(0);
+    }
+    let info = cluster.connect(0, Port::Any);
+    let listed = cluster.ask(info, "CLIENT LIST ID 1");
+    let under_way: usize = listed
+        .split_once(" oll=")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok())
+        .unwrap();
+    assert!((1..=128).contains(&under_way), "{listed}");
+    cluster.pump();
+    let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+    assert!(cluster.take(client) == one.repeat(count).as_bytes());
+}
