@@ -5,7 +5,7 @@
 use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
 };
-use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, Stream, Time, map};
+use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Stream, Time, map};
 use paritas_protocol::{
     Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Node, Out, Parameters, Port, Proposal, ReplyBuf,
 };
@@ -102,18 +102,43 @@ impl Cluster {
     }
 
     pub(crate) fn with(count: usize, memory_bytes: u64, parameters: Parameters) -> Self {
-        let stream = |i: usize| Stream {
-            list: ListId(i as u16),
-            x: Position(0),
+        let configurations = (0..count).map(|i| configuration(i as u16, i, 1, 1)).collect();
+        Self::of(count, configurations, memory_bytes, parameters)
+    }
+
+    /// As many nodes as positions, and as many lists: position p of list i is node i + p, around.
+    pub(crate) fn coded(data: u8, parity: u8, memory_bytes: u64) -> Self {
+        let count = usize::from(data + parity);
+        let held = |list: usize| -> Vec<Option<Assignment>> {
+            let by = |p| tenure((list + p) % count, 1);
+            let live = |tenure| Assignment {
+                tenure,
+                state: PositionState::Live,
+            };
+            (0..count).map(|p| Some(live(by(p)))).collect()
         };
-        let slots = (1..=count)
-            .map(|i| ((16384 * i / count - 1) as u16, stream(i - 1)))
-            .collect();
+        let configurations = (0..count).map(|list| Configuration {
+            data,
+            parity,
+            ack_quorum: parity,
+            positions: held(list),
+            ..configuration(list as u16, 0, 1, 1)
+        });
+        let streams = count as u64 * u64::from(data);
+        let parameters = Parameters::for_memory(memory_bytes, streams);
+        Self::of(count, configurations.collect(), memory_bytes, parameters)
+    }
+
+    fn of(count: usize, configurations: Vec<Configuration>, memory_bytes: u64, parameters: Parameters) -> Self {
+        let streams: Vec<Stream> = configurations.iter().flat_map(Configuration::streams).collect();
+        let last = |i: usize| (16384 * (i + 1) / streams.len() - 1) as u16;
+        let slots = streams.iter().enumerate().map(|(i, s)| (last(i), *s)).collect();
+        let (data, parity) = configurations.first().map_or((1, 0), |c| (c.data, c.parity));
         let record = ClusterRecord {
             id: ClusterId(7),
             format: 1,
-            data: 1,
-            parity: 0,
+            data,
+            parity,
             chunk_bytes: 16 << 10,
             hash_key: [1, 2],
             lease_ms: 2000,
@@ -134,7 +159,6 @@ impl Cluster {
                 peer_address: format!("127.0.0.1:{}", 16379 + i),
             })
             .collect();
-        let configurations: Vec<Configuration> = (0..count).map(|i| configuration(i as u16, i, 1, 1)).collect();
         let now = Clock {
             mono: Time(1_000_000_000),
             wall_ms: START_MS,
@@ -357,6 +381,20 @@ impl Cluster {
         self.feed(client, format!("{line}\r\n").as_bytes());
         self.pump();
         String::from_utf8_lossy(&self.take(client)).into_owned()
+    }
+
+    /// Bytes of the heap that are this driver's, and not the machines'.
+    pub(crate) fn driver_bytes(&self) -> usize {
+        let held = |process: &Process| -> usize {
+            let out = &process.out;
+            let strings = process.inputs.values().chain(process.outputs.values());
+            let strings = strings.chain(out.links.values().map(|link| &link.bytes));
+            let strings = strings.chain(out.clients.values().map(|client| &client.bytes));
+            let tables = out.clients.capacity() * size_of::<(ConnId, ReplyBuf)>();
+            let strings_kept = process.inputs.capacity() + process.outputs.capacity();
+            strings.map(Vec::capacity).sum::<usize>() + tables + strings_kept * size_of::<(ConnId, Vec<u8>)>()
+        };
+        self.processes.iter().map(held).sum()
     }
 
     pub(crate) fn is_closed(&self, client: Client) -> bool {
