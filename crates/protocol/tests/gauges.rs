@@ -4,7 +4,7 @@
 
 mod support;
 
-use paritas_protocol::Port;
+use paritas_protocol::{Parameters, Port};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{Client, Cluster};
@@ -65,7 +65,8 @@ fn write(cluster: &mut Cluster, client: Client, count: usize, value_bytes: usize
 #[test]
 fn gauges_sum_to_what_the_allocators_say() {
     let before = HEAP_BYTES.load(Ordering::Relaxed);
-    let mut cluster = Cluster::coded(2, 1, 64 << 20);
+    let parameters = Parameters::for_memory(16 << 20, 6);
+    let mut cluster = Cluster::coded(2, 1, 3, 0, parameters);
     let client = cluster.connect(0, Port::Any);
     write(&mut cluster, client, 100_000, 100);
     check(&cluster, before, "written");

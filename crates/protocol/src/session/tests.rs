@@ -85,7 +85,8 @@ fn a_fitting_greeting_is_answered_and_binds_the_link() {
 
 #[test]
 fn a_greeting_that_does_not_fit_is_refused_without_an_answer() {
-    let cases: [(&str, fn(&mut Hello)); 7] = [
+    type Case = (&'static str, fn(&mut Hello));
+    let cases: [Case; 7] = [
         ("another cluster", |h| h.cluster = ClusterId(8)),
         ("no protocol version in common", |h| {
             (h.version_low, h.version_high) = (2, 9)
