@@ -160,6 +160,34 @@ def forwarded(table):
             table.alternate(f"GET 32 B, pipeline {pipeline}, 4+2", runs)
 
 
+def latency(say):
+    """p50 and p99 of a write that two losses don't undo, at half the rate that the slower system can do."""
+    with systems.ours("4+2") as ours, systems.valkey(2) as valkey:
+        contenders = [(ours, "no"), (valkey, "each")]
+        for system, _ in contenders:
+            system.fill(0, LARGE, 32)
+
+        def run(system, wait, operations, rate=None):
+            command = [systems.LOAD, "run", "--port", str(system.port), "--op", "set", "--wait", wait]
+            command += ["--keys", str(LARGE), "--operations", str(operations)] + ["--cluster"] * system.cluster
+            command += ["--rate", str(rate)] if rate else []
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            return {key: float(value) for key, value in (field.split("=") for field in done.stdout.split())}
+
+        rate = min(run(system, wait, 50_000)["per_second"] for system, wait in contenders) / 2
+        found = {system.name: [] for system, _ in contenders}
+        for _ in range(RUNS):
+            for system, wait in contenders:
+                found[system.name].append(run(system, wait, int(5 * rate), rate))
+        rows = []
+        for (name, each), wait in zip(found.items(), ("", ", SET + WAIT 2")):
+            row = {"system": name + wait, "rate": rate}
+            row |= {p: round(statistics.median(r[p + "_us"] for r in each)) for p in ("p50", "p99")}
+            rows.append(row)
+            say(f"{row['system']}: p50 {row['p50']} us, p99 {row['p99']} us at {rate:.0f} SETs per second")
+        return rows
+
+
 def owner_of_one_slot(system):
     """The any-key ports of the node that owns ONE_SLOT's slot, and of another."""
     key = ONE_SLOT.replace("__rand_int__", "0")
