@@ -13,6 +13,7 @@ mod report;
 use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::plan::ClusterPlan;
 use crate::record::{OpenError, Records, StoredNode};
+use crate::status::HaltedRole;
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeState, Tenure};
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
@@ -86,6 +87,13 @@ pub enum Note {
         node: NodeId,
         /// Its life.
         incarnation: Incarnation,
+    },
+    /// A role of a node broke an invariant and has stopped; another node takes its position (PROTOCOL 3.5).
+    Halted {
+        /// The node.
+        node: NodeId,
+        /// Its role.
+        role: HaltedRole,
     },
     /// A position changed hands.
     Moved {

@@ -57,6 +57,8 @@ pub(crate) struct Facts {
     pub(crate) shunned: BTreeSet<(ListId, NodeId)>,
     /// Who held a vacant position last.
     pub(crate) vacated: BTreeMap<(ListId, Position), NodeId>,
+    /// Lives whose role in a list broke an invariant: to that list they are over, though they go on (3.5).
+    pub(crate) halted: BTreeSet<(ListId, NodeId, Incarnation)>,
     /// Lives removed a short while ago without a certificate.
     pub(crate) recent: BTreeSet<(ListId, NodeId, Incarnation)>,
 }
@@ -177,9 +179,14 @@ impl Change<'_> {
         self.new.positions[i].is_some_and(|a| a.state == PositionState::Live)
     }
 
+    /// Whether what the holder had is lost: its life is over, or its role has halted.
     fn is_ended(&self, i: usize) -> bool {
-        self.tenure(i)
-            .is_some_and(|t| self.facts.is_ended(t.node, t.incarnation))
+        self.tenure(i).is_some_and(|t| self.is_over(&t))
+    }
+
+    fn is_over(&self, tenure: &Tenure) -> bool {
+        let halted = (self.new.list, tenure.node, tenure.incarnation);
+        self.facts.is_ended(tenure.node, tenure.incarnation) || self.facts.halted.contains(&halted)
     }
 
     fn is_silent(&self, i: usize) -> bool {
@@ -213,7 +220,8 @@ impl Change<'_> {
             let Some(Some(held)) = self.new.positions.get_mut(position.index()) else {
                 continue;
             };
-            let ended = self.facts.is_ended(tenure.node, tenure.incarnation);
+            let ended = self.facts.is_ended(tenure.node, tenure.incarnation)
+                || self.facts.halted.contains(&(*list, tenure.node, tenure.incarnation));
             if *list == self.new.list && held.tenure == *tenure && !ended && !self.new.lost {
                 held.state = PositionState::Live;
             }
@@ -355,7 +363,8 @@ impl Change<'_> {
             let leaves = self
                 .tenure(i)
                 .is_some_and(|t| (t.node, t.incarnation) == (*node, facts.incarnation));
-            if !facts.available || named || cut || leaves {
+            let halted = self.facts.halted.contains(&(list, *node, facts.incarnation));
+            if !facts.available || named || cut || leaves || halted {
                 continue;
             }
             let shares = |a: &Option<Assignment>| a.as_ref().and_then(domain_of) == Some(facts.domain.as_str());

@@ -1,6 +1,6 @@
 //! The status report: what `paritas status` shows, filled from registrations, heartbeats and configurations.
 
-use paritas_base::{ListId, NodeId};
+use paritas_base::{ListId, NodeId, Position};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -8,6 +8,11 @@ use std::collections::BTreeMap;
 pub const KINDS_MAX: usize = 32;
 /// Most shards of a process.
 pub const SHARDS_MAX: usize = 256;
+
+/// Most halted roles that a shard names: a heartbeat has room for no more.
+pub const HALTED_MAX: usize = 128;
+/// Longest reason of a halted role.
+const REASON_BYTES_MAX: usize = 200;
 
 /// What a shard tells with each heartbeat of its process.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -29,6 +34,29 @@ pub struct ShardProgress {
     pub rebuild_done_bytes: u64,
     /// Bytes to rebuild, those done too.
     pub rebuild_total_bytes: u64,
+    /// Roles that broke an invariant and have stopped, as long as the process lives (PROTOCOL 3.5).
+    pub halted: Vec<HaltedRole>,
+}
+
+/// A role that broke an invariant.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HaltedRole {
+    /// In which list.
+    pub list: ListId,
+    /// The position it held when it stopped.
+    pub position: Position,
+    /// What was broken.
+    pub reason: String,
+}
+
+impl HaltedRole {
+    /// With as much of the reason as a heartbeat has room for.
+    pub fn new(list: ListId, position: Position, mut reason: String) -> Self {
+        while reason.len() > REASON_BYTES_MAX {
+            reason.pop();
+        }
+        Self { list, position, reason }
+    }
 }
 
 /// The cluster at a glance.
@@ -61,6 +89,8 @@ pub struct NodeStatus {
     pub state: NodeCondition,
     /// All its memory.
     pub memory_bytes: u64,
+    /// Roles that broke an invariant in its present life: those lists are without it until it is started again.
+    pub halted: Vec<HaltedRole>,
 }
 
 /// What a node is for.

@@ -59,7 +59,6 @@ pub(crate) struct Driver {
     pub(crate) links: Links,
     pub(crate) desk: Desk,
     pub(crate) ended: VecDeque<Ended>,
-    pub(crate) halted: Option<HaltReason>,
 }
 
 impl Driver {
@@ -128,7 +127,10 @@ impl Out for Driver {
     }
 
     fn halt(&mut self, reason: HaltReason) {
-        // The first broken invariant is the cause; the next ones follow from it.
-        self.halted.get_or_insert(reason);
+        tracing::error!(
+            "HALTED a role, since going on could spread a wrong state: {}. Please report this. The cluster rebuilds \
+             from the other nodes what was here",
+            reason.0
+        );
     }
 }

@@ -210,7 +210,7 @@ impl<M: Machine> Shard<M> {
     fn deliver(&mut self, id: u64, now: Clock, input: &[u8]) -> Result<usize, peer::BadFrame> {
         let mut at = 0;
         // The machine may close the link at any frame, and then nothing more of it counts.
-        while self.driver.links.is_up(id) && self.driver.halted.is_none() {
+        while self.driver.links.is_up(id) {
             let Some(length) = peer::split(&input[at..])? else {
                 break;
             };
@@ -231,7 +231,7 @@ impl<M: Machine> Shard<M> {
         let now = clock::now();
         let mut turn_bytes = 0;
         for _ in 0..self.driver.clients.ready_len() {
-            if turn_bytes >= self.limits.turn_bytes || self.driver.halted.is_some() {
+            if turn_bytes >= self.limits.turn_bytes {
                 return;
             }
             let Some(id) = self.driver.clients.next_ready() else {
@@ -327,7 +327,7 @@ impl<M: Machine> Shard<M> {
         let mut turn_bytes = 0;
         while let Some(id) = self.driver.clients.touched(at) {
             at += 1;
-            if turn_bytes >= self.limits.turn_bytes || self.driver.halted.is_some() {
+            if turn_bytes >= self.limits.turn_bytes {
                 // The flush queues them for the next turn.
                 return;
             }

@@ -3,7 +3,7 @@
 use mio::Waker;
 use paritas_base::configuration::{Configuration, NodeRecord};
 use paritas_base::{ConnId, NodeId};
-use paritas_protocol::Proposal;
+use paritas_protocol::{Halted, Proposal};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -86,6 +86,8 @@ pub struct Gauges {
     pub rebuild_done_bytes: u64,
     /// Bytes to rebuild, those done too.
     pub rebuild_total_bytes: u64,
+    /// Roles that broke an invariant and have stopped.
+    pub halted: Vec<Halted>,
 }
 
 /// How far a shard has come, for heartbeats: a stuck one must be seen (PROTOCOL 10.2b).

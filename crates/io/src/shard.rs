@@ -8,7 +8,7 @@ use crate::mailbox::{Desk, Gauges, Mail, Mailbox, Progress, Proposals, waker};
 use crate::{clock, signals};
 use mio::{Events, Interest, Poll};
 use paritas_base::{Clock, Span, Time};
-use paritas_protocol::{Event, HaltReason, Node, Out};
+use paritas_protocol::{Event, Node, Out};
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
@@ -49,6 +49,7 @@ impl Machine for Node {
             ],
             rebuild_done_bytes: figures.rebuild_done_bytes,
             rebuild_total_bytes: figures.rebuild_done_bytes + figures.rebuild_todo_bytes,
+            halted: self.halted().cloned().collect(),
         }
     }
 }
@@ -103,8 +104,6 @@ impl Default for Limits {
 pub enum Stop {
     /// Somebody posted [`Mail::Stop`], or the process was asked to end.
     Asked,
-    /// The machine found a broken invariant: the process must not go on (PROTOCOL 3.5).
-    Halted(HaltReason),
     /// Waiting for events failed.
     Failed(io::Error),
 }
@@ -165,7 +164,6 @@ impl<M: Machine> Shard<M> {
             links: Links::new(),
             desk,
             ended: VecDeque::new(),
-            halted: None,
         };
         let shard = Self {
             machine,
@@ -197,9 +195,6 @@ impl<M: Machine> Shard<M> {
             self.note(&events);
             self.turns_since_sweep += 1;
             self.turn();
-            if let Some(reason) = self.driver.halted.take() {
-                return Stop::Halted(reason);
-            }
             if self.asked_to_stop || signals::stop_requested() {
                 return Stop::Asked;
             }
@@ -282,9 +277,6 @@ impl<M: Machine> Shard<M> {
         ];
         for step in steps {
             step(self);
-            if self.driver.halted.is_some() {
-                return;
-            }
         }
         self.flush();
         let now = clock::mono();
@@ -295,10 +287,7 @@ impl<M: Machine> Shard<M> {
     }
 
     pub(crate) fn tell(&mut self, event: Event<'_>) {
-        // A halted machine is called no more, whatever the turn still holds.
-        if self.driver.halted.is_none() {
-            self.machine.on(clock::now(), event, &mut self.driver);
-        }
+        self.machine.on(clock::now(), event, &mut self.driver);
     }
 
     /// Ends of earlier turns only: what the machine ends now it hears of in the next.

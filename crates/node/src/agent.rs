@@ -8,7 +8,7 @@ use crate::resolver::Resolver;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
 use paritas_base::{ConnId, Span};
 use paritas_control::message::{Refusal, Registration, TO_AGENT_BYTES_MAX};
-use paritas_control::status::{ShardProgress, Status};
+use paritas_control::status::{HALTED_MAX, HaltedRole, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{LinkId, Proposal};
@@ -294,5 +294,11 @@ fn progress(progress: &Progress) -> ShardProgress {
             .collect(),
         rebuild_done_bytes: gauges.rebuild_done_bytes,
         rebuild_total_bytes: gauges.rebuild_total_bytes,
+        halted: gauges
+            .halted
+            .into_iter()
+            .take(HALTED_MAX)
+            .map(|role| HaltedRole::new(role.list, role.position, role.reason))
+            .collect(),
     }
 }

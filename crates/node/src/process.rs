@@ -74,11 +74,6 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
     tracing::info!(node = %registration.node, incarnation = %registration.incarnation, %any, "node runs");
     match shard.run() {
         Stop::Asked => Ok(()),
-        Stop::Halted(reason) => Err(Failure(format!(
-            "HALTED, since going on could spread a wrong state: {}. Please report this. The cluster rebuilds what was \
-             here from the other nodes",
-            reason.0
-        ))),
         Stop::Failed(error) => Err(Failure(format!("waiting for events failed: {error}"))),
     }
 }

@@ -63,6 +63,17 @@ impl fmt::Display for Shown<'_> {
         for list in status.lists.iter().filter(|list| !list.reason.is_empty()) {
             writeln!(f, "list {}: {}", list.id.0, list.reason)?;
         }
+        for node in &status.nodes {
+            for role in &node.halted {
+                let (list, position) = (role.list.0, role.position.0);
+                writeln!(
+                    f,
+                    "HALTED: position {position} of list {list} on node {}, which stays out of that list until it is \
+                     started again: {}",
+                    node.id, role.reason
+                )?;
+            }
+        }
         writeln!(f, "rebuild: {}", Progress(&status.rebuild))?;
         let kinds = status
             .memory
@@ -236,7 +247,7 @@ mod tests {
     #[test]
     fn the_json_has_the_names_that_scripts_read() {
         let json = "{\"nodes\":[{\"id\":0,\"pid\":7,\"address\":\"a:1\",\"cluster_address\":\"a:2\",\
-            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5}],\
+            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\"halted\":[]}],\
             \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
             \"lost\":false,\"reason\":\"\"}],\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\

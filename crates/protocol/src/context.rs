@@ -4,7 +4,7 @@ use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::parameters::{Mutant, Parameters};
 use crate::session::Sessions;
 use paritas_base::configuration::{ClusterRecord, Tenure};
-use paritas_base::{Clock, Epoch, Incarnation, NodeId, Prng, Span, Stream, Time};
+use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Prng, Span, Stream, Time};
 use paritas_code::Code;
 use paritas_store::Arena;
 use paritas_wire::peer::{self, Header, Message};
@@ -22,7 +22,8 @@ pub(crate) struct Shared {
     pub(crate) maxmemory_bytes: u64,
     pub(crate) sessions: Sessions,
     pub(crate) prng: Prng,
-    pub(crate) halted: Option<String>,
+    /// Roles that broke an invariant while the event at hand was handled; they end with it.
+    pub(crate) halting: Vec<(ListId, String)>,
     /// Ids of requests to peers; never used again.
     pub(crate) request_id: u64,
     /// Chunks whose sum did not match when they were decoded.
@@ -82,12 +83,17 @@ impl<O: Out> Context<'_, O> {
         self.out.propose(proposal);
     }
 
-    /// A broken invariant: this node stops here.
-    pub(crate) fn halt(&mut self, reason: String) {
-        if self.shared.halted.is_none() {
+    /// A broken invariant: the role in this list ends with the event at hand (3.5). The first one is the cause.
+    pub(crate) fn halt(&mut self, list: ListId, reason: String) {
+        if !self.is_halting(list) {
             self.out.halt(HaltReason(reason.clone()));
-            self.shared.halted = Some(reason);
+            self.shared.halting.push((list, reason));
         }
+    }
+
+    /// Whether the role in this list has broken an invariant: it says nothing any more.
+    pub(crate) fn is_halting(&self, list: ListId) -> bool {
+        self.shared.halting.iter().any(|(halting, _)| *halting == list)
     }
 
     pub(crate) fn next_request_id(&mut self) -> u64 {

@@ -385,10 +385,13 @@ impl ParityMember {
                 && base != values[x].0
             {
                 let found = values[x].0;
-                cx.halt(format!(
-                    "I4: buffered delta {} of {stripe} is based on {base}, not {found}",
-                    buffered.version
-                ));
+                cx.halt(
+                    self.list(),
+                    format!(
+                        "I4: buffered delta {} of {stripe} is based on {base}, not {found}",
+                        buffered.version
+                    ),
+                );
                 return false;
             }
             let target = &mut bytes[buffered.offset..buffered.offset + buffered.xor.len()];

@@ -143,7 +143,7 @@ pub enum Proposal {
     },
 }
 
-/// A broken invariant: the role, and with it the node, must not go on (PROTOCOL 3.5).
+/// A broken invariant: the role of the node in that list must not go on (PROTOCOL 3.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HaltReason(pub String);
 
@@ -197,7 +197,8 @@ pub trait Out {
     fn client(&mut self, conn: ConnId) -> Option<&mut ReplyBuf>;
     /// Ask the coordinator. May be lost; the machine repeats what it needs.
     fn propose(&mut self, proposal: Proposal);
-    /// A broken invariant. The driver must call this node no more.
+    /// A broken invariant. The driver says so as loudly as it can. The role in question is over; the node's other
+    /// roles go on, and [`Node::halted`](crate::Node::halted) names it from now on.
     fn halt(&mut self, reason: HaltReason);
 }
 

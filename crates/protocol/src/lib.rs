@@ -20,7 +20,7 @@ mod session;
 mod stream_owner;
 
 pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
-pub use lists::{List, Role};
+pub use lists::{Halted, List, Role};
 pub use node::{Figures, Node};
 pub use parameters::{Mutant, Parameters};
 pub use parity_member::{Log, ParityMember};

@@ -3,7 +3,7 @@
 use crate::parity_member::ParityMember;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::Configuration;
-use paritas_base::{ListId, Stream};
+use paritas_base::{ListId, Position, Stream};
 
 /// What this node is in a list.
 #[derive(Debug)]
@@ -14,6 +14,19 @@ pub enum Role {
     Owner(Box<StreamOwner>),
     /// It holds a parity position.
     Member(Box<ParityMember>),
+    /// It broke an invariant, and takes no part in the list for the rest of this life (PROTOCOL 3.5).
+    Halted(Box<Halted>),
+}
+
+/// A role that has stopped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Halted {
+    /// In which list.
+    pub list: ListId,
+    /// The position it held when it stopped.
+    pub position: Position,
+    /// What was broken.
+    pub reason: String,
 }
 
 /// One list.

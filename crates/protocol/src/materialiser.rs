@@ -7,7 +7,7 @@ use crate::parameters::Mutant;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Map, Position, Span, Stream, Stripe, Time, Version, map};
-use paritas_code::sum;
+use paritas_code::{Code, sum};
 use paritas_wire::peer::{Message, Parity};
 
 /// The chunks being brought back.
@@ -48,7 +48,12 @@ struct Task {
     retry_at: Time,
     /// More parities than the configuration suggests are needed.
     ask_all: bool,
+    /// Some source is wrong: a chunk decoded from it did not have its sum (5.9).
+    suspect: bool,
 }
+
+/// Sets of sources tried at most when some are wrong: all there are, in any but very wide schemes.
+const SOURCE_SETS_MAX: usize = 64;
 
 #[derive(Debug)]
 struct ParityCopy {
@@ -198,6 +203,7 @@ impl StreamOwner {
             mismatches,
             retry_at,
             ask_all,
+            suspect: false,
         };
         self.materialiser.tasks.insert(stripe, task);
         self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
@@ -286,9 +292,10 @@ impl StreamOwner {
         y: Position,
         id: u64,
         stripe: Stripe,
-        value: Option<(Version, &[u8])>,
+        value: Option<(Version, u32, &[u8])>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let any_version = cx.breaks(Mutant::NoVersionMatch);
         let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
             return;
         };
@@ -297,8 +304,14 @@ impl StreamOwner {
         };
         let Answer::Asked(want) = *answer else { return };
         *answer = match value {
-            Some((version, bytes)) if version == want && (bytes.is_empty() || bytes.len() == chunk_bytes) => {
-                Answer::Here(bytes.to_vec())
+            Some((version, sum, bytes)) if version == want && (bytes.is_empty() || bytes.len() == chunk_bytes) => {
+                if sum::of(bytes) == sum || any_version {
+                    Answer::Here(bytes.to_vec())
+                } else {
+                    // Its owner's memory is wrong: as good as missing.
+                    cx.shared.bad_sums += 1;
+                    Answer::None
+                }
             }
             _ => Answer::None,
         };
@@ -331,7 +344,6 @@ impl StreamOwner {
             .parities
             .iter()
             .filter(|p| p.versions == first.versions || !match_versions)
-            .take(missing)
             .collect();
         if agreeing.len() < missing {
             if task.parities.len() >= configuration.members().count() || !task.ask_all {
@@ -354,33 +366,51 @@ impl StreamOwner {
             return;
         }
         let zeros = vec![0; chunk_bytes];
-        let or_zeros = |bytes: &'_ Vec<u8>| if bytes.is_empty() { None } else { Some(bytes.clone()) };
-        let mut present: Vec<(u8, Vec<u8>)> = Vec::with_capacity(task.chunks.len());
-        for y in configuration.data_positions().filter(|y| *y != me) {
-            if let Some(Answer::Here(bytes)) = &task.chunks[y.index()] {
-                present.push((y.0, or_zeros(bytes).unwrap_or_else(|| zeros.clone())));
+        let or_zeros = |bytes| {
+            if <[u8]>::is_empty(bytes) {
+                zeros.as_slice()
+            } else {
+                bytes
+            }
+        };
+        let mut sources: Vec<(u8, &[u8])> = Vec::with_capacity(task.chunks.len() + agreeing.len());
+        for (y, chunk) in task.chunks.iter().enumerate() {
+            if let Some(Answer::Here(bytes)) = chunk {
+                sources.push((y as u8, or_zeros(bytes.as_slice())));
             }
         }
         for parity in &agreeing {
-            present.push((
-                parity.position.0,
-                or_zeros(&parity.bytes).unwrap_or_else(|| zeros.clone()),
-            ));
+            sources.push((parity.position.0, or_zeros(parity.bytes.as_slice())));
         }
-        let expected = first.sum;
-        let sources: Vec<(u8, &[u8])> = present.iter().map(|(p, b)| (*p, b.as_slice())).collect();
-        let mut bytes = vec![0; chunk_bytes];
-        let decoded = cx.shared.code.decode(&sources, &[me.0], &mut [&mut bytes]);
-        if decoded.is_err() {
-            return;
-        }
-        if sum::of(&bytes) != expected && match_versions {
-            // 5.9: other sources may give it.
+        // What members tell of the chunk is a figure that no holder of the bytes has a hand in.
+        let told = |sum: u32| agreeing.iter().any(|p| p.sum == sum) || !match_versions;
+        if let Some((bytes, sum)) = decode_checked(&cx.shared.code, &sources, me, chunk_bytes, told) {
+            self.install(cx, stripe, version, sum, &bytes);
+        } else if !core::mem::replace(&mut task.suspect, true) {
+            // 5.9: with other sources it may come out right.
             cx.shared.bad_sums += 1;
             task.ask_all = true;
-            return;
+            let (id, asked) = (task.id, task.parities.iter().map(|p| p.position).collect::<Vec<_>>());
+            self.ask_others(cx, configuration, stripe, id, &asked);
         }
-        self.install(cx, stripe, version, expected, &bytes);
+    }
+
+    /// Asks the members that have not given their parity.
+    fn ask_others<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stripe: Stripe,
+        id: u64,
+        asked: &[Position],
+    ) {
+        let (stream, epoch) = (self.stream(), configuration.epoch);
+        for (position, member) in configuration.members() {
+            if !asked.contains(&position) {
+                let message = Message::ReadParity { id, stripe };
+                cx.send(&member.tenure, Channel::Bulk, stream, epoch, &message);
+            }
+        }
     }
 
     /// 5.8.
@@ -413,5 +443,96 @@ impl StreamOwner {
         self.materialiser.tasks.remove(&stripe);
         self.progress = true;
         self.materialiser.next_at = cx.now.mono;
+    }
+}
+
+/// Decodes a chunk from the first `k` of the sources, and if its sum is not one that was told, from each other set of
+/// `k` of them (9.3). Gives the chunk and its sum; no chunk whose sum is wrong is ever given.
+fn decode_checked(
+    code: &Code,
+    sources: &[(u8, &[u8])],
+    wanted: Position,
+    chunk_bytes: usize,
+    told: impl Fn(u32) -> bool,
+) -> Option<(Vec<u8>, u32)> {
+    let k = usize::from(code.scheme().data());
+    let mut set: Vec<usize> = (0..k).collect();
+    let mut bytes = vec![0; chunk_bytes];
+    for _ in 0..SOURCE_SETS_MAX {
+        let chosen: Option<Vec<(u8, &[u8])>> = set.iter().map(|at| sources.get(*at).copied()).collect();
+        if code.decode(&chosen?, &[wanted.0], &mut [&mut bytes]).is_ok() {
+            let sum = sum::of(&bytes);
+            if told(sum) {
+                return Some((bytes, sum));
+            }
+        }
+        if !next_set(&mut set, sources.len()) {
+            return None;
+        }
+    }
+    None
+}
+
+/// The next set of as many of the numbers below `end`, in order: the last numbers change first. False after the last.
+fn next_set(set: &mut [usize], end: usize) -> bool {
+    let size = set.len();
+    let movable = |(at, number): &(usize, &usize)| **number + size - at < end;
+    let Some(at) = set.iter().enumerate().rfind(movable).map(|(at, _)| at) else {
+        return false;
+    };
+    let first = set[at] + 1;
+    for (step, number) in set[at..].iter_mut().enumerate() {
+        *number = first + step;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_code::{Scheme, mul_add};
+
+    #[test]
+    fn sets_come_once_each_and_in_order() {
+        let mut set = vec![0, 1, 2];
+        let mut seen = vec![set.clone()];
+        while next_set(&mut set, 5) {
+            seen.push(set.clone());
+        }
+        assert_eq!(seen.len(), 10);
+        assert!(seen.is_sorted() && seen.iter().all(|s| s.is_sorted() && s[2] < 5));
+    }
+
+    /// A `3+3` stripe; chunk 0 is wanted from the others, of which those named are wrong by one byte each.
+    fn wanted_with(wrong: &[usize]) -> Option<bool> {
+        let code = Code::new(Scheme::new(3, 3).unwrap());
+        let data: Vec<Vec<u8>> = (0..3u8)
+            .map(|x| (0..64u8).map(|i| i.wrapping_mul(7) ^ (x * 31)).collect())
+            .collect();
+        let mut sources: Vec<(u8, Vec<u8>)> = vec![(1, data[1].clone()), (2, data[2].clone())];
+        for parity in 0..3 {
+            let mut bytes = vec![0; 64];
+            for (x, chunk) in data.iter().enumerate() {
+                mul_add(code.coefficient(x as u8, parity), chunk, &mut bytes);
+            }
+            sources.push((3 + parity, bytes));
+        }
+        for at in wrong {
+            sources[*at].1[13 + *at] ^= 0x40;
+        }
+        let sources: Vec<(u8, &[u8])> = sources.iter().map(|(p, b)| (*p, b.as_slice())).collect();
+        let right = sum::of(&data[0]);
+        let found = decode_checked(&code, &sources, Position(0), 64, |sum| sum == right);
+        found.map(|(bytes, _)| bytes == data[0])
+    }
+
+    #[test]
+    fn a_chunk_comes_out_right_or_not_at_all_whichever_sources_are_wrong() {
+        for wrong in 0..32usize {
+            let wrong: Vec<usize> = (0..5).filter(|at| wrong >> at & 1 == 1).collect();
+            // Three right sources of five are enough.
+            let expected = (wrong.len() <= 2).then_some(true);
+            assert_eq!(wanted_with(&wrong), expected, "{wrong:?}");
+        }
     }
 }

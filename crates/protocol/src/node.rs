@@ -2,7 +2,7 @@
 
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
-use crate::lists::{List, Lists, Role};
+use crate::lists::{Halted, List, Lists, Role};
 use crate::parameters::{Mutant, Parameters};
 use crate::parity_member::ParityMember;
 use crate::router::Router;
@@ -81,7 +81,7 @@ impl Node {
             parameters,
             sessions,
             prng: Prng::new(seed),
-            halted: None,
+            halting: Vec::new(),
             request_id: 0,
             bad_sums: 0,
         };
@@ -140,7 +140,7 @@ impl Node {
         let mut f = Figures::default();
         for list in self.lists.iter() {
             match &list.role {
-                Role::None => {}
+                Role::None | Role::Halted(_) => {}
                 Role::Owner(owner) => {
                     let gauges = owner.store().gauges();
                     f.objects += owner.store().count().unwrap_or(0);
@@ -171,9 +171,11 @@ impl Node {
 
     /// Handles one event.
     pub fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
-        if self.shared.halted.is_some() {
-            return;
-        }
+        self.handle(now, event, out);
+        self.end_halted(now, out);
+    }
+
+    fn handle(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
         let mut cx = Context {
             now,
             out,
@@ -214,7 +216,7 @@ impl Node {
     /// When to call with [`Event::Timer`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
         let roles = self.lists.iter().filter_map(|list| match &list.role {
-            Role::None => None,
+            Role::None | Role::Halted(_) => None,
             Role::Owner(owner) => owner.next_deadline(),
             Role::Member(member) => member.filler.next_deadline(),
         });
@@ -238,11 +240,13 @@ impl Node {
         for list in self.lists.iter_mut() {
             let List { configuration, role } = list;
             match role {
-                Role::None => {}
+                Role::None | Role::Halted(_) => {}
                 Role::Owner(owner) => owner.on_turn_end(&mut cx, configuration),
                 Role::Member(member) => member.on_turn_end(&mut cx, configuration),
             }
         }
+        // Before leases are asked for and replies released on its word.
+        self.end_halted(now, out);
         self.renew_leases(now, out);
         let mut cx = Context {
             now,
@@ -317,6 +321,45 @@ impl Node {
         }
     }
 
+    /// 3.5: roles that broke an invariant stop here. What they held is not to be trusted, and given up; who waits for
+    /// them is told what a lost tenure tells. This life takes no part in such a list any more, whatever a
+    /// configuration says: the coordinator learns it from the heartbeat, and names another.
+    fn end_halted(&mut self, now: Clock, out: &mut impl Out) {
+        for (id, reason) in core::mem::take(&mut self.shared.halting) {
+            let mut cx = Context {
+                now,
+                out,
+                shared: &mut self.shared,
+            };
+            let Some(list) = self.lists.get_mut(id) else { continue };
+            let position = match &mut list.role {
+                Role::None | Role::Halted(_) => continue,
+                Role::Owner(owner) => {
+                    owner.store.chunks_mut().clear(&mut cx.shared.arena);
+                    owner.stream().x
+                }
+                Role::Member(member) => {
+                    member.drop_role(&mut cx);
+                    member.position()
+                }
+            };
+            list.role = Role::Halted(Box::new(Halted {
+                list: id,
+                position,
+                reason,
+            }));
+            self.router.on_configuration(&mut cx, &mut self.lists, id);
+        }
+    }
+
+    /// Roles that broke an invariant in this life.
+    pub fn halted(&self) -> impl Iterator<Item = &Halted> {
+        self.lists.iter().filter_map(|list| match &list.role {
+            Role::Halted(halted) => Some(&**halted),
+            _ => None,
+        })
+    }
+
     // --- configurations ------------------------------------------------------------------------------------------
 
     /// 2.3. A role is kept iff its tenure is unchanged.
@@ -350,6 +393,7 @@ impl Node {
         let by_node = cx.breaks(Mutant::TenureByNode);
         let same = |a: Tenure, b: Tenure| a == b || (by_node && a.node == b.node && a.incarnation == b.incarnation);
         let role = match (role, mine) {
+            (Role::Halted(halted), _) => Role::Halted(halted),
             (Role::Owner(mut owner), Some((position, tenure)))
                 if owner.stream().x == position && same(owner.tenure(), tenure) =>
             {
@@ -365,7 +409,7 @@ impl Node {
             }
             (old, mine) => {
                 match old {
-                    Role::None => {}
+                    Role::None | Role::Halted(_) => {}
                     Role::Owner(mut owner) => {
                         let yielded = Message::Yielded { tenure: owner.tenure() };
                         if let Some(successor) = new.tenure(owner.stream().x) {
@@ -419,7 +463,7 @@ impl Node {
                 };
                 for list in self.lists.iter_mut() {
                     match &mut list.role {
-                        Role::None => {}
+                        Role::None | Role::Halted(_) => {}
                         Role::Owner(owner) => owner.on_session_up(&mut cx, node),
                         Role::Member(member) => member.filler.on_session_up(now.mono),
                     }
@@ -620,7 +664,7 @@ impl Node {
             return;
         }
         match role {
-            Role::None => {}
+            Role::None | Role::Halted(_) => {}
             Role::Owner(owner) => on_owner(&mut cx, configuration, owner, from, header, message),
             Role::Member(member) => on_member(&mut cx, configuration, member, from, header, message),
         }
@@ -649,13 +693,14 @@ fn on_owner<O: Out>(
         stripe,
         status,
         version,
+        sum,
         bytes,
         ..
     } = &message
     {
         let source = configuration.tenure(header.stream.x).map(|t| (t.node, t.incarnation));
         if source == Some(from) {
-            let value = (*status == ChunkStatus::Here).then_some((*version, *bytes));
+            let value = (*status == ChunkStatus::Here).then_some((*version, *sum, *bytes));
             owner.on_source_chunk(cx, configuration, header.stream.x, *id, *stripe, value);
         }
         return;

@@ -11,7 +11,7 @@ use crate::parameters::Mutant;
 use crate::parity_table::{FoldError, ParityTable, State};
 use crate::ring::Ring;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
-use paritas_base::{Position, Span, Stream, Stripe, Term, Time, Version};
+use paritas_base::{ListId, Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_store::Arena;
 use paritas_store::delta::extents;
 use paritas_wire::peer::{Deltas, LeaseEntry, LeaseRecord, Message, Parity, Versions};
@@ -77,6 +77,7 @@ impl Log {
 /// The role of a node at a parity position.
 #[derive(Debug)]
 pub struct ParityMember {
+    list: ListId,
     position: Position,
     tenure: Tenure,
     logs: Vec<Log>,
@@ -98,6 +99,7 @@ impl ParityMember {
             .map(|_| Log::new(born, configuration.born.0))
             .collect();
         Self {
+            list: configuration.list,
             position,
             tenure,
             logs,
@@ -119,6 +121,10 @@ impl ParityMember {
     /// A stream's log.
     pub fn log(&self, x: Position) -> Option<&Log> {
         self.logs.get(x.index())
+    }
+
+    pub(crate) fn list(&self) -> ListId {
+        self.list
     }
 
     pub(crate) fn logs(&self) -> &[Log] {
@@ -261,10 +267,13 @@ impl ParityMember {
     ) {
         if let Err(error) = result {
             let list = self.tenure;
-            cx.halt(format!(
-                "I4: parity {} of {list:?} cannot fold delta {version} of position {} into {stripe}: {error:?}",
-                self.position.0, x.0
-            ));
+            cx.halt(
+                self.list,
+                format!(
+                    "I4: parity {} of {list:?} cannot fold delta {version} of position {} into {stripe}: {error:?}",
+                    self.position.0, x.0
+                ),
+            );
         }
     }
 
@@ -336,10 +345,13 @@ impl ParityMember {
             }
             if log.recv < base {
                 let (recv, position) = (log.recv, self.position.0);
-                cx.halt(format!(
-                    "I5: position {position} has {recv} of stream {}, Sync begins after {base}",
-                    x.0
-                ));
+                cx.halt(
+                    self.list,
+                    format!(
+                        "I5: position {position} has {recv} of stream {}, Sync begins after {base}",
+                        x.0
+                    ),
+                );
                 return false;
             }
             log.term = term;
@@ -364,7 +376,7 @@ impl ParityMember {
                 self.accept(cx, x, delta.term, delta.seq, delta.extents);
             }
         }
-        true
+        !cx.is_halting(self.list)
     }
 
     /// 5.2. The owner that asks is the one of the installed configuration.

@@ -396,12 +396,15 @@ impl StreamOwner {
         let mut bytes = 0;
         for record in self.ring.after(member.sent) {
             if record.seq != member.sent + 1 {
-                cx.halt(format!(
-                    "I5: {} no longer has delta {} for position {}",
-                    self.stream,
-                    member.sent + 1,
-                    member.position.0
-                ));
+                cx.halt(
+                    self.stream.list,
+                    format!(
+                        "I5: {} no longer has delta {} for position {}",
+                        self.stream,
+                        member.sent + 1,
+                        member.position.0
+                    ),
+                );
                 return;
             }
             let delta = Message::Delta {
@@ -446,10 +449,13 @@ impl StreamOwner {
             return;
         };
         if recv > seq {
-            cx.halt(format!(
-                "I6: position {} acks {recv} of {}, which ends at {seq}",
-                member.position.0, self.stream
-            ));
+            cx.halt(
+                self.stream.list,
+                format!(
+                    "I6: position {} acks {recv} of {}, which ends at {seq}",
+                    member.position.0, self.stream
+                ),
+            );
             return;
         }
         if !member.started && recv < self.stable {

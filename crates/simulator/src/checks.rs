@@ -242,7 +242,7 @@ impl World {
                             }
                         }
                     }
-                    Role::None => return Some(format!("position {i} has no role")),
+                    Role::None | Role::Halted(_) => return Some(format!("position {i} has no role")),
                 },
                 _ => return Some(format!("position {i} has not heard of the configuration")),
             }

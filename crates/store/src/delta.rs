@@ -149,3 +149,6 @@ impl<'a> Iterator for Extents<'a> {
         Some(extent.ok_or(BadExtent))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -171,6 +171,11 @@ impl<S: Store> Coordinator<S> {
             shunned: self.shunned.keys().copied().collect(),
             vacated: self.vacated.clone(),
             recent: self.recent.keys().copied().collect(),
+            halted: self
+                .presences
+                .iter()
+                .flat_map(|(id, p)| p.halted().map(|role| (role.list, *id, p.incarnation)))
+                .collect(),
             ..Facts::default()
         };
         for (id, node) in nodes {

@@ -7,7 +7,7 @@ use crate::message::{
     decode,
 };
 use crate::plan::{NODES_MAX, domain_is_valid};
-use crate::status::ShardProgress;
+use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
 use paritas_base::configuration::NodeState;
 use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
@@ -201,7 +201,13 @@ impl<S: Store> Coordinator<S> {
             send(out, link, &ToAgent::Refused(refusal));
             return decide;
         };
+        let known: Vec<HaltedRole> = presence.halted().cloned().collect();
         presence.hear(now, shards);
+        let halted: Vec<HaltedRole> = presence
+            .halted()
+            .filter(|role| !known.contains(role))
+            .cloned()
+            .collect();
         for (peer, peer_life) in silent.iter().take(SILENT_MAX) {
             if self
                 .records
@@ -215,6 +221,10 @@ impl<S: Store> Coordinator<S> {
                 });
                 report.latest = now;
             }
+        }
+        decide |= !halted.is_empty();
+        for role in halted {
+            out.note(Note::Halted { node, role });
         }
         send(out, link, &ToAgent::Heard);
         let down = self

@@ -1,6 +1,6 @@
 //! What the coordinator hears of a node in its present life: not durable, since it is only about now.
 
-use crate::status::{KINDS_MAX, SHARDS_MAX, ShardProgress};
+use crate::status::{HALTED_MAX, HaltedRole, KINDS_MAX, SHARDS_MAX, ShardProgress};
 use paritas_base::{Incarnation, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::BTreeMap;
@@ -58,6 +58,7 @@ impl Presence {
         self.heard = now;
         for mut progress in shards.into_iter().take(SHARDS_MAX) {
             progress.by_kind.truncate(KINDS_MAX);
+            progress.halted.truncate(HALTED_MAX);
             let turns = progress.turns;
             let room = self.shards.len() < SHARDS_MAX;
             match self.shards.get_mut(&progress.shard) {
@@ -92,6 +93,11 @@ impl Presence {
 
     pub(crate) fn progress(&self) -> impl Iterator<Item = &ShardProgress> {
         self.shards.values().map(|s| &s.progress)
+    }
+
+    /// Roles of this life that have halted.
+    pub(crate) fn halted(&self) -> impl Iterator<Item = &HaltedRole> {
+        self.progress().flat_map(|p| &p.halted)
     }
 
     pub(crate) fn rebuild_rate(&self) -> u64 {

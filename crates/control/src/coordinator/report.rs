@@ -52,6 +52,7 @@ impl<S: Store> Coordinator<S> {
                 role: if member { RoleStatus::Member } else { RoleStatus::Spare },
                 state: NodeCondition::Down,
                 memory_bytes: 0,
+                halted: Vec::new(),
             };
         };
         let held = || {
@@ -69,7 +70,8 @@ impl<S: Store> Coordinator<S> {
         } else {
             NodeCondition::Live
         };
-        let memory = self.presences.get(&id).into_iter().flat_map(|p| p.progress());
+        let presence = || self.presences.get(&id).into_iter();
+        let memory = presence().flat_map(|p| p.progress());
         NodeStatus {
             id,
             pid: node.pid,
@@ -82,6 +84,7 @@ impl<S: Store> Coordinator<S> {
             },
             state,
             memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),
+            halted: presence().flat_map(|p| p.halted().cloned()).collect(),
         }
     }
 

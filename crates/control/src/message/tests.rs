@@ -1,4 +1,5 @@
 use super::*;
+use crate::status::HaltedRole;
 use paritas_base::Prng;
 
 fn register() -> ToCoordinator {
@@ -19,7 +20,18 @@ fn register() -> ToCoordinator {
 
 #[test]
 fn golden_bytes_of_version_1() {
-    let cases: [(ToCoordinator, &[u8]); 3] = [
+    let shard = ShardProgress {
+        shard: 1,
+        turns: 2,
+        objects: 3,
+        user_bytes: 4,
+        memory_bytes: 5,
+        by_kind: vec![("k".into(), 6)],
+        rebuild_done_bytes: 7,
+        rebuild_total_bytes: 8,
+        halted: vec![HaltedRole::new(ListId(9), Position(10), "r".into())],
+    };
+    let cases: [(ToCoordinator, &[u8]); 4] = [
         (
             register(),
             &[
@@ -34,6 +46,17 @@ fn golden_bytes_of_version_1() {
                 silent: vec![(NodeId(2), Incarnation(9))],
             },
             &[8, 0, 0, 0, 82, 203, 140, 108, 1, 1, 172, 2, 0, 1, 2, 9],
+        ),
+        (
+            ToCoordinator::Heartbeat {
+                nonce: 300,
+                shards: vec![shard],
+                silent: vec![],
+            },
+            &[
+                22, 0, 0, 0, 170, 137, 162, 153, 1, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 1, 9, 10, 1, 114,
+                0,
+            ],
         ),
         (
             ToCoordinator::Exited {

@@ -61,6 +61,11 @@ impl Desk {
     ) -> Ran {
         if client.port == Port::Cluster {
             let owner = lists_tenure(lists, stream);
+            let me = (cx.shared.node, cx.shared.incarnation);
+            if owner.is_some_and(|o| (o.node, o.incarnation) == me) {
+                // The role has halted, and its successor is not named yet.
+                return self.stall(cx, lists, client, turn, spec);
+            }
             let slot = command::keys(spec, args.len())
                 .next()
                 .map_or(0, |i| command::slot(args.arg(i)));

@@ -247,7 +247,7 @@ fn sums(lists: &Lists) -> Sums {
     let mut sums = Sums::default();
     for list in lists.iter() {
         match &list.role {
-            Role::None => {}
+            Role::None | Role::Halted(_) => {}
             Role::Owner(owner) => {
                 let gauges = owner.store().gauges();
                 sums.owned += 1;

@@ -263,10 +263,13 @@ impl StreamOwner {
             return;
         };
         if recv > seq {
-            cx.halt(format!(
-                "I6: position {} answers Sync with {recv}, beyond {seq}",
-                member.position.0
-            ));
+            cx.halt(
+                self.stream.list,
+                format!(
+                    "I6: position {} answers Sync with {recv}, beyond {seq}",
+                    member.position.0
+                ),
+            );
             return;
         }
         if !member.started && recv < self.stable {

@@ -9,7 +9,7 @@ use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, No
 use paritas_protocol::{
     Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Node, Out, Parameters, Port, Proposal, ReplyBuf,
 };
-use paritas_wire::peer;
+use paritas_wire::peer::{self, Header, Message};
 
 #[derive(Default)]
 pub(crate) struct Outbox {
@@ -18,6 +18,8 @@ pub(crate) struct Outbox {
     clients: Map<ConnId, ReplyBuf>,
     dials: Vec<(NodeId, Channel)>,
     pub(crate) proposals: Vec<Proposal>,
+    /// Broken invariants, where a test expects them.
+    pub(crate) halts: Option<Vec<String>>,
 }
 
 impl Out for Outbox {
@@ -44,7 +46,10 @@ impl Out for Outbox {
         self.proposals.push(proposal);
     }
     fn halt(&mut self, reason: HaltReason) {
-        panic!("halted: {}", reason.0);
+        match &mut self.halts {
+            Some(halts) => halts.push(reason.0),
+            None => panic!("halted: {}", reason.0),
+        }
     }
 }
 
@@ -57,13 +62,17 @@ pub(crate) struct Process {
     up: bool,
 }
 
-/// `count` nodes, scheme `1+0`: node i owns list i, and with it the i-th part of the slots.
+/// Looks at a frame on its way from one node to another, and may put another in its place.
+pub(crate) type Tamper = Box<dyn FnMut(usize, usize, &Header, &Message<'_>) -> Option<Vec<u8>>>;
+
+/// Nodes, by default with scheme `1+0`: node i owns list i, and with it the i-th part of the slots.
 pub(crate) struct Cluster {
     pub(crate) processes: Vec<Process>,
     pub(crate) now: Clock,
     pub(crate) configurations: Vec<Configuration>,
     /// Frames between nodes stay where they are.
     pub(crate) cut: bool,
+    pub(crate) tamper: Option<Tamper>,
     ends: Map<LinkId, (usize, usize)>,
     next_link: u64,
     next_conn: u64,
@@ -109,16 +118,69 @@ impl Cluster {
         let slots = (1..=count)
             .map(|i| ((16384 * i / count - 1) as u16, stream(i - 1)))
             .collect();
+        let configurations: Vec<Configuration> = (0..count).map(|i| configuration(i as u16, i, 1, 1)).collect();
+        Self::build(count, memory_bytes, parameters, (1, 0), slots, configurations)
+    }
+
+    /// `lists` lists with this scheme on its `k + m` nodes, each turned by one against the one before, and `spares`
+    /// nodes beyond. Streams have equal parts of the slots, in order.
+    pub(crate) fn coded(data: u8, parity: u8, lists: u16, spares: usize, parameters: Parameters) -> Self {
+        let width = usize::from(data + parity);
+        let streams: Vec<Stream> = (0..lists)
+            .flat_map(|list| {
+                (0..data).map(move |x| Stream {
+                    list: ListId(list),
+                    x: Position(x),
+                })
+            })
+            .collect();
+        let slots = (1..=streams.len())
+            .map(|i| ((16384 * i / streams.len() - 1) as u16, streams[i - 1]))
+            .collect();
+        let configurations = (0..lists)
+            .map(|list| Configuration {
+                data,
+                parity,
+                ack_quorum: parity,
+                positions: (0..width)
+                    .map(|i| {
+                        Some(Assignment {
+                            tenure: tenure((i + usize::from(list)) % width, 1),
+                            state: PositionState::Live,
+                        })
+                    })
+                    .collect(),
+                ..configuration(list, 0, 1, 1)
+            })
+            .collect();
+        Self::build(
+            width + spares,
+            16 << 20,
+            parameters,
+            (data, parity),
+            slots,
+            configurations,
+        )
+    }
+
+    fn build(
+        count: usize,
+        memory_bytes: u64,
+        parameters: Parameters,
+        (data, parity): (u8, u8),
+        slots: Vec<(u16, Stream)>,
+        configurations: Vec<Configuration>,
+    ) -> Self {
         let record = ClusterRecord {
             id: ClusterId(7),
             format: 1,
-            data: 1,
-            parity: 0,
+            data,
+            parity,
             chunk_bytes: 16 << 10,
             hash_key: [1, 2],
             lease_ms: 2000,
             suspicion_ms: 1000,
-            min_redundancy: 0,
+            min_redundancy: parity.min(1),
             slots,
         };
         let nodes: Vec<NodeRecord> = (0..count)
@@ -134,7 +196,6 @@ impl Cluster {
                 peer_address: format!("127.0.0.1:{}", 16379 + i),
             })
             .collect();
-        let configurations: Vec<Configuration> = (0..count).map(|i| configuration(i as u16, i, 1, 1)).collect();
         let now = Clock {
             mono: Time(1_000_000_000),
             wall_ms: START_MS,
@@ -163,6 +224,7 @@ impl Cluster {
             now,
             configurations: configurations.clone(),
             cut: false,
+            tamper: None,
             ends: map(),
             next_link: 0,
             next_conn: 0,
@@ -234,6 +296,29 @@ impl Cluster {
                 self.processes[end].out.close(link);
                 self.event(end, Event::LinkDown { link });
             }
+        }
+        self.pump();
+    }
+
+    /// Every node gets a list's next configuration, in which a position is another node's, Filling.
+    pub(crate) fn hand_over(&mut self, list: usize, position: u8, node: usize) {
+        let epoch = self.configurations[list].epoch.0 + 1;
+        self.reconfigure(list, |c| {
+            c.positions[usize::from(position)] = Some(Assignment {
+                tenure: tenure(node, epoch),
+                state: PositionState::Filling,
+            });
+        });
+    }
+
+    /// Every node gets a list's next configuration, changed so.
+    pub(crate) fn reconfigure(&mut self, list: usize, change: impl FnOnce(&mut Configuration)) {
+        let mut next = self.configurations[list].clone();
+        next.epoch.0 += 1;
+        change(&mut next);
+        self.configurations[list] = next.clone();
+        for at in 0..self.processes.len() {
+            self.event(at, Event::Configuration(&next));
         }
         self.pump();
     }
@@ -313,7 +398,10 @@ impl Cluster {
             let mut rest = bytes.as_slice();
             while let Some(length) = peer::split(rest).unwrap() {
                 let (frame, after) = rest.split_at(length);
-                self.event(other, Event::Frame { link, bytes: frame });
+                let (header, message) = peer::decode(frame).unwrap();
+                let instead = self.tamper.as_mut().and_then(|t| t(at, other, &header, &message));
+                let bytes = instead.as_deref().unwrap_or(frame);
+                self.event(other, Event::Frame { link, bytes });
                 rest = after;
                 moved = true;
             }

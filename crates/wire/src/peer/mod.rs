@@ -8,12 +8,15 @@
 //! say which stream (or position) of which list the frame speaks of and under which configuration; `sent` is the
 //! sender's monotonic clock in ns, which a lease is counted from (PROTOCOL 2.2, 2.5, 4.3).
 
+mod decode;
+mod encode;
+pub mod kind;
 mod message;
+mod parts;
 mod read;
 
-pub use message::{
-    ChunkStatus, DeltaRecord, Deltas, Hello, LeaseEntry, LeaseRecord, Leases, Message, Parity, Stripes, Versions, kind,
-};
+pub use message::{ChunkStatus, Hello, Message, Parity};
+pub use parts::{DeltaRecord, Deltas, LeaseEntry, LeaseRecord, Leases, Stripes, Versions};
 
 use paritas_base::{Epoch, ListId, Position, Stream, Time};
 use zerocopy::little_endian::{U16, U32, U64};

@@ -1,6 +1,7 @@
 //! A random walk: nodes die, are certified or not, fall silent, return, finish rebuilding; the coordinator dies too.
 //! I11 and 10.3 are checked on every commit (in `World::event`), and after every step that nothing is left undone.
 
+use super::world::TestNode;
 use super::*;
 
 #[derive(Default)]
@@ -9,19 +10,26 @@ struct Marks {
     commits: u32,
     moves: u32,
     vacant: u32,
+    halted: u32,
 }
 
 /// Long enough after the last event: no vacancy while a node is free, and no position of a life that ended.
 fn assert_nothing_undone(world: &World) {
     for c in world.coordinator.configurations() {
         let named = |id: u16| c.positions.iter().flatten().any(|a| a.tenure.node.0 == id);
-        let free = world.nodes.iter().find(|(id, n)| n.alive && !named(**id));
+        let halted = |n: &TestNode| n.halted.iter().any(|role| role.list == c.list);
+        let free = world.nodes.iter().find(|(id, n)| n.alive && !named(**id) && !halted(n));
         if let Some((free, _)) = free.filter(|_| !c.lost) {
             assert!(!c.positions.contains(&None), "node {free} is free: {c:?}");
         }
         for held in c.positions.iter().flatten() {
             let node = &world.coordinator.records.nodes[&held.tenure.node];
             assert!(!node.is_over(held.tenure.incarnation), "{c:?}");
+            let test = &world.nodes[&held.tenure.node.0];
+            assert!(
+                !halted(test) || test.life != held.tenure.incarnation || !test.alive,
+                "{c:?}"
+            );
         }
     }
 }
@@ -60,6 +68,10 @@ fn walk(seed: u64, marks: &mut Marks) {
                 alive.into_iter().for_each(|node| world.register_again(node));
             }
             10 => world.coordinator.store_mut().fail_commits(prng.below(3) as u32),
+            11 if (rash || down == 0) && parity > 1 && prng.chance(300_000) => {
+                world.halt(prng.below(u64::from(count)) as u16, prng.below(width) as u8);
+                marks.halted += 1;
+            }
             11 => world.coordinator.store_mut().lose_answers(prng.below(2) as u32),
             _ => {}
         }
@@ -74,13 +86,13 @@ fn walk(seed: u64, marks: &mut Marks) {
             assert_nothing_undone(&world);
         }
     }
-    // Whoever is away returns; then everything is held, and after rebuilding Live.
+    // Whoever is away, or has a role that halted, returns; then everything is held, and after rebuilding Live.
     world.coordinator.store_mut().fail_commits(0);
     world.coordinator.store_mut().lose_answers(0);
     let away: Vec<u16> = world
         .nodes
         .iter()
-        .filter(|(_, n)| !n.alive)
+        .filter(|(_, n)| !n.alive || !n.halted.is_empty())
         .map(|(id, _)| *id)
         .collect();
     away.into_iter().for_each(|node| world.restart(node));
@@ -119,7 +131,7 @@ fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
         }
     }
     assert!(
-        marks.lost > 0 && marks.moves > 1000 && marks.vacant > 100,
+        marks.lost > 0 && marks.moves > 1000 && marks.vacant > 100 && marks.halted > 100,
         "the walk sees too little"
     );
     eprintln!(

@@ -105,6 +105,60 @@ fn a_node_whose_positions_were_given_away_becomes_a_spare() {
 }
 
 #[test]
+fn a_halted_role_is_replaced_like_a_dead_one_and_its_node_keeps_the_others() {
+    let mut world = World::started(plan(4, 2, 6, 1));
+    world.start(6);
+    let list = list_where(&world, 2, 0);
+    let old = world.life(2);
+    world.halt(list, 0);
+    assert_eq!(world.holder(list, 0), Some(6), "at once: there is nothing to wait for");
+    assert!(!world.list(list).is_gone(NodeId(2), old), "its process goes on");
+    for position in 1..6 {
+        let other = list_where(&world, 2, position);
+        assert_eq!(state(&world, other, position), Some(PositionState::Live));
+    }
+    let status = world.coordinator.status(world.now());
+    let shown = &status.nodes.iter().find(|n| n.id == NodeId(2)).unwrap().halted;
+    assert_eq!(
+        (shown.len(), shown[0].list, &*shown[0].reason),
+        (1, ListId(list), "I4: no fit")
+    );
+    assert!(
+        world
+            .notes
+            .iter()
+            .any(|n| matches!(n, Note::Halted { node: NodeId(2), .. }))
+    );
+}
+
+#[test]
+fn a_node_whose_role_halted_is_named_in_that_list_again_only_in_another_life() {
+    let mut world = World::started(plan(4, 2, 6, 0));
+    let list = list_where(&world, 2, 0);
+    world.halt(list, 0);
+    assert_eq!(world.holder(list, 0), None, "nobody else is free");
+    world.pass(4_000);
+    assert_eq!(world.holder(list, 0), None);
+    // Nor by a coordinator that has just started and hears of it with the first heartbeat.
+    world.reopen();
+    world.pass(4_000);
+    assert_eq!(world.holder(list, 0), None);
+    world.restart(2);
+    assert_eq!(world.holder(list, 0), Some(2));
+    assert_eq!(state(&world, list, 0), Some(PositionState::Filling));
+}
+
+#[test]
+fn more_halted_roles_than_the_scheme_covers_are_a_lost_list() {
+    let mut world = World::started(plan(4, 2, 6, 3));
+    (6..9).for_each(|node| world.start(node));
+    for position in 0..3 {
+        world.halt(0, position);
+    }
+    assert!(world.list(0).lost);
+}
+
+#[test]
 fn a_new_life_removes_the_old_one_but_certifies_nothing() {
     let mut world = World::started(plan(4, 2, 6, 0));
     let (list, old) = (list_where(&world, 2, 0), world.life(2));

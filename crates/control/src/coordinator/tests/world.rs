@@ -31,6 +31,8 @@ pub(super) struct TestNode {
     pub(super) link: LinkId,
     pub(super) nonce: u64,
     pub(super) alive: bool,
+    /// Roles of this life that have halted.
+    pub(super) halted: Vec<HaltedRole>,
 }
 
 #[derive(Default)]
@@ -180,15 +182,15 @@ impl World {
         let registered = self.offer(link, node, life).unwrap();
         let nonce = registered.nonce;
         self.last_registered = Some(registered);
-        self.nodes.insert(
-            node,
-            TestNode {
-                life,
-                link,
-                nonce,
-                alive: true,
-            },
-        );
+        let before = self.nodes.remove(&node).filter(|n| n.life == life);
+        let fresh = TestNode {
+            life,
+            link,
+            nonce,
+            alive: true,
+            halted: before.map_or_else(Vec::new, |n| n.halted),
+        };
+        self.nodes.insert(node, fresh);
         self.beat(node);
         let heard = self.inbox.entry(link).or_default();
         heard.retain(|m| *m != ToAgent::Heard);
@@ -225,7 +227,27 @@ impl World {
     }
 
     pub(super) fn beat(&mut self, node: u16) {
-        self.beat_with(node, vec![]);
+        let halted = self.nodes[&node].halted.clone();
+        let mut shards = vec![];
+        if !halted.is_empty() {
+            shards.push(ShardProgress {
+                turns: self.fresh(),
+                halted,
+                ..ShardProgress::default()
+            });
+        }
+        self.beat_with(node, shards);
+    }
+
+    /// The node's role at a position it holds breaks an invariant.
+    pub(super) fn halt(&mut self, list: u16, position: u8) {
+        if let Some(node) = self.holder(list, position)
+            && let Some(known) = self.nodes.get_mut(&node).filter(|n| n.alive)
+        {
+            let role = HaltedRole::new(ListId(list), Position(position), "I4: no fit".into());
+            known.halted.push(role);
+            self.beat_or_register(node);
+        }
     }
 
     pub(super) fn beat_with(&mut self, node: u16, shards: Vec<ShardProgress>) {

@@ -1,0 +1,190 @@
+//! From what a frame says to its body.
+
+use super::message::{ChunkStatus, Message};
+use super::parts::LeaseRecord;
+use super::read::Write;
+
+impl Message<'_> {
+    pub(super) fn encode(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Hello(h) => {
+                to.u64(h.cluster.0);
+                to.u16(h.node.0);
+                to.u64(h.incarnation.0);
+                to.u16(h.to_node.0);
+                to.u64(h.to_incarnation.0);
+                to.u8(u8::from(h.bulk));
+                to.u16(h.version_low);
+                to.u16(h.version_high);
+                to.u64(h.features);
+                to.u64(h.session);
+            }
+            Self::Delta {
+                term,
+                seq,
+                acked,
+                stable,
+                extents,
+            } => {
+                to.u32(*term);
+                to.u64(*seq);
+                to.u64(*acked);
+                to.u64(*stable);
+                to.extend_from_slice(extents);
+            }
+            Self::Ack { term, recv, lease_sent } => {
+                to.u32(*term);
+                to.u64(*recv);
+                to.u64(lease_sent.0);
+            }
+            Self::Stable { term, acked, stable } => {
+                to.u32(*term);
+                to.u64(*acked);
+                to.u64(*stable);
+            }
+            Self::Sync {
+                term,
+                base,
+                top,
+                deltas,
+            } => {
+                to.u32(*term);
+                to.u64(*base);
+                to.u64(*top);
+                to.extend_from_slice(deltas.0);
+            }
+            Self::SyncAck { term, recv } => {
+                to.u32(*term);
+                to.u64(*recv);
+            }
+            Self::Alloc { term, as_of, stripes } => {
+                to.u32(*term);
+                to.u64(*as_of);
+                to.extend_from_slice(stripes.0);
+            }
+            Self::LeaseRequest { streams } => to.extend_from_slice(streams.0),
+            Self::Lease { sent, streams } => {
+                to.u64(sent.0);
+                to.extend_from_slice(streams.0);
+            }
+            Self::Seal | Self::GetConfiguration => {}
+            Self::SealReply {
+                known,
+                term,
+                recv,
+                credit_data,
+                credit_index,
+                leases,
+                deltas,
+            } => {
+                to.u8(u8::from(*known));
+                to.u32(*term);
+                to.u64(*recv);
+                to.u32(*credit_data);
+                to.u32(*credit_index);
+                to.u16((leases.len() / LeaseRecord::BYTES) as u16);
+                to.extend_from_slice(leases);
+                to.extend_from_slice(deltas.0);
+            }
+            Self::YieldQuery { tenure } | Self::Yielded { tenure } => to.tenure(tenure),
+            Self::ReadDirectory { term, at_least } => {
+                to.u32(*term);
+                to.u64(*at_least);
+            }
+            Self::Directory {
+                term,
+                complete_for,
+                entries,
+            } => {
+                to.u32(*term);
+                to.u64(*complete_for);
+                to.extend_from_slice(entries);
+            }
+            Self::ReadParity { id, stripe } => {
+                to.u64(*id);
+                to.u32(stripe.0);
+            }
+            Self::ParityValue { id, stripe, parity } => {
+                to.u64(*id);
+                to.u32(stripe.0);
+                to.u8(u8::from(parity.is_some()));
+                if let Some(p) = parity {
+                    to.u64(p.recv);
+                    to.u32(p.term);
+                    to.u32(p.sum);
+                    to.u8((p.versions.0.len() / 8) as u8);
+                    to.extend_from_slice(p.versions.0);
+                    to.extend_from_slice(p.bytes);
+                }
+            }
+            Self::ReadChunk { id, stripe, want } => {
+                to.u64(*id);
+                to.u32(stripe.0);
+                to.u8(u8::from(want.is_none()));
+                to.u64(want.unwrap_or_default().0);
+            }
+            Self::ChunkValue {
+                id,
+                stripe,
+                status,
+                version,
+                sum,
+                as_of,
+                term,
+                bytes,
+            } => {
+                to.u64(*id);
+                to.u32(stripe.0);
+                to.u8(u8::from(*status == ChunkStatus::Here));
+                to.u64(version.0);
+                to.u32(*sum);
+                to.u64(*as_of);
+                to.u32(*term);
+                to.extend_from_slice(bytes);
+            }
+            Self::Hold { stripe } => to.u32(stripe.0),
+            Self::CreditRequest {
+                term,
+                data_end,
+                index_end,
+            } => {
+                to.u32(*term);
+                to.u32(*data_end);
+                to.u32(*index_end);
+            }
+            Self::Credit {
+                term,
+                data_end,
+                index_end,
+                window_bytes,
+            } => {
+                to.u32(*term);
+                to.u32(*data_end);
+                to.u32(*index_end);
+                to.u64(*window_bytes);
+            }
+            Self::Stale { configuration } => {
+                // A Configuration has no part that postcard can refuse.
+                if let Ok(bytes) = postcard::to_allocvec(configuration.as_ref()) {
+                    to.extend_from_slice(&bytes);
+                }
+            }
+            Self::Forward {
+                conn,
+                n,
+                resp3,
+                command,
+            } => {
+                to.u64(conn.0);
+                to.u64(*n);
+                to.u8(u8::from(*resp3));
+                to.extend_from_slice(command);
+            }
+            Self::Reply { conn, n, bytes } => {
+                to.u64(conn.0);
+                to.u64(*n);
+                to.extend_from_slice(bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The kinds of frames, as they stand in a header. A number is never used for something else.
+#![allow(missing_docs)] // Each is that of the `Message` of its name.
+
+pub const HELLO: u8 = 1;
+pub const DELTA: u8 = 10;
+pub const ACK: u8 = 11;
+pub const STABLE: u8 = 12;
+pub const SYNC: u8 = 13;
+pub const SYNC_ACK: u8 = 14;
+pub const ALLOC: u8 = 15;
+pub const LEASE_REQUEST: u8 = 16;
+pub const LEASE: u8 = 17;
+pub const SEAL: u8 = 18;
+pub const SEAL_REPLY: u8 = 19;
+pub const YIELD_QUERY: u8 = 20;
+pub const YIELDED: u8 = 21;
+pub const READ_DIRECTORY: u8 = 22;
+pub const DIRECTORY: u8 = 23;
+pub const READ_PARITY: u8 = 24;
+pub const PARITY_VALUE: u8 = 25;
+pub const READ_CHUNK: u8 = 26;
+pub const CHUNK_VALUE: u8 = 27;
+pub const HOLD: u8 = 28;
+pub const CREDIT_REQUEST: u8 = 29;
+pub const CREDIT: u8 = 30;
+pub const GET_CONFIGURATION: u8 = 31;
+pub const STALE: u8 = 32;
+pub const FORWARD: u8 = 33;
+pub const REPLY: u8 = 34;
+
+pub(super) fn is_known(kind: u8) -> bool {
+    kind == HELLO || (DELTA..=REPLY).contains(&kind)
+}

@@ -1,0 +1,215 @@
+//! Sequences within frames: built by pushing, borrowed from the frame and walked on demand.
+
+use super::message::Message;
+use super::read::{Reader, Write};
+use paritas_base::configuration::Tenure;
+use paritas_base::{Epoch, ListId, Position, Stream, Stripe, Term, Version};
+
+/// One delta of a [`Deltas`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeltaRecord<'a> {
+    /// The term it was issued in.
+    pub term: Term,
+    /// Its place in the stream.
+    pub seq: u64,
+    /// Its extents, encoded.
+    pub extents: &'a [u8],
+}
+
+/// A run of deltas: `u32 length, u32 term, u64 seq, extents` each. Its framing was checked, its extents were not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deltas<'a>(pub(super) &'a [u8]);
+
+impl<'a> Deltas<'a> {
+    /// None.
+    pub const EMPTY: Self = Self(&[]);
+
+    /// Over bytes that [`Self::push`] made.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Appends one to bytes being built.
+    pub fn push(to: &mut Vec<u8>, term: Term, seq: u64, extents: &[u8]) {
+        to.u32(extents.len() as u32);
+        to.u32(term);
+        to.u64(seq);
+        to.extend_from_slice(extents);
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = DeltaRecord<'a>> + use<'a> {
+        let mut r = Reader(self.0);
+        core::iter::from_fn(move || Self::next(&mut r))
+    }
+
+    fn next(r: &mut Reader<'a>) -> Option<DeltaRecord<'a>> {
+        let (length, term, seq) = (r.u32()? as usize, r.u32()?, r.u64()?);
+        Some(DeltaRecord {
+            term,
+            seq,
+            extents: r.bytes(length)?,
+        })
+    }
+
+    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+        let mut r = Reader(bytes);
+        while !r.0.is_empty() {
+            Self::next(&mut r)?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+/// A set of stripes, four bytes each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stripes<'a>(pub(super) &'a [u8]);
+
+impl<'a> Stripes<'a> {
+    /// Over bytes that [`Self::push`] made.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+    /// Appends one to bytes being built.
+    pub fn push(to: &mut Vec<u8>, stripe: Stripe) {
+        to.u32(stripe.0);
+    }
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = Stripe> + use<'a> {
+        self.0.as_chunks::<4>().0.iter().map(|b| Stripe(u32::from_le_bytes(*b)))
+    }
+    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+        let all = Self(bytes);
+        (bytes.len().is_multiple_of(4) && all.iter().all(Stripe::is_valid)).then_some(all)
+    }
+}
+
+/// A list of versions, eight bytes each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Versions<'a>(pub(super) &'a [u8]);
+
+impl<'a> Versions<'a> {
+    /// Over bytes that [`Self::push`] made.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+    /// Appends one to bytes being built.
+    pub fn push(to: &mut Vec<u8>, version: Version) {
+        to.u64(version.0);
+    }
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.0.len() / 8
+    }
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = Version> + use<'a> {
+        self.0
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|b| Version(u64::from_le_bytes(*b)))
+    }
+}
+
+/// A stream for which a lease is asked or granted, with the fence that both sides check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseEntry {
+    /// The stream.
+    pub stream: Stream,
+    /// The configuration it stands in.
+    pub epoch: Epoch,
+    /// Its owner's term.
+    pub term: Term,
+    /// How far the stream is stable, so that a `Stable` that was lost is made good while nothing else flows.
+    pub stable: u64,
+}
+
+/// Many [`LeaseEntry`]: `u16 list, u8 x, u8 0, u32 epoch, u32 term, u64 stable` each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leases<'a>(pub(super) &'a [u8]);
+
+impl<'a> Leases<'a> {
+    const BYTES: usize = 20;
+
+    /// Over bytes that [`Self::push`] made.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+    /// Appends one to bytes being built.
+    pub fn push(to: &mut Vec<u8>, entry: &LeaseEntry) {
+        to.u16(entry.stream.list.0);
+        to.u8(entry.stream.x.0);
+        to.u8(0);
+        to.u32(entry.epoch.0);
+        to.u32(entry.term);
+        to.u64(entry.stable);
+    }
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = LeaseEntry> + use<'a> {
+        let mut r = Reader(self.0);
+        core::iter::from_fn(move || {
+            let (list, x, _) = (r.u16()?, r.u8()?, r.u8()?);
+            let stream = Stream {
+                list: ListId(list),
+                x: Position(x),
+            };
+            Some(LeaseEntry {
+                stream,
+                epoch: Epoch(r.u32()?),
+                term: r.u32()?,
+                stable: r.u64()?,
+            })
+        })
+    }
+    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+        bytes.len().is_multiple_of(Self::BYTES).then_some(Self(bytes))
+    }
+}
+
+/// A lease that a member has granted and that has not run out (5.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseRecord {
+    /// Its holder.
+    pub holder: Tenure,
+    /// How long it may still be used, in ns.
+    pub remaining_ns: u64,
+}
+
+impl LeaseRecord {
+    pub(super) const BYTES: usize = 22;
+
+    /// Appends one to bytes being built.
+    pub fn push(&self, to: &mut Vec<u8>) {
+        to.tenure(&self.holder);
+        to.u64(self.remaining_ns);
+    }
+
+    /// Reads what [`Self::push`] made, one after the other.
+    pub fn read(bytes: &[u8]) -> impl Iterator<Item = Self> + use<'_> {
+        let mut r = Reader(bytes);
+        core::iter::from_fn(move || {
+            Some(Self {
+                holder: r.tenure()?,
+                remaining_ns: r.u64()?,
+            })
+        })
+    }
+}
+
+/// Bytes of an entry of a [`Message::Directory`].
+pub(super) const DIRECTORY_ENTRY_BYTES: usize = 12;
+
+/// Reads and writes those entries.
+impl Message<'_> {
+    /// Appends one entry to bytes being built.
+    pub fn push_directory_entry(to: &mut Vec<u8>, stripe: Stripe, version: Version) {
+        to.u32(stripe.0);
+        to.u64(version.0);
+    }
+
+    /// The entries whose stripe may exist.
+    pub fn directory_entries(bytes: &[u8]) -> impl Iterator<Item = (Stripe, Version)> + use<'_> {
+        let mut r = Reader(bytes);
+        core::iter::from_fn(move || Some((Stripe(r.u32()?), Version(r.u64()?)))).filter(|(s, _)| s.is_valid())
+    }
+}

@@ -1,0 +1,241 @@
+//! One message of every kind, and of every shape a kind has: those of `docs/formats/peer-golden.md`, in its order.
+
+use super::*;
+use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
+use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Version};
+
+/// The `i`-th number of a message: no two are alike, nor the bytes of one.
+pub(super) fn n(i: u64) -> u64 {
+    0x100 * i + 0x10 + i
+}
+
+fn n32(i: u64) -> u32 {
+    n(i) as u32
+}
+
+fn n16(i: u64) -> u16 {
+    n(i) as u16
+}
+
+fn tenure(first: u64) -> Tenure {
+    Tenure {
+        node: NodeId(n16(first)),
+        incarnation: Incarnation(n(first + 1)),
+        since: Epoch(n32(first + 2)),
+    }
+}
+
+fn leases(first: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let entry = LeaseEntry {
+        stream: Stream {
+            list: ListId(n16(first)),
+            x: Position(first as u8 + 1),
+        },
+        epoch: Epoch(n32(first + 2)),
+        term: n32(first + 3),
+        stable: n(first + 4),
+    };
+    Leases::push(&mut bytes, &entry);
+    bytes
+}
+
+/// As `paritas_store::delta` writes them.
+const EXTENTS: &[u8] = &[
+    5, 0, 0, 0, 0x23, 1, 2, 0, 2, 0, 0, 0, 0, 0x10, 0, 0, 0xa1, 0xa2, 0xa3, // with a base version
+    5, 0, 0, 0x20, 0, 2, 0, 0, 0xb1, // again
+    6, 0, 0, 0xc0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0x10, 0, 0, 0xc1, 0xc2, // free
+];
+
+#[allow(clippy::too_many_lines)] // A table.
+pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
+    let mut sync = Vec::new();
+    Deltas::push(&mut sync, n32(4), n(5), b"abc");
+    Deltas::push(&mut sync, n32(6), n(7), b"");
+    let mut sealed = Vec::new();
+    Deltas::push(&mut sealed, n32(9), n(10), b"abc");
+    let mut stripes = Vec::new();
+    Stripes::push(&mut stripes, Stripe::index_page(1));
+    Stripes::push(&mut stripes, Stripe::data(2));
+    let mut versions = Vec::new();
+    Versions::push(&mut versions, Version::new(1, 2));
+    Versions::push(&mut versions, Version::new(3, 4));
+    let (asked, granted) = (leases(1), leases(2));
+    let mut held = Vec::new();
+    LeaseRecord {
+        holder: tenure(5),
+        remaining_ns: n(8),
+    }
+    .push(&mut held);
+    let mut entries = Vec::new();
+    Message::push_directory_entry(&mut entries, Stripe::data(3), Version::new(4, 5));
+    let configuration = Configuration {
+        list: ListId(n16(1)),
+        epoch: Epoch(n32(2)),
+        born: Epoch(n32(3)),
+        data: 1,
+        parity: 1,
+        ack_quorum: 1,
+        positions: vec![
+            Some(Assignment {
+                tenure: tenure(4),
+                state: PositionState::Filling,
+            }),
+            None,
+        ],
+        gone: vec![(NodeId(n16(7)), Incarnation(n(8)))],
+        lost: true,
+    };
+    let parity = Parity {
+        recv: n(3),
+        term: n32(4),
+        versions: Versions::new(&versions),
+        sum: n32(5),
+        bytes: b"pp",
+    };
+    let hello = Hello {
+        cluster: ClusterId(n(1)),
+        node: NodeId(n16(2)),
+        incarnation: Incarnation(n(3)),
+        to_node: NodeId(n16(4)),
+        to_incarnation: Incarnation(n(5)),
+        bulk: true,
+        version_low: n16(6),
+        version_high: n16(7),
+        features: n(8),
+        session: n(9),
+    };
+    let (id, stripe) = (n(1), Stripe::data(2));
+    let all = [
+        Message::Hello(hello),
+        Message::Delta {
+            term: n32(1),
+            seq: n(2),
+            acked: n(3),
+            stable: n(4),
+            extents: EXTENTS,
+        },
+        Message::Ack {
+            term: n32(1),
+            recv: n(2),
+            lease_sent: Time(n(3)),
+        },
+        Message::Stable {
+            term: n32(1),
+            acked: n(2),
+            stable: n(3),
+        },
+        Message::Sync {
+            term: n32(1),
+            base: n(2),
+            top: n(3),
+            deltas: Deltas::new(&sync),
+        },
+        Message::SyncAck {
+            term: n32(1),
+            recv: n(2),
+        },
+        Message::Alloc {
+            term: n32(1),
+            as_of: n(2),
+            stripes: Stripes::new(&stripes),
+        },
+        Message::LeaseRequest {
+            streams: Leases::new(&asked),
+        },
+        Message::Lease {
+            sent: Time(n(1)),
+            streams: Leases::new(&granted),
+        },
+        Message::Seal,
+        Message::SealReply {
+            known: true,
+            term: n32(1),
+            recv: n(2),
+            credit_data: n32(3),
+            credit_index: n32(4),
+            leases: &held,
+            deltas: Deltas::new(&sealed),
+        },
+        Message::YieldQuery { tenure: tenure(1) },
+        Message::Yielded { tenure: tenure(1) },
+        Message::ReadDirectory {
+            term: n32(1),
+            at_least: n(2),
+        },
+        Message::Directory {
+            term: n32(1),
+            complete_for: n(2),
+            entries: &entries,
+        },
+        Message::ReadParity { id, stripe },
+        Message::ParityValue {
+            id,
+            stripe,
+            parity: Some(parity),
+        },
+        Message::ParityValue {
+            id,
+            stripe,
+            parity: None,
+        },
+        Message::ReadChunk {
+            id,
+            stripe,
+            want: Some(Version::new(3, 4)),
+        },
+        Message::ReadChunk { id, stripe, want: None },
+        Message::ChunkValue {
+            id,
+            stripe,
+            status: ChunkStatus::Here,
+            version: Version::new(3, 4),
+            sum: n32(5),
+            as_of: n(6),
+            term: n32(7),
+            bytes: b"cc",
+        },
+        Message::ChunkValue {
+            id,
+            stripe,
+            status: ChunkStatus::None,
+            version: Version::default(),
+            sum: 0,
+            as_of: n(6),
+            term: n32(7),
+            bytes: b"",
+        },
+        Message::Hold {
+            stripe: Stripe::index_page(1),
+        },
+        Message::CreditRequest {
+            term: n32(1),
+            data_end: n32(2),
+            index_end: n32(3),
+        },
+        Message::Credit {
+            term: n32(1),
+            data_end: n32(2),
+            index_end: n32(3),
+            window_bytes: n(4),
+        },
+        Message::GetConfiguration,
+        Message::Stale {
+            configuration: Box::new(configuration),
+        },
+        Message::Forward {
+            conn: ConnId(n(1)),
+            n: n(2),
+            resp3: true,
+            command: b"*1\r\n$4\r\nPING\r\n",
+        },
+        Message::Reply {
+            conn: ConnId(n(1)),
+            n: n(2),
+            bytes: b"+OK\r\n",
+        },
+    ];
+    for message in &all {
+        check(message);
+    }
+}
