@@ -35,7 +35,7 @@ def expected(scheme, value):
 def sweep(start, value, steps):
     """Fills one system step by step and measures at each."""
     with start() as system:
-        empty = system.settled_resident()
+        empty = system.served_once()
         filled, used = 0, {}
         for count in counts(value, steps):
             system.fill(filled, count, value)
@@ -55,7 +55,7 @@ def sweep(start, value, steps):
 def overwritten(start, value, count):
     """The same after ten random SETs a key, each 50-150 % of the first size."""
     with start() as system:
-        empty = system.settled_resident()
+        empty = system.served_once()
         system.fill(0, count, value)
         row = {"system": system.name, "value": value, "count": count}
         row["fresh"] = (system.settled_resident() - empty) / count
@@ -77,7 +77,7 @@ def coded(system, count):
 def mixed(scheme, count):
     """Sizes from 1 to 4096 in turn, against the sum."""
     with systems.ours(scheme) as system:
-        empty = system.settled_resident()
+        empty = system.served_once()
         system.fill(0, count, 0)
         each = (system.settled_resident() - empty) / count
         mean = sum(1 + i % 4096 for i in range(count)) / count
