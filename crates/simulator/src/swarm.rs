@@ -33,6 +33,8 @@ pub(crate) struct Swarm {
     pub(crate) expiring: u32,
     /// FLUSHALLs that come.
     pub(crate) flushes: u32,
+    /// A client comes by the strict Cluster port, and goes where it is sent.
+    pub(crate) strict: u32,
     /// Bytes of such a key's value.
     pub(crate) filler_bytes: usize,
     /// Commands of a client sent at once, at most.
@@ -138,6 +140,7 @@ impl Swarm {
             } else {
                 0
             },
+            strict: some(random, 900_000),
             group: some(random, 300_000),
             pairs: some(random, 300_000),
             expiring: some(random, 700_000),
