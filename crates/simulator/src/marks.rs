@@ -9,6 +9,7 @@ use paritas_protocol::Mark;
 pub(crate) enum Seen {
     TwoTakeovers,
     RefillBesideTakeover,
+    BornAgain,
     Flushed,
     GroupRead,
     OutOfMemory,
@@ -17,9 +18,10 @@ pub(crate) enum Seen {
     ReadAgain,
 }
 
-const SEEN: [(Seen, &str); 8] = [
+const SEEN: [(Seen, &str); 9] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
+    (Seen::BornAgain, "a position without parity begins again empty"),
     (Seen::Flushed, "FLUSHALL acknowledged"),
     (Seen::GroupRead, "keys of one MSET read together"),
     (Seen::OutOfMemory, "a write refused for want of memory"),

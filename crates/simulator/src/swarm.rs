@@ -76,7 +76,7 @@ pub(crate) struct Swarm {
 impl Swarm {
     /// Draws a run. `parity` fixes `m` if given.
     pub(crate) fn draw(random: &mut Prng, parity: Option<u8>) -> Self {
-        let parity = parity.unwrap_or_else(|| *random.pick(&[1, 2, 2, 2, 3]));
+        let parity = parity.unwrap_or_else(|| *random.pick(&[0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 3, 3]));
         let data = random.between(1, 3) as u8;
         let some = |random: &mut Prng, of: u32| {
             if random.chance(400_000) {
