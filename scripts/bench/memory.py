@@ -67,11 +67,11 @@ def overwritten(start, value, count):
 
 
 def coded(system, count):
-    """Our own count of what holds objects: all kinds but the logs of deltas, which do not grow with objects."""
+    """Our own count of what holds objects: all kinds but logs of deltas and buffers, which do not grow with objects."""
     if not isinstance(system, systems.Paritas):
         return None
     kinds = system.counted(count)["by_kind"]
-    return sum(amount for kind, amount in kinds.items() if kind != "rings") / count
+    return sum(amount for kind, amount in kinds.items() if kind not in ("rings", "buffers", "sockets")) / count
 
 
 def mixed(scheme, count):

@@ -3,6 +3,7 @@
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
 use crate::lists::{Halted, List, Lists, Role};
+use crate::mark::Mark;
 use crate::parameters::{Mutant, Parameters};
 use crate::parity_member::ParityMember;
 use crate::router::Router;
@@ -46,6 +47,8 @@ pub struct Figures {
     pub ring_bytes: u64,
     /// Versions, sums, directories.
     pub table_bytes: u64,
+    /// Clients, their commands and replies under way, and room to work in.
+    pub buffer_bytes: u64,
     /// Free chunks that still hold memory.
     pub free_bytes: u64,
     /// Chunks still to be brought back or refilled.
@@ -147,7 +150,7 @@ impl Node {
                     f.user_bytes += owner.store().user_bytes();
                     f.data_bytes += u64::from(gauges.data_chunks) * chunk;
                     f.index_bytes += u64::from(gauges.index_chunks) * chunk;
-                    f.table_bytes += gauges.tables_bytes;
+                    f.table_bytes += owner.table_bytes();
                     f.ring_bytes += owner.ring_bytes();
                     f.rebuild_todo_bytes += u64::from(owner.store().chunks().absent_count()) * chunk;
                     f.rebuild_done_bytes += u64::from(owner.materialiser.done) * chunk;
@@ -161,6 +164,7 @@ impl Node {
                 }
             }
         }
+        f.buffer_bytes = self.shared.arena.buffer_bytes() + self.router.buffer_bytes();
         f.free_bytes = self
             .shared
             .arena
@@ -397,6 +401,12 @@ impl Node {
         let entry = self.lists.entry(new.list);
         if entry.as_ref().is_some_and(|list| list.configuration.epoch >= new.epoch) {
             return;
+        }
+        if entry
+            .as_ref()
+            .is_some_and(|list| list.configuration.epoch.0 + 1 < new.epoch.0)
+        {
+            cx.out.mark(Mark::EpochJump);
         }
         let mine = new
             .held_by(node, incarnation)
