@@ -11,6 +11,7 @@ mod interface;
 mod lists;
 mod materialiser;
 mod node;
+mod pace;
 mod parameters;
 mod parity_member;
 mod parity_table;
