@@ -18,6 +18,13 @@ const MAKE_ROOM_BYTES: usize = 64 << 10;
 const MAKE_ROOM_STEPS: usize = 8;
 /// What a change costs in a delta beside key and value: heads of extents, of the object, the index entry.
 const CHANGE_BYTES: usize = 192;
+/// What a change of many counts for beside key and value: about what it costs. Past a delta's length by this measure a
+/// command is refused, so that its one delta stays far below the most that one may have.
+const CHANGE_BYTES_MIN: usize = 64;
+
+/// The answer to a command that changes too many keys of one stream to be one delta.
+const TOO_MANY_KEYS: &str = "ERR too many keys for one slot in one command: at most 4096 small ones";
+const _: () = assert!(DELTA_BYTES_MAX / CHANGE_BYTES_MIN == 4096);
 
 /// How large a command of several changes on one stream may be: a quarter of the window (SEAMS §4), and half of what
 /// a delta takes, since the index may grow in it too.
@@ -82,12 +89,16 @@ impl<O: Out> Operation<'_, '_, O> {
         if changes > 1 && bytes > bytes_max {
             return Err(self.refuse(|out| errors::command_too_large(out, bytes_max)));
         }
+        if changes > 1 && bytes + changes * CHANGE_BYTES_MIN > DELTA_BYTES_MAX {
+            return Err(Stop::Error(TOO_MANY_KEYS));
+        }
+        self.several = changes > 1;
         let needed = bytes + changes * CHANGE_BYTES;
         if self.owner.open_bytes() + needed > DELTA_BYTES_MAX {
             self.owner.close_delta(self.cx, self.configuration);
         }
         let chunk = self.cx.shared.arena.chunk_bytes();
-        if changes < 2 || bytes < chunk / 2 {
+        if changes < 2 || needed < chunk / 2 {
             return Ok(());
         }
         let chunks = u32::try_from(2 * needed / chunk + 2).unwrap_or(u32::MAX);
