@@ -85,6 +85,11 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
+def hello(cluster=1, to_node=2, versions=(1, 1)):
+    """A greeting of node 0 that is well formed."""
+    return frame(1, struct.pack("<QHQHQBHHQQ", cluster, 0, 1, to_node, 1, 0, *versions, 0, 1))
+
+
 BAD_FRAMES = {
     "a client's command": b"*1\r\n$4\r\nPING\r\n" * 10,
     "length below a header": frame(1, b"", length=3),
@@ -92,7 +97,10 @@ BAD_FRAMES = {
     "wrong checksum": frame(1, b"\0" * 60, crc=1),
     "unknown kind": frame(200, b"\0" * 60),
     "hello with a short body": frame(1, b"\0" * 3),
-    "hello of another cluster": frame(1, b"\x07" * 80),
+    "hello with a long body": frame(1, b"\x07" * 80),
+    "hello of another cluster": hello(),
+    "hello of another version": hello(versions=(7, 9)),
+    "hello for another node": hello(to_node=4),
     "delta before hello": frame(10, b"\0" * 60),
 }
 
@@ -102,7 +110,7 @@ def test_a_bad_peer_is_disconnected(cluster, name):
     with cluster.socket(2, 10_000) as stream:
         stream.settimeout(PATIENCE)
         stream.sendall(BAD_FRAMES[name])
-        everything(stream)
+        assert everything(stream) == b"", "no answer"
     client = cluster.client(2)
     assert client.set("bad:peer", name) and client.get("bad:peer") == name
     assert cluster.process.poll() is None

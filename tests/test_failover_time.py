@@ -1,6 +1,7 @@
 """How long a killed node's keys are silent: from SIGKILL to the first correct reply, asked every 5 ms through another
 node (SEAMS §5)."""
 
+import os
 import statistics
 import time
 
@@ -9,7 +10,8 @@ import redis
 from conftest import PATIENCE
 from test_kill import Writer, load
 
-KILLS = 10
+# KILLS=20 for a figure to quote.
+KILLS = int(os.environ.get("KILLS", "10"))
 
 
 def silence(cluster, victim, asked, values):

@@ -46,9 +46,10 @@ def load(system, operation, pipeline, clients=50, value=32, wait="no", operation
 
 def get_or_set(system, operation, pipeline, value=32, clients=50):
     """One run in the manner that suits the system."""
+    keys = KEYS if value <= 100 else LARGE
     if system.memcached:
-        return load(system, operation, pipeline, clients, value)
-    key, numbers = (TAGGED, KEYS // system.nodes) if system.cluster else (KEY, KEYS)
+        return load(system, operation, pipeline, clients, value, keys=keys)
+    key, numbers = (TAGGED, keys // system.nodes) if system.cluster else (KEY, keys)
     command = ["get", key] if operation == "get" else ["set", key, CHANGING + "x" * (value - len(CHANGING))]
     # With 4 clients a run at pipeline 1 takes longer.
     operations = OPERATIONS[pipeline] // (2 if clients < 50 or value > 100 else 1)
@@ -126,6 +127,9 @@ def replicated(table):
             runs += [(f"{s.name}, all slots", s, lambda s=s: load(s, "get", pipeline)) for s in (two, replicas)]
             table.alternate(f"GET 32 B, pipeline {pipeline}, replicated", runs)
         for name, clients, pipeline, value in WRITES:
+            # Values of another size are in place before it counts: a system that grows pays for new memory.
+            for system in plain * (4 * (value > 100)):
+                get_or_set(system, "set", 64, value)
             runs = [(s.name, s, lambda s=s: get_or_set(s, "set", pipeline, value, clients)) for s in plain]
             # A WAIT takes long: fewer of them.
             few = {1: 25_000, 16: 80_000, 64: 100_000}[pipeline]
@@ -133,7 +137,8 @@ def replicated(table):
             def other(system, wait="no"):
                 """Keys of all slots, and WAIT: redis-benchmark sends neither."""
                 operations = few if wait == "each" else None
-                return load(system, "set", pipeline, clients, value, wait, operations)
+                keys = KEYS if value <= 100 else LARGE
+                return load(system, "set", pipeline, clients, value, wait, operations, keys)
 
             runs += [(f"{s.name}, all slots", s, lambda s=s: other(s)) for s in plain if value == 32]
             runs += [(f"{replicas.name}, WAIT 2 each", replicas, lambda: other(replicas, "each"))]
@@ -153,6 +158,34 @@ def forwarded(table):
 
             runs = [("at its owner", system, lambda: get(owner)), ("through another node", system, lambda: get(other))]
             table.alternate(f"GET 32 B, pipeline {pipeline}, 4+2", runs)
+
+
+def latency(say):
+    """p50 and p99 of a write that two losses don't undo, at half the rate that the slower system can do."""
+    with systems.ours("4+2") as ours, systems.valkey(2) as valkey:
+        contenders = [(ours, "no"), (valkey, "each")]
+        for system, _ in contenders:
+            system.fill(0, LARGE, 32)
+
+        def run(system, wait, operations, rate=None):
+            command = [systems.LOAD, "run", "--port", str(system.port), "--op", "set", "--wait", wait]
+            command += ["--keys", str(LARGE), "--operations", str(operations)] + ["--cluster"] * system.cluster
+            command += ["--rate", str(rate)] if rate else []
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            return {key: float(value) for key, value in (field.split("=") for field in done.stdout.split())}
+
+        rate = min(run(system, wait, 50_000)["per_second"] for system, wait in contenders) / 2
+        found = {system.name: [] for system, _ in contenders}
+        for _ in range(RUNS):
+            for system, wait in contenders:
+                found[system.name].append(run(system, wait, int(5 * rate), rate))
+        rows = []
+        for (name, each), wait in zip(found.items(), ("", ", SET + WAIT 2")):
+            row = {"system": name + wait, "rate": rate}
+            row |= {p: round(statistics.median(r[p + "_us"] for r in each)) for p in ("p50", "p99")}
+            rows.append(row)
+            say(f"{row['system']}: p50 {row['p50']} us, p99 {row['p99']} us at {rate:.0f} SETs per second")
+        return rows
 
 
 def owner_of_one_slot(system):

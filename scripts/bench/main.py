@@ -50,13 +50,15 @@ def measure_cpu():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="20 key counts and all schemes overwritten")
-    parser.add_argument("--only", choices=["memory", "cpu", "report"], help="the rest from the last run")
+    parser.add_argument("--only", choices=["memory", "cpu", "latency", "report"], help="the rest from the last run")
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if arguments.only in (None, "memory"):
         results["memory"] = measure_memory(arguments.full)
     if arguments.only in (None, "cpu"):
         results["cpu"] = measure_cpu()
+    if arguments.only in (None, "latency"):
+        results["latency"] = cpu.latency(say)
     if arguments.only != "report":
         done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
         results["commit"], results["date"] = done.stdout.strip(), time.strftime("%F")

@@ -158,6 +158,21 @@ class System:
             last = now
         return last
 
+    def served_once(self):
+        """RSS of the empty system when it has served once: what it needs at all, code that was paged in too."""
+        if not self.memcached:
+            self.fill(0, 20_000, 100)
+            self.flush()
+        return self.settled_resident()
+
+    def flush(self):
+        subprocess.run(["redis-cli", "-p", str(self.any_port), "flushall"], check=True, stdout=subprocess.DEVNULL)
+
+    @property
+    def any_port(self):
+        """Where FLUSHALL reaches everything."""
+        return self.port
+
     def cpu_us(self):
         """CPU time of all threads of all processes so far."""
         total = 0
@@ -186,12 +201,16 @@ class Paritas(System):
 
     def start(self):
         offsets = [offset + i for i in range(self.nodes) for offset in (0, 1_000, 10_000)]
-        self.any_port = free_base([*offsets, 20_000])
-        self.port = self.any_port + (1_000 if self.cluster else 0)
+        base = free_base([*offsets, 20_000])
+        self.port = base + (1_000 if self.cluster else 0)
         command = [PARITAS, "dev", "--nodes", str(self.nodes), "--scheme", self.scheme, "--memory", self.memory]
-        self.run([*command, "--port", str(self.any_port), "--dir", self.directory])
+        self.run([*command, "--port", str(base), "--dir", self.directory])
         log = pathlib.Path(self.directory, "log-0")
         until(lambda: any(line.startswith("ready") for line in log.read_text().splitlines()), f"{self.name} ready")
+
+    @property
+    def any_port(self):
+        return self.port - (1_000 if self.cluster else 0)
 
     def counted(self, objects):
         """Its own gauges, bytes by kind, once they have come to know of so many objects."""

@@ -90,6 +90,11 @@ impl Client {
         !(done && self.backlog.is_empty())
     }
 
+    /// Memory of it and its buffers.
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.input.capacity() + self.reply.bytes.capacity() + self.backlog.capacity()
+    }
+
     /// Gives memory back that only a burst needed; of an idle shard, all of it.
     pub(crate) fn shrink(&mut self, busy: bool) {
         let keep_bytes = if busy { KEEP_BYTES } else { 0 };

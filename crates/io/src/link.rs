@@ -59,6 +59,11 @@ impl Link {
         self.out.bytes.len() + self.backlog.len()
     }
 
+    /// Memory of it and its buffers.
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.input.capacity() + self.out.bytes.capacity() + self.backlog.capacity()
+    }
+
     /// Gives memory back that only a burst needed; of an idle shard, all of it.
     pub(crate) fn shrink(&mut self, busy: bool) {
         let keep_bytes = if busy { KEEP_BYTES } else { 0 };

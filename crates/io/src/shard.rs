@@ -45,6 +45,7 @@ impl Machine for Node {
                 ("parity", figures.parity_bytes),
                 ("rings", figures.ring_bytes),
                 ("tables", figures.table_bytes),
+                ("buffers", figures.buffer_bytes),
                 ("free", figures.free_bytes),
             ],
             rebuild_done_bytes: figures.rebuild_done_bytes,
@@ -363,13 +364,14 @@ impl<M: Machine> Shard<M> {
 
     /// A few times a second: gauges, memory of bursts, and connections that wait in vain.
     fn sweep(&mut self, now: Time) {
-        self.progress.publish(self.machine.gauges());
+        let mut buffers = self.scratch.capacity();
         let busy = core::mem::take(&mut self.turns_since_sweep) > IDLE_TURNS_MAX;
         for id in self.driver.links.ids() {
             let Some(link) = self.driver.links.find(id) else {
                 continue;
             };
             link.shrink(busy);
+            buffers += link.held_bytes();
             if link.bound.is_none() && now - link.since > self.limits.handshake {
                 self.driver.end_link(id);
             }
@@ -379,11 +381,15 @@ impl<M: Machine> Shard<M> {
                 continue;
             };
             client.shrink(busy);
+            buffers += client.held_bytes();
             if client.ended_at.is_some_and(|ended| now - ended > self.limits.linger) {
                 self.driver.end_client(id);
             }
         }
         self.give_memory_back(busy);
+        let mut gauges = self.machine.gauges();
+        gauges.memory.push(("sockets", buffers as u64));
+        self.progress.publish(gauges);
         // Arrivals that had to wait for descriptors get another try.
         self.arrivals = [true; 3];
         if self.refused_count > 0 {

@@ -47,6 +47,8 @@ pub struct Figures {
     pub ring_bytes: u64,
     /// Versions, sums, directories.
     pub table_bytes: u64,
+    /// Clients, their commands and replies under way, and room to work in.
+    pub buffer_bytes: u64,
     /// Free chunks that still hold memory.
     pub free_bytes: u64,
     /// Chunks still to be brought back or refilled.
@@ -149,7 +151,7 @@ impl Node {
                     f.user_bytes += owner.store().user_bytes();
                     f.data_bytes += u64::from(gauges.data_chunks) * chunk;
                     f.index_bytes += u64::from(gauges.index_chunks) * chunk;
-                    f.table_bytes += gauges.tables_bytes;
+                    f.table_bytes += owner.table_bytes();
                     f.ring_bytes += owner.ring_bytes();
                     f.rebuild_todo_bytes += u64::from(owner.store().chunks().absent_count()) * chunk;
                     f.rebuild_done_bytes += u64::from(owner.materialiser.done) * chunk;
@@ -163,6 +165,7 @@ impl Node {
                 }
             }
         }
+        f.buffer_bytes = self.shared.arena.buffer_bytes() + self.router.buffer_bytes();
         f.free_bytes = self
             .shared
             .arena

@@ -366,6 +366,15 @@ impl Router {
         self.fill(cx, conn, n, &reply);
     }
 
+    /// Memory of callers and of what is under way for them. The replies to a client of this node are the driver's.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        let tables = self.clients.capacity() * size_of::<(ConnId, Client)>()
+            + self.remotes.capacity() * size_of::<((NodeId, ConnId), Client)>();
+        let callers = self.clients.values().chain(self.remotes.values());
+        let callers: usize = callers.map(Client::held_bytes).sum();
+        (tables + callers + self.desk.held_bytes()) as u64
+    }
+
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let retry = (!self.desk.stalled.is_empty()).then_some(self.desk.retry_at);
         let check = (!self.desk.held.is_empty()).then_some(self.desk.check_at);
@@ -403,6 +412,21 @@ impl Wait {
 }
 
 impl Desk {
+    fn held_bytes(&self) -> usize {
+        let args = self.args.capacity() * size_of::<Args>();
+        let args = args
+            + self
+                .args
+                .iter()
+                .chain([&self.part_args])
+                .map(Args::held_bytes)
+                .sum::<usize>();
+        let spare = self.spare.capacity() * size_of::<Vec<u8>>();
+        let spare = spare + self.spare.iter().map(Vec::capacity).sum::<usize>();
+        let callers = (self.held.capacity() + self.stalled.capacity()) * size_of::<Caller>();
+        args + spare + callers + self.ahead.capacity() * size_of::<Ahead>()
+    }
+
     /// Lists the caller where its state says.
     fn note(&mut self, client: &mut Client, stalled: bool, now: Time) {
         if !client.segments.is_empty() && !client.held {

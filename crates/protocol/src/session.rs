@@ -336,3 +336,6 @@ impl Sessions {
         Greeting::Bound(hello.node, hello.incarnation, channel)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -214,7 +214,13 @@ impl StreamOwner {
     }
     /// Bytes of the side tables that hold no objects.
     pub fn ring_bytes(&self) -> u64 {
-        self.ring.held_bytes()
+        let turn = self.spare.capacity() + self.open.as_ref().map_or(0, Delta::held_bytes);
+        self.ring.held_bytes() + turn as u64
+    }
+
+    /// Memory of what it knows beside its chunks.
+    pub fn table_bytes(&self) -> u64 {
+        self.store.gauges().tables_bytes + (self.touched.capacity() * size_of::<u64>()) as u64
     }
 
     pub(crate) fn term(&self) -> Term {

@@ -109,6 +109,12 @@ impl Arena {
         u64::from(self.touched - self.returned) * self.chunk_bytes as u64
     }
 
+    /// Bytes of what it holds beside the slots.
+    pub fn buffer_bytes(&self) -> u64 {
+        let scratch = self.scratch.capacity() + self.scratch_copy.capacity();
+        (scratch + self.free.capacity() * size_of::<FreeSlot>()) as u64
+    }
+
     /// Slots that `alloc` can still give.
     pub fn available(&self) -> u32 {
         (self.slots_max - self.used()).saturating_sub(self.reserved)

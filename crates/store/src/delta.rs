@@ -73,6 +73,11 @@ impl Delta {
         &self.bytes
     }
 
+    /// Memory that it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Its extents, encoded.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes

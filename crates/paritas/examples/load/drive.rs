@@ -2,9 +2,10 @@
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One reply at the start of `bytes`: its length and whether it found something, or None if it is not whole yet.
 pub(crate) fn reply(bytes: &[u8], memcached: bool) -> io::Result<Option<(usize, bool)>> {
@@ -62,7 +63,13 @@ pub(crate) struct Outcome {
     pub(crate) batches_us: Vec<u32>,
 }
 
-pub(crate) fn drive(ports: &[u16], memcached: bool, batch: &mut Batch<'_>) -> io::Result<Outcome> {
+/// Sends batches from each connection as soon as it has the replies to the last, or so many a second in all.
+pub(crate) fn drive(
+    ports: &[u16],
+    memcached: bool,
+    per_second: Option<f64>,
+    batch: &mut Batch<'_>,
+) -> io::Result<Outcome> {
     let mut poll = Poll::new()?;
     let mut connections = Vec::new();
     for (at, &(node, port)) in number(ports).iter().enumerate() {
@@ -85,22 +92,79 @@ pub(crate) fn drive(ports: &[u16], memcached: bool, batch: &mut Batch<'_>) -> io
         });
     }
     let mut outcome = Outcome::default();
-    let mut busy = 0;
-    for connection in &mut connections {
-        busy += usize::from(connection.send(batch)?);
-    }
+    let mut pace = Pace::new(per_second);
+    let mut idle: VecDeque<usize> = (0..connections.len()).collect();
+    let (mut busy, mut ended) = (0, false);
     let mut events = Events::with_capacity(1024);
-    while busy > 0 {
-        poll.poll(&mut events, None)?;
+    loop {
+        pace.advance();
+        while let Some(&at) = idle.front()
+            && !ended
+            && let Some(due) = pace.next()
+        {
+            ended = !connections[at].send(due, batch)?;
+            if !ended || per_second.is_none() {
+                idle.pop_front();
+            }
+            busy += usize::from(!ended);
+            // Without a pace, another node's queue may hold more.
+            ended &= per_second.is_some();
+        }
+        if busy == 0 && (ended || per_second.is_none()) {
+            return Ok(outcome);
+        }
+        poll.poll(&mut events, pace.patience())?;
         for event in &events {
-            let connection = &mut connections[event.token().0];
+            let at = event.token().0;
+            let connection = &mut connections[at];
             connection.flush()?;
-            if connection.pending > 0 && connection.receive(memcached, &mut outcome)? && !connection.send(batch)? {
+            if connection.pending > 0 && connection.receive(memcached, &mut outcome)? {
                 busy -= 1;
+                idle.push_back(at);
             }
         }
     }
-    Ok(outcome)
+}
+
+/// When batches are due. A batch that no connection is free for waits, and its wait counts.
+struct Pace {
+    per_second: Option<f64>,
+    start: Instant,
+    begun: u64,
+    due: VecDeque<Instant>,
+}
+
+impl Pace {
+    fn new(per_second: Option<f64>) -> Self {
+        Self {
+            per_second,
+            start: Instant::now(),
+            begun: 0,
+            due: VecDeque::new(),
+        }
+    }
+
+    fn advance(&mut self) {
+        if let Some(per_second) = self.per_second {
+            let now = Instant::now();
+            let until_now = ((now - self.start).as_secs_f64() * per_second) as u64;
+            self.due
+                .extend(std::iter::repeat_n(now, (until_now - self.begun) as usize));
+            self.begun = until_now;
+        }
+    }
+
+    fn next(&mut self) -> Option<Instant> {
+        match self.per_second {
+            Some(_) => self.due.pop_front(),
+            None => Some(Instant::now()),
+        }
+    }
+
+    /// The poll waits in whole milliseconds: as many batches as fall into one begin together.
+    fn patience(&self) -> Option<Duration> {
+        self.per_second.map(|_| Duration::from_millis(1))
+    }
 }
 
 /// Connections with the node each belongs to: ports in order are nodes in order, the same port again is the same node.
@@ -115,11 +179,11 @@ fn number(ports: &[u16]) -> Vec<(usize, u16)> {
 }
 
 impl Connection {
-    fn send(&mut self, batch: &mut Batch<'_>) -> io::Result<bool> {
+    fn send(&mut self, due: Instant, batch: &mut Batch<'_>) -> io::Result<bool> {
         self.out.clear();
         self.written = 0;
         self.pending = batch(self.node, &mut self.out)?;
-        self.begun = Instant::now();
+        self.begun = due;
         self.flush()?;
         Ok(self.pending > 0)
     }

@@ -78,6 +78,9 @@ struct Run {
     keys: u64,
     #[arg(long, default_value_t = 100_000)]
     operations: u64,
+    /// Operations per second in all, instead of as many as it can: the time of a batch is then from when it is due.
+    #[arg(long)]
+    rate: Option<f64>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -116,7 +119,7 @@ fn fill(task: &Fill) -> io::Result<()> {
         noise: noise(),
     };
     let start = Instant::now();
-    let outcome = drive(&ports, task.memcached, &mut |node, out| {
+    let outcome = drive(&ports, task.memcached, None, &mut |node, out| {
         let mut commands_sent = 0;
         while out.len() < BATCH_BYTES {
             let Some(id) = queues[node].pop() else { break };
@@ -151,7 +154,8 @@ fn run(task: &Run) -> io::Result<()> {
     // Fewer connections than nodes: the first nodes get them.
     let connections: Vec<u16> = ports.iter().copied().cycle().take(task.connections).collect();
     let start = Instant::now();
-    let mut outcome = drive(&connections, task.memcached, &mut |node, out| {
+    let per_second = task.rate.map(|rate| rate / task.pipeline as f64);
+    let mut outcome = drive(&connections, task.memcached, per_second, &mut |node, out| {
         let count = left.min(task.pipeline as u64);
         left -= count;
         let mut replies = 0;

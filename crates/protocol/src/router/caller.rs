@@ -115,6 +115,26 @@ impl Client {
         n
     }
 
+    /// Memory that it holds beside itself.
+    pub(super) fn held_bytes(&self) -> usize {
+        let about = &self.about;
+        let names = about.name.capacity() + about.library.capacity() + about.library_version.capacity();
+        let partial = self
+            .partial
+            .as_ref()
+            .map_or(0, |args| size_of::<Args>() + args.held_bytes());
+        let waits = self.segments.iter().map(|segment| segment.wait.held_bytes());
+        let parked = self.remote.parked.iter().map(|parked| parked.command.capacity());
+        size_of::<About>()
+            + names
+            + partial
+            + self.segments.capacity() * size_of::<Segment>()
+            + waits.sum::<usize>()
+            + self.remote.replies.capacity()
+            + self.remote.parked.capacity() * size_of::<Parked>()
+            + parked.sum::<usize>()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.segments.is_empty() && self.remote.parked.is_empty()
     }
@@ -205,4 +225,18 @@ pub(super) enum Wait {
     Gathered(Box<Gather>),
     /// An answer from outside the machine.
     Answer,
+}
+
+impl Wait {
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Forwarded(forwarded) => forwarded.command.capacity(),
+            Self::Gathered(gather) => {
+                let parts = gather.parts.iter();
+                let parts = parts.map(|part| size_of_val(part) + part.reply.capacity() + part.wait.held_bytes());
+                size_of::<Gather>() + parts.sum::<usize>()
+            }
+            _ => 0,
+        }
+    }
 }

@@ -256,7 +256,7 @@ fn sums(lists: &Lists) -> Sums {
                 sums.user_bytes += gauges.user_bytes;
                 sums.live_bytes += gauges.live_bytes;
                 sums.dead_bytes += gauges.dead_bytes;
-                sums.table_bytes += gauges.tables_bytes;
+                sums.table_bytes += owner.table_bytes();
                 sums.ring_bytes += owner.ring_bytes();
                 sums.absent += u64::from(gauges.absent_chunks);
             }

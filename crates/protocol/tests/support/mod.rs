@@ -449,6 +449,20 @@ impl Cluster {
         String::from_utf8_lossy(&self.take(client)).into_owned()
     }
 
+    /// Bytes of the heap that are this driver's, and not the machines'.
+    pub(crate) fn driver_bytes(&self) -> usize {
+        let held = |process: &Process| -> usize {
+            let out = &process.out;
+            let strings = process.inputs.values().chain(process.outputs.values());
+            let strings = strings.chain(out.links.values().map(|link| &link.bytes));
+            let strings = strings.chain(out.clients.values().map(|client| &client.bytes));
+            let tables = out.clients.capacity() * size_of::<(ConnId, ReplyBuf)>();
+            let strings_kept = process.inputs.capacity() + process.outputs.capacity();
+            strings.map(Vec::capacity).sum::<usize>() + tables + strings_kept * size_of::<(ConnId, Vec<u8>)>()
+        };
+        self.processes.iter().map(held).sum()
+    }
+
     pub(crate) fn is_closed(&self, client: Client) -> bool {
         self.processes[client.at].closed.contains(&client.conn)
     }

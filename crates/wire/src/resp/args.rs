@@ -48,6 +48,11 @@ impl Args {
         self.ranges.is_empty()
     }
 
+    /// Memory that it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.ranges.capacity() * size_of::<Range>() + self.scratch.capacity()
+    }
+
     /// The arguments themselves. `input` is what `decode` was given.
     #[inline]
     pub fn list<'a>(&'a self, input: &'a [u8]) -> ArgList<'a> {

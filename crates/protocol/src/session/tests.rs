@@ -1,0 +1,178 @@
+use super::*;
+use crate::interface::{FrameBuf, HaltReason, Proposal, ReplyBuf};
+use paritas_base::ConnId;
+use paritas_base::configuration::NodeRole;
+
+const ME: NodeId = NodeId(5);
+const LIFE: Incarnation = Incarnation(50);
+const PEER: NodeId = NodeId(2);
+const NOW: Time = Time(1);
+
+/// Links of the driver, and what was bound and closed.
+#[derive(Default)]
+struct Wire {
+    frames: FrameBuf,
+    bound: Vec<LinkId>,
+    closed: Vec<LinkId>,
+}
+
+impl Out for Wire {
+    fn peer(&mut self, _: NodeId, _: Channel) -> Option<&mut FrameBuf> {
+        None
+    }
+    fn link(&mut self, _: LinkId) -> Option<&mut FrameBuf> {
+        Some(&mut self.frames)
+    }
+    fn dial(&mut self, _: NodeId, _: Channel) {}
+    fn bind(&mut self, link: LinkId, _: NodeId, _: Channel) {
+        self.bound.push(link);
+    }
+    fn close(&mut self, link: LinkId) {
+        self.closed.push(link);
+    }
+    fn client(&mut self, _: ConnId) -> Option<&mut ReplyBuf> {
+        None
+    }
+    fn propose(&mut self, _: Proposal) {}
+    fn halt(&mut self, reason: HaltReason) {
+        panic!("halted: {}", reason.0);
+    }
+}
+
+fn sessions() -> Sessions {
+    Sessions::new(ClusterId(7), ME, LIFE, Span::from_ms(20), Span::from_secs(1))
+}
+
+/// What a dialer says that fits.
+fn fitting() -> Hello {
+    Hello {
+        cluster: ClusterId(7),
+        node: PEER,
+        incarnation: Incarnation(20),
+        to_node: ME,
+        to_incarnation: LIFE,
+        bulk: false,
+        version_low: 1,
+        version_high: 1,
+        features: 0,
+        session: 1,
+    }
+}
+
+/// A link comes up, and says this.
+fn greeted(sessions: &mut Sessions, out: &mut Wire, link: u64, hello: &Hello) -> Greeting {
+    sessions.on_link_up(NOW, LinkId(link), None, out);
+    sessions.on_hello(NOW, LinkId(link), hello, out)
+}
+
+#[test]
+fn a_fitting_greeting_is_answered_and_binds_the_link() {
+    let (mut sessions, mut out) = (sessions(), Wire::default());
+    let newer = Hello {
+        version_high: 9,
+        features: 0xff,
+        ..fitting()
+    };
+    let bound = Greeting::Bound(PEER, Incarnation(20), Channel::Main);
+    assert_eq!(greeted(&mut sessions, &mut out, 1, &newer), bound);
+    assert_eq!((out.bound, out.closed), (vec![LinkId(1)], vec![]));
+    let answer = peer::decode(&out.frames.bytes).unwrap().1;
+    let Message::Hello(answer) = answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!((answer.node, answer.to_node, answer.session), (ME, PEER, 1));
+}
+
+#[test]
+fn a_greeting_that_does_not_fit_is_refused_without_an_answer() {
+    type Case = (&'static str, fn(&mut Hello));
+    let cases: [Case; 7] = [
+        ("another cluster", |h| h.cluster = ClusterId(8)),
+        ("no protocol version in common", |h| {
+            (h.version_low, h.version_high) = (2, 9)
+        }),
+        ("no protocol version in common", |h| {
+            (h.version_low, h.version_high) = (0, 0)
+        }),
+        ("meant for another life", |h| h.to_node = NodeId(6)),
+        ("meant for another life", |h| h.to_incarnation = Incarnation(49)),
+        ("the smaller node id dials", |h| h.node = NodeId(6)),
+        ("the smaller node id dials", |h| h.node = ME),
+    ];
+    for (reason, change) in cases {
+        let (mut sessions, mut out) = (sessions(), Wire::default());
+        let mut hello = fitting();
+        change(&mut hello);
+        assert_eq!(
+            greeted(&mut sessions, &mut out, 1, &hello),
+            Greeting::Refused(reason),
+            "{hello:?}"
+        );
+        assert_eq!((out.bound, out.closed), (vec![], vec![LinkId(1)]), "{reason}");
+        assert!(out.frames.bytes.is_empty(), "{reason}");
+        assert_eq!(sessions.incarnation_of(PEER, Channel::Main), None, "{reason}");
+    }
+}
+
+#[test]
+fn a_newer_session_replaces_the_older_one_and_never_the_other_way() {
+    let (mut sessions, mut out) = (sessions(), Wire::default());
+    let at = |session| Hello { session, ..fitting() };
+    assert!(matches!(
+        greeted(&mut sessions, &mut out, 1, &at(4)),
+        Greeting::Bound(..)
+    ));
+    let late = greeted(&mut sessions, &mut out, 2, &at(4));
+    assert_eq!(late, Greeting::Refused("an older session"));
+    assert!(matches!(
+        greeted(&mut sessions, &mut out, 3, &at(5)),
+        Greeting::Bound(..)
+    ));
+    assert_eq!(out.closed, [LinkId(2), LinkId(1)]);
+    assert_eq!(sessions.peer_of(LinkId(1)), None);
+    let again = sessions.on_hello(NOW, LinkId(3), &at(6), &mut out);
+    assert_eq!(again, Greeting::Refused("a second greeting"));
+}
+
+#[test]
+fn a_life_that_the_records_have_replaced_is_refused() {
+    let (mut sessions, mut out) = (sessions(), Wire::default());
+    for life in [20, 21] {
+        let record = NodeRecord {
+            id: PEER,
+            incarnation: Incarnation(life),
+            domain: String::new(),
+            role: NodeRole::Member,
+            state: NodeState::Up,
+            pid: 0,
+            client_address: String::new(),
+            cluster_address: String::new(),
+            peer_address: String::new(),
+        };
+        sessions.on_nodes(NOW, &[record], &mut out);
+    }
+    let late = greeted(&mut sessions, &mut out, 1, &fitting());
+    assert_eq!(late, Greeting::Refused("a life that is over"));
+    let present = Hello {
+        incarnation: Incarnation(21),
+        ..fitting()
+    };
+    assert!(matches!(
+        greeted(&mut sessions, &mut out, 2, &present),
+        Greeting::Bound(..)
+    ));
+}
+
+#[test]
+fn an_answer_of_another_than_was_called_is_refused() {
+    let (mut sessions, mut out) = (sessions(), Wire::default());
+    let called = NodeId(9);
+    sessions.on_link_up(NOW, LinkId(1), Some((called, Channel::Main)), &mut out);
+    let answer = Hello {
+        node: NodeId(8),
+        ..fitting()
+    };
+    let greeting = sessions.on_hello(NOW, LinkId(1), &answer, &mut out);
+    assert_eq!(greeting, Greeting::Refused("answered by another than was called"));
+    assert_eq!(out.closed, [LinkId(1)]);
+}

@@ -1,0 +1,97 @@
+//! What a node says that its memory is for, against what the allocator says it has taken (PROTOCOL 8.3).
+
+#![allow(unsafe_code)] // An allocator that counts.
+
+mod support;
+
+use paritas_protocol::{Parameters, Port};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use support::{Client, Cluster};
+
+struct Counting;
+
+static HEAP_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        HEAP_BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as our caller promises.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        HEAP_BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as our caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Sums of all nodes: the heap is one for all of them.
+fn check(cluster: &Cluster, heap_before: usize, when: &str) {
+    let heap = HEAP_BYTES.load(Ordering::Relaxed) - heap_before - cluster.driver_bytes();
+    let mut counted = 0;
+    let mut taken = heap as u64;
+    for process in &cluster.processes {
+        let f = process.node.figures();
+        let arena = process.node.arena();
+        let chunks = f.data_bytes + f.index_bytes + f.parity_bytes;
+        assert_eq!(
+            chunks,
+            u64::from(arena.used()) * arena.chunk_bytes() as u64,
+            "{when}: every slot in use is somebody's: {f:?}"
+        );
+        counted += chunks + f.free_bytes + f.ring_bytes + f.table_bytes + f.buffer_bytes;
+        taken += arena.resident_bytes();
+    }
+    let off = taken.abs_diff(counted);
+    println!("{when}: gauges {counted}, allocators {taken}, of which heap {heap}; {off} apart");
+    assert!(off <= taken / 100, "{when}: gauges {counted}, allocators {taken}");
+}
+
+fn write(cluster: &mut Cluster, client: Client, count: usize, value_bytes: usize) {
+    for n in 0..count {
+        cluster.feed(client, format!("SET key:{n} {n:0value_bytes$}\r\n").as_bytes());
+        if n % 500 == 499 {
+            cluster.pump();
+            assert_eq!(cluster.take(client), b"+OK\r\n".repeat(500));
+        }
+    }
+}
+
+#[test]
+fn gauges_sum_to_what_the_allocators_say() {
+    let before = HEAP_BYTES.load(Ordering::Relaxed);
+    let parameters = Parameters::for_memory(16 << 20, 6);
+    let mut cluster = Cluster::coded(2, 1, 3, 0, parameters);
+    let client = cluster.connect(0, Port::Any);
+    write(&mut cluster, client, 100_000, 100);
+    check(&cluster, before, "written");
+    write(&mut cluster, client, 100_000, 150);
+    check(&cluster, before, "overwritten with longer values");
+    cluster.advance(3000);
+    check(&cluster, before, "at rest");
+    assert_eq!(cluster.ask(client, "FLUSHALL"), "+OK\r\n");
+    cluster.advance(3000);
+    write(&mut cluster, client, 100_000, 50);
+    check(&cluster, before, "flushed and written again");
+
+    // Clients with a long command that is not whole, and with commands at nodes that do not answer.
+    let crowd: Vec<Client> = (0..600).map(|n| cluster.connect(n % 3, Port::Any)).collect();
+    let half = format!("*600\r\n$4\r\nMGET\r\n{}", "$3\r\nkey\r\n".repeat(500));
+    for client in &crowd[..300] {
+        cluster.feed(*client, b"CLIENT SETNAME somebody\r\n");
+        cluster.feed(*client, half.repeat(4).as_bytes());
+    }
+    cluster.cut = true;
+    for client in &crowd[300..] {
+        cluster.feed(*client, "GET key:1\r\nGET key:2\r\nGET key:3\r\n".repeat(30).as_bytes());
+    }
+    for at in 0..3 {
+        cluster.turn(at);
+    }
+    check(&cluster, before, "with many clients");
+}
