@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_file_is_read() {
-        let text = "id = 3\nport = 7000\nmemory = \"256mb\"\nrebuild_rate = \"50mb\"\ncoordinator = [\"a:1\", \"b:2\"]\nlog = \"debug\"\n";
+        let text = "id = 3\nport = 7000\nmemory = \"256mb\"\nrebuild_rate = \"50mb\"\n\
+            coordinator = [\"a:1\", \"b:2\"]\nlog = \"debug\"\n";
         let settings: NodeSettings = parse(text).unwrap();
         assert_eq!(settings.id, Some(3));
         assert_eq!(settings.memory, Some(ByteCount(256 << 20)));
