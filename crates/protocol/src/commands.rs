@@ -15,6 +15,8 @@ pub(crate) use room::{command_bytes_max, housekeep};
 
 use crate::context::Context;
 use crate::interface::Out;
+use crate::mark::Mark;
+use crate::parameters::Mutant;
 use crate::stream_owner::{Admission, StreamOwner};
 use paritas_base::configuration::Configuration;
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
@@ -115,7 +117,7 @@ pub(crate) fn execute<O: Out>(
         several: false,
     };
     let mut result = operation.run();
-    let stuck = result == Err(Stop::Stall) || (operation.several && matches!(result, Err(Stop::Error(_))));
+    let stuck = matches!(result, Err(Stop::Stall | Stop::Error(errors::OOM)));
     if stuck && operation.begun {
         // Room was made sure of before; if it is gone all the same, this is what may be said.
         result = Err(Stop::Error(errors::UNCERTAIN));
@@ -301,6 +303,10 @@ impl<O: Out> Operation<'_, '_, O> {
             Ok(Some(object)) if object.expiry_ms().is_some_and(|at| at <= now_ms) => {}
             Ok(found) => return then(found.as_ref(), self.reply),
         }
+        if self.cx.breaks(Mutant::ExpiryWithoutDelta) {
+            return then(None, self.reply);
+        }
+        self.cx.out.mark(Mark::ExpiredOnAccess);
         self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
         then(None, self.reply)
     }

@@ -6,6 +6,7 @@
 
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
+use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::parity_table::{ParityTable, State};
@@ -145,6 +146,11 @@ impl Filler {
         self.fetches.len()
     }
 
+    /// The position is not Live yet.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.filling
+    }
+
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.filling.then_some(self.next_at)
     }
@@ -204,6 +210,7 @@ impl ParityMember {
             self.table.mark(&mut cx.shared.arena, *stripe, State::Invalid);
         }
         self.table.set_complete();
+        cx.out.mark(Mark::StripesLearnt);
         self.filler.total = wanted.len() as u32;
         self.filler.queue = Some(wanted.into());
     }
@@ -325,6 +332,7 @@ impl ParityMember {
             .collect();
         stripes.sort();
         for stripe in stripes {
+            cx.out.mark(Mark::FetchGivenUp);
             self.filler.fetches.remove(&stripe);
             self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
             self.filler.queue.get_or_insert_default().push_back(stripe);
@@ -389,8 +397,10 @@ impl ParityMember {
             let x = buffered.x.index();
             let as_of = fetch.replies[x].as_ref().map_or(0, |c| c.as_of);
             if buffered.version.seq() <= as_of {
+                cx.out.mark(Mark::BufferSkipped);
                 continue;
             }
+            cx.out.mark(Mark::BufferFolded);
             if let Some(base) = buffered.base
                 && base != values[x].0
             {

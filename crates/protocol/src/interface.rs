@@ -4,6 +4,7 @@
 //! Nothing here waits, reads a clock or draws a random number. A driver calls [`Node::on`](crate::Node::on) for
 //! each event of a turn, then drains every buffer with one write each.
 
+use crate::mark::Mark;
 use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
@@ -200,6 +201,9 @@ pub trait Out {
     /// A broken invariant. The driver says so as loudly as it can. The role in question is over; the node's other
     /// roles go on, and [`Node::halted`](crate::Node::halted) names it from now on.
     fn halt(&mut self, reason: HaltReason);
+    /// A rare situation has come about. Only the simulator counts them.
+    #[inline(always)]
+    fn mark(&mut self, _mark: Mark) {}
 }
 
 /// What a node is told once, before its first event.

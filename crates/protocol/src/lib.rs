@@ -9,6 +9,7 @@ mod context;
 mod filler;
 mod interface;
 mod lists;
+mod mark;
 mod materialiser;
 mod node;
 mod pace;
@@ -22,6 +23,7 @@ mod stream_owner;
 
 pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
 pub use lists::{Halted, List, Role};
+pub use mark::Mark;
 pub use node::{Figures, Node};
 pub use parameters::{Mutant, Parameters};
 pub use parity_member::{Log, ParityMember};

@@ -3,6 +3,7 @@
 
 use crate::context::Context;
 use crate::interface::{Channel, Out};
+use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
@@ -187,6 +188,9 @@ impl StreamOwner {
         mismatches: u32,
         ask_all: bool,
     ) {
+        if mismatches > 0 {
+            cx.out.mark(Mark::MaterialiseRetried);
+        }
         let x = self.stream().x;
         let id = cx.next_request_id();
         let missing = configuration
@@ -399,6 +403,9 @@ impl StreamOwner {
         // What members tell of the chunk is a figure that no holder of the bytes has a hand in.
         let told = |sum: u32| agreeing.iter().any(|p| p.sum == sum) || !match_versions;
         if let Some((bytes, sum)) = decode_checked(&cx.shared.code, &sources, me, chunk_bytes, told) {
+            if missing > 1 {
+                cx.out.mark(Mark::TwoUnknowns);
+            }
             self.install(cx, stripe, version, sum, &bytes);
         } else if !core::mem::replace(&mut task.suspect, true) {
             // 5.9: with other sources it may come out right.

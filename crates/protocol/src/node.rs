@@ -3,6 +3,7 @@
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
 use crate::lists::{Halted, List, Lists, Role};
+use crate::mark::Mark;
 use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::parity_member::ParityMember;
@@ -395,6 +396,12 @@ impl Node {
         let entry = self.lists.entry(new.list);
         if entry.as_ref().is_some_and(|list| list.configuration.epoch >= new.epoch) {
             return;
+        }
+        if entry
+            .as_ref()
+            .is_some_and(|list| list.configuration.epoch.0 + 1 < new.epoch.0)
+        {
+            cx.out.mark(Mark::EpochJump);
         }
         let mine = new
             .held_by(node, incarnation)

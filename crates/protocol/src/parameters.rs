@@ -112,6 +112,8 @@ pub enum Mutant {
     NoLeaseWait,
     /// 4.1
     ReadDoesNotWaitForAck,
+    /// 4.1
+    ValueTakenAtRelease,
     /// 3.8
     RawDeltasNotKept,
     /// 5.7
@@ -150,16 +152,21 @@ pub enum Mutant {
     AcksIgnoreFillingMembers,
     /// 4.2
     LeaseFromLiveMembersOnly,
+    /// 8.4
+    ExpiryWithoutDelta,
+    /// I9: several changes of one command in several deltas.
+    CommandCutInTwo,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 24] = [
+    pub const ALL: [(&'static str, Self); 27] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
         ("no-lease-wait", Self::NoLeaseWait),
         ("read-does-not-wait-for-ack", Self::ReadDoesNotWaitForAck),
+        ("value-taken-at-release", Self::ValueTakenAtRelease),
         ("raw-deltas-not-kept", Self::RawDeltasNotKept),
         ("no-version-match", Self::NoVersionMatch),
         ("no-buffering-while-filling", Self::NoBufferingWhileFilling),
@@ -179,5 +186,7 @@ impl Mutant {
         ("tenure-by-node", Self::TenureByNode),
         ("acks-ignore-filling-members", Self::AcksIgnoreFillingMembers),
         ("lease-from-live-members-only", Self::LeaseFromLiveMembersOnly),
+        ("expiry-without-delta", Self::ExpiryWithoutDelta),
+        ("command-cut-in-two", Self::CommandCutInTwo),
     ];
 }

@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::filler::Filler;
 use crate::interface::{Channel, Out};
+use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::parity_table::{FoldError, ParityTable, State};
 use crate::ring::Ring;
@@ -246,7 +247,10 @@ impl ParityMember {
                     self.table.mark(&mut cx.shared.arena, extent.stripe, State::Invalid);
                 }
                 State::Invalid => {}
-                State::Untouched | State::Valid(_) => {
+                state @ (State::Untouched | State::Valid(_)) => {
+                    if matches!(state, State::Untouched) && self.filler.is_filling() {
+                        cx.out.mark(Mark::BornWhileFilling);
+                    }
                     let to = if extent.free { Version::ZERO } else { version };
                     let result = self
                         .table
@@ -322,6 +326,9 @@ impl ParityMember {
         if !log.known {
             log.known = true;
             (log.term, log.recv, log.stable) = (term, base, base);
+            if top > base {
+                cx.out.mark(Mark::SyncToNewcomer);
+            }
             if cx.breaks(Mutant::NewcomerKeepsNoRawDeltas) {
                 for delta in deltas.iter() {
                     self.fold(cx, x, Version::new(delta.term, delta.seq), delta.extents);
@@ -366,6 +373,7 @@ impl ParityMember {
                 let newest = log.ring.pop_newest();
                 log.recv -= 1;
                 if let Some((version, extents)) = newest {
+                    cx.out.mark(Mark::VoidTailUndone);
                     self.undo(cx, x, version, &extents);
                 }
             }
@@ -449,6 +457,9 @@ impl ParityMember {
         let Some(log) = self.logs.get_mut(stream.x.index()) else {
             return;
         };
+        if !granted {
+            cx.out.mark(Mark::CreditRefused);
+        }
         if granted {
             log.credit_data = log.credit_data.max(data_end);
             log.credit_index = log.credit_index.max(index_end);

@@ -552,6 +552,13 @@ impl Desk {
             Executed::Replied(effect) => {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
                 self.push(cx, lists, client, turn, start, wait);
+                #[cfg(feature = "mutants")]
+                if cx.shared.parameters.breaks(crate::Mutant::ValueTakenAtRelease)
+                    && job.spec.id == paritas_wire::command::Command::Get
+                    && let Some(waiting) = client.segments.back_mut()
+                {
+                    waiting.taken_again = Some(job.args.arg(1).to_vec());
+                }
                 Ran::Done
             }
         }

@@ -7,6 +7,7 @@ mod takeover;
 
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
+use crate::mark::Mark;
 use crate::materialiser::Materialiser;
 use crate::parameters::Mutant;
 use crate::ring::Ring;
@@ -239,6 +240,11 @@ impl StreamOwner {
         self.rebuild_members(cx, configuration);
         self.materialiser.restart(cx.mono());
         self.progress = true;
+        match self.phase {
+            Phase::Seal => cx.out.mark(Mark::SealedAgain),
+            Phase::Push | Phase::Wait => cx.out.mark(Mark::PushedAgain),
+            Phase::Serve => {}
+        }
         if self.phase == Phase::Seal || (cx.breaks(Mutant::SecondCutInOneTerm) && self.phase != Phase::Serve) {
             self.phase = Phase::Seal;
         }
@@ -303,7 +309,7 @@ impl StreamOwner {
     // --- writes --------------------------------------------------------------------------------------------------
 
     /// 3.1.
-    pub(crate) fn admit_write<O: Out>(&self, cx: &Context<'_, O>) -> Admission {
+    pub(crate) fn admit_write<O: Out>(&self, cx: &mut Context<'_, O>) -> Admission {
         let wanted = usize::from(cx.shared.cluster.min_redundancy).min(usize::from(cx.shared.cluster.parity));
         if self.members.iter().filter(|m| m.live).count() < wanted {
             return Admission::TooFewMembers;
@@ -312,6 +318,9 @@ impl StreamOwner {
         let open = self.open.as_ref().map_or(0, |d| d.bytes().len() as u64);
         let full = !self.members.is_empty()
             && self.ring.unstable_bytes() + open > window.min(cx.shared.parameters.window_bytes);
+        if full {
+            cx.out.mark(Mark::WindowFull);
+        }
         if full || cx.mono() < self.hold_until {
             return Admission::Wait;
         }
@@ -633,7 +642,7 @@ impl StreamOwner {
     /// The chunk's bytes at a version that the ring can still undo to; empty for zeros.
     fn chunk_at<O: Out>(
         &self,
-        cx: &Context<'_, O>,
+        cx: &mut Context<'_, O>,
         stripe: Stripe,
         want: Option<Version>,
     ) -> Option<(Version, u32, Vec<u8>)> {
@@ -665,6 +674,7 @@ impl StreamOwner {
                 touched = true;
             }
             if touched && version == want {
+                cx.out.mark(Mark::Undone);
                 return Some((version, sum, copy.unwrap_or_default()));
             }
         }
@@ -697,7 +707,8 @@ impl StreamOwner {
     }
 
     /// 5.8.
-    pub(crate) fn on_hold<O: Out>(&mut self, cx: &Context<'_, O>) {
+    pub(crate) fn on_hold<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        cx.out.mark(Mark::Held);
         self.hold_until = self.hold_until.max(cx.mono() + cx.shared.parameters.hold_max);
     }
 

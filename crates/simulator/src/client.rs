@@ -4,12 +4,18 @@ use crate::linear::{Action, Outcome};
 use paritas_base::{ConnId, Incarnation, NodeId, Time};
 use std::collections::VecDeque;
 
+/// The keys of a group, which are written together and read together: they must always have one value.
+const GROUP: [&str; 3] = ["a", "b", "c"];
+
+/// How keys begin that are written once. Their values have leading zeros, up to a length.
+pub(crate) const FILLER: &str = "filler:";
+
 /// A command under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
-    /// Its key.
-    pub(crate) key: String,
-    /// What it asks.
+    /// Its key; several for MSET, none for FLUSHALL. One that begins with `{` is a group.
+    pub(crate) keys: Vec<String>,
+    /// What it asks of each.
     pub(crate) action: Action,
     /// When it was sent.
     pub(crate) begin: Time,
@@ -42,17 +48,35 @@ pub(crate) enum Answer {
 }
 
 /// A command as a client sends it.
-pub(crate) fn encode(key: &str, action: Action) -> Vec<u8> {
-    let value;
-    let args: Vec<&str> = match action {
-        Action::Get => vec!["GET", key],
-        Action::Set(n) => {
-            value = n.to_string();
-            vec!["SET", key, &value]
+pub(crate) fn encode(keys: &[String], action: Action, filler_bytes: usize) -> Vec<u8> {
+    let mut names: Vec<String> = Vec::new();
+    for key in keys {
+        if key.starts_with('{') {
+            names.extend(GROUP.iter().map(|part| format!("{key}{part}")));
+        } else {
+            names.push(key.clone());
         }
-        Action::Delete => vec!["DEL", key],
-        Action::Increment => vec!["INCR", key],
+    }
+    let several = names.len() > 1;
+    let mut args: Vec<String> = Vec::new();
+    let text = |name: &str, n: i64| {
+        let width = if name.starts_with(FILLER) { filler_bytes } else { 0 };
+        format!("{n:0width$}")
     };
+    let pairs = |n: i64| names.iter().flat_map(move |name| [name.clone(), text(name, n)]);
+    match action {
+        Action::Get => args.push(if several { "MGET" } else { "GET" }.into()),
+        Action::Set(_) => args.push(if several { "MSET" } else { "SET" }.into()),
+        Action::SetFor(..) => args.push("SET".into()),
+        Action::Delete => args.push("DEL".into()),
+        Action::Increment => args.push("INCR".into()),
+        Action::Flush => args.push("FLUSHALL".into()),
+    }
+    match action {
+        Action::Set(n) => args.extend(pairs(n)),
+        Action::SetFor(n, lasts) => args.extend(pairs(n).chain(["PX".into(), lasts.as_ms().to_string()])),
+        _ => args.extend(names),
+    }
     let mut out = format!("*{}\r\n", args.len());
     for arg in args {
         out.push_str(&format!("${}\r\n{arg}\r\n", arg.len()));
@@ -60,20 +84,58 @@ pub(crate) fn encode(key: &str, action: Action) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Takes the first whole reply off `received`. An error if the bytes are no reply at all.
+/// Takes the first whole reply off `received`. An error if the bytes are no reply at all, or a group's keys have not
+/// one value.
 pub(crate) fn take_answer(received: &mut Vec<u8>) -> Result<Option<Answer>, String> {
+    let Some((answer, mut used)) = parse(received)? else {
+        return Ok(None);
+    };
+    let answer = match answer {
+        Parsed::One(answer) => answer,
+        Parsed::Array(count) => {
+            let mut values = Vec::new();
+            for _ in 0..count {
+                match parse(&received[used..])? {
+                    None => return Ok(None),
+                    Some((Parsed::One(Answer::Outcome(value)), bytes)) => {
+                        values.push(value);
+                        used += bytes;
+                    }
+                    Some((other, _)) => return Err(format!("I14: a client got {other:?} in an array")),
+                }
+            }
+            match values.as_slice() {
+                [first, rest @ ..] if rest.iter().all(|v| v == first) => Answer::Outcome(*first),
+                _ => return Err(format!("I9: keys that are only written together are {values:?}")),
+            }
+        }
+    };
+    received.drain(..used);
+    Ok(Some(answer))
+}
+
+#[derive(Debug)]
+enum Parsed {
+    One(Answer),
+    /// So many replies follow.
+    Array(usize),
+}
+
+/// The first reply in some bytes, or the head of an array, and how long it is.
+fn parse(received: &[u8]) -> Result<Option<(Parsed, usize)>, String> {
     let Some(line_end) = received.windows(2).position(|w| w == b"\r\n") else {
         return Ok(None);
     };
     let line = String::from_utf8_lossy(&received[..line_end]).into_owned();
     let mut used = line_end + 2;
-    let bad = || format!("a client got {line:?}, which is no reply");
+    let bad = || format!("I14: a client got {line:?}, which is no reply");
     let number = |text: &str| text.parse::<i64>().map_err(|_| bad());
     let answer = match line.as_bytes().first() {
         Some(b'+') => Answer::Outcome(Outcome::Done(None)),
         Some(b':') => Answer::Outcome(Outcome::Done(Some(number(&line[1..])?))),
         Some(b'-') if line.starts_with("-UNCERTAIN") => Answer::Uncertain,
         Some(b'-') => Answer::Refused(line.clone()),
+        Some(b'*') => return Ok(Some((Parsed::Array(number(&line[1..])?.max(0) as usize), used))),
         Some(b'$') => {
             let length = number(&line[1..])?;
             if length < 0 {
@@ -90,6 +152,5 @@ pub(crate) fn take_answer(received: &mut Vec<u8>) -> Result<Option<Answer>, Stri
         }
         _ => return Err(bad()),
     };
-    received.drain(..used);
-    Ok(Some(answer))
+    Ok(Some((Parsed::One(answer), used)))
 }

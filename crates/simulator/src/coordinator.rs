@@ -2,6 +2,7 @@
 //! crashed lives always removed), and within that does its worst: late detection, false suspicion, odd successors.
 
 use crate::events::Happening;
+use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::{Epoch, Incarnation, NodeId, Position, Span};
@@ -79,6 +80,14 @@ impl World {
             self.violate(format!("I11: {what}"));
         }
         self.log(|| format!("committed {}", describe(&next)));
+        let filling = |p: &Position| next.at(*p).is_none_or(|a| a.state == PositionState::Filling);
+        let data = next.data_positions().filter(filling).count();
+        if data > 1 {
+            self.marks.see(Seen::TwoTakeovers);
+        }
+        if data > 0 && next.members().any(|(_, a)| a.state == PositionState::Filling) {
+            self.marks.see(Seen::RefillBesideTakeover);
+        }
         self.configuration = next;
         for at in 0..self.processes.len() {
             if self.healing || !self.random.chance(self.swarm.push_drop) {

@@ -1,7 +1,8 @@
 //! One simulated process: a node, its buffers, and its clock. It calls the machine as `io` does.
 
+use crate::marks::Marks;
 use paritas_base::{Clock, ConnId, Incarnation, Map, NodeId, Time, map};
-use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Node, Out, Proposal, ReplyBuf};
+use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Node, Out, Proposal, ReplyBuf};
 
 /// What a machine has asked for.
 #[derive(Default, Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Outbox {
     pub(crate) proposals: Vec<Proposal>,
     /// The broken invariant.
     pub(crate) halted: Option<String>,
+    /// Rare situations it was in.
+    pub(crate) marks: Marks,
 }
 
 impl Outbox {
@@ -55,6 +58,9 @@ impl Out for Outbox {
     fn halt(&mut self, reason: HaltReason) {
         self.halted = Some(reason.0);
     }
+    fn mark(&mut self, mark: Mark) {
+        self.marks.reach(mark);
+    }
 }
 
 /// A process.
@@ -80,13 +86,15 @@ pub(crate) struct Process {
     pub(crate) timer_at: Option<Time>,
     offset: u64,
     rate_ppm: u64,
+    /// Its wall clock is so far ahead.
+    wall_ms: u64,
 }
 
 const MILLION: u64 = 1_000_000;
 
 impl Process {
     /// A new life.
-    pub(crate) fn new(node: Node, rate_ppm: u64, offset: u64) -> Self {
+    pub(crate) fn new(node: Node, rate_ppm: u64, offset: u64, wall_ms: u64) -> Self {
         Self {
             id: node.id(),
             incarnation: node.incarnation(),
@@ -99,6 +107,7 @@ impl Process {
             timer_at: None,
             offset,
             rate_ppm,
+            wall_ms,
         }
     }
 
@@ -120,7 +129,7 @@ impl Process {
         let mono = self.offset + (u128::from(now.0) * u128::from(self.rate_ppm) / u128::from(MILLION)) as u64;
         Clock {
             mono: Time(mono),
-            wall_ms: 1_000_000 + now.0 / MILLION,
+            wall_ms: 1_000_000 + self.wall_ms + now.0 / MILLION,
         }
     }
 

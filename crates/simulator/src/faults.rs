@@ -18,9 +18,10 @@ pub(crate) enum Fault {
 
 impl World {
     pub(crate) fn kill(&mut self, at: usize) {
-        if self.processes[at].take().is_none() {
+        let Some(process) = self.processes[at].take() else {
             return;
-        }
+        };
+        self.marks.add(&process.out.marks);
         self.counts.crashes += 1;
         let incarnation = self.records[at].incarnation;
         self.log(|| format!("n{at} crashes"));

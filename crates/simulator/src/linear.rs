@@ -1,21 +1,31 @@
-//! I9: the history of each key is linearizable (Wing and Gong's search with Lowe's memory of visited states).
+//! I9 and I13: the history of each key is linearizable (Wing and Gong's search with Lowe's memory of visited states),
+//! and a key whose time is over stays dead until it is written again.
 //!
 //! Values are integers, so that INCR works on what SET wrote. A write without an answer may have happened at any
 //! time after it began, or never.
 
-use paritas_base::{Set, Time, set};
+use paritas_base::{Set, Span, Time, set};
+
+/// How far the wall clocks of two nodes may lie apart, with a little for rounding to milliseconds: a key may be taken
+/// for dead so much too early, and for alive so much too late.
+pub(crate) const WALL_SKEW: Span = Span::from_ms(40);
+const WALL_SLACK: Span = Span::from_ms(42);
 
 /// What a client asked of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// GET.
+    /// GET, or MGET of a group of keys.
     Get,
-    /// SET.
+    /// SET or MSET.
     Set(i64),
+    /// SET with PX.
+    SetFor(i64, Span),
     /// DEL.
     Delete,
     /// INCR.
     Increment,
+    /// FLUSHALL.
+    Flush,
 }
 
 /// What it was told.
@@ -61,7 +71,7 @@ pub(crate) fn is_linearizable(history: &[Operation]) -> Option<bool> {
         seen: set(),
         visits: 0,
     };
-    match search.go(0, None) {
+    match search.go(0, State::default()) {
         Found::Yes => Some(true),
         Found::No => Some(false),
         Found::GivenUp => None,
@@ -70,7 +80,7 @@ pub(crate) fn is_linearizable(history: &[Operation]) -> Option<bool> {
 
 struct Search<'a> {
     operations: &'a [Operation],
-    seen: Set<(u64, u64, Option<i64>)>,
+    seen: Set<(u64, u64, State)>,
     visits: usize,
 }
 
@@ -82,7 +92,7 @@ enum Found {
 }
 
 impl Search<'_> {
-    fn go(&mut self, done: u128, state: Option<i64>) -> Found {
+    fn go(&mut self, done: u128, state: State) -> Found {
         let left = |at: usize| done & (1 << at) == 0;
         let open: Vec<usize> = (0..self.operations.len()).filter(|at| left(*at)).collect();
         if open.iter().all(|at| self.operations[*at].outcome == Outcome::Unknown) {
@@ -108,32 +118,62 @@ impl Search<'_> {
             if operation.begin > bound {
                 break;
             }
-            let Some(after) = apply(&operation, state) else {
-                continue;
-            };
-            match self.go(done | (1 << at), after) {
-                Found::No => {}
-                found => return found,
+            for before in self.before(&operation, state).into_iter().flatten() {
+                let Some(after) = apply(at, &operation, before) else {
+                    continue;
+                };
+                match self.go(done | (1 << at), after) {
+                    Found::No => {}
+                    found => return found,
+                }
             }
         }
         Found::No
     }
 }
 
+/// A key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+struct State {
+    value: Option<i64>,
+    /// Which operation gave it an end.
+    ends_by: Option<u8>,
+}
+
+impl Search<'_> {
+    /// What an operation may find: the key as it is, if its time may not be over yet; no key, if it may be.
+    fn before(&self, operation: &Operation, state: State) -> [Option<State>; 2] {
+        let end = state.ends_by.map(|at| self.operations[usize::from(at)]);
+        let Some((set, Action::SetFor(_, lasts))) = end.map(|o| (o, o.action)) else {
+            return [Some(state), None];
+        };
+        let known = |o: &Operation| o.outcome != Outcome::Unknown;
+        let may_live = !known(&set) || operation.begin <= set.end + lasts + WALL_SLACK;
+        let may_be_over = !known(operation) || operation.end + WALL_SLACK >= set.begin + lasts;
+        [may_live.then_some(state), may_be_over.then_some(State::default())]
+    }
+}
+
 /// The state after an operation, or `None` if it cannot have answered so in this state.
-fn apply(operation: &Operation, state: Option<i64>) -> Option<Option<i64>> {
+fn apply(at: usize, operation: &Operation, state: State) -> Option<State> {
     let expected = |value: Option<i64>| match operation.outcome {
         Outcome::Unknown => true,
         Outcome::Done(seen) => seen == value,
     };
+    let with = |value| State { value, ends_by: None };
     match operation.action {
-        Action::Get => expected(state).then_some(state),
-        Action::Set(value) => Some(Some(value)),
-        Action::Delete => expected(Some(i64::from(state.is_some()))).then_some(None),
+        Action::Get => expected(state.value).then_some(state),
+        Action::Set(value) => Some(with(Some(value))),
+        Action::SetFor(value, _) => Some(State {
+            value: Some(value),
+            ends_by: Some(at as u8),
+        }),
+        Action::Delete => expected(Some(i64::from(state.value.is_some()))).then_some(with(None)),
         Action::Increment => {
-            let after = state.unwrap_or(0) + 1;
-            expected(Some(after)).then_some(Some(after))
+            let value = Some(state.value.unwrap_or(0) + 1);
+            expected(value).then_some(State { value, ..state })
         }
+        Action::Flush => Some(with(None)),
     }
 }
 
@@ -184,5 +224,27 @@ mod tests {
             op(11, 12, Action::Delete, Outcome::Done(Some(1))),
         ];
         assert_eq!(is_linearizable(&history), Some(true));
+    }
+
+    #[test]
+    fn a_key_seen_dead_is_never_seen_alive_again() {
+        let ms = |n: u64| Span::from_ms(n).0;
+        let set = op(0, 1, Action::SetFor(5, Span::from_ms(100)), Outcome::Done(None));
+        let get = |at, seen| op(ms(at), ms(at) + 1, Action::Get, Outcome::Done(seen));
+        let check = |gets: &[Operation]| is_linearizable(&[&[set], gets].concat());
+        assert_eq!(check(&[get(90, Some(5)), get(110, None)]), Some(true));
+        assert_eq!(check(&[get(110, None), get(111, Some(5))]), Some(false));
+        assert_eq!(check(&[get(10, None)]), Some(false), "too early");
+        assert_eq!(check(&[get(300, Some(5))]), Some(false), "too late");
+    }
+
+    #[test]
+    fn after_a_flush_nothing_is_left() {
+        let history = [
+            op(0, 1, Action::Set(5), Outcome::Done(None)),
+            op(2, 3, Action::Flush, Outcome::Done(None)),
+            op(4, 5, Action::Get, Outcome::Done(Some(5))),
+        ];
+        assert_eq!(is_linearizable(&history), Some(false));
     }
 }

@@ -1,6 +1,7 @@
 //! The simulator: the machines that ship, under a seeded network, crashes, pauses and clocks (PROTOCOL §15).
 //!
-//! `simulator --seeds N [--start S]` runs N seeds; `simulator --seed S -v` replays one and prints what happens.
+//! `simulator --seeds N [--start S]` runs N seeds; `simulator --seed S -v` replays one and prints what happens;
+//! `simulator --regressions` runs those that once failed.
 
 mod checks;
 mod client;
@@ -10,7 +11,9 @@ mod events;
 mod faults;
 mod ghost;
 mod linear;
+mod marks;
 mod network;
+mod regressions;
 mod report;
 mod swarm;
 mod turns;
@@ -18,6 +21,7 @@ mod workload;
 mod world;
 
 use clap::Parser;
+use marks::Marks;
 use paritas_base::Prng;
 use report::{Counts, say};
 use std::io::Write;
@@ -54,11 +58,34 @@ struct Arguments {
     /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
+    /// Run the seeds that once failed, and no others.
+    #[arg(long)]
+    regressions: bool,
+    /// A coverage mark that no seed has met counts as a violation.
+    #[arg(long)]
+    require_marks: bool,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match simulate(&arguments) {
+    let result = if arguments.regressions {
+        regressions::read().and_then(|runs| simulate(&arguments, runs.len() as u64, runs.into_iter()))
+    } else {
+        let (start, count) = match arguments.seed {
+            Some(seed) => (seed, 1),
+            None => (arguments.start, arguments.seeds),
+        };
+        let seeds = start..start.saturating_add(count);
+        simulate(
+            &arguments,
+            count,
+            seeds.map(|seed| Run {
+                seed,
+                parity: arguments.parity,
+            }),
+        )
+    };
+    match result {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -68,56 +95,72 @@ fn main() -> ExitCode {
     }
 }
 
-fn simulate(arguments: &Arguments) -> Result<u64, String> {
-    let (start, count) = match arguments.seed {
-        Some(seed) => (seed, 1),
-        None => (arguments.start, arguments.seeds),
-    };
-    say(&format!(
-        "commit {}, seeds {start}..{}",
-        env!("PARITAS_COMMIT"),
-        start.saturating_add(count)
-    ));
+/// One run: what makes it what it is.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    seed: u64,
+    /// The number of parity positions, if it is not drawn from the seed.
+    parity: Option<u8>,
+}
+
+fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) -> Result<u64, String> {
     let mut total = Counts::default();
-    let (mut violations, mut simulated_ns) = (0, 0u128);
-    let mut stopped = count;
-    for (done, seed) in (start..start.saturating_add(count)).enumerate() {
-        let (violation, world) = run(arguments, seed)?;
+    let mut marks = Marks::default();
+    let (mut violations, mut done, mut simulated_ns) = (0, 0, 0u128);
+    for run in runs {
+        if done == 0 {
+            say(&format!(
+                "commit {}, {count} seeds from {}",
+                env!("PARITAS_COMMIT"),
+                run.seed
+            ));
+        }
+        done += 1;
+        let (violation, world) = simulate_one(arguments, run)?;
         simulated_ns += u128::from(world.now.0);
         total.add(&world.counts);
+        marks.add(&world.marks);
         if let Some(what) = violation {
             violations += 1;
-            say(&format!("seed {seed}: {what}"));
-            say(&format!("  replay: {}", replay(arguments, seed)));
+            say(&format!("seed {}: {what}", run.seed));
+            say(&format!("  replay: {}", replay(arguments, run)));
+            say(&format!(
+                "  to crates/simulator/regressions.txt: {}",
+                regressions::line(run, &what)
+            ));
             if arguments.stop {
-                stopped = done as u64 + 1;
                 break;
             }
         } else if arguments.twice {
-            let (_, again) = run(arguments, seed)?;
+            let (_, again) = simulate_one(arguments, run)?;
             if again.digest() != world.digest() {
                 violations += 1;
-                say(&format!("seed {seed}: two runs differ"));
+                say(&format!("seed {}: two runs differ", run.seed));
             }
         }
-        if done % 1000 == 999 {
+        if done % 1000 == 0 {
             // Progress is no result: whether anybody reads it does not matter.
-            let _ = writeln!(
-                std::io::stderr(),
-                "{} of {count} seeds, {violations} violations",
-                done + 1
-            );
+            let _ = writeln!(std::io::stderr(), "{done} of {count} seeds, {violations} violations");
+        }
+    }
+    if count > 1 && !arguments.stop {
+        marks.print();
+    }
+    if arguments.require_marks {
+        for name in marks.missing() {
+            violations += 1;
+            say(&format!("never met: {name}"));
         }
     }
     say(&total.line(simulated_ns));
-    say(&format!("{stopped} seeds, {violations} violations"));
+    say(&format!("{done} seeds, {violations} violations"));
     Ok(violations)
 }
 
-fn run(arguments: &Arguments, seed: u64) -> Result<(Option<String>, World), String> {
-    let mut random = Prng::new(seed);
+fn simulate_one(arguments: &Arguments, run: Run) -> Result<(Option<String>, World), String> {
+    let mut random = Prng::new(run.seed);
     #[allow(unused_mut)] // Changed only where mutants are built in.
-    let mut swarm = Swarm::draw(&mut random, arguments.parity);
+    let mut swarm = Swarm::draw(&mut random, run.parity);
     #[allow(unused_mut)]
     let mut keep_identity = false;
     #[cfg(feature = "mutants")]
@@ -138,19 +181,22 @@ fn run(arguments: &Arguments, seed: u64) -> Result<(Option<String>, World), Stri
     if arguments.verbose {
         say(&format!("{swarm:#?}"));
     }
-    let mut world = World::new(seed, swarm, arguments.verbose, keep_identity);
+    let mut world = World::new(run.seed, swarm, arguments.verbose, keep_identity);
     let violation = world.run();
     Ok((violation, world))
 }
 
-fn replay(arguments: &Arguments, seed: u64) -> String {
-    let parity = arguments.parity.map_or_else(String::new, |m| format!(" --parity {m}"));
+fn replay(arguments: &Arguments, run: Run) -> String {
+    let parity = run.parity.map_or_else(String::new, |m| format!(" --parity {m}"));
     #[cfg(feature = "mutants")]
     let mutant = arguments
         .mutant
         .as_ref()
         .map_or_else(String::new, |m| format!(" --mutant {m}"));
     #[cfg(not(feature = "mutants"))]
-    let mutant = "";
-    format!("simulator --seed {seed}{parity}{mutant} -v")
+    let mutant = {
+        let _ = arguments;
+        ""
+    };
+    format!("simulator --seed {}{parity}{mutant} -v", run.seed)
 }

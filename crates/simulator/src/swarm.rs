@@ -25,6 +25,16 @@ pub(crate) struct Swarm {
     pub(crate) keys: u64,
     /// Keys written once at the start, so that the index grows and splits.
     pub(crate) filler_keys: u64,
+    /// A command is about a group of keys that are always written together.
+    pub(crate) group: u32,
+    /// A SET of one key is an MSET of two, in slots of their own.
+    pub(crate) pairs: u32,
+    /// A SET has an end.
+    pub(crate) expiring: u32,
+    /// FLUSHALLs that come.
+    pub(crate) flushes: u32,
+    /// Bytes of such a key's value.
+    pub(crate) filler_bytes: usize,
     /// Commands of a client sent at once, at most.
     pub(crate) pipeline_max: u64,
     /// Longest usual frame delay.
@@ -102,17 +112,38 @@ impl Swarm {
             #[cfg(feature = "mutants")]
             mutant: None,
         };
+        let chunk_bytes = *random.pick(&[256, 256, 512, 1024]);
+        // Room for a few dozen chunks: more keys, and larger ones, than it takes.
+        let small = random.chance(150_000);
+        let maxmemory_bytes = if small {
+            u64::from(chunk_bytes) * random.between(6, 48)
+        } else {
+            1 << 20
+        };
         Self {
             data,
             parity,
             spares: random.below(3) as u16,
-            chunk_bytes: *random.pick(&[256, 256, 512, 1024]),
-            maxmemory_bytes: 1 << 20,
+            chunk_bytes,
+            maxmemory_bytes,
             chaos: Span::from_ms(random.between(300, 1500)),
             clients: random.between(2, 5) as usize,
             keys: random.between(1, 8),
-            filler_keys: if random.chance(300_000) {
+            filler_bytes: if small {
+                random.between(8, u64::from(chunk_bytes) / 2)
+            } else {
+                8
+            } as usize,
+            filler_keys: if small || random.chance(300_000) {
                 random.between(10, 120)
+            } else {
+                0
+            },
+            group: some(random, 300_000),
+            pairs: some(random, 300_000),
+            expiring: some(random, 700_000),
+            flushes: if random.chance(300_000) {
+                random.between(1, 4) as u32
             } else {
                 0
             },

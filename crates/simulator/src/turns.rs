@@ -3,6 +3,7 @@
 use crate::coordinator::describe;
 use crate::driver::Process;
 use crate::events::Happening;
+use crate::linear::WALL_SKEW;
 use crate::world::World;
 use paritas_base::configuration::NodeState;
 use paritas_base::{ConnId, Incarnation, Span, Time};
@@ -28,7 +29,8 @@ impl World {
         let node = Node::new(identity, self.swarm.parameters.clone());
         let rate = 1_000_000 + self.random.between(0, 2 * self.swarm.drift_ppm) - self.swarm.drift_ppm;
         let offset = self.random.below(1 << 40);
-        self.processes[at] = Some(Process::new(node, rate, offset));
+        let wall_ms = self.random.below(WALL_SKEW.as_ms() + 1);
+        self.processes[at] = Some(Process::new(node, rate, offset, wall_ms));
         self.log(|| format!("n{at} starts"));
         for other in 0..self.processes.len() {
             let delay = self.delay();

@@ -1,8 +1,9 @@
 //! What clients ask, and what they are told.
 
-use crate::client::{self, Answer, Pending};
+use crate::client::{self, Answer, FILLER, Pending};
 use crate::events::Happening;
 use crate::linear::{Action, Operation, Outcome};
+use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::{ConnId, NodeId, Span};
 use paritas_protocol::{Ends, Event, Port};
@@ -37,12 +38,12 @@ impl World {
         let mut bytes = Vec::new();
         let count = self.random.between(1, self.swarm.pipeline_max);
         for _ in 0..count {
-            let Some((key, action)) = self.next_command() else {
+            let Some((keys, action)) = self.next_command() else {
                 break;
             };
-            bytes.extend(client::encode(&key, action));
+            bytes.extend(client::encode(&keys, action, self.swarm.filler_bytes));
             self.clients[client].pending.push_back(Pending {
-                key,
+                keys,
                 action,
                 begin: self.now,
             });
@@ -55,36 +56,61 @@ impl World {
         }
     }
 
-    fn next_command(&mut self) -> Option<(String, Action)> {
+    fn next_command(&mut self) -> Option<(Vec<String>, Action)> {
         if self.healing {
-            return self.final_reads.pop().map(|key| (key, Action::Get));
+            return self.final_reads.pop().map(|key| (vec![key], Action::Get));
         }
         if self.swarm.filler_keys > 0 && self.random.chance(300_000) {
             self.swarm.filler_keys -= 1;
-            self.next_value += 1000;
-            return Some((
-                format!("filler:{}", self.swarm.filler_keys),
-                Action::Set(self.next_value),
-            ));
+            return Some((vec![format!("{FILLER}{}", self.swarm.filler_keys)], self.set()));
+        }
+        if self.swarm.flushes > 0 && self.random.chance(10_000) {
+            self.swarm.flushes -= 1;
+            return Some((Vec::new(), Action::Flush));
+        }
+        let group = self.random.chance(self.swarm.group);
+        if group {
+            let key = format!("{{g{}}}", self.random.below(2));
+            let action = match self.random.below(10) {
+                0..5 => Action::Get,
+                5..9 => self.set(),
+                _ => Action::Delete,
+            };
+            return self.has_room(&key).then(|| (vec![key], action));
         }
         let key = format!("k{}", self.random.below(self.swarm.keys));
-        if self
-            .history
-            .get(&key)
-            .is_some_and(|h| h.len() >= crate::linear::OPERATIONS_MAX - 24)
-        {
+        if !self.has_room(&key) {
             return None;
         }
         let action = match self.random.below(10) {
             0..4 => Action::Get,
-            4..7 => {
-                self.next_value += 1000;
-                Action::Set(self.next_value)
+            4..7 if self.random.chance(self.swarm.pairs) => {
+                let other = format!("k{}", self.random.below(self.swarm.keys));
+                let set = self.set();
+                let pair = if other == key { vec![key] } else { vec![key, other] };
+                return pair.iter().all(|key| self.has_room(key)).then_some((pair, set));
             }
+            4..7 => match self.set() {
+                Action::Set(n) if self.random.chance(self.swarm.expiring) => {
+                    Action::SetFor(n, Span::from_ms(self.random.between(5, 400)))
+                }
+                set => set,
+            },
             7..9 => Action::Increment,
             _ => Action::Delete,
         };
-        Some((key, action))
+        Some((vec![key], action))
+    }
+
+    fn set(&mut self) -> Action {
+        self.next_value += 1000;
+        Action::Set(self.next_value)
+    }
+
+    /// Whether another operation on a key can still be checked.
+    fn has_room(&self, key: &str) -> bool {
+        let most = crate::linear::OPERATIONS_MAX - 28;
+        self.history.get(key).is_none_or(|h| h.len() < most)
     }
 
     pub(crate) fn client_up(&mut self, client: usize, conn: ConnId) {
@@ -152,13 +178,13 @@ impl World {
         self.clients[client].received.extend_from_slice(bytes);
         loop {
             match client::take_answer(&mut self.clients[client].received) {
-                Err(what) => return self.violate(format!("I14: {what}")),
+                Err(what) => return self.violate(what),
                 Ok(None) => break,
                 Ok(Some(answer)) => {
                     let Some(pending) = self.clients[client].pending.pop_front() else {
                         return self.violate(format!("I14: a reply to nothing: {answer:?}"));
                     };
-                    self.log(|| format!("client {client}: {} {:?} = {answer:?}", pending.key, pending.action));
+                    self.log(|| format!("client {client}: {:?} {:?} = {answer:?}", pending.keys, pending.action));
                     self.record(&pending, answer);
                 }
             }
@@ -172,20 +198,30 @@ impl World {
     fn record(&mut self, pending: &Pending, answer: Answer) {
         self.counts.replies += 1;
         self.mix(self.counts.replies);
+        // Parts of a command over several keys may have happened though others were refused.
+        let in_parts = pending.keys.len() != 1;
         let outcome = match answer {
             Answer::Refused(text) => {
                 let known = ["-TRYAGAIN", "-CLUSTERDOWN", "-NOREPLICAS", "-OOM"];
-                if !known.iter().any(|k| text.starts_with(k)) {
+                let too_large = text.starts_with("-ERR command larger than");
+                if !known.iter().any(|k| text.starts_with(k)) && !too_large {
                     self.violate(format!(
-                        "I14: {} {:?} was refused with {text}",
-                        pending.key, pending.action
+                        "I14: {:?} {:?} was refused with {text}",
+                        pending.keys, pending.action
                     ));
                 }
                 self.counts.refused += 1;
-                if self.healing && matches!(pending.action, Action::Get) {
-                    self.final_reads.push(pending.key.clone());
+                if text.starts_with("-OOM") {
+                    self.marks.see(Seen::OutOfMemory);
                 }
-                return;
+                if self.healing && pending.action == Action::Get {
+                    self.marks.see(Seen::ReadAgain);
+                    self.final_reads.extend(pending.keys.iter().cloned());
+                }
+                if !in_parts {
+                    return;
+                }
+                Outcome::Unknown
             }
             Answer::Uncertain => {
                 self.counts.uncertain += 1;
@@ -193,13 +229,29 @@ impl World {
             }
             Answer::Outcome(outcome) => outcome,
         };
+        let outcome = match (pending.action, outcome) {
+            // DEL of a group counts its keys.
+            (Action::Delete, Outcome::Done(Some(n))) if n > 1 => Outcome::Done(Some(i64::from(n == 3) * 2 - 1)),
+            (_, outcome) => outcome,
+        };
         let operation = Operation {
             begin: pending.begin,
             end: self.now,
             action: pending.action,
             outcome,
         };
-        self.history.entry(pending.key.clone()).or_default().push(operation);
+        let group = pending.keys.iter().any(|key| key.starts_with('{'));
+        match outcome {
+            Outcome::Done(_) if pending.action == Action::Flush => self.marks.see(Seen::Flushed),
+            Outcome::Done(Some(_)) if pending.action == Action::Get && group => self.marks.see(Seen::GroupRead),
+            _ => {}
+        }
+        if pending.action == Action::Flush {
+            self.flushes.push(operation);
+        }
+        for key in &pending.keys {
+            self.history.entry(key.clone()).or_default().push(operation);
+        }
     }
 
     pub(crate) fn client_lost(&mut self, client: usize, conn: ConnId) {
@@ -210,7 +262,7 @@ impl World {
         for pending in core::mem::take(&mut self.clients[client].pending) {
             if pending.action == Action::Get {
                 if self.healing {
-                    self.final_reads.push(pending.key);
+                    self.final_reads.extend(pending.keys);
                 }
                 continue;
             }

@@ -7,6 +7,7 @@ use crate::events::{Happening, Queued};
 use crate::faults::Fault;
 use crate::ghost::Ghost;
 use crate::linear::Operation;
+use crate::marks::Marks;
 use crate::network::Wire;
 use crate::report::{Counts, say};
 use crate::swarm::Swarm;
@@ -37,6 +38,8 @@ pub(crate) struct World {
     pub(crate) previous: Map<Position, NodeId>,
     pub(crate) clients: Vec<Client>,
     pub(crate) history: BTreeMap<String, Vec<Operation>>,
+    /// What every key of the world has in its history.
+    pub(crate) flushes: Vec<Operation>,
     pub(crate) ghost: Ghost,
     pub(crate) next_value: i64,
     pub(crate) healing: bool,
@@ -44,6 +47,7 @@ pub(crate) struct World {
     pub(crate) final_reads: Vec<String>,
     pub(crate) violation: Option<String>,
     pub(crate) counts: Counts,
+    pub(crate) marks: Marks,
     trace: VecDeque<String>,
     pub(crate) verbose: bool,
     hash: u64,
@@ -149,12 +153,14 @@ impl World {
             previous: map(),
             clients,
             history: BTreeMap::new(),
+            flushes: Vec::new(),
             ghost: Ghost::new(),
             next_value: 0,
             healing: false,
             final_reads: Vec::new(),
             violation: None,
             counts: Counts::default(),
+            marks: Marks::default(),
             trace: VecDeque::new(),
             verbose,
             hash: seed,
@@ -251,6 +257,9 @@ impl World {
             && let Err(what) = self.check_final()
         {
             self.violate(what);
+        }
+        for process in self.processes.iter().flatten() {
+            self.marks.add(&process.out.marks);
         }
         self.counts.bad_sums = self.processes.iter().flatten().map(|p| p.node.bad_sums()).sum();
         self.violation.clone()

@@ -115,6 +115,8 @@ struct Index {
     pages: u32,
     /// Spill pages have numbers below this.
     spills: u32,
+    /// Credit is asked for one more spill page than there are: a command of several changes must be sure of it.
+    spill_wanted: bool,
     /// Index stripes below this number that are no page of ours may be left over from a FLUSHALL, to be freed.
     garbage_end: u32,
     /// Entries in the pages that are here.

@@ -4,11 +4,12 @@
 use super::{Operation, Stop};
 use crate::context::Context;
 use crate::interface::Out;
+use crate::mark::Mark;
 use crate::parameters::Parameters;
 use crate::stream_owner::{Admission, Phase, StreamOwner};
 use paritas_base::configuration::Configuration;
-use paritas_store::Blocked;
 use paritas_store::delta::DELTA_BYTES_MAX;
+use paritas_store::{Arena, Blocked};
 use paritas_wire::resp::errors;
 
 /// Lines of the index that active expiry looks at in one go.
@@ -25,6 +26,10 @@ const CHANGE_BYTES_MIN: usize = 64;
 /// The answer to a command that changes too many keys of one stream to be one delta.
 const TOO_MANY_KEYS: &str = "ERR too many keys for one slot in one command: at most 4096 small ones";
 const _: () = assert!(DELTA_BYTES_MAX / CHANGE_BYTES_MIN == 4096);
+/// What an object takes beside key and value, at most: its header, and a further piece's.
+const OBJECT_BYTES: usize = 48;
+/// Of so many new keys one at most makes an index page be born, even where pages are as small as can be.
+const CHANGES_PER_PAGE: usize = 4;
 
 /// How large a command of several changes on one stream may be: a quarter of the window (SEAMS §4), and half of what
 /// a delta takes, since the index may grow in it too.
@@ -52,6 +57,7 @@ pub(crate) fn housekeep<O: Out>(
     let expired = store.expire_step(arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;
     let kept = store.housekeep(arena, delta, budget);
     if expired {
+        cx.out.mark(Mark::ExpiredInTime);
         // Which keys is not said; a read that finds one gone must wait for this delta (8.4).
         owner.touch_all();
     }
@@ -97,17 +103,20 @@ impl<O: Out> Operation<'_, '_, O> {
         if self.owner.open_bytes() + needed > DELTA_BYTES_MAX {
             self.owner.close_delta(self.cx, self.configuration);
         }
-        let chunk = self.cx.shared.arena.chunk_bytes();
-        if changes < 2 || needed < chunk / 2 {
+        if changes < 2 || bytes == 0 {
             return Ok(());
         }
-        let chunks = u32::try_from(2 * needed / chunk + 2).unwrap_or(u32::MAX);
-        if self.cx.shared.arena.available() < chunks && !self.make_room() {
-            return Err(self.blocked(Blocked::Memory));
+        // However few the bytes: the first change may fit where the second does not (I9, batches are atomic).
+        // Any two chunks in a row are more than half full.
+        let chunk = self.cx.shared.arena.chunk_bytes();
+        let chunks = u32::try_from(2 * (bytes + changes * OBJECT_BYTES) / chunk + 2).unwrap_or(u32::MAX);
+        let pages = u32::try_from(changes / CHANGES_PER_PAGE + 1).unwrap_or(u32::MAX);
+        let may_take = |owner: &mut StreamOwner, arena: &Arena| owner.store.may_take(arena, chunks, pages);
+        match may_take(self.owner, &self.cx.shared.arena) {
+            Err(Blocked::Memory | Blocked::Credit { .. }) if self.make_room() => {
+                may_take(self.owner, &self.cx.shared.arena).map_err(|blocked| self.blocked(blocked))
+            }
+            result => result.map_err(|blocked| self.blocked(blocked)),
         }
-        if self.owner.store.wants_credit().is_some() {
-            return Err(self.blocked(Blocked::Credit { index: false }));
-        }
-        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use super::expiry::Unit;
 use super::{Operation, Seen, Stop};
 use crate::interface::Out;
+use crate::parameters::Mutant;
 use paritas_store::{Object, Value};
 use paritas_wire::resp::{encode, errors};
 
@@ -229,6 +230,9 @@ impl<O: Out> Operation<'_, '_, O> {
     fn put_pairs(&mut self) -> Result<(), Stop> {
         for at in (1..self.count()).step_by(2) {
             self.put(at, Seen::with(None, self.job.args.arg(at + 1)))?;
+            if self.cx.breaks(Mutant::CommandCutInTwo) {
+                self.owner.close_delta(self.cx, self.configuration);
+            }
         }
         Ok(())
     }

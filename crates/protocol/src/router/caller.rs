@@ -173,6 +173,9 @@ pub(super) struct Segment {
     /// Bytes of it, behind those of the segments before.
     pub(super) length: usize,
     pub(super) wait: Wait,
+    /// The key of a GET whose value is taken at release, for the mutant of that name.
+    #[cfg(feature = "mutants")]
+    pub(super) taken_again: Option<Vec<u8>>,
 }
 
 /// A command at another node, or on its way there.

@@ -25,7 +25,13 @@ impl Desk {
         let n = client.take_n();
         let length = turn.bytes.len() - start;
         let first = client.segments.is_empty();
-        client.segments.push_back(Segment { n, length, wait });
+        client.segments.push_back(Segment {
+            n,
+            length,
+            wait,
+            #[cfg(feature = "mutants")]
+            taken_again: None,
+        });
         if first {
             self.release_head(cx, lists, client, turn);
         }
@@ -51,7 +57,13 @@ impl Desk {
             } else {
                 match judge(cx, lists, &head.wait) {
                     Verdict::Hold => return,
-                    Verdict::Ready(deadline) => deadline,
+                    Verdict::Ready(deadline) => {
+                        #[cfg(feature = "mutants")]
+                        if let Some(key) = &head.taken_again {
+                            instead = value_now(cx, lists, &head.wait, key);
+                        }
+                        deadline
+                    }
                     Verdict::Instead(text) => {
                         encode::error(instead.insert(Vec::new()), text);
                         None
@@ -85,6 +97,25 @@ impl Desk {
             }
         }
     }
+}
+
+/// The mutant "value taken at release" (PROTOCOL 20): the value as it is now, under the `need` of the one that was
+/// read (4.1).
+#[cfg(feature = "mutants")]
+fn value_now<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait, key: &[u8]) -> Option<Vec<u8>> {
+    let Wait::Read { stream, .. } = wait else { return None };
+    let (_, owner) = lists.owner(*stream)?;
+    let object = owner.store.find(&cx.shared.arena, owner.store.hash(key), key).ok()?;
+    let mut reply = Vec::new();
+    match object {
+        Some(object) => {
+            let mut value = Vec::new();
+            object.copy_to(&mut value);
+            encode::bulk(&mut reply, &value);
+        }
+        None => encode::null(&mut reply, paritas_wire::resp::Proto::Resp2),
+    }
+    Some(reply)
 }
 
 pub(super) fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {

@@ -3,6 +3,7 @@
 use super::{Member, Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
+use crate::mark::Mark;
 use crate::parameters::Mutant;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Span, Term, Time, Version};
@@ -217,6 +218,7 @@ impl StreamOwner {
         if configuration.parity == 0 || answered < wanted {
             return;
         }
+        self.mark_cut(cx);
         let best = self
             .members
             .iter_mut()
@@ -243,6 +245,35 @@ impl StreamOwner {
             for member in &mut self.members {
                 (member.started, member.matched) = (true, answer.recv);
             }
+        }
+    }
+
+    /// Tells of what is rare about the cut to come.
+    fn mark_cut<O: Out>(&self, cx: &mut Context<'_, O>) {
+        let known = || self.members.iter().filter(|m| m.seal.as_ref().is_some_and(|s| s.known));
+        let length = |m: &Member| m.seal.as_ref().map(|s| (s.term, s.recv));
+        let longest = |live: bool| known().filter(|m| m.live || !live).filter_map(length).max();
+        let best = longest(false);
+        if known().any(|m| length(m) != best) {
+            cx.out.mark(Mark::MembersDiffer);
+        }
+        if self.members.len() == 1 && cx.shared.cluster.parity > 1 {
+            cx.out.mark(Mark::OneSurvivor);
+        }
+        if longest(true) < best {
+            cx.out.mark(Mark::FillingMemberNewest);
+        }
+        // A step of the index's growth rewrites several pages in one delta.
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let pages = |bytes: &[u8]| {
+            let stripes = extents(bytes, chunk_bytes).flatten().map(|e| e.stripe);
+            let mut pages: Vec<_> = stripes.filter(|s| s.is_index()).collect();
+            pages.dedup();
+            pages.len()
+        };
+        let grows = |m: &Member| m.seal.iter().any(|s| s.deltas.iter().any(|(_, _, d)| pages(d) > 1));
+        if known().any(grows) {
+            cx.out.mark(Mark::CutThroughGrowth);
         }
     }
 
@@ -340,6 +371,15 @@ impl StreamOwner {
                 || self.takeover.yielded.iter().any(|y| {
                     *y == holder || (without_term && y.node == holder.node && y.incarnation == holder.incarnation)
                 });
+            if !wait.cleared {
+                if gone {
+                    cx.out.mark(Mark::CertificateCleared);
+                } else if yielded && !mine {
+                    cx.out.mark(Mark::YieldedCleared);
+                } else if now >= wait.until {
+                    cx.out.mark(Mark::LeaseRanOut);
+                }
+            }
             wait.cleared |= now >= wait.until || gone || yielded || cx.breaks(Mutant::NoLeaseWait);
         }
         if !self.takeover.waits.iter().all(|w| w.cleared) {

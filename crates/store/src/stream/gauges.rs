@@ -59,13 +59,17 @@ impl Stream {
         self.credit = (data_end, index_end);
     }
 
+    /// Chunks that credit is asked for ahead: enough for any one object.
+    pub(super) fn credit_ahead(&self) -> u32 {
+        (self.settings.credit_batch.max(1) / 4).max(self.pieces_max as u32)
+    }
+
     /// The credit to ask for, data and index; `None` while there is enough.
     pub fn wants_credit(&self) -> Option<(u32, u32)> {
         let Settings { credit_batch, .. } = self.settings;
         let batch = credit_batch.max(1);
         let numbers = self.numbers_end();
-        // Enough for any one object, with some to spare.
-        let enough = (batch / 4).max(self.pieces_max as u32) + 2;
+        let enough = self.credit_ahead() + 2;
         let wants = |used: u32, credit: u32, end: u32| {
             if credit.saturating_sub(used) < enough {
                 let next = used.max(credit).saturating_add(batch);
@@ -83,8 +87,13 @@ impl Stream {
         };
         let used = super::page_stripe(self.index.pages).number();
         let spill = super::spill_stripe(self.index.spills).number();
-        // A spill page is rare: its number is asked for only when one is there already, or credit is short anyway.
-        let used = if self.index.spills > 0 { used.max(spill) } else { used };
+        // A spill page is rare: its number is asked for only when one is there already, or a command of several
+        // changes must be sure of one, or credit is short anyway.
+        let used = if self.index.spills > 0 || self.index.spill_wanted {
+            used.max(spill)
+        } else {
+            used
+        };
         let index = wants(used, self.credit.1, Stripe::NUMBER_MAX + 1);
         ((data, index) != self.credit).then_some((data, index))
     }

@@ -1,6 +1,6 @@
 //! Where an object's bytes go: best fit among a few open chunks, in pieces where a tail would be wasted.
 
-use super::{Blocked, Stream, has_room};
+use super::{Blocked, Stream, has_room, spill_stripe};
 use crate::object::{PIECE_HEAD_BYTES, Value, encode_piece_head};
 use crate::{Arena, Delta};
 use paritas_base::Stripe;
@@ -87,6 +87,24 @@ impl Stream {
         }
         let zeros = needed.saturating_sub(self.space.free.len());
         Self::has_memory(arena, zeros as u32, 0)
+    }
+
+    /// Whether several changes one after the other will find room: so many more data chunks, and index pages. For
+    /// more chunks than [`Stream::wants_credit`] asks for ahead, credit is looked at only so far.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub fn may_take(&mut self, arena: &Arena, chunks: u32, pages: u32) -> Result<(), Blocked> {
+        for spill in 0..=self.index.spills {
+            self.chunks.slot(spill_stripe(spill))?;
+        }
+        if spill_stripe(self.index.spills).number() >= self.credit.1 {
+            self.index.spill_wanted = true;
+            return Err(Blocked::Credit { index: true });
+        }
+        self.has_space(arena, chunks.min(self.credit_ahead()) as usize, Writer::Foreground)?;
+        let zeros = (chunks + Writer::Foreground.spare()).saturating_sub(self.space.free.len() as u32);
+        Self::has_memory(arena, zeros.saturating_add(pages), 0)
     }
 
     /// Best fit: the open chunk with the least room that is enough.

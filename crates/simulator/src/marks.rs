@@ -1,0 +1,106 @@
+//! Coverage marks (PROTOCOL 15.5): how often a run met each rare situation. The machines name theirs ([`Mark`]); those
+//! that take a look at the whole list, or at a client's view of it, are named here.
+
+use crate::report::say;
+use paritas_protocol::Mark;
+
+/// Situations that the simulator sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    TwoTakeovers,
+    RefillBesideTakeover,
+    Flushed,
+    GroupRead,
+    OutOfMemory,
+    HistoryUnchecked,
+    ReadAgain,
+}
+
+const SEEN: [(Seen, &str); 7] = [
+    (Seen::TwoTakeovers, "two data positions without their chunks at once"),
+    (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
+    (Seen::Flushed, "FLUSHALL acknowledged"),
+    (Seen::GroupRead, "keys of one MSET read together"),
+    (Seen::OutOfMemory, "a write refused for want of memory"),
+    (Seen::HistoryUnchecked, "a history too long to search"),
+    (Seen::ReadAgain, "a read refused after the faults, and asked again"),
+];
+
+/// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.
+const OPTIONAL: [Seen; 2] = [Seen::HistoryUnchecked, Seen::ReadAgain];
+
+/// How often each mark was met.
+#[derive(Clone, Debug)]
+pub(crate) struct Marks {
+    machines: [u64; Mark::ALL.len()],
+    seen: [u64; SEEN.len()],
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self {
+            machines: [0; Mark::ALL.len()],
+            seen: [0; SEEN.len()],
+        }
+    }
+}
+
+impl Marks {
+    pub(crate) fn reach(&mut self, mark: Mark) {
+        self.machines[mark as usize] += 1;
+    }
+
+    pub(crate) fn see(&mut self, seen: Seen) {
+        self.seen[seen as usize] += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        let mine = self.machines.iter_mut().chain(&mut self.seen);
+        for (mine, theirs) in mine.zip(other.machines.iter().chain(&other.seen)) {
+            *mine += theirs;
+        }
+    }
+
+    /// Prints the table.
+    pub(crate) fn print(&self) {
+        let machines = Mark::ALL.iter().map(|(_, name)| *name);
+        let names = machines.chain(SEEN.iter().map(|(_, name)| *name));
+        for (count, name) in self.machines.iter().chain(&self.seen).zip(names) {
+            say(&format!("{count:>12}  {name}"));
+        }
+    }
+
+    /// Marks that must be met and were not.
+    pub(crate) fn missing(&self) -> Vec<&'static str> {
+        let machines = Mark::ALL
+            .iter()
+            .map(|(mark, name)| (self.machines[*mark as usize], *name));
+        let must = SEEN.iter().filter(|(seen, _)| !OPTIONAL.contains(seen));
+        let seen = must.map(|(seen, name)| (self.seen[*seen as usize], *name));
+        machines
+            .chain(seen)
+            .filter(|(count, _)| *count == 0)
+            .map(|(_, name)| name)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_in_the_order_of_their_enumerations() {
+        assert!(Mark::ALL.iter().enumerate().all(|(at, (mark, _))| *mark as usize == at));
+        assert!(SEEN.iter().enumerate().all(|(at, (seen, _))| *seen as usize == at));
+    }
+
+    #[test]
+    fn a_mark_that_was_never_met_is_missing() {
+        let mut marks = Marks::default();
+        let all = marks.missing().len();
+        marks.reach(Mark::VoidTailUndone);
+        marks.see(Seen::HistoryUnchecked);
+        assert_eq!(marks.missing().len(), all - 1);
+    }
+}
