@@ -12,6 +12,9 @@ use paritas_protocol::{Ends, Event, LinkId, Port};
 use paritas_wire::peer;
 use std::io::{ErrorKind, Read};
 
+/// Frames that the machine may look ahead at.
+const FRAMES_AHEAD: usize = 16;
+
 /// Connections accepted by one listener in a turn.
 const ACCEPT_MAX: usize = 128;
 
@@ -209,20 +212,43 @@ impl<M: Machine> Shard<M> {
     /// Gives whole frames to the machine; how many bytes they were.
     fn deliver(&mut self, id: u64, now: Clock, input: &[u8]) -> Result<usize, peer::BadFrame> {
         let mut at = 0;
-        // The machine may close the link at any frame, and then nothing more of it counts.
-        while self.driver.links.is_up(id) {
-            let Some(length) = peer::split(&input[at..])? else {
-                break;
-            };
-            let bytes = &input[at..at + length];
-            at += length;
-            let event = Event::Frame {
-                link: LinkId(id),
-                bytes,
-            };
-            self.machine.on(now, event, &mut self.driver);
+        loop {
+            // A few at a time, and the machine sees them all before it handles the first.
+            let mut frames = [&input[..0]; FRAMES_AHEAD];
+            let mut count = 0;
+            let mut end = at;
+            let mut bad = None;
+            while count < FRAMES_AHEAD {
+                match peer::split(&input[end..]) {
+                    Ok(Some(length)) => frames[count] = &input[end..end + length],
+                    Ok(None) => break,
+                    Err(error) => {
+                        bad = Some(error);
+                        break;
+                    }
+                }
+                end += frames[count].len();
+                count += 1;
+            }
+            if count > 1 {
+                self.machine.look_ahead(&frames[..count]);
+            }
+            for bytes in &frames[..count] {
+                // The machine may close the link at any frame, and then nothing more of it counts.
+                if !self.driver.links.is_up(id) {
+                    return Ok(at);
+                }
+                at += bytes.len();
+                let link = LinkId(id);
+                self.machine.on(now, Event::Frame { link, bytes }, &mut self.driver);
+            }
+            if let Some(error) = bad {
+                return Err(error);
+            }
+            if count < FRAMES_AHEAD {
+                return Ok(at);
+            }
         }
-        Ok(at)
     }
 
     /// Serves those in the queue, up to the turn's share; the rest wait for the next turn, in order.

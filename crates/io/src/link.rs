@@ -52,6 +52,7 @@ impl Link {
                 Err(_) => return false,
             }
         }
+        self.out.waiting = self.backlog.len();
         !late
     }
 

@@ -19,6 +19,10 @@ pub trait Machine {
     fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out);
     /// When to call with [`Event::Timer`] at the latest.
     fn next_deadline(&self) -> Option<Time>;
+    /// Whole frames that will come next, one event each: a chance to bring closer what they will touch.
+    fn look_ahead(&mut self, frames: &[&[u8]]) {
+        let _ = frames;
+    }
     /// What it holds, for whoever watches. Asked a few times a second.
     fn gauges(&self) -> Gauges {
         Gauges::default()
@@ -32,6 +36,10 @@ impl Machine for Node {
 
     fn next_deadline(&self) -> Option<Time> {
         Self::next_deadline(self)
+    }
+
+    fn look_ahead(&mut self, frames: &[&[u8]]) {
+        Self::look_ahead(self, frames);
     }
 
     fn gauges(&self) -> Gauges {

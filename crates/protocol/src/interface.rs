@@ -157,6 +157,8 @@ pub struct FrameBuf {
     /// driver with a fresh clock just before it writes; past it, this turn's bytes are dropped and the link is
     /// closed (PROTOCOL 4.2). The driver clears it after the test.
     pub deadline: Option<Time>,
+    /// Bytes of earlier turns that the link has not taken yet, for the machine to see; the driver keeps it.
+    pub waiting: usize,
 }
 
 /// Replies on their way to a client.

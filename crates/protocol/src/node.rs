@@ -220,6 +220,20 @@ impl Node {
         }
     }
 
+    /// Frames that will come next: asks for the memory that deltas and forwarded commands will touch, so that their
+    /// waits overlap. Nothing else happens, whatever the frames say.
+    pub fn look_ahead(&self, frames: &[&[u8]]) {
+        let arena = &self.shared.arena;
+        for frame in frames {
+            if let Ok((header, Message::Delta { extents, .. })) = peer::decode(frame)
+                && let Some(Role::Member(member)) = self.lists.get(header.stream.list).map(|l| &l.role)
+            {
+                member.table.prefetch(arena, extents);
+            }
+        }
+        self.router.look_ahead(arena, &self.lists, frames);
+    }
+
     /// When to call with [`Event::Timer`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
         let roles = self.lists.iter().filter_map(|list| match &list.role {

@@ -84,7 +84,35 @@ fn only_so_many_reads_of_one_client_are_at_other_nodes() {
         .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok())
         .unwrap();
     assert!((1..=128).contains(&under_way), "{listed}");
-    cluster.pump();
+    cluster.advance(500);
     let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
     assert!(cluster.take(client) == one.repeat(count).as_bytes());
+}
+
+#[test]
+fn replies_to_one_peer_are_made_a_few_megabytes_at_a_time() {
+    const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
+    let mut cluster = Cluster::new(2);
+    let clients: Vec<support::Client> = (0..20).map(|_| cluster.connect(0, Port::Any)).collect();
+    let key = (0..)
+        .map(|n| format!("k{n}"))
+        .find(|key| paritas_wire::command::slot(key.as_bytes()) >= 8192)
+        .unwrap();
+    set(&mut cluster, clients[0], &key);
+    let count = 120;
+    for client in &clients {
+        cluster.feed(*client, format!("GET {key}\r\n").repeat(count).as_bytes());
+    }
+    // All of them go out at once; the other node answers as much as may be on its way.
+    cluster.turn(0);
+    let made = cluster.frame_bytes(1);
+    assert!(made > PEER_BYTES_SOFT_MAX / 2, "{made} bytes");
+    assert!(made < PEER_BYTES_SOFT_MAX + 2 * VALUE_BYTES, "{made} bytes");
+    let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+    let expected = one.repeat(count);
+    // Each millisecond some more.
+    cluster.advance(2000);
+    for client in clients {
+        assert!(cluster.take(client) == expected.as_bytes());
+    }
 }

@@ -1,7 +1,7 @@
 //! The request decoder: what Redis accepts is accepted, what it refuses is refused in its words, and neither depends
 //! on how the bytes arrive.
 
-use paritas_wire::resp::{Args, Decoded, Limits, ProtocolError, decode, decode_more, encode};
+use paritas_wire::resp::{Args, Decoded, Limits, ProtocolError, argument, decode, decode_more, encode};
 use proptest::prelude::*;
 use redis_protocol::resp2::types::Resp2Frame;
 
@@ -311,4 +311,19 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn an_argument_is_found_alone() {
+    let command = b"*3\r\n$3\r\nSET\r\n$5\r\nk\r\ney\r\n$0\r\n\r\n";
+    let found: Vec<_> = (0..4).map(|nth| argument(command, nth)).collect();
+    assert_eq!(found, [Some(&b"SET"[..]), Some(b"k\r\ney"), Some(b""), None]);
+    for end in 0..command.len() {
+        // Cut anywhere, it says nothing wrong.
+        let key = argument(&command[..end], 1);
+        assert!(key.is_none() || key == Some(b"k\r\ney"));
+    }
+    assert_eq!(argument(b"GET key\r\n", 1), None);
+    assert_eq!(argument(b"*1\r\n$99999999999999999999\r\n", 0), None);
+    assert_eq!(argument(b"*1\r\n$-1\r\n", 0), None);
 }

@@ -1,14 +1,19 @@
 //! Looking ahead: the commands of a pipeline are decoded and hashed before the first of them runs, and the memory
 //! that they will touch is asked for, the index first, then the objects. Two cold misses are much of a GET's cost.
 
-use super::{AHEAD_MAX, Desk};
+use super::{AHEAD_MAX, Desk, Router};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::lists::Lists;
 use core::ops::Range;
 use paritas_base::Stream;
+use paritas_store::Arena;
 use paritas_wire::command::{self, CommandSpec, Refusal};
-use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode, decode_more};
+use paritas_wire::peer::{self, Message};
+use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, argument, decode, decode_more};
+
+/// Frames looked at together.
+const FORWARDS_AHEAD_MAX: usize = 16;
 
 /// A command as it was looked at.
 #[derive(Debug)]
@@ -103,6 +108,24 @@ impl Desk {
             _ => Place::Keyless,
         };
         Ahead { range, spec, place }
+    }
+}
+
+impl Router {
+    /// The keys of commands that peers forward: as above, in two stages.
+    pub(crate) fn look_ahead(&self, arena: &Arena, lists: &Lists, frames: &[&[u8]]) {
+        let mut places = [None; FORWARDS_AHEAD_MAX];
+        for (place, frame) in places.iter_mut().zip(frames) {
+            if let Ok((header, Message::Forward { command, .. })) = peer::decode(frame)
+                && let Some((_, owner)) = lists.owner(header.stream)
+                && let Some(key) = argument(command, 1)
+            {
+                *place = Some((&owner.store, owner.store.hash(key)));
+            }
+        }
+        let here = || places.iter().flatten();
+        here().for_each(|(store, hash)| store.prefetch_line(arena, *hash));
+        here().for_each(|(store, hash)| store.prefetch_object(arena, *hash));
     }
 }
 

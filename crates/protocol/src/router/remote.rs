@@ -5,13 +5,17 @@ use super::{Desk, Ran, Router, Turn};
 use crate::context::Context;
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
-use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Stream};
+use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, Stream};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
 use paritas_wire::resp::{self, Decoded, Limits, Proto, encode, errors};
 
 /// Bytes of commands that wait here for a takeover (SEAMS §4).
 const PARKED_BYTES_MAX: usize = 64 << 20;
+/// Bytes on their way to a peer above which no more of the commands that it forwards are started: replies must not
+/// fill the memory, nor hold up deltas and acks. How soon it is tried again.
+const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
+const CONGESTED_RETRY: Span = Span::from_ms(1);
 /// Peers' clients that are kept without anything to do, so that the next command finds their buffers.
 const IDLE_MAX: usize = 4096;
 
@@ -122,6 +126,11 @@ impl Router {
         epoch: Epoch,
         command: &[u8],
     ) -> Ran {
+        let buffer = cx.out.peer(key.0, Channel::Main);
+        if buffer.is_some_and(|buffer| buffer.bytes.len() + buffer.waiting > PEER_BYTES_SOFT_MAX) {
+            self.desk.retry_at = self.desk.retry_at.min(cx.mono() + CONGESTED_RETRY);
+            return Ran::Stalled;
+        }
         let Some(client) = self.remotes.get_mut(&key) else {
             return Ran::Done;
         };

@@ -463,6 +463,12 @@ impl Cluster {
         self.processes.iter().map(held).sum()
     }
 
+    /// Bytes of frames that a node has made and not sent.
+    pub(crate) fn frame_bytes(&self, at: usize) -> usize {
+        let links = self.processes[at].out.links.values();
+        links.map(|link| link.bytes.len()).sum()
+    }
+
     pub(crate) fn is_closed(&self, client: Client) -> bool {
         self.processes[client.at].closed.contains(&client.conn)
     }

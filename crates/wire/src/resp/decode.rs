@@ -250,3 +250,23 @@ fn long_length(input: &[u8], at: usize, limits: &Limits, args: &mut Args) -> Len
         Some(_) => Length::Invalid,
     }
 }
+
+/// The `nth` argument of a command that [`decode`] would find whole, found without decoding the others. For hints:
+/// what is no command gives `None` or something of no use.
+pub fn argument(command: &[u8], nth: usize) -> Option<&[u8]> {
+    fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        let end = bytes.iter().take(16).position(|byte| *byte == b'\r')?;
+        Some((bytes.get(1..end)?, bytes.get(end + 2..)?))
+    }
+    let (_, mut rest) = line(command)?;
+    for at in 0.. {
+        let (length, bytes) = line(rest)?;
+        let length = usize::try_from(parse_integer(length)?).ok()?;
+        let argument = bytes.get(..length)?;
+        if at == nth {
+            return Some(argument);
+        }
+        rest = bytes.get(length + 2..)?;
+    }
+    None
+}

@@ -15,7 +15,7 @@ mod number;
 mod reply;
 
 pub use args::{ArgList, Args};
-pub use decode::{Decoded, ProtocolError, decode, decode_more};
+pub use decode::{Decoded, ProtocolError, argument, decode, decode_more};
 pub use limits::Limits;
 pub use number::parse_integer;
 pub use reply::{Reply, ReplyDecoder, ReplyError, Value};
