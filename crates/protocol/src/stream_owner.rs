@@ -1,9 +1,9 @@
 //! A data position: the owner of one stream, who alone decides the order of operations on its keys
 //! (PROTOCOL §3, 4, 5; the phases are the table of 5a).
 //!
-//! Here is the way of a write: admitted, recorded, numbered and sent, acknowledged, stable. `takeover` has the way from a
-//! new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Materialiser`] brings absent chunks back;
-//! `lease` says when may be answered, `credit` asks for memory, `sources` gives chunks to others who rebuild.
+//! Here is the way of a write: admitted, recorded, numbered and sent, acknowledged, stable. `takeover` has the way from
+//! a new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Materialiser`] brings absent chunks
+//! back; `lease` says when may be answered, `credit` asks for memory, `sources` gives chunks to others who rebuild.
 
 mod credit;
 mod lease;

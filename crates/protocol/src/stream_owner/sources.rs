@@ -1,5 +1,5 @@
-//! What an owner gives to those who rebuild: its chunks at a version (PROTOCOL 5.7b, 6.3), which stripes exist (6.6), and
-//! a moment without new deltas (5.8).
+//! What an owner gives to those who rebuild: its chunks at a version (PROTOCOL 5.7b, 6.3), which stripes exist (6.6),
+//! and a moment without new deltas (5.8).
 
 use super::{Phase, StreamOwner};
 use crate::context::Context;
