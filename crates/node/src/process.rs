@@ -57,6 +57,7 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
     let streams = u64::from(cluster.data) * (1 + u64::from(cluster.parity));
     let parameters = Parameters {
         lease: Span::from_ms(cluster.lease_ms.into()),
+        rebuild_rate: settings.rebuild_rate.map(|rate| rate.0),
         ..Parameters::for_memory(maxmemory_bytes, streams)
     };
     let identity = Identity {

@@ -64,6 +64,8 @@ settings! {
         pub query_max: ByteCount,
         /// Unread reply bytes of one client at most [default: 256mb]
         pub reply_max: ByteCount,
+        /// Bytes a second at most that this node rebuilds, as in 100mb [default: what clients leave room for]
+        pub rebuild_rate: ByteCount,
         /// What to log: error, warn, info, debug or trace [default: info]
         pub log: Text<LogLevel>,
     }
@@ -205,10 +207,12 @@ mod tests {
 
     #[test]
     fn a_file_is_read() {
-        let text = "id = 3\nport = 7000\nmemory = \"256mb\"\ncoordinator = [\"a:1\", \"b:2\"]\nlog = \"debug\"\n";
+        let text = "id = 3\nport = 7000\nmemory = \"256mb\"\nrebuild_rate = \"50mb\"\n\
+            coordinator = [\"a:1\", \"b:2\"]\nlog = \"debug\"\n";
         let settings: NodeSettings = parse(text).unwrap();
         assert_eq!(settings.id, Some(3));
         assert_eq!(settings.memory, Some(ByteCount(256 << 20)));
+        assert_eq!(settings.rebuild_rate, Some(ByteCount(50 << 20)));
         assert_eq!(settings.coordinator.as_ref().unwrap().len(), 2);
         let [any, cluster, peer] = settings.listen().unwrap();
         assert_eq!((any.port(), cluster.port(), peer.port()), (7000, 8000, 17000));

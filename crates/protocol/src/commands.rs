@@ -19,6 +19,7 @@ use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::stream_owner::{Admission, StreamOwner};
 use paritas_base::configuration::Configuration;
+use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{Arena, Blocked, Delta, Object, Stream as Store, Value};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
@@ -88,6 +89,8 @@ struct Operation<'a, 'c, O: Out> {
     changed: bool,
     /// The command's own changes have begun.
     begun: bool,
+    /// It makes several changes, all in one delta: nobody may ever see some without the others (PROTOCOL 1.3).
+    several: bool,
 }
 
 /// Runs one command on keys of one stream. The owner serves.
@@ -111,9 +114,11 @@ pub(crate) fn execute<O: Out>(
         admitted: false,
         changed: false,
         begun: false,
+        several: false,
     };
     let mut result = operation.run();
-    if matches!(result, Err(Stop::Stall | Stop::Error(errors::OOM))) && operation.begun {
+    let stuck = matches!(result, Err(Stop::Stall | Stop::Error(errors::OOM)));
+    if stuck && operation.begun {
         // Room was made sure of before; if it is gone all the same, this is what may be said.
         result = Err(Stop::Error(errors::UNCERTAIN));
     }
@@ -401,6 +406,9 @@ impl<O: Out> Operation<'_, '_, O> {
         for _ in 0..TRIES {
             let before = self.owner.open_bytes();
             let (store, delta) = self.owner.delta();
+            if self.several {
+                delta.set_bytes_max(COMMAND_DELTA_BYTES_MAX);
+            }
             let result = work(store, &mut self.cx.shared.arena, delta);
             if self.owner.open_bytes() > before {
                 self.owner.touch(hash);
@@ -408,7 +416,9 @@ impl<O: Out> Operation<'_, '_, O> {
             }
             match result {
                 Ok(done) => return Ok(done),
-                Err(Blocked::DeltaFull) => self.owner.close_delta(self.cx, self.configuration),
+                Err(Blocked::DeltaFull) if !(self.several && self.begun) => {
+                    self.owner.close_delta(self.cx, self.configuration)
+                }
                 Err(Blocked::Memory | Blocked::Credit { .. }) if self.make_room() => {}
                 Err(blocked) => return Err(self.blocked(blocked)),
             }

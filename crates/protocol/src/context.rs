@@ -1,6 +1,7 @@
 //! What a role borrows while it handles one event.
 
 use crate::interface::{Channel, HaltReason, Out, Proposal};
+use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::session::Sessions;
 use paritas_base::configuration::{ClusterRecord, Tenure};
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     /// Bytes of memory for everything, as the node was told.
     pub(crate) maxmemory_bytes: u64,
     pub(crate) sessions: Sessions,
+    pub(crate) pace: Pace,
     pub(crate) prng: Prng,
     /// Roles that broke an invariant while the event at hand was handled; they end with it.
     pub(crate) halting: Vec<(ListId, String)>,
@@ -94,6 +96,21 @@ impl<O: Out> Context<'_, O> {
     /// Whether the role in this list has broken an invariant: it says nothing any more.
     pub(crate) fn is_halting(&self, list: ListId) -> bool {
         self.shared.halting.iter().any(|(halting, _)| *halting == list)
+    }
+
+    /// Whether rebuilding may begin one more chunk in the background.
+    pub(crate) fn may_rebuild(&self) -> bool {
+        self.shared.pace.allows(&self.shared.parameters, self.now.mono)
+    }
+
+    pub(crate) fn rebuild_begins(&mut self) {
+        let Shared {
+            pace,
+            parameters,
+            arena,
+            ..
+        } = self.shared;
+        pace.begins(parameters, self.now.mono, arena.chunk_bytes());
     }
 
     pub(crate) fn next_request_id(&mut self) -> u64 {

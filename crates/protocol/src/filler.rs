@@ -141,6 +141,11 @@ impl Filler {
         });
     }
 
+    /// Stripes that are being fetched.
+    pub(crate) fn under_way(&self) -> usize {
+        self.fetches.len()
+    }
+
     /// The position is not Live yet.
     pub(crate) fn is_filling(&self) -> bool {
         self.filling
@@ -218,10 +223,15 @@ impl ParityMember {
         if vacant || cx.mono() < self.filler.blocked_until {
             return;
         }
-        while self.filler.fetches.len() < cx.shared.parameters.fetch_max {
+        while self.filler.queue.as_ref().is_some_and(|q| !q.is_empty()) {
+            if !cx.may_rebuild() {
+                self.filler.next_at = self.filler.next_at.min(cx.shared.pace.ask_at(cx.now.mono));
+                break;
+            }
             let Some(stripe) = self.filler.queue.as_mut().and_then(VecDeque::pop_front) else {
                 break;
             };
+            cx.rebuild_begins();
             self.table.mark(&mut cx.shared.arena, stripe, State::Fetching);
             let replies = configuration.data_positions().map(|_| None).collect();
             let retry_at = cx.after(cx.shared.parameters.resend);

@@ -12,6 +12,7 @@ mod lists;
 mod mark;
 mod materialiser;
 mod node;
+mod pace;
 mod parameters;
 mod parity_member;
 mod parity_table;

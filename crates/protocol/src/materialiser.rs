@@ -22,6 +22,8 @@ pub(crate) struct Materialiser {
     next_at: Time,
     /// The position is not Live yet.
     pub(crate) filling: bool,
+    /// There is more to bring back, and the node's pace did not allow it (SEAMS §5).
+    held_back: bool,
     /// Chunks brought back since this tenure began to serve.
     pub(crate) done: u32,
 }
@@ -34,6 +36,7 @@ impl Default for Materialiser {
             sweep: None,
             next_at: Time(u64::MAX),
             filling: false,
+            held_back: false,
             done: 0,
         }
     }
@@ -94,6 +97,11 @@ impl Materialiser {
     pub(crate) fn next_at(&self) -> Time {
         self.next_at
     }
+
+    /// Chunks that are being brought back.
+    pub(crate) fn under_way(&self) -> usize {
+        self.tasks.len()
+    }
 }
 
 impl StreamOwner {
@@ -102,7 +110,7 @@ impl StreamOwner {
         let now = cx.mono();
         let me = configuration.at(self.stream().x);
         self.materialiser.filling = me.is_some_and(|a| a.state == PositionState::Filling);
-        if now < self.materialiser.next_at {
+        if now < self.materialiser.next_at && !(self.materialiser.held_back && cx.may_rebuild()) {
             return;
         }
         let mut late: Vec<Stripe> = self
@@ -118,16 +126,19 @@ impl StreamOwner {
             let (mismatches, ask_all) = before.map_or((0, false), |t| (t.mismatches + 1, t.ask_all));
             self.begin(cx, configuration, stripe, mismatches, ask_all || mismatches > 2);
         }
-        let fetch_max = cx.shared.parameters.fetch_max;
         for stripe in core::mem::take(&mut self.materialiser.urgent) {
             if self.is_absent(stripe) && !self.materialiser.tasks.contains_key(&stripe) {
+                cx.rebuild_begins();
                 self.begin(cx, configuration, stripe, 0, false);
             }
         }
-        while self.materialiser.filling && self.materialiser.tasks.len() < fetch_max {
+        while self.materialiser.filling && cx.may_rebuild() {
             let Some(stripe) = self.next_absent() else { break };
+            cx.rebuild_begins();
             self.begin(cx, configuration, stripe, 0, false);
         }
+        let absent = self.store.chunks().absent_count() as usize;
+        self.materialiser.held_back = self.materialiser.filling && absent > self.materialiser.tasks.len();
         self.materialiser.next_at = self
             .materialiser
             .tasks
@@ -135,6 +146,9 @@ impl StreamOwner {
             .map(|t| t.retry_at)
             .min()
             .unwrap_or(Time(u64::MAX));
+        if self.materialiser.held_back {
+            self.materialiser.next_at = self.materialiser.next_at.min(cx.shared.pace.ask_at(now));
+        }
     }
 
     /// The next absent chunk that no task is for: index pages first, so that counts are soon known.

@@ -4,6 +4,7 @@ use crate::context::{Context, Shared};
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
 use crate::lists::{Halted, List, Lists, Role};
 use crate::mark::Mark;
+use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::parity_member::ParityMember;
 use crate::router::Router;
@@ -85,6 +86,7 @@ impl Node {
             sessions,
             prng: Prng::new(seed),
             halting: Vec::new(),
+            pace: Pace::default(),
             request_id: 0,
             bad_sums: 0,
         };
@@ -175,6 +177,7 @@ impl Node {
 
     /// Handles one event.
     pub fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
+        self.shared.pace.happens(now.mono);
         self.handle(now, event, out);
         self.end_halted(now, out);
     }
@@ -249,6 +252,12 @@ impl Node {
 
     /// The driver writes next: deltas, acks and whatever is due leave now.
     fn on_turn_end(&mut self, now: Clock, out: &mut impl Out) {
+        let under_way = self.lists.iter().map(|list| match &list.role {
+            Role::None | Role::Halted(_) => 0,
+            Role::Owner(owner) => owner.materialiser.under_way(),
+            Role::Member(member) => member.filler.under_way(),
+        });
+        self.shared.pace.turn_ends(now.mono, under_way.sum());
         let mut cx = Context {
             now,
             out,

@@ -24,8 +24,10 @@ pub struct Parameters {
     pub hold_max: Span,
     /// Mismatches after which a hold is asked for.
     pub mismatches_before_hold: u32,
-    /// Chunk reads in flight at most, for one role in the background.
+    /// Chunks that a node brings back at a time at most in the background, all its roles together.
     pub fetch_max: usize,
+    /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
+    pub rebuild_rate: Option<u64>,
     /// Stripe ids asked for at a time (8.2).
     pub credit_batch: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
@@ -56,6 +58,7 @@ impl Default for Parameters {
             hold_max: Span::from_ms(20),
             mismatches_before_hold: 8,
             fetch_max: 32,
+            rebuild_rate: None,
             credit_batch: 64,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,

@@ -14,7 +14,7 @@ use crate::ring::Ring;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_code::sum;
-use paritas_store::delta::extents;
+use paritas_store::delta::{DELTA_BYTES_MAX, extents};
 use paritas_store::{Delta, Presence};
 use paritas_wire::peer::{ChunkStatus, Deltas, Message, Stripes};
 use takeover::{SealAnswer, Takeover};
@@ -334,6 +334,7 @@ impl StreamOwner {
         let open = self
             .open
             .get_or_insert_with(|| Delta::new(version, core::mem::take(spare)));
+        open.set_bytes_max(DELTA_BYTES_MAX);
         (&mut self.store, open)
     }
 

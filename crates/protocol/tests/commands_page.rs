@@ -17,8 +17,8 @@ a minus means at least so many.
   cluster.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several slots, and
   commands without a key speak for this node's slots only.
-- A command that changes several keys of one slot (or a part of one) is at most 128 KiB: it is one delta, all of it
-  or nothing, unless the index grows in it.
+- A command that changes several keys of one slot (or a part of one) is at most 128 KiB and
+  4,096 keys: it is one delta, all of it or nothing, whatever dies.
 - MSETNX, RENAME, RENAMENX and COPY want their keys in one slot on both ports.
 - A write is answered when every parity member of its list has it: WAIT has nothing to wait for, and tells the
   fewest live parity members that any list has.

@@ -102,6 +102,7 @@ impl Swarm {
             hold_max: Span::from_ms(10),
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
+            rebuild_rate: None,
             credit_batch: random.between(4, 16) as u32,
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),

@@ -15,6 +15,10 @@ const HEAD_BYTES: usize = 8;
 /// The most extents' bytes in one delta (SEAMS §2).
 pub const DELTA_BYTES_MAX: usize = 256 << 10;
 
+/// The most in one that a command of several changes has begun: it must not be cut in two (PROTOCOL 1.3), even if the
+/// index grows in it, which no estimate beforehand tells.
+pub const COMMAND_DELTA_BYTES_MAX: usize = 1 << 20;
+
 /// One range of one chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent<'a> {
@@ -35,13 +39,28 @@ pub struct Extent<'a> {
 pub struct Delta {
     version: Version,
     bytes: Vec<u8>,
+    bytes_max: usize,
 }
 
 impl Delta {
     /// An empty delta that leaves `version`; `bytes` is reused space.
     pub fn new(version: Version, mut bytes: Vec<u8>) -> Self {
         bytes.clear();
-        Self { version, bytes }
+        Self {
+            version,
+            bytes,
+            bytes_max: DELTA_BYTES_MAX,
+        }
+    }
+
+    /// Changes how long it may become.
+    pub fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
+    }
+
+    /// How long it may become.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
 
     /// The version it leaves.

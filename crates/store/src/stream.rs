@@ -332,7 +332,7 @@ fn fill_max(chunk_bytes: usize) -> u32 {
 
 /// Whether a delta can take `bytes` more.
 fn has_room(delta: &Delta, bytes: usize) -> Result<(), Blocked> {
-    if delta.bytes().len() + bytes > crate::delta::DELTA_BYTES_MAX {
+    if delta.bytes().len() + bytes > delta.bytes_max() {
         return Err(Blocked::DeltaFull);
     }
     Ok(())

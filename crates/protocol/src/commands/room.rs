@@ -19,6 +19,13 @@ const MAKE_ROOM_BYTES: usize = 64 << 10;
 const MAKE_ROOM_STEPS: usize = 8;
 /// What a change costs in a delta beside key and value: heads of extents, of the object, the index entry.
 const CHANGE_BYTES: usize = 192;
+/// What a change of many counts for beside key and value: about what it costs. Past a delta's length by this measure a
+/// command is refused, so that its one delta stays far below the most that one may have.
+const CHANGE_BYTES_MIN: usize = 64;
+
+/// The answer to a command that changes too many keys of one stream to be one delta.
+const TOO_MANY_KEYS: &str = "ERR too many keys for one slot in one command: at most 4096 small ones";
+const _: () = assert!(DELTA_BYTES_MAX / CHANGE_BYTES_MIN == 4096);
 /// What an object takes beside key and value, at most: its header, and a further piece's.
 const OBJECT_BYTES: usize = 48;
 /// Of so many new keys one at most makes an index page be born, even where pages are as small as can be.
@@ -88,9 +95,12 @@ impl<O: Out> Operation<'_, '_, O> {
         if changes > 1 && bytes > bytes_max {
             return Err(self.refuse(|out| errors::command_too_large(out, bytes_max)));
         }
+        if changes > 1 && bytes + changes * CHANGE_BYTES_MIN > DELTA_BYTES_MAX {
+            return Err(Stop::Error(TOO_MANY_KEYS));
+        }
+        self.several = changes > 1;
         let needed = bytes + changes * CHANGE_BYTES;
-        // Half is left for the index, which may grow meanwhile: a delta that fills up would cut the command in two.
-        if self.owner.open_bytes() + needed > DELTA_BYTES_MAX / 2 {
+        if self.owner.open_bytes() + needed > DELTA_BYTES_MAX {
             self.owner.close_delta(self.cx, self.configuration);
         }
         if changes < 2 || bytes == 0 {

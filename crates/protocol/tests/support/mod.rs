@@ -62,7 +62,7 @@ pub(crate) struct Process {
     up: bool,
 }
 
-/// Looks at a frame on its way from one node to another, and may put another in its place.
+/// Looks at a frame on its way from one node to another, and may put another in its place, or nothing: no bytes.
 pub(crate) type Tamper = Box<dyn FnMut(usize, usize, &Header, &Message<'_>) -> Option<Vec<u8>>>;
 
 /// Nodes, by default with scheme `1+0`: node i owns list i, and with it the i-th part of the slots.
@@ -401,7 +401,9 @@ impl Cluster {
                 let (header, message) = peer::decode(frame).unwrap();
                 let instead = self.tamper.as_mut().and_then(|t| t(at, other, &header, &message));
                 let bytes = instead.as_deref().unwrap_or(frame);
-                self.event(other, Event::Frame { link, bytes });
+                if !bytes.is_empty() {
+                    self.event(other, Event::Frame { link, bytes });
+                }
                 rest = after;
                 moved = true;
             }

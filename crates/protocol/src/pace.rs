@@ -1,0 +1,138 @@
+//! How fast a node rebuilds what it lost or takes over (SEAMS §5): in the background, behind its clients.
+//!
+//! Both kinds of rebuilding, of an owner's chunks and of a member's parity, ask here before they begin one more
+//! chunk. What a command waits for is begun at once, and counted.
+
+use crate::parameters::Parameters;
+use paritas_base::{Span, Time};
+
+/// A turn that took longer has kept clients waiting: the background gives way.
+const TURN_MAX: Span = Span::from_ms(1);
+/// How long it gives way at most, so that on a busy node it goes on too.
+const WAY_MAX: Span = Span::from_ms(20);
+/// What may be caught up after a pause, at the settled rate.
+const BURST: Span = Span::from_ms(20);
+
+/// The pace of all rebuilding on one node.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Chunks under way: those seen at the turn's end, and those begun since.
+    under_way: usize,
+    /// By the settled rate the next chunk may begin then.
+    next_at: Time,
+    turn_began: Option<Time>,
+    /// Clients come first until then.
+    way_until: Time,
+    /// Nothing more begins in this turn.
+    gives_way: bool,
+}
+
+impl Pace {
+    /// Something happens, the first of a turn perhaps.
+    pub(crate) fn happens(&mut self, now: Time) {
+        self.turn_began.get_or_insert(now);
+    }
+
+    /// The turn's own work is done, and so many chunks are under way.
+    pub(crate) fn turn_ends(&mut self, now: Time, under_way: usize) {
+        self.under_way = under_way;
+        // What this turn took is made up for in the next ones: else a node whose turns are all long would never
+        // rebuild.
+        self.gives_way = now < self.way_until;
+        let took = now - self.turn_began.take().unwrap_or(now);
+        if took > TURN_MAX && !self.gives_way {
+            self.way_until = now + took.min(WAY_MAX);
+        }
+    }
+
+    /// Whether one more chunk may begin in the background.
+    pub(crate) fn allows(&self, parameters: &Parameters, now: Time) -> bool {
+        !self.gives_way && self.under_way < parameters.fetch_max && now >= self.next_at
+    }
+
+    /// A chunk begins.
+    pub(crate) fn begins(&mut self, parameters: &Parameters, now: Time, chunk_bytes: usize) {
+        self.under_way += 1;
+        if let Some(rate) = parameters.rebuild_rate {
+            let earliest = Time(now.0.saturating_sub(BURST.0));
+            let cost = chunk_bytes as u64 * 1_000_000_000 / rate.max(1);
+            self.next_at = self.next_at.max(earliest) + Span(cost);
+        }
+    }
+
+    /// When one who was not allowed should ask again at the latest. What waits for others to finish is asked again in
+    /// the turn in which they do.
+    pub(crate) fn ask_at(&self, now: Time) -> Time {
+        if self.gives_way {
+            self.way_until.max(self.next_at)
+        } else if now < self.next_at {
+            self.next_at
+        } else {
+            Time(u64::MAX)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Time {
+        Time(1_000_000_000 + us * 1_000)
+    }
+
+    #[test]
+    fn the_rate_is_kept_over_time_and_nothing_is_saved_up() {
+        let parameters = Parameters {
+            rebuild_rate: Some(16 << 20),
+            ..Parameters::default()
+        };
+        let mut pace = Pace::default();
+        let mut begun = 0;
+        // A second of turns of 100 µs, after a long silence.
+        for turn in 0..10_000 {
+            let now = at(turn * 100);
+            pace.happens(now);
+            pace.turn_ends(now, 0);
+            while pace.allows(&parameters, now) {
+                pace.begins(&parameters, now, 16 << 10);
+                begun += 1;
+            }
+        }
+        // 1,024 chunks of 16 KiB a second, and 20 ms more at the start.
+        assert!((1_020..=1_050).contains(&begun), "{begun}");
+    }
+
+    #[test]
+    fn no_more_are_under_way_than_the_limit() {
+        let parameters = Parameters::default();
+        let mut pace = Pace::default();
+        pace.turn_ends(at(0), parameters.fetch_max - 2);
+        pace.begins(&parameters, at(0), 16 << 10);
+        assert!(pace.allows(&parameters, at(0)));
+        pace.begins(&parameters, at(0), 16 << 10);
+        assert!(!pace.allows(&parameters, at(0)));
+        assert_eq!(pace.ask_at(at(0)), Time(u64::MAX), "asked again when one is done");
+        pace.turn_ends(at(1), parameters.fetch_max - 1);
+        assert!(pace.allows(&parameters, at(1)));
+    }
+
+    #[test]
+    fn after_a_long_turn_the_background_gives_way_for_as_long_and_then_goes_on() {
+        let parameters = Parameters::default();
+        let mut pace = Pace::default();
+        let mut turn = |from: u64, to: u64| {
+            pace.happens(at(from));
+            pace.happens(at((from + to) / 2));
+            pace.turn_ends(at(to), 0);
+            (pace.allows(&parameters, at(to)), pace.ask_at(at(to)))
+        };
+        assert!(turn(0, 900).0, "short enough");
+        assert!(turn(1_000, 4_000).0, "it is the next turns that are longer without it");
+        assert_eq!(turn(4_100, 4_200), (false, at(7_000)));
+        assert!(turn(7_000, 7_100).0);
+        // However long all turns are, it goes on now and then.
+        let long = (0..100).filter(|n| turn(10_000 + n * 50_000, 59_000 + n * 50_000).0);
+        assert!(long.count() >= 50);
+    }
+}

@@ -1,0 +1,109 @@
+//! A command that changes several keys of a stream is one delta: after its owner's death all of it is there, or nothing
+//! (PROTOCOL 1.3), even if the index grows in it.
+
+mod support;
+
+use paritas_base::ListId;
+use paritas_protocol::{Parameters, Port, Role};
+use paritas_wire::peer::Message;
+use support::{Client, Cluster};
+
+fn seq(cluster: &Cluster) -> u64 {
+    match &cluster.processes[0].node.list(ListId(0)).unwrap().role {
+        Role::Owner(owner) => owner.seq(),
+        role => panic!("{role:?}"),
+    }
+}
+
+/// Sends a command too long for one line.
+fn send(cluster: &mut Cluster, client: Client, command: &str) -> String {
+    let words: Vec<&str> = command.split(' ').collect();
+    let mut bytes = format!("*{}\r\n", words.len());
+    for word in words {
+        bytes += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    cluster.feed(client, bytes.as_bytes());
+    cluster.pump();
+    String::from_utf8(cluster.take(client)).unwrap()
+}
+
+/// What is left of `command` when only the first delta that it makes has left its owner: how many of the keys exist.
+fn survivors(cluster: &mut Cluster, client: Client, command: &str, keys: &[String]) -> usize {
+    let first = seq(cluster) + 1;
+    cluster.tamper = Some(Box::new(move |_, _, _, message| match message {
+        Message::Delta { seq, .. } if *seq > first => Some(Vec::new()),
+        _ => None,
+    }));
+    let reply = send(cluster, client, command);
+    assert!(!reply.starts_with('-'), "{reply}");
+    cluster.kill(0);
+    cluster.tamper = None;
+    cluster.hand_over(0, 0, 3);
+    cluster.advance(5_000);
+    let client = cluster.connect(1, Port::Any);
+    let mut found = 0;
+    for some in keys.chunks(100) {
+        let reply = cluster.ask(client, &format!("EXISTS {}", some.join(" ")));
+        let count: usize = reply.trim().strip_prefix(':').expect(&reply).parse().unwrap();
+        found += count;
+    }
+    found
+}
+
+/// `1+2` and a spare. One stream has all keys.
+fn one_stream() -> (Cluster, Client) {
+    let mut cluster = Cluster::coded(1, 2, 1, 1, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    (cluster, client)
+}
+
+fn keys(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("k{n}")).collect()
+}
+
+fn mset(keys: &[String], value: &str) -> String {
+    let pairs: Vec<String> = keys.iter().map(|key| format!("{key} {value}")).collect();
+    format!("MSET {}", pairs.join(" "))
+}
+
+#[test]
+fn an_mset_in_which_the_index_grows_is_not_cut_in_two() {
+    // With so many keys before, the index grows by a step of the longest kind while the command is under way.
+    for before in [0, 10_500, 13_000, 15_500] {
+        for (count, value_bytes) in [(1_150, 105), (3_500, 1)] {
+            let (mut cluster, client) = one_stream();
+            for some in keys(before).chunks(1_000) {
+                let other = mset(some, "old").replace(" k", " b");
+                assert_eq!(send(&mut cluster, client, &other), "+OK\r\n");
+            }
+            let keys = keys(count);
+            let command = mset(&keys, &"v".repeat(value_bytes));
+            let found = survivors(&mut cluster, client, &command, &keys);
+            assert_eq!(found, count, "{before} keys before");
+        }
+    }
+}
+
+#[test]
+fn a_del_of_many_keys_is_not_cut_in_two() {
+    let (mut cluster, client) = one_stream();
+    let keys = keys(4_000);
+    for some in keys.chunks(1_000) {
+        assert_eq!(send(&mut cluster, client, &mset(some, "value")), "+OK\r\n");
+    }
+    let found = survivors(&mut cluster, client, &format!("DEL {}", keys.join(" ")), &keys);
+    assert_eq!(found, 0);
+}
+
+#[test]
+fn more_keys_than_one_delta_takes_are_refused_before_any_change() {
+    let (mut cluster, client) = one_stream();
+    let keys = keys(4_100);
+    let before = seq(&cluster);
+    let reply = send(&mut cluster, client, &mset(&keys, "v"));
+    assert_eq!(
+        reply,
+        "-ERR too many keys for one slot in one command: at most 4096 small ones\r\n"
+    );
+    assert_eq!((seq(&cluster), &*cluster.ask(client, "DBSIZE")), (before, ":0\r\n"));
+}
