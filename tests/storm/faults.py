@@ -6,6 +6,8 @@ import random
 import signal
 import time
 
+from dev_cluster import is_running
+
 # A takeover of real size on a busy machine.
 WHOLE_WITHIN = 120.0
 
@@ -13,11 +15,12 @@ WHOLE_WITHIN = 120.0
 class Faults:
     """Deals blows to a cluster until told to stop."""
 
-    def __init__(self, cluster, seed, say):
+    def __init__(self, cluster, seed, say, only=()):
         self.cluster, self.say = cluster, say
         self.draw = random.Random(f"{seed}/faults")
         self.paused = set()
         self.counts = {}
+        self.blows = {name: weight for name, weight in self.BLOWS.items() if not only or name in only}
 
     BLOWS = {
         "kill": 3,
@@ -37,7 +40,7 @@ class Faults:
             while time.monotonic() < deadline:
                 self.wait(self.draw.uniform(0.2, 2.0))
                 self.until_whole()
-                blow = self.draw.choices(list(self.BLOWS), list(self.BLOWS.values()))[0]
+                blow = self.draw.choices(list(self.blows), list(self.blows.values()))[0]
                 self.counts[blow] = self.counts.get(blow, 0) + 1
                 getattr(self, blow)()
             self.until_whole()
@@ -46,7 +49,7 @@ class Faults:
 
     def until_whole(self):
         began = time.monotonic()
-        while not self.cluster.is_whole():
+        while not (self.cluster.is_whole() and all(map(is_running, self.cluster.pids().values()))):
             if time.monotonic() - began > WHOLE_WITHIN:
                 raise AssertionError(f"not all positions are Live {WHOLE_WITHIN:.0f} s after the last blow")
             time.sleep(0.05)
@@ -91,7 +94,7 @@ class Faults:
 
     def paused_for(self, sleeper, then):
         # Shorter than detection; between detection and the end of a lease; longer than both.
-        seconds = self.draw.choice([self.draw.uniform(0.05, 0.8), self.draw.uniform(0.9, 2.3), self.draw.uniform(2.3, 5)])
+        seconds = self.draw.choice([self.draw.uniform(0.05, 0.8), self.draw.uniform(1.0, 2.3), self.draw.uniform(2.3, 5)])
         node, pid = sleeper
         self.say(f"pause n{node} ({pid}) for {seconds:.2f} s")
         first = self.draw.uniform(0, seconds)

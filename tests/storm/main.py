@@ -36,6 +36,8 @@ def arguments():
     parser.add_argument("--rate", type=float, default=80, help="operations a second that each client tries")
     parser.add_argument("--round", type=float, default=30, help="seconds of faults before the histories are checked")
     parser.add_argument("--memory", default="256mb")
+    parser.add_argument("--only", action="append", default=[], choices=Faults.BLOWS, help="this fault, and others so named")
+    parser.add_argument("--until-bad", action="store_true", help="for broken builds: end at the first violation, which is success")
     parser.add_argument("--keep", help="directory for failing histories and logs; a new temporary one if not given")
     return parser.parse_args()
 
@@ -73,7 +75,7 @@ class Storm:
         ]
         for client in clients:
             client.start()
-        faults = Faults(self.cluster, seed, self.say)
+        faults = Faults(self.cluster, seed, self.say, self.options.only)
         try:
             faults.run(seconds)
         finally:
@@ -119,9 +121,11 @@ class Storm:
     def run(self):
         deadline = time.monotonic() + self.options.minutes * 60
         number = 0
-        while (left := deadline - time.monotonic()) > 0:
+        while (left := deadline - time.monotonic()) > 0 and not (self.options.until_bad and self.bad):
             number += 1
             self.round(number, min(left, self.options.round))
+            if self.options.until_bad:
+                self.read_verdicts()
         self.read_verdicts()
         self.ledger.compare(self.cluster.ports(), self.draw)
         self.lost += len(self.ledger.lost)
@@ -162,7 +166,9 @@ def main():
     well = False
     try:
         storm.run()
-        well = storm.verdict()
+        well = storm.verdict() != options.until_bad
+        if options.until_bad:
+            print("storm: the broken build " + ("was caught" if well else "was NOT caught"))
     finally:
         cluster.stop()
         if well:

@@ -13,7 +13,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 # Seconds until a client gives an answer up. Some outlast every pause, so that what a node says when it wakes up is heard.
-PATIENCE_SHORT, PATIENCE_LONG = 1.5, 8.0
+PATIENCE = (0.3, 1.0, 8.0)
+# How often a client goes to another node: one that slept must be asked by some who have not seen it sleep.
+ROAMS = 0.04
 # Errors that promise that nothing has happened. Of a read any error does.
 REFUSALS = ("CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM", "LOADING", "MASTERDOWN")
 # Counters are set to multiples of this, so that increments of different SETs cannot be taken for each other.
@@ -60,7 +62,6 @@ class Client:
         self.draw = random.Random(f"{seed}/{name}")
         self.history, self.ledger = history, ledger
         self.link = None
-        self.patience = PATIENCE_LONG if name % 2 else PATIENCE_SHORT
         self.numbers = 0
         self.noted = []
 
@@ -141,9 +142,11 @@ class Client:
 
     def attempt(self, command, is_read):
         """`[reply]`, a refusal, or None for an unknown outcome; and the time of the return."""
+        if self.draw.random() < ROAMS:
+            self.hang_up()
         try:
             if self.link is None:
-                self.link = self.connect(self.draw, self.patience)
+                self.link = self.connect(self.draw, self.draw.choice(PATIENCE))
         except redis.RedisError as error:
             return redis.ResponseError(f"UNREACHED {error}"), time.monotonic_ns()
         try:
