@@ -74,7 +74,7 @@ soak: tools
 	$(call storm,--minutes $(MINUTES) $(ARGS))
 
 # A build that breaks a rule of the protocol must be caught.
-STORM_MUTANT ?= no-lease-wait
+STORM_MUTANT ?= no-version-match
 storm-mutant: tools
 	$(say)
 	cargo build --release --package paritas --features mutants --target-dir $(TARGET)/mutants

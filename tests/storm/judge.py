@@ -44,7 +44,7 @@ def final_reads(ports, keys, draw, history):
                 found = number_in(reply[0]) if len(set(reply)) == 1 else "torn"
             else:
                 reply = patiently(lambda: connect(draw, PATIENCE), lambda link: link.execute_command("GET", key))
-                found = ("nil" if reply is None else reply) if key[0] == "c" else number_in(reply)
+                found = ("nil" if reply is None else "".join(reply.split()) or "corrupt") if key[0] == "c" else number_in(reply)
             print(key, 9999, "get", "-", call, time.monotonic_ns(), found, file=history)
 
 

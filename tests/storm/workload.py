@@ -41,7 +41,7 @@ def number_in(value):
     if value is None:
         return "nil"
     number = value.split(":", 1)[0]
-    return number if number.isdigit() and value == value_of(int(number)) else "corrupt"
+    return number if number.isdecimal() and number.isascii() and len(number) < 20 and value == value_of(int(number)) else "corrupt"
 
 
 def keys_of_round(prefix):
@@ -94,6 +94,8 @@ class Client:
             self.write_down(key, operation, argument, call, "-", "-")
         elif isinstance(done, redis.ResponseError):
             self.write_down(key, operation, argument, call, returned, "!" + str(done).split()[0])
+        elif isinstance(done[0], redis.ResponseError):
+            self.write_down(key, operation, argument, call, returned, "error:" + "_".join(str(done[0]).split()))
         else:
             self.write_down(key, operation, argument, call, returned, read(done[0]))
 
@@ -104,7 +106,7 @@ class Client:
         counter = key[0] == "c"
         argument = number * COUNTER_STEP if counter else number
         value = str(argument) if counter else value_of(number)
-        found = (lambda reply: "nil" if reply is None else reply) if counter else number_in
+        found = (lambda reply: "nil" if reply is None else "".join(reply.split()) or "corrupt") if counter else number_in
         lasts = self.draw.choice([300, 700, 1_500, 4_000])
         match operation:
             case "get":
@@ -157,7 +159,8 @@ class Client:
                 return error, time.monotonic_ns()
             if str(error).startswith("UNCERTAIN"):
                 return None, None
-            raise
+            # It says what it may not say: a finding.
+            return [error], time.monotonic_ns()
         except (redis.RedisError, OSError):
             self.hang_up()
             return None, None
@@ -181,7 +184,7 @@ class Client:
         done, _ = self.attempt(("SET", f"{prefix}:{number}", value_of(number)), False)
         if done is None:
             print(number, "unknown", file=self.ledger)
-        elif not isinstance(done, redis.ResponseError):
+        elif isinstance(done, list) and done[0] == "OK":
             self.noted.append(number)
             print(number, "ok", file=self.ledger)
         else:
@@ -207,6 +210,8 @@ def any_node(ports, host="127.0.0.1"):
             socket_connect_timeout=patience,
             retry=Retry(NoBackoff(), 0),
             decode_responses=True,
+            # Garbage is a finding, not an accident of the client.
+            encoding_errors="replace",
             single_connection_client=True,
         )
         # Raw replies: what the client library makes of them differs between commands.

@@ -34,6 +34,7 @@ func TestHistories(t *testing.T) {
 		{"a lost write", "k 0 set 5 0 10 ok\nk 1 get - 11 20 nil", porcupine.Illegal},
 		{"an old value", "k 0 set 5 0 10 ok\nk 0 set 6 11 20 ok\nk 1 get - 21 30 5", porcupine.Illegal},
 		{"a value that nobody wrote", "k 0 set 5 0 10 ok\nk 1 get - 11 20 corrupt", porcupine.Illegal},
+		{"an error that no rule allows", "k 0 set 5 0 10 error:ERR_value", porcupine.Illegal},
 		{"half a group", "k 0 set 5 0 10 ok\nk 1 mget - 11 20 torn", porcupine.Illegal},
 		{"an unknown write that happened", "k 0 set 5 0 - -\nk 1 get - 11 20 5", porcupine.Ok},
 		{"an unknown write that did not", "k 0 set 5 0 - -\nk 1 get - 11 20 nil", porcupine.Ok},

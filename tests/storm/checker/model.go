@@ -2,6 +2,7 @@ package main
 
 import (
 	"sort"
+	"strings"
 
 	"github.com/anishathalye/porcupine"
 )
@@ -75,6 +76,9 @@ func step(before state, op operation) (bool, state) {
 
 // stepKey is step for what a client can see of the key.
 func stepKey(key state, op operation) (bool, state) {
+	if strings.HasPrefix(op.result, "error:") {
+		return false, key
+	}
 	mayLive := key.value != none && (key.endLast == 0 || op.call <= key.endLast)
 	mayBeDead := key.value == none || (key.endLast != 0 && op.answer >= key.endFirst)
 	dead := state{value: none}
