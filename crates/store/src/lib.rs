@@ -11,7 +11,7 @@ mod index;
 mod object;
 mod stream;
 
-pub use arena::{Arena, Slot};
+pub use arena::{Arena, HugeRange, Slot};
 pub use chunks::{Chunks, Missing, Presence, grow_table};
 pub use delta::Delta;
 pub use object::{KEY_BYTES_MAX, Object, VALUE_BYTES_MAX, Value};
