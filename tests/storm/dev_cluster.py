@@ -6,7 +6,7 @@ import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from conftest import Cluster, is_running, until  # noqa: E402, F401
+from conftest import Cluster, free_base, is_running, until  # noqa: E402, F401
 
 
 class DevCluster(Cluster):
