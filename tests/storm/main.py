@@ -35,7 +35,7 @@ def arguments():
     parser.add_argument("--nodes", type=int, default=0, help="6 to 9; drawn from the seed if not given")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--rate", type=float, default=80, help="operations a second that each client tries")
-    parser.add_argument("--round", type=float, default=30, help="seconds of faults before the histories are checked")
+    parser.add_argument("--round", type=float, default=20, help="seconds of faults before the histories are checked")
     parser.add_argument("--memory", default="256mb")
     parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own; cuts too; as root")
     parser.add_argument("--only", action="append", default=[], choices={**Faults.BLOWS, **Faults.CUTS}, help="this fault, and others so named")
