@@ -164,8 +164,8 @@ impl Plan {
         }
         taken.truncate(NAMED_MAX);
         Err(Failure(format!(
-            "these ports cannot be had: {}{more}; choose another --port (from it on {} ports are used, also 1,000, 10,000 \
-             and 20,000 above)",
+            "these ports cannot be had: {}{more}; choose another --port ({} ports from it on are used, and from \
+             1,000, 10,000 and 20,000 above it)",
             taken.join(", "),
             self.count()
         )))
