@@ -122,6 +122,7 @@ fn an_mset_of_small_keys_needs_no_more_memory_than_they_take() {
 #[test]
 fn a_command_over_slots_may_be_larger_than_a_delta() {
     let (mut cluster, client) = one_stream();
+    cluster.advance(5_000);
     let value = "v".repeat(30_000);
     let command = format!(
         "MSET twice first {} twice last",
