@@ -126,7 +126,7 @@ impl Node {
     pub fn arena(&self) -> &Arena {
         &self.shared.arena
     }
-    /// Chunks whose sum did not match when they were decoded (PROTOCOL 9.1).
+    /// Chunks whose sum did not match when they were read or decoded (PROTOCOL 9.1).
     pub fn bad_sums(&self) -> u64 {
         self.shared.bad_sums
     }

@@ -156,7 +156,7 @@ pub(super) fn on_member<O: Out>(
             bytes,
         } => {
             let value = (status == ChunkStatus::Here).then_some((version, sum, as_of, term, bytes));
-            member.filler.on_chunk(x, id, stripe, value);
+            member.filler.on_chunk(cx, x, id, stripe, value);
         }
         _ => {}
     }
