@@ -17,8 +17,8 @@ a minus means at least so many.
   cluster.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several slots, and
   commands without a key speak for this node's slots only.
-- A command that changes several keys of one slot is one delta: all of it or nothing, whatever dies. Its keys and values
-  are at most 128 KiB (64 KiB where nodes have little memory for many streams), and with 64 bytes more for each key at
+- A command that changes several keys of one slot is one delta: all of it or nothing, whatever dies. Its keys and
+  values are at most 128 KiB (64 KiB where nodes have little memory for many streams), and with 64 bytes more for each key at
   most 256 KiB. Over several slots, MSET, DEL and UNLINK may be larger: they are cut into such parts.
 - An MGET whose reply would be longer than 32 MiB is refused.
 - MSETNX, RENAME, RENAMENX and COPY want their keys in one slot on both ports.

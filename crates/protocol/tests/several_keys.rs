@@ -103,7 +103,8 @@ fn more_keys_than_one_delta_takes_are_refused_before_any_change() {
     let reply = send(&mut cluster, client, &mset(&keys, "v"));
     assert_eq!(
         reply,
-        "-ERR too many keys for one slot in one command: keys and values and 64 bytes for each key are over 262144 bytes\r\n"
+        "-ERR too many keys for one slot in one command: \
+         keys and values and 64 bytes for each key are over 262144 bytes\r\n"
     );
     assert_eq!((seq(&cluster), &*cluster.ask(client, "DBSIZE")), (before, ":0\r\n"));
 }
@@ -118,7 +119,7 @@ fn an_mset_of_small_keys_needs_no_more_memory_than_they_take() {
     assert_eq!(cluster.ask(client, "DBSIZE"), ":3000\r\n");
 }
 
-/// Its parts are in order, and wait for a window in that order: the last value of a key given twice is the one that stays.
+/// Its parts are in order, and wait for a window in that order: the last value of a key given twice stays.
 #[test]
 fn a_command_over_slots_may_be_larger_than_a_delta() {
     let (mut cluster, client) = one_stream();

@@ -104,7 +104,8 @@ pub struct Stream {
     space: Space,
     /// Where credit ends, data and index.
     credit: (u32, u32),
-    /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for ahead.
+    /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for
+    /// ahead.
     wanted: (u32, u32),
     /// Reused.
     plan: Plan,

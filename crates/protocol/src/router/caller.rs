@@ -197,8 +197,8 @@ pub(super) struct Forwarded {
     pub(super) detour: bool,
 }
 
-/// What a forwarded read is charged with for its reply, MGET for each key: half of the longest value, so that replies on
-/// their way to a client that does not read them are few megabytes.
+/// What a forwarded read is charged with for its reply, MGET for each key: half of the longest value, so that replies
+/// on their way to a client that does not read them are few megabytes.
 const REPLY_CHARGE_BYTES: usize = 32 << 10;
 
 impl Forwarded {

@@ -1,7 +1,7 @@
 //! Commands over several streams: one part a stream, and how the parts' answers become one (SEAMS §4, "Gathering").
 //!
-//! The parts are not atomic together. Each runs as a command of its own, here or at its owner. What is too large for one
-//! delta of a stream is several parts, in order.
+//! The parts are not atomic together. Each runs as a command of its own, here or at its owner. What is too large for
+//! one delta of a stream is several parts, in order.
 
 use super::caller::{Caller, Client, Wait};
 use super::release::{Verdict, earliest, judge};

@@ -406,8 +406,8 @@ fn a_blocked_operation_changes_nothing() {
     }
 }
 
-/// What several changes were promised ([`Stream::may_take`]), they find: credit is asked for until it is enough for all,
-/// however small the chunks.
+/// What several changes were promised ([`Stream::may_take`]), they find: credit is asked for until it is enough for
+/// all, however small the chunks.
 #[test]
 fn room_promised_to_several_changes_is_there_for_all_of_them() {
     for chunk_bytes in [1024, 4096, 16384] {
