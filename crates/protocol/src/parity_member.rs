@@ -229,6 +229,13 @@ impl ParityMember {
         }
     }
 
+    /// The stream is idle, for its owner says so alone that all is stable.
+    pub(crate) fn give_back(&mut self, x: Position) {
+        if let Some(log) = self.logs.get_mut(x.index()) {
+            log.ring.give_back();
+        }
+    }
+
     /// Takes the next delta into the log and folds it.
     fn accept<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, seq: u64, bytes: &[u8]) {
         self.fold(cx, x, Version::new(term, seq), bytes);

@@ -573,6 +573,8 @@ impl StreamOwner {
                     &message,
                 );
             }
+            self.ring.give_back();
+            self.spare = Vec::new();
         }
         if self.store.chunks().directory_known() {
             self.ask_credit(cx, configuration);

@@ -116,7 +116,10 @@ pub(super) fn on_member<O: Out>(
         } => {
             member.on_delta(cx, x, &owner, header.sent, term, seq, stable, extents);
         }
-        Message::Stable { term, stable, .. } => member.on_stable(cx, x, term, stable),
+        Message::Stable { term, stable, .. } => {
+            member.on_stable(cx, x, term, stable);
+            member.give_back(x);
+        }
         Message::Sync {
             term,
             base,
