@@ -154,8 +154,8 @@ impl ParityMember {
             let log = &mut self.logs[x.index()];
             // A lease asked for under the older epoch is not granted under this one.
             log.lease_due = Time(0);
-            // A life that is certainly over uses no lease. It is forgotten here as well, so that a later takeover, whose
-            // configuration may name it no more, does not wait for it.
+            // A life that is certainly over uses no lease (5.5). Forgotten here too, so that a later takeover, whose
+            // configuration may name that life no more, does not wait for it.
             log.leases
                 .retain(|g| !configuration.is_gone(g.holder.node, g.holder.incarnation));
             // What an owner of another term said of its stripes counts for nothing (6.6).
