@@ -62,14 +62,17 @@ fn long_replies_are_made_a_megabyte_at_a_time() {
     assert!(received == one.repeat(count).as_bytes());
 }
 
+/// Of two nodes, each with half of the slots: a key of the second.
+fn key_of_the_other() -> String {
+    let theirs = |key: &String| paritas_wire::command::slot(key.as_bytes()) >= 8192;
+    (0..).map(|n| format!("k{n}")).find(theirs).unwrap()
+}
+
 #[test]
 fn only_so_many_reads_of_one_client_are_at_other_nodes() {
     let mut cluster = Cluster::new(2);
     let client = cluster.connect(0, Port::Any);
-    let key = (0..)
-        .map(|n| format!("k{n}"))
-        .find(|key| paritas_wire::command::slot(key.as_bytes()) >= 8192)
-        .unwrap();
+    let key = key_of_the_other();
     set(&mut cluster, client, &key);
     let count = 500;
     cluster.feed(client, format!("GET {key}\r\n").repeat(count).as_bytes());
@@ -94,10 +97,7 @@ fn replies_to_one_peer_are_made_a_few_megabytes_at_a_time() {
     const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
     let mut cluster = Cluster::new(2);
     let clients: Vec<support::Client> = (0..20).map(|_| cluster.connect(0, Port::Any)).collect();
-    let key = (0..)
-        .map(|n| format!("k{n}"))
-        .find(|key| paritas_wire::command::slot(key.as_bytes()) >= 8192)
-        .unwrap();
+    let key = key_of_the_other();
     set(&mut cluster, clients[0], &key);
     let count = 120;
     for client in &clients {
@@ -156,10 +156,7 @@ fn a_short_command_does_not_make_an_endless_reply() {
 fn a_forwarded_mget_counts_for_each_of_its_keys() {
     let mut cluster = Cluster::new(2);
     let client = cluster.connect(0, Port::Any);
-    let key = (0..)
-        .map(|n| format!("k{n}"))
-        .find(|key| paritas_wire::command::slot(key.as_bytes()) >= 8192)
-        .unwrap();
+    let key = key_of_the_other();
     set(&mut cluster, client, &key);
     let mget = format!("MGET{}\r\n", format!(" {key}").repeat(100));
     cluster.feed(client, mget.repeat(20).as_bytes());

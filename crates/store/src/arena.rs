@@ -194,10 +194,10 @@ impl Arena {
 
     /// The next huge page's worth of slots that are all in use, each once: somebody else makes it one huge page, for
     /// that takes long. A range is full when the slot behind it is touched: a new slot is touched only when none is
-    /// free.
+    /// free. None while memory of freed slots is with the system: a huge page would take it back unseen.
     pub fn next_huge(&mut self) -> Option<HugeRange> {
         let full = self.touched.saturating_sub(1) as usize * self.chunk_bytes / HUGE_BYTES;
-        if self.huge >= full {
+        if self.huge >= full || self.returned > 0 {
             return None;
         }
         let at = self.base.as_ptr() as usize + self.huge * HUGE_BYTES;
@@ -329,6 +329,19 @@ mod tests {
         for (value, slot) in (0..).zip(&slots) {
             assert!(arena.bytes(*slot).iter().all(|byte| *byte == value));
         }
+    }
+
+    #[test]
+    fn memory_given_back_is_not_taken_again_by_a_huge_page() {
+        let mut arena = Arena::new(64 << 10, 100);
+        let slots: Vec<Slot> = (0..33).map(|_| arena.alloc().unwrap()).collect();
+        for slot in &slots[..4] {
+            arena.free(*slot);
+        }
+        assert!(arena.resident_bytes() < 33 * (64 << 10), "some has gone back");
+        assert!(arena.next_huge().is_none());
+        (0..4).for_each(|_| assert!(arena.alloc().is_some()));
+        assert!(arena.next_huge().is_some(), "all in use again");
     }
 
     #[test]
