@@ -55,7 +55,7 @@ pub struct Configuration {
     pub data: u8,
     /// Parity positions.
     pub parity: u8,
-    /// How many members must hold a write before it is acknowledged; equal to `parity` for now (PROTOCOL 1.2).
+    /// How many members must hold a write before it is acknowledged: 1 to `parity`, 0 without parity (PROTOCOL 1.2).
     pub ack_quorum: u8,
     /// `data + parity` places; `None` while nobody holds one.
     pub positions: Vec<Option<Assignment>>,
@@ -130,6 +130,8 @@ pub struct ClusterRecord {
     pub data: u8,
     /// Parity positions of every list.
     pub parity: u8,
+    /// How many of them must hold a write before it is acknowledged (PROTOCOL 1.2).
+    pub ack_quorum: u8,
     /// Bytes in a chunk: a power of two, 4 KiB to 64 KiB (less in simulation).
     pub chunk_bytes: u32,
     /// The keyed hash's key: every node must compute the same page for a key.

@@ -38,6 +38,8 @@ pub struct ClusterPlan {
     pub data: u8,
     /// Parity positions of a list.
     pub parity: u8,
+    /// How many of them must hold a write before it is acknowledged.
+    pub ack_quorum: u8,
     /// The nodes that the lists are made of.
     pub nodes: Vec<PlannedNode>,
     /// Nodes that wait to replace others. A node that registers without being planned is one too.
@@ -81,6 +83,7 @@ impl ClusterPlan {
             cluster,
             data,
             parity,
+            ack_quorum: parity,
             nodes: (0..nodes).map(planned).collect(),
             spares: (nodes..nodes.saturating_add(spares)).map(planned).collect(),
             chunk_bytes: 16 << 10,
@@ -140,6 +143,13 @@ impl ClusterPlan {
                 self.min_redundancy
             ));
         }
+        if self.ack_quorum > self.parity || (self.ack_quorum == 0) != (self.parity == 0) {
+            let least = self.parity.min(1);
+            return fail(format!(
+                "ack_quorum {}: of scheme {scheme}, {least} to {} parities can be waited for",
+                self.ack_quorum, self.parity
+            ));
+        }
         if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes > 64 << 10 {
             return fail(format!("chunk size {}: a power of two up to 65536", self.chunk_bytes));
         }
@@ -184,6 +194,7 @@ impl ClusterPlan {
             format: CLUSTER_FORMAT,
             data: self.data,
             parity: self.parity,
+            ack_quorum: self.ack_quorum,
             chunk_bytes: self.chunk_bytes,
             hash_key: self.hash_key,
             lease_ms: self.lease_ms,
@@ -300,6 +311,8 @@ mod tests {
         assert_eq!(why(|p| p.nodes[1].id = NodeId(0)), "node 0 is planned twice");
         assert!(why(|p| p.nodes[1].domain = String::new()).starts_with("node 1: a failure domain"));
         assert!(why(|p| p.min_redundancy = 3).starts_with("min_redundancy 3"));
+        assert!(why(|p| p.ack_quorum = 3).starts_with("ack_quorum 3: of scheme"));
+        assert!(why(|p| p.ack_quorum = 0).starts_with("ack_quorum 0: of scheme"));
         assert!(why(|p| p.chunk_bytes = 5000).starts_with("chunk size 5000"));
         assert!(why(|p| p.suspicion_ms = 0).starts_with("lease and suspicion"));
         assert!(why(|p| p.node_bytes = 1 << 50).contains("too many"));

@@ -5,6 +5,7 @@
 //! just started decides as its predecessor would have.
 
 use crate::check::is_decodable;
+use crate::plan::ClusterPlan;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +98,7 @@ pub(crate) struct Next {
 }
 
 /// The first configuration of a list: everybody Live with nothing (all of `nodes` are available).
-pub(crate) fn first(list: ListId, homes: &[NodeId], data: u8, parity: u8, facts: &mut Facts) -> Configuration {
+pub(crate) fn first(list: ListId, homes: &[NodeId], plan: &ClusterPlan, facts: &mut Facts) -> Configuration {
     let epoch = Epoch(1);
     let mut positions = Vec::with_capacity(homes.len());
     for node in homes {
@@ -119,9 +120,9 @@ pub(crate) fn first(list: ListId, homes: &[NodeId], data: u8, parity: u8, facts:
         list,
         epoch,
         born: epoch,
-        data,
-        parity,
-        ack_quorum: parity,
+        data: plan.data,
+        parity: plan.parity,
+        ack_quorum: plan.ack_quorum,
         positions,
         gone,
         lost: false,

@@ -69,6 +69,7 @@ fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
     plan.lease_ms = settings.lease_ms.unwrap_or(plan.lease_ms);
     plan.suspicion_ms = settings.suspicion_ms.unwrap_or(plan.suspicion_ms);
     plan.restart_wait_ms = settings.restart_wait_ms.unwrap_or(plan.restart_wait_ms);
+    plan.ack_quorum = settings.ack_quorum.unwrap_or(plan.ack_quorum);
     plan.min_redundancy = settings.min_redundancy.unwrap_or(plan.min_redundancy);
     plan.check().map_err(|error| Failure(error.to_string()))?;
     Ok(plan)

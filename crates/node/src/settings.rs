@@ -80,6 +80,8 @@ settings! {
         pub store: PathBuf,
         /// Data and parity positions, as in 4+2 [default: 4+2]
         pub scheme: Text<Scheme>,
+        /// Parities that must hold a write before it is acknowledged [default: all]
+        pub ack_quorum: u8,
         /// Nodes that the cluster starts with, spares not counted [default: data + parity]
         pub nodes: u16,
         /// Nodes beyond those that wait to replace a lost one [default: 0]

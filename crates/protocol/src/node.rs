@@ -407,7 +407,9 @@ impl Node {
         };
         let shape = (new.data, new.parity) == (cx.shared.cluster.data, cx.shared.cluster.parity)
             && new.positions.len() == usize::from(new.data) + usize::from(new.parity)
-            && new.ack_quorum == new.parity
+            && new.ack_quorum == cx.shared.cluster.ack_quorum
+            && new.ack_quorum <= new.parity
+            && (new.ack_quorum == 0) == (new.parity == 0)
             && new.epoch.0 <= Version::TERM_MAX
             && new.positions.iter().flatten().all(|a| a.tenure.since <= new.epoch)
             && new.held_by(cx.shared.node, cx.shared.incarnation).count() <= 1

@@ -532,6 +532,8 @@ impl StreamOwner {
         let whole = configuration.data_positions().all(live);
         if cx.breaks(Mutant::RawDeltasNotKept) {
             self.ring.trim(self.seq);
+        } else if cx.breaks(Mutant::RingTrimmedAtAcked) {
+            self.ring.trim(self.acked);
         } else if self.members.is_empty() || whole {
             self.ring.trim(self.stable);
         } else {
@@ -592,7 +594,9 @@ impl StreamOwner {
     fn resend<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, at: usize) {
         let now = cx.mono();
         let (wait_max, report) = (cx.shared.parameters.resend_max, cx.shared.parameters.silence_report);
-        let (stable, seq, term) = (self.stable, self.seq, self.term());
+        let from_acked = cx.breaks(Mutant::SyncFromAcked);
+        let stable = if from_acked { self.acked } else { self.stable };
+        let (seq, term) = (self.seq, self.term());
         let member = &mut self.members[at];
         let behind = !member.started || member.matched < seq;
         if !behind || now < member.resend_at {

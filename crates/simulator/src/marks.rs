@@ -16,9 +16,10 @@ pub(crate) enum Seen {
     Moved,
     HistoryUnchecked,
     ReadAgain,
+    Split,
 }
 
-const SEEN: [(Seen, &str); 9] = [
+const SEEN: [(Seen, &str); 10] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -28,6 +29,7 @@ const SEEN: [(Seen, &str); 9] = [
     (Seen::Moved, "a client sent to another node"),
     (Seen::HistoryUnchecked, "a history too long to search"),
     (Seen::ReadAgain, "a read refused after the faults, and asked again"),
+    (Seen::Split, "an owner cut off with some of its members"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

@@ -234,10 +234,9 @@ impl<S: Store> Coordinator<S> {
             {
                 return Vec::new();
             }
-            let (data, parity) = (self.records.plan.data, self.records.plan.parity);
             let lists = self.homes.iter().enumerate();
             return lists
-                .map(|(i, nodes)| rules::first(ListId(i as u16), nodes, data, parity, facts))
+                .map(|(i, nodes)| rules::first(ListId(i as u16), nodes, &self.records.plan, facts))
                 .collect();
         }
         let mut lists = Vec::new();

@@ -9,9 +9,10 @@ use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
 
 /// The settings that there are, as CONFIG GET tells them. None can be changed while the node runs.
-fn settings<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 11] {
+fn settings<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 12] {
     let cluster = if client.port == Port::Cluster { "yes" } else { "no" };
     [
+        ("ack-quorum", cx.shared.cluster.ack_quorum.to_string()),
         ("appendonly", "no".to_owned()),
         ("chunk-bytes", cx.shared.cluster.chunk_bytes.to_string()),
         ("cluster-enabled", cluster.to_owned()),
