@@ -15,7 +15,7 @@ use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_code::sum;
 use paritas_store::delta::{DELTA_BYTES_MAX, extents};
-use paritas_store::{Delta, Presence};
+use paritas_store::{Arena, Delta, Presence};
 use paritas_wire::peer::{ChunkStatus, Deltas, Message, Stripes};
 use takeover::{SealAnswer, Takeover};
 
@@ -112,6 +112,8 @@ pub struct StreamOwner {
     stable_sent: u64,
     credit_at: Time,
     credit_wish: (u32, u32),
+    /// A member has less memory left than was asked for.
+    credit_denied: bool,
     hold_until: Time,
     /// Since when stripe credit is short, and when that was seen last.
     credit_short: (Time, Time),
@@ -144,6 +146,8 @@ impl StreamOwner {
         } else {
             paritas_store::Stream::taken_over(settings)
         };
+        let mut store = store;
+        store.set_policy(cx.shared.parameters.policy);
         let mut owner = Self {
             stream,
             tenure,
@@ -166,6 +170,7 @@ impl StreamOwner {
             stable_sent: 0,
             credit_at: Time(0),
             credit_wish: (0, 0),
+            credit_denied: false,
             hold_until: Time(0),
             credit_short: (Time(0), Time(0)),
             progress: true,
@@ -221,7 +226,7 @@ impl StreamOwner {
 
     /// Memory of what it knows beside its chunks.
     pub fn table_bytes(&self) -> u64 {
-        self.store.gauges().tables_bytes + (self.touched.capacity() * size_of::<u64>()) as u64
+        self.store.tables_bytes() + (self.touched.capacity() * size_of::<u64>()) as u64
     }
 
     pub(crate) fn term(&self) -> Term {
@@ -356,6 +361,22 @@ impl StreamOwner {
     /// Notes that the open delta may touch any key.
     pub(crate) fn touch_all(&mut self) {
         self.touched.fill(self.seq + 1);
+    }
+
+    /// Evicts keys until so many bytes have died; gives how many (8.1). Whoever finds one gone waits for the delta.
+    pub(crate) fn evict(&mut self, arena: &mut Arena, bytes: u64) -> u32 {
+        let seq = self.seq + 1;
+        self.delta();
+        let (store, touched) = (&mut self.store, &mut self.touched);
+        let Some(delta) = &mut self.open else { return 0 };
+        let gone = |hash: u64| touched[hash as usize % TOUCHED_BUCKETS] = seq;
+        store.evict(arena, delta, bytes, gone).unwrap_or(0)
+    }
+
+    /// For a write without stripe credit: whether eviction gives it chunks to write to. Not while more credit may
+    /// come, nor if there are free chunks that a new member has not granted yet.
+    pub(crate) fn eviction_helps(&self) -> bool {
+        self.credit_denied && self.store.gauges().free_chunks < 2
     }
 
     /// A write finds no stripe credit: whether that is so for too long to wait for more (8.2).
@@ -734,6 +755,7 @@ impl StreamOwner {
             member.credit_data = member.credit_data.max(data_end);
             member.credit_index = member.credit_index.max(index_end);
             member.window_bytes = window_bytes.max(cx.shared.parameters.window_bytes.min(4096));
+            self.credit_denied = data_end < self.credit_wish.0 || index_end < self.credit_wish.1;
             self.apply_credit();
             self.progress = true;
         }

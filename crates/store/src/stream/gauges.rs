@@ -49,9 +49,14 @@ impl Stream {
             open_bytes: self.space.open_bytes(),
             user_bytes: self.space.user_bytes,
             expiring: self.space.expiring(),
-            tables_bytes: self.chunks.table_bytes() + self.space.table_bytes(),
+            tables_bytes: self.tables_bytes(),
             moved_bytes: self.space.moved_bytes,
         }
+    }
+
+    /// Bytes of tables beside the chunks.
+    pub fn tables_bytes(&self) -> u64 {
+        self.chunks.table_bytes() + self.space.table_bytes() + self.usage.table_bytes()
     }
 
     /// Stripe numbers below these, of data and of index pages, may be used (PROTOCOL 8.2).
