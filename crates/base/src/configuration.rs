@@ -103,9 +103,11 @@ impl Configuration {
         self.gone.contains(&(node, incarnation))
     }
 
-    /// Whether this assignment began with the list, empty.
+    /// Whether this assignment began empty: with the list, or, where there is no parity to rebuild anything from, at
+    /// any time since (10.6). There `born` is the latest of several such beginnings, and a node may hear of a later
+    /// one first.
     pub fn is_born(&self, tenure: &Tenure) -> bool {
-        tenure.since == self.born
+        self.parity == 0 || tenure.since == self.born
     }
 
     /// Every position that `node` in this life holds.
@@ -194,4 +196,32 @@ pub struct NodeRecord {
     pub cluster_address: String,
     /// Where peers connect.
     pub peer_address: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_parity_every_tenure_begins_empty() {
+        let tenure = |since| Tenure {
+            node: NodeId(1),
+            incarnation: Incarnation(1),
+            since: Epoch(since),
+        };
+        let list = |parity| Configuration {
+            list: ListId(0),
+            epoch: Epoch(5),
+            born: Epoch(4),
+            data: 1,
+            parity,
+            ack_quorum: parity,
+            positions: vec![None; 1 + usize::from(parity)],
+            gone: Vec::new(),
+            lost: false,
+        };
+        // Another position began anew at epoch 4, after this tenure had.
+        assert!(list(0).is_born(&tenure(3)));
+        assert!(!list(1).is_born(&tenure(3)) && list(1).is_born(&tenure(4)));
+    }
 }

@@ -168,6 +168,7 @@ impl<M: Machine> Shard<M> {
         let now = clock::now();
         match got {
             Got::Bytes(count) => {
+                self.moved_bytes += count;
                 link.readable = count == room || link.ending;
                 let again = link.readable;
                 let mut input = std::mem::take(&mut link.input);
@@ -288,6 +289,7 @@ impl<M: Machine> Shard<M> {
         let scratch = long_enough(&mut self.scratch, room);
         match read_once(&mut client.stream, scratch) {
             Got::Bytes(count) => {
+                self.moved_bytes += count;
                 client.readable = count == room || client.ending;
                 let fed = self.feed(id, count, now);
                 self.driver.clients.enqueue_if_able(id, soft_max);

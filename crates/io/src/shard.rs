@@ -120,8 +120,8 @@ pub enum Stop {
 /// An idle loop turns so often: a heartbeat must show that it is not stuck (PROTOCOL 10.2b).
 const SWEEP: Span = Span::from_ms(250);
 
-/// Turns between two sweeps up to which a shard counts as idle.
-const IDLE_TURNS_MAX: u32 = 100;
+/// Bytes read between two sweeps up to which a shard counts as idle.
+const IDLE_BYTES_MAX: usize = 64 << 10;
 
 /// One event loop, its machine and its sockets.
 #[derive(Debug)]
@@ -138,7 +138,8 @@ pub struct Shard<M> {
     poll: Poll,
     progress: Progress,
     sweep_at: Time,
-    turns_since_sweep: u32,
+    /// Bytes read since the last sweep: what a burst was.
+    pub(crate) moved_bytes: usize,
     /// A burst has passed, and what it took is still with the allocator.
     unreturned: bool,
     asked_to_stop: bool,
@@ -185,7 +186,7 @@ impl<M: Machine> Shard<M> {
             poll,
             progress: progress.clone(),
             sweep_at: clock::mono() + SWEEP,
-            turns_since_sweep: 0,
+            moved_bytes: 0,
             unreturned: false,
             asked_to_stop: false,
         };
@@ -202,7 +203,6 @@ impl<M: Machine> Shard<M> {
                 return Stop::Failed(error);
             }
             self.note(&events);
-            self.turns_since_sweep += 1;
             self.turn();
             if self.asked_to_stop || signals::stop_requested() {
                 return Stop::Asked;
@@ -373,7 +373,7 @@ impl<M: Machine> Shard<M> {
     /// A few times a second: gauges, memory of bursts, and connections that wait in vain.
     fn sweep(&mut self, now: Time) {
         let mut buffers = self.scratch.capacity();
-        let busy = core::mem::take(&mut self.turns_since_sweep) > IDLE_TURNS_MAX;
+        let busy = core::mem::take(&mut self.moved_bytes) > IDLE_BYTES_MAX;
         for id in self.driver.links.ids() {
             let Some(link) = self.driver.links.find(id) else {
                 continue;

@@ -1,5 +1,7 @@
 //! The machine of one node: configurations, the epoch fence, and who gets which event.
 
+mod dispatch;
+
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
 use crate::lists::{Halted, List, Lists, Role};
@@ -10,11 +12,13 @@ use crate::parity_member::ParityMember;
 use crate::router::Router;
 use crate::session::{Greeting, Sessions};
 use crate::stream_owner::{Phase, StreamOwner};
+
+use dispatch::{on_member, on_owner, tenure_of};
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Span, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
 use paritas_store::Arena;
-use paritas_wire::peer::{self, BadFrame, ChunkStatus, Header, LeaseEntry, Leases, Message};
+use paritas_wire::peer::{self, BadFrame, Header, LeaseEntry, Leases, Message};
 
 /// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
 const SLOTS_MAX: u64 = u32::MAX as u64 / 2;
@@ -751,158 +755,5 @@ impl Node {
             Role::Owner(owner) => on_owner(&mut cx, configuration, owner, from, header, message),
             Role::Member(member) => on_member(&mut cx, configuration, member, from, header, message),
         }
-    }
-}
-
-/// The tenure under which a life is a parity member.
-fn tenure_of(configuration: &Configuration, node: NodeId, incarnation: Incarnation) -> Option<Tenure> {
-    let (_, a) = configuration
-        .members()
-        .find(|(_, a)| a.tenure.node == node && a.tenure.incarnation == incarnation)?;
-    Some(a.tenure)
-}
-
-fn on_owner<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    owner: &mut StreamOwner,
-    from: (NodeId, Incarnation),
-    header: &Header,
-    message: Message<'_>,
-) {
-    // Answers of sources carry the source's own position; everything else speaks of the stream itself.
-    if let Message::ChunkValue {
-        id,
-        stripe,
-        status,
-        version,
-        sum,
-        bytes,
-        ..
-    } = &message
-    {
-        let source = configuration.tenure(header.stream.x).map(|t| (t.node, t.incarnation));
-        if source == Some(from) {
-            let value = (*status == ChunkStatus::Here).then_some((*version, *sum, *bytes));
-            owner.on_source_chunk(cx, configuration, header.stream.x, *id, *stripe, value);
-        }
-        return;
-    }
-    if owner.stream() != header.stream {
-        return;
-    }
-    match message {
-        Message::ReadChunk { id, stripe, want } => {
-            return owner.on_read_chunk(cx, configuration, from, id, stripe, want);
-        }
-        Message::Hold { .. } => return owner.on_hold(cx),
-        _ => {}
-    }
-    let Some(member) = tenure_of(configuration, from.0, from.1) else {
-        return;
-    };
-    match message {
-        Message::Ack { term, recv, lease_sent } => owner.on_ack(cx, configuration, member, term, recv, lease_sent),
-        Message::SyncAck { term, recv } => owner.on_sync_ack(cx, configuration, member, term, recv),
-        Message::SealReply {
-            known,
-            term,
-            recv,
-            leases,
-            deltas,
-            ..
-        } => {
-            owner.on_seal_reply(cx, member, known, term, recv, leases, deltas);
-        }
-        Message::Directory {
-            term,
-            complete_for,
-            entries,
-        } => {
-            owner.on_directory(cx, configuration, member, term, complete_for, entries);
-        }
-        Message::ParityValue { id, stripe, parity } => {
-            owner.on_parity_value(cx, configuration, member, id, stripe, parity);
-        }
-        Message::Credit {
-            term,
-            data_end,
-            index_end,
-            window_bytes,
-        } => {
-            owner.on_credit(cx, member, term, data_end, index_end, window_bytes);
-        }
-        Message::ReadDirectory { .. } => owner.on_read_alloc(cx, configuration, from),
-        _ => {}
-    }
-}
-
-fn on_member<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    member: &mut ParityMember,
-    from: (NodeId, Incarnation),
-    header: &Header,
-    message: Message<'_>,
-) {
-    let x = header.stream.x;
-    // Whatever a parity member acts on comes from the owner of the stream under this very configuration.
-    let Some(owner) = configuration.tenure(x) else { return };
-    if (owner.node, owner.incarnation) != from && !cx.breaks(Mutant::NoEpochFence) {
-        return;
-    }
-    match message {
-        Message::Delta {
-            term,
-            seq,
-            acked: _,
-            stable,
-            extents,
-        } => {
-            member.on_delta(cx, x, &owner, header.sent, term, seq, stable, extents);
-        }
-        Message::Stable { term, stable, .. } => member.on_stable(cx, x, term, stable),
-        Message::Sync {
-            term,
-            base,
-            top,
-            deltas,
-        } => {
-            if member.on_sync(cx, x, &owner, term, base, top, deltas)
-                && let Some(log) = member.log(x)
-            {
-                let reply = Message::SyncAck { term, recv: log.recv };
-                cx.send(&owner, Channel::Main, header.stream, configuration.epoch, &reply);
-            }
-        }
-        Message::Seal => member.on_seal(cx, configuration, header.stream),
-        Message::Alloc { term, as_of, stripes } => {
-            member.on_alloc(configuration, x, term, as_of, stripes.iter().collect());
-        }
-        Message::ReadDirectory { term, at_least } => {
-            member.on_read_directory(cx, configuration, header.stream, term, at_least);
-        }
-        Message::ReadParity { id, stripe } => member.on_read_parity(cx, configuration, header.stream, id, stripe),
-        Message::CreditRequest {
-            term,
-            data_end,
-            index_end,
-        } => {
-            member.on_credit_request(cx, configuration, header.stream, term, data_end, index_end);
-        }
-        Message::ChunkValue {
-            id,
-            stripe,
-            status,
-            version,
-            sum,
-            as_of,
-            term,
-            bytes,
-        } => {
-            let value = (status == ChunkStatus::Here).then_some((version, sum, as_of, term, bytes));
-            member.filler.on_chunk(x, id, stripe, value);
-        }
-        _ => {}
     }
 }

@@ -413,8 +413,6 @@ impl ParityMember {
             known: log.known,
             term: log.term,
             recv: log.recv,
-            credit_data: log.credit_data,
-            credit_index: log.credit_index,
             leases: &leases,
             deltas: Deltas::new(&deltas),
         };

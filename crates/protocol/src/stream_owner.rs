@@ -1,8 +1,14 @@
 //! A data position: the owner of one stream, who alone decides the order of operations on its keys
 //! (PROTOCOL §3, 4, 5; the phases are the table of 5a).
 //!
-//! `takeover` has the way from a new tenure to `Serve`, [`Materialiser`] brings absent chunks back.
+//! Here is the way of a write: admitted, recorded, numbered and sent, acknowledged, stable. `takeover` has the way from
+//! a new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Materialiser`] brings absent chunks
+//! back; `lease` says when may be answered, `credit` asks for memory, `sources` gives chunks to others who rebuild.
 
+mod credit;
+mod lease;
+mod rebuild;
+mod sources;
 mod takeover;
 
 use crate::context::Context;
@@ -11,12 +17,13 @@ use crate::mark::Mark;
 use crate::materialiser::Materialiser;
 use crate::parameters::Mutant;
 use crate::ring::Ring;
+pub(crate) use lease::ReadLease;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
-use paritas_base::{Position, Span, Stream, Stripe, Term, Time, Version};
+use paritas_base::{Position, Span, Stream, Term, Time, Version};
 use paritas_code::sum;
 use paritas_store::delta::{DELTA_BYTES_MAX, extents};
-use paritas_store::{Arena, Delta, Presence};
-use paritas_wire::peer::{ChunkStatus, Deltas, Message, Stripes};
+use paritas_store::{Arena, Delta};
+use paritas_wire::peer::{Deltas, Message};
 use takeover::{SealAnswer, Takeover};
 
 /// How far an owner has come (PROTOCOL 5a).
@@ -57,17 +64,6 @@ pub struct Member {
     credit_index: u32,
     window_bytes: u64,
     seal: Option<SealAnswer>,
-}
-
-/// Whether reads may be answered (4.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ReadLease {
-    /// No member, no lease needed (4.5).
-    Unlimited,
-    /// Until then.
-    Until(Time),
-    /// Not now.
-    None,
 }
 
 /// Whether a write may begin (3.1).
@@ -141,12 +137,11 @@ impl StreamOwner {
         let cluster = &cx.shared.cluster;
         let mut settings = paritas_store::Settings::new(cluster.chunk_bytes as usize, cluster.hash_key);
         settings.credit_batch = cx.shared.parameters.credit_batch;
-        let store = if born {
+        let mut store = if born {
             paritas_store::Stream::new(settings)
         } else {
             paritas_store::Stream::taken_over(settings)
         };
-        let mut store = store;
         store.set_policy(cx.shared.parameters.policy);
         let mut owner = Self {
             stream,
@@ -373,23 +368,6 @@ impl StreamOwner {
         store.evict(arena, delta, bytes, gone).unwrap_or(0)
     }
 
-    /// For a write without stripe credit: whether eviction gives it chunks to write to. Not while more credit may
-    /// come, nor if there are free chunks that a new member has not granted yet.
-    pub(crate) fn eviction_helps(&self) -> bool {
-        self.credit_denied && self.store.gauges().free_chunks < 2
-    }
-
-    /// A write finds no stripe credit: whether that is so for too long to wait for more (8.2).
-    pub(crate) fn credit_refused<O: Out>(&mut self, cx: &Context<'_, O>) -> bool {
-        let (now, resend) = (cx.mono(), cx.shared.parameters.resend);
-        let (since, seen) = &mut self.credit_short;
-        if now - *seen > Span(8 * resend.0) {
-            *since = now;
-        }
-        *seen = now;
-        now - *since > Span(2 * resend.0)
-    }
-
     /// 4.1: what a read of this key must wait for.
     pub(crate) fn need(&self, hash: u64) -> u64 {
         self.touched[hash as usize % TOUCHED_BUCKETS]
@@ -576,244 +554,6 @@ impl StreamOwner {
         }
     }
 
-    // --- reads ---------------------------------------------------------------------------------------------------
-
-    /// 4.2.
-    pub(crate) fn read_lease<O: Out>(&self, cx: &Context<'_, O>, configuration: &Configuration) -> ReadLease {
-        if self.members.is_empty() {
-            return ReadLease::Unlimited;
-        }
-        let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
-        let live_only = cx.breaks(Mutant::LeaseFromLiveMembersOnly);
-        let leases = self
-            .members
-            .iter()
-            .filter(|m| m.started && (m.live || !live_only))
-            .map(|m| m.lease_until);
-        let reached = if live_only {
-            leases.min()
-        } else {
-            nth_largest(leases, quorum)
-        };
-        match reached {
-            Some(until) if until > cx.now.mono => ReadLease::Until(until),
-            _ => ReadLease::None,
-        }
-    }
-
-    /// Whether a write that is acked may be answered (3.7).
-    pub(crate) fn may_answer_writes<O: Out>(&self, cx: &Context<'_, O>) -> bool {
-        let wanted = usize::from(cx.shared.cluster.min_redundancy).min(usize::from(cx.shared.cluster.parity));
-        self.members.iter().filter(|m| m.live).count() >= wanted
-    }
-
-    /// 4.3: a member's answer to a lease request that was sent at `sent` by this node's clock.
-    pub(crate) fn on_lease<O: Out>(&mut self, cx: &Context<'_, O>, from: Tenure, term: Term, sent: Time) {
-        if self.phase != Phase::Serve || term != self.term() {
-            return;
-        }
-        if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from)
-            && sent <= cx.now.mono
-        {
-            member.lease_until = member.lease_until.max(sent + cx.shared.parameters.lease);
-            self.releasable = true;
-        }
-    }
-
-    // --- chunks for others ---------------------------------------------------------------------------------------
-
-    /// 5.7b, 6.3: a chunk at a version, or the latest.
-    pub(crate) fn on_read_chunk<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        to: (paritas_base::NodeId, paritas_base::Incarnation),
-        id: u64,
-        stripe: Stripe,
-        want: Option<Version>,
-    ) {
-        // What is read must be what deltas with a number made.
-        self.close_delta(cx, configuration);
-        let found = if self.phase == Phase::Serve {
-            self.chunk_at(cx, stripe, want)
-        } else {
-            None
-        };
-        if found.is_none() && want.is_none() && self.phase == Phase::Serve {
-            self.materialiser.want(cx.now.mono, stripe);
-        }
-        let (status, version, sum, bytes) = match &found {
-            Some((version, sum, bytes)) => (ChunkStatus::Here, *version, *sum, bytes.as_slice()),
-            None => (ChunkStatus::None, Version::ZERO, 0, &[][..]),
-        };
-        let (as_of, term) = (self.seq, self.term());
-        let value = Message::ChunkValue {
-            id,
-            stripe,
-            status,
-            version,
-            sum,
-            as_of,
-            term,
-            bytes,
-        };
-        cx.send_to(to.0, to.1, Channel::Bulk, self.stream, configuration.epoch, &value);
-    }
-
-    /// The chunk's bytes at a version that the ring can still undo to; empty for zeros.
-    fn chunk_at<O: Out>(
-        &self,
-        cx: &mut Context<'_, O>,
-        stripe: Stripe,
-        want: Option<Version>,
-    ) -> Option<(Version, u32, Vec<u8>)> {
-        let chunks = self.store.chunks();
-        let bytes = chunks.bytes(&cx.shared.arena, stripe).ok()?;
-        let (mut version, mut sum) = (chunks.version(stripe), chunks.sum(stripe));
-        let want = want.unwrap_or(version);
-        let mut copy = bytes.map(<[u8]>::to_vec);
-        if want == version || cx.breaks(Mutant::NoVersionMatch) {
-            return Some((want, sum, copy.unwrap_or_default()));
-        }
-        let chunk_bytes = cx.shared.arena.chunk_bytes();
-        for record in self.ring.iter().rev() {
-            if want != Version::ZERO && record.version() <= want {
-                return None;
-            }
-            let mut touched = false;
-            let all: Vec<_> = extents(record.extents, chunk_bytes)
-                .flatten()
-                .filter(|e| e.stripe == stripe)
-                .collect();
-            for extent in all.iter().rev() {
-                let copy = copy.get_or_insert_with(|| vec![0; chunk_bytes]);
-                paritas_code::xor(extent.xor, &mut copy[extent.offset..extent.offset + extent.xor.len()]);
-                sum ^= sum::of_extent(chunk_bytes, extent.offset, extent.xor);
-                if let Some(base) = extent.base {
-                    version = base;
-                }
-                touched = true;
-            }
-            if touched && version == want {
-                cx.out.mark(Mark::Undone);
-                return Some((version, sum, copy.unwrap_or_default()));
-            }
-        }
-        None
-    }
-
-    /// 6.6, for a member that fills: which stripes exist.
-    pub(crate) fn on_read_alloc<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        to: (paritas_base::NodeId, paritas_base::Incarnation),
-    ) {
-        self.close_delta(cx, configuration);
-        if self.phase != Phase::Serve || !self.store.chunks().directory_known() {
-            return;
-        }
-        let mut stripes = Vec::new();
-        for (stripe, version) in self.store.chunks().stripes() {
-            if version != Version::ZERO {
-                Stripes::push(&mut stripes, stripe);
-            }
-        }
-        let alloc = Message::Alloc {
-            term: self.term(),
-            as_of: self.seq,
-            stripes: Stripes::new(&stripes),
-        };
-        cx.send_to(to.0, to.1, Channel::Bulk, self.stream, configuration.epoch, &alloc);
-    }
-
-    /// 5.8.
-    pub(crate) fn on_hold<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        cx.out.mark(Mark::Held);
-        self.hold_until = self.hold_until.max(cx.mono() + cx.shared.parameters.hold_max);
-    }
-
-    // --- credit --------------------------------------------------------------------------------------------------
-
-    /// 8.2.
-    pub(crate) fn on_credit<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        from: Tenure,
-        term: Term,
-        data_end: u32,
-        index_end: u32,
-        window_bytes: u64,
-    ) {
-        if term != self.term() {
-            return;
-        }
-        if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) {
-            if data_end > member.credit_data || index_end > member.credit_index {
-                self.credit_short = (Time(0), Time(0));
-            }
-            member.credit_data = member.credit_data.max(data_end);
-            member.credit_index = member.credit_index.max(index_end);
-            member.window_bytes = window_bytes.max(cx.shared.parameters.window_bytes.min(4096));
-            self.credit_denied = data_end < self.credit_wish.0 || index_end < self.credit_wish.1;
-            self.apply_credit();
-            self.progress = true;
-        }
-    }
-
-    fn apply_credit(&mut self) {
-        let data = self
-            .members
-            .iter()
-            .map(|m| m.credit_data)
-            .min()
-            .unwrap_or(Stripe::NUMBER_MAX);
-        let index = self
-            .members
-            .iter()
-            .map(|m| m.credit_index)
-            .min()
-            .unwrap_or(Stripe::NUMBER_MAX);
-        self.store.set_credit(data, index);
-    }
-
-    /// Asks every member that has granted less for what the store wants.
-    fn ask_credit<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        let now = cx.mono();
-        if let Some((data_end, index_end)) = self.store.wants_credit() {
-            let wish = (data_end.max(self.credit_wish.0), index_end.max(self.credit_wish.1));
-            if wish != self.credit_wish {
-                self.credit_wish = wish;
-                self.credit_at = now;
-            }
-        }
-        if now < self.credit_at {
-            return;
-        }
-        let (data_end, index_end) = self.credit_wish;
-        let message = Message::CreditRequest {
-            term: self.term(),
-            data_end,
-            index_end,
-        };
-        let lacking = |m: &&Member| m.credit_data < data_end || m.credit_index < index_end;
-        for member in self.members.iter().filter(lacking) {
-            cx.send(
-                &member.tenure,
-                Channel::Main,
-                self.stream,
-                configuration.epoch,
-                &message,
-            );
-        }
-        let any = self.members.iter().any(|m| lacking(&m));
-        self.credit_at = if any {
-            cx.after(cx.shared.parameters.resend)
-        } else {
-            Time(u64::MAX)
-        };
-    }
-
     // --- time ----------------------------------------------------------------------------------------------------
 
     /// Closes the turn: the delta leaves, and what is due is done.
@@ -903,75 +643,6 @@ impl StreamOwner {
                 &message,
             );
         }
-    }
-
-    /// While Filling: the directory, then every absent chunk, then `AskLive` (5.5, 5.6).
-    fn rebuild<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        let now = cx.mono();
-        let me = configuration.at(self.stream.x).filter(|a| a.tenure == self.tenure);
-        let filling = me.is_some_and(|a| a.state == PositionState::Filling);
-        if !self.store.chunks().directory_known() {
-            if now >= self.directory_at {
-                self.directory_at = cx.after(cx.shared.parameters.retry);
-                let message = Message::ReadDirectory {
-                    term: self.term(),
-                    at_least: self.cut,
-                };
-                // Another one each time: one that cannot be reached must not be all that is asked.
-                self.directory_tries += 1;
-                let live: Vec<&Member> = self.members.iter().filter(|m| m.live).collect();
-                for member in live.iter().cycle().skip(self.directory_tries).take(live.len()) {
-                    if cx.send(
-                        &member.tenure,
-                        Channel::Bulk,
-                        self.stream,
-                        configuration.epoch,
-                        &message,
-                    ) {
-                        break;
-                    }
-                }
-            }
-            return;
-        }
-        self.materialise(cx, configuration);
-        if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
-            self.ask_live_at = cx.after(cx.shared.parameters.retry);
-            let (list, position, tenure) = (self.stream.list, self.stream.x, self.tenure);
-            cx.propose(Proposal::AskLive { list, position, tenure });
-        }
-    }
-
-    /// 5.5: which stripes exist.
-    pub(crate) fn on_directory<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        from: Tenure,
-        term: Term,
-        complete_for: u64,
-        entries: &[u8],
-    ) {
-        let live = self.members.iter().any(|m| m.tenure == from && m.live);
-        let wanted = self.phase == Phase::Serve && term == self.term() && !self.store.chunks().directory_known();
-        if !wanted || !live || complete_for < self.cut {
-            return;
-        }
-        self.store
-            .set_directory(&cx.shared.arena, Message::directory_entries(entries));
-        self.materialiser.restart(cx.mono());
-        self.progress = true;
-        self.rebuild(cx, configuration);
-    }
-
-    /// Whether all of the stream's chunks are here.
-    pub fn is_whole(&self) -> bool {
-        self.phase == Phase::Serve && self.store.chunks().directory_known() && self.store.chunks().absent_count() == 0
-    }
-
-    /// Whether a stripe's chunk must be read back before it can be used.
-    pub(crate) fn is_absent(&self, stripe: Stripe) -> bool {
-        self.store.chunks().presence(stripe) == Some(Presence::Absent)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {

@@ -2,6 +2,7 @@
 
 use crate::linear::{Action, Outcome};
 use paritas_base::{ConnId, Incarnation, NodeId, Time};
+use paritas_protocol::Port;
 use std::collections::VecDeque;
 
 /// The keys of a group, which are written together and read together: they must always have one value.
@@ -22,10 +23,14 @@ pub(crate) struct Pending {
 }
 
 /// One client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Client {
     /// Its connection.
     pub(crate) conn: Option<(NodeId, Incarnation, ConnId)>,
+    /// The port it came by.
+    pub(crate) port: Port,
+    /// Where it was told to go.
+    pub(crate) moved: Option<usize>,
     /// The node has taken the connection.
     pub(crate) up: bool,
     /// Commands without a reply, oldest first.
@@ -34,6 +39,31 @@ pub(crate) struct Client {
     pub(crate) received: Vec<u8>,
     /// When the last bytes for it arrive: a connection keeps their order.
     pub(crate) last: Time,
+}
+
+impl Client {
+    pub(crate) fn new() -> Self {
+        Self {
+            conn: None,
+            port: Port::Any,
+            moved: None,
+            up: false,
+            pending: VecDeque::new(),
+            received: Vec::new(),
+            last: Time(0),
+        }
+    }
+}
+
+/// The address of a node's strict port.
+pub(crate) fn address(at: usize) -> String {
+    format!("node-{at}:7000")
+}
+
+/// Where a `-MOVED` points.
+pub(crate) fn moved_to(error: &str) -> Option<usize> {
+    let address = error.strip_prefix("-MOVED ")?.split_once(' ')?.1;
+    address.strip_prefix("node-")?.strip_suffix(":7000")?.parse().ok()
 }
 
 /// One reply.

@@ -52,7 +52,9 @@ impl World {
                 }
             }
         }
-        lost.0 + lost.1 <= usize::from(self.configuration.parity) && self.is_decodable(lost)
+        // Without parity a crash loses what there is, and the position begins again empty (10.6).
+        self.configuration.parity == 0
+            || (lost.0 + lost.1 <= usize::from(self.configuration.parity) && self.is_decodable(lost))
     }
 
     /// Processes that hold no position of the list.
@@ -75,6 +77,10 @@ impl World {
         next.epoch = Epoch(next.epoch.0 + 1);
         let epoch = next.epoch;
         change(&mut next, epoch);
+        if next.parity == 0 && next.positions.iter().flatten().any(|a| a.tenure.since == epoch) {
+            self.marks.see(Seen::BornAgain);
+            next.born = epoch;
+        }
         self.counts.commits += 1;
         if let Err(what) = paritas_control::check_transition(Some(&self.configuration), &next) {
             self.violate(format!("I11: {what}"));
@@ -112,7 +118,11 @@ impl World {
         };
         Some(Assignment {
             tenure,
-            state: PositionState::Filling,
+            state: if self.configuration.parity == 0 {
+                PositionState::Live
+            } else {
+                PositionState::Filling
+            },
         })
     }
 

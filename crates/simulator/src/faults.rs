@@ -2,8 +2,9 @@
 //! network's (`network`).
 
 use crate::events::Happening;
+use crate::linear::{Action, Operation, Outcome};
 use crate::world::World;
-use paritas_base::Span;
+use paritas_base::{NodeId, Span};
 use paritas_protocol::LinkId;
 
 /// What may go wrong.
@@ -25,6 +26,16 @@ impl World {
         self.counts.crashes += 1;
         let incarnation = self.records[at].incarnation;
         self.log(|| format!("n{at} crashes"));
+        let held = self.configuration.held_by(NodeId(at as u16), incarnation).count();
+        if self.configuration.parity == 0 && held > 0 {
+            // Whatever it held is gone: to a history, a flush at some time after this.
+            self.flushes.push(Operation {
+                begin: self.now,
+                end: self.now,
+                action: Action::Flush,
+                outcome: Outcome::Unknown,
+            });
+        }
         let mut links: Vec<LinkId> = self
             .links
             .iter()

@@ -9,19 +9,23 @@ use paritas_protocol::Mark;
 pub(crate) enum Seen {
     TwoTakeovers,
     RefillBesideTakeover,
+    BornAgain,
     Flushed,
     GroupRead,
     OutOfMemory,
+    Moved,
     HistoryUnchecked,
     ReadAgain,
 }
 
-const SEEN: [(Seen, &str); 7] = [
+const SEEN: [(Seen, &str); 9] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
+    (Seen::BornAgain, "a position without parity begins again empty"),
     (Seen::Flushed, "FLUSHALL acknowledged"),
     (Seen::GroupRead, "keys of one MSET read together"),
     (Seen::OutOfMemory, "a write refused for want of memory"),
+    (Seen::Moved, "a client sent to another node"),
     (Seen::HistoryUnchecked, "a history too long to search"),
     (Seen::ReadAgain, "a read refused after the faults, and asked again"),
 ];

@@ -33,6 +33,8 @@ pub(crate) struct Swarm {
     pub(crate) expiring: u32,
     /// FLUSHALLs that come.
     pub(crate) flushes: u32,
+    /// A client comes by the strict Cluster port, and goes where it is sent.
+    pub(crate) strict: u32,
     /// Bytes of such a key's value.
     pub(crate) filler_bytes: usize,
     /// Commands of a client sent at once, at most.
@@ -74,7 +76,7 @@ pub(crate) struct Swarm {
 impl Swarm {
     /// Draws a run. `parity` fixes `m` if given.
     pub(crate) fn draw(random: &mut Prng, parity: Option<u8>) -> Self {
-        let parity = parity.unwrap_or_else(|| *random.pick(&[1, 2, 2, 2, 3]));
+        let parity = parity.unwrap_or_else(|| *random.pick(&[0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 3, 3]));
         let data = random.between(1, 3) as u8;
         let some = |random: &mut Prng, of: u32| {
             if random.chance(400_000) {
@@ -149,6 +151,7 @@ impl Swarm {
             } else {
                 0
             },
+            strict: some(random, 900_000),
             // Of keys that are always written together, one may go without the others.
             group: if evicts { 0 } else { some(random, 300_000) },
             pairs: some(random, 300_000),

@@ -10,7 +10,10 @@ use paritas_protocol::{Ends, Event, Port};
 
 impl World {
     pub(crate) fn client_wakes(&mut self, client: usize) {
-        if self.clients[client].conn.is_none() {
+        let target = self.clients[client]
+            .moved
+            .filter(|_| self.clients[client].pending.is_empty());
+        if self.clients[client].conn.is_none() || target.is_some() {
             let alive: Vec<usize> = (0..self.processes.len())
                 .filter(|i| self.processes[*i].is_some())
                 .collect();
@@ -18,7 +21,18 @@ impl World {
                 self.push(Span::from_ms(5), Happening::ClientWakes(client));
                 return;
             }
-            let at = *self.random.pick(&alive);
+            let at = match target.filter(|at| alive.contains(at)) {
+                Some(at) => at,
+                None => {
+                    self.clients[client].port = if self.random.chance(self.swarm.strict) {
+                        Port::Cluster
+                    } else {
+                        Port::Any
+                    };
+                    *self.random.pick(&alive)
+                }
+            };
+            self.clients[client].moved = None;
             self.next_id += 1;
             let incarnation = self.records[at].incarnation;
             let conn = ConnId(self.next_id);
@@ -38,7 +52,7 @@ impl World {
         let mut bytes = Vec::new();
         let count = self.random.between(1, self.swarm.pipeline_max);
         for _ in 0..count {
-            let Some((keys, action)) = self.next_command() else {
+            let Some((keys, action)) = self.next_command(self.clients[client].port) else {
                 break;
             };
             bytes.extend(client::encode(&keys, action, self.swarm.filler_bytes));
@@ -56,7 +70,7 @@ impl World {
         }
     }
 
-    fn next_command(&mut self) -> Option<(Vec<String>, Action)> {
+    fn next_command(&mut self, port: Port) -> Option<(Vec<String>, Action)> {
         if self.healing {
             return self.final_reads.pop().map(|key| (vec![key], Action::Get));
         }
@@ -64,7 +78,8 @@ impl World {
             self.swarm.filler_keys -= 1;
             return Some((vec![format!("{FILLER}{}", self.swarm.filler_keys)], self.set()));
         }
-        if self.swarm.flushes > 0 && self.random.chance(10_000) {
+        // On the strict port it would empty this node's streams alone.
+        if port == Port::Any && self.swarm.flushes > 0 && self.random.chance(10_000) {
             self.swarm.flushes -= 1;
             return Some((Vec::new(), Action::Flush));
         }
@@ -84,7 +99,7 @@ impl World {
         }
         let action = match self.random.below(10) {
             0..4 => Action::Get,
-            4..7 if self.random.chance(self.swarm.pairs) => {
+            4..7 if port == Port::Any && self.random.chance(self.swarm.pairs) => {
                 let other = format!("k{}", self.random.below(self.swarm.keys));
                 let set = self.set();
                 let pair = if other == key { vec![key] } else { vec![key, other] };
@@ -137,7 +152,7 @@ impl World {
             client: ([0; 4], 0).into(),
             server: ([0; 4], 0).into(),
         };
-        let port = Port::Any;
+        let port = self.clients[client].port;
         self.turn(at, incarnation, Event::ClientUp { conn, port, ends }, || {
             Happening::ClientUp { client, conn }
         });
@@ -185,7 +200,7 @@ impl World {
                         return self.violate(format!("I14: a reply to nothing: {answer:?}"));
                     };
                     self.log(|| format!("client {client}: {:?} {:?} = {answer:?}", pending.keys, pending.action));
-                    self.record(&pending, answer);
+                    self.record(client, &pending, answer);
                 }
             }
         }
@@ -195,7 +210,7 @@ impl World {
         }
     }
 
-    fn record(&mut self, pending: &Pending, answer: Answer) {
+    fn record(&mut self, client: usize, pending: &Pending, answer: Answer) {
         self.counts.replies += 1;
         self.mix(self.counts.replies);
         // Parts of a command over several keys may have happened though others were refused.
@@ -203,6 +218,16 @@ impl World {
         let outcome = match answer {
             Answer::Refused(text) => {
                 let known = ["-TRYAGAIN", "-CLUSTERDOWN", "-NOREPLICAS", "-OOM"];
+                if self.clients[client].port == Port::Cluster
+                    && let Some(at) = client::moved_to(&text)
+                {
+                    self.marks.see(Seen::Moved);
+                    self.clients[client].moved = Some(at);
+                    if self.healing {
+                        self.final_reads.extend(pending.keys.iter().cloned());
+                    }
+                    return;
+                }
                 let too_large = text.starts_with("-ERR command larger than");
                 if !known.iter().any(|k| text.starts_with(k)) && !too_large {
                     self.violate(format!(
@@ -258,7 +283,7 @@ impl World {
         if self.clients[client].conn.is_none_or(|(_, _, current)| current != conn) {
             return;
         }
-        self.clients[client].conn = None;
+        (self.clients[client].conn, self.clients[client].moved) = (None, None);
         for pending in core::mem::take(&mut self.clients[client].pending) {
             if pending.action == Action::Get {
                 if self.healing {
@@ -266,7 +291,7 @@ impl World {
                 }
                 continue;
             }
-            self.record(&pending, Answer::Uncertain);
+            self.record(client, &pending, Answer::Uncertain);
         }
         self.push(Span::from_ms(2), Happening::ClientWakes(client));
     }

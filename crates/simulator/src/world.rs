@@ -1,7 +1,7 @@
 //! The simulated world: processes, links between them, clients, and one queue of events in time order; how a run
 //! begins and ends. What happens in it is in `events`.
 
-use crate::client::Client;
+use crate::client::{self, Client};
 use crate::driver::Process;
 use crate::events::{Happening, Queued};
 use crate::faults::Fault;
@@ -107,7 +107,7 @@ impl World {
                 state: NodeState::Up,
                 pid: 0,
                 client_address: String::new(),
-                cluster_address: String::new(),
+                cluster_address: client::address(i),
                 peer_address: String::new(),
             })
             .collect();
@@ -135,7 +135,7 @@ impl World {
             gone: Vec::new(),
             lost: false,
         };
-        let clients = (0..swarm.clients).map(|_| Client::default()).collect();
+        let clients = (0..swarm.clients).map(|_| Client::new()).collect();
         let mut world = Self {
             random,
             swarm,

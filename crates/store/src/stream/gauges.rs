@@ -54,6 +54,11 @@ impl Stream {
         }
     }
 
+    /// Data chunks in which nothing is live, kept to be written again.
+    pub fn free_chunks(&self) -> u32 {
+        self.space.free.len() as u32
+    }
+
     /// Bytes of tables beside the chunks.
     pub fn tables_bytes(&self) -> u64 {
         self.chunks.table_bytes() + self.space.table_bytes() + self.usage.table_bytes()

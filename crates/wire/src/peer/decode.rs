@@ -71,15 +71,12 @@ impl<'a> Message<'a> {
             kind::SEAL => Self::Seal,
             kind::SEAL_REPLY => {
                 let (known, term, recv) = (flag(r.u8()?)?, r.u32()?, r.u64()?);
-                let (credit_data, credit_index) = (r.u32()?, r.u32()?);
                 let count = usize::from(r.u16()?);
                 let leases = r.bytes(count * LeaseRecord::BYTES)?;
                 Self::SealReply {
                     known,
                     term,
                     recv,
-                    credit_data,
-                    credit_index,
                     leases,
                     deltas: Deltas::check(r.rest())?,
                 }

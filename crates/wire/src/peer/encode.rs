@@ -72,16 +72,12 @@ impl Message<'_> {
                 known,
                 term,
                 recv,
-                credit_data,
-                credit_index,
                 leases,
                 deltas,
             } => {
                 to.u8(u8::from(*known));
                 to.u32(*term);
                 to.u64(*recv);
-                to.u32(*credit_data);
-                to.u32(*credit_index);
                 to.u16((leases.len() / LeaseRecord::BYTES) as u16);
                 to.extend_from_slice(leases);
                 to.extend_from_slice(deltas.0);

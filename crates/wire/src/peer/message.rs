@@ -110,8 +110,6 @@ pub enum Message<'a> {
         known: bool,
         term: Term,
         recv: u64,
-        credit_data: u32,
-        credit_index: u32,
         leases: &'a [u8],
         deltas: Deltas<'a>,
     },

@@ -152,8 +152,6 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             known: true,
             term: n32(1),
             recv: n(2),
-            credit_data: n32(3),
-            credit_index: n32(4),
             leases: &held,
             deltas: Deltas::new(&sealed),
         },

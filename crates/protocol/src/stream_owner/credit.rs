@@ -1,0 +1,106 @@
+//! Stripe credit (PROTOCOL 8.2): memory that every member has set aside before a stripe is used.
+
+use super::{Member, StreamOwner};
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::{Span, Stripe, Term, Time};
+use paritas_wire::peer::Message;
+
+impl StreamOwner {
+    /// A write finds no stripe credit: whether that is so for too long to wait for more (8.2).
+    pub(crate) fn credit_refused<O: Out>(&mut self, cx: &Context<'_, O>) -> bool {
+        let (now, resend) = (cx.mono(), cx.shared.parameters.resend);
+        let (since, seen) = &mut self.credit_short;
+        if now - *seen > Span(8 * resend.0) {
+            *since = now;
+        }
+        *seen = now;
+        now - *since > Span(2 * resend.0)
+    }
+
+    /// For a write without stripe credit: whether eviction gives it chunks to write to. Not while more credit may
+    /// come, nor if there are free chunks that a new member has not granted yet.
+    pub(crate) fn eviction_helps(&self) -> bool {
+        self.credit_denied && self.store.free_chunks() < 2
+    }
+
+    /// 8.2.
+    pub(crate) fn on_credit<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        from: Tenure,
+        term: Term,
+        data_end: u32,
+        index_end: u32,
+        window_bytes: u64,
+    ) {
+        if term != self.term() {
+            return;
+        }
+        if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) {
+            if data_end > member.credit_data || index_end > member.credit_index {
+                self.credit_short = (Time(0), Time(0));
+            }
+            member.credit_data = member.credit_data.max(data_end);
+            member.credit_index = member.credit_index.max(index_end);
+            member.window_bytes = window_bytes.max(cx.shared.parameters.window_bytes.min(4096));
+            self.credit_denied = data_end < self.credit_wish.0 || index_end < self.credit_wish.1;
+            self.apply_credit();
+            self.progress = true;
+        }
+    }
+
+    pub(super) fn apply_credit(&mut self) {
+        let data = self
+            .members
+            .iter()
+            .map(|m| m.credit_data)
+            .min()
+            .unwrap_or(Stripe::NUMBER_MAX);
+        let index = self
+            .members
+            .iter()
+            .map(|m| m.credit_index)
+            .min()
+            .unwrap_or(Stripe::NUMBER_MAX);
+        self.store.set_credit(data, index);
+    }
+
+    /// Asks every member that has granted less for what the store wants.
+    pub(super) fn ask_credit<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let now = cx.mono();
+        if let Some((data_end, index_end)) = self.store.wants_credit() {
+            let wish = (data_end.max(self.credit_wish.0), index_end.max(self.credit_wish.1));
+            if wish != self.credit_wish {
+                self.credit_wish = wish;
+                self.credit_at = now;
+            }
+        }
+        if now < self.credit_at {
+            return;
+        }
+        let (data_end, index_end) = self.credit_wish;
+        let message = Message::CreditRequest {
+            term: self.term(),
+            data_end,
+            index_end,
+        };
+        let lacking = |m: &&Member| m.credit_data < data_end || m.credit_index < index_end;
+        for member in self.members.iter().filter(lacking) {
+            cx.send(
+                &member.tenure,
+                Channel::Main,
+                self.stream,
+                configuration.epoch,
+                &message,
+            );
+        }
+        let any = self.members.iter().any(|m| lacking(&m));
+        self.credit_at = if any {
+            cx.after(cx.shared.parameters.resend)
+        } else {
+            Time(u64::MAX)
+        };
+    }
+}

@@ -1,0 +1,63 @@
+//! When an owner may answer (PROTOCOL 3.7, 4.2, 4.3): reads under leases, writes with enough members Live.
+
+use super::{Phase, StreamOwner, nth_largest};
+use crate::context::Context;
+use crate::interface::Out;
+use crate::parameters::Mutant;
+use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::{Term, Time};
+
+/// Whether reads may be answered (4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReadLease {
+    /// No member, no lease needed (4.5).
+    Unlimited,
+    /// Until then.
+    Until(Time),
+    /// Not now.
+    None,
+}
+
+impl StreamOwner {
+    /// 4.2.
+    pub(crate) fn read_lease<O: Out>(&self, cx: &Context<'_, O>, configuration: &Configuration) -> ReadLease {
+        if self.members.is_empty() {
+            return ReadLease::Unlimited;
+        }
+        let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
+        let live_only = cx.breaks(Mutant::LeaseFromLiveMembersOnly);
+        let leases = self
+            .members
+            .iter()
+            .filter(|m| m.started && (m.live || !live_only))
+            .map(|m| m.lease_until);
+        let reached = if live_only {
+            leases.min()
+        } else {
+            nth_largest(leases, quorum)
+        };
+        match reached {
+            Some(until) if until > cx.now.mono => ReadLease::Until(until),
+            _ => ReadLease::None,
+        }
+    }
+
+    /// Whether a write that is acked may be answered (3.7).
+    pub(crate) fn may_answer_writes<O: Out>(&self, cx: &Context<'_, O>) -> bool {
+        let wanted = usize::from(cx.shared.cluster.min_redundancy).min(usize::from(cx.shared.cluster.parity));
+        self.members.iter().filter(|m| m.live).count() >= wanted
+    }
+
+    /// 4.3: a member's answer to a lease request that was sent at `sent` by this node's clock.
+    pub(crate) fn on_lease<O: Out>(&mut self, cx: &Context<'_, O>, from: Tenure, term: Term, sent: Time) {
+        if self.phase != Phase::Serve || term != self.term() {
+            return;
+        }
+        if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from)
+            && sent <= cx.now.mono
+        {
+            member.lease_until = member.lease_until.max(sent + cx.shared.parameters.lease);
+            self.releasable = true;
+        }
+    }
+}

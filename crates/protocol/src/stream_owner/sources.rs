@@ -1,0 +1,126 @@
+//! What an owner gives to those who rebuild: its chunks at a version (PROTOCOL 5.7b, 6.3), which stripes exist (6.6),
+//! and a moment without new deltas (5.8).
+
+use super::{Phase, StreamOwner};
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::mark::Mark;
+use crate::parameters::Mutant;
+use paritas_base::configuration::Configuration;
+use paritas_base::{Incarnation, NodeId, Stripe, Version};
+use paritas_code::sum;
+use paritas_store::delta::extents;
+use paritas_wire::peer::{ChunkStatus, Message, Stripes};
+
+impl StreamOwner {
+    /// 5.7b, 6.3: a chunk at a version, or the latest.
+    pub(crate) fn on_read_chunk<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        to: (NodeId, Incarnation),
+        id: u64,
+        stripe: Stripe,
+        want: Option<Version>,
+    ) {
+        // What is read must be what deltas with a number made.
+        self.close_delta(cx, configuration);
+        let found = if self.phase == Phase::Serve {
+            self.chunk_at(cx, stripe, want)
+        } else {
+            None
+        };
+        if found.is_none() && want.is_none() && self.phase == Phase::Serve {
+            self.materialiser.want(cx.now.mono, stripe);
+        }
+        let (status, version, sum, bytes) = match &found {
+            Some((version, sum, bytes)) => (ChunkStatus::Here, *version, *sum, bytes.as_slice()),
+            None => (ChunkStatus::None, Version::ZERO, 0, &[][..]),
+        };
+        let (as_of, term) = (self.seq, self.term());
+        let value = Message::ChunkValue {
+            id,
+            stripe,
+            status,
+            version,
+            sum,
+            as_of,
+            term,
+            bytes,
+        };
+        cx.send_to(to.0, to.1, Channel::Bulk, self.stream, configuration.epoch, &value);
+    }
+
+    /// The chunk's bytes at a version that the ring can still undo to; empty for zeros.
+    fn chunk_at<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        stripe: Stripe,
+        want: Option<Version>,
+    ) -> Option<(Version, u32, Vec<u8>)> {
+        let chunks = self.store.chunks();
+        let bytes = chunks.bytes(&cx.shared.arena, stripe).ok()?;
+        let (mut version, mut sum) = (chunks.version(stripe), chunks.sum(stripe));
+        let want = want.unwrap_or(version);
+        let mut copy = bytes.map(<[u8]>::to_vec);
+        if want == version || cx.breaks(Mutant::NoVersionMatch) {
+            return Some((want, sum, copy.unwrap_or_default()));
+        }
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        for record in self.ring.iter().rev() {
+            if want != Version::ZERO && record.version() <= want {
+                return None;
+            }
+            let mut touched = false;
+            let all: Vec<_> = extents(record.extents, chunk_bytes)
+                .flatten()
+                .filter(|e| e.stripe == stripe)
+                .collect();
+            for extent in all.iter().rev() {
+                let copy = copy.get_or_insert_with(|| vec![0; chunk_bytes]);
+                paritas_code::xor(extent.xor, &mut copy[extent.offset..extent.offset + extent.xor.len()]);
+                sum ^= sum::of_extent(chunk_bytes, extent.offset, extent.xor);
+                if let Some(base) = extent.base {
+                    version = base;
+                }
+                touched = true;
+            }
+            if touched && version == want {
+                cx.out.mark(Mark::Undone);
+                return Some((version, sum, copy.unwrap_or_default()));
+            }
+        }
+        None
+    }
+
+    /// 6.6, for a member that fills: which stripes exist.
+    pub(crate) fn on_read_alloc<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        to: (NodeId, Incarnation),
+    ) {
+        self.close_delta(cx, configuration);
+        if self.phase != Phase::Serve || !self.store.chunks().directory_known() {
+            return;
+        }
+        let mut stripes = Vec::new();
+        for (stripe, version) in self.store.chunks().stripes() {
+            if version != Version::ZERO {
+                Stripes::push(&mut stripes, stripe);
+            }
+        }
+        let alloc = Message::Alloc {
+            term: self.term(),
+            as_of: self.seq,
+            stripes: Stripes::new(&stripes),
+        };
+        cx.send_to(to.0, to.1, Channel::Bulk, self.stream, configuration.epoch, &alloc);
+    }
+
+    /// 5.8.
+    pub(crate) fn on_hold<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        cx.out.mark(Mark::Held);
+        self.hold_until = self.hold_until.max(cx.mono() + cx.shared.parameters.hold_max);
+    }
+}
