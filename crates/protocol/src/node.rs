@@ -25,8 +25,9 @@ const SLOTS_MAX: u64 = u32::MAX as u64 / 2;
 
 /// How often it is counted what chunks may not have.
 const ACCOUNT_EVERY: Span = Span::from_ms(100);
-/// The part of the memory that windows have at most, and that sockets' buffers have.
+/// The part of the memory that windows have at most, that buffers have at least, and that those of sockets have.
 const WINDOWS_PART: u64 = 8;
+const BUFFERS_PART: u64 = 64;
 const SOCKETS_PART: u64 = 256;
 
 /// Releases in one turn: each may run commands that come back to this node, and few do so twice.
@@ -207,7 +208,9 @@ impl Node {
                 Role::Owner(owner) => {
                     tables += owner.table_bytes();
                     rings += owner.ring_bytes();
-                    windows += window_bytes + history_bytes;
+                    if !owner.members().is_empty() {
+                        windows += window_bytes + history_bytes;
+                    }
                 }
                 Role::Member(member) => {
                     tables += member.table.table_bytes();
@@ -218,7 +221,8 @@ impl Node {
         }
         let shared = &mut self.shared;
         let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
-        let buffers = shared.arena.buffer_bytes() + self.router.buffer_bytes() + shared.maxmemory_bytes / SOCKETS_PART;
+        let buffers = shared.arena.buffer_bytes() + self.router.buffer_bytes();
+        let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART) + shared.maxmemory_bytes / SOCKETS_PART;
         let least = shared.maxmemory_bytes / 4 * 3;
         let left = shared
             .maxmemory_bytes
@@ -312,6 +316,11 @@ impl Node {
         });
         self.shared.pace.turn_ends(now.mono, under_way.sum());
         self.account(now.mono);
+        let absent = self.lists.iter().map(|list| match &list.role {
+            Role::Owner(owner) => owner.store().chunks().absent_count(),
+            _ => 0,
+        });
+        self.shared.arena.set_owed(absent.fold(0, u32::saturating_add));
         let mut cx = Context {
             now,
             out,

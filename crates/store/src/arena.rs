@@ -27,6 +27,8 @@ pub struct Arena {
     slots_max: u32,
     /// Slots that writers may use: memory for other things than slots is not theirs.
     limit: u32,
+    /// Slots of them that chunks still to be brought back will take.
+    owed: u32,
     touched: u32,
     free: Vec<FreeSlot>,
     /// Free slots whose memory has been given back.
@@ -83,6 +85,7 @@ impl Arena {
             chunk_bytes,
             slots_max,
             limit: slots_max,
+            owed: 0,
             touched: 0,
             free: Vec::new(),
             returned: 0,
@@ -120,12 +123,18 @@ impl Arena {
 
     /// Slots that writers may still take. `alloc` may give more: what is brought back must find room.
     pub fn available(&self) -> u32 {
-        self.limit.saturating_sub(self.used()).saturating_sub(self.reserved)
+        let taken = u64::from(self.used()) + u64::from(self.reserved) + u64::from(self.owed);
+        u64::from(self.limit).saturating_sub(taken) as u32
     }
 
     /// Sets how many slots writers may use, of those there are.
     pub fn set_limit(&mut self, slots: u32) {
         self.limit = slots.min(self.slots_max);
+    }
+
+    /// Sets how many of them chunks will take that are still to be brought back: no writer may have those.
+    pub fn set_owed(&mut self, slots: u32) {
+        self.owed = slots;
     }
 
     /// Whether more slots are in use or set aside than writers may use.

@@ -55,8 +55,6 @@ pub(crate) fn housekeep<O: Out>(
     {
         return false;
     }
-    // Memory went to other things than chunks: this stream gives back some of what it has.
-    let evicted = cx.shared.arena.is_over() && evict(cx, owner, budget as u64);
     let (store, delta) = owner.delta();
     store.set_time(cx.now.wall_ms);
     let arena = &mut cx.shared.arena;
@@ -70,6 +68,8 @@ pub(crate) fn housekeep<O: Out>(
     if kept == Err(Blocked::DeltaFull) {
         owner.close_delta(cx, configuration);
     }
+    // Memory went to other things than chunks, and nothing is left to compact: this stream gives up some of its keys.
+    let evicted = kept == Ok(false) && cx.shared.arena.is_over() && evict(cx, owner, budget as u64);
     expired || evicted || kept == Ok(true)
 }
 

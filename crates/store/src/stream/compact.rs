@@ -60,7 +60,8 @@ impl Stream {
         if dead * 100 > used * percent && dead > DEAD_CHUNKS_MIN * chunk {
             return true;
         }
-        self.is_short(arena) && self.space.free.is_empty()
+        // A write needs one, and leaves one for compaction.
+        self.is_short(arena) && self.space.free.len() < 2
     }
 
     /// Whether memory is short, or credit for the next chunks.
