@@ -75,7 +75,7 @@ fn check_parity(cluster: &Cluster) {
                     }
                 }
                 assert!(
-                    parity.map_or(expected.iter().all(|b| *b == 0), |p| p == expected),
+                    parity.map_or_else(|| expected.iter().all(|b| *b == 0), |p| p == expected),
                     "{stripe}"
                 );
                 checked += 1;
@@ -108,7 +108,7 @@ fn churn(cluster: &mut Cluster, seed: u64, writes: u64) -> u64 {
     for version in 0..writes {
         let key = prng.below(3000);
         let new = value(key, version);
-        let end = if key % 2 == 0 { " PX 100000000" } else { "" };
+        let end = if key.is_multiple_of(2) { " PX 100000000" } else { "" };
         let reply = cluster.ask(client, &format!("SET k{key} {new}{end}"));
         if reply == "+OK\r\n" {
             model.insert(key, version);

@@ -126,7 +126,7 @@ impl Usage {
             *mark = clock;
         } else if *mark < u8::MAX {
             let harder = u32::from(mark.saturating_sub(COUNTER_NEW)) * COUNTER_FACTOR + 1;
-            *mark += u8::from((random >> 32) as u32 % harder == 0);
+            *mark += u8::from(((random >> 32) as u32).is_multiple_of(harder));
         }
     }
 
