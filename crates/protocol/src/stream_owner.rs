@@ -112,7 +112,7 @@ pub struct StreamOwner {
     credit_denied: bool,
     hold_until: Time,
     /// Since when stripe credit is short, and when that was seen last.
-    credit_short: (Time, Time),
+    credit_short: Option<(Time, Time)>,
     /// Something that a stalled command may wait for has changed.
     pub(crate) progress: bool,
     /// `acked` or a lease has changed: replies may be released.
@@ -167,7 +167,7 @@ impl StreamOwner {
             credit_wish: (0, 0),
             credit_denied: false,
             hold_until: Time(0),
-            credit_short: (Time(0), Time(0)),
+            credit_short: None,
             progress: true,
             releasable: true,
             lease_wanted: born,
@@ -587,6 +587,8 @@ impl StreamOwner {
                     &message,
                 );
             }
+            self.ring.give_back();
+            self.spare = Vec::new();
         }
         if self.store.chunks().directory_known() {
             self.ask_credit(cx, configuration);

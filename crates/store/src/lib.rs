@@ -12,8 +12,8 @@ mod object;
 mod policy;
 mod stream;
 
-pub use arena::{Arena, Slot};
-pub use chunks::{Chunks, Missing, Presence};
+pub use arena::{Arena, HugeRange, Slot};
+pub use chunks::{Chunks, Missing, Presence, grow_table};
 pub use delta::Delta;
 pub use object::{KEY_BYTES_MAX, Object, VALUE_BYTES_MAX, Value};
 pub use policy::Policy;

@@ -108,6 +108,9 @@ pub struct Stream {
     usage: Usage,
     /// Where credit ends, data and index.
     credit: (u32, u32),
+    /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for
+    /// ahead.
+    wanted: (u32, u32),
     /// Reused.
     plan: Plan,
 }
@@ -171,6 +174,7 @@ impl Stream {
             space: Space::new(chunk_bytes),
             usage: Usage::new(settings.hash_key[0]),
             credit: (0, 0),
+            wanted: (0, 0),
             plan: Plan::default(),
         }
     }
@@ -293,9 +297,14 @@ impl Stream {
             .sum()
     }
 
-    fn update_keys_max(&mut self) {
+    /// Keys above which an index of so many pages grows.
+    fn keys_max(&self, pages: u32) -> u64 {
         let slots = self.shape.lines() * page::SLOTS as u32;
-        self.index.keys_max = self.shape.keys_max(self.index.pages, slots, self.index.fill_max);
+        self.shape.keys_max(pages, slots, self.index.fill_max)
+    }
+
+    fn update_keys_max(&mut self) {
+        self.index.keys_max = self.keys_max(self.index.pages);
     }
 
     /// Whether memory for `count` more chunks is there, `spare` of them left over.
