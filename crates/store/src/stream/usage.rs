@@ -7,7 +7,8 @@ use crate::Policy;
 use crate::index::page::{Room, SLOTS};
 
 /// LRU: a mark is the clock at the last use. The clock goes from `CLOCK_MIN` to 255; then a new era begins, all marks
-/// are halved, and it is at `CLOCK_MIN` again. So it never runs over, recent marks are the finest, and their order stays.
+/// are halved, and it is at `CLOCK_MIN` again. So it never runs over, recent marks are the finest, and their order
+/// stays.
 const CLOCK_MIN: u8 = 128;
 /// LRU: the clock goes on when a part of the keys, one in so many, has been used. What is evicted next was not used
 /// for at least as many uses as there are keys: 32 ticks, so that they tell ages to 3 %.
