@@ -201,8 +201,7 @@ impl StreamOwner {
             .count();
         let wanted = if ask_all { usize::MAX } else { 1 + missing };
         let mut asked = 0;
-        let live_first = |state| configuration.members().filter(move |(_, a)| a.state == state);
-        for (_, member) in live_first(PositionState::Live).chain(live_first(PositionState::Filling)) {
+        for member in self.members_by_use() {
             if asked < wanted {
                 let message = Message::ReadParity { id, stripe };
                 asked += usize::from(cx.send(

@@ -113,7 +113,9 @@ impl Run {
     /// What is fixed of its shape, as arguments.
     fn shape(&self) -> String {
         let parity = self.parity.map_or_else(String::new, |m| format!(" --parity {m}"));
-        let ack_quorum = self.ack_quorum.map_or_else(String::new, |a| format!(" --ack-quorum {a}"));
+        let ack_quorum = self
+            .ack_quorum
+            .map_or_else(String::new, |a| format!(" --ack-quorum {a}"));
         parity + &ack_quorum
     }
 }

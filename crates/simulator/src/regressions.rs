@@ -60,7 +60,9 @@ mod tests {
             };
             let read = parse(&line(run, "I9: lost")).expect("it parses");
             assert_eq!(
-                read.iter().map(|r| (r.seed, r.parity, r.ack_quorum)).collect::<Vec<_>>(),
+                read.iter()
+                    .map(|r| (r.seed, r.parity, r.ack_quorum))
+                    .collect::<Vec<_>>(),
                 [(4711, parity, ack_quorum)]
             );
         }

@@ -5,6 +5,7 @@ use crate::quantity::{ByteCount, Text};
 use crate::settings::{CLUSTER_OFFSET, COORDINATOR_OFFSET, DEFAULT_PORT, PEER_OFFSET};
 use clap::Args;
 use paritas_code::Scheme;
+use paritas_protocol::Policy;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
@@ -17,12 +18,18 @@ pub struct DevSettings {
     /// Data and parity positions: 4+2 survives two losses, 1+2 is three copies, 1+0 has no redundancy
     #[arg(long, default_value = "4+2")]
     pub scheme: Text<Scheme>,
+    /// Parities that must hold a write before it is acknowledged [default: all of them]
+    #[arg(long)]
+    pub ack_quorum: Option<u8>,
     /// Port of the first node; node i takes port + i and port + 1000 + i
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
     /// Memory of each node
     #[arg(long, default_value = "256mb")]
     pub memory: ByteCount,
+    /// What goes when a node's memory is full, as in allkeys-lru
+    #[arg(long, default_value = "noeviction")]
+    pub maxmemory_policy: Text<Policy>,
     /// Directory for logs and configurations [default: a temporary one]
     #[arg(long)]
     pub dir: Option<PathBuf>,
@@ -38,10 +45,12 @@ const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) scheme: Scheme,
+    pub(crate) ack_quorum: u8,
     pub(crate) members: u16,
     pub(crate) spares: u16,
     pub(crate) port: u16,
     pub(crate) memory: ByteCount,
+    pub(crate) policy: Policy,
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -65,12 +74,22 @@ impl Plan {
                 settings.nodes
             )));
         }
+        let all = scheme.parity();
+        let ack_quorum = settings.ack_quorum.unwrap_or(all);
+        if ack_quorum > all || (ack_quorum == 0) != (all == 0) {
+            return Err(Failure(format!(
+                "--ack-quorum {ack_quorum}: of scheme {scheme}, {} to {all} parities can be waited for",
+                all.min(1)
+            )));
+        }
         let plan = Self {
             scheme,
+            ack_quorum,
             members: settings.nodes,
             spares: settings.spares,
             port: settings.port,
             memory: settings.memory,
+            policy: settings.maxmemory_policy.0,
             dir: settings.dir.clone(),
         };
         if plan.port == 0 {
@@ -188,8 +207,10 @@ mod tests {
         DevSettings {
             nodes,
             scheme: scheme.parse().unwrap(),
+            ack_quorum: None,
             port,
             memory: ByteCount(256 << 20),
+            maxmemory_policy: Text(Policy::NoEviction),
             dir: None,
             spares: 0,
         }
@@ -207,6 +228,22 @@ mod tests {
             ..settings(6, "4+2", 6379)
         };
         assert!(Plan::checked(&spare).unwrap().warning().is_none());
+    }
+
+    #[test]
+    fn no_more_parities_are_waited_for_than_there_are() {
+        let quorum = |scheme, ack_quorum| {
+            Plan::checked(&DevSettings {
+                ack_quorum: Some(ack_quorum),
+                ..settings(8, scheme, 6379)
+            })
+        };
+        assert_eq!(quorum("4+3", 2).unwrap().ack_quorum, 2);
+        assert_eq!(Plan::checked(&settings(8, "4+3", 6379)).unwrap().ack_quorum, 3);
+        for (scheme, a) in [("4+3", 4), ("4+3", 0), ("4+0", 1)] {
+            let why = quorum(scheme, a).unwrap_err();
+            assert!(why.0.contains("--ack-quorum") && why.0.contains(scheme), "{why}");
+        }
     }
 
     #[test]
