@@ -166,6 +166,30 @@ def start_cluster(tmp_path, request):
             print(cluster.text(), cluster.logs())
 
 
+@pytest.fixture
+def run(tmp_path):
+    """Starts processes of the binary, each with a settings file, and ends them."""
+    running = []
+
+    def start(task, settings):
+        file = tmp_path / f"{task}-{len(running)}.toml"
+        file.write_text(settings, encoding="utf-8")
+        log = open(file.with_suffix(".log"), "w", encoding="utf-8")
+        process = subprocess.Popen([BINARY, task, "--config", str(file)], stdout=log, stderr=log)
+        running.append((process, log))
+        return process
+
+    yield start
+    for process, log in running:
+        process.terminate()
+        try:
+            process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     """One 4+2 cluster that tests share; they use keys of their own and kill nothing."""
