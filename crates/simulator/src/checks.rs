@@ -75,7 +75,7 @@ impl World {
         }
     }
 
-    /// I6 and I7: started members hold what is acked, all but the `m - a` that need not, and their logs are the owner's.
+    /// I6 and I7: started members hold what is acked, all but the `m - a` that need not; their logs are the owner's.
     fn check_log(&self, owner: &StreamOwner, all: bool) -> Result<(), String> {
         if owner.phase() != Phase::Serve {
             return Ok(());

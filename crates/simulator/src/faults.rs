@@ -129,8 +129,8 @@ impl World {
         }
     }
 
-    /// An owner and some others are cut off from the rest and from the coordinator, but not from clients; most times the
-    /// owner is then replaced.
+    /// An owner and some others are cut off from the rest and from the coordinator, but not from clients; most times
+    /// the owner is then replaced.
     fn split(&mut self) {
         let x = Position(self.random.below(u64::from(self.configuration.data)) as u8);
         let Some(owner) = self.configuration.tenure(x).map(|t| usize::from(t.node.0)) else {
