@@ -79,6 +79,16 @@ impl Configuration {
         })
     }
 
+    /// Whether who holds the position does so for want of another node: it holds an older one too (PROTOCOL 10.5).
+    pub fn is_stand_in(&self, position: Position) -> bool {
+        let Some(held) = self.tenure(position) else {
+            return false;
+        };
+        let age = |position: Position, a: &Assignment| (a.tenure.since, position);
+        let mine = (held.since, position);
+        self.of_node(held.node).any(|(p, a)| age(p, a) < mine)
+    }
+
     /// Every position that `node` holds, in whatever life.
     pub fn of_node(&self, node: NodeId) -> impl Iterator<Item = (Position, &Assignment)> {
         self.positions.iter().enumerate().filter_map(move |(i, a)| {

@@ -254,18 +254,14 @@ impl World {
                 }
             }
         }
-        // What a stand-in holds goes to whoever is free (10.5).
-        let twice = |a: &Assignment| self.configuration.of_node(a.tenure.node).count() > 1;
-        let position = self
-            .configuration
-            .positions
-            .iter()
-            .position(|a| a.as_ref().is_some_and(twice));
+        // What a stand-in holds goes to whoever is free (10.5). It must come to that: it may lack the memory.
+        let count = self.configuration.positions.len() as u8;
+        let position = (0..count).map(Position).find(|p| self.configuration.is_stand_in(*p));
         let free = self.free(&self.configuration);
         if let (Some(position), Some(free)) = (position, free.first())
             && self.random.chance(300_000)
         {
-            self.replace(Position(position as u8), Some(NodeId(*free as u16)));
+            self.replace(position, Some(NodeId(*free as u16)));
         }
     }
 
