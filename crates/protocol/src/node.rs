@@ -410,7 +410,9 @@ impl Node {
             && new.ack_quorum == new.parity
             && new.epoch.0 <= Version::TERM_MAX
             && new.positions.iter().flatten().all(|a| a.tenure.since <= new.epoch)
-            && new.held_by(cx.shared.node, cx.shared.incarnation).count() <= 1
+            // Of any life, not only of this one: who has installed it must not meet a peer that never will, or each
+            // asks the other for ever.
+            && new.lives_hold_one_place()
             && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
         if !shape {
             return;

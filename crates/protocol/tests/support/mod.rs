@@ -125,6 +125,18 @@ impl Cluster {
     /// `lists` lists with this scheme on its `k + m` nodes, each turned by one against the one before, and `spares`
     /// nodes beyond. Streams have equal parts of the slots, in order.
     pub(crate) fn coded(data: u8, parity: u8, lists: u16, spares: usize, parameters: Parameters) -> Self {
+        Self::small(data, parity, lists, spares, 16 << 20, parameters)
+    }
+
+    /// The same with so much memory a node.
+    pub(crate) fn small(
+        data: u8,
+        parity: u8,
+        lists: u16,
+        spares: usize,
+        memory_bytes: u64,
+        parameters: Parameters,
+    ) -> Self {
         let width = usize::from(data + parity);
         let streams: Vec<Stream> = (0..lists)
             .flat_map(|list| {
@@ -155,7 +167,7 @@ impl Cluster {
             .collect();
         Self::build(
             width + spares,
-            16 << 20,
+            memory_bytes,
             parameters,
             (data, parity),
             slots,
@@ -426,6 +438,33 @@ impl Cluster {
         let dialed = Some((NodeId(to as u16), channel));
         self.event(from, Event::LinkUp { link, dialed });
         self.event(to, Event::LinkUp { link, dialed: None });
+    }
+
+    /// How many processes live.
+    pub(crate) fn up_count(&self) -> usize {
+        self.processes.iter().filter(|process| process.up).count()
+    }
+
+    /// A link from nobody that the cluster knows. What the node sends by it is lost.
+    pub(crate) fn stranger(&mut self, at: usize) -> LinkId {
+        self.next_link += 1;
+        let link = LinkId(self.next_link);
+        self.processes[at].out.links.insert(link, FrameBuf::default());
+        self.event(at, Event::LinkUp { link, dialed: None });
+        link
+    }
+
+    /// The link by which one node hears another, if there is one.
+    pub(crate) fn link_between(&self, from: usize, to: usize, channel: Channel) -> Option<LinkId> {
+        let bound = &self.processes[to].out.bound;
+        bound.get(&(NodeId(from as u16), channel)).copied()
+    }
+
+    /// A node hears a frame by a link that has not ended.
+    pub(crate) fn hear(&mut self, at: usize, link: LinkId, frame: &[u8]) {
+        if self.processes[at].out.links.contains_key(&link) {
+            self.event(at, Event::Frame { link, bytes: frame });
+        }
     }
 
     /// Gives bytes to a node as from a client, without running any turn.
