@@ -64,6 +64,14 @@ const WORDS: &[&str] = &[
     "1700000000000",
     "127.0.0.1:50001",
     "REPLACE",
+    "maxmemory-policy",
+    "allkeys-lru",
+    "allkeys-random",
+    "volatile-ttl",
+    "volatile-lfu",
+    "noeviction",
+    "FREQ",
+    "IDLETIME",
 ];
 
 pub(crate) fn commands(bytes: &[u8]) {
@@ -71,7 +79,7 @@ pub(crate) fn commands(bytes: &[u8]) {
     let mut cluster = match script.below(3) {
         0 => Cluster::with(1, NODE_BYTES, Parameters::default()),
         1 => Cluster::with(3, NODE_BYTES, Parameters::default()),
-        _ => Cluster::small(1, 1, 2, 1, NODE_BYTES, Parameters::default()),
+        _ => Cluster::coded_in(NODE_BYTES, 1, 1, 2, 1, Parameters::default()),
     };
     let nodes = cluster.processes.len();
     let mut clients: Vec<(Client, ReplyDecoder, Vec<u8>)> = Vec::new();

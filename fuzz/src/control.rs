@@ -504,7 +504,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn agent_seeds() -> Vec<Vec<u8>> {
-    let cluster = Cluster::small(2, 1, 3, 0, 2 << 20, Parameters::default());
+    let cluster = Cluster::coded_in(2 << 20, 2, 1, 3, 0, Parameters::default());
     let record = cluster.processes[0].node.cluster().clone();
     let mut later = cluster.configurations.clone();
     for (at, configuration) in later.iter_mut().enumerate() {

@@ -31,7 +31,7 @@ pub(crate) fn lies(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let (data, parity) = script.pick(&[(1, 1), (2, 1), (2, 2), (1, 2)]);
     let lists = 1 + script.below(2) as u16;
-    let cluster = Cluster::small(data, parity, lists, 2, NODE_BYTES, Parameters::default());
+    let cluster = Cluster::coded_in(NODE_BYTES, data, parity, lists, 2, Parameters::default());
     let mut play = Play {
         script,
         cluster,

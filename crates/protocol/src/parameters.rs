@@ -1,6 +1,7 @@
 //! Numbers that the machines work with (PROTOCOL 5b), and the rules that a test may break.
 
 use paritas_base::Span;
+use paritas_store::Policy;
 
 /// The parameters of a node. Defaults are those of production; the simulator draws its own.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct Parameters {
     pub fetch_max: usize,
     /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
     pub rebuild_rate: Option<u64>,
+    /// What goes when memory is full; CONFIG SET changes it.
+    pub policy: Policy,
     /// Stripe ids asked for at a time (8.2).
     pub credit_batch: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
@@ -60,6 +63,7 @@ impl Default for Parameters {
             mismatches_before_hold: 8,
             fetch_max: 32,
             rebuild_rate: None,
+            policy: Policy::NoEviction,
             credit_batch: 64,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,

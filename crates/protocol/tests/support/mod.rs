@@ -125,16 +125,16 @@ impl Cluster {
     /// `lists` lists with this scheme on its `k + m` nodes, each turned by one against the one before, and `spares`
     /// nodes beyond. Streams have equal parts of the slots, in order.
     pub(crate) fn coded(data: u8, parity: u8, lists: u16, spares: usize, parameters: Parameters) -> Self {
-        Self::small(data, parity, lists, spares, 16 << 20, parameters)
+        Self::coded_in(16 << 20, data, parity, lists, spares, parameters)
     }
 
-    /// The same with so much memory a node.
-    pub(crate) fn small(
+    /// The same, with so much memory a node.
+    pub(crate) fn coded_in(
+        memory_bytes: u64,
         data: u8,
         parity: u8,
         lists: u16,
         spares: usize,
-        memory_bytes: u64,
         parameters: Parameters,
     ) -> Self {
         let width = usize::from(data + parity);
