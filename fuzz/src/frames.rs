@@ -69,21 +69,14 @@ fn one(frame: &[u8]) {
     }
 }
 
-/// Bytes that readers pass over: of an entry of leases the fourth, of a chunk's version that is not asked for all.
+/// Bytes that readers pass over: the version of a chunk that is asked for whatever its version.
 fn with_unused_zero(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let body = peer::HEADER_BYTES;
-    match frame[8] {
-        peer::kind::LEASE_REQUEST | peer::kind::LEASE => {
-            let from = body + if frame[8] == peer::kind::LEASE { 8 } else { 0 };
-            for entry in frame[from..].chunks_mut(20) {
-                entry[3] = 0;
-            }
-        }
-        peer::kind::READ_CHUNK if frame[body + 12] == 1 => frame[body + 13..].fill(0),
-        _ => {}
+    if frame[8] == peer::kind::READ_CHUNK && frame[body + 12] == 1 {
+        frame[body + 13..].fill(0);
+        seal(&mut frame);
     }
-    seal(&mut frame);
     frame
 }
 

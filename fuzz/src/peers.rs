@@ -312,7 +312,7 @@ impl Lies<'_, '_> {
     fn tenure(&mut self) -> Tenure {
         let places = self.configuration.positions.len();
         let held = self.configuration.tenure(Position(self.script.below(places) as u8));
-        let mut told = held.unwrap_or(tenure(0, 1));
+        let mut told = held.unwrap_or_else(|| tenure(0, 1));
         match self.script.below(4) {
             0 => told.since = Epoch(self.script.number(told.since.0.into()) as u32),
             1 => told.incarnation = Incarnation(self.script.number(told.incarnation.0)),
