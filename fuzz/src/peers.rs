@@ -9,7 +9,7 @@ use crate::script::{Script, random};
 use crate::support::{Client, Cluster, tenure};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Time, Version};
-use paritas_protocol::{Channel, LinkId, Parameters, Port, Proposal, Role};
+use paritas_protocol::{Channel, LinkId, Parameters, Port, Proposal};
 use paritas_wire::peer::{
     self, ChunkStatus, Deltas, Header, Hello, LeaseEntry, LeaseRecord, Leases, Message, Parity, Stripes, Versions,
 };
@@ -278,15 +278,11 @@ impl Lies<'_, '_> {
 
     /// A seq near one that the stream has reached.
     fn seq(&mut self) -> u64 {
-        let reached =
-            self.cluster
-                .processes
-                .iter()
-                .filter_map(|process| match &process.node.list(self.stream.list)?.role {
-                    Role::Owner(owner) if owner.stream() == self.stream => Some(owner.stable()),
-                    Role::Member(member) => member.log(self.stream.x).map(|log| log.recv),
-                    _ => None,
-                });
+        let reached = self.cluster.processes.iter().filter_map(|process| {
+            let list = process.node.list(self.stream.list)?;
+            let owned = list.owner(self.stream.x).map(|owner| owner.stable());
+            owned.max(list.member().and_then(|member| Some(member.log(self.stream.x)?.recv)))
+        });
         let reached = reached.max().unwrap_or(0);
         self.script.number(reached)
     }

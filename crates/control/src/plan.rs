@@ -231,7 +231,7 @@ pub fn check_record(record: &ClusterRecord) -> Result<(), PlanError> {
     let fail = |why: String| Err(PlanError(why));
     if record.format != CLUSTER_FORMAT {
         return fail(format!(
-            "the cluster's chunks and records are of format {}, this version knows {CLUSTER_FORMAT}: use another paritas",
+            "the cluster's records are of format {}, this version knows {CLUSTER_FORMAT}: use another paritas",
             record.format
         ));
     }
