@@ -410,7 +410,8 @@ fn nothing_is_delivered_before_the_cluster() {
 fn a_cluster_record_that_no_node_can_serve_ends_the_process_in_words() {
     let good = hears(&[registered(|_| {})]);
     assert!(good.ended.is_none() && good.clusters.len() == 1);
-    let wrong: [(fn(&mut ClusterRecord), &str); 8] = [
+    type Change = fn(&mut ClusterRecord);
+    let wrong: [(Change, &str); 8] = [
         (|c| c.format = 2, "format 2, this version knows 1"),
         (|c| c.data = 0, "makes no sense"),
         (|c| c.parity = 255, "makes no sense"),
