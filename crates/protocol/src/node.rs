@@ -1,6 +1,7 @@
 //! The machine of one node: configurations, the epoch fence, and who gets which event.
 
 mod dispatch;
+mod scrub;
 
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
@@ -10,6 +11,7 @@ use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::parity_member::ParityMember;
 use crate::router::Router;
+use crate::scrub::Scrub;
 use crate::session::{Greeting, Sessions};
 use crate::stream_owner::{Phase, StreamOwner};
 
@@ -60,6 +62,14 @@ pub struct Figures {
     pub rebuild_todo_bytes: u64,
     /// Chunks brought back or refilled so far.
     pub rebuild_done_bytes: u64,
+    /// Chunks checked for wrong bytes.
+    pub scrub_checked: u64,
+    /// Chunks found to be wrong.
+    pub scrub_bad: u64,
+    /// Those of them that are right again.
+    pub scrub_repaired: u64,
+    /// Times that all chunks were gone through.
+    pub scrub_passes: u64,
 }
 
 impl Node {
@@ -93,6 +103,7 @@ impl Node {
             pace: Pace::default(),
             request_id: 0,
             bad_sums: 0,
+            scrub: Scrub::default(),
         };
         Self {
             shared,
@@ -170,6 +181,9 @@ impl Node {
                 }
             }
         }
+        let scrub = &self.shared.scrub;
+        (f.scrub_checked, f.scrub_bad) = (scrub.checked, scrub.bad);
+        (f.scrub_repaired, f.scrub_passes) = (scrub.repaired, scrub.passes);
         f.buffer_bytes = self.shared.arena.buffer_bytes() + self.router.buffer_bytes();
         f.free_bytes = self
             .shared
@@ -246,11 +260,14 @@ impl Node {
             Role::Member(member) => member.filler.next_deadline(),
         });
         let owns = self.lists.iter().any(|l| matches!(l.role, Role::Owner(_)));
+        let scrub = (self.shared.parameters.scrub_rate.is_some() && self.lists.iter().next().is_some())
+            .then_some(self.shared.scrub.next_at);
         let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
         roles
             .chain(self.shared.sessions.next_deadline())
             .chain(self.router.next_deadline())
             .chain(renew)
+            .chain(scrub)
             .min()
     }
 
@@ -276,6 +293,7 @@ impl Node {
                 Role::Member(member) => member.on_turn_end(&mut cx, configuration),
             }
         }
+        self.scrub(now, out);
         // Before leases are asked for and replies released on its word.
         self.end_halted(now, out);
         self.renew_leases(now, out);

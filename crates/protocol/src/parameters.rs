@@ -28,6 +28,8 @@ pub struct Parameters {
     pub fetch_max: usize,
     /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
     pub rebuild_rate: Option<u64>,
+    /// Bytes of its own chunks that a node checks a second (9.2); `None`: none.
+    pub scrub_rate: Option<u64>,
     /// Stripe ids asked for at a time (8.2).
     pub credit_batch: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
@@ -59,6 +61,7 @@ impl Default for Parameters {
             mismatches_before_hold: 8,
             fetch_max: 32,
             rebuild_rate: None,
+            scrub_rate: None,
             credit_batch: 64,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,
@@ -81,6 +84,8 @@ impl Parameters {
         Self {
             window_bytes: share_bytes,
             history_bytes: share_bytes,
+            // All of it in a day (9.2).
+            scrub_rate: Some((maxmemory_bytes / (24 * 3600)).max(1)),
             ..Self::default()
         }
     }

@@ -3,10 +3,12 @@
 //!
 //! Here is the way of a write: admitted, recorded, numbered and sent, acknowledged, stable. `takeover` has the way from
 //! a new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Materialiser`] brings absent chunks
-//! back; `lease` says when may be answered, `credit` asks for memory, `sources` gives chunks to others who rebuild.
+//! back; `mend` finds wrong ones among
+//! those here; `lease` says when may be answered, `credit` asks for memory, `sources` gives chunks to others who rebuild.
 
 mod credit;
 mod lease;
+mod mend;
 mod rebuild;
 mod sources;
 mod takeover;
@@ -101,6 +103,7 @@ pub struct StreamOwner {
     members: Vec<Member>,
     takeover: Takeover,
     pub(crate) materialiser: Materialiser,
+    pub(crate) mend: mend::Mend,
     directory_at: Time,
     directory_tries: usize,
     ask_live_at: Time,
@@ -155,6 +158,7 @@ impl StreamOwner {
             members: Vec::new(),
             takeover: Takeover::default(),
             materialiser: Materialiser::default(),
+            mend: mend::Mend::default(),
             directory_at: Time(0),
             directory_tries: 0,
             ask_live_at: Time(0),
@@ -369,6 +373,12 @@ impl StreamOwner {
         let chunks = self.store.chunks_mut();
         for extent in extents(delta.bytes(), chunk_bytes).flatten() {
             chunks.add_sum(extent.stripe, sum::of_extent(chunk_bytes, extent.offset, extent.xor));
+            let left = chunks.sum(extent.stripe);
+            if extent.free && left != 0 {
+                // What was freed was wrong. It is zeros here; the members find the difference in their parity (9.3).
+                cx.shared.scrub.bad += 1;
+                chunks.add_sum(extent.stripe, left);
+            }
         }
         let bytes = delta.into_bytes();
         self.ring.push(cx.mono(), self.tenure.term(), self.seq, &bytes);
@@ -577,6 +587,7 @@ impl StreamOwner {
         if self.store.chunks().directory_known() {
             self.ask_credit(cx, configuration);
         }
+        self.set_aside_suspects(cx);
         self.rebuild(cx, configuration);
         if self.hold_until != Time(0) && now >= self.hold_until {
             self.hold_until = Time(0);

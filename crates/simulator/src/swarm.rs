@@ -105,6 +105,7 @@ impl Swarm {
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
+            scrub_rate: None,
             credit_batch: random.between(4, 16) as u32,
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),
@@ -121,6 +122,10 @@ impl Swarm {
             u64::from(chunk_bytes) * random.between(6, 48)
         } else {
             1 << 20
+        };
+        let parameters = Parameters {
+            scrub_rate: random.chance(400_000).then(|| random.between(20_000, 4_000_000)),
+            ..parameters
         };
         Self {
             data,

@@ -261,6 +261,14 @@ impl World {
         for process in self.processes.iter().flatten() {
             self.marks.add(&process.out.marks);
         }
+        for process in self.processes.iter().flatten() {
+            let figures = process.node.figures();
+            self.counts.scrubbed += figures.scrub_checked;
+            self.counts.scrubbed_bad += figures.scrub_bad;
+        }
+        if self.violation.is_none() && self.counts.scrubbed_bad > 0 {
+            self.violate("9.2: a chunk was found wrong, and no bit had flipped".into());
+        }
         self.counts.bad_sums = self.processes.iter().flatten().map(|p| p.node.bad_sums()).sum();
         self.violation.clone()
     }

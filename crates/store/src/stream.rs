@@ -23,7 +23,7 @@ use crate::{Arena, Chunks, Delta, Missing};
 use paritas_base::{Stripe, Version};
 use place::Plan;
 use siphasher::sip::SipHasher13;
-use space::Space;
+use space::{Space, Use};
 
 pub use gauges::Gauges;
 
@@ -104,6 +104,8 @@ pub struct Stream {
     space: Space,
     /// Where credit ends, data and index.
     credit: (u32, u32),
+    /// Chunks set aside because their bytes were wrong, and how many bytes of each are live if that was known.
+    aside: Vec<(Stripe, Option<u32>)>,
     /// Reused.
     plan: Plan,
 }
@@ -164,6 +166,7 @@ impl Stream {
             },
             space: Space::new(chunk_bytes),
             credit: (0, 0),
+            aside: Vec::new(),
             plan: Plan::default(),
         }
     }
@@ -235,14 +238,40 @@ impl Stream {
         if !self.chunks.directory_known() {
             return true;
         }
+        let aside = self.aside.iter().position(|(s, _)| *s == stripe);
+        let aside = aside.map(|at| self.aside.swap_remove(at).1);
         if !stripe.is_index() {
-            self.space.installed(stripe.number(), version == Version::ZERO);
+            match aside.flatten() {
+                Some(live) if self.space.used(stripe.number()) == Use::Unknown => {
+                    self.space.recounted(stripe.number(), live);
+                }
+                _ => self.space.installed(stripe.number(), version == Version::ZERO),
+            }
         } else if self.is_current(stripe) {
             self.index.missing -= 1;
-            if version != Version::ZERO {
+            // The keys of a page that was set aside have been counted all the while.
+            if version != Version::ZERO && aside.is_none() {
                 self.index.keys += self.entries_in(stripe, bytes);
             }
         }
+        true
+    }
+
+    /// Takes a chunk whose bytes are wrong out of use (PROTOCOL 9.3): it is absent until what is right is installed.
+    /// False if it is not here.
+    pub fn set_aside(&mut self, stripe: Stripe) -> bool {
+        if !self.chunks.set_aside(stripe) {
+            return false;
+        }
+        let mut live = None;
+        if !stripe.is_index() {
+            let counted = self.space.is_counted(stripe.number());
+            let bytes = self.space.set_aside(stripe.number());
+            live = counted.then_some(bytes);
+        } else if self.is_current(stripe) {
+            self.index.missing += 1;
+        }
+        self.aside.push((stripe, live));
         true
     }
 

@@ -52,6 +52,13 @@ pub(crate) fn housekeep<O: Out>(
     {
         return false;
     }
+    // Wrong bytes must not be copied (9.1).
+    if let Some(victim) = owner.store.next_victim(&cx.shared.arena) {
+        owner.close_delta(cx, configuration);
+        if !owner.has_its_sum(cx, victim) {
+            return false;
+        }
+    }
     let (store, delta) = owner.delta();
     let arena = &mut cx.shared.arena;
     let expired = store.expire_step(arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;

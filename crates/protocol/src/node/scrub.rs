@@ -1,0 +1,79 @@
+//! One list after the other is gone through for wrong bytes (PROTOCOL 9.2).
+
+use super::Node;
+use crate::context::Context;
+use crate::interface::Out;
+use crate::lists::{List, Role};
+use crate::scrub::Step;
+use paritas_base::{Clock, ListId, Span, Stripe};
+
+/// Chunks checked in one turn at most.
+const TURN_CHUNKS_MAX: usize = 4;
+/// Between two passes of a node that has nothing to check.
+const IDLE: Span = Span::from_secs(1);
+
+impl Node {
+    /// The fault hook of tests: changes one bit of the data or parity chunk that this node holds of a stripe, as bad
+    /// memory does. False if it holds none.
+    pub fn flip_bit(&mut self, list: ListId, stripe: Stripe, bit: usize) -> bool {
+        let slot = match self.lists.get(list).map(|l| &l.role) {
+            Some(Role::Owner(owner)) => owner.store().chunks().slot(stripe).ok().flatten(),
+            Some(Role::Member(member)) => member.table.slot(stripe),
+            _ => None,
+        };
+        let Some(slot) = slot else { return false };
+        let Some(byte) = self.shared.arena.bytes_mut(slot).get_mut(bit / 8) else {
+            return false;
+        };
+        *byte ^= 1 << (bit % 8);
+        true
+    }
+
+    pub(super) fn scrub(&mut self, now: Clock, out: &mut impl Out) {
+        if self.shared.parameters.scrub_rate.is_none() {
+            return;
+        }
+        for _ in 0..TURN_CHUNKS_MAX {
+            let scrub = &mut self.shared.scrub;
+            if !scrub.waits && now.mono < scrub.next_at {
+                return;
+            }
+            let mut cx = Context {
+                now,
+                out,
+                shared: &mut self.shared,
+            };
+            if !cx.may_rebuild() {
+                let again = now.mono + cx.shared.parameters.retry;
+                cx.shared.scrub.next_at = cx.shared.scrub.next_at.max(again);
+                return;
+            }
+            let turn = cx.shared.scrub.list.unwrap_or(ListId(0));
+            let next = self.lists.iter_mut().find(|list| list.configuration.list >= turn);
+            let Some(List { configuration, role }) = next else {
+                let scrub = &mut cx.shared.scrub;
+                scrub.list = None;
+                scrub.passes += 1;
+                scrub.next_at = scrub.next_at.max(now.mono + IDLE);
+                return;
+            };
+            cx.shared.scrub.list = Some(configuration.list);
+            let step = match role {
+                Role::None | Role::Halted(_) => Step::Ended,
+                Role::Owner(owner) => owner.scrub(&mut cx, configuration),
+                Role::Member(member) => member.scrub(&mut cx, configuration),
+            };
+            let chunk_bytes = cx.shared.arena.chunk_bytes();
+            let scrub = &mut cx.shared.scrub;
+            scrub.waits = matches!(step, Step::Waits(_));
+            match step {
+                Step::Checked => scrub.spend(&cx.shared.parameters, now.mono, chunk_bytes),
+                Step::Waits(until) => {
+                    scrub.next_at = until;
+                    return;
+                }
+                Step::Ended => scrub.list = scrub.list.map(|list| ListId(list.0.saturating_add(1))),
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! How fast a node looks for wrong bytes in its memory (PROTOCOL 9.2), and what it found. One list after the other: an
+//! owner compares its chunks with their sums, a parity member its chunks with the data.
+
+use crate::parameters::Parameters;
+use paritas_base::{ListId, Span, Time};
+
+/// What may be caught up after a pause.
+const BURST: Span = Span::from_ms(20);
+
+/// What a role has done when it was asked to check one more chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// One chunk.
+    Checked,
+    /// One is being checked, and others are asked: look again when something comes, and then.
+    Waits(Time),
+    /// Nothing: its last chunk has been checked, or it is not a time for it.
+    Ended,
+}
+
+/// The scrub of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Scrub {
+    /// The list whose turn it is.
+    pub(crate) list: Option<ListId>,
+    /// One more chunk may be checked then.
+    pub(crate) next_at: Time,
+    /// A role waits for others' chunks.
+    pub(crate) waits: bool,
+    /// Chunks checked.
+    pub(crate) checked: u64,
+    /// Chunks whose bytes were wrong.
+    pub(crate) bad: u64,
+    /// Those of them that have been replaced.
+    pub(crate) repaired: u64,
+    /// Times that all chunks were gone through.
+    pub(crate) passes: u64,
+}
+
+impl Scrub {
+    /// One more chunk was checked.
+    pub(crate) fn spend(&mut self, parameters: &Parameters, now: Time, chunk_bytes: usize) {
+        self.checked += 1;
+        let rate = parameters.scrub_rate.unwrap_or(u64::MAX);
+        let earliest = Time(now.0.saturating_sub(BURST.0));
+        self.next_at = self.next_at.max(earliest) + Span(chunk_bytes as u64 * 1_000_000_000 / rate.max(1));
+    }
+}
