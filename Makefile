@@ -14,7 +14,7 @@ START ?= 1
 SIMULATOR = $(TARGET)/release/simulator
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test simulate bench fix simulator
+.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant simulate bench fix simulator
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -23,7 +23,7 @@ run:
 	$(TARGET)/release/paritas dev $(ARGS)
 
 # Everything that has to pass before a change lands.
-test: tools verify unit-test simulator-test mutant-test black-box-test
+test: tools verify unit-test simulator-test mutant-test black-box-test storm-test
 
 tools:
 	$(say)
@@ -60,6 +60,27 @@ black-box-test: tools
 	cargo build --release --package paritas
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests $(ARGS)
 
+# Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
+storm-test: tools
+	$(say)
+	cd tests/storm/checker && go vet . && go test .
+	cargo build --release --package paritas
+	$(call storm,--minutes 1)
+
+# Longer: make soak MINUTES=60 ARGS="--seed 7 --nodes 9"
+MINUTES ?= 15
+soak: tools
+	cargo build --release --package paritas
+	$(call storm,--minutes $(MINUTES) $(ARGS))
+
+# A build that breaks a rule of the protocol must be caught.
+STORM_MUTANT ?= no-version-match
+storm-mutant: tools
+	$(say)
+	cargo build --release --package paritas --features mutants --target-dir $(TARGET)/mutants
+	PARITAS_MUTANT=$(STORM_MUTANT) PARITAS_BIN=$(abspath $(TARGET))/mutants/release/paritas \
+		$(PYTHON) tests/storm/main.py --minutes $(MINUTES) --until-bad $(ARGS)
+
 # As many seeds as you like: make simulate SEEDS=1000000 START=500
 simulate: simulator
 	$(call simulate,$(SEEDS),$(START))
@@ -77,6 +98,10 @@ simulator:
 # Lets rustfmt and clippy mend what they can.
 fix:
 	cargo xtask fix
+
+define storm
+PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/main.py $(1)
+endef
 
 # A run counts only if its last line says so: a simulator that ends early, or does nothing, has failed.
 define simulate

@@ -28,6 +28,20 @@ fn parse_incarnation(text: &str) -> Result<Incarnation, String> {
         .map_err(|error| error.to_string())
 }
 
+/// The rule that the environment asks to break.
+#[cfg(feature = "mutants")]
+fn mutant() -> Result<Option<paritas_protocol::Mutant>, Failure> {
+    let Ok(wanted) = std::env::var("PARITAS_MUTANT") else {
+        return Ok(None);
+    };
+    let known = paritas_protocol::Mutant::ALL.iter().find(|(name, _)| *name == wanted);
+    let Some((_, mutant)) = known else {
+        return Err(Failure(format!("PARITAS_MUTANT names no mutant: {wanted}")));
+    };
+    tracing::warn!(%wanted, "a rule of the protocol is broken on purpose");
+    Ok(Some(*mutant))
+}
+
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 const TICK: Duration = Duration::from_millis(100);
 
@@ -58,6 +72,8 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
     let parameters = Parameters {
         lease: Span::from_ms(cluster.lease_ms.into()),
         rebuild_rate: settings.rebuild_rate.map(|rate| rate.0),
+        #[cfg(feature = "mutants")]
+        mutant: mutant()?,
         ..Parameters::for_memory(maxmemory_bytes, streams)
     };
     let parameters = match settings.scrub_rate {

@@ -1,0 +1,189 @@
+// checker reads the history of a storm (`workload.py` says how a line looks), asks Porcupine about each key, and names those
+// whose history no order of the operations explains. Its last line is `N keys, U non-linearizable, L lost`.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// timeout of one key. A key that takes longer is not checked, which is a failure.
+const timeout = 2 * time.Minute
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: checker HISTORY")
+		os.Exit(2)
+	}
+	keys, err := read(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "checker:", err)
+		os.Exit(2)
+	}
+	verdicts := checkAll(keys)
+	bad, lost := 0, 0
+	for _, name := range sorted(keys) {
+		if verdict := verdicts[name]; verdict != porcupine.Ok {
+			bad++
+			overtaken := lostWrites(keys[name])
+			lost += len(overtaken)
+			what := "not linearizable"
+			if verdict == porcupine.Unknown {
+				what = "not checked: the search took too long"
+			}
+			fmt.Printf("%s: %s; %d operations, acknowledged writes that a later read missed: %v\n", name, what,
+				len(keys[name]), overtaken)
+		}
+	}
+	fmt.Printf("%d keys, %d non-linearizable, %d lost\n", len(keys), bad, lost)
+	if bad > 0 {
+		os.Exit(1)
+	}
+}
+
+// checkAll checks each key by itself, two at a time.
+func checkAll(keys map[string][]operation) map[string]porcupine.CheckResult {
+	verdicts := map[string]porcupine.CheckResult{}
+	var lock sync.Mutex
+	var group sync.WaitGroup
+	turns := make(chan struct{}, 2)
+	for name, history := range keys {
+		group.Add(1)
+		go func(name string, history []operation) {
+			defer group.Done()
+			turns <- struct{}{}
+			verdict := check(history)
+			<-turns
+			lock.Lock()
+			defer lock.Unlock()
+			verdicts[name] = verdict
+		}(name, history)
+	}
+	group.Wait()
+	return verdicts
+}
+
+func check(history []operation) porcupine.CheckResult {
+	operations := make([]porcupine.Operation, 0, len(history))
+	for _, op := range history {
+		operations = append(operations, porcupine.Operation{ClientId: op.client, Input: op, Call: op.call, Return: op.answer})
+	}
+	return porcupine.CheckOperationsTimeout(model, operations, timeout)
+}
+
+// lostWrites names the acknowledged writes of values of their own that came after a write and were over before a read, which
+// yet saw that earlier write. Asked only of keys that are not linearizable.
+func lostWrites(history []operation) []string {
+	writes := map[string]operation{}
+	for _, op := range history {
+		if op.value != "-" && op.answer != unknown && (op.result == "ok" || op.kind == "swap") {
+			writes[op.value] = op
+		}
+	}
+	lost := map[string]bool{}
+	for _, read := range history {
+		if read.kind != "get" && read.kind != "mget" && read.kind != "swap" {
+			continue
+		}
+		seen, ok := writes[read.result]
+		if !ok {
+			continue
+		}
+		for value, write := range writes {
+			if write.call > seen.answer && write.answer < read.call {
+				lost[value] = true
+			}
+		}
+	}
+	names := make([]string, 0, len(lost))
+	for value := range lost {
+		names = append(names, value)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// read gives the operations of each key. Refused operations have not happened, and reads without an answer say nothing.
+func read(path string) (map[string][]operation, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	keys := map[string][]operation{}
+	lines := bufio.NewScanner(file)
+	for number := 1; lines.Scan(); number++ {
+		key, op, err := parse(lines.Text())
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+		}
+		idle := op.answer == unknown && (op.kind == "get" || op.kind == "mget")
+		if !strings.HasPrefix(op.result, "!") && !idle {
+			keys[key] = append(keys[key], op)
+		}
+	}
+	for _, history := range keys {
+		numberTwins(history)
+	}
+	return keys, lines.Err()
+}
+
+func parse(line string) (string, operation, error) {
+	fields := strings.Fields(line)
+	if len(fields) != 7 {
+		return "", operation{}, fmt.Errorf("%d fields instead of 7", len(fields))
+	}
+	op := operation{kind: fields[2], value: fields[3], answer: unknown, result: fields[6]}
+	var err error
+	if op.client, err = strconv.Atoi(fields[1]); err != nil {
+		return "", op, err
+	}
+	if value, lasts, ok := strings.Cut(fields[3], "/"); ok {
+		ms, err := strconv.ParseInt(lasts, 10, 64)
+		if err != nil {
+			return "", op, err
+		}
+		op.value, op.lasts = value, ms*1e6
+	}
+	if op.call, err = strconv.ParseInt(fields[4], 10, 64); err != nil {
+		return "", op, err
+	}
+	if fields[5] != "-" {
+		if op.answer, err = strconv.ParseInt(fields[5], 10, 64); err != nil {
+			return "", op, err
+		}
+	}
+	switch op.kind {
+	case "get", "mget", "set", "setpx", "setnx", "swap", "del", "incr", "pexpire":
+		return fields[0], op, nil
+	}
+	return "", op, fmt.Errorf("no such operation: %s", op.kind)
+}
+
+func increment(value string) string {
+	if value == none {
+		return "1"
+	}
+	number, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return "not a number"
+	}
+	return strconv.FormatInt(number+1, 10)
+}
+
+func sorted(keys map[string][]operation) []string {
+	names := make([]string, 0, len(keys))
+	for name := range keys {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}

@@ -1,0 +1,34 @@
+"""The cluster of a storm on loopback: `paritas dev` with its supervisor."""
+
+import os
+import pathlib
+import signal
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from conftest import Cluster, is_running, until  # noqa: E402, F401
+
+
+class DevCluster(Cluster):
+    """Adds what only a storm does to a cluster."""
+
+    def any_status(self):
+        return self._any_status()
+
+    def ports(self):
+        return [self.port + node for node in range(self.nodes)]
+
+    def kill_coordinator(self):
+        os.kill(until(self.coordinator, "a coordinator"), signal.SIGKILL)
+
+    def coordinator(self):
+        """The child of `dev` that is one; `dev` names only the first."""
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                parent = (entry / "stat").read_text(encoding="ascii").rsplit(") ", 1)[1].split()[1]
+                if int(parent) == self.process.pid and b"\0coordinator\0" in (entry / "cmdline").read_bytes():
+                    return int(entry.name)
+            except (OSError, UnicodeError):
+                # It has ended meanwhile.
+                continue
+        return None

@@ -1,0 +1,107 @@
+"""What becomes of a round's files: one history, asked of the checker, and a ledger, compared with the cluster."""
+
+import pathlib
+import re
+import subprocess
+import time
+
+import redis
+
+from workload import any_node, members, number_in
+
+HERE = pathlib.Path(__file__).resolve().parent
+PATIENCE = 120.0
+
+
+def build_checker(target):
+    """Porcupine comes from the Go module proxy; needs Go 1.19 or newer, Debian's will do."""
+    checker = pathlib.Path(target).resolve() / "storm-checker"
+    subprocess.run(["go", "build", "-o", str(checker), "."], cwd=HERE / "checker", check=True)
+    return checker
+
+
+def patiently(link_to, what):
+    """Asks until there is an answer: nothing is out any more, but links may still have to be made."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return what(link_to())
+        except (redis.RedisError, OSError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def final_reads(ports, keys, draw, history):
+    """Every shared key once more, by every node, as operations of a client of their own."""
+    connect = any_node(ports)
+    for key in keys:
+        for port in ports:
+            connect = any_node([port])
+            call = time.monotonic_ns()
+            if key[0] == "g":
+                reply = patiently(lambda: connect(draw, PATIENCE), lambda link: link.execute_command("MGET", *members(key)))
+                found = number_in(reply[0]) if len(set(reply)) == 1 else "torn"
+            else:
+                reply = patiently(lambda: connect(draw, PATIENCE), lambda link: link.execute_command("GET", key))
+                found = ("nil" if reply is None else "".join(reply.split()) or "corrupt") if key[0] == "c" else number_in(reply)
+            print(key, 9999, "get", "-", call, time.monotonic_ns(), found, file=history)
+
+
+class Ledger:
+    """Keys that were written once. What was acknowledged must be there; what is unknown may be."""
+
+    def __init__(self):
+        self.noted = []  # (key, number)
+        self.unknown = []
+        self.lost = set()
+        self.operations = 0
+        self.refused = 0
+
+    def take(self, prefix, files):
+        for file in files:
+            for line in file.read_text(encoding="utf-8").splitlines():
+                number, what = line.split()
+                key = f"{prefix}:{number}"
+                self.operations += 1
+                if what == "ok":
+                    self.noted.append((key, number))
+                elif what == "unknown":
+                    self.unknown.append((key, number))
+                elif what == "lost":
+                    self.lost.add(key)
+                elif what == "refused":
+                    self.refused += 1
+
+    def compare(self, ports, draw):
+        """Reads all of it, by nodes at random."""
+        for entries, may_be_absent in ((self.noted, False), (self.unknown, True)):
+            for start in range(0, len(entries), 200):
+                part = entries[start : start + 200]
+                found = patiently(
+                    lambda: any_node(ports)(draw, PATIENCE),
+                    lambda link: link.execute_command("MGET", *[key for key, _ in part]),
+                )
+                for (key, number), value in zip(part, found):
+                    if number_in(value) != number and not (may_be_absent and value is None):
+                        self.lost.add(key)
+
+
+class Verdict:
+    """What the checker says of a history. It may take its time: the storm goes on meanwhile."""
+
+    def __init__(self, checker, number, history):
+        self.number, self.history = number, history
+        self.process = subprocess.Popen(
+            ["nice", str(checker), str(history)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.bad = self.lost = None
+
+    def read(self):
+        """Waits for it; gives what it said."""
+        said, _ = self.process.communicate()
+        found = re.search(r"^\d+ keys, (\d+) non-linearizable, (\d+) lost$", said, re.MULTILINE)
+        if self.process.returncode not in (0, 1) or not found:
+            raise AssertionError(f"checker: {said}")
+        self.bad, self.lost = int(found[1]), int(found[2])
+        return said

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""A storm: many clients on few keys while nodes are killed and paused, then a verdict (README.md).
+
+    PARITAS_BIN=target/release/paritas target/venv/bin/python tests/storm/main.py --minutes 15
+
+Ends with the line `N operations, L lost, U non-linearizable keys`, and fails unless L = U = 0."""
+
+import argparse
+import collections
+import multiprocessing
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from dev_cluster import DevCluster
+from faults import Faults
+from judge import Ledger, Verdict, build_checker, final_reads
+from workload import any_node, client_process, keys_of_round
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Keys of the ledger: it stops growing there, so that a long storm stays within its memory.
+LEDGER_MAX = 200_000
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=1)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--nodes", type=int, default=0, help="6 to 9; drawn from the seed if not given")
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--rate", type=float, default=80, help="operations a second that each client tries")
+    parser.add_argument("--round", type=float, default=30, help="seconds of faults before the histories are checked")
+    parser.add_argument("--memory", default="256mb")
+    parser.add_argument("--only", action="append", default=[], choices=Faults.BLOWS, help="this fault, and others so named")
+    parser.add_argument("--until-bad", action="store_true", help="for broken builds: end at the first violation, which is success")
+    parser.add_argument("--keep", help="directory for failing histories and logs; a new temporary one if not given")
+    return parser.parse_args()
+
+
+class Storm:
+    """A cluster, and rounds of clients and faults on it. Each round has shared keys of its own."""
+
+    def __init__(self, options, cluster, checker, directory):
+        self.options, self.cluster, self.checker, self.directory = options, cluster, checker, directory
+        self.draw = random.Random(options.seed)
+        self.ledger = Ledger()
+        self.began = time.monotonic()
+        self.outcomes, self.blows = collections.Counter(), collections.Counter()
+        self.lost = self.bad = 0
+        self.kept, self.asked = [], []
+
+    def say(self, text):
+        print(f"{time.monotonic() - self.began:7.2f} s  {text}", flush=True)
+
+    def round(self, number, seconds):
+        directory = self.directory / f"round-{number}"
+        directory.mkdir()
+        keys, prefix = keys_of_round(f"{number}"), f"w:{number}"
+        room = max(0, LEDGER_MAX - len(self.ledger.noted)) // self.options.clients
+        context = multiprocessing.get_context("fork")
+        ending = context.Event()
+        seed = f"{self.options.seed}/{number}"
+        clients = [
+            context.Process(
+                target=client_process,
+                args=(name, any_node(self.cluster.ports()), seed, keys, directory, ending, self.options.rate, prefix, room),
+                daemon=True,
+            )
+            for name in range(self.options.clients)
+        ]
+        for client in clients:
+            client.start()
+        faults = Faults(self.cluster, seed, self.say, self.options.only)
+        try:
+            faults.run(seconds)
+        finally:
+            ending.set()
+            for client in clients:
+                client.join(30)
+        assert all(client.exitcode == 0 for client in clients), f"a client has failed: {[c.exitcode for c in clients]}"
+        self.blows.update(faults.counts)
+        self.judge(number, directory, keys, prefix)
+
+    def judge(self, number, directory, keys, prefix):
+        """Hands the round's history to the checker, with one more read of each key."""
+        history = directory / "history"
+        ports = self.cluster.ports()
+        with open(history, "w", encoding="utf-8") as whole:
+            for part in sorted(directory.glob("history-*")):
+                whole.write(part.read_text(encoding="utf-8"))
+            final_reads(ports, keys, self.draw, whole)
+        self.count(history)
+        self.ledger.take(prefix, sorted(directory.glob("ledger-*")))
+        self.read_verdicts()
+        self.asked.append(Verdict(self.checker, number, history))
+
+    def read_verdicts(self):
+        """Of the histories handed in so far: a bad one is kept."""
+        while self.asked:
+            verdict = self.asked.pop(0)
+            said = verdict.read()
+            self.bad += verdict.bad
+            self.lost += verdict.lost
+            if verdict.bad:
+                self.kept.append(verdict.history)
+                self.say(f"round {verdict.number}: {said}")
+            else:
+                shutil.rmtree(verdict.history.parent)
+
+    def count(self, history):
+        with open(history, encoding="utf-8") as lines:
+            for line in lines:
+                result = line.split()[6]
+                self.outcomes["unknown" if result == "-" else result[1:] if result[0] == "!" else "answered"] += 1
+
+    def run(self):
+        deadline = time.monotonic() + self.options.minutes * 60
+        number = 0
+        while (left := deadline - time.monotonic()) > 0 and not (self.options.until_bad and self.bad):
+            number += 1
+            self.round(number, min(left, self.options.round))
+            if self.options.until_bad:
+                self.read_verdicts()
+        self.read_verdicts()
+        self.ledger.compare(self.cluster.ports(), self.draw)
+        self.lost += len(self.ledger.lost)
+        for key in sorted(self.ledger.lost)[:20]:
+            self.say(f"lost: {key}")
+
+    def verdict(self):
+        outcomes = ", ".join(f"{count} {name}" for name, count in self.outcomes.most_common())
+        self.say(f"shared keys: {outcomes}")
+        self.say(
+            f"ledger: {len(self.ledger.noted)} written once and acknowledged, {len(self.ledger.unknown)} unknown, "
+            f"{self.ledger.refused} refused"
+        )
+        self.say("faults: " + ", ".join(f"{count} {name}" for name, count in sorted(self.blows.items())))
+        for history in self.kept:
+            self.say(f"history kept: {history}")
+        operations = sum(self.outcomes.values()) + self.ledger.operations
+        print(f"{operations} operations, {self.lost} lost, {self.bad} non-linearizable keys", flush=True)
+        return self.lost == 0 and self.bad == 0
+
+
+def main():
+    options = arguments()
+    nodes = options.nodes or random.Random(options.seed).randrange(6, 10)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    print(
+        f"storm: SEED={options.seed} COMMIT={commit.stdout.strip() or 'unknown'} nodes {nodes}, scheme 4+2, "
+        f"{options.clients} clients, {options.minutes:g} minutes",
+        flush=True,
+    )
+    directory = pathlib.Path(options.keep or tempfile.mkdtemp(prefix="storm-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
+    checker = build_checker(target)
+    # The positions of a list are six; nodes beyond that are in fewer of them.
+    cluster = DevCluster(directory, nodes=nodes, memory=options.memory)
+    storm = Storm(options, cluster, checker, directory)
+    well = False
+    try:
+        storm.run()
+        well = storm.verdict() != options.until_bad
+        if options.until_bad:
+            print("storm: the broken build " + ("was caught" if well else "was NOT caught"))
+    finally:
+        cluster.stop()
+        if well:
+            shutil.rmtree(directory)
+        else:
+            print(f"storm: failed; histories and logs are in {directory}", file=sys.stderr)
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""One client of a storm: a process with one stock client, which writes down each operation with its call and return.
+
+A line of a history: `key client operation argument call_ns return_ns result`. A `-` as return and result means that the outcome
+is unknown: the operation may have happened at any time since its call, or never. A result that begins with `!` is a clear
+refusal: it has not happened."""
+
+import random
+import signal
+import time
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+# Seconds until a client gives an answer up. Some outlast every pause, so that what a node says when it wakes up is heard.
+PATIENCE = (0.3, 1.0, 8.0)
+# How often a client goes to another node: one that slept must be asked by some who have not seen it sleep.
+ROAMS = 0.04
+# Errors that promise that nothing has happened. Of a read any error does.
+REFUSALS = ("CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM", "LOADING", "MASTERDOWN")
+# Counters are set to multiples of this, so that increments of different SETs cannot be taken for each other.
+COUNTER_STEP = 1_000_000
+# What a client draws, by kind of key: operations as often as they stand here.
+MIX = {
+    "r": ["get"] * 5 + ["set"] * 4 + ["swap"] * 2 + ["setnx"] * 2 + ["del"] * 2,
+    "c": ["get"] * 2 + ["incr"] * 7 + ["set", "del"],
+    "e": ["get"] * 5 + ["setpx"] * 3 + ["pexpire"] * 2 + ["set", "swap", "del"],
+    "g": ["mget"] * 3 + ["get"] * 2 + ["set"] * 4 + ["del"],
+}
+
+
+def value_of(number):
+    """The value with that number: any length, and bytes that a reader can check."""
+    draw = random.Random(number)
+    length = draw.choice([0, draw.randrange(40), draw.randrange(400), draw.randrange(3_000)])
+    return f"{number}:" + f"{number:x}."[::-1] * (length // 8)
+
+
+def number_in(value):
+    """What stands in a history for a value that was read."""
+    if value is None:
+        return "nil"
+    number = value.split(":", 1)[0]
+    return number if number.isdecimal() and number.isascii() and len(number) < 20 and value == value_of(int(number)) else "corrupt"
+
+
+def keys_of_round(prefix):
+    """Name and kind of the keys that all clients share."""
+    return [f"{kind}:{prefix}:{n}" for kind, count in (("r", 6), ("c", 6), ("e", 4), ("g", 3)) for n in range(count)]
+
+
+def members(key):
+    """A group of keys in one slot, which are only ever written together."""
+    return [f"{{{key}}}{member}" for member in "abc"]
+
+
+class Client:
+    """Draws operations, carries them out one at a time, writes them down."""
+
+    def __init__(self, name, connect, seed, keys, history, ledger):
+        self.name, self.connect, self.keys = name, connect, keys
+        self.draw = random.Random(f"{seed}/{name}")
+        self.history, self.ledger = history, ledger
+        self.link = None
+        self.numbers = 0
+        self.noted = []
+
+    def run(self, ending, rate, ledger_prefix, ledger_room):
+        while not ending.is_set():
+            self.pace(rate)
+            dice = self.draw.random()
+            if dice < 0.15 and len(self.noted) < ledger_room:
+                self.note(ledger_prefix)
+            elif dice < 0.2 and self.noted:
+                self.look_up(ledger_prefix)
+            else:
+                key = self.draw.choice(self.keys)
+                self.one(key, self.draw.choice(MIX[key[0]]))
+        self.hang_up()
+
+    def pace(self, rate):
+        time.sleep(self.draw.expovariate(rate))
+
+    def new_number(self):
+        self.numbers += 1
+        return self.name * 10_000_000 + self.numbers
+
+    def one(self, key, operation):
+        number = self.new_number()
+        argument, command, read = self.command(key, operation, number)
+        call = time.monotonic_ns()
+        done, returned = self.attempt(command, operation in ("get", "mget"))
+        if done is None:
+            self.write_down(key, operation, argument, call, "-", "-")
+        elif isinstance(done, redis.ResponseError):
+            self.write_down(key, operation, argument, call, returned, "!" + str(done).split()[0])
+        elif isinstance(done[0], redis.ResponseError):
+            self.write_down(key, operation, argument, call, returned, "error:" + "_".join(str(done[0]).split()))
+        else:
+            self.write_down(key, operation, argument, call, returned, read(done[0]))
+
+    def command(self, key, operation, number):
+        """Gives argument for the history, command, and how to read the answer."""
+        if key[0] == "g":
+            return self.group_command(key, operation, number)
+        counter = key[0] == "c"
+        argument = number * COUNTER_STEP if counter else number
+        value = str(argument) if counter else value_of(number)
+        found = (lambda reply: "nil" if reply is None else "".join(reply.split()) or "corrupt") if counter else number_in
+        lasts = self.draw.choice([300, 700, 1_500, 4_000])
+        match operation:
+            case "get":
+                return "-", ("GET", key), found
+            case "set":
+                return argument, ("SET", key, value), lambda _: "ok"
+            case "swap":
+                return argument, ("SET", key, value, "GET"), found
+            case "setnx":
+                return argument, ("SET", key, value, "NX"), lambda reply: "nil" if reply is None else "ok"
+            case "setpx":
+                return f"{argument}/{lasts}", ("SET", key, value, "PX", lasts), lambda _: "ok"
+            case "pexpire":
+                return f"0/{lasts}", ("PEXPIRE", key, lasts), int
+            case "del":
+                return "-", ("DEL", key), int
+            case "incr":
+                return "-", ("INCR", key), int
+        raise ValueError(operation)
+
+    def group_command(self, key, operation, number):
+        """Three keys that stand for one: they must never be seen to differ."""
+        names, value = members(key), value_of(number)
+        match operation:
+            case "get":
+                return "-", ("GET", self.draw.choice(names)), number_in
+            case "mget":
+                same = lambda reply: number_in(reply[0]) if len(set(reply)) == 1 else "torn"
+                return "-", ("MGET", *names), same
+            case "set":
+                return number, ("MSET", *[part for name in names for part in (name, value)]), lambda _: "ok"
+            case "del":
+                return "-", ("DEL", *names), lambda reply: {0: "0", 3: "1"}.get(int(reply), "torn")
+        raise ValueError(operation)
+
+    def attempt(self, command, is_read):
+        """`[reply]`, a refusal, or None for an unknown outcome; and the time of the return."""
+        if self.draw.random() < ROAMS:
+            self.hang_up()
+        try:
+            if self.link is None:
+                self.link = self.connect(self.draw, self.draw.choice(PATIENCE))
+        except redis.RedisError as error:
+            return redis.ResponseError(f"UNREACHED {error}"), time.monotonic_ns()
+        try:
+            reply = self.link.execute_command(*command)
+            return [reply], time.monotonic_ns()
+        except redis.ResponseError as error:
+            if is_read or str(error).startswith(REFUSALS):
+                return error, time.monotonic_ns()
+            if str(error).startswith("UNCERTAIN"):
+                return None, None
+            # It says what it may not say: a finding.
+            return [error], time.monotonic_ns()
+        except (redis.RedisError, OSError):
+            self.hang_up()
+            return None, None
+
+    def hang_up(self):
+        if self.link is not None:
+            try:
+                self.link.close()
+            except (redis.RedisError, OSError):
+                pass
+            self.link = None
+
+    def write_down(self, *parts):
+        key, *rest = parts
+        print(key, self.name, *rest, file=self.history)
+
+    # The ledger: keys that are written once, and must be there ever after.
+
+    def note(self, prefix):
+        number = self.new_number()
+        done, _ = self.attempt(("SET", f"{prefix}:{number}", value_of(number)), False)
+        if done is None:
+            print(number, "unknown", file=self.ledger)
+        elif isinstance(done, list) and done[0] == "OK":
+            self.noted.append(number)
+            print(number, "ok", file=self.ledger)
+        else:
+            print(number, "refused", file=self.ledger)
+
+    def look_up(self, prefix):
+        number = self.draw.choice(self.noted)
+        done, _ = self.attempt(("GET", f"{prefix}:{number}"), True)
+        if isinstance(done, list) and number_in(done[0]) != str(number):
+            print(number, "lost", file=self.ledger)
+        else:
+            print(number, "read", file=self.ledger)
+
+
+def any_node(ports, host="127.0.0.1"):
+    """Connects to a node at random, at its port for any key; a stock client that never tries anything twice."""
+
+    def connect(draw, patience):
+        link = redis.Redis(
+            host=host,
+            port=draw.choice(ports),
+            socket_timeout=patience,
+            socket_connect_timeout=patience,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+            # Garbage is a finding, not an accident of the client.
+            encoding_errors="replace",
+            single_connection_client=True,
+        )
+        # Raw replies: what the client library makes of them differs between commands.
+        link.response_callbacks.clear()
+        return link
+
+    return connect
+
+
+def client_process(name, connect, seed, keys, directory, ending, rate, ledger_prefix, ledger_room):
+    """Entry of a client's process; the parent decides when it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with (
+        open(directory / f"history-{name}", "w", encoding="utf-8") as history,
+        open(directory / f"ledger-{name}", "w", encoding="utf-8") as ledger,
+    ):
+        Client(name, connect, seed, keys, history, ledger).run(ending, rate, ledger_prefix, ledger_room)
