@@ -212,7 +212,9 @@ impl StreamOwner {
                 ));
             }
         }
-        let retry_at = cx.after(cx.shared.parameters.resend);
+        // Longer each time: a question asked again before its answer can be here would never be answered.
+        let (first, most) = (cx.shared.parameters.resend, cx.shared.parameters.resend_max);
+        let retry_at = cx.after(Span((first.0 << mismatches.min(8)).min(most.0).max(first.0)));
         let chunks = configuration.data_positions().map(|_| None).collect();
         let task = Task {
             id,

@@ -35,7 +35,7 @@ impl StreamOwner {
         }
         // Sums are those of the deltas that are closed.
         self.close_delta(cx, configuration);
-        let from = self.mend.next.unwrap_or(Stripe::index_page(0));
+        let from = self.mend.next.unwrap_or_else(|| Stripe::index_page(0));
         let Some(stripe) = self.store.chunks().next_here(from) else {
             self.mend.next = None;
             return Step::Ended;
