@@ -14,7 +14,7 @@ START ?= 1
 SIMULATOR = $(TARGET)/release/simulator
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant simulate bench fix simulator
+.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey simulate bench fix simulator
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -80,6 +80,11 @@ storm-mutant: tools
 	cargo build --release --package paritas --features mutants --target-dir $(TARGET)/mutants
 	PARITAS_MUTANT=$(STORM_MUTANT) PARITAS_BIN=$(abspath $(TARGET))/mutants/release/paritas \
 		$(PYTHON) tests/storm/main.py --minutes $(MINUTES) --until-bad $(ARGS)
+
+# What `kill -9` costs here and on a Valkey cluster of six nodes: a table, about ten minutes.
+versus-valkey: tools
+	cargo build --release --package paritas
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/versus_valkey.py $(ARGS)
 
 # As many seeds as you like: make simulate SEEDS=1000000 START=500
 simulate: simulator

@@ -6,7 +6,8 @@ import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from conftest import Cluster, is_running, until  # noqa: E402, F401
+from conftest import BINARY, Cluster, free_base, is_running, until  # noqa: E402, F401
+from test_half_open import Hosts, enter, ip  # noqa: E402, F401
 
 
 class DevCluster(Cluster):
@@ -15,8 +16,8 @@ class DevCluster(Cluster):
     def any_status(self):
         return self._any_status()
 
-    def ports(self):
-        return [self.port + node for node in range(self.nodes)]
+    def addresses(self):
+        return [("127.0.0.1", self.port + node) for node in range(self.nodes)]
 
     def kill_coordinator(self):
         os.kill(until(self.coordinator, "a coordinator"), signal.SIGKILL)

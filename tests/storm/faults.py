@@ -15,13 +15,6 @@ WHOLE_WITHIN = 120.0
 class Faults:
     """Deals blows to a cluster until told to stop."""
 
-    def __init__(self, cluster, seed, say, only=()):
-        self.cluster, self.say = cluster, say
-        self.draw = random.Random(f"{seed}/faults")
-        self.paused = set()
-        self.counts = {}
-        self.blows = {name: weight for name, weight in self.BLOWS.items() if not only or name in only}
-
     BLOWS = {
         "kill": 3,
         "kill_two": 4,
@@ -32,6 +25,17 @@ class Faults:
         "kill_coordinator": 1,
         "kill_coordinator_and_node": 2,
     }
+    # These need hosts of their own.
+    CUTS = {"cut_pair": 4, "cut_from_some": 3, "cut_off": 2, "cut_from_coordinator": 2, "cut_and_kill": 3}
+
+    def __init__(self, cluster, seed, say, only=()):
+        self.cluster, self.say = cluster, say
+        self.draw = random.Random(f"{seed}/faults")
+        self.paused = set()
+        self.counts = {}
+        self.cuts_are_possible = hasattr(cluster, "cut")
+        known = {**self.BLOWS, **(self.CUTS if self.cuts_are_possible else {})}
+        self.blows = {name: weight for name, weight in known.items() if not only or name in only}
 
     def run(self, seconds):
         """Blows until the time is over; at the end everything is well again."""
@@ -46,6 +50,8 @@ class Faults:
             self.until_whole()
         finally:
             self.wake_all()
+            if self.cuts_are_possible:
+                self.cluster.heal()
 
     def until_whole(self):
         began = time.monotonic()
@@ -145,3 +151,41 @@ class Faults:
         victims = self.nodes(self.draw.choice([1, 2]))
         self.kill_coordinator()
         self.send("kill", victims)
+
+    # Cuts: what one sends the other vanishes, one way or both. `None` is the coordinator.
+
+    def cut_pair(self):
+        (one, _), (other, _) = self.nodes(2)
+        self.cut_for([(one, other)])
+
+    def cut_from_some(self):
+        (one, _), *others = self.nodes(self.draw.randrange(3, 5))
+        self.cut_for([(one, other) for other, _ in others])
+
+    def cut_off(self):
+        (one, _), *others = self.nodes(len(self.cluster.pids()))
+        self.cut_for([(one, other) for other, _ in others] + [(one, None)])
+
+    def cut_from_coordinator(self):
+        (one, _), = self.nodes(1)
+        self.cut_for([(one, None)])
+
+    def cut_and_kill(self):
+        one, other = self.nodes(2)
+        self.cut_for([(one[0], other[0])], lambda: self.send("kill", [self.draw.choice([one, other])]))
+
+    def cut_for(self, pairs, then=lambda: None):
+        seconds = self.draw.choice([self.draw.uniform(0.1, 1), self.draw.uniform(1, 6)])
+        ways = self.draw.choice(["there", "back", "both ways"])
+        names = [f"n{one}-{'coordinator' if other is None else f'n{other}'}" for one, other in pairs]
+        self.say(f"cut {' '.join(names)} {ways} for {seconds:.2f} s")
+        for one, other in pairs:
+            if ways != "back":
+                self.cluster.cut(one, other)
+            if ways != "there":
+                self.cluster.cut(other, one)
+        first = self.draw.uniform(0, seconds)
+        self.wait(first)
+        then()
+        self.wait(seconds - first)
+        self.cluster.heal()

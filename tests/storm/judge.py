@@ -32,12 +32,11 @@ def patiently(link_to, what):
             time.sleep(0.05)
 
 
-def final_reads(ports, keys, draw, history):
+def final_reads(addresses, keys, draw, history):
     """Every shared key once more, by every node, as operations of a client of their own."""
-    connect = any_node(ports)
     for key in keys:
-        for port in ports:
-            connect = any_node([port])
+        for address in addresses:
+            connect = any_node([address])
             call = time.monotonic_ns()
             if key[0] == "g":
                 reply = patiently(lambda: connect(draw, PATIENCE), lambda link: link.execute_command("MGET", *members(key)))
@@ -73,13 +72,13 @@ class Ledger:
                 elif what == "refused":
                     self.refused += 1
 
-    def compare(self, ports, draw):
+    def compare(self, addresses, draw):
         """Reads all of it, by nodes at random."""
         for entries, may_be_absent in ((self.noted, False), (self.unknown, True)):
             for start in range(0, len(entries), 200):
                 part = entries[start : start + 200]
                 found = patiently(
-                    lambda: any_node(ports)(draw, PATIENCE),
+                    lambda: any_node(addresses)(draw, PATIENCE),
                     lambda link: link.execute_command("MGET", *[key for key, _ in part]),
                 )
                 for (key, number), value in zip(part, found):

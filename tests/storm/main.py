@@ -19,6 +19,7 @@ import time
 
 from dev_cluster import DevCluster
 from faults import Faults
+from host_cluster import HostCluster
 from judge import Ledger, Verdict, build_checker, final_reads
 from workload import any_node, client_process, keys_of_round
 
@@ -34,9 +35,10 @@ def arguments():
     parser.add_argument("--nodes", type=int, default=0, help="6 to 9; drawn from the seed if not given")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--rate", type=float, default=80, help="operations a second that each client tries")
-    parser.add_argument("--round", type=float, default=30, help="seconds of faults before the histories are checked")
+    parser.add_argument("--round", type=float, default=20, help="seconds of faults before the histories are checked")
     parser.add_argument("--memory", default="256mb")
-    parser.add_argument("--only", action="append", default=[], choices=Faults.BLOWS, help="this fault, and others so named")
+    parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own; cuts too; as root")
+    parser.add_argument("--only", action="append", default=[], choices={**Faults.BLOWS, **Faults.CUTS}, help="this fault, and others so named")
     parser.add_argument("--until-bad", action="store_true", help="for broken builds: end at the first violation, which is success")
     parser.add_argument("--keep", help="directory for failing histories and logs; a new temporary one if not given")
     return parser.parse_args()
@@ -68,7 +70,7 @@ class Storm:
         clients = [
             context.Process(
                 target=client_process,
-                args=(name, any_node(self.cluster.ports()), seed, keys, directory, ending, self.options.rate, prefix, room),
+                args=(name, any_node(self.cluster.addresses()), seed, keys, directory, ending, self.options.rate, prefix, room),
                 daemon=True,
             )
             for name in range(self.options.clients)
@@ -89,11 +91,11 @@ class Storm:
     def judge(self, number, directory, keys, prefix):
         """Hands the round's history to the checker, with one more read of each key."""
         history = directory / "history"
-        ports = self.cluster.ports()
+        addresses = self.cluster.addresses()
         with open(history, "w", encoding="utf-8") as whole:
             for part in sorted(directory.glob("history-*")):
                 whole.write(part.read_text(encoding="utf-8"))
-            final_reads(ports, keys, self.draw, whole)
+            final_reads(addresses, keys, self.draw, whole)
         self.count(history)
         self.ledger.take(prefix, sorted(directory.glob("ledger-*")))
         self.read_verdicts()
@@ -127,7 +129,7 @@ class Storm:
             if self.options.until_bad:
                 self.read_verdicts()
         self.read_verdicts()
-        self.ledger.compare(self.cluster.ports(), self.draw)
+        self.ledger.compare(self.cluster.addresses(), self.draw)
         self.lost += len(self.ledger.lost)
         for key in sorted(self.ledger.lost)[:20]:
             self.say(f"lost: {key}")
@@ -153,7 +155,8 @@ def main():
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     print(
         f"storm: SEED={options.seed} COMMIT={commit.stdout.strip() or 'unknown'} nodes {nodes}, scheme 4+2, "
-        f"{options.clients} clients, {options.minutes:g} minutes",
+        f"{options.clients} clients, {options.minutes:g} minutes"
+        + (", a network namespace for each node" if options.hosts else ""),
         flush=True,
     )
     directory = pathlib.Path(options.keep or tempfile.mkdtemp(prefix="storm-"))
@@ -161,7 +164,7 @@ def main():
     target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
     checker = build_checker(target)
     # The positions of a list are six; nodes beyond that are in fewer of them.
-    cluster = DevCluster(directory, nodes=nodes, memory=options.memory)
+    cluster = (HostCluster if options.hosts else DevCluster)(directory, nodes=nodes, memory=options.memory)
     storm = Storm(options, cluster, checker, directory)
     well = False
     try:

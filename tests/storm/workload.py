@@ -17,7 +17,10 @@ PATIENCE = (0.3, 1.0, 8.0)
 # How often a client goes to another node: one that slept must be asked by some who have not seen it sleep.
 ROAMS = 0.04
 # Errors that promise that nothing has happened. Of a read any error does.
-REFUSALS = ("CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM", "LOADING", "MASTERDOWN")
+REFUSALS = ("CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM")
+# The client library takes the first word off some errors, and makes a class of it.
+CLASSES = {redis.exceptions.ClusterDownError: "CLUSTERDOWN", redis.exceptions.TryAgainError: "TRYAGAIN",
+           redis.exceptions.OutOfMemoryError: "OOM"}
 # Counters are set to multiples of this, so that increments of different SETs cannot be taken for each other.
 COUNTER_STEP = 1_000_000
 # What a client draws, by kind of key: operations as often as they stand here.
@@ -40,6 +43,8 @@ def number_in(value):
     """What stands in a history for a value that was read."""
     if value is None:
         return "nil"
+    if not isinstance(value, str):
+        return "corrupt"
     number = value.split(":", 1)[0]
     return number if number.isdecimal() and number.isascii() and len(number) < 20 and value == value_of(int(number)) else "corrupt"
 
@@ -142,7 +147,7 @@ class Client:
                 return "-", ("DEL", *names), lambda reply: {0: "0", 3: "1"}.get(int(reply), "torn")
         raise ValueError(operation)
 
-    def attempt(self, command, is_read):
+    def attempt(self, command, is_read=False):
         """`[reply]`, a refusal, or None for an unknown outcome; and the time of the return."""
         if self.draw.random() < ROAMS:
             self.hang_up()
@@ -155,9 +160,10 @@ class Client:
             reply = self.link.execute_command(*command)
             return [reply], time.monotonic_ns()
         except redis.ResponseError as error:
-            if is_read or str(error).startswith(REFUSALS):
-                return error, time.monotonic_ns()
-            if str(error).startswith("UNCERTAIN"):
+            word = CLASSES.get(type(error)) or str(error).split()[0]
+            if word in REFUSALS:
+                return redis.ResponseError(word), time.monotonic_ns()
+            if word == "UNCERTAIN" and not is_read:
                 return None, None
             # It says what it may not say: a finding.
             return [error], time.monotonic_ns()
@@ -199,13 +205,14 @@ class Client:
             print(number, "read", file=self.ledger)
 
 
-def any_node(ports, host="127.0.0.1"):
+def any_node(addresses):
     """Connects to a node at random, at its port for any key; a stock client that never tries anything twice."""
 
     def connect(draw, patience):
+        host, port = draw.choice(addresses)
         link = redis.Redis(
             host=host,
-            port=draw.choice(ports),
+            port=port,
             socket_timeout=patience,
             socket_connect_timeout=patience,
             retry=Retry(NoBackoff(), 0),

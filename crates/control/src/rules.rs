@@ -275,7 +275,9 @@ impl Change<'_> {
     /// All suspects count as missing together. If the list could not be rebuilt without them, none of those that
     /// are Live is removed: to fence a few of them could not bring anything back, and they may all be well behind
     /// a partition. And removal must help: a data position goes only to a successor (its owner may still serve),
-    /// a parity position to a successor, or to nobody if enough others remain for writes to go on.
+    /// a parity position to a successor, or to nobody if enough others remain for writes to go on. Or if no data is
+    /// missing: then the last of them leave too, for without them reads need no leases and go on, though writes
+    /// don't (4.5).
     fn suspect(&mut self) {
         let cut = self.cut_positions();
         let suspects: Vec<usize> = (0..self.new.positions.len())
@@ -283,6 +285,7 @@ impl Change<'_> {
             .collect();
         let gone = |i: usize| suspects.contains(&i) || self.is_ended(i);
         let allowed = self.new.parity > 0 && self.decodable_without(gone);
+        let data_whole = (0..usize::from(self.new.data)).all(|i| self.is_live(i) && !gone(i));
         for i in suspects.iter().copied() {
             let Some(suspect) = self.tenure(i).filter(|_| allowed || !self.is_live(i)) else {
                 continue;
@@ -292,7 +295,9 @@ impl Change<'_> {
             }
             if let Some(node) = self.candidate(i, None) {
                 self.assign(i, node);
-            } else if self.is_parity(i) && self.parities_beside(i, &suspects) >= self.facts.min_redundancy {
+            } else if self.is_parity(i)
+                && (data_whole || self.parities_beside(i, &suspects) >= self.facts.min_redundancy)
+            {
                 self.vacate(i);
             } else {
                 continue;

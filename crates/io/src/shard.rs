@@ -8,9 +8,10 @@ use crate::mailbox::{Desk, Gauges, Mail, Mailbox, Progress, Proposals, waker};
 use crate::{clock, signals};
 use mio::{Events, Interest, Poll};
 use paritas_base::{Clock, Span, Time};
-use paritas_protocol::{Event, Node, Out};
+use paritas_protocol::{Event, HugeRange, Node, Out};
 use std::collections::VecDeque;
 use std::io;
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// What a shard drives: `paritas_protocol::Node`, or a small machine in a test of the loop itself.
@@ -22,6 +23,10 @@ pub trait Machine {
     /// Whole frames that will come next, one event each: a chance to bring closer what they will touch.
     fn look_ahead(&mut self, frames: &[&[u8]]) {
         let _ = frames;
+    }
+    /// The next part of its memory that can be made a huge page, on another thread.
+    fn next_huge(&mut self) -> Option<HugeRange> {
+        None
     }
     /// What it holds, for whoever watches. Asked a few times a second.
     fn gauges(&self) -> Gauges {
@@ -40,6 +45,10 @@ impl Machine for Node {
 
     fn look_ahead(&mut self, frames: &[&[u8]]) {
         Self::look_ahead(self, frames);
+    }
+
+    fn next_huge(&mut self) -> Option<HugeRange> {
+        Self::next_huge(self)
     }
 
     fn gauges(&self) -> Gauges {
@@ -141,6 +150,8 @@ pub struct Shard<M> {
     sweep_at: Time,
     /// Bytes read since the last sweep: what a burst was.
     pub(crate) moved_bytes: usize,
+    /// To the thread that makes huge pages, once there is one to make.
+    huge: Option<mpsc::Sender<HugeRange>>,
     /// A burst has passed, and what it took is still with the allocator.
     unreturned: bool,
     asked_to_stop: bool,
@@ -188,6 +199,7 @@ impl<M: Machine> Shard<M> {
             progress: progress.clone(),
             sweep_at: clock::mono() + SWEEP,
             moved_bytes: 0,
+            huge: None,
             unreturned: false,
             asked_to_stop: false,
         };
@@ -395,6 +407,7 @@ impl<M: Machine> Shard<M> {
                 self.driver.end_client(id);
             }
         }
+        self.make_huge();
         self.give_memory_back(busy);
         let mut gauges = self.machine.gauges();
         gauges.memory.push(("sockets", buffers as u64));
@@ -404,6 +417,24 @@ impl<M: Machine> Shard<M> {
         if self.refused_count > 0 {
             tracing::warn!(count = self.refused_count, "connections refused: limit reached");
             self.refused_count = 0;
+        }
+    }
+
+    /// Full parts of the arena become huge pages, on a thread that may wait for them: it takes milliseconds each.
+    fn make_huge(&mut self) {
+        while let Some(range) = self.machine.next_huge() {
+            let thread = self.huge.get_or_insert_with(|| {
+                let (sender, ranges) = mpsc::channel::<HugeRange>();
+                let collapse = move || ranges.into_iter().for_each(HugeRange::collapse);
+                // Without the thread pages stay small.
+                let _ = std::thread::Builder::new()
+                    .name("huge-pages".to_owned())
+                    .spawn(collapse);
+                sender
+            });
+            if thread.send(range).is_err() {
+                return;
+            }
         }
     }
 

@@ -63,6 +63,7 @@ impl Agent {
             },
             shard: None,
             happenings: happenings.clone(),
+            alone: false,
         };
         spawn("agent", move || runner.run(&inbox))?;
         Ok(Self { happenings, outcomes })
@@ -106,6 +107,8 @@ struct Runner {
     shell: Shell,
     shard: Option<Shard>,
     happenings: Sender<Happening>,
+    /// No coordinator could be reached when it was last tried, and the log says so.
+    alone: bool,
 }
 
 impl Runner {
@@ -186,11 +189,16 @@ impl Runner {
     fn dial(&mut self, coordinator: usize) {
         let event = match self.connect(coordinator) {
             Ok(line) => {
+                if core::mem::take(&mut self.alone) {
+                    tracing::info!("a coordinator answers again");
+                }
                 self.shell.line = Some(line);
                 AgentEvent::Connected
             }
             Err(failure) => {
-                tracing::debug!(%failure, "no coordinator");
+                if !core::mem::replace(&mut self.alone, true) {
+                    tracing::warn!(%failure, "no coordinator answers: tried again until one does");
+                }
                 AgentEvent::Disconnected
             }
         };

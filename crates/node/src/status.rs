@@ -28,7 +28,7 @@ impl fmt::Display for Shown<'_> {
         let status = self.0;
         writeln!(
             f,
-            "{:<6} {:<8} {:<22} {:<22} {:<8} {:>10}",
+            "{:<5} {:<8} {:<20} {:<20} {:<8} {:>10}",
             "node", "pid", "address", "cluster address", "state", "memory"
         )?;
         for node in &status.nodes {
@@ -40,7 +40,7 @@ impl fmt::Display for Shown<'_> {
             };
             writeln!(
                 f,
-                "{:<6} {:<8} {:<22} {:<22} {:<8} {:>10}",
+                "{:<5} {:<8} {:<20} {:<20} {:<8} {:>10}",
                 node.id.to_string(),
                 node.pid,
                 node.address,
@@ -74,27 +74,33 @@ impl fmt::Display for Shown<'_> {
                 )?;
             }
         }
-        writeln!(f, "rebuild: {}", Progress(&status.rebuild))?;
+        if count(PositionCondition::Filling) > 0 && status.rebuild.done_bytes >= status.rebuild.total_bytes {
+            writeln!(f, "rebuild: begun, how much there is to do is not known yet")?;
+        } else {
+            writeln!(f, "rebuild: {}", Progress(&status.rebuild))?;
+        }
         let scrub = &status.scrub;
         writeln!(
             f,
             "scrub: {} chunks checked, {} wrong, {} of them repaired",
             scrub.checked_chunks, scrub.bad_chunks, scrub.repaired_chunks
         )?;
-        let kinds = status
+        write!(
+            f,
+            "memory: {} objects, {} of keys and values",
+            status.memory.objects,
+            ByteCount(status.memory.user_bytes)
+        )?;
+        // A few to a line: the live view does not wrap.
+        let kinds: Vec<String> = status
             .memory
             .by_kind
             .iter()
-            .fold(String::new(), |mut text, (kind, bytes)| {
-                let _ = write!(text, ", {kind} {}", ByteCount(*bytes));
-                text
-            });
-        write!(
-            f,
-            "memory: {} objects, {} of keys and values{kinds}",
-            status.memory.objects,
-            ByteCount(status.memory.user_bytes)
-        )
+            .map(|(kind, bytes)| format!("{kind} {}", ByteCount(*bytes)))
+            .collect();
+        kinds
+            .chunks(4)
+            .try_for_each(|some| write!(f, "\n        {}", some.join(", ")))
     }
 }
 

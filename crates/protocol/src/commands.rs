@@ -11,7 +11,7 @@ mod keyspace;
 mod room;
 mod strings;
 
-pub(crate) use room::{command_bytes_max, housekeep};
+pub(crate) use room::{fits_one_delta, housekeep};
 
 use crate::context::Context;
 use crate::interface::Out;
@@ -22,7 +22,12 @@ use paritas_base::configuration::Configuration;
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{Arena, Blocked, Delta, Object, Stream as Store, Value};
 use paritas_wire::command::{Command, CommandSpec};
+use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
+
+/// The longest reply that commands of many keys make, so that a short one (`MGET k k k …`) does not fill the memory: as
+/// long as one that is forwarded may be, with room in its frame for the rest.
+pub(crate) const REPLY_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
 
 /// What a reply that was written must wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

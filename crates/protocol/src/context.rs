@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) halting: Vec<(ListId, String)>,
     /// Ids of requests to peers; never used again.
     pub(crate) request_id: u64,
-    /// Chunks whose sum did not match when they were decoded.
+    /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,
 }
@@ -100,9 +100,11 @@ impl<O: Out> Context<'_, O> {
         self.shared.halting.iter().any(|(halting, _)| *halting == list)
     }
 
-    /// Whether rebuilding may begin one more chunk in the background.
-    pub(crate) fn may_rebuild(&self) -> bool {
-        self.shared.pace.allows(&self.shared.parameters, self.now.mono)
+    /// Whether a role that is busy with so many chunks may begin one more in the background. Its own limit counts those
+    /// that cannot be had too, which the pace does not.
+    pub(crate) fn may_rebuild(&self, busy_with: usize) -> bool {
+        let parameters = &self.shared.parameters;
+        busy_with < parameters.fetch_max && self.shared.pace.allows(parameters, self.now.mono)
     }
 
     pub(crate) fn rebuild_begins(&mut self) {

@@ -49,6 +49,7 @@ struct Fetch {
     buffer: Vec<Buffered>,
     buffered_bytes: usize,
     retry_at: Time,
+    asked_again: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +79,7 @@ impl Fetch {
             replies: configuration.data_positions().map(|_| None).collect(),
             buffer: Vec::new(),
             buffered_bytes: 0,
+            asked_again: false,
         }
     }
 
@@ -156,8 +158,9 @@ impl Filler {
     }
 
     /// A chunk that was asked for. `None`: its owner could not give it now.
-    pub(crate) fn on_chunk(
+    pub(crate) fn on_chunk<O: Out>(
         &mut self,
+        cx: &mut Context<'_, O>,
         x: Position,
         id: u64,
         stripe: Stripe,
@@ -173,6 +176,11 @@ impl Filler {
         let (Some(slot), Some((version, sum, as_of, term, bytes))) = (fetch.replies.get_mut(x.index()), value) else {
             return;
         };
+        if sum::of(bytes) != sum {
+            // Its owner's memory is wrong, and the parity must not become so (9.1): the timer asks again.
+            cx.shared.bad_sums += 1;
+            return;
+        }
         *slot = Some(Chunk {
             version,
             sum,
@@ -182,9 +190,11 @@ impl Filler {
         });
     }
 
-    /// Stripes that are being fetched.
+    /// Stripes that are being fetched, at the first try. Those that have all answers end with the turn, and others may
+    /// begin in it.
     pub(crate) fn under_way(&self) -> usize {
-        self.fetches.len()
+        let waits = |f: &&Fetch| !f.asked_again && f.replies.iter().any(Option::is_none);
+        self.fetches.values().filter(waits).count()
     }
 
     /// The position is not Live yet.
@@ -265,7 +275,7 @@ impl ParityMember {
             return;
         }
         while self.filler.queue.as_ref().is_some_and(|q| !q.is_empty()) {
-            if !cx.may_rebuild() {
+            if !cx.may_rebuild(self.filler.fetches.len()) {
                 self.filler.next_at = self.filler.next_at.min(cx.shared.pace.ask_at(cx.now.mono));
                 break;
             }
@@ -334,6 +344,7 @@ impl ParityMember {
             let retry_at = cx.after(cx.shared.parameters.resend);
             if let Some(mut fetch) = self.filler.fetches.remove(&stripe) {
                 fetch.retry_at = retry_at;
+                fetch.asked_again = true;
                 self.ask_chunks(cx, configuration, stripe, &fetch);
                 self.filler.fetches.insert(stripe, fetch);
             }

@@ -31,3 +31,6 @@ pub use parity_member::{Log, ParityMember};
 pub use ring::{Record, Ring};
 pub use session::PROTOCOL_VERSION;
 pub use stream_owner::{Member, Phase, StreamOwner};
+
+/// A part of a shard's memory that is to be made a huge page.
+pub use paritas_store::HugeRange;

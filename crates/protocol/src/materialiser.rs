@@ -98,9 +98,9 @@ impl Materialiser {
         self.next_at
     }
 
-    /// Chunks that are being brought back.
+    /// Chunks that are being brought back, at the first try.
     pub(crate) fn under_way(&self) -> usize {
-        self.tasks.len()
+        self.tasks.values().filter(|t| t.mismatches == 0).count()
     }
 }
 
@@ -110,7 +110,9 @@ impl StreamOwner {
         let now = cx.mono();
         let me = configuration.at(self.stream().x);
         self.materialiser.filling = me.is_some_and(|a| a.state == PositionState::Filling);
-        if now < self.materialiser.next_at && !(self.materialiser.held_back && cx.may_rebuild()) {
+        if now < self.materialiser.next_at
+            && !(self.materialiser.held_back && cx.may_rebuild(self.materialiser.tasks.len()))
+        {
             return;
         }
         let mut late: Vec<Stripe> = self
@@ -132,7 +134,7 @@ impl StreamOwner {
                 self.begin(cx, configuration, stripe, 0, false);
             }
         }
-        while self.materialiser.filling && cx.may_rebuild() {
+        while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) {
             let Some(stripe) = self.next_absent() else { break };
             cx.rebuild_begins();
             self.begin(cx, configuration, stripe, 0, false);

@@ -19,7 +19,7 @@ use dispatch::{on_member, on_owner, tenure_of};
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
-use paritas_store::Arena;
+use paritas_store::{Arena, HugeRange};
 use paritas_wire::peer::{self, BadFrame, Header, LeaseEntry, Leases, Message};
 
 /// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
@@ -137,7 +137,7 @@ impl Node {
     pub fn arena(&self) -> &Arena {
         &self.shared.arena
     }
-    /// Chunks whose sum did not match when they were decoded (PROTOCOL 9.1).
+    /// Chunks whose sum did not match when they were read or decoded (PROTOCOL 9.1).
     pub fn bad_sums(&self) -> u64 {
         self.shared.bad_sums
     }
@@ -236,6 +236,11 @@ impl Node {
             Event::ClientDown { conn } => self.router.on_client_down(conn),
             Event::Answer { conn, n, text } => self.router.on_answer(&mut cx, conn, n, text),
         }
+    }
+
+    /// The next part of the arena that can be made a huge page, on another thread.
+    pub fn next_huge(&mut self) -> Option<HugeRange> {
+        self.shared.arena.next_huge()
     }
 
     /// Frames that will come next: asks for the memory that deltas and forwarded commands will touch, so that their

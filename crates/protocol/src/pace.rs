@@ -16,7 +16,8 @@ const BURST: Span = Span::from_ms(20);
 /// The pace of all rebuilding on one node.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Chunks under way: those seen at the turn's end, and those begun since.
+    /// Chunks under way: those seen at the turn's end, and those begun since. What had to be asked for again may never
+    /// come, and is left out: one list that cannot be rebuilt must not keep the others from it.
     under_way: usize,
     /// By the settled rate the next chunk may begin then.
     next_at: Time,

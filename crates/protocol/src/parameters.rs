@@ -24,7 +24,8 @@ pub struct Parameters {
     pub hold_max: Span,
     /// Mismatches after which a hold is asked for.
     pub mismatches_before_hold: u32,
-    /// Chunks that a node brings back at a time at most in the background, all its roles together.
+    /// Chunks that a node brings back at a time at most in the background: all its roles together, of those asked for
+    /// once; each role, of all.
     pub fetch_max: usize,
     /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
     pub rebuild_rate: Option<u64>,

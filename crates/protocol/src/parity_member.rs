@@ -154,6 +154,10 @@ impl ParityMember {
             let log = &mut self.logs[x.index()];
             // A lease asked for under the older epoch is not granted under this one.
             log.lease_due = Time(0);
+            // A life that is certainly over uses no lease (5.5). Forgotten here too, so that a later takeover, whose
+            // configuration may name that life no more, does not wait for it.
+            log.leases
+                .retain(|g| !configuration.is_gone(g.holder.node, g.holder.incarnation));
             // What an owner of another term said of its stripes counts for nothing (6.6).
             let term = configuration.tenure(x).map(|t| t.term());
             if log.alloc.as_ref().is_some_and(|a| Some(a.term) != term) {
@@ -226,6 +230,13 @@ impl ParityMember {
         if stable > log.stable {
             log.stable = stable;
             log.ring.trim(stable);
+        }
+    }
+
+    /// The stream is idle, for its owner says so alone that all is stable.
+    pub(crate) fn give_back(&mut self, x: Position) {
+        if let Some(log) = self.logs.get_mut(x.index()) {
+            log.ring.give_back();
         }
     }
 

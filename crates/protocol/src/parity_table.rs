@@ -3,7 +3,7 @@
 use paritas_base::{Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_store::delta::{Extent, extents};
-use paritas_store::{Arena, Slot};
+use paritas_store::{Arena, Slot, grow_table};
 
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -328,6 +328,9 @@ impl ParityTable {
         let at = stripe.number() as usize;
         let half = self.half_mut(stripe);
         if at >= half.states.len() {
+            grow_table(&mut half.states, at + 1);
+            grow_table(&mut half.versions, (at + 1) * k);
+            grow_table(&mut half.sums, (at + 1) * k);
             half.states.resize(at + 1, State::Untouched);
             half.versions.resize((at + 1) * k, Version::ZERO);
             half.sums.resize((at + 1) * k, 0);

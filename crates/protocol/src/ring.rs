@@ -174,6 +174,14 @@ impl Ring {
         self.settle();
     }
 
+    /// Gives back what an empty ring still holds: nothing goes on in the stream.
+    pub(crate) fn give_back(&mut self) {
+        if self.entries.is_empty() {
+            self.bytes = Vec::new();
+            self.entries = VecDeque::new();
+        }
+    }
+
     /// Where the bytes of the first delta begin.
     fn head(&self) -> usize {
         self.entries.front().map_or(self.bytes.len(), |entry| entry.from)
@@ -236,10 +244,16 @@ mod tests {
         let mut ring = Ring::default();
         pushed(&mut ring, 1..=5_000);
         ring.trim(5_000);
+        ring.give_back();
+        assert_eq!(ring.held_bytes(), 0);
+        pushed(&mut ring, 5_001..=6_000);
+        ring.give_back();
+        holds(&ring, 5_001..=6_000);
+        ring.trim(6_000);
         assert_eq!((ring.bytes(), ring.unstable_bytes(), ring.first()), (0, 0, None));
         assert!(ring.held_bytes() <= 2 * KEEP_BYTES as u64);
-        pushed(&mut ring, 5_001..=5_002);
-        holds(&ring, 5_001..=5_002);
+        pushed(&mut ring, 6_001..=6_002);
+        holds(&ring, 6_001..=6_002);
     }
 
     #[test]

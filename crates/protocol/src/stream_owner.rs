@@ -113,7 +113,7 @@ pub struct StreamOwner {
     credit_wish: (u32, u32),
     hold_until: Time,
     /// Since when stripe credit is short, and when that was seen last.
-    credit_short: (Time, Time),
+    credit_short: Option<(Time, Time)>,
     /// Something that a stalled command may wait for has changed.
     pub(crate) progress: bool,
     /// `acked` or a lease has changed: replies may be released.
@@ -167,7 +167,7 @@ impl StreamOwner {
             credit_at: Time(0),
             credit_wish: (0, 0),
             hold_until: Time(0),
-            credit_short: (Time(0), Time(0)),
+            credit_short: None,
             progress: true,
             releasable: true,
             lease_wanted: born,
@@ -583,6 +583,8 @@ impl StreamOwner {
                     &message,
                 );
             }
+            self.ring.give_back();
+            self.spare = Vec::new();
         }
         if self.store.chunks().directory_known() {
             self.ask_credit(cx, configuration);

@@ -253,22 +253,32 @@ fn a_command_that_finds_no_owner_goes_to_the_next_one_in_order() {
 }
 
 #[test]
-fn too_large_a_part_is_refused_before_anything_changes() {
+fn a_command_too_large_for_one_slot_is_refused_before_anything_changes() {
     let (mut cluster, client) = two();
-    let (here, there) = (keys(0, 2), keys(1, 6));
     let value = "x".repeat(60_000);
-    let mut line = format!("MSET {} 1", here[0]);
-    there.iter().for_each(|key| line += &format!(" {key} {value}"));
-    let mut request = Vec::new();
-    let args: Vec<&str> = line.split(' ').collect();
-    paritas_wire::resp::encode::request(&mut request, &args);
-    cluster.feed(client, &request);
-    cluster.pump();
-    assert_eq!(
-        cluster.take(client),
-        b"-ERR command larger than 131072 bytes for one slot\r\n"
-    );
+    let mset = |cluster: &mut Cluster, keys: &[String]| {
+        let mut args = vec!["MSET"];
+        keys.iter().for_each(|key| args.extend([key.as_str(), &value]));
+        let mut request = Vec::new();
+        paritas_wire::resp::encode::request(&mut request, &args);
+        cluster.feed(client, &request);
+        cluster.pump();
+        String::from_utf8(cluster.take(client)).unwrap()
+    };
+    for node in 0..2 {
+        let tag = &keys(node, 1)[0];
+        let one_slot: Vec<String> = (0..3).map(|n| format!("{{{tag}}}{n}")).collect();
+        assert_eq!(
+            mset(&mut cluster, &one_slot),
+            "-ERR command larger than 131072 bytes for one slot\r\n"
+        );
+    }
     assert_eq!(cluster.ask(client, "DBSIZE"), ":0\r\n");
+    // Over slots it is cut into parts that fit, here and at the other node.
+    let over_slots: Vec<String> = keys(0, 6).into_iter().chain(keys(1, 6)).collect();
+    assert_eq!(mset(&mut cluster, &over_slots), "+OK\r\n");
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":12\r\n");
+    assert_eq!(cluster.ask(client, &format!("DEL {}", over_slots.join(" "))), ":12\r\n");
 }
 
 #[test]

@@ -13,12 +13,14 @@ a minus means at least so many.
 ## How commands behave on a cluster
 
 - On `port`, any node takes any key. MGET, MSET, DEL, UNLINK, EXISTS and TOUCH over several nodes are split, one
-  part a stream; the parts are not atomic together. KEYS, SCAN, RANDOMKEY, DBSIZE and FLUSHALL speak for the whole
-  cluster.
+  part a stream or more; the parts are not atomic together. KEYS, SCAN, RANDOMKEY, DBSIZE and FLUSHALL speak for
+  the whole cluster.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several slots, and
   commands without a key speak for this node's slots only.
-- A command that changes several keys of one slot (or a part of one) is at most 128 KiB and
-  4,096 keys: it is one delta, all of it or nothing, whatever dies.
+- A command that changes several keys of one slot is one delta: all of it or nothing, whatever dies. Its keys and
+  values are at most 128 KiB (64 KiB where nodes have little memory for many streams), and with 64 bytes more for
+  each key at most 256 KiB. Over several slots, MSET, DEL and UNLINK may be larger: they are cut into such parts.
+- An MGET whose reply would be longer than 32 MiB is refused.
 - MSETNX, RENAME, RENAMENX and COPY want their keys in one slot on both ports.
 - A write is answered when every parity member of its list has it: WAIT has nothing to wait for, and tells the
   fewest live parity members that any list has.

@@ -4,7 +4,8 @@
 mod support;
 
 use paritas_base::ListId;
-use paritas_protocol::{Parameters, Port};
+use paritas_base::configuration::PositionState;
+use paritas_protocol::{Parameters, Port, Proposal};
 use paritas_wire::peer::{self, ChunkStatus, Header, Message, Parity};
 use support::{Client, Cluster, Tamper};
 
@@ -134,4 +135,44 @@ fn without_a_right_source_nothing_is_answered() {
     }
     assert!(refused > 2, "the keys of the lost stream");
     let _ = client;
+}
+
+/// A parity that is filled from a wrong chunk would be wrong itself, and be seen only when it is needed.
+#[test]
+fn a_parity_is_not_filled_from_a_chunk_without_its_sum() {
+    let mut cluster = Cluster::coded(2, 2, 1, 2, Parameters::default());
+    let client = cluster.connect(1, Port::Any);
+    for n in 0..KEYS {
+        assert_eq!(cluster.ask(client, &format!("SET key{n} value{n}")), "+OK\r\n");
+    }
+    let asks_live = |cluster: &Cluster| {
+        let proposals = &cluster.processes[4].out.proposals;
+        proposals.iter().any(|p| matches!(p, Proposal::AskLive { .. }))
+    };
+    cluster.tamper = Some(wrong_data(1));
+    cluster.hand_over(0, 2, 4);
+    cluster.advance(1_000);
+    assert!(cluster.processes[4].node.bad_sums() > 0, "nothing was wrong");
+    assert!(!asks_live(&cluster), "a parity made of wrong bytes");
+    // Its owner's chunks are right again: they are asked for once more.
+    cluster.tamper = None;
+    cluster.advance(1_000);
+    assert!(asks_live(&cluster), "it waits for ever");
+    cluster.reconfigure(0, |c| {
+        if let Some(assignment) = &mut c.positions[2] {
+            assignment.state = PositionState::Live;
+        }
+    });
+    // Of the two parities only the new one is left to decode from.
+    cluster.kill(0);
+    cluster.kill(3);
+    cluster.reconfigure(0, |c| c.positions[3] = None);
+    cluster.hand_over(0, 0, 5);
+    cluster.advance(6_000);
+    let client = cluster.connect(1, Port::Any);
+    for n in 0..KEYS {
+        let expected = format!("value{n}");
+        let reply = cluster.ask(client, &format!("GET key{n}"));
+        assert_eq!(reply, format!("${}\r\n{expected}\r\n", expected.len()), "key{n}");
+    }
 }

@@ -1,8 +1,14 @@
-//! Rebuilding keeps to the rate that was set, and what clients wait for does not (SEAMS §5).
+//! Rebuilding keeps to the rate that was set, and what clients wait for does not (SEAMS §5); without a rate it never
+//! pauses, and what cannot be rebuilt does not keep the rest from it.
 
 mod support;
 
-use paritas_protocol::{Parameters, Port};
+use paritas_base::{ListId, Stripe};
+use paritas_protocol::{Parameters, Port, Role};
+use paritas_wire::peer::Message;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
 use support::{Client, Cluster};
 
 const RATE: u64 = 1 << 20;
@@ -16,9 +22,13 @@ fn loaded() -> (Cluster, Client) {
         rebuild_rate: Some(RATE),
         ..Parameters::default()
     };
-    let mut cluster = Cluster::coded(2, 1, 1, 1, parameters);
+    loaded_with(1, KEYS, parameters)
+}
+
+fn loaded_with(lists: u16, keys: usize, parameters: Parameters) -> (Cluster, Client) {
+    let mut cluster = Cluster::coded(2, 1, lists, 1, parameters);
     let client = cluster.connect(1, Port::Any);
-    for n in 0..KEYS {
+    for n in 0..keys {
         let value = format!("{n:0>6000}");
         assert_eq!(cluster.ask(client, &format!("SET key{n} {value}")), "+OK\r\n");
     }
@@ -70,5 +80,85 @@ fn neither_an_owner_nor_a_parity_is_rebuilt_faster_than_the_rate() {
             (expected * 8 / 10..expected * 15 / 10).contains(&ms),
             "position {position}: {done} bytes in {ms} ms"
         );
+    }
+}
+
+/// Another owner of list 0 is silent on its chunks, and 10.3 forbids to remove it: what node 3 took over of that list
+/// stays as it is. Of list 1 it is brought back all the same.
+#[test]
+fn a_list_that_cannot_be_rebuilt_does_not_keep_another_from_it() {
+    for stuck in [0, 2] {
+        let parameters = Parameters::default();
+        let fetch_max = parameters.fetch_max;
+        let (mut cluster, _) = loaded_with(2, 2 * KEYS, parameters);
+        let asked: Rc<RefCell<BTreeSet<Stripe>>> = Rc::default();
+        let seen = asked.clone();
+        cluster.tamper = Some(Box::new(move |_, _, header, message| {
+            match message {
+                Message::ReadChunk { stripe, .. } if header.stream.list == ListId(0) => {
+                    seen.borrow_mut().insert(*stripe);
+                }
+                Message::ChunkValue { .. } if header.stream.list == ListId(0) => return Some(Vec::new()),
+                _ => {}
+            }
+            None
+        }));
+        cluster.hand_over(0, stuck, 3);
+        cluster.advance(1_000);
+        assert_eq!(
+            asked.borrow().len(),
+            fetch_max,
+            "its own limit, with more to bring back"
+        );
+        cluster.hand_over(1, 0, 3);
+        cluster.advance(1_000);
+        match &cluster.processes[3].node.list(ListId(1)).unwrap().role {
+            Role::Owner(owner) => assert!(owner.is_whole(), "{} absent", owner.store().chunks().absent_count()),
+            role => panic!("{role:?}"),
+        }
+        assert_eq!(asked.borrow().len(), fetch_max);
+    }
+}
+
+/// A driver that turns a node only when a frame has come or a deadline, over links that take no time: whoever has to
+/// wait for a timer to go on moves the clock.
+#[test]
+fn rebuilding_never_waits_for_a_timer_while_answers_come() {
+    for position in [2, 0] {
+        let (mut cluster, _) = loaded_with(1, 1_000, Parameters::default());
+        let woken = Rc::new(RefCell::new([true; 4]));
+        // The new configuration reaches all, and nothing is sent yet.
+        cluster.cut = true;
+        cluster.hand_over(0, position, 3);
+        cluster.cut = false;
+        let wakes = woken.clone();
+        cluster.tamper = Some(Box::new(move |_, to, _, _| {
+            wakes.borrow_mut()[to] = true;
+            None
+        }));
+        let mut began = None;
+        loop {
+            let now = cluster.now.mono;
+            let mut turned = false;
+            for at in 0..4 {
+                let due = cluster.processes[at].node.next_deadline().is_some_and(|t| t <= now);
+                if core::mem::take(&mut woken.borrow_mut()[at]) || due {
+                    cluster.turn(at);
+                    turned = true;
+                }
+            }
+            let figures = cluster.processes[3].node.figures();
+            if figures.rebuild_done_bytes > 0 && began.is_none() {
+                began = Some(now);
+            }
+            if figures.rebuild_done_bytes > BYTES_MIN && figures.rebuild_todo_bytes == 0 {
+                break;
+            }
+            if !turned {
+                let deadlines = cluster.processes.iter().filter_map(|p| p.node.next_deadline());
+                cluster.now.mono = deadlines.min().unwrap();
+            }
+        }
+        assert_eq!(began, Some(cluster.now.mono), "position {position}: it paused");
     }
 }

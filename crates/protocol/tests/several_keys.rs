@@ -98,12 +98,52 @@ fn a_del_of_many_keys_is_not_cut_in_two() {
 #[test]
 fn more_keys_than_one_delta_takes_are_refused_before_any_change() {
     let (mut cluster, client) = one_stream();
-    let keys = keys(4_100);
+    let keys: Vec<String> = (0..4_100).map(|n| format!("{{t}}{n}")).collect();
     let before = seq(&cluster);
     let reply = send(&mut cluster, client, &mset(&keys, "v"));
     assert_eq!(
         reply,
-        "-ERR too many keys for one slot in one command: at most 4096 small ones\r\n"
+        "-ERR too many keys for one slot in one command: \
+         keys and values and 64 bytes for each key are over 262144 bytes\r\n"
     );
     assert_eq!((seq(&cluster), &*cluster.ask(client, "DBSIZE")), (before, ":0\r\n"));
+}
+
+#[test]
+fn an_mset_of_small_keys_needs_no_more_memory_than_they_take() {
+    // 3 MiB: 192 chunks. The keys take 10 chunks and 3 index pages.
+    let mut cluster = Cluster::with(1, 3 << 20, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let keys: Vec<String> = (0..3_000).map(|n| format!("{{t}}{n}")).collect();
+    assert_eq!(send(&mut cluster, client, &mset(&keys, "v")), "+OK\r\n");
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":3000\r\n");
+}
+
+/// Its parts are in order, and wait for a window in that order: the last value of a key given twice stays.
+#[test]
+fn a_command_over_slots_may_be_larger_than_a_delta() {
+    let (mut cluster, client) = one_stream();
+    cluster.advance(5_000);
+    let value = "v".repeat(30_000);
+    let command = format!(
+        "MSET twice first {} twice last",
+        mset(&keys(70), &value).replacen("MSET ", "", 1)
+    );
+    let at_once = send(&mut cluster, client, &command);
+    cluster.advance(1_000);
+    let later = String::from_utf8(cluster.take(client)).unwrap();
+    assert_eq!(at_once + &later, "+OK\r\n");
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":71\r\n");
+    assert_eq!(cluster.ask(client, "GET twice"), "$4\r\nlast\r\n");
+    assert_eq!(cluster.ask(client, "STRLEN k69"), ":30000\r\n");
+
+    let small = keys(9_000);
+    let at_once = send(&mut cluster, client, &mset(&small, "v"));
+    cluster.advance(1_000);
+    let later = String::from_utf8(cluster.take(client)).unwrap();
+    assert_eq!(at_once + &later, "+OK\r\n");
+    let at_once = send(&mut cluster, client, &format!("DEL {}", small.join(" ")));
+    cluster.advance(1_000);
+    let later = String::from_utf8(cluster.take(client)).unwrap();
+    assert_eq!(at_once + &later, ":9000\r\n");
 }

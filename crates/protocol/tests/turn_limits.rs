@@ -62,14 +62,17 @@ fn long_replies_are_made_a_megabyte_at_a_time() {
     assert!(received == one.repeat(count).as_bytes());
 }
 
+/// Of two nodes, each with half of the slots: a key of the second.
+fn key_of_the_other() -> String {
+    let theirs = |key: &String| paritas_wire::command::slot(key.as_bytes()) >= 8192;
+    (0..).map(|n| format!("k{n}")).find(theirs).unwrap()
+}
+
 #[test]
 fn only_so_many_reads_of_one_client_are_at_other_nodes() {
     let mut cluster = Cluster::new(2);
     let client = cluster.connect(0, Port::Any);
-    let key = (0..)
-        .map(|n| format!("k{n}"))
-        .find(|key| paritas_wire::command::slot(key.as_bytes()) >= 8192)
-        .unwrap();
+    let key = key_of_the_other();
     set(&mut cluster, client, &key);
     let count = 500;
     cluster.feed(client, format!("GET {key}\r\n").repeat(count).as_bytes());
@@ -94,10 +97,7 @@ fn replies_to_one_peer_are_made_a_few_megabytes_at_a_time() {
     const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
     let mut cluster = Cluster::new(2);
     let clients: Vec<support::Client> = (0..20).map(|_| cluster.connect(0, Port::Any)).collect();
-    let key = (0..)
-        .map(|n| format!("k{n}"))
-        .find(|key| paritas_wire::command::slot(key.as_bytes()) >= 8192)
-        .unwrap();
+    let key = key_of_the_other();
     set(&mut cluster, clients[0], &key);
     let count = 120;
     for client in &clients {
@@ -115,4 +115,59 @@ fn replies_to_one_peer_are_made_a_few_megabytes_at_a_time() {
     for client in clients {
         assert!(cluster.take(client) == expected.as_bytes());
     }
+}
+
+/// The longest reply of one command.
+const REPLY_BYTES_MAX: usize = (32 << 20) - 256;
+
+#[test]
+fn a_short_command_does_not_make_an_endless_reply() {
+    let refused = format!("-ERR the reply is larger than {REPLY_BYTES_MAX} bytes: ask for fewer keys\r\n");
+    let key_of = |node: usize| {
+        let mut keys = (0..).map(|n| format!("k{n}"));
+        keys.find(|key| usize::from(paritas_wire::command::slot(key.as_bytes()) >= 8192) == node)
+            .unwrap()
+    };
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    let (here, there) = (key_of(0), key_of(1));
+    set(&mut cluster, client, &here);
+    set(&mut cluster, client, &there);
+    let ask = |cluster: &mut Cluster, keys: &[&str], times: usize| {
+        let words = format!(" {}", keys.join(" "));
+        cluster.feed(client, format!("MGET{}\r\n", words.repeat(times)).as_bytes());
+        cluster.advance(100);
+        String::from_utf8(cluster.take(client)).unwrap()
+    };
+    // Here, at another node, and at both, where each part alone would be short enough.
+    for (keys, times) in [
+        (vec![&*here], 5_000),
+        (vec![&*there], 5_000),
+        (vec![&*here, &*there], 300),
+    ] {
+        assert_eq!(ask(&mut cluster, &keys, times), refused, "{keys:?}");
+        let reply = ask(&mut cluster, &keys, 250);
+        assert!(reply.starts_with(&format!("*{}\r\n$60000\r\n", 250 * keys.len())));
+        assert!(reply.len() > 250 * keys.len() * VALUE_BYTES);
+    }
+}
+
+#[test]
+fn a_forwarded_mget_counts_for_each_of_its_keys() {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    let key = key_of_the_other();
+    set(&mut cluster, client, &key);
+    let mget = format!("MGET{}\r\n", format!(" {key}").repeat(100));
+    cluster.feed(client, mget.repeat(20).as_bytes());
+    for _ in 0..10 {
+        cluster.turn(0);
+    }
+    let info = cluster.connect(0, Port::Any);
+    let listed = cluster.ask(info, "CLIENT LIST ID 1");
+    assert!(listed.contains(" oll=2 "), "{listed}");
+    cluster.advance(500);
+    let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+    let all = format!("*100\r\n{}", one.repeat(100)).repeat(20);
+    assert!(cluster.take(client) == all.as_bytes());
 }

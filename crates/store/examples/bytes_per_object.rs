@@ -259,6 +259,9 @@ fn time(chunk_bytes: usize) {
     let making = each(start, n);
     println!("making a key                  {making:6.0}");
     // What memory itself costs here and now: a byte from anywhere in as much of it.
+    while let Some(range) = store.arena.next_huge() {
+        range.collapse();
+    }
     let plain = vec![1u8; (store.arena.resident_bytes() as usize).next_power_of_two()];
     let start = cpu_ns();
     for _ in 0..n {

@@ -15,9 +15,9 @@ pub struct Slot(pub(crate) u32);
 /// All chunks of a shard, data, index and parity alike: `slots_max` slots of one size.
 ///
 /// Address space is reserved at once and memory taken by touching it. Freed slots are used again last in, first out;
-/// when more than 1 % of the slots ever touched lie free, a freed slot's memory goes back to the system. As soon as a
-/// huge page's worth of slots is in use they become one, so that lookups need fewer page walks and no page is half
-/// used.
+/// when more than 1 % of the slots ever touched lie free, a freed slot's memory goes back to the system. A huge
+/// page's worth of slots that are all in use can be made one ([`Self::next_huge`]), so that lookups need fewer page
+/// walks and no page is half used.
 #[derive(Debug)]
 pub struct Arena {
     mapping: NonNull<u8>,
@@ -26,6 +26,8 @@ pub struct Arena {
     chunk_bytes: usize,
     slots_max: u32,
     touched: u32,
+    /// Ranges that `next_huge` has given.
+    huge: usize,
     free: Vec<FreeSlot>,
     /// Free slots whose memory has been given back.
     returned: u32,
@@ -34,6 +36,28 @@ pub struct Arena {
     /// Buffers that every stream of the shard uses in its turn: what is written, and what is copied elsewhere.
     pub(crate) scratch: Vec<u8>,
     pub(crate) scratch_copy: Vec<u8>,
+}
+
+/// A range of an arena to be made one huge page of, on whatever thread can wait for it.
+#[derive(Debug)]
+pub struct HugeRange {
+    at: usize,
+}
+
+impl HugeRange {
+    /// Does it. Milliseconds, for the system may have to find the page first; the arena is used meanwhile. Where the
+    /// system can't do it (Linux before 6.1), nothing happens.
+    pub fn collapse(self) {
+        let at = self.at as *mut libc::c_void;
+        // SAFETY: none of these changes a byte of whatever is mapped there, and each may fail: harmless even if the
+        // arena is gone by now. The last keeps the system from filling up the page with zeros by itself when some of
+        // its slots are given back.
+        unsafe {
+            libc::madvise(at, HUGE_BYTES, libc::MADV_HUGEPAGE);
+            libc::madvise(at, HUGE_BYTES, MADV_COLLAPSE);
+            libc::madvise(at, HUGE_BYTES, libc::MADV_NOHUGEPAGE);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -81,6 +105,7 @@ impl Arena {
             chunk_bytes,
             slots_max,
             touched: 0,
+            huge: 0,
             free: Vec::new(),
             returned: 0,
             reserved: 0,
@@ -164,26 +189,20 @@ impl Arena {
         }
         let slot = Slot(self.touched);
         self.touched += 1;
-        self.make_huge(slot);
         slot
     }
 
-    /// When a slot begins a new huge page's range: makes the range before it one. All its slots are in use, for a new
-    /// slot is touched only when none is free. Where the system can't do it (Linux before 6.1), nothing happens.
-    fn make_huge(&mut self, slot: Slot) {
-        let offset = slot.0 as usize * self.chunk_bytes;
-        if offset == 0 || !offset.is_multiple_of(HUGE_BYTES) {
-            return;
+    /// The next huge page's worth of slots that are all in use, each once: somebody else makes it one huge page, for
+    /// that takes long. A range is full when the slot behind it is touched: a new slot is touched only when none is
+    /// free. None while memory of freed slots is with the system: a huge page would take it back unseen.
+    pub fn next_huge(&mut self) -> Option<HugeRange> {
+        let full = self.touched.saturating_sub(1) as usize * self.chunk_bytes / HUGE_BYTES;
+        if self.huge >= full || self.returned > 0 {
+            return None;
         }
-        let at = self.base.as_ptr().wrapping_add(offset - HUGE_BYTES).cast();
-        // SAFETY: the range lies within our mapping, before the slot. None of these changes a byte, and each may fail.
-        // The last keeps the system from filling up the page with zeros by itself when some of its slots are given
-        // back.
-        unsafe {
-            libc::madvise(at, HUGE_BYTES, libc::MADV_HUGEPAGE);
-            libc::madvise(at, HUGE_BYTES, MADV_COLLAPSE);
-            libc::madvise(at, HUGE_BYTES, libc::MADV_NOHUGEPAGE);
-        }
+        let at = self.base.as_ptr() as usize + self.huge * HUGE_BYTES;
+        self.huge += 1;
+        Some(HugeRange { at })
     }
 
     /// Takes a slot back.
@@ -292,6 +311,37 @@ mod tests {
             let slot = arena.alloc().unwrap();
             assert!(arena.bytes(slot).iter().all(|b| *b == 0));
         }
+    }
+
+    #[test]
+    fn full_ranges_become_huge_once_each_and_keep_their_bytes() {
+        let mut arena = Arena::new(64 << 10, 100);
+        let slots: Vec<Slot> = (0..33).map(|_| arena.alloc().unwrap()).collect();
+        for (value, slot) in (0..).zip(&slots) {
+            arena.bytes_mut(*slot).fill(value);
+        }
+        let range = arena.next_huge().unwrap();
+        assert!(
+            arena.next_huge().is_none(),
+            "32 slots are a huge page, and one is begun"
+        );
+        range.collapse();
+        for (value, slot) in (0..).zip(&slots) {
+            assert!(arena.bytes(*slot).iter().all(|byte| *byte == value));
+        }
+    }
+
+    #[test]
+    fn memory_given_back_is_not_taken_again_by_a_huge_page() {
+        let mut arena = Arena::new(64 << 10, 100);
+        let slots: Vec<Slot> = (0..33).map(|_| arena.alloc().unwrap()).collect();
+        for slot in &slots[..4] {
+            arena.free(*slot);
+        }
+        assert!(arena.resident_bytes() < 33 * (64 << 10), "some has gone back");
+        assert!(arena.next_huge().is_none());
+        (0..4).for_each(|_| assert!(arena.alloc().is_some()));
+        assert!(arena.next_huge().is_some(), "all in use again");
     }
 
     #[test]

@@ -394,7 +394,7 @@ fn same_at_end(a: &[u8], b: &[u8]) -> usize {
 }
 
 /// Makes room for `length` entries, with an eighth to spare: doubling would waste half of the table.
-pub(crate) fn grow_table<T>(table: &mut Vec<T>, length: usize) {
+pub fn grow_table<T>(table: &mut Vec<T>, length: usize) {
     if length > table.capacity() {
         table.reserve_exact((length + length / 8 + 4) - table.len());
     }

@@ -11,8 +11,8 @@ mod index;
 mod object;
 mod stream;
 
-pub use arena::{Arena, Slot};
-pub use chunks::{Chunks, Missing, Presence};
+pub use arena::{Arena, HugeRange, Slot};
+pub use chunks::{Chunks, Missing, Presence, grow_table};
 pub use delta::Delta;
 pub use object::{KEY_BYTES_MAX, Object, VALUE_BYTES_MAX, Value};
 pub use stream::{Blocked, Gauges, Limits, Settings, Stream};

@@ -106,6 +106,9 @@ pub struct Stream {
     credit: (u32, u32),
     /// Chunks set aside because their bytes were wrong, and how many bytes of each are live if that was known.
     aside: Vec<(Stripe, Option<u32>)>,
+    /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for
+    /// ahead.
+    wanted: (u32, u32),
     /// Reused.
     plan: Plan,
 }
@@ -167,6 +170,7 @@ impl Stream {
             space: Space::new(chunk_bytes),
             credit: (0, 0),
             aside: Vec::new(),
+            wanted: (0, 0),
             plan: Plan::default(),
         }
     }
@@ -314,9 +318,14 @@ impl Stream {
             .sum()
     }
 
-    fn update_keys_max(&mut self) {
+    /// Keys above which an index of so many pages grows.
+    fn keys_max(&self, pages: u32) -> u64 {
         let slots = self.shape.lines() * page::SLOTS as u32;
-        self.index.keys_max = self.shape.keys_max(self.index.pages, slots, self.index.fill_max);
+        self.shape.keys_max(pages, slots, self.index.fill_max)
+    }
+
+    fn update_keys_max(&mut self) {
+        self.index.keys_max = self.keys_max(self.index.pages);
     }
 
     /// Whether memory for `count` more chunks is there, `spare` of them left over.

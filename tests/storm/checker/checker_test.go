@@ -39,6 +39,8 @@ func TestHistories(t *testing.T) {
 		{"an unknown write that happened", "k 0 set 5 0 - -\nk 1 get - 11 20 5", porcupine.Ok},
 		{"an unknown write that did not", "k 0 set 5 0 - -\nk 1 get - 11 20 nil", porcupine.Ok},
 		{"an unknown write that happened late", "k 0 set 5 0 - -\nk 1 get - 11 20 nil\nk 1 get - 21 30 5", porcupine.Ok},
+		{"an unknown DEL that happened", "k 0 set 5 0 10 ok\nk 0 del - 11 - -\nk 1 get - 21 30 nil", porcupine.Ok},
+		{"an unknown write that only a DEL saw", "k 0 set 5 0 - -\nk 1 del - 11 20 1", porcupine.Ok},
 		{"an unknown write that comes and goes", "k 0 set 5 0 - -\nk 1 get - 11 20 5\nk 1 get - 21 30 nil", porcupine.Illegal},
 		{"a refused write that happened", "k 0 set 5 0 10 !TRYAGAIN\nk 1 get - 11 20 5", porcupine.Illegal},
 		{"increments at the same time", "k 0 incr - 0 10 2\nk 1 incr - 0 10 1\nk 1 get - 11 20 2", porcupine.Ok},

@@ -16,7 +16,7 @@ import (
 )
 
 // timeout of one key. A key that takes longer is not checked, which is a failure.
-const timeout = 2 * time.Minute
+const timeout = 4 * time.Minute
 
 func main() {
 	if len(os.Args) != 2 {
@@ -71,7 +71,35 @@ func checkAll(keys map[string][]operation) map[string]porcupine.CheckResult {
 	return verdicts
 }
 
+// check asks first without the unknown operations that nobody seems to have seen: they may always stand behind everything else,
+// so that an order of the rest is an order of all, and each of them left out halves the search.
 func check(history []operation) porcupine.CheckResult {
+	if search(seen(history), timeout/4) == porcupine.Ok {
+		return porcupine.Ok
+	}
+	return search(history, timeout)
+}
+
+// seen leaves out deletions, changes of an end, and writes of values that no answer names, where their outcome is unknown.
+// Increments stay, and values of counters, which answers name only by what was added to them.
+func seen(history []operation) []operation {
+	results, counter := map[string]bool{}, false
+	for _, op := range history {
+		results[op.result] = true
+		counter = counter || op.kind == "incr"
+	}
+	kept := []operation{}
+	for _, op := range history {
+		hidden := op.kind == "del" || op.kind == "pexpire" || (op.kind != "incr" && !counter && !results[op.value])
+		if op.answer != unknown || !hidden {
+			kept = append(kept, op)
+		}
+	}
+	numberTwins(kept)
+	return kept
+}
+
+func search(history []operation, timeout time.Duration) porcupine.CheckResult {
 	operations := make([]porcupine.Operation, 0, len(history))
 	for _, op := range history {
 		operations = append(operations, porcupine.Operation{ClientId: op.client, Input: op, Call: op.call, Return: op.answer})

@@ -154,12 +154,20 @@ impl Plan {
                 taken.push(format!("{} ({error})", address.port()));
             }
         }
+        const NAMED_MAX: usize = 3;
+        let more = match taken.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
         if taken.is_empty() {
             return Ok(());
         }
+        taken.truncate(NAMED_MAX);
         Err(Failure(format!(
-            "these ports cannot be had: {}; choose another --port",
-            taken.join(", ")
+            "these ports cannot be had: {}{more}; choose another --port ({} ports from it on are used, and from \
+             1,000, 10,000 and 20,000 above it)",
+            taken.join(", "),
+            self.count()
         )))
     }
 }

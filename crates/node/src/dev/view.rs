@@ -84,7 +84,9 @@ impl View {
         } else {
             self.line(&format!("  redis-benchmark -p {port} -t set,get -P 16 -q"));
         }
-        self.line(&format!("  paritas status --port {port}"));
+        // As it was called itself: it need not be in the PATH.
+        let program = std::env::args().next().unwrap_or_else(|| "paritas".to_owned());
+        self.line(&format!("  {program} status --port {port}"));
     }
 
     /// A line that stays.

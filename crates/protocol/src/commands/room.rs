@@ -24,18 +24,22 @@ const CHANGE_BYTES: usize = 192;
 const CHANGE_BYTES_MIN: usize = 64;
 
 /// The answer to a command that changes too many keys of one stream to be one delta.
-const TOO_MANY_KEYS: &str = "ERR too many keys for one slot in one command: at most 4096 small ones";
-const _: () = assert!(DELTA_BYTES_MAX / CHANGE_BYTES_MIN == 4096);
+const TOO_MANY_KEYS: &str =
+    "ERR too many keys for one slot in one command: keys and values and 64 bytes for each key are over 262144 bytes";
+const _: () = assert!(CHANGE_BYTES_MIN == 64 && DELTA_BYTES_MAX == 262_144);
 /// What an object takes beside key and value, at most: its header, and a further piece's.
 const OBJECT_BYTES: usize = 48;
-/// Of so many new keys one at most makes an index page be born, even where pages are as small as can be.
-const CHANGES_PER_PAGE: usize = 4;
 
 /// How large a command of several changes on one stream may be: a quarter of the window (SEAMS §4), and half of what
 /// a delta takes, since the index may grow in it too.
 pub(crate) fn command_bytes_max(parameters: &Parameters) -> usize {
     let window = usize::try_from(parameters.window_bytes).unwrap_or(usize::MAX);
     (window / 4).min(DELTA_BYTES_MAX / 2)
+}
+
+/// Whether a command of several changes on one stream, with so many bytes of keys and values, fits one delta.
+pub(crate) fn fits_one_delta(parameters: &Parameters, changes: usize, bytes: usize) -> bool {
+    bytes <= command_bytes_max(parameters) && bytes + changes * CHANGE_BYTES_MIN <= DELTA_BYTES_MAX
 }
 
 /// A bit of work behind the commands: expired keys, compaction, memory to give back. At most about `budget` bytes of
@@ -102,7 +106,7 @@ impl<O: Out> Operation<'_, '_, O> {
         if changes > 1 && bytes > bytes_max {
             return Err(self.refuse(|out| errors::command_too_large(out, bytes_max)));
         }
-        if changes > 1 && bytes + changes * CHANGE_BYTES_MIN > DELTA_BYTES_MAX {
+        if changes > 1 && !fits_one_delta(&self.cx.shared.parameters, changes, bytes) {
             return Err(Stop::Error(TOO_MANY_KEYS));
         }
         self.several = changes > 1;
@@ -117,7 +121,7 @@ impl<O: Out> Operation<'_, '_, O> {
         // Any two chunks in a row are more than half full.
         let chunk = self.cx.shared.arena.chunk_bytes();
         let chunks = u32::try_from(2 * (bytes + changes * OBJECT_BYTES) / chunk + 2).unwrap_or(u32::MAX);
-        let pages = u32::try_from(changes / CHANGES_PER_PAGE + 1).unwrap_or(u32::MAX);
+        let pages = self.owner.store.pages_for(changes);
         let may_take = |owner: &mut StreamOwner, arena: &Arena| owner.store.may_take(arena, chunks, pages);
         match may_take(self.owner, &self.cx.shared.arena) {
             Err(Blocked::Memory | Blocked::Credit { .. }) if self.make_room() => {

@@ -1,7 +1,7 @@
 //! Strings.
 
 use super::expiry::Unit;
-use super::{Operation, Seen, Stop};
+use super::{Operation, REPLY_BYTES_MAX, Seen, Stop};
 use crate::interface::Out;
 use crate::parameters::Mutant;
 use paritas_store::{Object, Value};
@@ -66,6 +66,9 @@ impl<O: Out> Operation<'_, '_, O> {
                 }
                 Ok(())
             })?;
+            if self.reply.len() - self.start > REPLY_BYTES_MAX {
+                return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
+            }
         }
         Ok(())
     }

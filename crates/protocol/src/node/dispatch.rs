@@ -116,7 +116,10 @@ pub(super) fn on_member<O: Out>(
         } => {
             member.on_delta(cx, x, &owner, header.sent, term, seq, stable, extents);
         }
-        Message::Stable { term, stable, .. } => member.on_stable(cx, x, term, stable),
+        Message::Stable { term, stable, .. } => {
+            member.on_stable(cx, x, term, stable);
+            member.give_back(x);
+        }
         Message::Sync {
             term,
             base,
@@ -156,7 +159,7 @@ pub(super) fn on_member<O: Out>(
             bytes,
         } => {
             let value = (status == ChunkStatus::Here).then_some((version, sum, as_of, term, bytes));
-            member.filler.on_chunk(x, id, stripe, value);
+            member.filler.on_chunk(cx, x, id, stripe, value);
         }
         _ => {}
     }

@@ -43,7 +43,7 @@ impl Node {
                 out,
                 shared: &mut self.shared,
             };
-            if !cx.may_rebuild() {
+            if !cx.may_rebuild(0) {
                 let again = now.mono + cx.shared.parameters.retry;
                 cx.shared.scrub.next_at = cx.shared.scrub.next_at.max(again);
                 return;

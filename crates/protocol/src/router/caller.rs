@@ -1,9 +1,11 @@
 //! A caller and its queue of replies.
 
 use super::gather::Gather;
+use crate::commands::REPLY_BYTES_MAX;
 use crate::interface::{Ends, Port};
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Term, Time};
+use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::{Args, Proto};
 use std::collections::VecDeque;
 
@@ -42,7 +44,8 @@ pub(super) struct Client {
     pub(super) segments: VecDeque<Segment>,
     /// The number of the next command; a forwarded one brings its own.
     pub(super) next_n: u64,
-    /// What its commands forwarded and not answered are charged with ([`Forwarded::charge`]).
+    /// What its commands forwarded and not answered are charged with ([`Forwarded::charge`]), and the answers that
+    /// gathered ones have so far.
     pub(super) forwarded_bytes: usize,
     /// Forwarded commands that did not go straight to their owner and are not answered. Until they are, no command
     /// of this client starts: it might overtake them.
@@ -187,19 +190,32 @@ pub(super) struct Forwarded {
     pub(super) target: Option<Tenure>,
     pub(super) write: bool,
     pub(super) command: Vec<u8>,
+    /// What it is charged with for its reply.
+    pub(super) reply_bytes: usize,
     pub(super) since: Time,
     /// See [`Client::detours`].
     pub(super) detour: bool,
 }
 
-/// What a forwarded read is charged with for its reply: half of the longest value, so that replies on their way to a
-/// client that does not read them are few megabytes.
+/// What a forwarded read is charged with for its reply, MGET for each key: half of the longest value, so that replies
+/// on their way to a client that does not read them are few megabytes.
 const REPLY_CHARGE_BYTES: usize = 32 << 10;
 
 impl Forwarded {
     /// Bytes that it counts for while it is not answered.
     pub(super) fn charge(&self) -> usize {
-        self.command.len() + if self.write { 0 } else { REPLY_CHARGE_BYTES }
+        self.command.len() + self.reply_bytes
+    }
+
+    /// What a command of so many words is charged with for its reply.
+    pub(super) fn reply_charge(spec: &CommandSpec, words: usize) -> usize {
+        if spec.is(flag::WRITE) {
+            0
+        } else if spec.id == Command::Mget {
+            (words.saturating_sub(1) * REPLY_CHARGE_BYTES).min(REPLY_BYTES_MAX)
+        } else {
+            REPLY_CHARGE_BYTES
+        }
     }
 }
 

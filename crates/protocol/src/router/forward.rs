@@ -6,8 +6,10 @@
 //! commands on their way the second can never pass the first.
 
 use super::caller::{Caller, Client, Forwarded, Segment, Wait};
+use super::gather::word_count;
 use super::release::earliest;
 use super::{Desk, Ran, Router, Turn, lists_tenure};
+use crate::commands::REPLY_BYTES_MAX;
 use crate::context::Context;
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
@@ -104,6 +106,7 @@ impl Desk {
             target: Some(owner),
             write: spec.is(flag::WRITE),
             command,
+            reply_bytes: Forwarded::reply_charge(spec, args.len()),
             since: cx.mono(),
             detour: false,
         };
@@ -113,7 +116,9 @@ impl Desk {
         Ran::Done
     }
 
-    /// Starts a part of a gathered command on its way; if it cannot leave now, it will.
+    /// Starts a part of a gathered command on its way; if it cannot leave now, or an earlier part of its stream could
+    /// not (`behind`), it will.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(super) fn forward<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -122,11 +127,15 @@ impl Desk {
         spec: &CommandSpec,
         stream: Stream,
         command: Vec<u8>,
+        behind: bool,
     ) -> Wait {
         let n = client.take_n();
+        let reply_bytes = Forwarded::reply_charge(spec, word_count(&command));
         let me = (cx.shared.node, cx.shared.incarnation);
         let target = owner_at(lists, stream).filter(|(owner, epoch)| {
-            (owner.node, owner.incarnation) != me && send_forward(cx, client, owner, stream, *epoch, n, &command)
+            !behind
+                && (owner.node, owner.incarnation) != me
+                && send_forward(cx, client, owner, stream, *epoch, n, &command)
         });
         let mut forwarded = Forwarded {
             n,
@@ -134,6 +143,7 @@ impl Desk {
             target: target.map(|(owner, _)| owner),
             write: spec.is(flag::WRITE),
             command,
+            reply_bytes,
             since: cx.mono(),
             detour: false,
         };
@@ -190,7 +200,7 @@ impl Desk {
             return;
         }
         let mut refusal = Vec::new();
-        let bytes = if bytes.len() + FRAME_REST_BYTES > FRAME_BYTES_MAX {
+        let bytes = if bytes.len() > REPLY_BYTES_MAX {
             encode::error(
                 &mut refusal,
                 "ERR the reply is too large to be forwarded; ask its owner",
@@ -284,6 +294,7 @@ impl Router {
         let Some(buffer) = cx.out.client(conn) else { return };
         let mut at = buffer.released;
         let mut answered = None;
+        let (mut answered_at, mut gathered_bytes) = (None, 0);
         let mut found = None;
         for segment in &mut client.segments {
             match &mut segment.wait {
@@ -298,15 +309,17 @@ impl Router {
                     found = Some(segment);
                 }
                 Wait::Gathered(gather) => {
-                    for part in &mut gather.parts {
+                    for (at_part, part) in gather.parts.iter_mut().enumerate() {
                         if matches!(&part.wait, Wait::Forwarded(f) if f.n == n) {
                             part.reply.extend_from_slice(bytes);
+                            answered_at = Some(at_part);
                             if let Wait::Forwarded(forwarded) = core::mem::replace(&mut part.wait, Wait::Ready) {
                                 answered = Some(forwarded);
                             }
                         }
                     }
-                    if answered.is_some() {
+                    if let Some(part) = answered_at {
+                        gathered_bytes = gather.add(part);
                         self.desk.releasable = true;
                         break;
                     }
@@ -338,6 +351,7 @@ impl Router {
             buffer.released += length;
             client.segments.pop_front();
         }
+        client.forwarded_bytes += gathered_bytes;
         buffer.close |= client.closing && client.segments.is_empty();
         self.desk.releasable |= !client.segments.is_empty();
         if let Some(forwarded) = answered {

@@ -1,11 +1,12 @@
 //! Commands over several streams: one part a stream, and how the parts' answers become one (SEAMS §4, "Gathering").
 //!
-//! The parts are not atomic together. Each runs as a command of its own, here or at its owner.
+//! The parts are not atomic together. Each runs as a command of its own, here or at its owner. What is too large for
+//! one delta of a stream is several parts, in order.
 
 use super::caller::{Caller, Client, Wait};
 use super::release::{Verdict, earliest, judge};
 use super::{Desk, Ran, Turn};
-use crate::commands::{self, Executed, Job};
+use crate::commands::{self, Executed, Job, REPLY_BYTES_MAX};
 use crate::context::Context;
 use crate::interface::{Out, Port};
 use crate::lists::Lists;
@@ -23,6 +24,8 @@ const CURSOR_BITS: u32 = 48;
 pub(super) struct Gather {
     how: How,
     pub(super) parts: Vec<Part>,
+    /// Bytes of the answers that it has.
+    pub(super) reply_bytes: usize,
 }
 
 /// What one stream does of it.
@@ -40,7 +43,7 @@ enum How {
     /// OK, if all are.
     AllOk,
     /// Values in the order of the keys: which part each is in.
-    InOrder(Vec<u16>),
+    InOrder(Vec<u32>),
     /// One array of all.
     Joined,
     /// Any that is not nothing.
@@ -89,8 +92,10 @@ impl Desk {
         stream: Option<Stream>,
     ) -> Ran {
         let refused = client.port == Port::Cluster || !splits(spec.id);
+        let local = matches!(client.caller, Caller::Local(_));
         match stream {
-            Some(stream) if !refused => {
+            // A peer's command is a part already.
+            Some(stream) if !refused && (!local || fits(cx, spec, args.len(), raw.len())) => {
                 let job = Job {
                     spec,
                     args,
@@ -99,9 +104,7 @@ impl Desk {
                 };
                 self.run_on(cx, lists, client, turn, job, raw, stream)
             }
-            None if !refused && matches!(client.caller, Caller::Local(_)) => {
-                self.split(cx, lists, client, turn, spec, args)
-            }
+            _ if !refused && local => self.split(cx, lists, client, turn, spec, args),
             _ => self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::CROSSSLOT)),
         }
     }
@@ -122,44 +125,46 @@ impl Desk {
         if !(args.len() - 1).is_multiple_of(step) {
             return self.reply_now(cx, lists, client, turn, |out| errors::wrong_arity(out, spec.name));
         }
-        let mut streams: Vec<Stream> = Vec::new();
-        let mut part_of: Vec<u16> = Vec::with_capacity(args.len() / step);
+        // What goes to each part: how many keys, and their bytes. The newest part of each stream takes what still fits.
+        let mut parts: Vec<(Stream, usize, usize)> = Vec::new();
+        let mut newest: Vec<usize> = Vec::new();
+        let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
         for at in command::keys(spec, args.len()) {
             let stream = cx.shared.cluster.stream_of(command::slot(args.arg(at)));
-            let part = streams.iter().position(|s| *s == stream).unwrap_or_else(|| {
-                streams.push(stream);
-                streams.len() - 1
-            });
-            part_of.push(part as u16);
+            let bytes: usize = (at..at + step).map(|at| args.arg(at).len()).sum();
+            let open = newest.iter_mut().find(|part| parts[**part].0 == stream);
+            let part = match open {
+                Some(part) if fits(cx, spec, parts[*part].1 + 1, parts[*part].2 + bytes) => *part,
+                open => {
+                    let part = parts.len();
+                    parts.push((stream, 0, 0));
+                    match open {
+                        Some(before) => *before = part,
+                        None => newest.push(part),
+                    }
+                    part
+                }
+            };
+            parts[part].1 += 1;
+            parts[part].2 += bytes;
+            part_of.push(part as u32);
         }
-        let mut counts = vec![0usize; streams.len()];
-        part_of.iter().for_each(|part| counts[usize::from(*part)] += 1);
-        let mut parts: Vec<Vec<u8>> = Vec::with_capacity(streams.len());
-        for count in &counts {
+        let mut commands: Vec<(Stream, Vec<u8>)> = Vec::with_capacity(parts.len());
+        for (stream, count, _) in parts {
             let mut bytes = self.spare.pop().unwrap_or_default();
             encode::array_header(&mut bytes, 1 + count * step);
             encode::bulk(&mut bytes, args.arg(0));
-            parts.push(bytes);
+            commands.push((stream, bytes));
         }
         for (at, part) in command::keys(spec, args.len()).zip(&part_of) {
-            (at..at + step).for_each(|at| encode::bulk(&mut parts[usize::from(*part)], args.arg(at)));
-        }
-        let bytes_max = if spec.is(flag::WRITE) {
-            commands::command_bytes_max(&cx.shared.parameters)
-        } else {
-            FRAME_BYTES_MAX / 2
-        };
-        let too_large = parts.iter().zip(&counts).any(|(c, n)| *n > 1 && c.len() > bytes_max);
-        if too_large {
-            return self.reply_now(cx, lists, client, turn, |out| errors::command_too_large(out, bytes_max));
+            (at..at + step).for_each(|at| encode::bulk(&mut commands[*part as usize].1, args.arg(at)));
         }
         let how = match spec.id {
             Command::Mget => How::InOrder(part_of),
             Command::Mset => How::AllOk,
             _ => How::Sum,
         };
-        let parts = streams.into_iter().zip(parts).collect();
-        self.gather(cx, lists, client, turn, spec, how, parts)
+        self.gather(cx, lists, client, turn, spec, how, commands)
     }
 
     /// Commands over all streams: of the cluster, or of this node on the strict port.
@@ -272,16 +277,28 @@ impl Desk {
         commands_by_stream: Vec<(Stream, Vec<u8>)>,
     ) -> Ran {
         let start = turn.bytes.len();
-        let mut parts = Vec::with_capacity(commands_by_stream.len());
-        for (stream, command) in commands_by_stream {
-            let part = self.start_part(cx, lists, client, spec, stream, command);
-            parts.push(part);
+        let mut gather = Gather {
+            how,
+            parts: Vec::with_capacity(commands_by_stream.len()),
+            reply_bytes: 0,
+        };
+        // Streams of which a part is still to be sent: what follows must not overtake it.
+        let mut waiting: Vec<Stream> = Vec::new();
+        for (at, (stream, command)) in commands_by_stream.into_iter().enumerate() {
+            let behind = waiting.contains(&stream);
+            let part = self.start_part(cx, lists, client, spec, stream, command, behind);
+            if !behind && matches!(&part.wait, Wait::Forwarded(forwarded) if forwarded.target.is_none()) {
+                waiting.push(stream);
+            }
+            gather.parts.push(part);
+            client.forwarded_bytes += gather.add(at);
         }
-        let wait = Wait::Gathered(Box::new(Gather { how, parts }));
+        let wait = Wait::Gathered(Box::new(gather));
         self.push(cx, lists, client, turn, start, wait);
         Ran::Done
     }
 
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn start_part<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -290,9 +307,11 @@ impl Desk {
         spec: &'static CommandSpec,
         stream: Stream,
         command: Vec<u8>,
+        behind: bool,
     ) -> Part {
         let mut reply = Vec::new();
-        if let Some((configuration, owner)) = lists.owner_mut(stream)
+        if !behind
+            && let Some((configuration, owner)) = lists.owner_mut(stream)
             && owner.phase() == Phase::Serve
             && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
         {
@@ -309,7 +328,7 @@ impl Desk {
                 return Part { reply, wait };
             }
         }
-        let wait = self.forward(cx, lists, client, spec, stream, command);
+        let wait = self.forward(cx, lists, client, spec, stream, command, behind);
         Part { reply, wait }
     }
 }
@@ -320,7 +339,34 @@ pub(super) fn encode_command(out: &mut Vec<u8>, args: ArgList<'_>) {
     args.iter().for_each(|arg| encode::bulk(out, arg));
 }
 
+/// Whether so many keys, or words, of so many bytes are one part.
+fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, count: usize, bytes: usize) -> bool {
+    if spec.is(flag::WRITE) {
+        // One pair alone always is.
+        count == 1 || commands::fits_one_delta(&cx.shared.parameters, count, bytes)
+    } else {
+        bytes <= FRAME_BYTES_MAX / 4
+    }
+}
+
+/// Words of a command that is an array.
+pub(super) fn word_count(command: &[u8]) -> usize {
+    usize::try_from(head(command).0).unwrap_or(0)
+}
+
 impl Gather {
+    /// The answer of part `at` has come: gives its bytes. Where all answers of an MGET together are too long for one
+    /// reply, an error takes its place.
+    pub(super) fn add(&mut self, at: usize) -> usize {
+        let Some(part) = self.parts.get_mut(at) else { return 0 };
+        if matches!(self.how, How::InOrder(_)) && self.reply_bytes + part.reply.len() > REPLY_BYTES_MAX {
+            part.reply = Vec::new();
+            errors::reply_too_large(&mut part.reply, REPLY_BYTES_MAX);
+        }
+        self.reply_bytes += part.reply.len();
+        part.reply.len()
+    }
+
     /// The reply, if every part may be seen, and until when.
     pub(super) fn reply<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) -> Option<(Vec<u8>, Option<Time>)> {
         let mut deadline = None;
@@ -378,7 +424,7 @@ impl Gather {
                 encode::array_header(out, part_of.len());
                 let mut rests: Vec<&[u8]> = replies().map(|reply| head(reply).1).collect();
                 for part in part_of {
-                    if let Some(rest) = rests.get_mut(usize::from(*part)) {
+                    if let Some(rest) = rests.get_mut(*part as usize) {
                         let (element, after) = rest.split_at(element_bytes(rest));
                         out.extend_from_slice(element);
                         *rest = after;
@@ -443,6 +489,7 @@ mod tests {
         let gather = Gather {
             how,
             parts: replies.iter().map(part).collect(),
+            reply_bytes: 0,
         };
         let mut out = Vec::new();
         gather.combine(&mut out);

@@ -76,7 +76,9 @@ impl Desk {
                 turn.bytes.splice(place, reply);
             }
             let n = head.n;
-            client.segments.pop_front();
+            if let Some(Wait::Gathered(gather)) = client.segments.pop_front().map(|head| head.wait) {
+                client.forwarded_bytes -= gather.reply_bytes.min(client.forwarded_bytes);
+            }
             self.wake |= client.full;
             match client.caller {
                 Caller::Local(_) => {

@@ -155,6 +155,10 @@ impl Router {
         };
         client.remote.replies = bytes;
         self.desk.part_args = args;
+        if ran != Ran::Stalled {
+            // The next wait is another one, with a time of its own.
+            client.stalled_since = None;
+        }
         ran
     }
 

@@ -11,12 +11,11 @@ impl StreamOwner {
     /// A write finds no stripe credit: whether that is so for too long to wait for more (8.2).
     pub(crate) fn credit_refused<O: Out>(&mut self, cx: &Context<'_, O>) -> bool {
         let (now, resend) = (cx.mono(), cx.shared.parameters.resend);
-        let (since, seen) = &mut self.credit_short;
-        if now - *seen > Span(8 * resend.0) {
-            *since = now;
-        }
-        *seen = now;
-        now - *since > Span(2 * resend.0)
+        // Long unseen, it is another shortage.
+        let lasting = self.credit_short.filter(|(_, seen)| now - *seen <= Span(8 * resend.0));
+        let since = lasting.map_or(now, |(since, _)| since);
+        self.credit_short = Some((since, now));
+        now - since > Span(2 * resend.0)
     }
 
     /// 8.2.
@@ -34,7 +33,7 @@ impl StreamOwner {
         }
         if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) {
             if data_end > member.credit_data || index_end > member.credit_index {
-                self.credit_short = (Time(0), Time(0));
+                self.credit_short = None;
             }
             member.credit_data = member.credit_data.max(data_end);
             member.credit_index = member.credit_index.max(index_end);

@@ -80,7 +80,7 @@ pub(crate) struct Cluster {
 
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
 
-fn tenure(node: usize, since: u32) -> Tenure {
+pub(crate) fn tenure(node: usize, since: u32) -> Tenure {
     Tenure {
         node: NodeId(node as u16),
         incarnation: Incarnation(node as u64 + 1),

@@ -69,10 +69,11 @@ impl Stream {
         let Settings { credit_batch, .. } = self.settings;
         let batch = credit_batch.max(1);
         let numbers = self.numbers_end();
-        let enough = self.credit_ahead() + 2;
-        let wants = |used: u32, credit: u32, end: u32| {
+        let enough = |wanted: u32| self.credit_ahead().max(wanted) + 2;
+        let (data_enough, index_enough) = (enough(self.wanted.0), enough(self.wanted.1));
+        let wants = |used: u32, credit: u32, enough: u32, end: u32| {
             if credit.saturating_sub(used) < enough {
-                let next = used.max(credit).saturating_add(batch);
+                let next = used.max(credit).saturating_add(batch.max(enough));
                 (next - next % batch).min(end).max(credit)
             } else {
                 credit
@@ -80,10 +81,10 @@ impl Stream {
         };
         // Numbers of freed chunks are credit too.
         let spare = self.space.zeros.iter().filter(|n| **n < self.credit.0).count() as u32;
-        let data = if spare >= enough {
+        let data = if spare >= data_enough {
             self.credit.0
         } else {
-            wants(self.space.end(), self.credit.0, numbers)
+            wants(self.space.end(), self.credit.0, data_enough, numbers)
         };
         let used = super::page_stripe(self.index.pages).number();
         let spill = super::spill_stripe(self.index.spills).number();
@@ -94,7 +95,7 @@ impl Stream {
         } else {
             used
         };
-        let index = wants(used, self.credit.1, Stripe::NUMBER_MAX + 1);
+        let index = wants(used, self.credit.1, index_enough, Stripe::NUMBER_MAX + 1);
         ((data, index) != self.credit).then_some((data, index))
     }
 

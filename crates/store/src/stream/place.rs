@@ -1,6 +1,7 @@
 //! Where an object's bytes go: best fit among a few open chunks, in pieces where a tail would be wasted.
 
-use super::{Blocked, Stream, has_room, spill_stripe};
+use super::{Blocked, Stream, has_room, page_stripe, spill_stripe};
+use crate::index::spill;
 use crate::object::{PIECE_HEAD_BYTES, Value, encode_piece_head};
 use crate::{Arena, Delta};
 use paritas_base::Stripe;
@@ -89,8 +90,8 @@ impl Stream {
         Self::has_memory(arena, zeros as u32, 0)
     }
 
-    /// Whether several changes one after the other will find room: so many more data chunks, and index pages. For
-    /// more chunks than [`Stream::wants_credit`] asks for ahead, credit is looked at only so far.
+    /// Whether several changes one after the other will find room: so many more data chunks, and index pages.
+    /// Credit that is short is asked for from now on ([`Stream::wants_credit`]).
     ///
     /// # Errors
     /// What stands in the way.
@@ -102,9 +103,27 @@ impl Stream {
             self.index.spill_wanted = true;
             return Err(Blocked::Credit { index: true });
         }
-        self.has_space(arena, chunks.min(self.credit_ahead()) as usize, Writer::Foreground)?;
+        let (first, end) = (page_stripe(self.index.pages), page_stripe(self.index.pages + pages));
+        if end.number() > self.credit.1 {
+            self.wanted.1 = self.wanted.1.max(end.number() - first.number());
+            return Err(Blocked::Credit { index: true });
+        }
+        let space = self.has_space(arena, chunks as usize, Writer::Foreground);
+        if let Err(Blocked::Credit { .. }) = space {
+            self.wanted.0 = self.wanted.0.max(chunks);
+        }
+        space?;
         let zeros = (chunks + Writer::Foreground.spare()).saturating_sub(self.space.free.len() as u32);
         Self::has_memory(arena, zeros.saturating_add(pages), 0)
+    }
+
+    /// Index pages that are born at most, spill pages among them, when so many keys are new.
+    pub fn pages_for(&self, new_keys: usize) -> u32 {
+        let spills = new_keys / spill::capacity(self.settings.chunk_bytes) + 1;
+        let keys = self.index.keys + new_keys as u64;
+        // Growth that is overdue is made up for by a page a key.
+        let grown = (0..new_keys as u32).find(|more| self.keys_max(self.index.pages + more) >= keys);
+        grown.unwrap_or(new_keys as u32) + spills as u32
     }
 
     /// Best fit: the open chunk with the least room that is enough.

@@ -406,6 +406,38 @@ fn a_blocked_operation_changes_nothing() {
     }
 }
 
+/// What several changes were promised ([`Stream::may_take`]), they find: credit is asked for until it is enough for
+/// all, however small the chunks.
+#[test]
+fn room_promised_to_several_changes_is_there_for_all_of_them() {
+    for chunk_bytes in [1024, 4096, 16384] {
+        for (count, value_bytes) in [(2, 60_000), (200, 400), (2_500, 1)] {
+            let mut world = World::new(chunk_bytes, 4096);
+            let value_bytes = world.stream.limits().value_bytes.min(value_bytes);
+            world.stream.set_credit(0, 0);
+            let pages = world.stream.pages_for(count);
+            let chunks = 2 * count * (value_bytes + 56) / chunk_bytes + 2;
+            let mut asked = 0;
+            while let Err(blocked) = world.stream.may_take(&world.arena, chunks as u32, pages) {
+                assert!(matches!(blocked, Blocked::Credit { .. }), "{blocked:?}");
+                let (data, index) = world.stream.wants_credit().expect("it asks for what it lacks");
+                world.stream.set_credit(data, index);
+                asked += 1;
+                assert!(asked < 1000, "it goes on");
+            }
+            for n in 0..count {
+                let stored = Stored {
+                    bytes: vec![b'v'; value_bytes],
+                    ..Stored::default()
+                };
+                let key = format!("key{n}");
+                let done = world.put(key.as_bytes(), &stored);
+                assert_eq!(done, Ok(()), "chunk {chunk_bytes}: {n} of {count} of {value_bytes}");
+            }
+        }
+    }
+}
+
 #[test]
 fn many_operations_share_a_delta_until_it_is_full() {
     for chunk_bytes in [256, 4096, 16384] {

@@ -177,9 +177,17 @@ pub fn value_too_long(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
     );
 }
 
-/// The part of a multi-key command for one slot does not fit the window (SEAMS §4); ours.
+/// The keys and values of a command for one slot do not fit the window (SEAMS §4); ours.
 pub fn command_too_large(out: &mut Vec<u8>, bytes_max: usize) {
     error(out, &format!("ERR command larger than {bytes_max} bytes for one slot"));
+}
+
+/// A reply longer than any may be; ours.
+pub fn reply_too_large(out: &mut Vec<u8>, bytes_max: usize) {
+    error(
+        out,
+        &format!("ERR the reply is larger than {bytes_max} bytes: ask for fewer keys"),
+    );
 }
 
 /// CONFIG SET of what is not to be set.

@@ -264,6 +264,30 @@ fn a_silent_owner_stays_named_while_nobody_can_take_over() {
 }
 
 #[test]
+fn silent_parities_all_leave_where_no_data_is_missing() {
+    // 4.5: reads go on without them, and would wait for their leases with them.
+    let mut world = World::started(plan(4, 2, 6, 0));
+    let list = list_where(&world, 4, 4);
+    assert_eq!(world.holder(list, 5), Some(5));
+    let owners: Vec<_> = (0..4).map(|x| world.list(list).tenure(Position(x))).collect();
+    world.kill(4);
+    world.kill(5);
+    world.pass(1200);
+    assert_eq!((world.holder(list, 4), world.holder(list, 5)), (None, None));
+    assert!((0..4).all(|x| world.list(list).tenure(Position(x)) == owners[usize::from(x)]));
+    // Where data is missing too, a parity stays.
+    let both = list_where(&world, 4, 3);
+    assert_eq!((world.holder(both, 3), world.holder(both, 4)), (Some(4), None));
+    assert!(state(&world, both, 5).is_some());
+    world.beat(4);
+    assert_eq!(
+        state(&world, list, 4),
+        Some(PositionState::Filling),
+        "it comes back with a new tenure"
+    );
+}
+
+#[test]
 fn a_silent_node_that_is_heard_again_in_time_keeps_everything() {
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);

@@ -1,0 +1,40 @@
+//! Commands that a peer forwards may wait, each for as long as any other, however often its connection has waited.
+
+mod support;
+
+use paritas_protocol::{Parameters, Port};
+use paritas_wire::command;
+use paritas_wire::peer::Message;
+use support::Cluster;
+
+#[test]
+fn a_second_full_window_makes_forwarded_writes_wait_like_the_first() {
+    let parameters = Parameters {
+        window_bytes: 8 << 10,
+        ..Parameters::default()
+    };
+    let mut cluster = Cluster::coded(2, 1, 1, 1, parameters);
+    // Node 1 owns the other half of the slots.
+    let client = cluster.connect(1, Port::Any);
+    let key = (0..)
+        .map(|i| format!("k{i}"))
+        .find(|key| command::slot(key.as_bytes()) < 8192)
+        .unwrap();
+    let value = "v".repeat(7_000);
+    let line = format!("SET {key} {value}\r\nSET {key} {value}2\r\nSET {key} {value}\r\nSET {key} {value}2\r\n");
+    for round in 0..2 {
+        // Acks are 20 ms late.
+        cluster.tamper = Some(Box::new(|_, _, _, message| {
+            matches!(message, Message::Ack { .. }).then(Vec::new)
+        }));
+        cluster.feed(client, line.as_bytes());
+        cluster.pump();
+        cluster.advance(20);
+        cluster.tamper = None;
+        cluster.advance(1_000);
+        let reply = String::from_utf8(cluster.take(client)).unwrap();
+        assert_eq!(reply, "+OK\r\n".repeat(4), "round {round}");
+        // Longer than any wait may be.
+        cluster.advance(10_000);
+    }
+}
