@@ -31,6 +31,8 @@ pub struct Parameters {
     pub rebuild_rate: Option<u64>,
     /// Bytes of its own chunks that a node checks a second (9.2); `None`: none.
     pub scrub_rate: Option<u64>,
+    /// Between two passes over all of them.
+    pub scrub_pause: Span,
     /// Stripe ids asked for at a time (8.2).
     pub credit_batch: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
@@ -63,6 +65,7 @@ impl Default for Parameters {
             fetch_max: 32,
             rebuild_rate: None,
             scrub_rate: None,
+            scrub_pause: Span::from_secs(1),
             credit_batch: 64,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,

@@ -106,6 +106,7 @@ impl Swarm {
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
             scrub_rate: None,
+            scrub_pause: Span::from_ms(10),
             credit_batch: random.between(4, 16) as u32,
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),

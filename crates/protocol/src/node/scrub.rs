@@ -5,12 +5,10 @@ use crate::context::Context;
 use crate::interface::Out;
 use crate::lists::{List, Role};
 use crate::scrub::Step;
-use paritas_base::{Clock, ListId, Span, Stripe};
+use paritas_base::{Clock, ListId, Stripe};
 
 /// Chunks checked in one turn at most.
 const TURN_CHUNKS_MAX: usize = 4;
-/// Between two passes of a node that has nothing to check.
-const IDLE: Span = Span::from_secs(1);
 
 impl Node {
     /// The fault hook of tests: changes one bit of the data or parity chunk that this node holds of a stripe, as bad
@@ -51,10 +49,11 @@ impl Node {
             let turn = cx.shared.scrub.list.unwrap_or(ListId(0));
             let next = self.lists.iter_mut().find(|list| list.configuration.list >= turn);
             let Some(List { configuration, role }) = next else {
+                let pause = cx.shared.parameters.scrub_pause;
                 let scrub = &mut cx.shared.scrub;
                 scrub.list = None;
                 scrub.passes += 1;
-                scrub.next_at = scrub.next_at.max(now.mono + IDLE);
+                scrub.next_at = scrub.next_at.max(now.mono + pause);
                 return;
             };
             cx.shared.scrub.list = Some(configuration.list);
