@@ -63,13 +63,13 @@ def is_running(pid):
 class Cluster:
     """`paritas dev` and its processes."""
 
-    def __init__(self, directory, nodes=6, scheme="4+2", memory="128mb", spares=0):
+    def __init__(self, directory, nodes=6, scheme="4+2", memory="128mb", spares=0, policy=None):
         self.directory = directory
         self.nodes = nodes + spares
         for attempt in range(5):
             self.port = free_base(self.nodes)
             self.output = directory / f"dev-{attempt}.out"
-            self.process = self._start(nodes, scheme, memory, spares)
+            self.process = self._start(nodes, scheme, memory, spares, policy)
             # Another test may have been quicker to take a port.
             if until(lambda: self._is_ready() or self.process.poll() is not None, "ready") and self._is_ready():
                 return
@@ -78,9 +78,10 @@ class Cluster:
         self.stop()
         raise AssertionError(f"dev did not become ready:\n{self.text()}")
 
-    def _start(self, nodes, scheme, memory, spares):
+    def _start(self, nodes, scheme, memory, spares, policy):
         arguments = ["--nodes", str(nodes), "--scheme", scheme, "--memory", memory, "--spares", str(spares)]
         arguments += ["--port", str(self.port), "--dir", str(self.directory / "data")]
+        arguments += ["--maxmemory-policy", policy] if policy else []
         with open(self.output, "w", encoding="utf-8") as output:
             return subprocess.Popen([BINARY, "dev", *arguments], stdout=output, stderr=subprocess.STDOUT)
 

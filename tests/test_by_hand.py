@@ -53,9 +53,11 @@ def test_a_cluster_from_files(run, tmp_path):
     run("coordinator", coordinator)
     for node in range(3):
         settings = f'id = {node}\nport = {base + node}\nmemory = "64mb"\ncoordinator = ["127.0.0.1:{base + 20_000}"]\n'
-        run("node", settings)
+        run("node", settings + 'maxmemory_policy = "volatile-ttl"\n')
     until(lambda: all(serves(base + node) for node in range(3)), "all nodes to serve")
     clients = [redis.Redis(port=base + node, decode_responses=True) for node in range(3)]
+    for client in clients:
+        assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "volatile-ttl"}
     for n in range(100):
         clients[n % 3].set(f"hand:{n}", n)
     assert [clients[(n + 1) % 3].get(f"hand:{n}") for n in range(100)] == [str(n) for n in range(100)]

@@ -194,9 +194,9 @@ class System:
 class Paritas(System):
     """`paritas dev`: all its processes count, supervisor and coordinator too."""
 
-    def __init__(self, scheme, nodes, memory="1gb"):
+    def __init__(self, scheme, nodes, memory="1gb", policy=None):
         super().__init__(f"paritas {scheme}")
-        self.scheme, self.nodes, self.memory = scheme, nodes, memory
+        self.scheme, self.nodes, self.memory, self.policy = scheme, nodes, memory, policy
         self.cluster = nodes > 1
 
     def start(self):
@@ -204,6 +204,8 @@ class Paritas(System):
         base = free_base([*offsets, 20_000])
         self.port = base + (1_000 if self.cluster else 0)
         command = [PARITAS, "dev", "--nodes", str(self.nodes), "--scheme", self.scheme, "--memory", self.memory]
+        # Not named where it is what it is anyway: older builds don't know it.
+        command += ["--maxmemory-policy", self.policy] if self.policy else []
         self.run([*command, "--port", str(base), "--dir", self.directory])
         log = pathlib.Path(self.directory, "log-0")
         until(lambda: any(line.startswith("ready") for line in log.read_text().splitlines()), f"{self.name} ready")

@@ -72,6 +72,7 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
     let parameters = Parameters {
         lease: Span::from_ms(cluster.lease_ms.into()),
         rebuild_rate: settings.rebuild_rate.map(|rate| rate.0),
+        policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
         #[cfg(feature = "mutants")]
         mutant: mutant()?,
         ..Parameters::for_memory(maxmemory_bytes, streams)

@@ -5,6 +5,7 @@ use crate::Failure;
 use crate::quantity::{ByteCount, Text};
 use clap::Args;
 use paritas_code::Scheme;
+use paritas_protocol::Policy;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -50,6 +51,8 @@ settings! {
         pub peer_port: u16,
         /// Memory for everything, as in 256mb [default: 1gb]
         pub memory: ByteCount,
+        /// What goes when memory is full, as in allkeys-lru [default: noeviction]
+        pub maxmemory_policy: Text<Policy>,
         /// Addresses of the coordinator, host:port
         #[arg(value_delimiter = ',')]
         pub coordinator: Vec<String>,
@@ -238,6 +241,7 @@ mod tests {
             ("port = \"x\"", "string"),
             ("bind = \"nowhere\"", "bind"),
             ("log = \"loud\"", "loud"),
+            ("maxmemory_policy = \"allkeys\"", "volatile-ttl"),
             ("spare = 1", "spare"),
         ] {
             let (line, why) = wrong(&format!("id = 1\n{value}\n"));

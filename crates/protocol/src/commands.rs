@@ -155,6 +155,24 @@ pub(crate) fn execute<O: Out>(
     })
 }
 
+/// Whether looking at a key is a use of it, as Redis has it: not where only something about it is asked.
+#[inline]
+fn is_use(id: Command) -> bool {
+    !matches!(
+        id,
+        Command::Exists
+            | Command::Type
+            | Command::ObjectEncoding
+            | Command::ObjectFreq
+            | Command::ObjectIdletime
+            | Command::MemoryUsage
+            | Command::Ttl
+            | Command::Pttl
+            | Command::Expiretime
+            | Command::Pexpiretime
+    )
+}
+
 /// The newest delta, the open one among them.
 fn newest(owner: &StreamOwner) -> u64 {
     if owner.open_bytes() > 0 {
@@ -303,7 +321,12 @@ impl<O: Out> Operation<'_, '_, O> {
         let hash = self.hash_of(at);
         self.depends_on(hash);
         let now_ms = self.cx.now.wall_ms;
-        match self.owner.store.find(&self.cx.shared.arena, hash, key) {
+        let found = if is_use(self.job.spec.id) {
+            self.owner.store.access(&self.cx.shared.arena, hash, key)
+        } else {
+            self.owner.store.find(&self.cx.shared.arena, hash, key)
+        };
+        match found {
             Err(blocked) => return Err(self.blocked(blocked)),
             Ok(Some(object)) if object.expiry_ms().is_some_and(|at| at <= now_ms) => {}
             Ok(found) => return then(found.as_ref(), self.reply),
@@ -403,12 +426,10 @@ impl<O: Out> Operation<'_, '_, O> {
         hash: u64,
         mut work: impl FnMut(&mut Store, &mut Arena, &mut Delta) -> Result<T, Blocked>,
     ) -> Result<T, Stop> {
-        /// Once for a full delta, once for room made, and once more.
-        const TRIES: usize = 4;
         self.admit()?;
         // A change that changes nothing must wait for what made it so.
         self.depends_on(hash);
-        for _ in 0..TRIES {
+        for _ in 0..self.tries() {
             let before = self.owner.open_bytes();
             let (store, delta) = self.owner.delta();
             if self.several {
@@ -424,8 +445,7 @@ impl<O: Out> Operation<'_, '_, O> {
                 Err(Blocked::DeltaFull) if !(self.several && self.begun) => {
                     self.owner.close_delta(self.cx, self.configuration)
                 }
-                Err(Blocked::Memory | Blocked::Credit { .. }) if self.make_room() => {}
-                Err(blocked) => return Err(self.blocked(blocked)),
+                Err(blocked) => self.find_room(blocked)?,
             }
         }
         Err(Stop::Stall)
@@ -439,6 +459,10 @@ impl<O: Out> Operation<'_, '_, O> {
             }
             Blocked::Credit { .. } if self.owner.credit_refused(self.cx) => Stop::Error(errors::OOM),
             Blocked::Directory | Blocked::Credit { .. } | Blocked::DeltaFull => Stop::Stall,
+            // What may be evicted may not be here yet.
+            Blocked::Memory if self.owner.store.policy().evicts() && self.owner.store.chunks().absent_count() > 0 => {
+                Stop::Stall
+            }
             Blocked::Memory => Stop::Error(errors::OOM),
             Blocked::TooLarge => Stop::Error("ERR key or value is too long"),
         }

@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) arena: Arena,
     /// Bytes of memory for everything, as the node was told.
     pub(crate) maxmemory_bytes: u64,
+    /// Keys of its streams that it has evicted.
+    pub(crate) evicted_keys: u64,
     pub(crate) sessions: Sessions,
     pub(crate) pace: Pace,
     pub(crate) prng: Prng,

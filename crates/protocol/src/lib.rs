@@ -27,6 +27,7 @@ pub use lists::{Halted, List, Role};
 pub use mark::Mark;
 pub use node::{Figures, Node};
 pub use parameters::{Mutant, Parameters};
+pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
 pub use ring::{Record, Ring};
 pub use session::PROTOCOL_VERSION;

@@ -17,13 +17,20 @@ use crate::stream_owner::{Phase, StreamOwner};
 
 use dispatch::{on_member, on_owner, tenure_of};
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
-use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Stream, Time, Version};
+use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Span, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange};
 use paritas_wire::peer::{self, BadFrame, Header, LeaseEntry, Leases, Message};
 
 /// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
 const SLOTS_MAX: u64 = u32::MAX as u64 / 2;
+
+/// How often it is counted what chunks may not have.
+const ACCOUNT_EVERY: Span = Span::from_ms(100);
+/// The part of the memory that windows have at most, that buffers have at least, and that those of sockets have.
+const WINDOWS_PART: u64 = 8;
+const BUFFERS_PART: u64 = 64;
+const SOCKETS_PART: u64 = 256;
 
 /// Releases in one turn: each may run commands that come back to this node, and few do so twice.
 const RELEASES_MAX: usize = 64;
@@ -35,6 +42,7 @@ pub struct Node {
     lists: Lists,
     router: Router,
     renew_at: Time,
+    account_at: Time,
 }
 
 /// What a node counts, for status and metrics.
@@ -95,6 +103,7 @@ impl Node {
             code: Code::new(scheme),
             arena: Arena::new(cluster.chunk_bytes as usize, slots),
             maxmemory_bytes,
+            evicted_keys: 0,
             cluster,
             parameters,
             sessions,
@@ -110,6 +119,7 @@ impl Node {
             lists: Lists::default(),
             router: Router::default(),
             renew_at: Time(0),
+            account_at: Time(0),
         }
     }
 
@@ -191,6 +201,49 @@ impl Node {
             .resident_bytes()
             .saturating_sub(f.data_bytes + f.index_bytes + f.parity_bytes);
         f
+    }
+
+    /// 8.3: what is not in chunks comes out of the same memory, so that chunks may not have all of it; they have three
+    /// quarters. Windows count as full, or a burst would want what chunks have taken before.
+    fn account(&mut self, now: Time) {
+        if now < self.account_at {
+            return;
+        }
+        self.account_at = now + ACCOUNT_EVERY;
+        let Parameters {
+            window_bytes,
+            history_bytes,
+            ..
+        } = self.shared.parameters;
+        let (mut tables, mut rings, mut windows) = (0, 0, 0);
+        for list in self.lists.iter() {
+            match &list.role {
+                Role::None | Role::Halted(_) => {}
+                Role::Owner(owner) => {
+                    tables += owner.table_bytes();
+                    rings += owner.ring_bytes();
+                    if !owner.members().is_empty() {
+                        windows += window_bytes + history_bytes;
+                    }
+                }
+                Role::Member(member) => {
+                    tables += member.table.table_bytes();
+                    rings += member.logs().iter().map(|l| l.ring.held_bytes()).sum::<u64>();
+                    windows += window_bytes * u64::from(list.configuration.data);
+                }
+            }
+        }
+        let shared = &mut self.shared;
+        let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
+        let buffers = shared.arena.buffer_bytes() + self.router.buffer_bytes();
+        let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART) + shared.maxmemory_bytes / SOCKETS_PART;
+        let least = shared.maxmemory_bytes / 4 * 3;
+        let left = shared
+            .maxmemory_bytes
+            .saturating_sub(tables + rings + buffers)
+            .max(least);
+        let slots = left / u64::from(shared.cluster.chunk_bytes);
+        shared.arena.set_limit(slots.min(SLOTS_MAX) as u32);
     }
 
     /// Handles one event.
@@ -284,6 +337,12 @@ impl Node {
             Role::Member(member) => member.filler.under_way(),
         });
         self.shared.pace.turn_ends(now.mono, under_way.sum());
+        self.account(now.mono);
+        let absent = self.lists.iter().map(|list| match &list.role {
+            Role::Owner(owner) => owner.store().chunks().absent_count(),
+            _ => 0,
+        });
+        self.shared.arena.set_owed(absent.fold(0, u32::saturating_add));
         let mut cx = Context {
             now,
             out,

@@ -1,6 +1,7 @@
 //! Numbers that the machines work with (PROTOCOL 5b), and the rules that a test may break.
 
 use paritas_base::Span;
+use paritas_store::Policy;
 
 /// The parameters of a node. Defaults are those of production; the simulator draws its own.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct Parameters {
     pub scrub_rate: Option<u64>,
     /// Between two passes over all of them.
     pub scrub_pause: Span,
+    /// What goes when memory is full; CONFIG SET changes it.
+    pub policy: Policy,
     /// Stripe ids asked for at a time (8.2).
     pub credit_batch: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
@@ -66,6 +69,7 @@ impl Default for Parameters {
             rebuild_rate: None,
             scrub_rate: None,
             scrub_pause: Span::from_secs(1),
+            policy: Policy::NoEviction,
             credit_batch: 64,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,

@@ -463,13 +463,19 @@ impl ParityMember {
         let Some(owner) = configuration.tenure(stream.x) else {
             return;
         };
-        let end = |pick: fn(&Log) -> u32, wanted: u32| self.logs.iter().map(pick).max().unwrap_or(0).max(wanted);
-        let stripes = end(|l| l.credit_data, data_end).saturating_add(end(|l| l.credit_index, index_end));
+        let end = |pick: fn(&Log) -> u32| self.logs.iter().map(pick).max().unwrap_or(0);
+        let (data, index) = (end(|l| l.credit_data), end(|l| l.credit_index));
+        // As much as there is: what little is left must not lie idle. The index first, without which nothing grows.
+        let most = self.table.slots_max(&cx.shared.arena);
+        let (data_wanted, index_wanted) = (data_end, index_end);
+        let index_end = index_end.min(index.max(most.saturating_sub(data)));
+        let data_end = data_end.min(data.max(most.saturating_sub(index.max(index_end))));
+        let stripes = data.max(data_end).saturating_add(index.max(index_end));
         let granted = self.table.reserve(&mut cx.shared.arena, stripes);
         let Some(log) = self.logs.get_mut(stream.x.index()) else {
             return;
         };
-        if !granted {
+        if !granted || (data_end, index_end) != (data_wanted, index_wanted) {
             cx.out.mark(Mark::CreditRefused);
         }
         if granted {

@@ -274,6 +274,11 @@ impl ParityTable {
         fits
     }
 
+    /// How many parity chunks there can be in all, as memory stands.
+    pub(crate) fn slots_max(&self, arena: &Arena) -> u32 {
+        self.slots + self.reserved + arena.available()
+    }
+
     /// Gives all memory back.
     pub(crate) fn clear(&mut self, arena: &mut Arena) {
         for half in [&mut self.data, &mut self.index] {
@@ -305,7 +310,7 @@ impl ParityTable {
         arena.free(slot);
         self.slots -= 1;
         // It stays granted to the streams that may use the stripe again.
-        if arena.reserve(1) {
+        if arena.reserve_again() {
             self.reserved += 1;
         }
     }

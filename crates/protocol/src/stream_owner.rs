@@ -23,8 +23,8 @@ pub(crate) use lease::ReadLease;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Position, Span, Stream, Term, Time, Version};
 use paritas_code::sum;
-use paritas_store::Delta;
 use paritas_store::delta::{DELTA_BYTES_MAX, extents};
+use paritas_store::{Arena, Delta};
 use paritas_wire::peer::{Deltas, Message};
 use takeover::{SealAnswer, Takeover};
 
@@ -111,6 +111,8 @@ pub struct StreamOwner {
     stable_sent: u64,
     credit_at: Time,
     credit_wish: (u32, u32),
+    /// A member has less memory left than was asked for.
+    credit_denied: bool,
     hold_until: Time,
     /// Since when stripe credit is short, and when that was seen last.
     credit_short: Option<(Time, Time)>,
@@ -138,11 +140,12 @@ impl StreamOwner {
         let cluster = &cx.shared.cluster;
         let mut settings = paritas_store::Settings::new(cluster.chunk_bytes as usize, cluster.hash_key);
         settings.credit_batch = cx.shared.parameters.credit_batch;
-        let store = if born {
+        let mut store = if born {
             paritas_store::Stream::new(settings)
         } else {
             paritas_store::Stream::taken_over(settings)
         };
+        store.set_policy(cx.shared.parameters.policy);
         let mut owner = Self {
             stream,
             tenure,
@@ -166,6 +169,7 @@ impl StreamOwner {
             stable_sent: 0,
             credit_at: Time(0),
             credit_wish: (0, 0),
+            credit_denied: false,
             hold_until: Time(0),
             credit_short: None,
             progress: true,
@@ -221,7 +225,7 @@ impl StreamOwner {
 
     /// Memory of what it knows beside its chunks.
     pub fn table_bytes(&self) -> u64 {
-        self.store.gauges().tables_bytes + (self.touched.capacity() * size_of::<u64>()) as u64
+        self.store.tables_bytes() + (self.touched.capacity() * size_of::<u64>()) as u64
     }
 
     pub(crate) fn term(&self) -> Term {
@@ -356,6 +360,16 @@ impl StreamOwner {
     /// Notes that the open delta may touch any key.
     pub(crate) fn touch_all(&mut self) {
         self.touched.fill(self.seq + 1);
+    }
+
+    /// Evicts keys until so many bytes have died; gives how many (8.1). Whoever finds one gone waits for the delta.
+    pub(crate) fn evict(&mut self, arena: &mut Arena, bytes: u64) -> u32 {
+        let seq = self.seq + 1;
+        self.delta();
+        let (store, touched) = (&mut self.store, &mut self.touched);
+        let Some(delta) = &mut self.open else { return 0 };
+        let gone = |hash: u64| touched[hash as usize % TOUCHED_BUCKETS] = seq;
+        store.evict(arena, delta, bytes, gone).unwrap_or(0)
     }
 
     /// 4.1: what a read of this key must wait for.

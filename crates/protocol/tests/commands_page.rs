@@ -33,13 +33,14 @@ a minus means at least so many.
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |
 | INCRBYFLOAT | exact to 17 places below 1.7e21, not in the platform's `long double`; no hexadecimal numbers |
 | OBJECT ENCODING | by the value alone: `int`, `embstr` (to 44 bytes) or `raw` |
-| OBJECT IDLETIME | 0: nothing is evicted, so nobody notes when a key was used |
+| OBJECT IDLETIME | 0: at what time a key was used is not noted |
+| OBJECT FREQ | 0 for every key that a new owner has taken over, as under any policy that goes by use |
 | MEMORY USAGE | key, value, header, index entry, and their part of the parity |
 | KEYS, SCAN | met keys whose time is over are deleted; past 256 in one step they are shown until they are |
 | SCAN | the cursor is 64 bits: the stream, then its own; a step stays in one stream, so that many may be empty |
 | CLIENT LIST, CLIENT INFO | `fd` is -1; of buffers, only replies not offered to the socket are told |
 | INFO commandstats | counts only; `usec` is 0. Commands are counted where their client is connected |
-| CONFIG SET | nothing can be changed while a node runs; setting what is so already is OK |
+| CONFIG SET | of the node asked; of what there is only `maxmemory-policy` can change; what is so already is OK |
 | AUTH | there is one user, `default`, without a password |
 | SELECT, COPY DB | there is one database, 0 |
 | READONLY, READWRITE, ASKING | OK on either port, and change nothing |

@@ -193,7 +193,7 @@ impl World {
             let later = |flush: &&Operation| flush.outcome == Outcome::Unknown || flush.end >= began;
             let flushes = self.flushes.iter().filter(later);
             let history: Vec<Operation> = history.iter().chain(flushes).copied().collect();
-            match linear::is_linearizable(&history) {
+            match linear::is_linearizable(&history, self.swarm.parameters.policy.evicts()) {
                 Some(true) => {}
                 Some(false) => return Err(format!("I9: the history of {key} is not linearizable: {history:?}")),
                 None => {

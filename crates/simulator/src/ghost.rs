@@ -46,6 +46,8 @@ impl Ghost {
                             extent.stripe
                         ));
                     }
+                    // It may be written again in the same delta: what it held within is nobody's.
+                    self.contents.remove(&(x, extent.stripe, version));
                 } else {
                     let again = extent.base.is_none();
                     let before = self.contents.insert((x, extent.stripe, version), bytes.clone());

@@ -55,8 +55,9 @@ pub(crate) const OPERATIONS_MAX: usize = 128;
 /// States looked at before the search is given up.
 const VISITS_MAX: usize = 200_000;
 
-/// Whether some order explains what every client saw. `None`: given up.
-pub(crate) fn is_linearizable(history: &[Operation]) -> Option<bool> {
+/// Whether some order explains what every client saw, where a key may be gone at any time if nodes evict. `None`: given
+/// up.
+pub(crate) fn is_linearizable(history: &[Operation], evicts: bool) -> Option<bool> {
     let mut operations: Vec<Operation> = history
         .iter()
         .filter(|o| !(o.outcome == Outcome::Unknown && o.action == Action::Get))
@@ -68,6 +69,7 @@ pub(crate) fn is_linearizable(history: &[Operation]) -> Option<bool> {
     operations.sort_by_key(|o| (o.begin, o.end));
     let mut search = Search {
         operations: &operations,
+        evicts,
         seen: set(),
         visits: 0,
     };
@@ -80,6 +82,7 @@ pub(crate) fn is_linearizable(history: &[Operation]) -> Option<bool> {
 
 struct Search<'a> {
     operations: &'a [Operation],
+    evicts: bool,
     seen: Set<(u64, u64, State)>,
     visits: usize,
 }
@@ -141,16 +144,20 @@ struct State {
 }
 
 impl Search<'_> {
-    /// What an operation may find: the key as it is, if its time may not be over yet; no key, if it may be.
+    /// What an operation may find: the key as it is, if its time may not be over yet; no key, if it may be, or if it
+    /// may have been evicted.
     fn before(&self, operation: &Operation, state: State) -> [Option<State>; 2] {
         let end = state.ends_by.map(|at| self.operations[usize::from(at)]);
         let Some((set, Action::SetFor(_, lasts))) = end.map(|o| (o, o.action)) else {
-            return [Some(state), None];
+            return [Some(state), self.evicts.then(State::default)];
         };
         let known = |o: &Operation| o.outcome != Outcome::Unknown;
         let may_live = !known(&set) || operation.begin <= set.end + lasts + WALL_SLACK;
         let may_be_over = !known(operation) || operation.end + WALL_SLACK >= set.begin + lasts;
-        [may_live.then_some(state), may_be_over.then_some(State::default())]
+        [
+            may_live.then_some(state),
+            (may_be_over || self.evicts).then(State::default),
+        ]
     }
 }
 
@@ -196,7 +203,19 @@ mod tests {
             op(0, 1, Action::Set(5), Outcome::Done(None)),
             op(2, 3, Action::Get, Outcome::Done(None)),
         ];
-        assert_eq!(is_linearizable(&history), Some(false));
+        assert_eq!(is_linearizable(&history, false), Some(false));
+    }
+
+    #[test]
+    fn an_evicted_key_is_gone_and_stays_gone() {
+        let set = op(0, 1, Action::Set(5), Outcome::Done(None));
+        let get = |at, seen| op(at, at + 1, Action::Get, Outcome::Done(seen));
+        assert_eq!(is_linearizable(&[set, get(2, None)], true), Some(true));
+        assert_eq!(
+            is_linearizable(&[set, get(2, None), get(4, Some(5))], true),
+            Some(false)
+        );
+        assert_eq!(is_linearizable(&[set, get(2, Some(4))], true), Some(false));
     }
 
     #[test]
@@ -206,14 +225,14 @@ mod tests {
                 op(0, 1, Action::Set(5), Outcome::Unknown),
                 op(2, 3, Action::Get, Outcome::Done(seen)),
             ];
-            assert_eq!(is_linearizable(&history), Some(true));
+            assert_eq!(is_linearizable(&history, false), Some(true));
         }
         let flicker = [
             op(0, 1, Action::Set(5), Outcome::Unknown),
             op(2, 3, Action::Get, Outcome::Done(Some(5))),
             op(4, 5, Action::Get, Outcome::Done(None)),
         ];
-        assert_eq!(is_linearizable(&flicker), Some(false));
+        assert_eq!(is_linearizable(&flicker, false), Some(false));
     }
 
     #[test]
@@ -223,7 +242,7 @@ mod tests {
             op(0, 10, Action::Increment, Outcome::Done(Some(1))),
             op(11, 12, Action::Delete, Outcome::Done(Some(1))),
         ];
-        assert_eq!(is_linearizable(&history), Some(true));
+        assert_eq!(is_linearizable(&history, false), Some(true));
     }
 
     #[test]
@@ -231,7 +250,7 @@ mod tests {
         let ms = |n: u64| Span::from_ms(n).0;
         let set = op(0, 1, Action::SetFor(5, Span::from_ms(100)), Outcome::Done(None));
         let get = |at, seen| op(ms(at), ms(at) + 1, Action::Get, Outcome::Done(seen));
-        let check = |gets: &[Operation]| is_linearizable(&[&[set], gets].concat());
+        let check = |gets: &[Operation]| is_linearizable(&[&[set], gets].concat(), false);
         assert_eq!(check(&[get(90, Some(5)), get(110, None)]), Some(true));
         assert_eq!(check(&[get(110, None), get(111, Some(5))]), Some(false));
         assert_eq!(check(&[get(10, None)]), Some(false), "too early");
@@ -245,6 +264,6 @@ mod tests {
             op(2, 3, Action::Flush, Outcome::Done(None)),
             op(4, 5, Action::Get, Outcome::Done(Some(5))),
         ];
-        assert_eq!(is_linearizable(&history), Some(false));
+        assert_eq!(is_linearizable(&history, false), Some(false));
     }
 }

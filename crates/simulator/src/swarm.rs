@@ -2,7 +2,7 @@
 //! PROTOCOL 15.1). Probabilities are per million.
 
 use paritas_base::{Prng, Span};
-use paritas_protocol::Parameters;
+use paritas_protocol::{Parameters, Policy};
 
 /// One run's settings.
 #[derive(Clone, Debug)]
@@ -93,7 +93,8 @@ impl Swarm {
             }
         };
         let lease = Span::from_ms(random.between(20, 200));
-        let parameters = Parameters {
+        let mut parameters = Parameters {
+            policy: Policy::NoEviction,
             lease,
             lease_renewal: Span(lease.0 / random.between(2, 6)),
             resend: Span::from_ms(random.between(3, 12)),
@@ -124,10 +125,19 @@ impl Swarm {
         } else {
             1 << 20
         };
-        let parameters = Parameters {
+        parameters = Parameters {
             scrub_rate: random.chance(400_000).then(|| random.between(20_000, 4_000_000)),
             ..parameters
         };
+        if small {
+            parameters.policy = *random.pick(&[
+                Policy::NoEviction,
+                Policy::AllKeysLru,
+                Policy::AllKeysLfu,
+                Policy::VolatileTtl,
+            ]);
+        }
+        let evicts = parameters.policy.evicts();
         Self {
             data,
             parity,
@@ -148,7 +158,8 @@ impl Swarm {
                 0
             },
             strict: some(random, 900_000),
-            group: some(random, 300_000),
+            // Of keys that are always written together, one may go without the others.
+            group: if evicts { 0 } else { some(random, 300_000) },
             pairs: some(random, 300_000),
             expiring: some(random, 700_000),
             flushes: if random.chance(300_000) {

@@ -25,6 +25,10 @@ pub struct Arena {
     base: NonNull<u8>,
     chunk_bytes: usize,
     slots_max: u32,
+    /// Slots that writers may use: memory for other things than slots is not theirs.
+    limit: u32,
+    /// Slots of them that chunks still to be brought back will take.
+    owed: u32,
     touched: u32,
     /// Ranges that `next_huge` has given.
     huge: usize,
@@ -104,6 +108,8 @@ impl Arena {
             base,
             chunk_bytes,
             slots_max,
+            limit: slots_max,
+            owed: 0,
             touched: 0,
             huge: 0,
             free: Vec::new(),
@@ -140,9 +146,37 @@ impl Arena {
         (scratch + self.free.capacity() * size_of::<FreeSlot>()) as u64
     }
 
-    /// Slots that `alloc` can still give.
+    /// Slots that writers may still take. `alloc` may give more: what is brought back must find room.
     pub fn available(&self) -> u32 {
-        (self.slots_max - self.used()).saturating_sub(self.reserved)
+        let taken = u64::from(self.used()) + u64::from(self.reserved) + u64::from(self.owed);
+        u64::from(self.limit).saturating_sub(taken) as u32
+    }
+
+    /// Sets how many slots writers may use, of those there are.
+    pub fn set_limit(&mut self, slots: u32) {
+        self.limit = slots.min(self.slots_max);
+    }
+
+    /// Sets how many of them chunks will take that are still to be brought back: no writer may have those.
+    pub fn set_owed(&mut self, slots: u32) {
+        self.owed = slots;
+    }
+
+    /// Whether more slots are in use or set aside than writers may use.
+    pub fn is_over(&self) -> bool {
+        self.used() + self.reserved > self.limit
+    }
+
+    /// Whether so many more slots can be had at all.
+    fn has(&self, count: u32) -> bool {
+        count <= (self.slots_max - self.used()).saturating_sub(self.reserved)
+    }
+
+    /// Sets one slot aside again that was in use a moment ago, whatever the limit.
+    pub fn reserve_again(&mut self) -> bool {
+        let fits = self.has(1);
+        self.reserved += u32::from(fits);
+        fits
     }
 
     /// Sets `count` more slots aside for [`Self::alloc_reserved`]; false, and nothing done, if there are not so many.
@@ -162,7 +196,7 @@ impl Arena {
 
     /// A slot of zeros, or `None` when all memory is used or set aside.
     pub fn alloc(&mut self) -> Option<Slot> {
-        if self.available() == 0 {
+        if !self.has(1) {
             return None;
         }
         Some(self.take())

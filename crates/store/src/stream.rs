@@ -4,12 +4,14 @@
 //! changed nothing.
 
 mod compact;
+mod evict;
 mod find;
 mod gauges;
 mod grow;
 mod place;
 mod scan;
 mod space;
+mod usage;
 mod write;
 
 #[cfg(test)]
@@ -24,6 +26,7 @@ use paritas_base::{Stripe, Version};
 use place::Plan;
 use siphasher::sip::SipHasher13;
 use space::{Space, Use};
+use usage::Usage;
 
 pub use gauges::Gauges;
 
@@ -102,6 +105,7 @@ pub struct Stream {
     chunks: Chunks,
     index: Index,
     space: Space,
+    usage: Usage,
     /// Where credit ends, data and index.
     credit: (u32, u32),
     /// Chunks set aside because their bytes were wrong, and how many bytes of each are live if that was known.
@@ -136,6 +140,8 @@ struct Index {
     grow_wait: u32,
     /// Where active expiry goes on: page, line.
     expiry_cursor: (u32, u32),
+    /// Where the search for keys with an expiry to evict goes on: a line, counted over all pages.
+    eviction_cursor: u64,
 }
 
 impl Stream {
@@ -168,6 +174,7 @@ impl Stream {
                 ..Index::default()
             },
             space: Space::new(chunk_bytes),
+            usage: Usage::new(settings.hash_key[0]),
             credit: (0, 0),
             aside: Vec::new(),
             wanted: (0, 0),
@@ -231,6 +238,7 @@ impl Stream {
             }
         }
         self.update_keys_max();
+        self.usage.set_pages(self.index.pages, self.shape.lines());
         self.space.learn(&self.chunks);
     }
 

@@ -5,6 +5,7 @@ use crate::quantity::{ByteCount, Text};
 use crate::settings::{CLUSTER_OFFSET, COORDINATOR_OFFSET, DEFAULT_PORT, PEER_OFFSET};
 use clap::Args;
 use paritas_code::Scheme;
+use paritas_protocol::Policy;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
@@ -23,6 +24,9 @@ pub struct DevSettings {
     /// Memory of each node
     #[arg(long, default_value = "256mb")]
     pub memory: ByteCount,
+    /// What goes when a node's memory is full, as in allkeys-lru
+    #[arg(long, default_value = "noeviction")]
+    pub maxmemory_policy: Text<Policy>,
     /// Directory for logs and configurations [default: a temporary one]
     #[arg(long)]
     pub dir: Option<PathBuf>,
@@ -42,6 +46,7 @@ pub(crate) struct Plan {
     pub(crate) spares: u16,
     pub(crate) port: u16,
     pub(crate) memory: ByteCount,
+    pub(crate) policy: Policy,
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -71,6 +76,7 @@ impl Plan {
             spares: settings.spares,
             port: settings.port,
             memory: settings.memory,
+            policy: settings.maxmemory_policy.0,
             dir: settings.dir.clone(),
         };
         if plan.port == 0 {
@@ -190,6 +196,7 @@ mod tests {
             scheme: scheme.parse().unwrap(),
             port,
             memory: ByteCount(256 << 20),
+            maxmemory_policy: Text(Policy::NoEviction),
             dir: None,
             spares: 0,
         }

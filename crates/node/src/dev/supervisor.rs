@@ -287,6 +287,7 @@ impl Supervisor {
         set("cluster-port", plan.cluster_address(node).port().to_string());
         set("peer-port", plan.peer_address(node).port().to_string());
         set("memory", plan.memory.0.to_string());
+        set("maxmemory-policy", plan.policy.to_string());
         set("coordinator", plan.coordinator_address().to_string());
         set("spare", (node >= plan.members).to_string());
         arguments

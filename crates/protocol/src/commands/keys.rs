@@ -146,8 +146,16 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(super) fn object_freq(&mut self) -> Result<(), Stop> {
+        let lfu = self.owner.store.policy().is_lfu();
         match self.seen(2)? {
-            Some(_) => Err(Stop::Error(errors::NO_LFU)),
+            Some(_) if !lfu => Err(Stop::Error(errors::NO_LFU)),
+            Some(_) => {
+                let (key, hash) = (self.job.args.arg(2), self.hash_of(2));
+                let uses = self.owner.store.uses(&self.cx.shared.arena, hash, key);
+                let uses = uses.map_err(|blocked| self.blocked(blocked))?;
+                encode::integer(self.reply, uses.unwrap_or(0).into());
+                Ok(())
+            }
             None => {
                 encode::null(self.reply, self.job.proto);
                 Ok(())
@@ -155,9 +163,11 @@ impl<O: Out> Operation<'_, '_, O> {
         }
     }
 
-    /// Nothing is evicted yet, so that nobody notes when a key was used: 0.
+    /// Nobody notes at what time a key was used: 0.
     pub(super) fn object_idletime(&mut self) -> Result<(), Stop> {
+        let lfu = self.owner.store.policy().is_lfu();
         match self.seen(2)? {
+            Some(_) if lfu => return Err(Stop::Error(errors::NO_IDLE_TIME)),
             Some(_) => encode::integer(self.reply, 0),
             None => encode::null(self.reply, self.job.proto),
         }

@@ -8,8 +8,8 @@ use crate::mark::Mark;
 use crate::parameters::Parameters;
 use crate::stream_owner::{Admission, Phase, StreamOwner};
 use paritas_base::configuration::Configuration;
+use paritas_store::Blocked;
 use paritas_store::delta::DELTA_BYTES_MAX;
-use paritas_store::{Arena, Blocked};
 use paritas_wire::resp::errors;
 
 /// Lines of the index that active expiry looks at in one go.
@@ -17,6 +17,9 @@ const EXPIRY_LINES: u32 = 16;
 /// Bytes of delta that making room may take in one go, and how often it goes on for one command.
 const MAKE_ROOM_BYTES: usize = 64 << 10;
 const MAKE_ROOM_STEPS: usize = 8;
+/// How often a command makes room by evicting and compacting before others have their turn. Each time about a chunk's
+/// worth dies, and the longest value takes five chunks.
+pub(super) const EVICTIONS_MAX: usize = 256;
 /// What a change costs in a delta beside key and value: heads of extents, of the object, the index entry.
 const CHANGE_BYTES: usize = 192;
 /// What a change of many counts for beside key and value: about what it costs. Past a delta's length by this measure a
@@ -64,6 +67,7 @@ pub(crate) fn housekeep<O: Out>(
         }
     }
     let (store, delta) = owner.delta();
+    store.set_time(cx.now.wall_ms);
     let arena = &mut cx.shared.arena;
     let expired = store.expire_step(arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;
     let kept = store.housekeep(arena, delta, budget);
@@ -75,14 +79,45 @@ pub(crate) fn housekeep<O: Out>(
     if kept == Err(Blocked::DeltaFull) {
         owner.close_delta(cx, configuration);
     }
-    expired || kept == Ok(true)
+    // Memory went to other things than chunks, and nothing is left to compact: this stream gives up some of its keys.
+    let evicted = kept == Ok(false) && cx.shared.arena.is_over() && evict(cx, owner, budget as u64);
+    expired || evicted || kept == Ok(true)
+}
+
+/// Evicts keys of this stream, until so many bytes have died. False if there is nothing to evict.
+fn evict<O: Out>(cx: &mut Context<'_, O>, owner: &mut StreamOwner, bytes: u64) -> bool {
+    let count = owner.evict(&mut cx.shared.arena, bytes);
+    cx.shared.evicted_keys += u64::from(count);
+    count > 0
+}
+
+/// What came of making room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Room {
+    /// There may be some now.
+    Made,
+    /// There is none to be made.
+    None,
+    /// Not now: what made room so far is not safe yet.
+    Wait,
 }
 
 impl<O: Out> Operation<'_, '_, O> {
-    /// Compacts for a command that finds no room. False if that gained nothing.
-    pub(super) fn make_room(&mut self) -> bool {
+    /// How often a change is tried again for room.
+    pub(super) fn tries(&self) -> usize {
+        /// Once for a full delta, once for room made, and once more.
+        const TRIES: usize = 4;
+        if self.owner.store.policy().evicts() {
+            EVICTIONS_MAX
+        } else {
+            TRIES
+        }
+    }
+
+    /// Compacts, and if that gains nothing evicts, for a command that finds no room.
+    pub(super) fn make_room(&mut self, blocked: Blocked) -> Room {
         if self.begun {
-            return false;
+            return Room::None;
         }
         let mut made = false;
         for _ in 0..MAKE_ROOM_STEPS {
@@ -95,7 +130,25 @@ impl<O: Out> Operation<'_, '_, O> {
         if made && self.owner.open_bytes() > DELTA_BYTES_MAX / 2 {
             self.owner.close_delta(self.cx, self.configuration);
         }
-        made
+        if made {
+            return Room::Made;
+        }
+        if !self.owner.store.policy().evicts() {
+            return Room::None;
+        }
+        // Evicted keys are given up for good: only where that is what the write waits for.
+        if self.owner.admit_write(self.cx) != Admission::Admitted
+            || (matches!(blocked, Blocked::Credit { .. }) && !self.owner.eviction_helps())
+        {
+            return Room::Wait;
+        }
+        let chunk = self.cx.shared.arena.chunk_bytes() as u64;
+        if evict(self.cx, self.owner, chunk) {
+            self.owner.progress = true;
+            Room::Made
+        } else {
+            Room::None
+        }
     }
 
     /// Makes sure of room for a command of `changes` changes with so many bytes of keys and values, before the
@@ -122,12 +175,26 @@ impl<O: Out> Operation<'_, '_, O> {
         let chunk = self.cx.shared.arena.chunk_bytes();
         let chunks = u32::try_from(2 * (bytes + changes * OBJECT_BYTES) / chunk + 2).unwrap_or(u32::MAX);
         let pages = self.owner.store.pages_for(changes);
-        let may_take = |owner: &mut StreamOwner, arena: &Arena| owner.store.may_take(arena, chunks, pages);
-        match may_take(self.owner, &self.cx.shared.arena) {
-            Err(Blocked::Memory | Blocked::Credit { .. }) if self.make_room() => {
-                may_take(self.owner, &self.cx.shared.arena).map_err(|blocked| self.blocked(blocked))
-            }
-            result => result.map_err(|blocked| self.blocked(blocked)),
+        for _ in 0..self.tries() {
+            let Err(blocked) = self.owner.store.may_take(&self.cx.shared.arena, chunks, pages) else {
+                return Ok(());
+            };
+            self.find_room(blocked)?;
+        }
+        Err(Stop::Stall)
+    }
+
+    /// Makes room for what is blocked; an error if that is not to be had now, or at all.
+    pub(super) fn find_room(&mut self, blocked: Blocked) -> Result<(), Stop> {
+        let room = match blocked {
+            Blocked::Memory | Blocked::Credit { .. } => self.make_room(blocked),
+            _ => Room::None,
+        };
+        match room {
+            Room::Made => Ok(()),
+            // Without credit for long: refused all the same.
+            Room::Wait if !matches!(blocked, Blocked::Credit { .. }) => Err(Stop::Stall),
+            Room::Wait | Room::None => Err(self.blocked(blocked)),
         }
     }
 }

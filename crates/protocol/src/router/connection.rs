@@ -93,7 +93,7 @@ impl Desk {
             Command::CommandGetkeys => command::reply::getkeys(out, args),
             Command::Info => self.info(cx, lists, client, out, args),
             Command::ConfigGet => super::server::config_get(cx, client, out, args),
-            Command::ConfigSet => super::server::config_set(cx, client, out, args),
+            Command::ConfigSet => super::server::config_set(cx, lists, client, out, args),
             Command::Role => {
                 encode::array_header(out, 3);
                 encode::bulk(out, b"master");

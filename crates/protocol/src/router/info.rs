@@ -177,7 +177,7 @@ impl Desk {
                 );
                 line("used_memory_dataset", &sums.user_bytes);
                 line("maxmemory", &cx.shared.maxmemory_bytes);
-                line("maxmemory_policy", &"noeviction");
+                line("maxmemory_policy", &cx.shared.parameters.policy);
                 line("live_bytes", &sums.live_bytes);
                 line("dead_bytes", &sums.dead_bytes);
                 line("table_bytes", &sums.table_bytes);
@@ -194,7 +194,7 @@ impl Desk {
                 line("total_connections_received", &self.counters.connections);
                 line("total_commands_processed", &self.counters.commands);
                 line("total_error_replies", &self.counters.errors);
-                line("evicted_keys", &0);
+                line("evicted_keys", &cx.shared.evicted_keys);
                 line("pubsub_channels", &0);
             }
             "Replication" => {

@@ -4,11 +4,15 @@ use super::caller::Client;
 use super::connection::is_word;
 use crate::context::Context;
 use crate::interface::{Out, Port};
-use crate::lists::Lists;
+use crate::lists::{Lists, Role};
+use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
 
-/// The settings that there are, as CONFIG GET tells them. None can be changed while the node runs.
+/// The one setting that can be changed while the node runs.
+const POLICY: &str = "maxmemory-policy";
+
+/// The settings that there are, as CONFIG GET tells them.
 fn settings<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 11] {
     let cluster = if client.port == Port::Cluster { "yes" } else { "no" };
     [
@@ -17,7 +21,7 @@ fn settings<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, Str
         ("cluster-enabled", cluster.to_owned()),
         ("databases", "1".to_owned()),
         ("maxmemory", cx.shared.maxmemory_bytes.to_string()),
-        ("maxmemory-policy", "noeviction".to_owned()),
+        (POLICY, cx.shared.parameters.policy.to_string()),
         ("min-redundancy", cx.shared.cluster.min_redundancy.to_string()),
         ("requirepass", String::new()),
         ("save", String::new()),
@@ -42,23 +46,52 @@ pub(super) fn config_get<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut
     }
 }
 
-/// CONFIG SET name value [name value …]: what is so already is fine, nothing can be changed.
-pub(super) fn config_set<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut Vec<u8>, args: ArgList<'_>) {
+/// CONFIG SET name value [name value …], of this node: all or none. What is so already is fine.
+pub(super) fn config_set<O: Out>(
+    cx: &mut Context<'_, O>,
+    lists: &mut Lists,
+    client: &Client,
+    out: &mut Vec<u8>,
+    args: ArgList<'_>,
+) {
     if !args.len().is_multiple_of(2) {
         return errors::wrong_arity(out, "config|set");
     }
     let settings = settings(cx, client);
+    let mut policy = None;
     for at in (2..args.len()).step_by(2) {
         let Some((name, value)) = settings.iter().find(|(name, _)| is_word(args, at, name)) else {
             return errors::unknown_option(out, args.arg(at));
         };
-        if value.as_bytes() != args.arg(at + 1) {
-            let reason = "can't set immutable config";
+        let reason = if *name == POLICY {
+            policy = core::str::from_utf8(args.arg(at + 1))
+                .ok()
+                .and_then(|text| text.parse::<Policy>().ok());
+            policy.is_none().then(policy_names)
+        } else {
+            (value.as_bytes() != args.arg(at + 1)).then(|| "can't set immutable config".to_owned())
+        };
+        if let Some(reason) = reason {
             let text = format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}");
             return encode::error(out, &text);
         }
     }
+    if let Some(policy) = policy {
+        cx.shared.parameters.policy = policy;
+        for list in lists.iter_mut() {
+            if let Role::Owner(owner) = &mut list.role {
+                owner.store.set_policy(policy);
+                owner.progress = true;
+            }
+        }
+    }
     encode::ok(out);
+}
+
+/// As Redis says it.
+fn policy_names() -> String {
+    let names: Vec<&str> = Policy::ALL.iter().map(|policy| policy.name()).collect();
+    format!("argument(s) must be one of the following: {}", names.join(", "))
 }
 
 /// WAIT: a write is answered when every parity member of its list has it, so that nothing is left to wait for. Tells

@@ -18,6 +18,12 @@ impl StreamOwner {
         now - since > Span(2 * resend.0)
     }
 
+    /// For a write without stripe credit: whether eviction gives it chunks to write to. Not while more credit may
+    /// come, nor if there are free chunks that a new member has not granted yet.
+    pub(crate) fn eviction_helps(&self) -> bool {
+        self.credit_denied && self.store.free_chunks() < 2
+    }
+
     /// 8.2.
     pub(crate) fn on_credit<O: Out>(
         &mut self,
@@ -38,6 +44,7 @@ impl StreamOwner {
             member.credit_data = member.credit_data.max(data_end);
             member.credit_index = member.credit_index.max(index_end);
             member.window_bytes = window_bytes.max(cx.shared.parameters.window_bytes.min(4096));
+            self.credit_denied = data_end < self.credit_wish.0 || index_end < self.credit_wish.1;
             self.apply_credit();
             self.progress = true;
         }

@@ -125,6 +125,18 @@ impl Cluster {
     /// `lists` lists with this scheme on its `k + m` nodes, each turned by one against the one before, and `spares`
     /// nodes beyond. Streams have equal parts of the slots, in order.
     pub(crate) fn coded(data: u8, parity: u8, lists: u16, spares: usize, parameters: Parameters) -> Self {
+        Self::coded_in(16 << 20, data, parity, lists, spares, parameters)
+    }
+
+    /// The same, with so much memory a node.
+    pub(crate) fn coded_in(
+        memory_bytes: u64,
+        data: u8,
+        parity: u8,
+        lists: u16,
+        spares: usize,
+        parameters: Parameters,
+    ) -> Self {
         let width = usize::from(data + parity);
         let streams: Vec<Stream> = (0..lists)
             .flat_map(|list| {
@@ -155,7 +167,7 @@ impl Cluster {
             .collect();
         Self::build(
             width + spares,
-            16 << 20,
+            memory_bytes,
             parameters,
             (data, parity),
             slots,

@@ -213,8 +213,15 @@ impl Room {
         Self { chain, length: 1 }
     }
 
+    /// Which slots' entries move, in this order: from where, to where.
+    pub(crate) fn moves(&self) -> impl Iterator<Item = ((u32, usize), (u32, usize))> + '_ {
+        let wide = |(line, slot): (u16, u8)| (u32::from(line), usize::from(slot));
+        let chain = &self.chain[..self.length];
+        chain.windows(2).map(move |pair| (wide(pair[1]), wide(pair[0])))
+    }
+
     /// The line and slot that the new entry takes.
-    fn place(&self) -> (u32, usize) {
+    pub(crate) fn place(&self) -> (u32, usize) {
         let (line, slot) = self.chain[self.length - 1];
         (u32::from(line), usize::from(slot))
     }

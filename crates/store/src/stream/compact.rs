@@ -14,6 +14,8 @@ const DEAD_CHUNKS_MIN: u64 = 2;
 /// Free chunks kept to be written again: this many, and a part of the used ones.
 const FREE_KEPT_MIN: u32 = 1;
 const FREE_KEPT_PART: u32 = 64;
+/// While keys are evicted for every write.
+const FREE_KEPT_EVICTING: u32 = 8;
 /// An empty stream keeps this many index pages.
 const EMPTY_PAGES_KEPT: u32 = 4;
 /// With fewer free slots in the arena, memory is short.
@@ -68,11 +70,13 @@ impl Stream {
         if dead * 100 > used * percent && dead > DEAD_CHUNKS_MIN * chunk {
             return true;
         }
-        self.is_short(arena) && self.space.free.is_empty()
+        // A write needs one, and leaves one for compaction.
+        self.is_short(arena) && self.space.free.len() < 2
     }
 
+    /// Whether memory is short, or credit for the next chunks.
     fn is_short(&self, arena: &Arena) -> bool {
-        arena.available() < MEMORY_SHORT_SLOTS
+        arena.available() < MEMORY_SHORT_SLOTS || self.space.fresh(1) >= self.credit.0
     }
 
     /// Moves objects out of the emptiest chunks, until `budget` bytes of delta were written.
@@ -323,8 +327,12 @@ impl Stream {
 
     /// Gives one free chunk's memory back, if there are more than are soon written again.
     fn free_surplus(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
-        let kept = if self.is_short(arena) {
-            FREE_KEPT_MIN
+        // Whoever evicts writes them again at once, but for what the index must have to grow.
+        let evicts = self.usage.policy().evicts() && self.index.grow_wait == 0;
+        let kept = if arena.is_over() {
+            0
+        } else if arena.available() < MEMORY_SHORT_SLOTS {
+            if evicts { FREE_KEPT_EVICTING } else { FREE_KEPT_MIN }
         } else {
             FREE_KEPT_MIN + self.space.used_count() / FREE_KEPT_PART
         };

@@ -44,6 +44,16 @@ impl Stream {
         self.object(arena, found.locator, found.head).map(Some)
     }
 
+    /// As [`Stream::find`], and notes that the key is used.
+    #[inline]
+    pub fn access<'a>(&'a mut self, arena: &'a Arena, hash: u64, key: &[u8]) -> Result<Option<Object<'a>>, Blocked> {
+        let Some(found) = self.locate(arena, hash, key)? else {
+            return Ok(None);
+        };
+        self.note_use(found.at);
+        self.object(arena, found.locator, found.head).map(Some)
+    }
+
     /// Hints that a key's index line will be read soon: the first of two stages.
     #[inline]
     pub fn prefetch_line(&self, arena: &Arena, hash: u64) {

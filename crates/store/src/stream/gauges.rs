@@ -49,9 +49,19 @@ impl Stream {
             open_bytes: self.space.open_bytes(),
             user_bytes: self.space.user_bytes,
             expiring: self.space.expiring(),
-            tables_bytes: self.chunks.table_bytes() + self.space.table_bytes(),
+            tables_bytes: self.tables_bytes(),
             moved_bytes: self.space.moved_bytes,
         }
+    }
+
+    /// Data chunks in which nothing is live, kept to be written again.
+    pub fn free_chunks(&self) -> u32 {
+        self.space.free.len() as u32
+    }
+
+    /// Bytes of tables beside the chunks.
+    pub fn tables_bytes(&self) -> u64 {
+        self.chunks.table_bytes() + self.space.table_bytes() + self.usage.table_bytes()
     }
 
     /// Stripe numbers below these, of data and of index pages, may be used (PROTOCOL 8.2).

@@ -1,6 +1,6 @@
 //! Growth of the index: one group rebuilt over one page more (docs/formats/index.md, "Growth").
 
-use super::{Blocked, Stream, has_room, page_stripe, spill_stripe};
+use super::{Blocked, Stream, has_room, page_stripe, spill_stripe, usage};
 use crate::index::page::{self, LINE_BYTES, SLOTS};
 use crate::index::shape::{Place, Step};
 use crate::index::spill::{self, Spilled};
@@ -12,6 +12,8 @@ struct Rebuilt {
     /// Page numbers, the new page last, and their bytes one after the other.
     pages: Vec<u32>,
     bytes: Vec<u8>,
+    /// How their keys were used, if that is noted.
+    marks: Vec<u8>,
     spilled: Vec<Spilled>,
 }
 
@@ -57,6 +59,10 @@ impl Stream {
         let bytes = (changed + usize::from(garbage)) * (chunk + 16);
         has_room(delta, bytes)?;
         Self::has_memory(arena, 1, 1)?;
+        for member in 0..self.shape.members(step.old) {
+            // As of now.
+            self.usage.marks(self.shape.member(step.old, member));
+        }
         let rebuilt = self.rebuild(arena, step)?;
         let spill_pages = rebuilt.spilled.len().div_ceil(spill::capacity(chunk));
         let new_spills = (spill_pages as u32).saturating_sub(self.index.spills);
@@ -76,6 +82,13 @@ impl Stream {
         self.write_spills(arena, delta, &rebuilt.spilled, spills);
         self.index.spills = spills;
         self.index.pages += 1;
+        self.usage.set_pages(self.index.pages, self.shape.lines());
+        if self.usage.is_on() {
+            let slots = self.shape.lines() as usize * SLOTS;
+            for (page, marks) in rebuilt.pages.iter().zip(rebuilt.marks.chunks(slots)) {
+                self.usage.marks(*page).copy_from_slice(marks);
+            }
+        }
         self.update_keys_max();
         Ok(())
     }
@@ -87,6 +100,11 @@ impl Stream {
         pages.push(self.index.pages);
         let mut rebuilt = Rebuilt {
             bytes: vec![0; pages.len() * self.settings.chunk_bytes],
+            marks: if self.usage.is_on() {
+                vec![0; pages.len() * shape.lines() as usize * SLOTS]
+            } else {
+                Vec::new()
+            },
             pages,
             spilled: Vec::new(),
         };
@@ -105,7 +123,8 @@ impl Stream {
                     }
                     let locator = page::locator(line, slot);
                     let place = self.advanced(arena, step, member, home, tag, locator)?;
-                    rebuilt.insert(self, place, locator);
+                    let mark = self.usage.mark(shape.member(step.old, member), number as u32, slot);
+                    rebuilt.insert(self, place, locator, mark);
                 }
             }
         }
@@ -119,7 +138,7 @@ impl Stream {
                 };
                 let Spilled { line, tag, locator, .. } = entry;
                 let place = self.advanced(arena, step, member as u32, line, tag, locator)?;
-                rebuilt.insert(self, place, locator);
+                rebuilt.insert(self, place, locator, 0);
             }
         }
         if rebuilt.spilled.iter().any(|entry| entry.tag == 0) {
@@ -194,7 +213,7 @@ impl Stream {
 }
 
 impl Rebuilt {
-    fn insert(&mut self, stream: &Stream, place: Place, locator: u32) {
+    fn insert(&mut self, stream: &Stream, place: Place, locator: u32, mark: u8) {
         let chunk = stream.settings.chunk_bytes;
         let Some(at) = self.pages.iter().position(|page| *page == place.page) else {
             debug_assert!(false, "an entry leaves its group");
@@ -204,6 +223,10 @@ impl Rebuilt {
         let Place { page, line, tag } = place;
         if let Some(room) = page::room(bytes, stream.shape, line, tag) {
             page::insert(&mut bytes, stream.shape, &room, line, tag, locator);
+            if stream.usage.is_on() {
+                let slots = stream.shape.lines() as usize * SLOTS;
+                usage::place(&mut self.marks[at * slots..(at + 1) * slots], &room, mark);
+            }
             return;
         }
         let counted = page::may_spill(page::line(bytes, line));

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::delta::{DELTA_BYTES_MAX, extents};
-use crate::{Object, Presence, Value};
+use crate::{Object, Policy, Presence, Value};
 use paritas_base::Prng;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -752,5 +752,195 @@ fn chunks_set_aside_come_back_and_nothing_is_counted_twice() {
         world.compare_all();
         let here = world.stream.chunks.here_count();
         assert_eq!(world.arena.used(), here, "seed {seed}: a slot is lost");
+    }
+}
+
+impl World {
+    /// Evicts until so many bytes have died; gives the keys that went.
+    fn evict(&mut self, bytes: u64) -> Vec<Vec<u8>> {
+        let mut hashes = BTreeSet::new();
+        let count = self.run(|stream, arena, delta| {
+            stream.evict(arena, delta, bytes, |hash| {
+                hashes.insert(hash);
+            })
+        });
+        assert_eq!(count.unwrap() as usize, hashes.len());
+        let keys = self.model.keys().filter(|key| hashes.contains(&self.stream.hash(key)));
+        let keys: Vec<Vec<u8>> = keys.cloned().collect();
+        for key in &keys {
+            assert_eq!(self.find(key), Ok(None));
+            self.model.remove(key);
+        }
+        keys
+    }
+
+    fn read(&mut self, key: &[u8]) {
+        let hash = self.stream.hash(key);
+        assert!(self.stream.access(&self.arena, hash, key).unwrap().is_some());
+    }
+}
+
+fn numbered(n: u64) -> Vec<u8> {
+    format!("key {n}").into_bytes()
+}
+
+/// A stream of `count` keys, of which every third has an expiry, in an order of its own.
+fn filled(policy: Policy, count: u64) -> World {
+    let mut world = World::new(4096, 1 << 14);
+    world.stream.set_policy(policy);
+    for n in 0..count {
+        let stored = Stored {
+            bytes: vec![7; 40],
+            expiry_ms: (n % 3 == 0).then(|| 1_000_000 + n * 7919 % count),
+            ..Stored::default()
+        };
+        world.put(&numbered(n), &stored).unwrap();
+    }
+    world
+}
+
+#[test]
+fn what_was_used_last_and_most_outlasts_the_rest() {
+    const KEYS: u64 = 6000;
+    for policy in Policy::ALL {
+        let mut world = filled(policy, KEYS);
+        let before: BTreeMap<Vec<u8>, Stored> = world.model.clone();
+        // A tenth of the keys is used often, and last.
+        for _ in 0..20 {
+            for n in (0..KEYS).step_by(10) {
+                world.read(&numbered(n));
+            }
+        }
+        let mut gone = 0;
+        while gone < KEYS as usize / 5 {
+            let keys = world.evict(4096);
+            assert!(keys.is_empty() != policy.evicts(), "{policy}");
+            gone += keys.len();
+            if !policy.evicts() {
+                break;
+            }
+        }
+        world.compare_all();
+        let left = |n: &u64| world.model.contains_key(&numbered(*n));
+        let hot = (0..KEYS).step_by(10).filter(left).count();
+        if policy.is_lru() || policy.is_lfu() {
+            assert_eq!(hot, KEYS as usize / 10, "{policy}");
+        } else if policy.evicts() {
+            assert!(hot < KEYS as usize / 10, "{policy} goes by use");
+        }
+        let plain_left = before
+            .iter()
+            .filter(|(k, s)| s.expiry_ms.is_none() && world.model.contains_key(*k));
+        let plain = before.values().filter(|s| s.expiry_ms.is_none());
+        if policy.is_volatile() {
+            assert_eq!(
+                plain_left.count(),
+                plain.count(),
+                "{policy} took keys without an expiry"
+            );
+        } else if policy.evicts() {
+            assert!(plain_left.count() < plain.count(), "{policy}");
+        }
+        if policy == Policy::VolatileTtl {
+            // 1200 of 2000 went: hardly any of the first half is left, and nearly all of the last fifth.
+            let mut expiring: Vec<(u64, &Vec<u8>)> =
+                before.iter().filter_map(|(k, s)| Some((s.expiry_ms?, k))).collect();
+            expiring.sort();
+            let left = |part: &[(u64, &Vec<u8>)]| part.iter().filter(|(_, k)| world.model.contains_key(*k)).count();
+            let (first, last) = (left(&expiring[..1000]), left(&expiring[1600..]));
+            assert!(first < 50 && last > 380, "{first} of 1000, {last} of 400");
+        }
+    }
+}
+
+#[test]
+fn the_oldest_go_first_while_pages_grow() {
+    const KEYS: u64 = 20_000;
+    let mut world = filled(Policy::AllKeysLru, KEYS);
+    let mut gone = Vec::new();
+    while gone.len() < KEYS as usize / 4 {
+        gone.extend(world.evict(4096));
+    }
+    let young = gone.iter().filter(|key| {
+        let n: u64 = std::str::from_utf8(&key[4..]).unwrap().parse().unwrap();
+        n >= KEYS / 2
+    });
+    let young = young.count();
+    assert!(
+        young < gone.len() / 50,
+        "{young} of {} are of the younger half",
+        gone.len()
+    );
+    world.compare_all();
+}
+
+#[test]
+fn volatile_keys_are_found_where_they_are_few_and_without_any_nothing_goes() {
+    for policy in Policy::ALL.into_iter().filter(|policy| policy.is_volatile()) {
+        let mut world = World::new(4096, 1 << 14);
+        world.stream.set_policy(policy);
+        for n in 0..20_000 {
+            let stored = Stored {
+                bytes: vec![7; 10],
+                expiry_ms: (n % 5000 == 0).then_some(5),
+                ..Stored::default()
+            };
+            world.put(&numbered(n), &stored).unwrap();
+        }
+        let gone = world.evict(1 << 20);
+        assert_eq!(gone.len(), 4, "{policy}");
+        assert!(world.evict(1 << 20).is_empty(), "{policy}");
+        world.compare_all();
+    }
+}
+
+#[test]
+fn a_successor_starts_cold_and_evicts_only_what_is_here() {
+    let mut world = filled(Policy::AllKeysLru, 5000);
+    world.take_over();
+    world.stream.set_policy(Policy::AllKeysLru);
+    world.directory();
+    assert!(world.evict(4096).is_empty(), "nothing is here");
+    let stripes: Vec<Stripe> = world.mirror.0.keys().copied().collect();
+    for stripe in stripes.iter().filter(|s| s.is_index()) {
+        assert!(world.install(*stripe));
+    }
+    assert!(world.evict(4096).is_empty(), "no object is here");
+    let data: Vec<Stripe> = stripes.into_iter().filter(|s| !s.is_index()).collect();
+    for stripe in &data[..data.len() / 2] {
+        assert!(world.install(*stripe));
+    }
+    for _ in 0..10 {
+        let count = world.run(|stream, arena, delta| stream.evict(arena, delta, 4096, |_| {}));
+        assert!(count.unwrap() > 0);
+    }
+}
+
+#[test]
+fn random_operations_under_eviction_agree_with_a_model() {
+    for (seed, policy) in (1..).zip(Policy::ALL.into_iter().filter(|policy| policy.evicts())) {
+        println!("seed {seed}, {policy}");
+        let mut prng = Prng::new(seed);
+        let mut world = World::new(512, 400);
+        world.stream.set_policy(policy);
+        let mut evicted = 0;
+        for _ in 0..20_000 {
+            match random_op(&mut world, &mut prng, 3000) {
+                Ok(()) | Err(Blocked::TooLarge) => {}
+                Err(Blocked::Memory) => {
+                    let gone = world.evict(2048).len();
+                    evicted += gone;
+                    while world.housekeep().is_ok_and(|done| done) {}
+                    if gone == 0 {
+                        assert!(policy.is_volatile(), "nothing to evict");
+                        let key = world.model.keys().next().cloned().unwrap();
+                        world.delete(&key).unwrap();
+                    }
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        world.compare_all();
+        assert!(evicted > 100, "{evicted}");
     }
 }

@@ -38,7 +38,9 @@ impl Stream {
         if let Some(found) = old
             && found.head.same_form(&value)
         {
-            return self.put_in_place(arena, delta, found, &value);
+            self.put_in_place(arena, delta, found, &value)?;
+            self.note_use(found.at);
+            return Ok(());
         }
         let mut plan = core::mem::take(&mut self.plan);
         let done = self
@@ -53,6 +55,7 @@ impl Stream {
                     (Some(found), _) => {
                         self.point(arena, delta, found.at, locator);
                         self.bury(arena, found.locator, &found.head);
+                        self.note_use(found.at);
                     }
                     (None, Some(entry)) => self.add_entry(arena, delta, entry, locator),
                     (None, None) => {}
@@ -185,6 +188,7 @@ impl Stream {
         index.garbage_end = self.chunks.end(true);
         (index.pages, index.spills, index.keys, index.missing) = (0, 0, 0, 0);
         index.expiry_cursor = (0, 0);
+        self.usage.clear();
         self.update_keys_max();
         self.space.all_dead(&self.chunks);
         Ok(())
@@ -250,12 +254,17 @@ impl Stream {
             Entry::First(place) => {
                 self.index.pages = 1;
                 self.update_keys_max();
+                let room = Room::at(place.line, 0);
+                self.usage.set_pages(1, shape.lines());
+                self.usage.insert(0, &room, 1);
                 let mut lines = self.live_page(arena, delta, page_stripe(0));
                 lines.touch();
-                let room = Room::at(place.line, 0);
                 page::insert(&mut lines, shape, &room, place.line, place.tag, locator);
             }
             Entry::Page(place, room) => {
+                if self.usage.is_on() {
+                    self.usage.insert(place.page, &room, self.index.keys);
+                }
                 let mut lines = self.live_page(arena, delta, page_stripe(place.page));
                 page::insert(&mut lines, shape, &room, place.line, place.tag, locator);
             }

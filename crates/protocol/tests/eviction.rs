@@ -1,0 +1,261 @@
+//! Memory that is full, under each `maxmemory-policy` (PROTOCOL 8.1): writes go on, and nothing wrong is ever read.
+
+mod support;
+
+use paritas_base::{Map, Prng, map};
+use paritas_code::{Code, Scheme, mul_add};
+use paritas_protocol::{List, Node, Parameters, Policy, Port, Role};
+use support::{Client, Cluster};
+
+const MEMORY_BYTES: u64 = 4 << 20;
+
+fn cluster(policy: Policy) -> Cluster {
+    let parameters = Parameters {
+        policy,
+        credit_batch: 16,
+        ..Parameters::for_memory(MEMORY_BYTES, 3)
+    };
+    Cluster::coded_in(MEMORY_BYTES, 2, 1, 3, 0, parameters)
+}
+
+fn field(cluster: &mut Cluster, client: Client, name: &str) -> String {
+    let text = cluster.ask(client, "INFO everything");
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.unwrap().to_owned()
+}
+
+fn evicted(cluster: &mut Cluster) -> u64 {
+    (0..cluster.processes.len())
+        .map(|at| {
+            let client = cluster.connect(at, Port::Any);
+            field(cluster, client, "evicted_keys").parse::<u64>().unwrap()
+        })
+        .sum()
+}
+
+/// The parity equation: every parity chunk is what the owners' chunks make.
+fn check_parity(cluster: &Cluster) {
+    let code = Code::new(Scheme::new(2, 1).unwrap());
+    let mut checked = 0;
+    let role = |node: usize, list: usize| -> (&Node, &List) {
+        let node = &cluster.processes[node].node;
+        (node, node.lists().nth(list).unwrap())
+    };
+    for list in 0..3 {
+        let mut owners = map();
+        let mut members = Vec::new();
+        for at in 0..3 {
+            match role(at, list) {
+                (
+                    node,
+                    List {
+                        role: Role::Owner(owner),
+                        ..
+                    },
+                ) => {
+                    owners.insert(owner.stream().x, (node, owner));
+                }
+                (
+                    node,
+                    List {
+                        role: Role::Member(member),
+                        ..
+                    },
+                ) => members.push((node, member)),
+                _ => panic!("no role"),
+            }
+        }
+        for (node, member) in members {
+            for stripe in member.valid_stripes() {
+                let (_, parity) = member.chunk(node.arena(), stripe).unwrap();
+                let mut expected = vec![0; node.arena().chunk_bytes()];
+                for (x, (owner_node, owner)) in &owners {
+                    if let Some(data) = owner.store().chunks().bytes(owner_node.arena(), stripe).unwrap() {
+                        mul_add(code.coefficient(x.0, 0), data, &mut expected);
+                    }
+                }
+                assert!(
+                    parity.map_or_else(|| expected.iter().all(|b| *b == 0), |p| p == expected),
+                    "{stripe}"
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 150, "{checked}");
+}
+
+fn value(key: u64, version: u64) -> String {
+    format!("{key}:{version};").repeat(200 + (key % 7) as usize * 150)
+}
+
+/// Writes about four times what memory holds, half of the keys with an end, and reads on the way: what is read is
+/// what was written last, or nothing. Gives how many writes were refused.
+fn churn(cluster: &mut Cluster, seed: u64, writes: u64) -> u64 {
+    println!("seed {seed}");
+    let mut prng = Prng::new(seed);
+    let client = cluster.connect(0, Port::Any);
+    let mut model: Map<u64, u64> = map();
+    let mut refused = 0;
+    let check = |cluster: &mut Cluster, model: &Map<u64, u64>, key: u64| {
+        let reply = cluster.ask(client, &format!("GET k{key}"));
+        let expected = model.get(&key).map(|version| value(key, *version));
+        let gone = reply == "$-1\r\n";
+        let right = expected.is_some_and(|v| reply == format!("${}\r\n{v}\r\n", v.len()));
+        assert!(gone || right, "key {key}: {reply:.80}");
+        gone
+    };
+    for version in 0..writes {
+        let key = prng.below(3000);
+        let new = value(key, version);
+        let end = if key.is_multiple_of(2) { " PX 100000000" } else { "" };
+        let reply = cluster.ask(client, &format!("SET k{key} {new}{end}"));
+        if reply == "+OK\r\n" {
+            model.insert(key, version);
+        } else {
+            assert!(reply.starts_with("-OOM"), "{reply}");
+            refused += 1;
+        }
+        if version % 3 == 0 && check(cluster, &model, prng.below(3000)) && prng.chance(100_000) {
+            let key = prng.below(3000);
+            cluster.ask(client, &format!("DEL k{key}"));
+            model.remove(&key);
+        }
+    }
+    for key in 0..3000 {
+        check(cluster, &model, key);
+    }
+    refused
+}
+
+#[test]
+fn writes_succeed_by_evicting_and_nothing_wrong_is_read() {
+    for (seed, policy) in [
+        (1, Policy::AllKeysLru),
+        (2, Policy::AllKeysLfu),
+        (3, Policy::AllKeysRandom),
+        (4, Policy::VolatileTtl),
+    ] {
+        let mut cluster = cluster(policy);
+        let refused = churn(&mut cluster, seed, 6000);
+        if policy.is_volatile() {
+            println!("{policy}: {refused} refused");
+        } else {
+            assert_eq!(refused, 0, "{policy}");
+        }
+        assert!(evicted(&mut cluster) > 1000, "{policy}");
+        check_parity(&cluster);
+    }
+}
+
+#[test]
+fn without_a_policy_writes_are_refused_and_nothing_goes() {
+    let mut cluster = cluster(Policy::NoEviction);
+    let client = cluster.connect(0, Port::Any);
+    let (mut kept, mut refused) = (Vec::new(), 0);
+    for key in 0..3000 {
+        match cluster.ask(client, &format!("SET k{key} {}", value(key, 0))).as_str() {
+            "+OK\r\n" => kept.push(key),
+            other => {
+                assert!(other.starts_with("-OOM"), "{other}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 500, "{refused}");
+    for key in kept {
+        let v = value(key, 0);
+        assert_eq!(
+            cluster.ask(client, &format!("GET k{key}")),
+            format!("${}\r\n{v}\r\n", v.len())
+        );
+    }
+    assert_eq!(evicted(&mut cluster), 0);
+    check_parity(&cluster);
+}
+
+#[test]
+fn what_is_read_again_and_again_outlasts_the_rest() {
+    for policy in [Policy::AllKeysLru, Policy::AllKeysLfu] {
+        let mut cluster = cluster(policy);
+        let client = cluster.connect(1, Port::Any);
+        for key in 0..5000 {
+            assert_eq!(cluster.ask(client, &format!("SET k{key} {}", value(key, 0))), "+OK\r\n");
+            let hot = key % 40;
+            let v = value(hot, 0);
+            if hot <= key {
+                let reply = cluster.ask(client, &format!("GET k{hot}"));
+                assert_eq!(reply, format!("${}\r\n{v}\r\n", v.len()), "{policy}");
+            }
+        }
+        assert!(evicted(&mut cluster) > 1000);
+    }
+}
+
+#[test]
+fn commands_of_several_keys_evict_too_and_are_never_cut() {
+    let mut cluster = cluster(Policy::AllKeysLru);
+    let client = cluster.connect(0, Port::Any);
+    for n in 0..1500 {
+        let pairs: String = (0..4).map(|i| format!(" {{t{n}}}{i} {}", value(n, i))).collect();
+        assert_eq!(cluster.ask(client, &format!("MSET{pairs}")), "+OK\r\n", "{n}");
+        let reply = cluster.ask(client, &format!("MGET {{t{n}}}0 {{t{n}}}1 {{t{n}}}2 {{t{n}}}3"));
+        assert!(!reply.contains("$-1"), "just written");
+        assert_eq!(
+            cluster.ask(client, &format!("APPEND {{t{n}}}0 more")),
+            format!(":{}\r\n", value(n, 0).len() + 4)
+        );
+        assert_eq!(cluster.ask(client, &format!("RENAME {{t{n}}}1 {{t{n}}}r")), "+OK\r\n");
+    }
+    assert!(evicted(&mut cluster) > 1000);
+    check_parity(&cluster);
+}
+
+#[test]
+fn the_policy_is_told_and_changed_while_the_node_runs() {
+    let mut cluster = cluster(Policy::NoEviction);
+    let client = cluster.connect(0, Port::Any);
+    let get = |cluster: &mut Cluster| cluster.ask(client, "CONFIG GET maxmemory-policy");
+    assert_eq!(
+        get(&mut cluster),
+        "*2\r\n$16\r\nmaxmemory-policy\r\n$10\r\nnoeviction\r\n"
+    );
+    for policy in Policy::ALL {
+        let name = policy.name();
+        let spoken = name.to_uppercase();
+        assert_eq!(
+            cluster.ask(client, &format!("CONFIG SET maxmemory-policy {spoken}")),
+            "+OK\r\n"
+        );
+        assert_eq!(
+            get(&mut cluster),
+            format!("*2\r\n$16\r\nmaxmemory-policy\r\n${}\r\n{name}\r\n", name.len())
+        );
+        assert_eq!(field(&mut cluster, client, "maxmemory_policy"), name);
+    }
+    // Redis's own words.
+    assert_eq!(
+        cluster.ask(client, "CONFIG SET maxmemory-policy allkeys"),
+        "-ERR CONFIG SET failed (possibly related to argument 'maxmemory-policy') - argument(s) must be one of the \
+         following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, \
+         allkeys-random, noeviction\r\n"
+    );
+    let both = cluster.ask(client, "CONFIG SET maxmemory-policy allkeys-lru maxmemory 5");
+    assert!(both.contains("immutable"), "{both}");
+    assert!(get(&mut cluster).contains("noeviction"), "all or none");
+
+    let frequency = |cluster: &mut Cluster| cluster.ask(client, "OBJECT FREQ k");
+    cluster.ask(client, "SET k v");
+    assert!(frequency(&mut cluster).starts_with("-ERR An LFU"));
+    for at in 0..3 {
+        let client = cluster.connect(at, Port::Any);
+        cluster.ask(client, "CONFIG SET maxmemory-policy allkeys-lfu");
+    }
+    assert_eq!(frequency(&mut cluster), ":0\r\n", "cold");
+    for _ in 0..100 {
+        cluster.ask(client, "GET k");
+    }
+    let uses: u64 = frequency(&mut cluster).trim().trim_start_matches(':').parse().unwrap();
+    assert!((5..40).contains(&uses), "{uses}");
+    assert!(cluster.ask(client, "OBJECT IDLETIME k").starts_with("-ERR An LFU"));
+}

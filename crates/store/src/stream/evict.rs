@@ -1,0 +1,183 @@
+//! Eviction: deltas like any other, of keys that a look at some of the index finds least worth keeping (PROTOCOL 8.1).
+
+use super::find::{At, Found};
+use super::{Blocked, Stream, page_stripe};
+use crate::index::page::{self, SLOTS};
+use crate::{Arena, Delta, Policy};
+
+/// Lines looked at in one go: about sixty keys, whose entries and marks lie next to each other.
+const LINES: u32 = 8;
+/// Where only some keys count, the search goes on until so many were found, or so many lines were seen.
+const CANDIDATES: usize = 16;
+const LINES_MAX: u64 = 1024;
+/// Keys evicted in one go at most.
+const VICTIMS_MAX: u32 = 256;
+
+/// What a search has found so far: the entry least worth keeping, smaller being worse.
+struct Search {
+    candidates: usize,
+    worst: Option<(u64, At, u32)>,
+}
+
+impl Stream {
+    /// What goes when memory is full.
+    pub fn policy(&self) -> Policy {
+        self.usage.policy()
+    }
+
+    /// Sets what goes when memory is full. Nothing is known of how keys were used before.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.usage.set_policy(policy);
+        self.usage.set_pages(self.index.pages, self.shape.lines());
+    }
+
+    /// Tells the wall clock, by which keys that were used often are forgotten.
+    pub fn set_time(&mut self, now_ms: u64) {
+        self.usage.set_time(now_ms);
+    }
+
+    /// A key's counter of uses, under an LFU policy; `None` without the key.
+    pub fn uses(&mut self, arena: &Arena, hash: u64, key: &[u8]) -> Result<Option<u8>, Blocked> {
+        let Some(found) = self.locate(arena, hash, key)? else {
+            return Ok(None);
+        };
+        let At::Slot { page, line, slot, .. } = found.at else {
+            return Ok(Some(0));
+        };
+        let marks = self.usage.marks(page);
+        Ok(Some(marks.get(line as usize * SLOTS + slot).copied().unwrap_or(0)))
+    }
+
+    /// Notes that a key is used.
+    #[inline]
+    pub(super) fn note_use(&mut self, at: At) {
+        if self.usage.is_on()
+            && let At::Slot { page, line, slot, .. } = at
+        {
+            self.usage.touch(page, line, slot, self.index.keys);
+        }
+    }
+
+    /// Evicts keys, as the policy says, until `bytes` bytes have died, or many keys, or the delta is full. `gone` is
+    /// told the hash of each. Gives how many; none if nothing may be evicted, or what may is not here.
+    pub fn evict(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        bytes: u64,
+        mut gone: impl FnMut(u64),
+    ) -> Result<u32, Blocked> {
+        let died = self.space.died_bytes;
+        let mut count = 0;
+        while count < VICTIMS_MAX && self.space.died_bytes - died < bytes {
+            let Some((at, locator)) = self.find_victim(arena) else {
+                break;
+            };
+            let Some(head) = self.head(arena, locator)? else {
+                debug_assert!(false, "an entry points at nothing");
+                break;
+            };
+            let hash = self.hash(head.key(self.data(arena, self.split(locator).0)?));
+            match self.delete_found(arena, delta, Found { at, locator, head }) {
+                Ok(()) => {}
+                Err(_) if count > 0 => break,
+                Err(blocked) => return Err(blocked),
+            }
+            gone(hash);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The key least worth keeping among some, all of whose chunks are here.
+    fn find_victim(&mut self, arena: &Arena) -> Option<(At, u32)> {
+        let policy = self.usage.policy();
+        let (pages, lines) = (self.index.pages, self.shape.lines());
+        let none = policy.is_volatile() && self.space.expiring() == 0;
+        if !policy.evicts() || pages == 0 || none || !self.chunks.directory_known() {
+            return None;
+        }
+        let all = u64::from(pages) * u64::from(lines);
+        // Keys with an expiry may be few: the next search goes on where this one ends.
+        let start = if policy.is_volatile() {
+            self.index.eviction_cursor % all
+        } else {
+            self.usage.next_random() % all
+        };
+        let enough = match policy {
+            Policy::AllKeysRandom | Policy::VolatileRandom => 1,
+            _ => CANDIDATES,
+        };
+        let mut search = Search {
+            candidates: 0,
+            worst: None,
+        };
+        let mut seen = 0;
+        while seen < all {
+            let at = (start + seen) % all;
+            let (page, first) = ((at / u64::from(lines)) as u32, (at % u64::from(lines)) as u32);
+            let last = (first + LINES).min(lines);
+            self.search_lines(arena, page, first..last, &mut search);
+            seen += u64::from(last - first);
+            if search.candidates >= enough || (search.candidates > 0 && seen >= LINES_MAX) {
+                break;
+            }
+        }
+        self.index.eviction_cursor = start + seen;
+        search.worst.map(|(_, at, locator)| (at, locator))
+    }
+
+    fn search_lines(&mut self, arena: &Arena, page: u32, lines: core::ops::Range<u32>, search: &mut Search) {
+        let policy = self.usage.policy();
+        let random = self.usage.next_random();
+        self.usage.marks(page);
+        let Ok(Some(bytes)) = self.chunks.bytes(arena, page_stripe(page)) else {
+            return;
+        };
+        for number in lines {
+            let line = page::line(bytes, number);
+            for slot in 0..SLOTS {
+                let tag = page::tag(line, slot);
+                if tag == 0 {
+                    continue;
+                }
+                let locator = page::locator(line, slot);
+                let mut worth = match policy {
+                    _ if self.usage.is_on() => u64::from(self.usage.mark(page, number, slot)),
+                    // Any will do, but not always the first of a line.
+                    _ => u64::from(tag.rotate_left(random as u32 % 16)),
+                };
+                let better = search.worst.is_none_or(|(worst, ..)| worth < worst);
+                // Its header is read only where that can change the choice.
+                if policy.is_volatile() || (better && self.chunks.absent_count() > 0) {
+                    let Some(expiry_ms) = self.expiry_here(arena, locator) else {
+                        continue;
+                    };
+                    match expiry_ms {
+                        Some(at) if policy == Policy::VolatileTtl => worth = at,
+                        None if policy.is_volatile() => continue,
+                        _ => {}
+                    }
+                }
+                search.candidates += 1;
+                if search.worst.is_none_or(|(worst, ..)| worth < worst) {
+                    let home = if page::is_guest(line, slot) {
+                        self.shape.home(number, tag)
+                    } else {
+                        number
+                    };
+                    let line = number;
+                    search.worst = Some((worth, At::Slot { page, home, line, slot }, locator));
+                }
+            }
+        }
+    }
+
+    /// An object's expiry, if any; `None` if its chunk is not here.
+    fn expiry_here(&self, arena: &Arena, locator: u32) -> Option<Option<u64>> {
+        let head = self.head(arena, locator).ok()??;
+        let chunk = self.data(arena, self.split(locator).0).ok()?;
+        // A first piece is enough: the others are only counted as dead.
+        Some(head.expiry_ms(chunk))
+    }
+}

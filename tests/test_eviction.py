@@ -1,0 +1,171 @@
+"""Memory that is full under a policy: writes go on, hot keys stay, no node passes its limit, not even while two rebuild."""
+
+import threading
+
+import pytest
+import redis
+
+from conftest import PATIENCE, until
+
+MEMORY = 48 << 20
+NODES = 6
+VALUE = 1000
+HOT = 200
+
+
+def value_of(key, version):
+    return (b"%s:%d;" % (key, version) * VALUE)[:VALUE]
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+        return next(int(line.split()[1]) for line in rollup if line.startswith("Rss:")) * 1024
+
+
+class Gauges(threading.Thread):
+    """Watches every node's memory by `paritas status`, and remembers the most."""
+
+    def __init__(self, cluster):
+        super().__init__(daemon=True)
+        self.cluster, self.ending = cluster, threading.Event()
+        self.most, self.resident, self.seen = {}, {}, 0
+
+    def run(self):
+        while not self.ending.wait(0.2):
+            try:
+                status = next(filter(None, map(self.cluster.status, range(NODES))), None)
+                for node in (status or {"nodes": []})["nodes"]:
+                    n = node["id"]
+                    self.most[n] = max(self.most.get(n, 0), node["memory_bytes"])
+                    self.resident[n] = max(self.resident.get(n, 0), resident(node["pid"]))
+                    self.seen += 1
+            except (OSError, StopIteration):
+                # A node that has just ended.
+                pass
+
+    def stop(self):
+        self.ending.set()
+        self.join(PATIENCE)
+        for n in sorted(self.most):
+            share, rss = self.most[n] / MEMORY, self.resident.get(n, 0) / MEMORY
+            print(f"n{n}: at most {self.most[n]} bytes by its gauges, {share:.3f} of its limit; RSS {rss:.3f}")
+        assert self.seen > 3 and len(self.most) == NODES
+        assert all(most <= MEMORY * 1.01 for most in self.most.values()), self.most
+
+
+def evictions(cluster):
+    return sum(cluster.client(node).info("stats")["evicted_keys"] for node in range(NODES))
+
+
+def fill(client, keys, hot, possible, tolerate=False):
+    """Sets the keys, and reads the hot ones between; every write must succeed."""
+    keys = list(keys)
+    uncertain = refused = 0
+    for start in range(0, len(keys), 200):
+        part = keys[start : start + 200]
+        pipe = client.pipeline(transaction=False)
+        for n in part:
+            pipe.set(b"k%d" % n, value_of(b"k%d" % n, start))
+        for n in range(start // 200 % 4, HOT, 4) if hot else ():
+            pipe.get(b"hot%d" % n)
+        try:
+            replies = pipe.execute(raise_on_error=False)
+        except (redis.ConnectionError, redis.TimeoutError):
+            assert tolerate
+            client.connection_pool.disconnect()
+            replies = [None] * len(part)
+        for n, reply in zip(part, replies):
+            if reply is True:
+                possible[n] = [start]
+            else:
+                assert tolerate, reply
+                uncertain += reply is None or str(reply).startswith("UNCERTAIN")
+                refused += not (reply is None or str(reply).startswith("UNCERTAIN"))
+                assert "OOM" not in str(reply)
+                possible.setdefault(n, []).append(start)
+        for reply in replies[len(part) :]:
+            assert isinstance(reply, bytes) and len(reply) == VALUE, f"a hot key is {reply!r:.60}"
+    return uncertain, refused
+
+
+def check(client, possible):
+    """What is there is what was written last. Gives how many keys are there."""
+    found, keys = 0, list(possible)
+    for start in range(0, len(keys), 500):
+        part = keys[start : start + 500]
+        for n, reply in zip(part, client.mget([b"k%d" % n for n in part])):
+            found += reply is not None
+            versions = [value_of(b"k%d" % n, version) for version in possible[n]]
+            assert reply is None or reply in versions, f"k{n} is {reply!r:.60}"
+    return found
+
+
+# Three times what the cluster holds: two thirds of its memory are data.
+KEYS = 3 * NODES * MEMORY * 2 // 3 // VALUE
+
+
+@pytest.mark.timeout(600)
+def test_a_full_cluster_evicts_within_its_limits_and_survives_two_deaths(start_cluster, rng):
+    cluster = start_cluster(memory=str(MEMORY), policy="allkeys-lru")
+    client = cluster.client(decode_responses=False)
+    gauges = Gauges(cluster)
+    gauges.start()
+    for n in range(HOT):
+        assert client.set(b"hot%d" % n, value_of(b"hot%d" % n, 0))
+    possible = {}
+    fill(client, range(KEYS), True, possible)
+    for n in range(HOT):
+        assert client.get(b"hot%d" % n) == value_of(b"hot%d" % n, 0), n
+    full = client.dbsize()
+    # Buffers that reads take come out of the same memory, so that a read may make keys go; none comes back.
+    check(client, possible)
+    found, held = check(client, possible), client.dbsize()
+    print(f"{held} keys held of {KEYS}, {full} before the reads, {held * VALUE / (NODES * MEMORY):.3f} of all memory is values")
+    assert held <= found + HOT < KEYS
+    assert held * VALUE > NODES * MEMORY * 2 / 3 * 0.6, "memory is not made use of"
+    # Nothing else has made keys go.
+    until(lambda: evictions(cluster) == KEYS + HOT - client.dbsize(), "every missing key counted as evicted")
+
+    dead = rng.sample(range(NODES), 2)
+    others = [node for node in range(NODES) if node not in dead]
+    ended = cluster.kill(*dead)
+    client = cluster.client(others[0], decode_responses=False)
+    uncertain, refused = fill(client, range(KEYS, KEYS + 20_000), False, possible, tolerate=True)
+    cluster.until_replaced(ended, 3 * PATIENCE)
+    # What was not evicted is there, and evictions are all that is missing: new lives count from zero.
+    found = check(client, possible)
+    held = client.dbsize()
+    evicted_since = evictions(cluster)
+    print(f"{uncertain} uncertain, {refused} refused while {dead} were dead; {held} keys held, {evicted_since} evicted")
+    assert found >= held - HOT
+    until(lambda: fill(client, range(KEYS + 20_000, KEYS + 22_000), False, possible, tolerate=True) == (0, 0), "writes")
+    check(client, possible)
+    gauges.stop()
+
+
+@pytest.mark.timeout(300)
+def test_nothing_that_may_stay_is_lost_when_two_nodes_die_full(start_cluster, rng):
+    """Keys without an end may not be evicted under volatile-lru: every one of them outlives the loss of two nodes."""
+    cluster = start_cluster(memory=str(MEMORY), policy="volatile-lru")
+    client = cluster.client(decode_responses=False)
+    gauges = Gauges(cluster)
+    gauges.start()
+    kept = {n: rng.randbytes(rng.randrange(1, 2000)) for n in range(40_000)}
+    keys = list(kept)
+    for start in range(0, len(keys), 200):
+        pipe = client.pipeline(transaction=False)
+        for n in keys[start : start + 200]:
+            pipe.set(b"kept%d" % n, kept[n])
+            for i in range(4):
+                pipe.set(b"cached%d:%d" % (n, i), b"c" * VALUE, px=10_000_000)
+        assert all(pipe.execute())
+    assert evictions(cluster) > 20_000
+    dead = rng.sample(range(NODES), 2)
+    ended = cluster.kill(*dead)
+    client = cluster.client(next(n for n in range(NODES) if n not in dead), decode_responses=False)
+    cluster.until_replaced(ended, 3 * PATIENCE)
+    for start in range(0, len(keys), 500):
+        part = keys[start : start + 500]
+        for n, reply in zip(part, client.mget([b"kept%d" % n for n in part])):
+            assert reply == kept[n], n
+    gauges.stop()
