@@ -133,7 +133,7 @@ impl Filler {
 
     /// 6.4: an epoch change ends every fetch; valid stripes stay valid.
     pub(crate) fn abort<O: Out>(&mut self, cx: &mut Context<'_, O>, table: &mut ParityTable) {
-        self.check = None;
+        cx.shared.scrub.partial |= self.check.take().is_some();
         let mut stripes: Vec<Stripe> = self.fetches.drain().map(|(s, _)| s).collect();
         stripes.sort();
         for stripe in stripes {

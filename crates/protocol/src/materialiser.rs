@@ -251,10 +251,11 @@ impl StreamOwner {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         // What this owner changed itself, before it was set aside, must be in the parity too.
         let version = self.store.chunks().version(stripe);
+        let any_version = cx.breaks(Mutant::MendedAtAnyVersion);
         let usable = |p: &Parity<'_>| {
             (p.term == term || any_term)
                 && p.recv >= cut
-                && (version.term() < term || p.versions.iter().nth(me.index()) == Some(version))
+                && (any_version || version.term() < term || p.versions.iter().nth(me.index()) == Some(version))
                 && p.versions.count() == usize::from(configuration.data)
                 && (p.bytes.is_empty() || p.bytes.len() == chunk_bytes)
         };

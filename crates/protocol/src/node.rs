@@ -1,7 +1,7 @@
 //! The machine of one node: configurations, the epoch fence, and who gets which event.
 
 mod dispatch;
-mod scrub;
+pub(crate) mod scrub;
 
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
@@ -76,7 +76,7 @@ pub struct Figures {
     pub scrub_bad: u64,
     /// Those of them that are right again.
     pub scrub_repaired: u64,
-    /// Times that all chunks were gone through.
+    /// Times that all chunks were gone through, and each was checked.
     pub scrub_passes: u64,
 }
 

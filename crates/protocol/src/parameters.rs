@@ -169,11 +169,17 @@ pub enum Mutant {
     ExpiryWithoutDelta,
     /// I9: several changes of one command in several deltas.
     CommandCutInTwo,
+    /// 9.3, I14
+    WrongChunkKept,
+    /// 9.3
+    MendedAtAnyVersion,
+    /// 9.2
+    ParityNotScrubbed,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 27] = [
+    pub const ALL: [(&'static str, Self); 30] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -201,5 +207,8 @@ impl Mutant {
         ("lease-from-live-members-only", Self::LeaseFromLiveMembersOnly),
         ("expiry-without-delta", Self::ExpiryWithoutDelta),
         ("command-cut-in-two", Self::CommandCutInTwo),
+        ("wrong-chunk-kept", Self::WrongChunkKept),
+        ("mended-at-any-version", Self::MendedAtAnyVersion),
+        ("parity-not-scrubbed", Self::ParityNotScrubbed),
     ];
 }

@@ -174,7 +174,7 @@ impl ParityTable {
         self.half_mut(stripe).states[at] = state;
     }
 
-    /// Puts a fetched stripe in place, valid (6.3). False, and nothing done, if memory is short.
+    /// Puts a fetched stripe in place, valid (6.3), over what was there. False, and nothing done, if memory is short.
     pub(crate) fn install(
         &mut self,
         arena: &mut Arena,
@@ -184,12 +184,13 @@ impl ParityTable {
     ) -> bool {
         let any = values.iter().any(|(v, _)| *v != Version::ZERO);
         let slot = if any {
-            let Some(slot) = self.take_slot(arena) else {
+            let Some(slot) = self.slot(stripe).or_else(|| self.take_slot(arena)) else {
                 return false;
             };
             arena.bytes_mut(slot).copy_from_slice(bytes);
             Some(slot)
         } else {
+            self.mark(arena, stripe, State::Invalid);
             None
         };
         let at = self.grow(stripe);

@@ -33,7 +33,9 @@ pub(crate) struct Scrub {
     pub(crate) bad: u64,
     /// Those of them that have been replaced.
     pub(crate) repaired: u64,
-    /// Times that all chunks were gone through.
+    /// Some chunk could not be checked in this pass.
+    pub(crate) partial: bool,
+    /// Times that all chunks were gone through, and each was checked.
     pub(crate) passes: u64,
 }
 

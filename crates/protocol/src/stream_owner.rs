@@ -603,7 +603,6 @@ impl StreamOwner {
         if self.store.chunks().directory_known() {
             self.ask_credit(cx, configuration);
         }
-        self.set_aside_suspects(cx);
         self.rebuild(cx, configuration);
         if self.hold_until != Time(0) && now >= self.hold_until {
             self.hold_until = Time(0);

@@ -37,9 +37,21 @@ impl World {
         data == 0 || (parity < a && data + parity <= m)
     }
 
+    fn lost_with_flips(&self) -> (usize, usize) {
+        let (lost, flipped) = (self.lost(&self.configuration), self.flipped_chunks());
+        (lost.0 + flipped.0, lost.1 + flipped.1)
+    }
+
+    /// Whether the redundancy bears one chunk more that is wrong.
+    pub(crate) fn may_flip(&self, of_data: bool) -> bool {
+        let (data, parity) = self.lost_with_flips();
+        let lost = (data + usize::from(of_data), parity + usize::from(!of_data));
+        lost.0 + lost.1 <= usize::from(self.configuration.parity) && self.is_decodable(lost)
+    }
+
     /// Whether the cluster may lose this process now.
     pub(crate) fn may_lose(&self, at: usize) -> bool {
-        let mut lost = self.lost(&self.configuration);
+        let mut lost = self.lost_with_flips();
         let Some(process) = self.processes[at].as_ref() else {
             return false;
         };
@@ -173,7 +185,7 @@ impl World {
         let Some(a) = self.configuration.at(position).copied() else {
             return;
         };
-        let mut lost = self.lost(&self.configuration);
+        let mut lost = self.lost_with_flips();
         if a.state == PositionState::Live {
             let alive = self.processes[usize::from(a.tenure.node.0)]
                 .as_ref()

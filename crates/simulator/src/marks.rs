@@ -16,9 +16,12 @@ pub(crate) enum Seen {
     Moved,
     HistoryUnchecked,
     ReadAgain,
+    DataFlipped,
+    IndexFlipped,
+    ParityFlipped,
 }
 
-const SEEN: [(Seen, &str); 9] = [
+const SEEN: [(Seen, &str); 12] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -28,6 +31,9 @@ const SEEN: [(Seen, &str); 9] = [
     (Seen::Moved, "a client sent to another node"),
     (Seen::HistoryUnchecked, "a history too long to search"),
     (Seen::ReadAgain, "a read refused after the faults, and asked again"),
+    (Seen::DataFlipped, "a bit flipped in a data chunk"),
+    (Seen::IndexFlipped, "a bit flipped in an index page"),
+    (Seen::ParityFlipped, "a bit flipped in a parity chunk"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

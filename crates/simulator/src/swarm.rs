@@ -59,6 +59,8 @@ pub(crate) struct Swarm {
     pub(crate) reset_every: Span,
     /// A live node is replaced.
     pub(crate) suspect_every: Span,
+    /// A bit of a chunk flips.
+    pub(crate) flip_every: Span,
     /// A crash is certified by a supervisor.
     pub(crate) certified: u32,
     /// More events follow before a turn ends.
@@ -138,7 +140,17 @@ impl Swarm {
             ]);
         }
         let evicts = parameters.policy.evicts();
+        // Passes over all chunks must end before the run does.
+        let (flip_every, scrub_rate) = match parameters.scrub_rate {
+            Some(rate) if parity > 0 && random.chance(500_000) => (every(random, 100), Some(rate + 1_000_000)),
+            rate => (Span(0), rate),
+        };
+        let parameters = Parameters {
+            scrub_rate,
+            ..parameters
+        };
         Self {
+            flip_every,
             data,
             parity,
             spares: random.below(3) as u16,

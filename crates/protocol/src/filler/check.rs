@@ -4,8 +4,9 @@
 use super::Fetch;
 use crate::context::Context;
 use crate::interface::Out;
+use crate::mark::Mark;
+use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
-use crate::parity_table::State;
 use crate::scrub::Step;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Stripe, Time};
@@ -44,7 +45,9 @@ impl ParityMember {
             .iter()
             .all(|p| p.as_ref().is_some_and(|a| a.state == PositionState::Live));
         let next = self.table.next_valid(self.filler.checked);
-        let Some(stripe) = next.filter(|_| whole && configuration.data_positions().all(known)) else {
+        let may = whole && configuration.data_positions().all(known);
+        cx.shared.scrub.partial |= !may;
+        let Some(stripe) = next.filter(|_| may) else {
             self.filler.checked = Stripe::index_page(0);
             return Step::Ended;
         };
@@ -71,6 +74,7 @@ impl ParityMember {
             return Step::Checked;
         }
         if check.tries > TRIES_MAX || check.fetch.is_overfull(cx.shared.arena.chunk_bytes()) {
+            cx.shared.scrub.partial = true;
             return Step::Checked;
         }
         if check.fetch.retry_at.max(check.again_at) <= cx.mono() {
@@ -96,13 +100,13 @@ impl ParityMember {
             .table
             .versions(stripe)
             .eq(values.iter().map(|(version, _)| *version));
-        if same || !versions_agree {
+        cx.shared.scrub.partial |= !versions_agree;
+        if same || !versions_agree || cx.breaks(Mutant::ParityNotScrubbed) {
             return;
         }
         cx.shared.scrub.bad += 1;
-        // The slot that this gives back is what the next call takes.
-        self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
         if self.table.install(&mut cx.shared.arena, stripe, &values, &bytes) {
+            cx.out.mark(Mark::ParityReplaced);
             cx.shared.scrub.repaired += 1;
         }
     }

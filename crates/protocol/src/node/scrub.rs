@@ -3,28 +3,46 @@
 use super::Node;
 use crate::context::Context;
 use crate::interface::Out;
-use crate::lists::{List, Role};
+use crate::lists::{List, Lists, Role};
 use crate::scrub::Step;
-use paritas_base::{Clock, ListId, Stripe};
+use crate::stream_owner::Phase;
+use paritas_base::{Clock, ListId, Stream, Stripe};
+use paritas_store::Arena;
 
 /// Chunks checked in one turn at most.
 const TURN_CHUNKS_MAX: usize = 4;
 
+/// The fault hook of tests: changes one bit of the data or parity chunk that this node holds of a stripe, as bad memory
+/// does. False if it holds none.
+pub(crate) fn flip_bit(arena: &mut Arena, lists: &Lists, list: ListId, stripe: Stripe, bit: usize) -> bool {
+    let slot = match lists.get(list).map(|l| &l.role) {
+        Some(Role::Owner(owner)) => owner.store().chunks().slot(stripe).ok().flatten(),
+        Some(Role::Member(member)) => member.table.slot(stripe),
+        _ => None,
+    };
+    let byte = slot.and_then(|slot| arena.bytes_mut(slot).get_mut(bit / 8));
+    byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
+}
+
 impl Node {
-    /// The fault hook of tests: changes one bit of the data or parity chunk that this node holds of a stripe, as bad
-    /// memory does. False if it holds none.
+    /// Changes one bit of a chunk, as bad memory does: for tests. False if there is no such chunk here.
     pub fn flip_bit(&mut self, list: ListId, stripe: Stripe, bit: usize) -> bool {
-        let slot = match self.lists.get(list).map(|l| &l.role) {
-            Some(Role::Owner(owner)) => owner.store().chunks().slot(stripe).ok().flatten(),
-            Some(Role::Member(member)) => member.table.slot(stripe),
-            _ => None,
+        flip_bit(&mut self.shared.arena, &self.lists, list, stripe, bit)
+    }
+
+    /// Checks an owner's chunk out of turn: for tests, which let the pass come by at a moment of their choice.
+    pub fn scrub_now(&mut self, now: Clock, stream: Stream, stripe: Stripe, out: &mut impl Out) {
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
         };
-        let Some(slot) = slot else { return false };
-        let Some(byte) = self.shared.arena.bytes_mut(slot).get_mut(bit / 8) else {
-            return false;
-        };
-        *byte ^= 1 << (bit % 8);
-        true
+        if let Some((configuration, owner)) = self.lists.owner_mut(stream)
+            && owner.phase() == Phase::Serve
+        {
+            owner.close_delta(&mut cx, configuration);
+            owner.has_its_sum(&mut cx, stripe);
+        }
     }
 
     pub(super) fn scrub(&mut self, now: Clock, out: &mut impl Out) {
@@ -52,7 +70,7 @@ impl Node {
                 let pause = cx.shared.parameters.scrub_pause;
                 let scrub = &mut cx.shared.scrub;
                 scrub.list = None;
-                scrub.passes += 1;
+                scrub.passes += u64::from(!core::mem::take(&mut scrub.partial));
                 scrub.next_at = scrub.next_at.max(now.mono + pause);
                 return;
             };
