@@ -3,8 +3,8 @@
 //!
 //! Here is the way of a write: admitted, recorded, numbered and sent, acknowledged, stable. `takeover` has the way from
 //! a new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Materialiser`] brings absent chunks
-//! back; `mend` finds wrong ones among those here; `lease` says when may be answered, `credit` asks for memory, `sources`
-//! gives chunks to others who rebuild.
+//! back; `mend` finds wrong ones among those here; `lease` says when may be answered, `credit` asks for memory,
+//! `sources` gives chunks to others who rebuild.
 
 mod credit;
 mod lease;

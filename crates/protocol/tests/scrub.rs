@@ -209,6 +209,33 @@ fn more_damage_than_redundancy_is_reported_and_not_served() {
     assert!(refused > 2, "the keys of the chunk");
 }
 
+/// What docs/protocol.md owns up to: nothing tells this from a flip that came after the write.
+#[test]
+fn a_flip_that_is_written_over_before_the_pass_comes_out_in_the_new_value() {
+    let (mut cluster, client) = loaded(2, 1);
+    one_pass(&mut cluster, client);
+    let old = value(7);
+    let place = (0..2).find_map(|x| {
+        let here = stripes(&cluster, x).into_iter().filter(|s| !s.is_index());
+        here.map(|stripe| (stripe, chunk(&cluster, x, stripe).1))
+            .find_map(|(stripe, bytes)| {
+                let at = bytes.windows(old.len()).position(|w| w == old.as_bytes())?;
+                Some((x, stripe, at))
+            })
+    });
+    let (x, stripe, at) = place.unwrap();
+    // The pause between two passes is longer than this takes.
+    assert!(cluster.processes[x].node.flip_bit(LIST, stripe, 8 * (at + 300)));
+    let new = "9".repeat(old.len());
+    assert_eq!(cluster.ask(client, &format!("SET key7 {new}")), "+OK\r\n");
+    assert_eq!(get(&mut cluster, client, "key7"), format!("$600\r\n{new}\r\n"));
+    one_pass(&mut cluster, client);
+    assert_eq!(sum(&cluster, |f| f.scrub_bad), 1);
+    let spread = format!("{}8{}", &new[..300], &new[301..]);
+    assert_eq!(get(&mut cluster, client, "key7"), format!("$600\r\n{spread}\r\n"));
+    parity_equation_holds(&cluster, 2, 1);
+}
+
 #[test]
 fn without_a_rate_nothing_is_checked() {
     let mut cluster = Cluster::coded(1, 1, 1, 0, Parameters::default());

@@ -136,7 +136,7 @@ impl World {
             .collect();
     }
 
-    /// Whose pass is not over yet, if bits have flipped. The one that was under way when the faults ended was not whole.
+    /// Whose pass is not over yet, if bits have flipped. The one under way when the faults ended was not whole.
     pub(crate) fn pass_under_way(&self) -> Option<usize> {
         let done = |process: &crate::driver::Process| {
             let began = self.passes.iter().find(|(life, _)| *life == process.incarnation);
