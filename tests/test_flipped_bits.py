@@ -38,16 +38,19 @@ class Memory:
             assert all(pipe.execute())
 
     def holders(self, which):
-        """`(list, node)` of each data, or parity, position."""
-        positions = slice(None, self.data) if which == "data" else slice(self.data, None)
-        lists = self.cluster.status()["lists"]
-        return [(entry["id"], position["node"]) for entry in lists for position in entry["positions"][positions]]
+        """`(list, position, node)` of each data, or parity, position."""
+        return [
+            (entry["id"], at, position["node"])
+            for entry in self.cluster.status()["lists"]
+            for at, position in enumerate(entry["positions"])
+            if (at < self.data) == (which == "data")
+        ]
 
-    def flip(self, list_id, node, kind, number):
+    def flip(self, list_id, position, node, kind, number):
         """False if there is no such chunk."""
         bit = self.rng.randrange(CHUNK_BITS)
         try:
-            return self.clients[node].config_set("flip-bit", f"{list_id} {kind} {number} {bit}")
+            return self.clients[node].config_set("flip-bit", f"{list_id} {position} {kind} {number} {bit}")
         except redis.ResponseError as error:
             assert "no such chunk" in str(error)
             return False
@@ -107,7 +110,7 @@ def test_each_flipped_bit_is_found_and_repaired_by_one_pass(start_cluster, rng, 
     memory = Memory(start_cluster, rng, nodes, scheme)
     memory.one_pass()
     assert memory.found() == (0, 0)
-    lists = sorted({list_id for list_id, _ in memory.holders("data")})
+    lists = sorted({list_id for list_id, *_ in memory.holders("data")})
     flipped = 0
     for holders, kind, busy in KINDS:
         counting = Counting(memory.cluster.client(1))
@@ -137,12 +140,12 @@ def test_each_flipped_bit_is_found_and_repaired_by_one_pass(start_cluster, rng, 
 
 def test_what_cannot_be_repaired_is_said_and_never_answered_with(start_cluster, rng):
     memory = Memory(start_cluster, rng, 5, "4+1")
-    list_id, node = rng.choice(memory.holders("data"))
-    parity = next(holder for holder in memory.holders("parity") if holder[0] == list_id)
+    data = rng.choice(memory.holders("data"))
+    parity = next(holder for holder in memory.holders("parity") if holder[0] == data[0])
     number = rng.randrange(2)
-    assert memory.flip(*parity, "data", number) and memory.flip(list_id, node, "data", number)
+    assert memory.flip(*parity, "data", number) and memory.flip(*data, "data", number)
     until(lambda: memory.found()[0] > 0, "the flip is found")
-    until(lambda: memory.figure("absent_chunks")[node] == 1, "the chunk is not here any more")
+    until(lambda: memory.figure("absent_chunks")[data[2]] == 1, "the chunk is not here any more")
     wrong, refused = [], 0
     deadline = time.monotonic() + 30
     for key, value in memory.values.items():

@@ -1,8 +1,8 @@
-//! How fast a node looks for wrong bytes in its memory (PROTOCOL 9.2), and what it found. One list after the other: an
+//! How fast a node looks for wrong bytes in its memory (PROTOCOL 9.2), and what it found. One role after the other: an
 //! owner compares its chunks with their sums, a parity member its chunks with the data.
 
 use crate::parameters::Parameters;
-use paritas_base::{ListId, Span, Time};
+use paritas_base::{ListId, Position, Span, Time};
 
 /// What may be caught up after a pause.
 const BURST: Span = Span::from_ms(20);
@@ -19,10 +19,10 @@ pub(crate) enum Step {
 }
 
 /// The scrub of one node.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Scrub {
-    /// The list whose turn it is.
-    pub(crate) list: Option<ListId>,
+    /// The position whose turn it is.
+    pub(crate) turn: (ListId, Position),
     /// One more chunk may be checked then.
     pub(crate) next_at: Time,
     /// A role waits for others' chunks.
@@ -39,7 +39,25 @@ pub(crate) struct Scrub {
     pub(crate) passes: u64,
 }
 
+impl Default for Scrub {
+    fn default() -> Self {
+        Self {
+            turn: Self::START,
+            next_at: Time(0),
+            waits: false,
+            checked: 0,
+            bad: 0,
+            repaired: 0,
+            partial: false,
+            passes: 0,
+        }
+    }
+}
+
 impl Scrub {
+    /// Where a pass begins.
+    pub(crate) const START: (ListId, Position) = (ListId(0), Position(0));
+
     /// One more chunk was checked.
     pub(crate) fn spend(&mut self, parameters: &Parameters, now: Time, chunk_bytes: usize) {
         self.checked += 1;

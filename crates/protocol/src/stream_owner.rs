@@ -423,6 +423,7 @@ impl StreamOwner {
             if record.seq != member.sent + 1 {
                 cx.halt(
                     self.stream.list,
+                    self.stream.x,
                     format!(
                         "I5: {} no longer has delta {} for position {}",
                         self.stream,
@@ -476,6 +477,7 @@ impl StreamOwner {
         if recv > seq {
             cx.halt(
                 self.stream.list,
+                self.stream.x,
                 format!(
                     "I6: position {} acks {recv} of {}, which ends at {seq}",
                     member.position.0, self.stream

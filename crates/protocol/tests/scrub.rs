@@ -76,10 +76,16 @@ fn all_there(cluster: &mut Cluster, client: Client) {
     }
 }
 
+/// A bit of the chunk that a node has of a stripe; its position is its number.
+fn flip(cluster: &mut Cluster, at: usize, stripe: Stripe, bit: usize) -> bool {
+    let place = (LIST, Position(at as u8));
+    cluster.processes[at].node.flip_bit(place, stripe, bit)
+}
+
 /// The stripes of which a node holds a chunk, index pages and data.
 fn stripes(cluster: &Cluster, at: usize) -> Vec<Stripe> {
     let node = &cluster.processes[at].node;
-    match &node.list(LIST).unwrap().role {
+    match &node.list(LIST).unwrap().roles[0] {
         Role::Owner(owner) => owner.store().chunks().stripes().map(|(stripe, _)| stripe).collect(),
         Role::Member(member) => member.valid_stripes().collect(),
         _ => panic!("node {at} has no role"),
@@ -88,9 +94,7 @@ fn stripes(cluster: &Cluster, at: usize) -> Vec<Stripe> {
 
 fn chunk(cluster: &Cluster, x: usize, stripe: Stripe) -> (Version, Vec<u8>) {
     let node = &cluster.processes[x].node;
-    let Role::Owner(owner) = &node.list(LIST).unwrap().role else {
-        panic!("node {x} is no owner");
-    };
+    let owner = node.list(LIST).unwrap().owner(Position(x as u8)).unwrap();
     let chunks = owner.store().chunks();
     let bytes = chunks.bytes(node.arena(), stripe).unwrap();
     (
@@ -104,9 +108,7 @@ fn parity_equation_holds(cluster: &Cluster, data: usize, parity: usize) {
     let code = paritas_code::Code::new(paritas_code::Scheme::new(data as u8, parity as u8).unwrap());
     for nth in 0..parity {
         let node = &cluster.processes[data + nth].node;
-        let Role::Member(member) = &node.list(LIST).unwrap().role else {
-            panic!("no member");
-        };
+        let member = node.list(LIST).unwrap().member().unwrap();
         for stripe in member.valid_stripes() {
             let (versions, bytes) = member.chunk(node.arena(), stripe).unwrap();
             let mut expected = vec![0; 16 << 10];
@@ -135,7 +137,7 @@ fn every_flip_is_found_and_repaired_in_one_pass_whatever_chunk_it_is_in() {
             let stripe = *random.pick(&all);
             used.push(stripe);
             let bit = random.below(8 * (16 << 10)) as usize;
-            assert!(cluster.processes[at].node.flip_bit(LIST, stripe, bit), "{at} {stripe}");
+            assert!(flip(&mut cluster, at, stripe, bit), "{at} {stripe}");
         }
         one_pass(&mut cluster, client);
         assert_eq!(sum(&cluster, |f| f.scrub_bad) - found, 4, "round {round}");
@@ -151,9 +153,9 @@ fn every_flip_is_found_and_repaired_in_one_pass_whatever_chunk_it_is_in() {
 fn a_flipped_index_page_and_a_flipped_parity_of_it_are_repaired_together() {
     let (mut cluster, client) = loaded(2, 2);
     let page = Stripe::index_page(0);
-    assert!(cluster.processes[0].node.flip_bit(LIST, page, 777));
+    assert!(flip(&mut cluster, 0, page, 777));
     // The parity that is asked first, so that the chunk is decoded from it and refused.
-    assert!(cluster.processes[2].node.flip_bit(LIST, page, 777));
+    assert!(flip(&mut cluster, 2, page, 777));
     one_pass(&mut cluster, client);
     all_there(&mut cluster, client);
     assert_eq!(sum(&cluster, |f| f.scrub_repaired), 2);
@@ -166,7 +168,7 @@ fn what_a_takeover_decodes_from_scrubbed_chunks_is_right() {
     let (mut cluster, client) = loaded(2, 1);
     for at in [1, 2] {
         let stripe = stripes(&cluster, at)[at];
-        assert!(cluster.processes[at].node.flip_bit(LIST, stripe, 4_000));
+        assert!(flip(&mut cluster, at, stripe, 4_000));
     }
     one_pass(&mut cluster, client);
     cluster.hand_over(0, 0, 3);
@@ -180,15 +182,18 @@ fn more_damage_than_redundancy_is_reported_and_not_served() {
     let (mut cluster, _) = loaded(2, 1);
     let stripe = *stripes(&cluster, 0).iter().find(|s| !s.is_index()).unwrap();
     for at in [0, 2] {
-        assert!(cluster.processes[at].node.flip_bit(LIST, stripe, 2_000 + at));
+        assert!(flip(&mut cluster, at, stripe, 2_000 + at));
     }
     cluster.advance(2_000);
     assert!(figures(&cluster, 0).scrub_bad > 0);
     assert_eq!(figures(&cluster, 0).scrub_repaired, 0);
-    let Role::Owner(owner) = &cluster.processes[0].node.list(LIST).unwrap().role else {
-        panic!("no owner");
-    };
-    assert!(owner.stream().x == Position(0) && !owner.is_whole());
+    let owner = cluster.processes[0]
+        .node
+        .list(LIST)
+        .unwrap()
+        .owner(Position(0))
+        .unwrap();
+    assert!(!owner.is_whole());
     let mut refused = 0;
     for n in 0..KEYS {
         let client = cluster.connect(1, Port::Any);
@@ -225,7 +230,7 @@ fn a_flip_that_is_written_over_before_the_pass_comes_out_in_the_new_value() {
     });
     let (x, stripe, at) = place.unwrap();
     // The pause between two passes is longer than this takes.
-    assert!(cluster.processes[x].node.flip_bit(LIST, stripe, 8 * (at + 300)));
+    assert!(flip(&mut cluster, x, stripe, 8 * (at + 300)));
     let new = "9".repeat(old.len());
     assert_eq!(cluster.ask(client, &format!("SET key7 {new}")), "+OK\r\n");
     assert_eq!(get(&mut cluster, client, "key7"), format!("$600\r\n{new}\r\n"));

@@ -7,7 +7,7 @@
 
 use crate::marks::Seen;
 use crate::world::{LIST, World};
-use paritas_base::{Incarnation, Stream, Stripe};
+use paritas_base::{Incarnation, Position, Stream, Stripe};
 use paritas_protocol::{Phase, Role};
 
 /// The newest flip.
@@ -15,6 +15,7 @@ use paritas_protocol::{Phase, Role};
 pub(crate) struct Flip {
     at: usize,
     incarnation: Incarnation,
+    position: Position,
     stripe: Stripe,
     /// In an owner's chunk, else in a member's.
     of_data: bool,
@@ -26,7 +27,7 @@ impl World {
     /// One more bit flips, if the redundancy bears it.
     pub(crate) fn flip(&mut self) {
         let at = self.random.below(self.processes.len() as u64) as usize;
-        let (position, bit) = (self.random.next_u64(), self.random.next_u64());
+        let (which, bit) = (self.random.next_u64(), self.random.next_u64());
         if self.unrepaired().is_some() {
             return;
         }
@@ -36,8 +37,12 @@ impl World {
         if process.paused_until > self.now {
             return;
         }
-        let (stripes, stream): (Vec<Stripe>, Option<Stream>) = match process.node.list(LIST).map(|l| &l.role) {
-            Some(Role::Owner(owner)) if owner.phase() == Phase::Serve => {
+        let roles = process.node.list(LIST).map_or(&[][..], |list| &list.roles);
+        let Some(role) = roles.get((which >> 32) as usize % roles.len().max(1)) else {
+            return;
+        };
+        let (stripes, stream): (Vec<Stripe>, Option<Stream>) = match role {
+            Role::Owner(owner) if owner.phase() == Phase::Serve => {
                 let chunks = owner.store().chunks();
                 let here = |stripe: &Stripe| chunks.bytes(process.node.arena(), *stripe).is_ok_and(|b| b.is_some());
                 (
@@ -45,7 +50,7 @@ impl World {
                     Some(owner.stream()),
                 )
             }
-            Some(Role::Member(member)) => {
+            Role::Member(member) => {
                 let arena = process.node.arena();
                 let here = |stripe: &Stripe| member.chunk(arena, *stripe).is_some_and(|(_, bytes)| bytes.is_some());
                 (member.valid_stripes().filter(here).collect(), None)
@@ -55,7 +60,8 @@ impl World {
         if stripes.is_empty() || !self.may_flip(stream.is_some()) {
             return;
         }
-        let stripe = stripes[(position % stripes.len() as u64) as usize];
+        let position = role.position();
+        let stripe = stripes[(which % stripes.len() as u64) as usize];
         let bit = (bit % (8 * u64::from(self.swarm.chunk_bytes))) as usize;
         let now = self.now;
         let Some(process) = self.processes[at].as_mut() else {
@@ -67,7 +73,7 @@ impl World {
             // The open delta's bytes are not in the sum yet: it is closed, and nothing is wrong.
             process.node.scrub_now(clock, stream, stripe, &mut process.out);
         }
-        if !process.node.flip_bit(LIST, stripe, bit) {
+        if !process.node.flip_bit((LIST, position), stripe, bit) {
             return;
         }
         if let Some(stream) = stream {
@@ -84,6 +90,7 @@ impl World {
         self.flipped = Some(Flip {
             at,
             incarnation,
+            position,
             stripe,
             of_data: stream.is_some(),
             repaired,
@@ -100,13 +107,14 @@ impl World {
         if process.incarnation != flip.incarnation || process.node.figures().scrub_repaired > flip.repaired {
             return None;
         }
-        let there = match process.node.list(LIST).map(|l| &l.role) {
-            Some(Role::Owner(owner)) => flip.of_data && owner.store().chunks().slot(flip.stripe).is_err(),
-            Some(Role::Member(member)) => {
+        let mut roles = process.node.list(LIST)?.roles.iter();
+        let there = match roles.find(|role| role.position() == flip.position)? {
+            Role::Owner(owner) => owner.store().chunks().slot(flip.stripe).is_err(),
+            Role::Member(member) => {
                 let chunk = member.chunk(process.node.arena(), flip.stripe);
-                !flip.of_data && chunk.is_some_and(|(_, bytes)| bytes.is_some())
+                chunk.is_some_and(|(_, bytes)| bytes.is_some())
             }
-            _ => false,
+            Role::Halted(_) => false,
         };
         there.then_some(flip)
     }

@@ -19,9 +19,11 @@ pub(crate) enum Seen {
     DataFlipped,
     IndexFlipped,
     ParityFlipped,
+    StandIn,
+    StandInLost,
 }
 
-const SEEN: [(Seen, &str); 12] = [
+const SEEN: [(Seen, &str); 14] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -34,6 +36,8 @@ const SEEN: [(Seen, &str); 12] = [
     (Seen::DataFlipped, "a bit flipped in a data chunk"),
     (Seen::IndexFlipped, "a bit flipped in an index page"),
     (Seen::ParityFlipped, "a bit flipped in a parity chunk"),
+    (Seen::StandIn, "10.5 a node that is named twice in the list"),
+    (Seen::StandInLost, "10.5 a crash that takes two positions of the list"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

@@ -1,21 +1,29 @@
-//! One list after the other is gone through for wrong bytes (PROTOCOL 9.2).
+//! One role after the other is gone through for wrong bytes (PROTOCOL 9.2).
 
 use super::Node;
 use crate::context::Context;
 use crate::interface::Out;
-use crate::lists::{List, Lists, Role};
-use crate::scrub::Step;
+use crate::lists::{Lists, Role};
+use crate::scrub::{Scrub, Step};
 use crate::stream_owner::Phase;
-use paritas_base::{Clock, ListId, Stream, Stripe};
+use paritas_base::configuration::Configuration;
+use paritas_base::{Clock, ListId, Position, Stream, Stripe};
 use paritas_store::Arena;
 
 /// Chunks checked in one turn at most.
 const TURN_CHUNKS_MAX: usize = 4;
 
-/// The fault hook of tests: changes one bit of the data or parity chunk that this node holds of a stripe, as bad memory
-/// does. False if it holds none.
-pub(crate) fn flip_bit(arena: &mut Arena, lists: &Lists, list: ListId, stripe: Stripe, bit: usize) -> bool {
-    let slot = match lists.get(list).map(|l| &l.role) {
+/// The fault hook of tests: changes one bit of the data or parity chunk that this node holds at a position of a list, as
+/// bad memory does. False if it holds none.
+pub(crate) fn flip_bit(
+    arena: &mut Arena,
+    lists: &Lists,
+    (list, position): (ListId, Position),
+    stripe: Stripe,
+    bit: usize,
+) -> bool {
+    let roles = lists.get(list).map(|list| &list.roles);
+    let slot = match roles.and_then(|roles| roles.iter().find(|role| role.position() == position)) {
         Some(Role::Owner(owner)) => owner.store().chunks().slot(stripe).ok().flatten(),
         Some(Role::Member(member)) => member.table.slot(stripe),
         _ => None,
@@ -26,8 +34,8 @@ pub(crate) fn flip_bit(arena: &mut Arena, lists: &Lists, list: ListId, stripe: S
 
 impl Node {
     /// Changes one bit of a chunk, as bad memory does: for tests. False if there is no such chunk here.
-    pub fn flip_bit(&mut self, list: ListId, stripe: Stripe, bit: usize) -> bool {
-        flip_bit(&mut self.shared.arena, &self.lists, list, stripe, bit)
+    pub fn flip_bit(&mut self, at: (ListId, Position), stripe: Stripe, bit: usize) -> bool {
+        flip_bit(&mut self.shared.arena, &self.lists, at, stripe, bit)
     }
 
     /// Checks an owner's chunk out of turn: for tests, which let the pass come by at a moment of their choice.
@@ -64,19 +72,21 @@ impl Node {
                 cx.shared.scrub.next_at = cx.shared.scrub.next_at.max(again);
                 return;
             }
-            let turn = cx.shared.scrub.list.unwrap_or(ListId(0));
-            let next = self.lists.iter_mut().find(|list| list.configuration.list >= turn);
-            let Some(List { configuration, role }) = next else {
+            let place = |configuration: &Configuration, role: &Role| (configuration.list, role.position());
+            let turn = cx.shared.scrub.turn;
+            let roles = self.lists.roles_mut().filter(|(c, role)| place(c, role) >= turn);
+            let Some((configuration, role)) = roles.min_by_key(|(c, role)| place(c, role)) else {
                 let pause = cx.shared.parameters.scrub_pause;
                 let scrub = &mut cx.shared.scrub;
-                scrub.list = None;
+                scrub.turn = Scrub::START;
                 scrub.passes += u64::from(!core::mem::take(&mut scrub.partial));
                 scrub.next_at = scrub.next_at.max(now.mono + pause);
                 return;
             };
-            cx.shared.scrub.list = Some(configuration.list);
+            let (list, position) = place(configuration, role);
+            cx.shared.scrub.turn = (list, position);
             let step = match role {
-                Role::None | Role::Halted(_) => Step::Ended,
+                Role::Halted(_) => Step::Ended,
                 Role::Owner(owner) => owner.scrub(&mut cx, configuration),
                 Role::Member(member) => member.scrub(&mut cx, configuration),
             };
@@ -89,7 +99,7 @@ impl Node {
                     scrub.next_at = until;
                     return;
                 }
-                Step::Ended => scrub.list = scrub.list.map(|list| ListId(list.0.saturating_add(1))),
+                Step::Ended => scrub.turn = (list, Position(position.0.saturating_add(1))),
             }
         }
     }

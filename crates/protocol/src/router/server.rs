@@ -4,7 +4,7 @@ use super::caller::Client;
 use super::connection::is_word;
 use crate::context::Context;
 use crate::interface::{Out, Port};
-use crate::lists::{Lists, Role};
+use crate::lists::Lists;
 use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
@@ -86,33 +86,32 @@ pub(super) fn config_set<O: Out>(
     }
     if let Some(policy) = policy {
         cx.shared.parameters.policy = policy;
-        for list in lists.iter_mut() {
-            if let Role::Owner(owner) = &mut list.role {
-                owner.store.set_policy(policy);
-                owner.progress = true;
-            }
+        for (_, owner) in lists.owners_mut() {
+            owner.store.set_policy(policy);
+            owner.progress = true;
         }
     }
     encode::ok(out);
 }
 
-/// CONFIG SET flip-bit "LIST KIND NUMBER BIT", KIND data or index: memory goes bad on purpose, in test builds only.
+/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", KIND data or index: memory goes bad on purpose, in test builds only.
 #[cfg(feature = "mutants")]
 fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, what: &[u8]) {
-    use paritas_base::{ListId, Stripe};
+    use paritas_base::{ListId, Position, Stripe};
     let words: Vec<&str> = core::str::from_utf8(what).unwrap_or_default().split(' ').collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u32>().ok());
-    let (list, of_kind, bit) = (number(0), number(2), number(3));
-    let flipped = list.zip(of_kind).zip(bit).is_some_and(|((list, n), bit)| {
+    let (place, chunk) = (number(0).zip(number(1)), number(3).zip(number(4)));
+    let flipped = place.zip(chunk).is_some_and(|((list, position), (n, bit))| {
         let list = ListId(u16::try_from(list).unwrap_or(u16::MAX));
+        let position = Position(u8::try_from(position).unwrap_or(u8::MAX));
         let n = n & Stripe::NUMBER_MAX;
-        let is_index = words.get(1) == Some(&"index");
+        let is_index = words.get(2) == Some(&"index");
         let stripe = if is_index {
             Stripe::index_page(n)
         } else {
             Stripe::data(n)
         };
-        crate::node::scrub::flip_bit(&mut cx.shared.arena, lists, list, stripe, bit as usize)
+        crate::node::scrub::flip_bit(&mut cx.shared.arena, lists, (list, position), stripe, bit as usize)
     });
     if flipped {
         encode::ok(out);
