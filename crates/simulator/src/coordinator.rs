@@ -268,11 +268,14 @@ impl World {
         }
         // What a stand-in holds goes to whoever is free (10.5). It must come to that: it may lack the memory.
         let count = self.configuration.positions.len() as u8;
-        let position = (0..count).map(Position).find(|p| self.configuration.is_stand_in(*p));
+        let is_stand_in = |p: &Position| self.configuration.is_stand_in(*p);
+        let positions: Vec<Position> = (0..count).map(Position).filter(is_stand_in).collect();
         let free = self.free(&self.configuration);
-        if let (Some(position), Some(free)) = (position, free.first())
+        if let (false, Some(free)) = (positions.is_empty(), free.first())
             && self.random.chance(300_000)
         {
+            // Any of them: one may be all that the redundancy does not bear to move.
+            let position = *self.random.pick(&positions);
             self.replace(position, Some(NodeId(*free as u16)));
         }
     }
