@@ -13,8 +13,8 @@ use paritas_store::Arena;
 /// Chunks checked in one turn at most.
 const TURN_CHUNKS_MAX: usize = 4;
 
-/// The fault hook of tests: changes one bit of the data or parity chunk that this node holds at a position of a list, as
-/// bad memory does. False if it holds none.
+/// The fault hook of tests: changes one bit of a chunk that this node holds at a position of a list, as bad memory
+/// does. False if it holds none.
 pub(crate) fn flip_bit(
     arena: &mut Arena,
     lists: &Lists,

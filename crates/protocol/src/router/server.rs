@@ -94,7 +94,7 @@ pub(super) fn config_set<O: Out>(
     encode::ok(out);
 }
 
-/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", KIND data or index: memory goes bad on purpose, in test builds only.
+/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", KIND data or index, in builds for tests: memory goes bad.
 #[cfg(feature = "mutants")]
 fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, what: &[u8]) {
     use paritas_base::{ListId, Position, Stripe};
