@@ -134,10 +134,11 @@ impl StreamOwner {
                 self.begin(cx, configuration, stripe, 0, false);
             }
         }
-        // A stand-in holds more than its memory was planned for (10.5): in the background it takes what writers may take,
-        // and waits for more room, or for a node to give the position to. What is asked for it still brings back.
+        // A stand-in holds more than its memory was planned for (10.5): in the background it takes what writers may
+        // take, and waits for room, or for a node to give the position to. What is asked for it brings back all the same.
         let x = self.stream().x;
-        let full = |shared: &Shared| configuration.is_stand_in(x) && !shared.arena.has_room(shared.pace.under_way());
+        let stands_in = configuration.is_stand_in(x);
+        let full = |shared: &Shared| stands_in && !shared.arena.has_room(shared.pace.under_way());
         while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) && !full(cx.shared) {
             let Some(stripe) = self.next_absent() else { break };
             cx.rebuild_begins();

@@ -255,7 +255,7 @@ impl ParityTable {
         fits
     }
 
-    /// Whether one more chunk can be held beside so many that are about to be, without memory that writers may not take.
+    /// Whether one more chunk can be held beside so many that are about to be, within what writers may take.
     pub(crate) fn has_room(&self, arena: &Arena, about_to_be_held: usize) -> bool {
         about_to_be_held < self.reserved as usize || arena.has_room(about_to_be_held - self.reserved as usize)
     }

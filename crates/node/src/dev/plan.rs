@@ -125,8 +125,8 @@ impl Plan {
         let exact = self.count() == u16::from(self.scheme.width());
         (exact && self.scheme.parity() > 0).then(|| {
             format!(
-                "with exactly {} nodes the others stand in for a lost host, and need memory for it: --spares 1 keeps one in \
-                 wait",
+                "with exactly {} nodes the others stand in for a lost host, with memory of their own: --spares 1 keeps \
+                 one in wait",
                 self.count()
             )
         })
