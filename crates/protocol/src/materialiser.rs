@@ -135,7 +135,7 @@ impl StreamOwner {
             }
         }
         // A stand-in holds more than its memory was planned for (10.5): in the background it takes what writers may
-        // take, and waits for room, or for a node to give the position to. What is asked for it brings back all the same.
+        // take, and waits for room, or for a node to give the position to. What is asked for it still brings back.
         let x = self.stream().x;
         let stands_in = configuration.is_stand_in(x);
         let full = |shared: &Shared| stands_in && !shared.arena.has_room(shared.pace.under_way());
