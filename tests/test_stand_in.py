@@ -7,8 +7,7 @@ import time
 import pytest
 import redis
 
-from conftest import BINARY, PATIENCE, free_base, until
-from test_by_hand import run, serves  # noqa: F401  `run` is a fixture.
+from conftest import BINARY, PATIENCE, free_base, serves, until
 
 KEYS = [f"stand:{n}" for n in range(600)]
 # As `dev`: on a machine that is busy with seven processes shorter silence says little.
@@ -90,7 +89,7 @@ def until_all_served(client, values, version):
 
 
 @pytest.fixture
-def by_hand(run, tmp_path):  # noqa: F811
+def by_hand(run, tmp_path):
     return ByHand(run, tmp_path)
 
 

@@ -46,12 +46,7 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
             .flatten()
             .all(|a| a.tenure.since == first && a.state == PositionState::Live);
         let whole = new.epoch == first && new.born == first && new.positions.iter().all(Option::is_some);
-        let apart = new
-            .positions
-            .iter()
-            .flatten()
-            .all(|a| new.of_node(a.tenure.node).count() == 1);
-        return if born && whole && apart && !new.lost {
+        return if born && whole && !new.has_stand_ins() && !new.lost {
             Ok(())
         } else {
             fail("a list begins whole, on as many nodes as positions, at epoch 1".into())

@@ -94,11 +94,12 @@ impl<S: Store> Coordinator<S> {
             let node = self.records.nodes.get(&held.tenure.node).map(|n| &n.record);
             node.is_some_and(|n| n.state == NodeState::Up && n.incarnation == held.tenure.incarnation)
         };
+        let doubled = list.has_stand_ins();
         let condition = |i: usize, held: &Option<Assignment>| match held {
             None => PositionCondition::Vacant,
             Some(held) if !up(held) => PositionCondition::Down,
             Some(held) if held.state == PositionState::Filling => PositionCondition::Filling,
-            Some(_) if list.is_stand_in(Position(i as u8)) => PositionCondition::StandIn,
+            Some(_) if doubled && list.is_stand_in(Position(i as u8)) => PositionCondition::StandIn,
             Some(_) => PositionCondition::Live,
         };
         let status = |(i, held): (usize, &Option<Assignment>)| PositionStatus {
@@ -119,7 +120,7 @@ impl<S: Store> Coordinator<S> {
             ""
         }
         .to_owned();
-        if let Some(stand_ins) = stand_ins(list).filter(|_| !list.lost) {
+        if let Some(stand_ins) = stand_ins(list).filter(|_| doubled && !list.lost) {
             let more = if reason.is_empty() { "" } else { "; " };
             reason = format!("{reason}{more}{stand_ins}");
         }

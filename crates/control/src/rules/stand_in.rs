@@ -1,7 +1,6 @@
 //! Stand-ins (PROTOCOL 10.5): members of a list that hold a second position of it while no other node is free.
 
 use super::Change;
-use paritas_base::configuration::{Assignment, PositionState, Tenure};
 use paritas_base::{NodeId, Position};
 
 impl Change<'_> {
@@ -21,7 +20,7 @@ impl Change<'_> {
             let member = held
                 .next()
                 .is_some_and(|(_, a)| a.tenure.incarnation == facts.incarnation);
-            if !member || !self.may_take(i, *node, facts) || !self.fits(i, *node) {
+            if !member || !self.may_take(i, *node, facts) || !self.new.may_hold(*node, Position(i as u8)) {
                 continue;
             }
             let crowded = self.in_domain(i, &facts.domain) + 1 > self.facts.per_domain_max;
@@ -33,24 +32,6 @@ impl Change<'_> {
         best.map(|(.., node)| node)
     }
 
-    /// Whether the node stays within what one may hold of a list.
-    fn fits(&self, i: usize, node: NodeId) -> bool {
-        let Some(facts) = self.facts.nodes.get(&node) else {
-            return false;
-        };
-        let tenure = Tenure {
-            node,
-            incarnation: facts.incarnation,
-            since: self.new.epoch,
-        };
-        let mut with = self.new.clone();
-        with.positions[i] = Some(Assignment {
-            tenure,
-            state: PositionState::Filling,
-        });
-        with.is_within_limits()
-    }
-
     /// What a stand-in holds goes to a node that holds nothing of the list, as soon as there is one: by an ordinary
     /// takeover, one a list at a time.
     ///
@@ -58,7 +39,7 @@ impl Change<'_> {
     /// memory. A Live one goes once all of the list is Live and answers, if 10.3 allows for it; a parity only if writes
     /// can do without it. Where they cannot, the node gives up its other position instead.
     pub(super) fn relieve(&mut self) {
-        if self.new.parity == 0 {
+        if self.new.parity == 0 || !self.new.has_stand_ins() {
             return;
         }
         let all = 0..self.new.positions.len();
