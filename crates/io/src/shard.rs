@@ -28,6 +28,10 @@ pub trait Machine {
     fn next_huge(&mut self) -> Option<HugeRange> {
         None
     }
+    /// What the buffers of sockets take.
+    fn set_sockets_bytes(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
     /// What it holds, for whoever watches. Asked a few times a second.
     fn gauges(&self) -> Gauges {
         Gauges::default()
@@ -49,6 +53,10 @@ impl Machine for Node {
 
     fn next_huge(&mut self) -> Option<HugeRange> {
         Self::next_huge(self)
+    }
+
+    fn set_sockets_bytes(&mut self, bytes: u64) {
+        Self::set_sockets_bytes(self, bytes);
     }
 
     fn gauges(&self) -> Gauges {
@@ -408,6 +416,7 @@ impl<M: Machine> Shard<M> {
         }
         self.make_huge();
         self.give_memory_back(busy);
+        self.machine.set_sockets_bytes(buffers as u64);
         let mut gauges = self.machine.gauges();
         gauges.memory.push(("sockets", buffers as u64));
         self.progress.publish(gauges);

@@ -23,6 +23,12 @@ pub(crate) struct Shared {
     pub(crate) maxmemory_bytes: u64,
     /// Keys of its streams that it has evicted.
     pub(crate) evicted_keys: u64,
+    /// What the driver's buffers take, as it said last.
+    pub(crate) sockets_bytes: u64,
+    /// All buffers, as they were counted last.
+    pub(crate) buffers_bytes: u64,
+    /// The most that this node has held, of what was counted ten times a second.
+    pub(crate) memory_peak_bytes: u64,
     pub(crate) sessions: Sessions,
     pub(crate) pace: Pace,
     pub(crate) prng: Prng,

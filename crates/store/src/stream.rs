@@ -108,6 +108,8 @@ pub struct Stream {
     usage: Usage,
     /// Where credit ends, data and index.
     credit: (u32, u32),
+    /// No more chunks than so many are asked for: others of the node must find memory too.
+    share: u32,
     /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for
     /// ahead.
     wanted: (u32, u32),
@@ -174,6 +176,7 @@ impl Stream {
             space: Space::new(chunk_bytes),
             usage: Usage::new(settings.hash_key[0]),
             credit: (0, 0),
+            share: u32::MAX,
             wanted: (0, 0),
             plan: Plan::default(),
         }
