@@ -93,6 +93,8 @@ impl Node {
             code: Code::new(scheme),
             arena: Arena::new(cluster.chunk_bytes as usize, slots),
             maxmemory_bytes,
+            maxmemory_bytes_max: maxmemory_bytes,
+            changed: Vec::new(),
             evicted_keys: 0,
             sockets_bytes: 0,
             buffers_bytes: 0,
@@ -192,6 +194,10 @@ impl Node {
         f
     }
 
+    /// What clients may make the driver hold, as it is now.
+    pub fn client_limits(&self) -> crate::ClientLimits {
+        self.shared.parameters.client_limits
+    }
     /// The driver's own buffers: they come out of the same memory (8.3).
     pub fn set_sockets_bytes(&mut self, bytes: u64) {
         self.shared.sockets_bytes = bytes;
