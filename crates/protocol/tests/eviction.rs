@@ -240,8 +240,10 @@ fn the_policy_is_told_and_changed_while_the_node_runs() {
          following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, \
          allkeys-random, noeviction\r\n"
     );
-    let both = cluster.ask(client, "CONFIG SET maxmemory-policy allkeys-lru maxmemory 5");
+    let both = cluster.ask(client, "CONFIG SET maxmemory-policy allkeys-lru databases 5");
     assert!(both.contains("immutable"), "{both}");
+    let both = cluster.ask(client, "CONFIG SET maxmemory-policy allkeys-lru maxmemory 5gb");
+    assert!(both.contains("more than at its start a node cannot have"), "{both}");
     assert!(get(&mut cluster).contains("noeviction"), "all or none");
 
     let frequency = |cluster: &mut Cluster| cluster.ask(client, "OBJECT FREQ k");

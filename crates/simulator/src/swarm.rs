@@ -2,7 +2,7 @@
 //! PROTOCOL 15.1). Probabilities are per million.
 
 use paritas_base::{Prng, Span};
-use paritas_protocol::{Parameters, Policy};
+use paritas_protocol::{ClientLimits, Parameters, Policy};
 
 /// One run's settings.
 #[derive(Clone, Debug)]
@@ -106,6 +106,7 @@ impl Swarm {
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
+            client_limits: ClientLimits::default(),
             credit_batch: random.between(4, 16) as u32,
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),
