@@ -46,7 +46,8 @@ fn mutant() -> Result<Option<paritas_protocol::Mutant>, Failure> {
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 const TICK: Duration = Duration::from_millis(100);
 
-/// Runs a node with these settings, and below them those of a file, until it is asked to stop. A broken invariant is an error: the process must not go on.
+/// Runs a node with these settings, and below them those of a file, until it is asked to stop. A broken invariant is
+/// an error: the process must not go on.
 pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervision) -> Result<(), Failure> {
     let settings = settings.with_file(file.as_deref())?;
     logging::start(settings.log.map(|log| log.0));

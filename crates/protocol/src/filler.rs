@@ -418,6 +418,7 @@ impl ParityMember {
                 let found = values[x].0;
                 cx.halt(
                     self.list(),
+                    self.position(),
                     format!(
                         "I4: buffered delta {} of {stripe} is based on {base}, not {found}",
                         buffered.version

@@ -284,6 +284,7 @@ impl ParityMember {
             let list = self.tenure;
             cx.halt(
                 self.list,
+                self.position,
                 format!(
                     "I4: parity {} of {list:?} cannot fold delta {version} of position {} into {stripe}: {error:?}",
                     self.position.0, x.0
@@ -365,6 +366,7 @@ impl ParityMember {
                 let (recv, position) = (log.recv, self.position.0);
                 cx.halt(
                     self.list,
+                    self.position,
                     format!(
                         "I5: position {position} has {recv} of stream {}, Sync begins after {base}",
                         x.0
@@ -395,7 +397,7 @@ impl ParityMember {
                 self.accept(cx, x, delta.term, delta.seq, delta.extents);
             }
         }
-        !cx.is_halting(self.list)
+        !cx.is_halting(self.list, self.position)
     }
 
     /// 5.2. The owner that asks is the one of the installed configuration.

@@ -413,6 +413,7 @@ impl StreamOwner {
             if record.seq != member.sent + 1 {
                 cx.halt(
                     self.stream.list,
+                    self.stream.x,
                     format!(
                         "I5: {} no longer has delta {} for position {}",
                         self.stream,
@@ -466,6 +467,7 @@ impl StreamOwner {
         if recv > seq {
             cx.halt(
                 self.stream.list,
+                self.stream.x,
                 format!(
                     "I6: position {} acks {recv} of {}, which ends at {seq}",
                     member.position.0, self.stream

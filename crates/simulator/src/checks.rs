@@ -8,10 +8,7 @@ use paritas_base::{NodeId, Position, Stream};
 use paritas_protocol::{List, Node, Phase, Role, StreamOwner};
 
 fn owner_of(node: &Node, x: Position) -> Option<&StreamOwner> {
-    match &node.list(LIST)?.role {
-        Role::Owner(owner) if owner.stream().x == x => Some(owner),
-        _ => None,
-    }
+    node.list(LIST)?.owner(x)
 }
 
 impl World {
@@ -27,18 +24,20 @@ impl World {
         let arena = process.node.arena();
         let mut checked = Ok(());
         let everything = self.random.chance(30_000) || self.verbose;
-        match process.node.list(LIST).map(|l| &l.role) {
-            Some(Role::Owner(owner)) => {
-                checked = self.ghost.observe(owner, arena);
-                if everything {
-                    checked = checked.and_then(|()| self.ghost.check_owner(owner, arena));
+        for role in process.node.list(LIST).into_iter().flat_map(|l| &l.roles) {
+            match role {
+                Role::Owner(owner) => {
+                    checked = checked.and_then(|()| self.ghost.observe(owner, arena));
+                    if everything {
+                        checked = checked.and_then(|()| self.ghost.check_owner(owner, arena));
+                    }
+                    checked = checked.and_then(|()| self.check_log(owner, everything));
                 }
-                checked = checked.and_then(|()| self.check_log(owner, everything));
+                Role::Member(member) if everything => {
+                    checked = checked.and_then(|()| self.ghost.check_member(member, &self.code, arena));
+                }
+                _ => {}
             }
-            Some(Role::Member(member)) if everything => {
-                checked = self.ghost.check_member(member, &self.code, arena);
-            }
-            _ => {}
         }
         if let Err(what) = checked {
             self.violate(what);
@@ -86,11 +85,7 @@ impl World {
             let Some(process) = process.filter(|p| p.incarnation == member.tenure.incarnation) else {
                 continue;
             };
-            let Some(List {
-                role: Role::Member(role),
-                ..
-            }) = process.node.list(LIST)
-            else {
+            let Some(role) = process.node.list(LIST).and_then(List::member) else {
                 continue;
             };
             let Some(log) = role.log(x).filter(|_| role.tenure() == member.tenure) else {
@@ -147,11 +142,8 @@ impl World {
         stripes.dedup();
         for (position, _) in self.configuration.members() {
             let member_node = node(position).ok_or("F1: a parity position is vacant")?;
-            let Some(List {
-                role: Role::Member(member),
-                ..
-            }) = member_node.list(LIST)
-            else {
+            let member = member_node.list(LIST).and_then(List::member);
+            let Some(member) = member.filter(|m| m.position() == position) else {
                 return Err("F1: a parity position has no member".into());
             };
             self.ghost.check_member(member, &self.code, member_node.arena())?;
@@ -229,8 +221,12 @@ impl World {
             let at = usize::from(a.tenure.node.0);
             let list = self.processes[at].as_ref().and_then(|p| p.node.list(LIST));
             match list {
-                Some(List { configuration, role }) if configuration.epoch == self.configuration.epoch => match role {
-                    Role::Owner(owner) => {
+                Some(list) if list.configuration.epoch == self.configuration.epoch => match list
+                    .roles
+                    .iter()
+                    .find(|role| role.position().index() == i)
+                {
+                    Some(Role::Owner(owner)) => {
                         if owner.seq() != owner.stable() {
                             return Some(format!(
                                 "position {i} has seq {} and stable {}",
@@ -242,7 +238,7 @@ impl World {
                             return Some(format!("position {i} is Live and not whole"));
                         }
                     }
-                    Role::Member(member) => {
+                    Some(Role::Member(member)) => {
                         for x in self.configuration.data_positions() {
                             let held = member.log(x).map_or(0, |l| l.ring.bytes());
                             if held > 0 {
@@ -250,7 +246,7 @@ impl World {
                             }
                         }
                     }
-                    Role::None | Role::Halted(_) => return Some(format!("position {i} has no role")),
+                    None | Some(Role::Halted(_)) => return Some(format!("position {i} has no role")),
                 },
                 _ => return Some(format!("position {i} has not heard of the configuration")),
             }

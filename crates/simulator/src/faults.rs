@@ -3,6 +3,7 @@
 
 use crate::events::Happening;
 use crate::linear::{Action, Operation, Outcome};
+use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::{NodeId, Span};
 use paritas_protocol::LinkId;
@@ -27,6 +28,9 @@ impl World {
         let incarnation = self.records[at].incarnation;
         self.log(|| format!("n{at} crashes"));
         let held = self.configuration.held_by(NodeId(at as u16), incarnation).count();
+        if held > 1 {
+            self.marks.see(Seen::StandInLost);
+        }
         if self.configuration.parity == 0 && held > 0 {
             // Whatever it held is gone: to a history, a flush at some time after this.
             self.flushes.push(Operation {

@@ -16,9 +16,11 @@ pub(crate) enum Seen {
     Moved,
     HistoryUnchecked,
     ReadAgain,
+    StandIn,
+    StandInLost,
 }
 
-const SEEN: [(Seen, &str); 9] = [
+const SEEN: [(Seen, &str); 11] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -28,6 +30,8 @@ const SEEN: [(Seen, &str); 9] = [
     (Seen::Moved, "a client sent to another node"),
     (Seen::HistoryUnchecked, "a history too long to search"),
     (Seen::ReadAgain, "a read refused after the faults, and asked again"),
+    (Seen::StandIn, "10.5 a node that is named twice in the list"),
+    (Seen::StandInLost, "10.5 a crash that takes two positions of the list"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

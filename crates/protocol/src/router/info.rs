@@ -244,9 +244,9 @@ impl Desk {
 
 fn sums(lists: &Lists) -> Sums {
     let mut sums = Sums::default();
-    for list in lists.iter() {
-        match &list.role {
-            Role::None | Role::Halted(_) => {}
+    for role in lists.roles() {
+        match role {
+            Role::Halted(_) => {}
             Role::Owner(owner) => {
                 let gauges = owner.store().gauges();
                 sums.owned += 1;

@@ -4,7 +4,7 @@ use super::caller::Client;
 use super::connection::is_word;
 use crate::context::{Context, Shared};
 use crate::interface::{Out, Port};
-use crate::lists::{Lists, Role};
+use crate::lists::Lists;
 use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors};
@@ -84,11 +84,9 @@ impl Setting {
         match change {
             Change::Policy(policy) => {
                 shared.parameters.policy = policy;
-                for list in lists.iter_mut() {
-                    if let Role::Owner(owner) = &mut list.role {
-                        owner.store.set_policy(policy);
-                        owner.progress = true;
-                    }
+                for (_, owner) in lists.owners_mut() {
+                    owner.store.set_policy(policy);
+                    owner.progress = true;
                 }
             }
             Change::Number(number) => match self {
