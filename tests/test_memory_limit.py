@@ -154,7 +154,7 @@ def test_two_nodes_of_a_full_cluster_are_rebuilt_within_its_limits(start_cluster
         os.kill(pid, signal.SIGSTOP if silent else signal.SIGKILL)
     try:
         if silent:
-            until(lambda: holders(cluster).isdisjoint(dead) and cluster.is_whole(), "spares hold everything", 3 * PATIENCE)
+            until(lambda: holders(cluster).isdisjoint(dead) and cluster.is_whole(), "the others hold everything", 3 * PATIENCE)
         else:
             cluster.until_replaced(ended, 3 * PATIENCE)
     finally:

@@ -86,12 +86,8 @@ impl Stream {
         if (0..needed).any(|nth| self.space.fresh(nth) >= credit) {
             return Err(Blocked::Credit { index: false });
         }
-        let zeros = needed.saturating_sub(self.space.free.len()) as u32;
-        // It gives back more than it takes. Without a chunk to move to, eviction would have to empty one by chance.
-        if writer == Writer::Compaction && arena.has(zeros) {
-            return Ok(());
-        }
-        Self::has_memory(arena, zeros, 0)
+        let zeros = needed.saturating_sub(self.space.free.len());
+        Self::has_memory(arena, zeros as u32, 0)
     }
 
     /// Whether several changes one after the other will find room: so many more data chunks, and index pages.
