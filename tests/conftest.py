@@ -166,6 +166,48 @@ def start_cluster(tmp_path, request):
             print(cluster.text(), cluster.logs())
 
 
+def answers(port):
+    """Whether a node's port does."""
+    try:
+        return redis.Redis(port=port, socket_timeout=5).ping()
+    except redis.RedisError:
+        return False
+
+
+def serves(port):
+    """Whether a node has an answer about keys."""
+    try:
+        redis.Redis(port=port, socket_timeout=5).get("anything")
+        return True
+    except redis.RedisError:
+        return False
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Starts processes of the binary, each with a settings file, and ends them."""
+    running = []
+
+    def start(task, settings, **options):
+        file = tmp_path / f"{task}-{len(running)}.toml"
+        file.write_text(settings, encoding="utf-8")
+        log = open(file.with_suffix(".log"), "w", encoding="utf-8")
+        process = subprocess.Popen([BINARY, task, "--config", str(file)], stdout=log, stderr=log, **options)
+        process.log = file.with_suffix(".log")
+        running.append((process, log))
+        return process
+
+    yield start
+    for process, log in running:
+        process.terminate()
+        try:
+            process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        log.close()
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     """One 4+2 cluster that tests share; they use keys of their own and kill nothing."""

@@ -5,46 +5,7 @@ import subprocess
 import pytest
 import redis
 
-from conftest import BINARY, PATIENCE, free_base, until
-
-
-@pytest.fixture
-def run(tmp_path):
-    """Starts processes of the binary, each with a settings file, and ends them."""
-    running = []
-
-    def start(task, settings):
-        file = tmp_path / f"{task}-{len(running)}.toml"
-        file.write_text(settings, encoding="utf-8")
-        log = open(file.with_suffix(".log"), "w", encoding="utf-8")
-        process = subprocess.Popen([BINARY, task, "--config", str(file)], stdout=log, stderr=log)
-        running.append((process, log))
-        return process
-
-    yield start
-    for process, log in running:
-        process.terminate()
-        try:
-            process.wait(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        log.close()
-
-
-def answers(port):
-    try:
-        return redis.Redis(port=port, socket_timeout=5).ping()
-    except redis.RedisError:
-        return False
-
-
-def serves(port):
-    try:
-        redis.Redis(port=port, socket_timeout=5).get("anything")
-        return True
-    except redis.RedisError:
-        return False
+from conftest import BINARY, PATIENCE, answers, free_base, serves, until
 
 
 def test_a_cluster_from_files(run, tmp_path):

@@ -1,7 +1,7 @@
 //! What the coordinator decides and everyone else obeys: the cluster, its nodes, and each list's configuration
 //! (PROTOCOL 1.2, SEAMS §3). Plain data; the rules that make it are in `control`.
 
-use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term};
+use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term, Version};
 use serde::{Deserialize, Serialize};
 
 /// One assignment of a position: by node, life *and* beginning, so that a node which is removed and later named
@@ -139,6 +139,16 @@ impl Configuration {
     /// one first.
     pub fn is_born(&self, tenure: &Tenure) -> bool {
         self.parity == 0 || tenure.since == self.born
+    }
+
+    /// Whether the numbers fit each other and the format: what holds of every configuration, wherever it comes from.
+    pub fn is_well_formed(&self) -> bool {
+        self.data > 0
+            && self.positions.len() == usize::from(self.data) + usize::from(self.parity)
+            && self.ack_quorum <= self.parity
+            && self.epoch.0 <= Version::TERM_MAX
+            && self.born <= self.epoch
+            && self.positions.iter().flatten().all(|a| a.tenure.since <= self.epoch)
     }
 
     /// Every position that `node` in this life holds.

@@ -62,6 +62,7 @@ impl Agent {
                 link: LinkId(0),
                 nodes: None,
                 letters: VecDeque::new(),
+                refused: None,
                 outcomes: outcomes_in,
             },
             shard: None,
@@ -257,6 +258,8 @@ struct Shell {
     nodes: Option<Vec<NodeRecord>>,
     /// For a shard that is not there yet, or has not kept up.
     letters: VecDeque<Mail>,
+    /// Why the last coordinator did not take this process in, once it has been said.
+    refused: Option<Refusal>,
     outcomes: SyncSender<Outcome>,
 }
 
@@ -287,6 +290,7 @@ impl AgentOut for Shell {
     }
 
     fn nodes(&mut self, nodes: &[NodeRecord]) {
+        self.refused = None;
         self.nodes = Some(nodes.to_vec());
     }
 
@@ -301,6 +305,14 @@ impl AgentOut for Shell {
             None => "-ERR no coordinator answers".into(),
         };
         self.letters.push_back(Mail::Answer { conn, n, text });
+    }
+
+    fn refused(&mut self, refusal: &Refusal) {
+        // Said once, however often it is asked.
+        if self.refused.as_ref() != Some(refusal) {
+            tracing::error!(%refusal, "a coordinator does not take this node in: it goes on serving, and asks again");
+            self.refused = Some(refusal.clone());
+        }
     }
 
     fn ended(&mut self, refusal: &Refusal) {

@@ -118,6 +118,11 @@ impl std::str::FromStr for LogLevel {
 }
 
 impl NodeSettings {
+    /// Reads the text of a file, or says in which line what is wrong.
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
+        parse(text)
+    }
+
     /// Reads a file below the flags.
     pub fn with_file(self, file: Option<&Path>) -> Result<Self, Failure> {
         Ok(match file {
@@ -159,6 +164,11 @@ impl NodeSettings {
 }
 
 impl CoordinatorSettings {
+    /// Reads the text of a file, or says in which line what is wrong.
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
+        parse(text)
+    }
+
     /// Reads a file below the flags.
     pub fn with_file(self, file: Option<&Path>) -> Result<Self, Failure> {
         Ok(match file {

@@ -539,6 +539,7 @@ impl Node {
             && new.ack_quorum == new.parity
             && new.epoch.0 <= Version::TERM_MAX
             && new.positions.iter().flatten().all(|a| a.tenure.since <= new.epoch)
+            // Of every node: who has installed it must meet no peer that never will, or each asks the other for ever.
             && new.is_within_limits()
             && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
         if !shape {
