@@ -54,11 +54,13 @@ mutant-test:
 mutants:
 	$(MAKE) mutant-test MUTANTS=--all
 
-# PARITAS_BIN is the binary under test; ARGS="-k kill" picks tests.
+# PARITAS_BIN is the binary under test, PARITAS_FAULTY_BIN one whose memory can be made wrong; ARGS="-k kill" picks tests.
 black-box-test: tools
 	$(say)
 	cargo build --release --package paritas
-	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests $(ARGS)
+	cargo build --release --package paritas --features mutants --target-dir $(TARGET)/mutants
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas PARITAS_FAULTY_BIN=$(abspath $(TARGET))/mutants/release/paritas \
+		$(PYTHON) -m pytest tests $(ARGS)
 
 # Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
 storm-test: tools

@@ -63,8 +63,10 @@ def is_running(pid):
 class Cluster:
     """`paritas dev` and its processes."""
 
-    def __init__(self, directory, nodes=6, scheme="4+2", memory="128mb", spares=0, policy=None):
+    def __init__(self, directory, nodes=6, scheme="4+2", memory="128mb", spares=0, policy=None, binary=BINARY, more=()):
         self.directory = directory
+        self.binary = binary
+        self.more = more
         self.nodes = nodes + spares
         for attempt in range(5):
             self.port = free_base(self.nodes)
@@ -83,7 +85,7 @@ class Cluster:
         arguments += ["--port", str(self.port), "--dir", str(self.directory / "data")]
         arguments += ["--maxmemory-policy", policy] if policy else []
         with open(self.output, "w", encoding="utf-8") as output:
-            return subprocess.Popen([BINARY, "dev", *arguments], stdout=output, stderr=subprocess.STDOUT)
+            return subprocess.Popen([self.binary, "dev", *arguments, *self.more], stdout=output, stderr=subprocess.STDOUT)
 
     def text(self):
         return self.output.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ use crate::rewrite;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
 use paritas_base::{ConnId, Span};
 use paritas_control::message::{Refusal, Registration, TO_AGENT_BYTES_MAX};
-use paritas_control::status::{HALTED_MAX, HaltedRole, ShardProgress, Status};
+use paritas_control::status::{HALTED_MAX, HaltedRole, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{LinkId, Proposal};
@@ -135,12 +135,22 @@ struct Runner {
 impl Runner {
     fn run(mut self, inbox: &Receiver<Happening>) {
         let mut progress_at = clock::mono();
+        let mut bad_chunks = 0;
         loop {
             let now = clock::mono();
             if now >= progress_at {
                 progress_at = now + Span(HEARTBEAT.0 / 2);
                 if let Some(shard) = &self.shard {
                     let progress = progress(&shard.progress);
+                    if progress.scrub.bad_chunks > bad_chunks {
+                        bad_chunks = progress.scrub.bad_chunks;
+                        let repaired = progress.scrub.repaired_chunks;
+                        tracing::error!(
+                            bad_chunks,
+                            repaired,
+                            "chunks with wrong bytes: this machine's memory may be bad"
+                        );
+                    }
                     self.machine
                         .on(clock::now(), AgentEvent::Progress(progress), &mut self.shell);
                 }
@@ -322,6 +332,7 @@ impl AgentOut for Shell {
 
 fn progress(progress: &Progress) -> ShardProgress {
     let gauges = progress.gauges();
+    let [checked_chunks, bad_chunks, repaired_chunks] = gauges.scrub;
     ShardProgress {
         shard: 0,
         turns: progress.turns(),
@@ -335,6 +346,11 @@ fn progress(progress: &Progress) -> ShardProgress {
             .collect(),
         rebuild_done_bytes: gauges.rebuild_done_bytes,
         rebuild_total_bytes: gauges.rebuild_total_bytes,
+        scrub: ScrubStatus {
+            checked_chunks,
+            bad_chunks,
+            repaired_chunks,
+        },
         halted: gauges
             .halted
             .into_iter()

@@ -69,6 +69,8 @@ settings! {
         pub reply_max: ByteCount,
         /// Bytes a second at most that this node rebuilds, as in 100mb [default: what clients leave room for]
         pub rebuild_rate: ByteCount,
+        /// Bytes a second that this node checks for flipped bits, 0 for none [default: its memory in a day]
+        pub scrub_rate: ByteCount,
         /// What to log: error, warn, info, debug or trace [default: info]
         pub log: Text<LogLevel>,
     }

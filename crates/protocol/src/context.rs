@@ -3,6 +3,7 @@
 use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
+use crate::scrub::Scrub;
 use crate::session::Sessions;
 use paritas_base::configuration::{ClusterRecord, Tenure};
 use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) request_id: u64,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
+    pub(crate) scrub: Scrub,
 }
 
 /// One event's surroundings.

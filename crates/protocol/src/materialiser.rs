@@ -214,7 +214,9 @@ impl StreamOwner {
                 ));
             }
         }
-        let retry_at = cx.after(cx.shared.parameters.resend);
+        // Longer each time: a question asked again before its answer can be here would never be answered.
+        let (first, most) = (cx.shared.parameters.resend, cx.shared.parameters.resend_max);
+        let retry_at = cx.after(Span((first.0 << mismatches.min(8)).min(most.0).max(first.0)));
         let chunks = configuration.data_positions().map(|_| None).collect();
         let task = Task {
             id,
@@ -241,14 +243,19 @@ impl StreamOwner {
     ) {
         let (term, cut) = (self.term(), self.cut());
         let any_term = cx.breaks(Mutant::ReadParityWithoutTerm);
+        let me = self.stream().x;
         let position = self.members().iter().find(|m| m.tenure == from).map(|m| m.position);
         let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
             return;
         };
         let chunk_bytes = cx.shared.arena.chunk_bytes();
+        // What this owner changed itself, before it was set aside, must be in the parity too.
+        let version = self.store.chunks().version(stripe);
+        let any_version = cx.breaks(Mutant::MendedAtAnyVersion);
         let usable = |p: &Parity<'_>| {
             (p.term == term || any_term)
                 && p.recv >= cut
+                && (any_version || version.term() < term || p.versions.iter().nth(me.index()) == Some(version))
                 && p.versions.count() == usize::from(configuration.data)
                 && (p.bytes.is_empty() || p.bytes.len() == chunk_bytes)
         };
@@ -459,6 +466,7 @@ impl StreamOwner {
         debug_assert!(self.phase() == Phase::Serve);
         if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
             self.materialiser.done += 1;
+            self.mended(cx, stripe);
         } else if self.is_absent(stripe) {
             // Memory is short: the task's timer tries again.
             return;

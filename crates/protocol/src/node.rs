@@ -1,6 +1,7 @@
 //! The machine of one node: configurations, the epoch fence, and who gets which event.
 
 mod dispatch;
+pub(crate) mod scrub;
 
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
@@ -10,6 +11,7 @@ use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::parity_member::ParityMember;
 use crate::router::Router;
+use crate::scrub::Scrub;
 use crate::session::{Greeting, Sessions};
 use crate::stream_owner::{Phase, StreamOwner};
 
@@ -72,6 +74,14 @@ pub struct Figures {
     pub rebuild_todo_bytes: u64,
     /// Chunks brought back or refilled so far.
     pub rebuild_done_bytes: u64,
+    /// Chunks checked for wrong bytes.
+    pub scrub_checked: u64,
+    /// Chunks found to be wrong.
+    pub scrub_bad: u64,
+    /// Those of them that are right again.
+    pub scrub_repaired: u64,
+    /// Times that all chunks were gone through, and each was checked.
+    pub scrub_passes: u64,
 }
 
 impl Node {
@@ -112,6 +122,7 @@ impl Node {
             pace: Pace::default(),
             request_id: 0,
             bad_sums: 0,
+            scrub: Scrub::default(),
         };
         Self {
             shared,
@@ -190,6 +201,9 @@ impl Node {
                 }
             }
         }
+        let scrub = &self.shared.scrub;
+        (f.scrub_checked, f.scrub_bad) = (scrub.checked, scrub.bad);
+        (f.scrub_repaired, f.scrub_passes) = (scrub.repaired, scrub.passes);
         f.buffer_bytes = self.shared.arena.buffer_bytes() + self.router.buffer_bytes();
         f.free_bytes = self
             .shared
@@ -366,11 +380,14 @@ impl Node {
         let owns = self.lists.roles().any(|role| matches!(role, Role::Owner(_)));
         // What roles of this node still have to say to each other waits for nothing.
         let own_frames = (!self.shared.own_frames.is_empty()).then_some(Time(0));
+        let scrub = (self.shared.parameters.scrub_rate.is_some() && self.lists.roles().next().is_some())
+            .then_some(self.shared.scrub.next_at);
         let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
         roles
             .chain(self.shared.sessions.next_deadline())
             .chain(self.router.next_deadline())
             .chain(renew)
+            .chain(scrub)
             .chain(own_frames)
             .min()
     }
@@ -395,6 +412,7 @@ impl Node {
             shared: &mut self.shared,
         };
         self.router.retry_stalled(&mut cx, &mut self.lists);
+        self.scrub(now, out);
         self.end_roles_turns(now, out);
         // An owner's delta to a member beside it is acked in this turn too.
         for _ in 0..EXCHANGES_MAX {

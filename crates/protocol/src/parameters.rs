@@ -51,6 +51,10 @@ pub struct Parameters {
     pub fetch_max: usize,
     /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
     pub rebuild_rate: Option<u64>,
+    /// Bytes of its own chunks that a node checks a second (9.2); `None`: none.
+    pub scrub_rate: Option<u64>,
+    /// Between two passes over all of them.
+    pub scrub_pause: Span,
     /// What goes when memory is full; CONFIG SET changes it.
     pub policy: Policy,
     /// What clients may make the driver hold; CONFIG SET changes it.
@@ -86,6 +90,8 @@ impl Default for Parameters {
             mismatches_before_hold: 8,
             fetch_max: 32,
             rebuild_rate: None,
+            scrub_rate: None,
+            scrub_pause: Span::from_secs(1),
             policy: Policy::NoEviction,
             client_limits: ClientLimits::default(),
             credit_batch: 64,
@@ -110,6 +116,8 @@ impl Parameters {
         Self {
             window_bytes: share_bytes,
             history_bytes: share_bytes,
+            // All of it in a day (9.2).
+            scrub_rate: Some((maxmemory_bytes / (24 * 3600)).max(1)),
             ..Self::default()
         }
     }
@@ -185,11 +193,17 @@ pub enum Mutant {
     ExpiryWithoutDelta,
     /// I9: several changes of one command in several deltas.
     CommandCutInTwo,
+    /// 9.3, I14
+    WrongChunkKept,
+    /// 9.3
+    MendedAtAnyVersion,
+    /// 9.2
+    ParityNotScrubbed,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 27] = [
+    pub const ALL: [(&'static str, Self); 30] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -217,5 +231,8 @@ impl Mutant {
         ("lease-from-live-members-only", Self::LeaseFromLiveMembersOnly),
         ("expiry-without-delta", Self::ExpiryWithoutDelta),
         ("command-cut-in-two", Self::CommandCutInTwo),
+        ("wrong-chunk-kept", Self::WrongChunkKept),
+        ("mended-at-any-version", Self::MendedAtAnyVersion),
+        ("parity-not-scrubbed", Self::ParityNotScrubbed),
     ];
 }

@@ -259,6 +259,9 @@ impl ParityMember {
                 }
                 State::Invalid => {}
                 state @ (State::Untouched | State::Valid(_)) => {
+                    if self.filler.checks(extent.stripe) {
+                        self.filler.buffer(cx, x, version, &extent);
+                    }
                     if matches!(state, State::Untouched) && self.filler.is_filling() {
                         cx.out.mark(Mark::BornWhileFilling);
                     }

@@ -23,6 +23,7 @@ impl World {
         }
         let arena = process.node.arena();
         let mut checked = Ok(());
+        let wrong = self.wrong_parity(at);
         let everything = self.random.chance(30_000) || self.verbose;
         for role in process.node.list(LIST).into_iter().flat_map(|l| &l.roles) {
             match role {
@@ -34,7 +35,7 @@ impl World {
                     checked = checked.and_then(|()| self.check_log(owner, everything));
                 }
                 Role::Member(member) if everything => {
-                    checked = checked.and_then(|()| self.ghost.check_member(member, &self.code, arena));
+                    checked = checked.and_then(|()| self.ghost.check_member(member, &self.code, arena, wrong));
                 }
                 _ => {}
             }
@@ -146,7 +147,7 @@ impl World {
             let Some(member) = member.filter(|m| m.position() == position) else {
                 return Err("F1: a parity position has no member".into());
             };
-            self.ghost.check_member(member, &self.code, member_node.arena())?;
+            self.ghost.check_member(member, &self.code, member_node.arena(), None)?;
             stripes.extend(member.valid_stripes());
             stripes.sort();
             stripes.dedup();
@@ -205,6 +206,9 @@ impl World {
         }
         if let Some(process) = self.processes.iter().flatten().find(|p| p.turn_open || p.unflushed) {
             return Some(format!("{} is in the middle of a turn", process.id));
+        }
+        if let Some(at) = self.pass_under_way() {
+            return Some(format!("n{at} has not gone through its chunks"));
         }
         for (i, client) in self.clients.iter().enumerate() {
             if let Some(pending) = client.pending.front() {

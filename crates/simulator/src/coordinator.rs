@@ -37,9 +37,21 @@ impl World {
         data == 0 || (parity < a && data + parity <= m)
     }
 
+    fn lost_with_flips(&self) -> (usize, usize) {
+        let (lost, flipped) = (self.lost(&self.configuration), self.flipped_chunks());
+        (lost.0 + flipped.0, lost.1 + flipped.1)
+    }
+
+    /// Whether the redundancy bears one chunk more that is wrong.
+    pub(crate) fn may_flip(&self, of_data: bool) -> bool {
+        let (data, parity) = self.lost_with_flips();
+        let lost = (data + usize::from(of_data), parity + usize::from(!of_data));
+        lost.0 + lost.1 <= usize::from(self.configuration.parity) && self.is_decodable(lost)
+    }
+
     /// Whether the cluster may lose this process now.
     pub(crate) fn may_lose(&self, at: usize) -> bool {
-        let mut lost = self.lost(&self.configuration);
+        let mut lost = self.lost_with_flips();
         let Some(process) = self.processes[at].as_ref() else {
             return false;
         };
@@ -187,7 +199,7 @@ impl World {
         let Some(a) = self.configuration.at(position).copied() else {
             return;
         };
-        let mut lost = self.lost(&self.configuration);
+        let mut lost = self.lost_with_flips();
         if a.state == PositionState::Live {
             let alive = self.processes[usize::from(a.tenure.node.0)]
                 .as_ref()
@@ -256,11 +268,14 @@ impl World {
         }
         // What a stand-in holds goes to whoever is free (10.5). It must come to that: it may lack the memory.
         let count = self.configuration.positions.len() as u8;
-        let position = (0..count).map(Position).find(|p| self.configuration.is_stand_in(*p));
+        let is_stand_in = |p: &Position| self.configuration.is_stand_in(*p);
+        let positions: Vec<Position> = (0..count).map(Position).filter(is_stand_in).collect();
         let free = self.free(&self.configuration);
-        if let (Some(position), Some(free)) = (position, free.first())
+        if let (false, Some(free)) = (positions.is_empty(), free.first())
             && self.random.chance(300_000)
         {
+            // Any of them: one may be all that the redundancy does not bear to move.
+            let position = *self.random.pick(&positions);
             self.replace(position, Some(NodeId(*free as u16)));
         }
     }

@@ -16,6 +16,7 @@ pub(crate) enum Fault {
     Partition,
     Reset,
     Suspect,
+    Flip,
 }
 
 impl World {
@@ -81,6 +82,7 @@ impl World {
             Fault::Partition => self.swarm.partition_every,
             Fault::Reset => self.swarm.reset_every,
             Fault::Suspect => self.swarm.suspect_every,
+            Fault::Flip => self.swarm.flip_every,
         };
         if mean.0 > 0 {
             let after = Span(self.random.below(2 * mean.0));
@@ -128,6 +130,7 @@ impl World {
                 }
             }
             Fault::Suspect => self.suspect(),
+            Fault::Flip => self.flip(),
         }
     }
 
@@ -147,6 +150,7 @@ impl World {
                 self.push(Span::from_ms(1), Happening::Restart(at));
             }
         }
+        self.passes_begin();
         self.final_reads = self.history.keys().cloned().collect();
     }
 }

@@ -236,6 +236,11 @@ impl Desk {
                 line("parity_positions", &sums.parities);
                 line("absent_chunks", &sums.absent);
                 line("waiting_bytes", &self.parked_bytes);
+                line("refused_sums", &cx.shared.bad_sums);
+                line("scrub_passes", &cx.shared.scrub.passes);
+                line("scrub_checked_chunks", &cx.shared.scrub.checked);
+                line("scrub_bad_chunks", &cx.shared.scrub.bad);
+                line("scrub_repaired_chunks", &cx.shared.scrub.repaired);
             }
             _ => {}
         }

@@ -21,19 +21,21 @@ enum Setting {
     Policy,
     Memory,
     RebuildRate,
+    ScrubRate,
     Clients,
     Query,
     Reply,
 }
 
 impl Setting {
-    const ALL: [(&'static str, &'static str, Self); 6] = [
+    const ALL: [(&'static str, &'static str, Self); 7] = [
         ("client-query-buffer-limit", "query_max", Self::Query),
         ("maxclients", "clients_max", Self::Clients),
         ("maxmemory", "memory", Self::Memory),
         ("maxmemory-policy", "maxmemory_policy", Self::Policy),
         ("rebuild-rate", "rebuild_rate", Self::RebuildRate),
         ("reply-max", "reply_max", Self::Reply),
+        ("scrub-rate", "scrub_rate", Self::ScrubRate),
     ];
 
     /// As CONFIG GET tells it.
@@ -43,6 +45,7 @@ impl Setting {
             Self::Policy => shared.parameters.policy.to_string(),
             Self::Memory => shared.maxmemory_bytes.to_string(),
             Self::RebuildRate => shared.parameters.rebuild_rate.unwrap_or(0).to_string(),
+            Self::ScrubRate => shared.parameters.scrub_rate.unwrap_or(0).to_string(),
             Self::Clients => clients.clients_max.to_string(),
             Self::Query => clients.query_bytes_max.to_string(),
             Self::Reply => clients.reply_bytes_max.to_string(),
@@ -67,7 +70,7 @@ impl Setting {
             Self::Memory => (MEMORY_MIN.min(shared.maxmemory_bytes_max), shared.maxmemory_bytes_max),
             Self::Clients => (1, CLIENTS_MAX),
             Self::Query | Self::Reply => (CLIENT_BYTES_MIN, i64::MAX as u64),
-            Self::RebuildRate | Self::Policy => (0, i64::MAX as u64),
+            Self::RebuildRate | Self::ScrubRate | Self::Policy => (0, i64::MAX as u64),
         };
         if !(least..=most).contains(&number) {
             let why = match self {
@@ -92,6 +95,7 @@ impl Setting {
             Change::Number(number) => match self {
                 Self::Memory => shared.maxmemory_bytes = number,
                 Self::RebuildRate => shared.parameters.rebuild_rate = Some(number).filter(|rate| *rate > 0),
+                Self::ScrubRate => shared.parameters.scrub_rate = Some(number).filter(|rate| *rate > 0),
                 Self::Clients => clients.clients_max = number as usize,
                 Self::Query => clients.query_bytes_max = number as usize,
                 Self::Reply => clients.reply_bytes_max = number as usize,
@@ -160,6 +164,10 @@ pub(super) fn config_set<O: Out>(
     out: &mut Vec<u8>,
     args: ArgList<'_>,
 ) {
+    #[cfg(feature = "mutants")]
+    if is_word(args, 2, "flip-bit") {
+        return flip_bit(cx, lists, out, args.arg(3));
+    }
     if !args.len().is_multiple_of(2) {
         return errors::wrong_arity(out, "config|set");
     }
@@ -188,6 +196,32 @@ pub(super) fn config_set<O: Out>(
         cx.shared.changed.push((key, change.in_file()));
     }
     encode::ok(out);
+}
+
+/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", KIND data or index, in builds for tests: memory goes bad.
+#[cfg(feature = "mutants")]
+fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, what: &[u8]) {
+    use paritas_base::{ListId, Position, Stripe};
+    let words: Vec<&str> = core::str::from_utf8(what).unwrap_or_default().split(' ').collect();
+    let number = |at: usize| words.get(at).and_then(|word| word.parse::<u32>().ok());
+    let (place, chunk) = (number(0).zip(number(1)), number(3).zip(number(4)));
+    let flipped = place.zip(chunk).is_some_and(|((list, position), (n, bit))| {
+        let list = ListId(u16::try_from(list).unwrap_or(u16::MAX));
+        let position = Position(u8::try_from(position).unwrap_or(u8::MAX));
+        let n = n & Stripe::NUMBER_MAX;
+        let is_index = words.get(2) == Some(&"index");
+        let stripe = if is_index {
+            Stripe::index_page(n)
+        } else {
+            Stripe::data(n)
+        };
+        crate::node::scrub::flip_bit(&mut cx.shared.arena, lists, (list, position), stripe, bit as usize)
+    });
+    if flipped {
+        encode::ok(out);
+    } else {
+        encode::error(out, "ERR no such chunk here");
+    }
 }
 
 /// As Redis says it.
