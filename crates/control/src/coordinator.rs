@@ -174,6 +174,7 @@ pub struct Coordinator<S> {
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
     whole: Vec<(ListId, Position, Tenure)>,
+    stand_in: bool,
     prng: Prng,
     /// Silence before this is not counted: this coordinator was not there to hear.
     quiet_from: Option<Time>,
@@ -210,6 +211,7 @@ impl<S: Store> Coordinator<S> {
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
             whole: Vec::new(),
+            stand_in: true,
             prng: Prng::new(seed),
             quiet_from: None,
             healing_until: Time::default(),
@@ -218,6 +220,12 @@ impl<S: Store> Coordinator<S> {
             unsure: false,
             deposed: false,
         })
+    }
+
+    /// Whether a member of a list may hold a second position of it where no other node is free (PROTOCOL 10.5); it may
+    /// unless told otherwise. Not of the plan: it may differ from start to start.
+    pub fn set_stand_in(&mut self, may: bool) {
+        self.stand_in = may;
     }
 
     /// Handles one event.

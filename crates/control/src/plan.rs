@@ -42,6 +42,8 @@ pub struct ClusterPlan {
     pub data: u8,
     /// Parity positions of a list.
     pub parity: u8,
+    /// How many of them must hold a write before it is acknowledged.
+    pub ack_quorum: u8,
     /// The nodes that the lists are made of.
     pub nodes: Vec<PlannedNode>,
     /// Nodes that wait to replace others. A node that registers without being planned is one too.
@@ -85,6 +87,7 @@ impl ClusterPlan {
             cluster,
             data,
             parity,
+            ack_quorum: parity,
             nodes: (0..nodes).map(planned).collect(),
             spares: (nodes..nodes.saturating_add(spares)).map(planned).collect(),
             chunk_bytes: 16 << 10,
@@ -144,6 +147,13 @@ impl ClusterPlan {
                 self.min_redundancy
             ));
         }
+        if !quorum_is_valid(self.ack_quorum, self.parity) {
+            let least = self.parity.min(1);
+            return fail(format!(
+                "ack_quorum {}: of scheme {scheme}, {least} to {} parities can be waited for",
+                self.ack_quorum, self.parity
+            ));
+        }
         if !chunk_bytes_are_valid(self.chunk_bytes) {
             return fail(format!(
                 "chunk size {}: a power of two from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}",
@@ -191,6 +201,7 @@ impl ClusterPlan {
             format: CLUSTER_FORMAT,
             data: self.data,
             parity: self.parity,
+            ack_quorum: self.ack_quorum,
             chunk_bytes: self.chunk_bytes,
             hash_key: self.hash_key,
             lease_ms: self.lease_ms,
@@ -241,6 +252,7 @@ pub fn check_record(record: &ClusterRecord) -> Result<(), PlanError> {
     if !scheme_is_valid(record.data, width)
         || !chunk_bytes_are_valid(record.chunk_bytes)
         || record.min_redundancy > record.parity
+        || !quorum_is_valid(record.ack_quorum, record.parity)
         || !times
         || !slots
     {
@@ -251,6 +263,11 @@ pub fn check_record(record: &ClusterRecord) -> Result<(), PlanError> {
 
 fn scheme_is_valid(data: u8, width: usize) -> bool {
     (1..=128).contains(&data) && width <= 255
+}
+
+/// At least one parity must acknowledge a write, where there is any.
+fn quorum_is_valid(ack_quorum: u8, parity: u8) -> bool {
+    (parity.min(1)..=parity).contains(&ack_quorum)
 }
 
 fn chunk_bytes_are_valid(chunk_bytes: u32) -> bool {
@@ -341,6 +358,8 @@ mod tests {
         assert_eq!(why(|p| p.nodes[1].id = NodeId(0)), "node 0 is planned twice");
         assert!(why(|p| p.nodes[1].domain = String::new()).starts_with("node 1: a failure domain"));
         assert!(why(|p| p.min_redundancy = 3).starts_with("min_redundancy 3"));
+        assert!(why(|p| p.ack_quorum = 3).starts_with("ack_quorum 3: of scheme"));
+        assert!(why(|p| p.ack_quorum = 0).starts_with("ack_quorum 0: of scheme"));
         assert!(why(|p| p.chunk_bytes = 5000).starts_with("chunk size 5000"));
         assert!(why(|p| p.suspicion_ms = 0).starts_with("lease and suspicion"));
         assert!(why(|p| p.node_bytes = 1 << 50).contains("too many"));

@@ -299,8 +299,8 @@ fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> R
 /// Whether the settings are those of the cluster in the store. Its id and hash key were drawn when it was made.
 fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError> {
     let times = |p: &ClusterPlan| (p.lease_ms, p.suspicion_ms, p.restart_wait_ms, p.min_redundancy);
-    let what = if (stored.data, stored.parity) != (asked.data, asked.parity) {
-        "scheme"
+    let what = if (stored.data, stored.parity, stored.ack_quorum) != (asked.data, asked.parity, asked.ack_quorum) {
+        "scheme or ack_quorum"
     } else if stored.nodes != asked.nodes || stored.spares != asked.spares {
         "nodes or failure domains"
     } else if (stored.chunk_bytes, stored.node_bytes) != (asked.chunk_bytes, asked.node_bytes) {

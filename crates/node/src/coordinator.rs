@@ -44,7 +44,8 @@ pub fn run(settings: CoordinatorSettings, supervised: bool) -> Result<(), Failur
     let listener = TcpListener::bind(listen).map_err(|error| Failure(format!("listen = {listen}: {error}")))?;
     let in_store = |error: &dyn std::fmt::Display| Failure(format!("store {}: {error}", path.display()));
     let store = EmbeddedStore::open(&path).map_err(|error| in_store(&error))?;
-    let coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(&error))?;
+    let mut coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(&error))?;
+    coordinator.set_stand_in(settings.stand_in.unwrap_or(true));
     tracing::info!(%listen, cluster = format!("{:016x}", coordinator.cluster().id.0), "coordinator runs");
     serve(coordinator, listener)
 }
@@ -72,6 +73,7 @@ pub fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
     plan.lease_ms = settings.lease_ms.unwrap_or(plan.lease_ms);
     plan.suspicion_ms = settings.suspicion_ms.unwrap_or(plan.suspicion_ms);
     plan.restart_wait_ms = settings.restart_wait_ms.unwrap_or(plan.restart_wait_ms);
+    plan.ack_quorum = settings.ack_quorum.unwrap_or(plan.ack_quorum);
     plan.min_redundancy = settings.min_redundancy.unwrap_or(plan.min_redundancy);
     plan.check().map_err(|error| Failure(error.to_string()))?;
     Ok(plan)

@@ -85,6 +85,8 @@ settings! {
         pub store: PathBuf,
         /// Data and parity positions, as in 4+2 [default: 4+2]
         pub scheme: Text<Scheme>,
+        /// Parities that must hold a write before it is acknowledged [default: all]
+        pub ack_quorum: u8,
         /// Nodes that the cluster starts with, spares not counted [default: data + parity]
         pub nodes: u16,
         /// Nodes beyond those that wait to replace a lost one [default: 0]
@@ -99,6 +101,9 @@ settings! {
         pub suspicion_ms: u32,
         /// Milliseconds that the next process of a node that ended is waited for [default: 500]
         pub restart_wait_ms: u32,
+        /// Let nodes stand in for a lost one while no other is free, which takes memory on them [default: true]
+        #[arg(num_args = 0..=1, default_missing_value = "true")]
+        pub stand_in: bool,
         /// Parities that must be whole for writes to be taken [default: 1, or 0 without parity]
         pub min_redundancy: u8,
         /// What to log: error, warn, info, debug or trace [default: info]

@@ -1,7 +1,7 @@
 //! How an owner gets an absent chunk back (PROTOCOL 5.7, 5.8): one parity at a version, the other data chunks at the
 //! versions that this parity stands for, decode. It takes no locks: a writer can only delay it.
 
-use crate::context::Context;
+use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use crate::parameters::Mutant;
@@ -46,11 +46,14 @@ impl Default for Materialiser {
 struct Task {
     id: u64,
     parities: Vec<ParityCopy>,
+    /// Members that were asked for their parity, and how many of them could not give it.
+    asked: Vec<Position>,
+    refused: usize,
     /// Per data position: what its owner answered, and to which wish.
     chunks: Vec<Option<Answer>>,
     mismatches: u32,
     retry_at: Time,
-    /// More parities than the configuration suggests are needed.
+    /// More parities than the configuration suggests are needed: everybody is asked from now on.
     ask_all: bool,
     /// Some source is wrong: a chunk decoded from it did not have its sum (5.9).
     suspect: bool,
@@ -134,7 +137,12 @@ impl StreamOwner {
                 self.begin(cx, configuration, stripe, 0, false);
             }
         }
-        while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) {
+        // A stand-in holds more than its memory was planned for (10.5): in the background it takes what writers may
+        // take, and waits for room, or for a node to give the position to. What is asked for it still brings back.
+        let x = self.stream().x;
+        let stands_in = configuration.is_stand_in(x);
+        let full = |shared: &Shared| stands_in && !shared.arena.has_room(shared.pace.under_way());
+        while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) && !full(cx.shared) {
             let Some(stripe) = self.next_absent() else { break };
             cx.rebuild_begins();
             self.begin(cx, configuration, stripe, 0, false);
@@ -148,7 +156,11 @@ impl StreamOwner {
             .map(|t| t.retry_at)
             .min()
             .unwrap_or(Time(u64::MAX));
-        if self.materialiser.held_back {
+        if self.materialiser.held_back && full(cx.shared) {
+            self.materialiser.held_back = false;
+            let retry_at = cx.after(cx.shared.parameters.resend);
+            self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        } else if self.materialiser.held_back {
             self.materialiser.next_at = self.materialiser.next_at.min(cx.shared.pace.ask_at(now));
         }
     }
@@ -200,27 +212,26 @@ impl StreamOwner {
             .filter(|y| *y != x && configuration.at(*y).is_none_or(|a| a.state == PositionState::Filling))
             .count();
         let wanted = if ask_all { usize::MAX } else { 1 + missing };
-        let mut asked = 0;
-        let live_first = |state| configuration.members().filter(move |(_, a)| a.state == state);
-        for (_, member) in live_first(PositionState::Live).chain(live_first(PositionState::Filling)) {
-            if asked < wanted {
+        let mut asked = Vec::new();
+        for member in self.members_by_use() {
+            if asked.len() < wanted {
                 let message = Message::ReadParity { id, stripe };
-                asked += usize::from(cx.send(
-                    &member.tenure,
-                    Channel::Bulk,
-                    self.stream(),
-                    configuration.epoch,
-                    &message,
-                ));
+                let (stream, epoch) = (self.stream(), configuration.epoch);
+                if cx.send(&member.tenure, Channel::Bulk, stream, epoch, &message) {
+                    asked.push(member.position);
+                }
             }
         }
-        // Longer each time: a question asked again before its answer can be here would never be answered.
-        let (first, most) = (cx.shared.parameters.resend, cx.shared.parameters.resend_max);
-        let retry_at = cx.after(Span((first.0 << mismatches.min(8)).min(most.0).max(first.0)));
+        // Longer each time: two round trips must fit, however far away the only source left is.
+        let p = &cx.shared.parameters;
+        let patience = Span((p.resend.0 << mismatches.min(8)).min(p.resend_max.0.max(p.resend.0)));
+        let retry_at = cx.after(patience);
         let chunks = configuration.data_positions().map(|_| None).collect();
         let task = Task {
             id,
             parities: Vec::new(),
+            asked,
+            refused: 0,
             chunks,
             mismatches,
             retry_at,
@@ -259,12 +270,11 @@ impl StreamOwner {
                 && p.versions.count() == usize::from(configuration.data)
                 && (p.bytes.is_empty() || p.bytes.len() == chunk_bytes)
         };
-        let (Some(position), Some(parity)) = (position, parity.filter(usable)) else {
-            // It is not valid there, or not yet: ask again soon, and others too.
-            let retry_at = cx.now.mono + cx.shared.parameters.retry;
-            task.retry_at = task.retry_at.min(retry_at);
-            task.ask_all = true;
-            self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        let Some(position) = position else { return };
+        let Some(parity) = parity.filter(usable) else {
+            // It is not valid there, or not yet.
+            task.refused += 1;
+            self.wait_for_more(cx, configuration, stripe);
             return;
         };
         if task.parities.iter().any(|p| p.position == position) {
@@ -373,23 +383,7 @@ impl StreamOwner {
             .filter(|p| p.versions == first.versions || !match_versions)
             .collect();
         if agreeing.len() < missing {
-            if task.parities.len() >= configuration.members().count() || !task.ask_all {
-                // Others must be asked, or must come to agree: soon, and not in step with others that wait.
-                let every = cx.shared.parameters.mismatches_before_hold.max(1);
-                let ask_hold = task.mismatches > 0 && task.mismatches.is_multiple_of(every);
-                // What is held is read again well before the hold ends.
-                let hold = Span(cx.shared.parameters.hold_max.0 / 4);
-                let wait = if ask_hold { hold } else { cx.shared.parameters.retry };
-                task.ask_all = true;
-                let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0 + 1));
-                if retry_at < task.retry_at {
-                    task.retry_at = retry_at;
-                }
-                self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
-                if ask_hold {
-                    self.ask_hold(cx, configuration, stripe);
-                }
-            }
+            self.wait_for_more(cx, configuration, stripe);
             return;
         }
         let zeros = vec![0; chunk_bytes];
@@ -419,28 +413,51 @@ impl StreamOwner {
         } else if !core::mem::replace(&mut task.suspect, true) {
             // 5.9: with other sources it may come out right.
             cx.shared.bad_sums += 1;
-            task.ask_all = true;
-            let (id, asked) = (task.id, task.parities.iter().map(|p| p.position).collect::<Vec<_>>());
-            self.ask_others(cx, configuration, stripe, id, &asked);
+            self.ask_others(cx, configuration, stripe);
         }
     }
 
-    /// Asks the members that have not given their parity.
-    fn ask_others<O: Out>(
-        &self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        stripe: Stripe,
-        id: u64,
-        asked: &[Position],
-    ) {
+    /// What has come does not do. What was asked for may still come; if it all has, others are asked, and if nobody is
+    /// left, all are asked again: soon, not in step with others that wait, and now and then with a hold (5.8).
+    fn wait_for_more<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+            return;
+        };
+        let outstanding = task.parities.len() + task.refused < task.asked.len();
+        if outstanding || self.ask_others(cx, configuration, stripe) {
+            return;
+        }
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+            return;
+        };
+        let every = cx.shared.parameters.mismatches_before_hold.max(1);
+        let ask_hold = task.mismatches > 0 && task.mismatches.is_multiple_of(every);
+        // What is held is read again well before the hold ends.
+        let hold = Span(cx.shared.parameters.hold_max.0 / 4);
+        let wait = if ask_hold { hold } else { cx.shared.parameters.retry };
+        let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0 + 1));
+        task.retry_at = task.retry_at.min(retry_at);
+        self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        if ask_hold {
+            self.ask_hold(cx, configuration, stripe);
+        }
+    }
+
+    /// Asks the members that have not been asked for their parity. Whether any was.
+    fn ask_others<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) -> bool {
         let (stream, epoch) = (self.stream(), configuration.epoch);
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+            return false;
+        };
+        task.ask_all = true;
+        let before = task.asked.len();
         for (position, member) in configuration.members() {
-            if !asked.contains(&position) {
-                let message = Message::ReadParity { id, stripe };
-                cx.send(&member.tenure, Channel::Bulk, stream, epoch, &message);
+            let message = Message::ReadParity { id: task.id, stripe };
+            if !task.asked.contains(&position) && cx.send(&member.tenure, Channel::Bulk, stream, epoch, &message) {
+                task.asked.push(position);
             }
         }
+        task.asked.len() > before
     }
 
     /// 5.8.

@@ -554,7 +554,7 @@ impl Node {
         };
         let shape = (new.data, new.parity) == (cx.shared.cluster.data, cx.shared.cluster.parity)
             && new.positions.len() == usize::from(new.data) + usize::from(new.parity)
-            && new.ack_quorum == new.parity
+            && new.ack_quorum == cx.shared.cluster.ack_quorum
             && new.epoch.0 <= Version::TERM_MAX
             && new.positions.iter().flatten().all(|a| a.tenure.since <= new.epoch)
             // Of every node: who has installed it must meet no peer that never will, or each asks the other for ever.

@@ -193,6 +193,20 @@ pub enum Mutant {
     ExpiryWithoutDelta,
     /// I9: several changes of one command in several deltas.
     CommandCutInTwo,
+    /// 5.3 (a < m)
+    SealFromTooFew,
+    /// 5.3
+    CutWithoutTerm,
+    /// 5.3
+    UnionOfRings,
+    /// 4.2 (a < m)
+    LeasesFromTooFew,
+    /// 3.8 (a < m)
+    RingTrimmedAtAcked,
+    /// 3.9 (a < m)
+    SyncFromAcked,
+    /// 3.10
+    MatchByCut,
     /// 9.3, I14
     WrongChunkKept,
     /// 9.3
@@ -203,7 +217,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 30] = [
+    pub const ALL: [(&'static str, Self); 37] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -231,6 +245,13 @@ impl Mutant {
         ("lease-from-live-members-only", Self::LeaseFromLiveMembersOnly),
         ("expiry-without-delta", Self::ExpiryWithoutDelta),
         ("command-cut-in-two", Self::CommandCutInTwo),
+        ("seal-from-too-few", Self::SealFromTooFew),
+        ("cut-without-term", Self::CutWithoutTerm),
+        ("union-of-rings", Self::UnionOfRings),
+        ("leases-from-too-few", Self::LeasesFromTooFew),
+        ("ring-trimmed-at-acked", Self::RingTrimmedAtAcked),
+        ("sync-from-acked", Self::SyncFromAcked),
+        ("match-by-cut", Self::MatchByCut),
         ("wrong-chunk-kept", Self::WrongChunkKept),
         ("mended-at-any-version", Self::MendedAtAnyVersion),
         ("parity-not-scrubbed", Self::ParityNotScrubbed),

@@ -358,7 +358,7 @@ impl ParityMember {
             let ring_base = log.ring.first().map_or(log.recv, |first| first - 1);
             let terms: Vec<Term> = deltas.iter().map(|d| d.term).collect();
             let mut agreed = log.recv.min(top);
-            while agreed > ring_base && agreed > base {
+            while agreed > ring_base && agreed > base && !cx.breaks(Mutant::MatchByCut) {
                 let theirs = terms.get((agreed - base - 1) as usize).copied();
                 if log.term_at(agreed) == theirs {
                     break;

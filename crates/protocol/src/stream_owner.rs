@@ -19,6 +19,7 @@ use crate::mark::Mark;
 use crate::materialiser::Materialiser;
 use crate::parameters::Mutant;
 use crate::ring::Ring;
+use core::cmp::Reverse;
 pub(crate) use lease::ReadLease;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Position, Span, Stream, Term, Time, Version};
@@ -310,6 +311,14 @@ impl StreamOwner {
         self.lease_wanted = true;
     }
 
+    /// The members, those first that can best be read from: Live, with a log that reaches the cut, and least behind.
+    /// A slow one holds nobody up while others answer (17a).
+    pub(crate) fn members_by_use(&self) -> impl Iterator<Item = &Member> {
+        let mut members: Vec<&Member> = self.members.iter().collect();
+        members.sort_by_key(|m| (!m.live, !m.started || m.matched < self.cut, Reverse(m.matched)));
+        members.into_iter()
+    }
+
     // --- writes --------------------------------------------------------------------------------------------------
 
     /// 3.1.
@@ -558,6 +567,8 @@ impl StreamOwner {
         let whole = configuration.data_positions().all(live);
         if cx.breaks(Mutant::RawDeltasNotKept) {
             self.ring.trim(self.seq);
+        } else if cx.breaks(Mutant::RingTrimmedAtAcked) {
+            self.ring.trim(self.acked);
         } else if self.members.is_empty() || whole {
             self.ring.trim(self.stable);
         } else {
@@ -618,7 +629,9 @@ impl StreamOwner {
     fn resend<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, at: usize) {
         let now = cx.mono();
         let (wait_max, report) = (cx.shared.parameters.resend_max, cx.shared.parameters.silence_report);
-        let (stable, seq, term) = (self.stable, self.seq, self.term());
+        let from_acked = cx.breaks(Mutant::SyncFromAcked);
+        let stable = if from_acked { self.acked } else { self.stable };
+        let (seq, term) = (self.seq, self.term());
         let member = &mut self.members[at];
         let behind = !member.started || member.matched < seq;
         if !behind || now < member.resend_at {

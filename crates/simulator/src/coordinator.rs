@@ -282,6 +282,9 @@ impl World {
 
     /// What nodes ask of the coordinator.
     pub(crate) fn on_proposal(&mut self, at: usize, proposal: Proposal) {
+        if self.is_cut_off(at) {
+            return;
+        }
         if let Proposal::GetConfiguration { .. } = proposal {
             let configuration = self.configuration.clone();
             let delay = Span(self.random.below(5_000_000));

@@ -190,6 +190,7 @@ impl World {
                     self.turn(at, incarnation, Event::Frame { link, bytes: &bytes }, again);
                 }
             }
+            Happening::Push { at, .. } | Happening::Nodes { at } if self.is_cut_off(at) => {}
             Happening::Push { at, configuration } => {
                 let Some(incarnation) = self.processes[at].as_ref().map(|p| p.incarnation) else {
                     return;

@@ -5,7 +5,7 @@ use crate::events::Happening;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
 use crate::world::World;
-use paritas_base::{NodeId, Span};
+use paritas_base::{NodeId, Position, Span};
 use paritas_protocol::LinkId;
 
 /// What may go wrong.
@@ -111,6 +111,7 @@ impl World {
                     self.log(|| format!("n{at} pauses for {} ms", pause.as_ms()));
                 }
             }
+            Fault::Partition if self.random.chance(300_000) => self.split(),
             Fault::Partition => {
                 let (a, b) = (self.random.below(count) as usize, self.random.below(count) as usize);
                 let until = self.now + Span(self.random.below(4 * self.swarm.parameters.lease.0));
@@ -134,11 +135,51 @@ impl World {
         }
     }
 
+    /// An owner and some others are cut off from the rest and from the coordinator, but not from clients; most times
+    /// the owner is then replaced.
+    fn split(&mut self) {
+        let x = Position(self.random.below(u64::from(self.configuration.data)) as u8);
+        let Some(owner) = self.configuration.tenure(x).map(|t| usize::from(t.node.0)) else {
+            return;
+        };
+        let until = self.now + Span(self.random.below(6 * self.swarm.parameters.lease.0));
+        let mut side = vec![owner];
+        for at in (0..self.processes.len()).filter(|at| *at != owner) {
+            if self.random.chance(300_000) {
+                side.push(at);
+            }
+        }
+        for a in 0..self.processes.len() {
+            for b in (0..a).filter(|b| side.contains(&a) != side.contains(b)) {
+                self.blocked.insert((a, b), until);
+                self.blocked.insert((b, a), until);
+            }
+        }
+        self.log(|| format!("{side:?} are cut off until {} ms", until.0 / 1_000_000));
+        self.cut_off = (side, until);
+        self.marks.see(Seen::Split);
+        for _ in 0..self.random.below(3) {
+            let after = Span(self.random.below(2 * self.swarm.parameters.lease.0));
+            self.push(after, Happening::Replace(x));
+        }
+        if self.random.chance(500_000) {
+            // Just when those who were cut off are heard again, before they have been told what they missed.
+            let after = Span(self.random.below(self.swarm.delay_max.0));
+            self.push_at(until + after, Happening::Replace(x));
+        }
+    }
+
+    /// Whether the coordinator does not reach a process.
+    pub(crate) fn is_cut_off(&self, at: usize) -> bool {
+        self.now < self.cut_off.1 && self.cut_off.0.contains(&at)
+    }
+
     /// The end of all faults: everyone runs, everyone reaches everyone.
     pub(crate) fn heal(&mut self) {
         self.healing = true;
         self.log(|| "faults end".into());
         self.blocked.clear();
+        self.cut_off.1 = self.now;
         let now = self.now;
         for process in self.processes.iter_mut().flatten() {
             if !process.unflushed {

@@ -49,6 +49,9 @@ struct Arguments {
     /// Fix the number of parity positions; drawn from the seed otherwise.
     #[arg(long)]
     parity: Option<u8>,
+    /// Fix how many of them acknowledge a write; drawn from the seed otherwise.
+    #[arg(long)]
+    ack_quorum: Option<u8>,
     /// Run every seed twice and compare what happened.
     #[arg(long)]
     twice: bool,
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
             seeds.map(|seed| Run {
                 seed,
                 parity: arguments.parity,
+                ack_quorum: arguments.ack_quorum,
             }),
         )
     };
@@ -102,6 +106,19 @@ struct Run {
     seed: u64,
     /// The number of parity positions, if it is not drawn from the seed.
     parity: Option<u8>,
+    /// The ack quorum, likewise.
+    ack_quorum: Option<u8>,
+}
+
+impl Run {
+    /// What is fixed of its shape, as arguments.
+    fn shape(&self) -> String {
+        let parity = self.parity.map_or_else(String::new, |m| format!(" --parity {m}"));
+        let ack_quorum = self
+            .ack_quorum
+            .map_or_else(String::new, |a| format!(" --ack-quorum {a}"));
+        parity + &ack_quorum
+    }
 }
 
 fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) -> Result<u64, String> {
@@ -161,7 +178,7 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
 fn simulate_one(arguments: &Arguments, run: Run) -> Result<(Option<String>, World), String> {
     let mut random = Prng::new(run.seed);
     #[allow(unused_mut)] // Changed only where mutants are built in.
-    let mut swarm = Swarm::draw(&mut random, run.parity);
+    let mut swarm = Swarm::draw(&mut random, run.parity, run.ack_quorum);
     #[allow(unused_mut)]
     let mut keep_identity = false;
     #[cfg(feature = "mutants")]
@@ -188,7 +205,6 @@ fn simulate_one(arguments: &Arguments, run: Run) -> Result<(Option<String>, Worl
 }
 
 fn replay(arguments: &Arguments, run: Run) -> String {
-    let parity = run.parity.map_or_else(String::new, |m| format!(" --parity {m}"));
     #[cfg(feature = "mutants")]
     let mutant = arguments
         .mutant
@@ -199,5 +215,5 @@ fn replay(arguments: &Arguments, run: Run) -> String {
         let _ = arguments;
         ""
     };
-    format!("simulator --seed {}{parity}{mutant} -v", run.seed)
+    format!("simulator --seed {}{}{mutant} -v", run.seed, run.shape())
 }

@@ -21,9 +21,10 @@ pub(crate) enum Seen {
     ParityFlipped,
     StandIn,
     StandInLost,
+    Split,
 }
 
-const SEEN: [(Seen, &str); 14] = [
+const SEEN: [(Seen, &str); 15] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -38,6 +39,7 @@ const SEEN: [(Seen, &str); 14] = [
     (Seen::ParityFlipped, "a bit flipped in a parity chunk"),
     (Seen::StandIn, "10.5 a node that is named twice in the list"),
     (Seen::StandInLost, "10.5 a crash that takes two positions of the list"),
+    (Seen::Split, "an owner cut off with some of its members"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

@@ -34,6 +34,12 @@ impl World {
         }
     }
 
+    /// What a member that lags adds.
+    fn lag(&self, from: usize, to: usize) -> Span {
+        let lags = |(node, _): &(u16, Span)| !self.healing && [from, to].contains(&usize::from(*node));
+        self.swarm.lag.filter(lags).map_or(Span(0), |(_, by)| by)
+    }
+
     fn is_blocked(&self, from: usize, to: usize) -> bool {
         self.blocked.get(&(from, to)).is_some_and(|until| *until > self.now)
     }
@@ -109,7 +115,7 @@ impl World {
                 1
             };
             for copy in 0..copies {
-                let mut delay = self.delay();
+                let mut delay = self.delay() + self.lag(from, to);
                 let mut overtakes = !once && !self.healing && self.random.chance(self.swarm.reorder);
                 if copy > 0 && self.random.chance(300_000) {
                     // A copy out of the past: whatever it says may long be history.

@@ -11,9 +11,8 @@ pub(crate) fn read() -> Result<Vec<Run>, String> {
 
 /// A run as a line of the file.
 pub(crate) fn line(run: Run, what: &str) -> String {
-    let parity = run.parity.map_or_else(String::new, |m| format!(" --parity {m}"));
     let what: String = what.chars().take(80).collect();
-    format!("{}{parity} # {what}", run.seed)
+    format!("{}{} # {what}", run.seed, run.shape())
 }
 
 fn parse(text: &str) -> Result<Vec<Run>, String> {
@@ -22,14 +21,22 @@ fn parse(text: &str) -> Result<Vec<Run>, String> {
         let run = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = run.split_whitespace().collect();
         let bad = || format!("regressions.txt: {line:?} is not a seed with arguments");
-        let (seed, parity) = match words.as_slice() {
-            [] => continue,
-            [seed] => (seed, None),
-            [seed, "--parity", m] => (seed, Some(m.parse().map_err(|_| bad())?)),
-            _ => return Err(bad()),
+        let Some((seed, shape)) = words.split_first() else {
+            continue;
         };
-        let seed = seed.parse().map_err(|_| bad())?;
-        runs.push(Run { seed, parity });
+        let mut run = Run {
+            seed: seed.parse().map_err(|_| bad())?,
+            parity: None,
+            ack_quorum: None,
+        };
+        for argument in shape.chunks(2) {
+            match argument {
+                ["--parity", m] => run.parity = Some(m.parse().map_err(|_| bad())?),
+                ["--ack-quorum", a] => run.ack_quorum = Some(a.parse().map_err(|_| bad())?),
+                _ => return Err(bad()),
+            }
+        }
+        runs.push(run);
     }
     Ok(runs)
 }
@@ -45,12 +52,18 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_it_was_printed() {
-        for parity in [None, Some(3)] {
-            let run = Run { seed: 4711, parity };
+        for (parity, ack_quorum) in [(None, None), (Some(3), None), (Some(3), Some(2))] {
+            let run = Run {
+                seed: 4711,
+                parity,
+                ack_quorum,
+            };
             let read = parse(&line(run, "I9: lost")).expect("it parses");
             assert_eq!(
-                read.iter().map(|r| (r.seed, r.parity)).collect::<Vec<_>>(),
-                [(4711, parity)]
+                read.iter()
+                    .map(|r| (r.seed, r.parity, r.ack_quorum))
+                    .collect::<Vec<_>>(),
+                [(4711, parity, ack_quorum)]
             );
         }
         assert!(parse("4711 --speed 3").is_err());

@@ -11,6 +11,10 @@ pub(crate) struct Swarm {
     pub(crate) data: u8,
     /// Parity positions.
     pub(crate) parity: u8,
+    /// How many of them must hold a write.
+    pub(crate) ack_quorum: u8,
+    /// Frames from and to one node take so much longer: a member that lags, but answers.
+    pub(crate) lag: Option<(u16, Span)>,
     /// Nodes beyond those in the list.
     pub(crate) spares: u16,
     /// Bytes in a chunk: tiny, so that few keys make many chunks.
@@ -76,8 +80,8 @@ pub(crate) struct Swarm {
 }
 
 impl Swarm {
-    /// Draws a run. `parity` fixes `m` if given.
-    pub(crate) fn draw(random: &mut Prng, parity: Option<u8>) -> Self {
+    /// Draws a run. `m` and `a` are fixed if given.
+    pub(crate) fn draw(random: &mut Prng, parity: Option<u8>, ack_quorum: Option<u8>) -> Self {
         let parity = parity.unwrap_or_else(|| *random.pick(&[0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 3, 3]));
         let data = random.between(1, 3) as u8;
         let some = |random: &mut Prng, of: u32| {
@@ -150,10 +154,12 @@ impl Swarm {
             scrub_rate,
             ..parameters
         };
-        Self {
+        let mut swarm = Self {
             flip_every,
             data,
             parity,
+            ack_quorum: parity,
+            lag: None,
             spares: random.below(3) as u16,
             chunk_bytes,
             maxmemory_bytes,
@@ -201,6 +207,19 @@ impl Swarm {
             drift_ppm: 9_000,
             min_redundancy: if random.chance(500_000) { 1 } else { 0 },
             parameters,
+        };
+        // Drawn last, so that a seed is otherwise what it was before.
+        let few = parity > 1 && random.chance(350_000);
+        let drawn = if few {
+            random.between(1, u64::from(parity) - 1) as u8
+        } else {
+            parity
+        };
+        swarm.ack_quorum = ack_quorum.map_or(drawn, |a| a.clamp(parity.min(1), parity));
+        if swarm.ack_quorum < parity && random.chance(500_000) {
+            let node = random.below(u64::from(data + parity)) as u16;
+            swarm.lag = Some((node, Span::from_ms(random.between(1, 40))));
         }
+        swarm
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct World {
     pub(crate) links: Map<LinkId, Wire>,
     pub(crate) next_id: u64,
     pub(crate) blocked: Map<(usize, usize), Time>,
+    /// Processes that the coordinator does not reach until then.
+    pub(crate) cut_off: (Vec<usize>, Time),
     pub(crate) configuration: Configuration,
     /// Who held each position before its present holder.
     pub(crate) previous: Map<Position, NodeId>,
@@ -96,6 +98,7 @@ impl World {
             format: 1,
             data: swarm.data,
             parity: swarm.parity,
+            ack_quorum: swarm.ack_quorum,
             chunk_bytes: swarm.chunk_bytes,
             hash_key: [random.next_u64(), random.next_u64()],
             lease_ms: swarm.parameters.lease.as_ms() as u32,
@@ -135,7 +138,7 @@ impl World {
             born: Epoch(1),
             data: swarm.data,
             parity: swarm.parity,
-            ack_quorum: swarm.parity,
+            ack_quorum: swarm.ack_quorum,
             positions,
             gone: Vec::new(),
             lost: false,
@@ -154,6 +157,7 @@ impl World {
             links: map(),
             next_id: 0,
             blocked: map(),
+            cut_off: (Vec::new(), Time(0)),
             configuration,
             previous: map(),
             clients,

@@ -174,8 +174,9 @@ impl<S: Store> Coordinator<S> {
             halted: self
                 .presences
                 .iter()
-                .flat_map(|(id, p)| p.halted().map(|role| (role.list, *id, p.incarnation)))
+                .flat_map(|(id, p)| p.halted().map(|role| (role.list, role.position, *id, p.incarnation)))
                 .collect(),
+            stand_in: self.stand_in,
             ..Facts::default()
         };
         for (id, node) in nodes {
@@ -234,10 +235,9 @@ impl<S: Store> Coordinator<S> {
             {
                 return Vec::new();
             }
-            let (data, parity) = (self.records.plan.data, self.records.plan.parity);
             let lists = self.homes.iter().enumerate();
             return lists
-                .map(|(i, nodes)| rules::first(ListId(i as u16), nodes, data, parity, facts))
+                .map(|(i, nodes)| rules::first(ListId(i as u16), nodes, &self.records.plan, facts))
                 .collect();
         }
         let mut lists = Vec::new();

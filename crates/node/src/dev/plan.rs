@@ -18,6 +18,9 @@ pub struct DevSettings {
     /// Data and parity positions: 4+2 survives two losses, 1+2 is three copies, 1+0 has no redundancy
     #[arg(long, default_value = "4+2")]
     pub scheme: Text<Scheme>,
+    /// Parities that must hold a write before it is acknowledged [default: all of them]
+    #[arg(long)]
+    pub ack_quorum: Option<u8>,
     /// Port of the first node; node i takes port + i and port + 1000 + i
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
@@ -45,6 +48,7 @@ const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) scheme: Scheme,
+    pub(crate) ack_quorum: u8,
     pub(crate) members: u16,
     pub(crate) spares: u16,
     pub(crate) port: u16,
@@ -74,8 +78,17 @@ impl Plan {
                 settings.nodes
             )));
         }
+        let all = scheme.parity();
+        let ack_quorum = settings.ack_quorum.unwrap_or(all);
+        if ack_quorum > all || (ack_quorum == 0) != (all == 0) {
+            return Err(Failure(format!(
+                "--ack-quorum {ack_quorum}: of scheme {scheme}, {} to {all} parities can be waited for",
+                all.min(1)
+            )));
+        }
         let plan = Self {
             scheme,
+            ack_quorum,
             members: settings.nodes,
             spares: settings.spares,
             port: settings.port,
@@ -130,7 +143,8 @@ impl Plan {
         let exact = self.count() == u16::from(self.scheme.width());
         (exact && self.scheme.parity() > 0).then(|| {
             format!(
-                "with exactly {} nodes a lost host is not replaced until it returns: --spares 1 keeps one in wait",
+                "with exactly {} nodes the others stand in for a lost host, with memory of their own: --spares 1 keeps \
+                 one in wait",
                 self.count()
             )
         })
@@ -199,6 +213,7 @@ mod tests {
         DevSettings {
             nodes,
             scheme: scheme.parse().unwrap(),
+            ack_quorum: None,
             port,
             memory: ByteCount(256 << 20),
             maxmemory_policy: Text(Policy::NoEviction),
@@ -220,6 +235,22 @@ mod tests {
             ..settings(6, "4+2", 6379)
         };
         assert!(Plan::checked(&spare).unwrap().warning().is_none());
+    }
+
+    #[test]
+    fn no_more_parities_are_waited_for_than_there_are() {
+        let quorum = |scheme, ack_quorum| {
+            Plan::checked(&DevSettings {
+                ack_quorum: Some(ack_quorum),
+                ..settings(8, scheme, 6379)
+            })
+        };
+        assert_eq!(quorum("4+3", 2).unwrap().ack_quorum, 2);
+        assert_eq!(Plan::checked(&settings(8, "4+3", 6379)).unwrap().ack_quorum, 3);
+        for (scheme, a) in [("4+3", 4), ("4+3", 0), ("4+0", 1)] {
+            let why = quorum(scheme, a).unwrap_err();
+            assert!(why.0.contains("--ack-quorum") && why.0.contains(scheme), "{why}");
+        }
     }
 
     #[test]

@@ -269,6 +269,7 @@ impl Supervisor {
         set("listen", plan.coordinator_address().to_string());
         set("store", store_path(&self.dir).display().to_string());
         set("scheme", plan.scheme.to_string());
+        set("ack-quorum", plan.ack_quorum.to_string());
         set("nodes", plan.members.to_string());
         set("spares", plan.spares.to_string());
         set("memory", plan.memory.0.to_string());

@@ -231,6 +231,7 @@ impl Desk {
                 let sums = sums(lists);
                 let cluster = &cx.shared.cluster;
                 line("scheme", &format!("{}+{}", cluster.data, cluster.parity));
+                line("ack_quorum", &cluster.ack_quorum);
                 line("chunk_bytes", &cluster.chunk_bytes);
                 line("streams_owned", &sums.owned);
                 line("parity_positions", &sums.parities);

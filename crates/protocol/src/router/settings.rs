@@ -123,9 +123,10 @@ impl Change {
 }
 
 /// The settings that never change, as CONFIG GET tells them.
-fn fixed<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 9] {
+fn fixed<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 10] {
     let cluster = if client.port == Port::Cluster { "yes" } else { "no" };
     [
+        ("ack-quorum", cx.shared.cluster.ack_quorum.to_string()),
         ("appendonly", "no".to_owned()),
         ("chunk-bytes", cx.shared.cluster.chunk_bytes.to_string()),
         ("cluster-enabled", cluster.to_owned()),

@@ -24,7 +24,10 @@ impl StreamOwner {
         if self.members.is_empty() {
             return ReadLease::Unlimited;
         }
-        let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
+        let mut quorum = usize::from(configuration.ack_quorum).min(self.members.len());
+        if cx.breaks(Mutant::LeasesFromTooFew) {
+            quorum = (quorum - 1).max(1);
+        }
         let live_only = cx.breaks(Mutant::LeaseFromLiveMembersOnly);
         let leases = self
             .members

@@ -24,8 +24,8 @@ impl StreamOwner {
                 };
                 // Another one each time: one that cannot be reached must not be all that is asked.
                 self.directory_tries += 1;
-                let live: Vec<&Member> = self.members.iter().filter(|m| m.live).collect();
-                for member in live.iter().cycle().skip(self.directory_tries).take(live.len()) {
+                let live: Vec<&Member> = self.members_by_use().filter(|m| m.live).collect();
+                for member in live.iter().cycle().skip(self.directory_tries - 1).take(live.len()) {
                     if cx.send(
                         &member.tenure,
                         Channel::Bulk,

@@ -209,7 +209,10 @@ impl StreamOwner {
         if self.phase != Phase::Seal {
             return;
         }
-        let wanted = usize::from(configuration.parity - configuration.ack_quorum) + 1;
+        let mut wanted = usize::from(configuration.parity - configuration.ack_quorum) + 1;
+        if cx.breaks(Mutant::SealFromTooFew) {
+            wanted = (wanted - 1).max(1);
+        }
         let answered = self
             .members
             .iter()
@@ -219,14 +222,22 @@ impl StreamOwner {
             return;
         }
         self.mark_cut(cx);
+        let without_term = cx.breaks(Mutant::CutWithoutTerm);
         let best = self
             .members
             .iter_mut()
             .filter(|m| m.seal.as_ref().is_some_and(|s| s.known))
-            .max_by_key(|m| m.seal.as_ref().map(|s| (s.term, s.recv)));
-        let Some(answer) = best.and_then(|m| m.seal.take()) else {
+            .max_by_key(|m| {
+                m.seal
+                    .as_ref()
+                    .map(|s| (if without_term { Term::default() } else { s.term }, s.recv))
+            });
+        let Some(mut answer) = best.and_then(|m| m.seal.take()) else {
             return;
         };
+        if cx.breaks(Mutant::UnionOfRings) {
+            self.unite_rings(&mut answer);
+        }
         self.ring.clear();
         let now = cx.mono();
         self.stable = answer.recv - answer.deltas.len() as u64;
@@ -244,6 +255,16 @@ impl StreamOwner {
             self.phase = Phase::Wait;
             for member in &mut self.members {
                 (member.started, member.matched) = (true, answer.recv);
+            }
+        }
+    }
+
+    /// A mutant: what any other member has at a seq counts as much as what the best has (5.3).
+    fn unite_rings(&self, best: &mut SealAnswer) {
+        let others = self.members.iter().filter_map(|m| m.seal.as_ref());
+        for theirs in others.flat_map(|s| &s.deltas) {
+            if let Some(ours) = best.deltas.iter_mut().find(|(_, seq, _)| *seq == theirs.1) {
+                ours.clone_from(theirs);
             }
         }
     }

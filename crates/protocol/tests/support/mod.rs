@@ -188,6 +188,7 @@ impl Cluster {
             format: 1,
             data,
             parity,
+            ack_quorum: parity,
             chunk_bytes: 16 << 10,
             hash_key: [1, 2],
             lease_ms: 2000,

@@ -1,0 +1,129 @@
+"""The ack quorum (PROTOCOL 17a): in a `4+3` cluster that waits for two of three parities, a slow one delays nobody, and any
+two losses lose nothing, even where the slow one has the only copy of the newest writes."""
+
+import statistics
+import time
+
+import pytest
+import redis
+
+from conftest import PATIENCE, free_base, until
+from slow_link import SlowLink
+
+NODES = 7
+SLOW = NODES - 1
+# Seconds there and seconds back that the slow node is away.
+DELAY = 0.02
+
+
+class Cluster:
+    """Seven nodes by hand; the last one's peers reach it through a slow link."""
+
+    def __init__(self, run, directory, ack_quorum):
+        self.run = run
+        self.base = free_base(NODES)
+        self.coordinator = f"127.0.0.1:{self.base + 20_000}"
+        run(
+            "coordinator",
+            f'listen = "{self.coordinator}"\nstore = "{directory}/store"\nscheme = "4+3"\nack_quorum = {ack_quorum}\n'
+            # As `dev` has it: a busy machine must not be taken for a dead one.
+            'memory = "64mb"\nlease_ms = 4000\nsuspicion_ms = 3000\n',
+        )
+        peer = self.base + 10_000 + SLOW
+        self.link = SlowLink(("127.0.0.2", peer), ("127.0.0.1", peer))
+        self.nodes = [self.start(node) for node in range(NODES)]
+
+    def start(self, node):
+        host = 'host = "127.0.0.2"\n' if node == SLOW else ""
+        port = f'id = {node}\nport = {self.base + node}\n{host}memory = "64mb"\n'
+        return self.run("node", port + f'coordinator = ["{self.coordinator}"]\n')
+
+    def client(self, port):
+        return redis.Redis(port=self.base + port, socket_timeout=PATIENCE, decode_responses=True)
+
+    def serves(self):
+        try:
+            return all(self.client(node).get("anything") is None for node in range(NODES))
+        except redis.RedisError:
+            return False
+
+    def keys_not_of_the_slow_one(self, count):
+        strict = self.client(1_000)
+        owned = [(low, high) for low, high, owner, *_ in strict.execute_command("CLUSTER SLOTS") if owner[0] == "127.0.0.2"]
+        found = []
+        for n in range(100_000):
+            key = f"slow:{n}"
+            slot = strict.execute_command("CLUSTER KEYSLOT", key)
+            if not any(low <= slot <= high for low, high in owned):
+                found.append(key)
+            if len(found) == count:
+                return found
+        raise AssertionError("the slow node owns everything")
+
+
+def p99(seconds):
+    return statistics.quantiles(seconds, n=100)[98]
+
+
+def times(operation, keys):
+    took = []
+    for key in keys:
+        began = time.perf_counter()
+        operation(key)
+        took.append(time.perf_counter() - began)
+    return took
+
+
+@pytest.fixture
+def start(run, tmp_path):
+    """Starts a cluster with an ack quorum."""
+    started = []
+
+    def start_with(ack_quorum):
+        cluster = Cluster(run, tmp_path, ack_quorum)
+        started.append(cluster)
+        until(cluster.serves, "all nodes to serve")
+        return cluster
+
+    yield start_with
+    for cluster in started:
+        cluster.link.close()
+
+
+def test_a_slow_member_delays_nobody_and_two_losses_lose_nothing(start):
+    cluster = start(2)
+    client = cluster.client(0)
+    keys = cluster.keys_not_of_the_slow_one(2_000)
+    normal = (times(lambda k: client.set(k, "first"), keys), times(client.get, keys))
+    cluster.link.slow_by(DELAY)
+    slowed = (times(lambda k: client.set(k, f"{k} again"), keys), times(client.get, keys))
+    for what, before, after in zip(("SET", "GET"), normal, slowed):
+        print(f"{what}: p99 {1e3 * p99(before):.2f} ms, with a member {1e3 * DELAY:.0f} ms away {1e3 * p99(after):.2f} ms")
+        # One that waited for it would take the way there and back; what is left is for a busy machine.
+        assert statistics.median(after) < DELAY
+    # Owner, one fast member of many lists, and with them for some lists all but the slow one's copy.
+    for dead in (0, 1):
+        cluster.nodes[dead].kill()
+    for dead in (0, 1):
+        cluster.nodes[dead].wait()
+        cluster.nodes[dead] = cluster.start(dead)
+    survivor = cluster.client(2)
+
+    def all_there():
+        try:
+            return all(survivor.get(key) == f"{key} again" for key in keys)
+        except redis.RedisError:
+            return False
+
+    until(all_there, "every acknowledged value", 2 * PATIENCE)
+
+
+def test_with_all_parities_waited_for_a_slow_member_delays_writes(start):
+    """That the test above can fail: the same link, but every parity is waited for."""
+    cluster = start(3)
+    client = cluster.client(0)
+    keys = cluster.keys_not_of_the_slow_one(100)
+    cluster.link.slow_by(DELAY)
+    # Of seven nodes in lists of seven, the slow one is a parity of three in seven.
+    slow = [seconds for seconds in times(lambda k: client.set(k, "value"), keys) if seconds > 2 * DELAY]
+    assert len(slow) > len(keys) / 5
