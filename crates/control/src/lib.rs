@@ -18,5 +18,7 @@ pub use agent::{Agent, AgentEvent, AgentOut, HEARTBEAT};
 pub use check::{check_transition, is_decodable};
 pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Note, SILENT_MAX};
 pub use layout::Layout;
-pub use plan::{CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, NODES_MAX, POSITIONS_MAX, PlanError, PlannedNode};
+pub use plan::{
+    CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, LostPolicy, NODES_MAX, POSITIONS_MAX, PlanError, PlannedNode,
+};
 pub use record::{OpenError, RECORD_FORMAT};

@@ -7,6 +7,7 @@ use super::*;
 #[derive(Default)]
 struct Marks {
     lost: u32,
+    reset: u32,
     commits: u32,
     moves: u32,
     vacant: u32,
@@ -42,6 +43,11 @@ fn walk(seed: u64, marks: &mut Marks) {
     let spares = prng.below(3) as u16;
     let mut plan = plan(data, parity, count, spares);
     plan.min_redundancy = prng.below(u64::from(parity) + 1) as u8;
+    plan.ack_quorum = prng.between(u64::from(parity.min(1)), u64::from(parity)) as u8;
+    if prng.chance(500_000) {
+        plan.lost_policy = LostPolicy::Reset;
+    }
+    let resets = plan.lost_policy == LostPolicy::Reset;
     let mut world = World::started(plan);
     (count..count + spares).for_each(|node| world.start(node));
     let rash = prng.chance(300_000);
@@ -96,7 +102,8 @@ fn walk(seed: u64, marks: &mut Marks) {
         .map(|(id, _)| *id)
         .collect();
     away.into_iter().for_each(|node| world.restart(node));
-    world.pass(2000);
+    // Long enough for any lease of before to end: a lost list begins again only then, if by policy it does.
+    world.pass(6000);
     for _ in 0..3 {
         world.rebuild();
         world.pass(300);
@@ -106,8 +113,13 @@ fn walk(seed: u64, marks: &mut Marks) {
             .positions
             .iter()
             .all(|a| a.is_some_and(|a| a.state == PositionState::Live));
-        assert!(whole || c.lost, "{c:?}\n{:?}", world.coordinator.records.nodes);
+        assert!(
+            whole || (c.lost && !resets),
+            "{c:?}\n{:?}",
+            world.coordinator.records.nodes
+        );
         marks.lost += u32::from(c.lost);
+        marks.reset += u32::from(c.born.0 > 1 && parity > 0);
     }
     marks.commits += world.history.values().map(|h| h.len() as u32).sum::<u32>();
     marks.moves += world.notes.iter().filter(|n| matches!(n, Note::Moved { .. })).count() as u32;
@@ -131,7 +143,7 @@ fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
         }
     }
     assert!(
-        marks.lost > 0 && marks.moves > 1000 && marks.vacant > 100 && marks.halted > 100,
+        marks.lost > 0 && marks.reset > 0 && marks.moves > 1000 && marks.vacant > 100 && marks.halted > 100,
         "the walk sees too little"
     );
     eprintln!(
