@@ -14,7 +14,7 @@ START ?= 1
 SIMULATOR = $(TARGET)/release/simulator
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey simulate bench fix simulator
+.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey simulate bench fix simulator fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -54,11 +54,13 @@ mutant-test:
 mutants:
 	$(MAKE) mutant-test MUTANTS=--all
 
-# PARITAS_BIN is the binary under test; ARGS="-k kill" picks tests.
+# PARITAS_BIN is the binary under test, PARITAS_FAULTY_BIN one whose memory can be made wrong; ARGS="-k kill" picks tests.
 black-box-test: tools
 	$(say)
 	cargo build --release --package paritas
-	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests $(ARGS)
+	cargo build --release --package paritas --features mutants --target-dir $(TARGET)/mutants
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas PARITAS_FAULTY_BIN=$(abspath $(TARGET))/mutants/release/paritas \
+		$(PYTHON) -m pytest tests $(ARGS)
 
 # Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
 storm-test: tools
@@ -85,6 +87,28 @@ storm-mutant: tools
 versus-valkey: tools
 	cargo build --release --package paritas
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/versus_valkey.py $(ARGS)
+
+# Searches for input that breaks a decoder or a machine, and keeps what reaches new code in fuzz/corpus, which
+# `make unit-test` replays: make fuzz SECONDS=600 TARGETS="peers clients"
+SECONDS ?= 60
+fuzz:
+	$(say)
+	scripts/fuzz --seconds $(SECONDS) $(TARGETS)
+
+# The unit tests of the rooms with `unsafe` under AddressSanitizer, on the stable toolchain.
+ASAN = RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=quarantine_size_mb=64 cargo
+ASAN_ARGS = --target $(HOST) --target-dir $(TARGET)/asan
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+asan-test:
+	$(say)
+	$(ASAN) test $(ASAN_ARGS) --package paritas-store --package paritas-code --package paritas-io --tests
+
+# A storm over processes built so; whatever is found ends its process and stands in its log.
+asan-soak: tools
+	$(say)
+	$(ASAN) build --release $(ASAN_ARGS) --package paritas
+	ASAN_OPTIONS=quarantine_size_mb=64 PARITAS_BIN=$(abspath $(TARGET))/asan/$(HOST)/release/paritas \
+		$(PYTHON) tests/storm/main.py --minutes $(MINUTES) $(ARGS)
 
 # As many seeds as you like: make simulate SEEDS=1000000 START=500
 simulate: simulator

@@ -63,8 +63,10 @@ def is_running(pid):
 class Cluster:
     """`paritas dev` and its processes."""
 
-    def __init__(self, directory, nodes=6, scheme="4+2", memory="128mb", spares=0, policy=None):
+    def __init__(self, directory, nodes=6, scheme="4+2", memory="128mb", spares=0, policy=None, binary=BINARY, more=()):
         self.directory = directory
+        self.binary = binary
+        self.more = more
         self.nodes = nodes + spares
         for attempt in range(5):
             self.port = free_base(self.nodes)
@@ -83,7 +85,7 @@ class Cluster:
         arguments += ["--port", str(self.port), "--dir", str(self.directory / "data")]
         arguments += ["--maxmemory-policy", policy] if policy else []
         with open(self.output, "w", encoding="utf-8") as output:
-            return subprocess.Popen([BINARY, "dev", *arguments], stdout=output, stderr=subprocess.STDOUT)
+            return subprocess.Popen([self.binary, "dev", *arguments, *self.more], stdout=output, stderr=subprocess.STDOUT)
 
     def text(self):
         return self.output.read_text(encoding="utf-8")
@@ -166,16 +168,34 @@ def start_cluster(tmp_path, request):
             print(cluster.text(), cluster.logs())
 
 
+def answers(port):
+    """Whether a node's port does."""
+    try:
+        return redis.Redis(port=port, socket_timeout=5).ping()
+    except redis.RedisError:
+        return False
+
+
+def serves(port):
+    """Whether a node has an answer about keys."""
+    try:
+        redis.Redis(port=port, socket_timeout=5).get("anything")
+        return True
+    except redis.RedisError:
+        return False
+
+
 @pytest.fixture
 def run(tmp_path):
     """Starts processes of the binary, each with a settings file, and ends them."""
     running = []
 
-    def start(task, settings):
+    def start(task, settings, **options):
         file = tmp_path / f"{task}-{len(running)}.toml"
         file.write_text(settings, encoding="utf-8")
         log = open(file.with_suffix(".log"), "w", encoding="utf-8")
-        process = subprocess.Popen([BINARY, task, "--config", str(file)], stdout=log, stderr=log)
+        process = subprocess.Popen([BINARY, task, "--config", str(file)], stdout=log, stderr=log, **options)
+        process.log = file.with_suffix(".log")
         running.append((process, log))
         return process
 

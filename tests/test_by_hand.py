@@ -5,22 +5,7 @@ import subprocess
 import pytest
 import redis
 
-from conftest import BINARY, PATIENCE, free_base, until
-
-
-def answers(port):
-    try:
-        return redis.Redis(port=port, socket_timeout=5).ping()
-    except redis.RedisError:
-        return False
-
-
-def serves(port):
-    try:
-        redis.Redis(port=port, socket_timeout=5).get("anything")
-        return True
-    except redis.RedisError:
-        return False
+from conftest import BINARY, PATIENCE, answers, free_base, serves, until
 
 
 def test_a_cluster_from_files(run, tmp_path):

@@ -95,7 +95,7 @@ def test_a_slow_member_delays_nobody_and_two_losses_lose_nothing(start):
     client = cluster.client(0)
     keys = cluster.keys_not_of_the_slow_one(2_000)
     normal = (times(lambda k: client.set(k, "first"), keys), times(client.get, keys))
-    cluster.link.delay = DELAY
+    cluster.link.slow_by(DELAY)
     slowed = (times(lambda k: client.set(k, f"{k} again"), keys), times(client.get, keys))
     for what, before, after in zip(("SET", "GET"), normal, slowed):
         print(f"{what}: p99 {1e3 * p99(before):.2f} ms, with a member {1e3 * DELAY:.0f} ms away {1e3 * p99(after):.2f} ms")
@@ -123,7 +123,7 @@ def test_with_all_parities_waited_for_a_slow_member_delays_writes(start):
     cluster = start(3)
     client = cluster.client(0)
     keys = cluster.keys_not_of_the_slow_one(100)
-    cluster.link.delay = DELAY
+    cluster.link.slow_by(DELAY)
     # Of seven nodes in lists of seven, the slow one is a parity of three in seven.
     slow = [seconds for seconds in times(lambda k: client.set(k, "value"), keys) if seconds > 2 * DELAY]
     assert len(slow) > len(keys) / 5

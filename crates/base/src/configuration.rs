@@ -1,7 +1,7 @@
 //! What the coordinator decides and everyone else obeys: the cluster, its nodes, and each list's configuration
 //! (PROTOCOL 1.2, SEAMS §3). Plain data; the rules that make it are in `control`.
 
-use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term};
+use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term, Version};
 use serde::{Deserialize, Serialize};
 
 /// One assignment of a position: by node, life *and* beginning, so that a node which is removed and later named
@@ -66,6 +66,37 @@ pub struct Configuration {
 }
 
 impl Configuration {
+    /// Positions of a list that one node may hold: its own, and one more as a stand-in (PROTOCOL 10.5).
+    pub const POSITIONS_OF_A_NODE_MAX: usize = 2;
+
+    /// Whether no node holds more of the list than it may: two positions, one of them a parity at most. Messages within
+    /// a list name a stream and not a position, so that two members on one node could not be told apart.
+    pub fn is_within_limits(&self) -> bool {
+        self.positions.iter().flatten().all(|a| {
+            let node = a.tenure.node;
+            self.of_node(node).count() <= Self::POSITIONS_OF_A_NODE_MAX
+                && self.of_node(node).filter(|(p, _)| !self.is_data(*p)).count() <= 1
+        })
+    }
+
+    /// Whether who holds the position does so for want of another node: it holds an older one too (PROTOCOL 10.5).
+    pub fn is_stand_in(&self, position: Position) -> bool {
+        let Some(held) = self.tenure(position) else {
+            return false;
+        };
+        let age = |position: Position, a: &Assignment| (a.tenure.since, position);
+        let mine = (held.since, position);
+        self.of_node(held.node).any(|(p, a)| age(p, a) < mine)
+    }
+
+    /// Every position that `node` holds, in whatever life.
+    pub fn of_node(&self, node: NodeId) -> impl Iterator<Item = (Position, &Assignment)> {
+        self.positions.iter().enumerate().filter_map(move |(i, a)| {
+            let a = a.as_ref()?;
+            (a.tenure.node == node).then_some((Position(i as u8), a))
+        })
+    }
+
     /// Who holds a position.
     pub fn at(&self, position: Position) -> Option<&Assignment> {
         self.positions.get(position.index())?.as_ref()
@@ -110,12 +141,20 @@ impl Configuration {
         self.parity == 0 || tenure.since == self.born
     }
 
+    /// Whether the numbers fit each other and the format: what holds of every configuration, wherever it comes from.
+    pub fn is_well_formed(&self) -> bool {
+        self.data > 0
+            && self.positions.len() == usize::from(self.data) + usize::from(self.parity)
+            && self.ack_quorum <= self.parity
+            && self.epoch.0 <= Version::TERM_MAX
+            && self.born <= self.epoch
+            && self.positions.iter().flatten().all(|a| a.tenure.since <= self.epoch)
+    }
+
     /// Every position that `node` in this life holds.
     pub fn held_by(&self, node: NodeId, incarnation: Incarnation) -> impl Iterator<Item = (Position, &Assignment)> {
-        self.positions.iter().enumerate().filter_map(move |(i, a)| {
-            let a = a.as_ref()?;
-            (a.tenure.node == node && a.tenure.incarnation == incarnation).then_some((Position(i as u8), a))
-        })
+        self.of_node(node)
+            .filter(move |(_, a)| a.tenure.incarnation == incarnation)
     }
 }
 

@@ -183,6 +183,24 @@ fn sums(c: &mut Criterion) {
             });
         });
     }
+    group.finish();
+    // What it would cost to check all that a command looks at: 512 bytes around it, in memory larger than any cache,
+    // beside the two lines that it looks at anyway.
+    let mut group = c.benchmark_group("anywhere in 512 MiB");
+    let memory = vec![0x5a_u8; 512 << 20];
+    let blocks = (memory.len() / 512) as u64;
+    group.bench_function("two lines read", |b| {
+        b.iter(|| {
+            let at = 512 * prng.below(blocks) as usize;
+            black_box(memory[at] ^ memory[at + 64])
+        });
+    });
+    group.bench_function("sum of 512 bytes", |b| {
+        b.iter(|| {
+            let at = 512 * prng.below(blocks) as usize;
+            black_box(sum::of(black_box(&memory[at..at + 512])))
+        });
+    });
 }
 
 fn settings() -> Criterion {

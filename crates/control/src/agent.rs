@@ -6,6 +6,7 @@ use crate::message::{
     Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode,
     encode,
 };
+use crate::plan::{PlanError, check_record};
 use crate::status::{ShardProgress, Status};
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
 use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Prng, Span, Time};
@@ -54,6 +55,8 @@ pub trait AgentOut {
     fn configuration(&mut self, configuration: &Configuration);
     /// The answer to `Proposal::Ask`; `None`: no coordinator answers.
     fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>);
+    /// A coordinator does not take this process in, for a reason that people should know. It is asked again.
+    fn refused(&mut self, refusal: &Refusal);
     /// This life may not go on: end the process.
     fn ended(&mut self, refusal: &Refusal);
 }
@@ -211,6 +214,12 @@ impl Agent {
         if let Phase::Registered { until, .. } = &mut self.phase {
             *until = now + PATIENCE;
         }
+        if self.cluster.is_none() && matches!(message, ToAgent::Configurations(_) | ToAgent::Nodes(_)) {
+            // Nothing of a cluster is said before the cluster itself.
+            out.hang_up();
+            self.retreat(now);
+            return;
+        }
         match message {
             ToAgent::Registered(registered) => self.on_registered(now, *registered, out),
             ToAgent::Refused(Refusal::RegisterAgain) => {
@@ -219,14 +228,7 @@ impl Agent {
                     self.introduce(now, out);
                 }
             }
-            ToAgent::Refused(refusal) if refusal.is_final() => {
-                self.phase = Phase::Over;
-                out.ended(&refusal);
-            }
-            ToAgent::Refused(_) => {
-                out.hang_up();
-                self.retreat(now);
-            }
+            ToAgent::Refused(refusal) => self.on_refused(now, &refusal, out),
             ToAgent::Heard | ToAgent::ExitNoted { .. } => {}
             ToAgent::Configurations(configurations) => self.deliver(&configurations, out),
             ToAgent::Nodes(nodes) => self.deliver_nodes(nodes, out),
@@ -238,6 +240,21 @@ impl Agent {
         }
     }
 
+    /// A process that has served holds what nobody else may have, so it ends only when its life is over: a coordinator
+    /// with another cluster's store, or an old one, must not take the whole cluster with it. Until the right one
+    /// is back, peers and leases go on.
+    fn on_refused(&mut self, now: Time, refusal: &Refusal, out: &mut impl AgentOut) {
+        if *refusal == Refusal::LifeEnded || (self.cluster.is_none() && refusal.is_final()) {
+            self.phase = Phase::Over;
+            out.hang_up();
+            out.ended(refusal);
+            return;
+        }
+        out.refused(refusal);
+        out.hang_up();
+        self.retreat(now);
+    }
+
     /// The answer is repeated at once: only that makes the registration count.
     fn on_registered(&mut self, now: Time, registered: Registered, out: &mut impl AgentOut) {
         let Registered {
@@ -246,6 +263,16 @@ impl Agent {
             nodes,
             configurations,
         } = registered;
+        let other = |c: &ClusterRecord| (c.id, c.hash_key) != (cluster.id, cluster.hash_key);
+        let refusal = match check_record(&cluster) {
+            Ok(()) if self.cluster.as_ref().is_some_and(other) => Some(Refusal::WrongCluster { here: cluster.id }),
+            Ok(()) => None,
+            Err(PlanError(why)) => Some(Refusal::Limit(why)),
+        };
+        if let Some(refusal) = refusal {
+            self.on_refused(now, &refusal, out);
+            return;
+        }
         self.backoff = BACKOFF_MIN;
         self.phase = Phase::Registered {
             nonce,

@@ -26,10 +26,15 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
             .flatten()
             .all(|a| a.tenure.since == first && a.state == PositionState::Live);
         let whole = new.epoch == first && new.born == first && new.positions.iter().all(Option::is_some);
-        return if born && whole && !new.lost {
+        let apart = new
+            .positions
+            .iter()
+            .flatten()
+            .all(|a| new.of_node(a.tenure.node).count() == 1);
+        return if born && whole && apart && !new.lost {
             Ok(())
         } else {
-            fail("a list begins whole, at epoch 1".into())
+            fail("a list begins whole, on as many nodes as positions, at epoch 1".into())
         };
     };
     if (old.list, old.data, old.parity, old.ack_quorum) != (new.list, new.data, new.parity, new.ack_quorum) {
@@ -87,16 +92,12 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
         if a.tenure.since > new.epoch || a.tenure.since < Epoch(1) {
             return Err(format!("position {i} since epoch {}", a.tenure.since.0));
         }
-        if new.positions[..i]
-            .iter()
-            .flatten()
-            .any(|b| b.tenure.node == a.tenure.node)
-        {
-            return Err(format!("node {} holds two positions", a.tenure.node));
-        }
         if new.is_gone(a.tenure.node, a.tenure.incarnation) {
             return Err(format!("position {i} is held by {}, which is gone", a.tenure.node));
         }
+    }
+    if !new.is_within_limits() {
+        return Err("a node holds more than two positions, or two parities".into());
     }
     let missing = |range: core::ops::Range<usize>| {
         let whole = |i: &usize| new.positions[*i].is_some_and(|a| a.state == PositionState::Live);
@@ -183,8 +184,11 @@ mod tests {
                 "from Live to Filling",
             ),
             (
-                |c| c.positions[0] = held(1, 2, PositionState::Filling),
-                "holds two positions",
+                |c| {
+                    c.positions[0] = held(1, 2, PositionState::Filling);
+                    c.positions[2] = held(1, 2, PositionState::Filling);
+                },
+                "more than two positions",
             ),
             (|c| (c.positions[0], c.positions[2]) = (None, None), "not marked lost"),
             (|c| c.gone = vec![(NodeId(1), Incarnation(101))], "which is gone"),
@@ -201,5 +205,7 @@ mod tests {
                 .contains("a list begins whole")
         );
         assert_eq!(check_transition(None, &list(1)), Ok(()));
+        // A stand-in holds two, and more than m positions never go with it unsaid.
+        assert_eq!(step(|c| c.positions[0] = held(1, 2, PositionState::Filling)), Ok(()));
     }
 }

@@ -20,5 +20,6 @@ pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Note, SILEN
 pub use layout::Layout;
 pub use plan::{
     CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, LostPolicy, NODES_MAX, POSITIONS_MAX, PlanError, PlannedNode,
+    check_record,
 };
 pub use record::{OpenError, RECORD_FORMAT};

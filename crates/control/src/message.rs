@@ -157,7 +157,7 @@ pub enum Refusal {
         /// The list.
         list: ListId,
     },
-    /// A field is too long, or too many nodes.
+    /// A field is too long, there are too many nodes, or the records are none that this version knows.
     Limit(String),
     /// The message is of a version that the coordinator does not speak.
     Version {
@@ -169,7 +169,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether to try again makes sense; if not, the process must end.
+    /// Whether a process that has not served yet need not try again.
     pub fn is_final(&self) -> bool {
         !matches!(self, Self::RegisterAgain | Self::Deposed)
     }

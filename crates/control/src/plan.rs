@@ -16,6 +16,10 @@ pub const NODES_MAX: usize = 1024;
 pub const POSITIONS_MAX: usize = 100_000;
 /// Longest name of a failure domain, in bytes.
 pub const DOMAIN_BYTES_MAX: usize = 64;
+/// Smallest chunk: index pages and objects need some room.
+const CHUNK_BYTES_MIN: u32 = 4 << 10;
+/// Largest chunk: an extent's place in it has 16 bits.
+const CHUNK_BYTES_MAX: u32 = 64 << 10;
 /// Streams a node should own at least, so that a lost node's work is spread (SEAMS §3).
 const STREAMS_PER_NODE_MIN: usize = 4;
 /// Bytes that a stream is planned for at most (SEAMS §3).
@@ -142,7 +146,7 @@ impl ClusterPlan {
     pub fn check(&self) -> Result<(), PlanError> {
         let fail = |why: String| Err(PlanError(why));
         let scheme = format!("{}+{}", self.data, self.parity);
-        if self.data == 0 || self.data > 128 || self.width() > 255 {
+        if !scheme_is_valid(self.data, self.width()) {
             return fail(format!("scheme {scheme}: 1 to 128 data positions, at most 255 in all"));
         }
         if self.nodes.len() < self.width() {
@@ -177,15 +181,18 @@ impl ClusterPlan {
                 self.min_redundancy
             ));
         }
-        if self.ack_quorum > self.parity || (self.ack_quorum == 0) != (self.parity == 0) {
+        if !quorum_is_valid(self.ack_quorum, self.parity) {
             let least = self.parity.min(1);
             return fail(format!(
                 "ack_quorum {}: of scheme {scheme}, {least} to {} parities can be waited for",
                 self.ack_quorum, self.parity
             ));
         }
-        if !self.chunk_bytes.is_power_of_two() || self.chunk_bytes > 64 << 10 {
-            return fail(format!("chunk size {}: a power of two up to 65536", self.chunk_bytes));
+        if !chunk_bytes_are_valid(self.chunk_bytes) {
+            return fail(format!(
+                "chunk size {}: a power of two from {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}",
+                self.chunk_bytes
+            ));
         }
         if self.lease_ms == 0 || self.suspicion_ms == 0 {
             return fail("lease and suspicion are more than 0 ms".into());
@@ -259,6 +266,46 @@ impl ClusterPlan {
             .map(|(i, (_, stream))| (last(i), stream))
             .collect()
     }
+}
+
+/// Checks a cluster record that somebody else has written: everything that a node computes with.
+///
+/// # Errors
+/// Says what is wrong; of a newer version's record only that it is one.
+pub fn check_record(record: &ClusterRecord) -> Result<(), PlanError> {
+    let fail = |why: String| Err(PlanError(why));
+    if record.format != CLUSTER_FORMAT {
+        return fail(format!(
+            "the cluster's records are of format {}, this version knows {CLUSTER_FORMAT}: use another paritas",
+            record.format
+        ));
+    }
+    let width = usize::from(record.data) + usize::from(record.parity);
+    let times = record.lease_ms > 0 && record.suspicion_ms > 0;
+    let slots = record.slots_are_whole() && record.slots.iter().all(|(_, stream)| stream.x.0 < record.data);
+    if !scheme_is_valid(record.data, width)
+        || !chunk_bytes_are_valid(record.chunk_bytes)
+        || record.min_redundancy > record.parity
+        || !quorum_is_valid(record.ack_quorum, record.parity)
+        || !times
+        || !slots
+    {
+        return fail("the cluster record makes no sense: the coordinator's store is damaged".into());
+    }
+    Ok(())
+}
+
+fn scheme_is_valid(data: u8, width: usize) -> bool {
+    (1..=128).contains(&data) && width <= 255
+}
+
+/// At least one parity must acknowledge a write, where there is any.
+fn quorum_is_valid(ack_quorum: u8, parity: u8) -> bool {
+    (parity.min(1)..=parity).contains(&ack_quorum)
+}
+
+fn chunk_bytes_are_valid(chunk_bytes: u32) -> bool {
+    chunk_bytes.is_power_of_two() && (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&chunk_bytes)
 }
 
 /// Whether a failure domain's name may be.

@@ -1,7 +1,7 @@
 //! The coordinator's records as they lie in the store (`docs/formats/control.md`), and the copy in memory that
 //! follows them: a commit changes the store first.
 
-use crate::plan::{ClusterPlan, PlanError};
+use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, check_record};
 use crate::store::{Action, Change, Revision, Store, StoreError};
 use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
@@ -30,7 +30,7 @@ pub enum OpenError {
         /// Which.
         key: String,
         /// Its format.
-        found: u8,
+        found: u16,
     },
     /// A record cannot be read, or is missing.
     Damaged {
@@ -166,7 +166,7 @@ impl Records {
                 Some(found) if *found > RECORD_FORMAT => {
                     return Err(OpenError::NewerFormat {
                         key: key.clone(),
-                        found: *found,
+                        found: (*found).into(),
                     });
                 }
                 Some(&RECORD_FORMAT) => {}
@@ -186,20 +186,42 @@ impl Records {
             leader: read(&values, LEADER_KEY)?,
             revisions,
         };
-        let width = records.plan.width();
+        records.check_fixed()?;
         for key in values.keys() {
             if key.starts_with(NODE_PREFIX) {
                 let node: StoredNode = read(&values, key)?;
+                if *key != node_key(node.record.id) {
+                    return Err(OpenError::Damaged { key: key.clone() });
+                }
                 records.nodes.insert(node.record.id, node);
             } else if key.starts_with(LIST_PREFIX) {
                 let list: Configuration = read(&values, key)?;
-                if list.positions.len() != width {
+                let scheme = (list.data, list.parity) == (records.plan.data, records.plan.parity);
+                if *key != list_key(list.list) || !scheme || !list.is_well_formed() {
                     return Err(OpenError::Damaged { key: key.clone() });
                 }
                 records.lists.insert(list.list, list);
             }
         }
         Ok(Some(records))
+    }
+
+    /// What is written once: bytes that were changed since must not be computed with.
+    fn check_fixed(&self) -> Result<(), OpenError> {
+        let damaged = |key: &str| OpenError::Damaged { key: key.into() };
+        let (plan, cluster) = (&self.plan, &self.cluster);
+        if cluster.format > CLUSTER_FORMAT {
+            return Err(OpenError::NewerFormat {
+                key: CLUSTER_KEY.into(),
+                found: cluster.format,
+            });
+        }
+        plan.check().map_err(|_| damaged(PLAN_KEY))?;
+        let scheme = (cluster.data, cluster.parity, cluster.chunk_bytes) == (plan.data, plan.parity, plan.chunk_bytes);
+        if !scheme || check_record(cluster).is_err() {
+            return Err(damaged(CLUSTER_KEY));
+        }
+        Ok(())
     }
 
     /// Reads everything again after a commit whose outcome is unknown. `false`: somebody else has the store now.
@@ -225,16 +247,8 @@ impl Records {
             expect: leader,
             action: Action::Check,
         }];
-        changes.extend(
-            nodes
-                .iter()
-                .map(|n| self.put(format!("{NODE_PREFIX}{:05}", n.record.id.0), n)),
-        );
-        changes.extend(
-            lists
-                .iter()
-                .map(|c| self.put(format!("{LIST_PREFIX}{:05}", c.list.0), c)),
-        );
+        changes.extend(nodes.iter().map(|n| self.put(node_key(n.record.id), n)));
+        changes.extend(lists.iter().map(|c| self.put(list_key(c.list), c)));
         let revision = store.commit(&changes)?;
         self.note(&changes, revision);
         self.nodes.extend(nodes.iter().map(|n| (n.record.id, n.clone())));
@@ -258,6 +272,14 @@ impl Records {
             }
         }
     }
+}
+
+fn node_key(node: NodeId) -> String {
+    format!("{NODE_PREFIX}{:05}", node.0)
+}
+
+fn list_key(list: ListId) -> String {
+    format!("{LIST_PREFIX}{:05}", list.0)
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {

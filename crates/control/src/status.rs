@@ -34,6 +34,8 @@ pub struct ShardProgress {
     pub rebuild_done_bytes: u64,
     /// Bytes to rebuild, those done too.
     pub rebuild_total_bytes: u64,
+    /// What it looked for and found of wrong bytes.
+    pub scrub: ScrubStatus,
     /// Roles that broke an invariant and have stopped, as long as the process lives (PROTOCOL 3.5).
     pub halted: Vec<HaltedRole>,
 }
@@ -68,6 +70,8 @@ pub struct Status {
     pub lists: Vec<ListStatus>,
     /// What is being rebuilt.
     pub rebuild: RebuildStatus,
+    /// What the present lives of the nodes that answer looked for and found of wrong bytes.
+    pub scrub: ScrubStatus,
     /// Memory of the nodes that answer.
     pub memory: MemoryStatus,
 }
@@ -170,6 +174,17 @@ pub struct RebuildStatus {
     pub bytes_per_second: u64,
     /// How long still, at that rate; nothing to do: 0; no rate: unknown.
     pub eta_seconds: Option<u64>,
+}
+
+/// The search for wrong bytes in memory (PROTOCOL 9.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// Chunks checked, each as often as it was.
+    pub checked_chunks: u64,
+    /// Chunks found to be wrong.
+    pub bad_chunks: u64,
+    /// Those of them that are right again.
+    pub repaired_chunks: u64,
 }
 
 /// What memory is used for.

@@ -86,6 +86,8 @@ pub struct Gauges {
     pub rebuild_done_bytes: u64,
     /// Bytes to rebuild, those done too.
     pub rebuild_total_bytes: u64,
+    /// Chunks checked for wrong bytes, found wrong, put right again.
+    pub scrub: [u64; 3],
     /// Roles that broke an invariant and have stopped.
     pub halted: Vec<Halted>,
 }

@@ -67,6 +67,7 @@ impl Machine for Node {
             ],
             rebuild_done_bytes: figures.rebuild_done_bytes,
             rebuild_total_bytes: figures.rebuild_done_bytes + figures.rebuild_todo_bytes,
+            scrub: [figures.scrub_checked, figures.scrub_bad, figures.scrub_repaired],
             halted: self.halted().cloned().collect(),
         }
     }

@@ -8,7 +8,7 @@ use crate::resolver::Resolver;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
 use paritas_base::{ConnId, Span};
 use paritas_control::message::{Refusal, Registration, TO_AGENT_BYTES_MAX};
-use paritas_control::status::{HALTED_MAX, HaltedRole, ShardProgress, Status};
+use paritas_control::status::{HALTED_MAX, HaltedRole, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{LinkId, Proposal};
@@ -59,6 +59,7 @@ impl Agent {
                 link: LinkId(0),
                 nodes: None,
                 letters: VecDeque::new(),
+                refused: None,
                 outcomes: outcomes_in,
             },
             shard: None,
@@ -114,12 +115,22 @@ struct Runner {
 impl Runner {
     fn run(mut self, inbox: &Receiver<Happening>) {
         let mut progress_at = clock::mono();
+        let mut bad_chunks = 0;
         loop {
             let now = clock::mono();
             if now >= progress_at {
                 progress_at = now + Span(HEARTBEAT.0 / 2);
                 if let Some(shard) = &self.shard {
                     let progress = progress(&shard.progress);
+                    if progress.scrub.bad_chunks > bad_chunks {
+                        bad_chunks = progress.scrub.bad_chunks;
+                        let repaired = progress.scrub.repaired_chunks;
+                        tracing::error!(
+                            bad_chunks,
+                            repaired,
+                            "chunks with wrong bytes: this machine's memory may be bad"
+                        );
+                    }
                     self.machine
                         .on(clock::now(), AgentEvent::Progress(progress), &mut self.shell);
                 }
@@ -236,6 +247,8 @@ struct Shell {
     nodes: Option<Vec<NodeRecord>>,
     /// For a shard that is not there yet, or has not kept up.
     letters: VecDeque<Mail>,
+    /// Why the last coordinator did not take this process in, once it has been said.
+    refused: Option<Refusal>,
     outcomes: SyncSender<Outcome>,
 }
 
@@ -266,6 +279,7 @@ impl AgentOut for Shell {
     }
 
     fn nodes(&mut self, nodes: &[NodeRecord]) {
+        self.refused = None;
         self.nodes = Some(nodes.to_vec());
     }
 
@@ -282,6 +296,14 @@ impl AgentOut for Shell {
         self.letters.push_back(Mail::Answer { conn, n, text });
     }
 
+    fn refused(&mut self, refusal: &Refusal) {
+        // Said once, however often it is asked.
+        if self.refused.as_ref() != Some(refusal) {
+            tracing::error!(%refusal, "a coordinator does not take this node in: it goes on serving, and asks again");
+            self.refused = Some(refusal.clone());
+        }
+    }
+
     fn ended(&mut self, refusal: &Refusal) {
         self.end(Failure(refusal.to_string()));
     }
@@ -289,6 +311,7 @@ impl AgentOut for Shell {
 
 fn progress(progress: &Progress) -> ShardProgress {
     let gauges = progress.gauges();
+    let [checked_chunks, bad_chunks, repaired_chunks] = gauges.scrub;
     ShardProgress {
         shard: 0,
         turns: progress.turns(),
@@ -302,6 +325,11 @@ fn progress(progress: &Progress) -> ShardProgress {
             .collect(),
         rebuild_done_bytes: gauges.rebuild_done_bytes,
         rebuild_total_bytes: gauges.rebuild_total_bytes,
+        scrub: ScrubStatus {
+            checked_chunks,
+            bad_chunks,
+            repaired_chunks,
+        },
         halted: gauges
             .halted
             .into_iter()

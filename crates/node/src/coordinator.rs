@@ -50,7 +50,10 @@ pub fn run(settings: CoordinatorSettings, supervised: bool) -> Result<(), Failur
 }
 
 /// What the settings say, and random names for what is new; a cluster that exists keeps its own.
-fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
+///
+/// # Errors
+/// Says what cannot be, in the words of the settings.
+pub fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
     let scheme = match settings.scheme {
         Some(scheme) => scheme.0,
         None => Scheme::new(4, 2).map_err(|error| Failure(error.to_string()))?,

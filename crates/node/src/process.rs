@@ -77,6 +77,13 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
         mutant: mutant()?,
         ..Parameters::for_memory(maxmemory_bytes, streams)
     };
+    let parameters = match settings.scrub_rate {
+        None => parameters,
+        Some(rate) => Parameters {
+            scrub_rate: (rate.0 > 0).then_some(rate.0),
+            ..parameters
+        },
+    };
     let identity = Identity {
         node: registration.node,
         incarnation: registration.incarnation,

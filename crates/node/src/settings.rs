@@ -70,6 +70,8 @@ settings! {
         pub reply_max: ByteCount,
         /// Bytes a second at most that this node rebuilds, as in 100mb [default: what clients leave room for]
         pub rebuild_rate: ByteCount,
+        /// Bytes a second that this node checks for flipped bits, 0 for none [default: its memory in a day]
+        pub scrub_rate: ByteCount,
         /// What to log: error, warn, info, debug or trace [default: info]
         pub log: Text<LogLevel>,
     }
@@ -123,6 +125,11 @@ impl std::str::FromStr for LogLevel {
 }
 
 impl NodeSettings {
+    /// Reads the text of a file, or says in which line what is wrong.
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
+        parse(text)
+    }
+
     /// Reads a file below the flags.
     pub fn with_file(self, file: Option<&Path>) -> Result<Self, Failure> {
         Ok(match file {
@@ -164,6 +171,11 @@ impl NodeSettings {
 }
 
 impl CoordinatorSettings {
+    /// Reads the text of a file, or says in which line what is wrong.
+    pub fn parse(text: &str) -> Result<Self, (usize, String)> {
+        parse(text)
+    }
+
     /// Reads a file below the flags.
     pub fn with_file(self, file: Option<&Path>) -> Result<Self, Failure> {
         Ok(match file {

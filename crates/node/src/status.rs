@@ -93,6 +93,12 @@ impl fmt::Display for Shown<'_> {
         } else {
             writeln!(f, "rebuild: {}", Progress(&status.rebuild))?;
         }
+        let scrub = &status.scrub;
+        writeln!(
+            f,
+            "scrub: {} chunks checked, {} wrong, {} of them repaired",
+            scrub.checked_chunks, scrub.bad_chunks, scrub.repaired_chunks
+        )?;
         write!(
             f,
             "memory: {} objects, {} of keys and values",
@@ -272,6 +278,7 @@ mod tests {
             \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
             \"lost\":false,\"reset\":false,\"reason\":\"\"}],\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\
+            \"scrub\":{\"checked_chunks\":9,\"bad_chunks\":2,\"repaired_chunks\":1},\
             \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}}}";
         let status: Status = serde_json::from_str(json).unwrap();
         assert!(is_whole(&status));

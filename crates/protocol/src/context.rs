@@ -3,9 +3,10 @@
 use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
+use crate::scrub::Scrub;
 use crate::session::Sessions;
 use paritas_base::configuration::{ClusterRecord, Tenure};
-use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Prng, Span, Stream, Time};
+use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
 use paritas_code::Code;
 use paritas_store::Arena;
 use paritas_wire::peer::{self, Header, Message};
@@ -27,11 +28,14 @@ pub(crate) struct Shared {
     pub(crate) pace: Pace,
     pub(crate) prng: Prng,
     /// Roles that broke an invariant while the event at hand was handled; they end with it.
-    pub(crate) halting: Vec<(ListId, String)>,
+    pub(crate) halting: Vec<(ListId, Position, String)>,
+    /// Frames that roles of this node have sent to other roles of it: read before the turn ends.
+    pub(crate) own_frames: Vec<u8>,
     /// Ids of requests to peers; never used again.
     pub(crate) request_id: u64,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
+    pub(crate) scrub: Scrub,
 }
 
 /// One event's surroundings.
@@ -50,8 +54,8 @@ impl<O: Out> Context<'_, O> {
         self.shared.parameters.breaks(mutant)
     }
 
-    /// Appends a frame for exactly that life of that node. False if no session with it is open: whoever needs the
-    /// message sent sends it again by timer.
+    /// Appends a frame for exactly that life of that node, which may be this one. False if no session with it is open:
+    /// whoever needs the message sent sends it again by timer.
     pub(crate) fn send(
         &mut self,
         to: &Tenure,
@@ -72,10 +76,16 @@ impl<O: Out> Context<'_, O> {
         epoch: Epoch,
         message: &Message<'_>,
     ) -> bool {
+        let sent = self.now.mono;
+        if (node, incarnation) == (self.shared.node, self.shared.incarnation) {
+            // An owner and a member of a list on one node, or two owners (10.5).
+            let header = Header { stream, epoch, sent };
+            peer::encode(&mut self.shared.own_frames, &header, message);
+            return true;
+        }
         if self.shared.sessions.incarnation_of(node, channel) != Some(incarnation) {
             return false;
         }
-        let sent = self.now.mono;
         let Some(buffer) = self.out.peer(node, channel) else {
             return false;
         };
@@ -87,17 +97,18 @@ impl<O: Out> Context<'_, O> {
         self.out.propose(proposal);
     }
 
-    /// A broken invariant: the role in this list ends with the event at hand (3.5). The first one is the cause.
-    pub(crate) fn halt(&mut self, list: ListId, reason: String) {
-        if !self.is_halting(list) {
+    /// A broken invariant: the role at this position ends with the event at hand (3.5). The first one is the cause.
+    pub(crate) fn halt(&mut self, list: ListId, position: Position, reason: String) {
+        if !self.is_halting(list, position) {
             self.out.halt(HaltReason(reason.clone()));
-            self.shared.halting.push((list, reason));
+            self.shared.halting.push((list, position, reason));
         }
     }
 
-    /// Whether the role in this list has broken an invariant: it says nothing any more.
-    pub(crate) fn is_halting(&self, list: ListId) -> bool {
-        self.shared.halting.iter().any(|(halting, _)| *halting == list)
+    /// Whether the role at this position has broken an invariant: it says nothing any more.
+    pub(crate) fn is_halting(&self, list: ListId, position: Position) -> bool {
+        let mut halting = self.shared.halting.iter();
+        halting.any(|(l, p, _)| (*l, *p) == (list, position))
     }
 
     /// Whether a role that is busy with so many chunks may begin one more in the background. Its own limit counts those

@@ -2,7 +2,10 @@
 //!
 //! First every owner says which stripes exist ([`Message::Alloc`], asked for by `ReadDirectory`); then each of those,
 //! and each that a delta touched meanwhile, is fetched: deltas are buffered, the `k` chunks read, encoded, and the
-//! buffered deltas that are younger than what was read folded in.
+//! buffered deltas that are younger than what was read folded in. The scrub of a parity chunk is the same fetch, and a
+//! comparison at its end (`check`).
+
+mod check;
 
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
@@ -28,9 +31,16 @@ pub(crate) struct Filler {
     blocked_until: Time,
     /// The position is not Live yet.
     filling: bool,
+    /// A valid stripe that is compared with its data (9.2).
+    check: Option<check::Check>,
+    /// Where the scrub goes on.
+    checked: Stripe,
     pub(crate) done: u32,
     pub(crate) total: u32,
 }
+
+/// Version and sum of each data chunk, and the parity of them.
+type Encoded = (Vec<(Version, u32)>, Vec<u8>);
 
 #[derive(Debug)]
 struct Fetch {
@@ -61,6 +71,24 @@ struct Buffered {
     xor: Vec<u8>,
 }
 
+impl Fetch {
+    fn new<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration) -> Self {
+        Self {
+            retry_at: cx.after(cx.shared.parameters.resend),
+            id: cx.next_request_id(),
+            replies: configuration.data_positions().map(|_| None).collect(),
+            buffer: Vec::new(),
+            buffered_bytes: 0,
+            asked_again: false,
+        }
+    }
+
+    /// Its stripe is written so much that it had better begin anew.
+    fn is_overfull(&self, chunk_bytes: usize) -> bool {
+        self.buffered_bytes > 4 * chunk_bytes
+    }
+}
+
 impl Filler {
     /// Nothing to do for a position that was born empty.
     pub(crate) fn new(born: bool) -> Self {
@@ -70,6 +98,8 @@ impl Filler {
             next_at: Time(0),
             blocked_until: Time(0),
             filling: !born,
+            check: None,
+            checked: Stripe::index_page(0),
             done: 0,
             total: 0,
         }
@@ -80,7 +110,7 @@ impl Filler {
         if cx.breaks(Mutant::NoBufferingWhileFilling) {
             return;
         }
-        if let Some(fetch) = self.fetches.get_mut(&extent.stripe) {
+        if let Some(fetch) = self.fetch_mut(extent.stripe) {
             fetch.buffered_bytes += extent.xor.len() + size_of::<Buffered>();
             let (free, base, offset) = (extent.free, extent.base, extent.offset);
             fetch.buffer.push(Buffered {
@@ -94,8 +124,16 @@ impl Filler {
         }
     }
 
+    fn fetch_mut(&mut self, stripe: Stripe) -> Option<&mut Fetch> {
+        match &mut self.check {
+            Some(check) if check.stripe == stripe => Some(&mut check.fetch),
+            _ => self.fetches.get_mut(&stripe),
+        }
+    }
+
     /// 6.4: an epoch change ends every fetch; valid stripes stay valid.
     pub(crate) fn abort<O: Out>(&mut self, cx: &mut Context<'_, O>, table: &mut ParityTable) {
+        cx.shared.scrub.partial |= self.check.take().is_some();
         let mut stripes: Vec<Stripe> = self.fetches.drain().map(|(s, _)| s).collect();
         stripes.sort();
         for stripe in stripes {
@@ -110,7 +148,11 @@ impl Filler {
     /// A session is new: what its loss may have cost is asked for again.
     pub(crate) fn on_session_up(&mut self, now: Time) {
         self.next_at = now;
-        for fetch in self.fetches.values_mut() {
+        for fetch in self
+            .fetches
+            .values_mut()
+            .chain(self.check.iter_mut().map(|c| &mut c.fetch))
+        {
             fetch.retry_at = now;
         }
     }
@@ -124,7 +166,7 @@ impl Filler {
         stripe: Stripe,
         value: Option<(Version, u32, u64, Term, &[u8])>,
     ) {
-        let Some(fetch) = self.fetches.get_mut(&stripe).filter(|f| f.id == id) else {
+        let Some(fetch) = self.fetch_mut(stripe).filter(|f| f.id == id) else {
             return;
         };
         if value.is_none() {
@@ -242,16 +284,7 @@ impl ParityMember {
             };
             cx.rebuild_begins();
             self.table.mark(&mut cx.shared.arena, stripe, State::Fetching);
-            let replies = configuration.data_positions().map(|_| None).collect();
-            let retry_at = cx.after(cx.shared.parameters.resend);
-            let fetch = Fetch {
-                id: cx.next_request_id(),
-                replies,
-                buffer: Vec::new(),
-                buffered_bytes: 0,
-                retry_at,
-                asked_again: false,
-            };
+            let fetch = Fetch::new(cx, configuration);
             self.ask_chunks(cx, configuration, stripe, &fetch);
             self.filler.fetches.insert(stripe, fetch);
         }
@@ -332,13 +365,12 @@ impl ParityMember {
 
     /// A fetch that waits while its stripe is written much gives up and begins anew.
     fn drop_overfull<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        let buffer_max = 4 * cx.shared.arena.chunk_bytes();
-        let over = |f: &Fetch| f.buffered_bytes > buffer_max;
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
         let mut stripes: Vec<Stripe> = self
             .filler
             .fetches
             .iter()
-            .filter(|(_, f)| over(f))
+            .filter(|(_, f)| f.is_overfull(chunk_bytes))
             .map(|(s, _)| *s)
             .collect();
         stripes.sort();
@@ -364,7 +396,10 @@ impl ParityMember {
             let Some(fetch) = self.filler.fetches.remove(&stripe) else {
                 continue;
             };
-            if self.encode(cx, stripe, &fetch) {
+            let encoded = self.encode(cx, stripe, &fetch);
+            let install =
+                |(values, bytes): (Vec<_>, Vec<u8>)| self.table.install(&mut cx.shared.arena, stripe, &values, &bytes);
+            if encoded.is_some_and(install) {
                 self.filler.done += 1;
             } else if let Some(queue) = &mut self.filler.queue {
                 self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
@@ -385,16 +420,17 @@ impl ParityMember {
         })
     }
 
-    fn encode<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &Fetch) -> bool {
+    /// The parity chunk, with the version and sum of each data chunk that it stands for.
+    fn encode<O: Out>(&self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &Fetch) -> Option<Encoded> {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let parity = usize::from(self.position().0) - fetch.replies.len();
         let mut bytes = vec![0; chunk_bytes];
         let mut values: Vec<(Version, u32)> = Vec::with_capacity(fetch.replies.len());
         for (x, chunk) in fetch.replies.iter().enumerate() {
-            let Some(chunk) = chunk else { return false };
+            let chunk = chunk.as_ref()?;
             if !chunk.bytes.is_empty() {
                 if chunk.bytes.len() != chunk_bytes {
-                    return false;
+                    return None;
                 }
                 mul_add(
                     cx.shared.code.coefficient(x as u8, parity as u8),
@@ -418,18 +454,19 @@ impl ParityMember {
                 let found = values[x].0;
                 cx.halt(
                     self.list(),
+                    self.position(),
                     format!(
                         "I4: buffered delta {} of {stripe} is based on {base}, not {found}",
                         buffered.version
                     ),
                 );
-                return false;
+                return None;
             }
             let target = &mut bytes[buffered.offset..buffered.offset + buffered.xor.len()];
             mul_add(cx.shared.code.coefficient(x as u8, parity as u8), &buffered.xor, target);
             values[x].0 = if buffered.free { Version::ZERO } else { buffered.version };
             values[x].1 ^= sum::of_extent(chunk_bytes, buffered.offset, &buffered.xor);
         }
-        self.table.install(&mut cx.shared.arena, stripe, &values, &bytes)
+        Some((values, bytes))
     }
 }

@@ -18,6 +18,7 @@ mod parity_member;
 mod parity_table;
 mod ring;
 mod router;
+mod scrub;
 mod session;
 mod stream_owner;
 

@@ -31,11 +31,14 @@ pub enum Mark {
     WindowFull,
     ExpiredOnAccess,
     ExpiredInTime,
+    SetAside,
+    SetAsideUnacked,
+    ParityReplaced,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 25] = [
+    pub const ALL: [(Self, &'static str); 28] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -64,5 +67,11 @@ impl Mark {
         (Self::WindowFull, "3.8 a write that waits for the window"),
         (Self::ExpiredOnAccess, "8.4 a key met after its time"),
         (Self::ExpiredInTime, "8.4 keys that ended by themselves"),
+        (Self::SetAside, "9.3 a wrong chunk set aside"),
+        (
+            Self::SetAsideUnacked,
+            "9.3 a wrong chunk set aside before its last delta is acknowledged",
+        ),
+        (Self::ParityReplaced, "9.3 a wrong parity chunk replaced"),
     ];
 }

@@ -46,11 +46,14 @@ impl Default for Materialiser {
 struct Task {
     id: u64,
     parities: Vec<ParityCopy>,
+    /// Members that were asked for their parity, and how many of them could not give it.
+    asked: Vec<Position>,
+    refused: usize,
     /// Per data position: what its owner answered, and to which wish.
     chunks: Vec<Option<Answer>>,
     mismatches: u32,
     retry_at: Time,
-    /// More parities than the configuration suggests are needed.
+    /// More parities than the configuration suggests are needed: everybody is asked from now on.
     ask_all: bool,
     /// Some source is wrong: a chunk decoded from it did not have its sum (5.9).
     suspect: bool,
@@ -200,24 +203,26 @@ impl StreamOwner {
             .filter(|y| *y != x && configuration.at(*y).is_none_or(|a| a.state == PositionState::Filling))
             .count();
         let wanted = if ask_all { usize::MAX } else { 1 + missing };
-        let mut asked = 0;
+        let mut asked = Vec::new();
         for member in self.members_by_use() {
-            if asked < wanted {
+            if asked.len() < wanted {
                 let message = Message::ReadParity { id, stripe };
-                asked += usize::from(cx.send(
-                    &member.tenure,
-                    Channel::Bulk,
-                    self.stream(),
-                    configuration.epoch,
-                    &message,
-                ));
+                let (stream, epoch) = (self.stream(), configuration.epoch);
+                if cx.send(&member.tenure, Channel::Bulk, stream, epoch, &message) {
+                    asked.push(member.position);
+                }
             }
         }
-        let retry_at = cx.after(cx.shared.parameters.resend);
+        // Longer each time: two round trips must fit, however far away the only source left is.
+        let p = &cx.shared.parameters;
+        let patience = Span((p.resend.0 << mismatches.min(8)).min(p.resend_max.0.max(p.resend.0)));
+        let retry_at = cx.after(patience);
         let chunks = configuration.data_positions().map(|_| None).collect();
         let task = Task {
             id,
             parities: Vec::new(),
+            asked,
+            refused: 0,
             chunks,
             mismatches,
             retry_at,
@@ -240,23 +245,27 @@ impl StreamOwner {
     ) {
         let (term, cut) = (self.term(), self.cut());
         let any_term = cx.breaks(Mutant::ReadParityWithoutTerm);
+        let me = self.stream().x;
         let position = self.members().iter().find(|m| m.tenure == from).map(|m| m.position);
         let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
             return;
         };
         let chunk_bytes = cx.shared.arena.chunk_bytes();
+        // What this owner changed itself, before it was set aside, must be in the parity too.
+        let version = self.store.chunks().version(stripe);
+        let any_version = cx.breaks(Mutant::MendedAtAnyVersion);
         let usable = |p: &Parity<'_>| {
             (p.term == term || any_term)
                 && p.recv >= cut
+                && (any_version || version.term() < term || p.versions.iter().nth(me.index()) == Some(version))
                 && p.versions.count() == usize::from(configuration.data)
                 && (p.bytes.is_empty() || p.bytes.len() == chunk_bytes)
         };
-        let (Some(position), Some(parity)) = (position, parity.filter(usable)) else {
-            // It is not valid there, or not yet: ask again soon, and others too.
-            let retry_at = cx.now.mono + cx.shared.parameters.retry;
-            task.retry_at = task.retry_at.min(retry_at);
-            task.ask_all = true;
-            self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        let Some(position) = position else { return };
+        let Some(parity) = parity.filter(usable) else {
+            // It is not valid there, or not yet.
+            task.refused += 1;
+            self.wait_for_more(cx, configuration, stripe);
             return;
         };
         if task.parities.iter().any(|p| p.position == position) {
@@ -365,23 +374,7 @@ impl StreamOwner {
             .filter(|p| p.versions == first.versions || !match_versions)
             .collect();
         if agreeing.len() < missing {
-            if task.parities.len() >= configuration.members().count() || !task.ask_all {
-                // Others must be asked, or must come to agree: soon, and not in step with others that wait.
-                let every = cx.shared.parameters.mismatches_before_hold.max(1);
-                let ask_hold = task.mismatches > 0 && task.mismatches.is_multiple_of(every);
-                // What is held is read again well before the hold ends.
-                let hold = Span(cx.shared.parameters.hold_max.0 / 4);
-                let wait = if ask_hold { hold } else { cx.shared.parameters.retry };
-                task.ask_all = true;
-                let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0 + 1));
-                if retry_at < task.retry_at {
-                    task.retry_at = retry_at;
-                }
-                self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
-                if ask_hold {
-                    self.ask_hold(cx, configuration, stripe);
-                }
-            }
+            self.wait_for_more(cx, configuration, stripe);
             return;
         }
         let zeros = vec![0; chunk_bytes];
@@ -411,28 +404,51 @@ impl StreamOwner {
         } else if !core::mem::replace(&mut task.suspect, true) {
             // 5.9: with other sources it may come out right.
             cx.shared.bad_sums += 1;
-            task.ask_all = true;
-            let (id, asked) = (task.id, task.parities.iter().map(|p| p.position).collect::<Vec<_>>());
-            self.ask_others(cx, configuration, stripe, id, &asked);
+            self.ask_others(cx, configuration, stripe);
         }
     }
 
-    /// Asks the members that have not given their parity.
-    fn ask_others<O: Out>(
-        &self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        stripe: Stripe,
-        id: u64,
-        asked: &[Position],
-    ) {
+    /// What has come does not do. What was asked for may still come; if it all has, others are asked, and if nobody is
+    /// left, all are asked again: soon, not in step with others that wait, and now and then with a hold (5.8).
+    fn wait_for_more<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+            return;
+        };
+        let outstanding = task.parities.len() + task.refused < task.asked.len();
+        if outstanding || self.ask_others(cx, configuration, stripe) {
+            return;
+        }
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+            return;
+        };
+        let every = cx.shared.parameters.mismatches_before_hold.max(1);
+        let ask_hold = task.mismatches > 0 && task.mismatches.is_multiple_of(every);
+        // What is held is read again well before the hold ends.
+        let hold = Span(cx.shared.parameters.hold_max.0 / 4);
+        let wait = if ask_hold { hold } else { cx.shared.parameters.retry };
+        let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0 + 1));
+        task.retry_at = task.retry_at.min(retry_at);
+        self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        if ask_hold {
+            self.ask_hold(cx, configuration, stripe);
+        }
+    }
+
+    /// Asks the members that have not been asked for their parity. Whether any was.
+    fn ask_others<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) -> bool {
         let (stream, epoch) = (self.stream(), configuration.epoch);
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+            return false;
+        };
+        task.ask_all = true;
+        let before = task.asked.len();
         for (position, member) in configuration.members() {
-            if !asked.contains(&position) {
-                let message = Message::ReadParity { id, stripe };
-                cx.send(&member.tenure, Channel::Bulk, stream, epoch, &message);
+            let message = Message::ReadParity { id: task.id, stripe };
+            if !task.asked.contains(&position) && cx.send(&member.tenure, Channel::Bulk, stream, epoch, &message) {
+                task.asked.push(position);
             }
         }
+        task.asked.len() > before
     }
 
     /// 5.8.
@@ -458,6 +474,7 @@ impl StreamOwner {
         debug_assert!(self.phase() == Phase::Serve);
         if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
             self.materialiser.done += 1;
+            self.mended(cx, stripe);
         } else if self.is_absent(stripe) {
             // Memory is short: the task's timer tries again.
             return;

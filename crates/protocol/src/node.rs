@@ -1,6 +1,7 @@
 //! The machine of one node: configurations, the epoch fence, and who gets which event.
 
 mod dispatch;
+pub(crate) mod scrub;
 
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
@@ -10,12 +11,13 @@ use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::parity_member::ParityMember;
 use crate::router::Router;
+use crate::scrub::Scrub;
 use crate::session::{Greeting, Sessions};
 use crate::stream_owner::{Phase, StreamOwner};
 
 use dispatch::{on_member, on_owner, tenure_of};
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
-use paritas_base::{Clock, Incarnation, ListId, NodeId, Prng, Span, Stream, Time, Version};
+use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange};
 use paritas_wire::peer::{self, BadFrame, Header, LeaseEntry, Leases, Message};
@@ -32,6 +34,10 @@ const SOCKETS_PART: u64 = 256;
 
 /// Releases in one turn: each may run commands that come back to this node, and few do so twice.
 const RELEASES_MAX: usize = 64;
+
+/// Exchanges between roles of this node in one turn, a question and its answer being two: what is left goes on in the
+/// next turn, so that a rebuild from its own chunks holds nobody up.
+const EXCHANGES_MAX: usize = 16;
 
 /// One node: every role it holds, and the router before them.
 #[derive(Debug)]
@@ -68,6 +74,14 @@ pub struct Figures {
     pub rebuild_todo_bytes: u64,
     /// Chunks brought back or refilled so far.
     pub rebuild_done_bytes: u64,
+    /// Chunks checked for wrong bytes.
+    pub scrub_checked: u64,
+    /// Chunks found to be wrong.
+    pub scrub_bad: u64,
+    /// Those of them that are right again.
+    pub scrub_repaired: u64,
+    /// Times that all chunks were gone through, and each was checked.
+    pub scrub_passes: u64,
 }
 
 impl Node {
@@ -99,9 +113,11 @@ impl Node {
             sessions,
             prng: Prng::new(seed),
             halting: Vec::new(),
+            own_frames: Vec::new(),
             pace: Pace::default(),
             request_id: 0,
             bad_sums: 0,
+            scrub: Scrub::default(),
         };
         Self {
             shared,
@@ -157,9 +173,9 @@ impl Node {
     pub fn figures(&self) -> Figures {
         let chunk = u64::from(self.shared.cluster.chunk_bytes);
         let mut f = Figures::default();
-        for list in self.lists.iter() {
-            match &list.role {
-                Role::None | Role::Halted(_) => {}
+        for role in self.lists.roles() {
+            match role {
+                Role::Halted(_) => {}
                 Role::Owner(owner) => {
                     let gauges = owner.store().gauges();
                     f.objects += owner.store().count().unwrap_or(0);
@@ -180,6 +196,9 @@ impl Node {
                 }
             }
         }
+        let scrub = &self.shared.scrub;
+        (f.scrub_checked, f.scrub_bad) = (scrub.checked, scrub.bad);
+        (f.scrub_repaired, f.scrub_passes) = (scrub.repaired, scrub.passes);
         f.buffer_bytes = self.shared.arena.buffer_bytes() + self.router.buffer_bytes();
         f.free_bytes = self
             .shared
@@ -202,9 +221,9 @@ impl Node {
             ..
         } = self.shared.parameters;
         let (mut tables, mut rings, mut windows) = (0, 0, 0);
-        for list in self.lists.iter() {
-            match &list.role {
-                Role::None | Role::Halted(_) => {}
+        for role in self.lists.roles() {
+            match role {
+                Role::Halted(_) => {}
                 Role::Owner(owner) => {
                     tables += owner.table_bytes();
                     rings += owner.ring_bytes();
@@ -215,7 +234,7 @@ impl Node {
                 Role::Member(member) => {
                     tables += member.table.table_bytes();
                     rings += member.logs().iter().map(|l| l.ring.held_bytes()).sum::<u64>();
-                    windows += window_bytes * u64::from(list.configuration.data);
+                    windows += window_bytes * u64::from(self.shared.cluster.data);
                 }
             }
         }
@@ -235,8 +254,34 @@ impl Node {
     /// Handles one event.
     pub fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
         self.shared.pace.happens(now.mono);
+        let turn_ends = matches!(event, Event::TurnEnd);
         self.handle(now, event, out);
         self.end_halted(now, out);
+        // What the end of a turn leaves unread begins the next one, and has an end of turn after it.
+        if !turn_ends {
+            self.read_own_frames(now, out);
+        }
+    }
+
+    /// What roles of this node have said to each other, read like any frame; their answers too.
+    fn read_own_frames(&mut self, now: Clock, out: &mut impl Out) {
+        let me = (self.shared.node, self.shared.incarnation);
+        for _ in 0..EXCHANGES_MAX {
+            if self.shared.own_frames.is_empty() {
+                return;
+            }
+            let frames = core::mem::take(&mut self.shared.own_frames);
+            let mut rest = frames.as_slice();
+            while let Ok(Some(length)) = peer::split(rest) {
+                let (frame, after) = rest.split_at(length);
+                rest = after;
+                if let Ok((header, message)) = peer::decode(frame) {
+                    self.on_message(now, me, &header, message, out);
+                    // A role that has just stopped says and hears nothing more.
+                    self.end_halted(now, out);
+                }
+            }
+        }
     }
 
     fn handle(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
@@ -288,7 +333,7 @@ impl Node {
         let arena = &self.shared.arena;
         for frame in frames {
             if let Ok((header, Message::Delta { extents, .. })) = peer::decode(frame)
-                && let Some(Role::Member(member)) = self.lists.get(header.stream.list).map(|l| &l.role)
+                && let Some(member) = self.lists.get(header.stream.list).and_then(List::member)
             {
                 member.table.prefetch(arena, extents);
             }
@@ -298,30 +343,36 @@ impl Node {
 
     /// When to call with [`Event::Timer`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
-        let roles = self.lists.iter().filter_map(|list| match &list.role {
-            Role::None | Role::Halted(_) => None,
+        let roles = self.lists.roles().filter_map(|role| match role {
+            Role::Halted(_) => None,
             Role::Owner(owner) => owner.next_deadline(),
             Role::Member(member) => member.filler.next_deadline(),
         });
-        let owns = self.lists.iter().any(|l| matches!(l.role, Role::Owner(_)));
+        let owns = self.lists.roles().any(|role| matches!(role, Role::Owner(_)));
+        // What roles of this node still have to say to each other waits for nothing.
+        let own_frames = (!self.shared.own_frames.is_empty()).then_some(Time(0));
+        let scrub = (self.shared.parameters.scrub_rate.is_some() && self.lists.roles().next().is_some())
+            .then_some(self.shared.scrub.next_at);
         let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
         roles
             .chain(self.shared.sessions.next_deadline())
             .chain(self.router.next_deadline())
             .chain(renew)
+            .chain(scrub)
+            .chain(own_frames)
             .min()
     }
 
     /// The driver writes next: deltas, acks and whatever is due leave now.
     fn on_turn_end(&mut self, now: Clock, out: &mut impl Out) {
-        let under_way = self.lists.iter().map(|list| match &list.role {
-            Role::None | Role::Halted(_) => 0,
+        let under_way = self.lists.roles().map(|role| match role {
+            Role::Halted(_) => 0,
             Role::Owner(owner) => owner.materialiser.under_way(),
             Role::Member(member) => member.filler.under_way(),
         });
         self.shared.pace.turn_ends(now.mono, under_way.sum());
         self.account(now.mono);
-        let absent = self.lists.iter().map(|list| match &list.role {
+        let absent = self.lists.roles().map(|role| match role {
             Role::Owner(owner) => owner.store().chunks().absent_count(),
             _ => 0,
         });
@@ -332,17 +383,16 @@ impl Node {
             shared: &mut self.shared,
         };
         self.router.retry_stalled(&mut cx, &mut self.lists);
-        for list in self.lists.iter_mut() {
-            let List { configuration, role } = list;
-            match role {
-                Role::None | Role::Halted(_) => {}
-                Role::Owner(owner) => owner.on_turn_end(&mut cx, configuration),
-                Role::Member(member) => member.on_turn_end(&mut cx, configuration),
+        self.scrub(now, out);
+        self.end_roles_turns(now, out);
+        // An owner's delta to a member beside it is acked in this turn too.
+        for _ in 0..EXCHANGES_MAX {
+            if self.shared.own_frames.is_empty() {
+                break;
             }
+            self.read_own_frames(now, out);
+            self.end_roles_turns(now, out);
         }
-        // Before leases are asked for and replies released on its word.
-        self.end_halted(now, out);
-        self.renew_leases(now, out);
         let mut cx = Context {
             now,
             out,
@@ -352,13 +402,8 @@ impl Node {
         for _ in 0..RELEASES_MAX {
             self.router.release(&mut cx, &mut self.lists);
             let mut late = false;
-            for list in self.lists.iter_mut() {
-                if let List {
-                    configuration,
-                    role: Role::Owner(owner),
-                } = list
-                    && owner.open_bytes() > 0
-                {
+            for (configuration, owner) in self.lists.owners_mut() {
+                if owner.open_bytes() > 0 {
                     owner.close_delta(&mut cx, configuration);
                     late = true;
                 }
@@ -371,13 +416,30 @@ impl Node {
         shared.sessions.on_timer(now.mono, out);
     }
 
+    /// Every role sends what is due.
+    fn end_roles_turns(&mut self, now: Clock, out: &mut impl Out) {
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        for (configuration, role) in self.lists.roles_mut() {
+            match role {
+                Role::Halted(_) => {}
+                Role::Owner(owner) => owner.on_turn_end(&mut cx, configuration),
+                Role::Member(member) => member.on_turn_end(&mut cx, configuration),
+            }
+        }
+        // Before leases are asked for and replies released on its word.
+        self.end_halted(now, out);
+        self.renew_leases(now, out);
+    }
+
     /// 4.3: one frame for all streams of a peer.
     fn renew_leases(&mut self, now: Clock, out: &mut impl Out) {
         let due = now.mono >= self.renew_at;
         let mut wanted: Vec<(NodeId, Incarnation, LeaseEntry)> = Vec::new();
-        for list in self.lists.iter_mut() {
-            let List { configuration, role } = list;
-            let Role::Owner(owner) = role else { continue };
+        for (configuration, owner) in self.lists.owners_mut() {
             if owner.phase() != Phase::Serve || !(due || core::mem::take(&mut owner.lease_wanted)) {
                 continue;
             }
@@ -417,28 +479,25 @@ impl Node {
     }
 
     /// 3.5: roles that broke an invariant stop here. What they held is not to be trusted, and given up; who waits for
-    /// them is told what a lost tenure tells. This life takes no part in such a list any more, whatever a
+    /// them is told what a lost tenure tells. This life begins nothing in such a list any more, whatever a
     /// configuration says: the coordinator learns it from the heartbeat, and names another.
     fn end_halted(&mut self, now: Clock, out: &mut impl Out) {
-        for (id, reason) in core::mem::take(&mut self.shared.halting) {
+        for (id, position, reason) in core::mem::take(&mut self.shared.halting) {
             let mut cx = Context {
                 now,
                 out,
                 shared: &mut self.shared,
             };
-            let Some(list) = self.lists.get_mut(id) else { continue };
-            let position = match &mut list.role {
-                Role::None | Role::Halted(_) => continue,
-                Role::Owner(owner) => {
-                    owner.store.chunks_mut().clear(&mut cx.shared.arena);
-                    owner.stream().x
-                }
-                Role::Member(member) => {
-                    member.drop_role(&mut cx);
-                    member.position()
-                }
+            let roles = self.lists.get_mut(id).into_iter().flat_map(|list| &mut list.roles);
+            let Some(role) = roles.into_iter().find(|role| role.position() == position) else {
+                continue;
             };
-            list.role = Role::Halted(Box::new(Halted {
+            match role {
+                Role::Halted(_) => continue,
+                Role::Owner(owner) => owner.store.chunks_mut().clear(&mut cx.shared.arena),
+                Role::Member(member) => member.drop_role(&mut cx),
+            }
+            *role = Role::Halted(Box::new(Halted {
                 list: id,
                 position,
                 reason,
@@ -449,7 +508,7 @@ impl Node {
 
     /// Roles that broke an invariant in this life.
     pub fn halted(&self) -> impl Iterator<Item = &Halted> {
-        self.lists.iter().filter_map(|list| match &list.role {
+        self.lists.roles().filter_map(|role| match role {
             Role::Halted(halted) => Some(&**halted),
             _ => None,
         })
@@ -467,11 +526,10 @@ impl Node {
         let shape = (new.data, new.parity) == (cx.shared.cluster.data, cx.shared.cluster.parity)
             && new.positions.len() == usize::from(new.data) + usize::from(new.parity)
             && new.ack_quorum == cx.shared.cluster.ack_quorum
-            && new.ack_quorum <= new.parity
-            && (new.ack_quorum == 0) == (new.parity == 0)
             && new.epoch.0 <= Version::TERM_MAX
             && new.positions.iter().flatten().all(|a| a.tenure.since <= new.epoch)
-            && new.held_by(cx.shared.node, cx.shared.incarnation).count() <= 1
+            // Of every node: who has installed it must meet no peer that never will, or each asks the other for ever.
+            && new.is_within_limits()
             && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
         if !shape {
             return;
@@ -487,61 +545,69 @@ impl Node {
         {
             cx.out.mark(Mark::EpochJump);
         }
-        let mine = new
+        let mut mine: Vec<(Position, Tenure)> = new
             .held_by(node, incarnation)
-            .next()
-            .map(|(position, a)| (position, a.tenure));
-        let before = entry.take();
-        let role = before.map_or(Role::None, |l| l.role);
+            .map(|(position, a)| (position, a.tenure))
+            .collect();
+        let before = entry.take().map_or(Vec::new(), |list| list.roles);
         let by_node = cx.breaks(Mutant::TenureByNode);
         let same = |a: Tenure, b: Tenure| a == b || (by_node && a.node == b.node && a.incarnation == b.incarnation);
-        let role = match (role, mine) {
-            (Role::Halted(halted), _) => Role::Halted(halted),
-            (Role::Owner(mut owner), Some((position, tenure)))
-                if owner.stream().x == position && same(owner.tenure(), tenure) =>
-            {
-                owner.close_delta(&mut cx, new);
-                owner.on_configuration(&mut cx, new);
-                Role::Owner(owner)
-            }
-            (Role::Member(mut member), Some((position, tenure)))
-                if member.position() == position && same(member.tenure(), tenure) =>
-            {
-                member.on_configuration(&mut cx, new);
-                Role::Member(member)
-            }
-            (old, mine) => {
-                match old {
-                    Role::None | Role::Halted(_) => {}
-                    Role::Owner(mut owner) => {
-                        let yielded = Message::Yielded { tenure: owner.tenure() };
-                        if let Some(successor) = new.tenure(owner.stream().x) {
-                            cx.send(&successor, Channel::Main, owner.stream(), new.epoch, &yielded);
-                        }
-                        owner.store.chunks_mut().clear(&mut cx.shared.arena);
-                    }
-                    Role::Member(mut member) => member.drop_role(&mut cx),
+        let mut roles = Vec::new();
+        for mut role in before {
+            let tenure = match &role {
+                Role::Owner(owner) => owner.tenure(),
+                Role::Member(member) => member.tenure(),
+                Role::Halted(_) => {
+                    roles.push(role);
+                    continue;
                 }
-                match mine {
-                    None => Role::None,
-                    Some((position, tenure)) if new.is_data(position) => {
-                        let stream = Stream {
-                            list: new.list,
-                            x: position,
-                        };
-                        Role::Owner(Box::new(StreamOwner::new(&mut cx, new, stream, tenure)))
+            };
+            let kept = mine.iter().position(|m| m.0 == role.position() && same(tenure, m.1));
+            if let Some(at) = kept {
+                mine.remove(at);
+                match &mut role {
+                    Role::Owner(owner) => {
+                        owner.close_delta(&mut cx, new);
+                        owner.on_configuration(&mut cx, new);
                     }
-                    Some((position, tenure)) => {
-                        let parity = position.0 - new.data;
-                        let coefficients = (0..new.data).map(|x| cx.shared.code.coefficient(x, parity)).collect();
-                        Role::Member(Box::new(ParityMember::new(new, position, tenure, coefficients)))
-                    }
+                    Role::Member(member) => member.on_configuration(&mut cx, new),
+                    Role::Halted(_) => {}
                 }
+                roles.push(role);
+                continue;
             }
-        };
+            match role {
+                Role::Halted(_) => {}
+                Role::Owner(mut owner) => {
+                    let yielded = Message::Yielded { tenure: owner.tenure() };
+                    if let Some(successor) = new.tenure(owner.stream().x) {
+                        cx.send(&successor, Channel::Main, owner.stream(), new.epoch, &yielded);
+                    }
+                    owner.store.chunks_mut().clear(&mut cx.shared.arena);
+                }
+                Role::Member(mut member) => member.drop_role(&mut cx),
+            }
+        }
+        if roles.iter().any(|role| matches!(role, Role::Halted(_))) {
+            mine.clear();
+        }
+        for (position, tenure) in mine {
+            roles.push(if new.is_data(position) {
+                let stream = Stream {
+                    list: new.list,
+                    x: position,
+                };
+                Role::Owner(Box::new(StreamOwner::new(&mut cx, new, stream, tenure)))
+            } else {
+                let parity = position.0 - new.data;
+                let coefficients = (0..new.data).map(|x| cx.shared.code.coefficient(x, parity)).collect();
+                Role::Member(Box::new(ParityMember::new(new, position, tenure, coefficients)))
+            });
+        }
+        roles.sort_by_key(Role::position);
         *entry = Some(List {
             configuration: new.clone(),
-            role,
+            roles,
         });
         self.router.on_configuration(&mut cx, &mut self.lists, new.list);
     }
@@ -564,9 +630,9 @@ impl Node {
                     out,
                     shared: &mut self.shared,
                 };
-                for list in self.lists.iter_mut() {
-                    match &mut list.role {
-                        Role::None | Role::Halted(_) => {}
+                for (_, role) in self.lists.roles_mut() {
+                    match role {
+                        Role::Halted(_) => {}
                         Role::Owner(owner) => owner.on_session_up(&mut cx, node),
                         Role::Member(member) => member.filler.on_session_up(now.mono),
                     }
@@ -580,6 +646,18 @@ impl Node {
             out.close(link);
             return;
         };
+        self.on_message(now, (node, incarnation), &header, message, out);
+    }
+
+    /// A message of a peer in that life, or of a role of this node.
+    fn on_message(
+        &mut self,
+        now: Clock,
+        (node, incarnation): (NodeId, Incarnation),
+        header: &Header,
+        message: Message<'_>,
+        out: &mut impl Out,
+    ) {
         let mut cx = Context {
             now,
             out,
@@ -620,8 +698,10 @@ impl Node {
                         &stale,
                     );
                     // What made it ask was dropped: it goes again behind the answer.
-                    if let Role::Owner(owner) = &mut list.role {
-                        owner.on_session_up(&mut cx, node);
+                    for role in &mut list.roles {
+                        if let Role::Owner(owner) = role {
+                            owner.on_session_up(&mut cx, node);
+                        }
                     }
                 }
             }
@@ -631,7 +711,7 @@ impl Node {
                     owner.on_yielded(&cx, tenure);
                 }
             }
-            Message::LeaseRequest { streams } => self.on_lease_request(now, (node, incarnation), &header, streams, out),
+            Message::LeaseRequest { streams } => self.on_lease_request(now, (node, incarnation), header, streams, out),
             Message::Lease { sent, streams } => {
                 for entry in streams.iter() {
                     if let Some((configuration, owner)) = self.lists.owner_mut(entry.stream)
@@ -642,7 +722,7 @@ impl Node {
                     }
                 }
             }
-            message => self.on_list_message(now, (node, incarnation), &header, message, out),
+            message => self.on_list_message(now, (node, incarnation), header, &message, out),
         }
     }
 
@@ -661,11 +741,8 @@ impl Node {
         };
         let mut granted = Vec::new();
         for entry in streams.iter() {
-            let Some(List {
-                configuration,
-                role: Role::Member(member),
-            }) = self.lists.get_mut(entry.stream.list)
-            else {
+            let list = self.lists.get_mut(entry.stream.list);
+            let Some((configuration, member)) = list.and_then(List::member_mut) else {
                 continue;
             };
             let Some(owner) = configuration.tenure(entry.stream.x) else {
@@ -705,7 +782,7 @@ impl Node {
         now: Clock,
         from: (NodeId, Incarnation),
         header: &Header,
-        message: Message<'_>,
+        message: &Message<'_>,
         out: &mut impl Out,
     ) {
         let mut cx = Context {
@@ -725,7 +802,7 @@ impl Node {
             return;
         };
         let installed = list.configuration.epoch;
-        if let Message::YieldQuery { tenure } = &message
+        if let Message::YieldQuery { tenure } = message
             && cx.breaks(Mutant::OwnerYieldsWhenAsked)
             && (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation)
         {
@@ -756,20 +833,25 @@ impl Node {
             cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &stale);
             return;
         }
-        let List { configuration, role } = list;
-        if let Message::YieldQuery { tenure } = &message {
+        let List { configuration, roles } = list;
+        if let Message::YieldQuery { tenure } = message {
             let mine = (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation);
-            let holds = matches!(role, Role::Owner(o) if o.tenure() == *tenure && o.stream() == header.stream);
+            let holds_as =
+                |role: &Role| matches!(role, Role::Owner(o) if o.tenure() == *tenure && o.stream() == header.stream);
+            let holds = roles.iter().any(holds_as);
             if mine && !holds {
                 let yielded = Message::Yielded { tenure: *tenure };
                 cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &yielded);
             }
             return;
         }
-        match role {
-            Role::None | Role::Halted(_) => {}
-            Role::Owner(owner) => on_owner(&mut cx, configuration, owner, from, header, message),
-            Role::Member(member) => on_member(&mut cx, configuration, member, from, header, message),
+        // Each takes what is addressed to it, and leaves the rest.
+        for role in roles {
+            match role {
+                Role::Halted(_) => {}
+                Role::Owner(owner) => on_owner(&mut cx, configuration, owner, from, header, message),
+                Role::Member(member) => on_member(&mut cx, configuration, member, from, header, message),
+            }
         }
     }
 }

@@ -30,6 +30,10 @@ pub struct Parameters {
     pub fetch_max: usize,
     /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
     pub rebuild_rate: Option<u64>,
+    /// Bytes of its own chunks that a node checks a second (9.2); `None`: none.
+    pub scrub_rate: Option<u64>,
+    /// Between two passes over all of them.
+    pub scrub_pause: Span,
     /// What goes when memory is full; CONFIG SET changes it.
     pub policy: Policy,
     /// Stripe ids asked for at a time (8.2).
@@ -63,6 +67,8 @@ impl Default for Parameters {
             mismatches_before_hold: 8,
             fetch_max: 32,
             rebuild_rate: None,
+            scrub_rate: None,
+            scrub_pause: Span::from_secs(1),
             policy: Policy::NoEviction,
             credit_batch: 64,
             window_bytes: 1 << 20,
@@ -86,6 +92,8 @@ impl Parameters {
         Self {
             window_bytes: share_bytes,
             history_bytes: share_bytes,
+            // All of it in a day (9.2).
+            scrub_rate: Some((maxmemory_bytes / (24 * 3600)).max(1)),
             ..Self::default()
         }
     }
@@ -175,11 +183,17 @@ pub enum Mutant {
     SyncFromAcked,
     /// 3.10
     MatchByCut,
+    /// 9.3, I14
+    WrongChunkKept,
+    /// 9.3
+    MendedAtAnyVersion,
+    /// 9.2
+    ParityNotScrubbed,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 34] = [
+    pub const ALL: [(&'static str, Self); 37] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -214,5 +228,8 @@ impl Mutant {
         ("ring-trimmed-at-acked", Self::RingTrimmedAtAcked),
         ("sync-from-acked", Self::SyncFromAcked),
         ("match-by-cut", Self::MatchByCut),
+        ("wrong-chunk-kept", Self::WrongChunkKept),
+        ("mended-at-any-version", Self::MendedAtAnyVersion),
+        ("parity-not-scrubbed", Self::ParityNotScrubbed),
     ];
 }

@@ -259,6 +259,9 @@ impl ParityMember {
                 }
                 State::Invalid => {}
                 state @ (State::Untouched | State::Valid(_)) => {
+                    if self.filler.checks(extent.stripe) {
+                        self.filler.buffer(cx, x, version, &extent);
+                    }
                     if matches!(state, State::Untouched) && self.filler.is_filling() {
                         cx.out.mark(Mark::BornWhileFilling);
                     }
@@ -284,6 +287,7 @@ impl ParityMember {
             let list = self.tenure;
             cx.halt(
                 self.list,
+                self.position,
                 format!(
                     "I4: parity {} of {list:?} cannot fold delta {version} of position {} into {stripe}: {error:?}",
                     self.position.0, x.0
@@ -365,6 +369,7 @@ impl ParityMember {
                 let (recv, position) = (log.recv, self.position.0);
                 cx.halt(
                     self.list,
+                    self.position,
                     format!(
                         "I5: position {position} has {recv} of stream {}, Sync begins after {base}",
                         x.0
@@ -395,7 +400,7 @@ impl ParityMember {
                 self.accept(cx, x, delta.term, delta.seq, delta.extents);
             }
         }
-        !cx.is_halting(self.list)
+        !cx.is_halting(self.list, self.position)
     }
 
     /// 5.2. The owner that asks is the one of the installed configuration.

@@ -121,12 +121,17 @@ impl ParityTable {
         self.half(stripe).sums.get(at).copied().unwrap_or_default()
     }
 
+    /// Where the parity chunk is; `None` if it is all zeros, or not valid.
+    pub(crate) fn slot(&self, stripe: Stripe) -> Option<Slot> {
+        match self.state(stripe) {
+            State::Valid(slot) => slot,
+            State::Untouched | State::Invalid | State::Fetching => None,
+        }
+    }
+
     /// The parity chunk; `None` if it is all zeros.
     pub(crate) fn bytes<'a>(&self, arena: &'a Arena, stripe: Stripe) -> Option<&'a [u8]> {
-        match self.state(stripe) {
-            State::Valid(Some(slot)) => Some(arena.bytes(slot)),
-            _ => None,
-        }
+        self.slot(stripe).map(|slot| arena.bytes(slot))
     }
 
     /// Every stripe that was ever heard of, index pages first.
@@ -146,6 +151,20 @@ impl ParityTable {
         index.chain(data).filter(|(_, s)| *s != State::Untouched)
     }
 
+    /// The first stripe with a parity chunk at or after a place in the order: index pages, then data.
+    pub(crate) fn next_valid(&self, from: Stripe) -> Option<Stripe> {
+        let after = |half: &Half, first: u32| {
+            let mut rest = half.states.get(first as usize..)?.iter();
+            let at = rest.position(|s| matches!(s, State::Valid(Some(_))))?;
+            Some(first + at as u32)
+        };
+        let index = from.is_index().then(|| after(&self.index, from.number())).flatten();
+        let first = if from.is_index() { 0 } else { from.number() };
+        index
+            .map(Stripe::index_page)
+            .or_else(|| after(&self.data, first).map(Stripe::data))
+    }
+
     /// Marks a stripe. A slot that it held is freed.
     pub(crate) fn mark(&mut self, arena: &mut Arena, stripe: Stripe, state: State) {
         if let State::Valid(Some(slot)) = self.state(stripe) {
@@ -155,7 +174,7 @@ impl ParityTable {
         self.half_mut(stripe).states[at] = state;
     }
 
-    /// Puts a fetched stripe in place, valid (6.3). False, and nothing done, if memory is short.
+    /// Puts a fetched stripe in place, valid (6.3), over what was there. False, and nothing done, if memory is short.
     pub(crate) fn install(
         &mut self,
         arena: &mut Arena,
@@ -165,12 +184,13 @@ impl ParityTable {
     ) -> bool {
         let any = values.iter().any(|(v, _)| *v != Version::ZERO);
         let slot = if any {
-            let Some(slot) = self.take_slot(arena) else {
+            let Some(slot) = self.slot(stripe).or_else(|| self.take_slot(arena)) else {
                 return false;
             };
             arena.bytes_mut(slot).copy_from_slice(bytes);
             Some(slot)
         } else {
+            self.mark(arena, stripe, State::Invalid);
             None
         };
         let at = self.grow(stripe);

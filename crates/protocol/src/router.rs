@@ -19,7 +19,7 @@ mod server;
 use crate::commands::{self, Effect, Executed, Job};
 use crate::context::Context;
 use crate::interface::{Ends, Out, Port};
-use crate::lists::{List, Lists, Role};
+use crate::lists::Lists;
 use crate::stream_owner::Phase;
 use ahead::{Ahead, Place, Source};
 use caller::{Caller, Client, Wait};
@@ -251,10 +251,8 @@ impl Router {
             }
         }
         let mut progress = now >= self.desk.retry_at || core::mem::take(&mut self.desk.wake);
-        for list in lists.iter_mut() {
-            if let Role::Owner(owner) = &mut list.role {
-                progress |= core::mem::take(&mut owner.progress);
-            }
+        for (_, owner) in lists.owners_mut() {
+            progress |= core::mem::take(&mut owner.progress);
         }
         if progress && !self.desk.stalled.is_empty() {
             self.desk.retry_at = now + cx.shared.parameters.lease;
@@ -282,11 +280,9 @@ impl Router {
         self.run_loopback(cx, lists);
         let mut releasable = now >= self.desk.check_at || core::mem::take(&mut self.desk.releasable);
         let mut late_progress = core::mem::take(&mut self.desk.wake);
-        for list in lists.iter_mut() {
-            if let Role::Owner(owner) = &mut list.role {
-                releasable |= core::mem::take(&mut owner.releasable);
-                late_progress |= owner.progress;
-            }
+        for (_, owner) in lists.owners_mut() {
+            releasable |= core::mem::take(&mut owner.releasable);
+            late_progress |= owner.progress;
         }
         if late_progress && !self.desk.stalled.is_empty() {
             self.desk.retry_at = now;
@@ -445,9 +441,7 @@ impl Desk {
         let now = cx.mono();
         let due = self.housekeep_at != Time(0) && now >= self.housekeep_at;
         let (mut more, mut owns) = (false, false);
-        for list in lists.iter_mut() {
-            let List { configuration, role } = list;
-            let Role::Owner(owner) = role else { continue };
+        for (configuration, owner) in lists.owners_mut() {
             let written = owner.open_bytes();
             owns |= owner.store().page_count() > 0 || owner.store().chunks().here_count() > 0;
             if due || written > 0 {

@@ -3,10 +3,12 @@
 //!
 //! Here is the way of a write: admitted, recorded, numbered and sent, acknowledged, stable. `takeover` has the way from
 //! a new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Materialiser`] brings absent chunks
-//! back; `lease` says when may be answered, `credit` asks for memory, `sources` gives chunks to others who rebuild.
+//! back; `mend` finds wrong ones among those here; `lease` says when may be answered, `credit` asks for memory,
+//! `sources` gives chunks to others who rebuild.
 
 mod credit;
 mod lease;
+mod mend;
 mod rebuild;
 mod sources;
 mod takeover;
@@ -102,6 +104,7 @@ pub struct StreamOwner {
     members: Vec<Member>,
     takeover: Takeover,
     pub(crate) materialiser: Materialiser,
+    pub(crate) mend: mend::Mend,
     directory_at: Time,
     directory_tries: usize,
     ask_live_at: Time,
@@ -159,6 +162,7 @@ impl StreamOwner {
             members: Vec::new(),
             takeover: Takeover::default(),
             materialiser: Materialiser::default(),
+            mend: mend::Mend::default(),
             directory_at: Time(0),
             directory_tries: 0,
             ask_live_at: Time(0),
@@ -392,6 +396,12 @@ impl StreamOwner {
         let chunks = self.store.chunks_mut();
         for extent in extents(delta.bytes(), chunk_bytes).flatten() {
             chunks.add_sum(extent.stripe, sum::of_extent(chunk_bytes, extent.offset, extent.xor));
+            let left = chunks.sum(extent.stripe);
+            if extent.free && left != 0 {
+                // What was freed was wrong. It is zeros here; the members find the difference in their parity (9.3).
+                cx.shared.scrub.bad += 1;
+                chunks.add_sum(extent.stripe, left);
+            }
         }
         let bytes = delta.into_bytes();
         self.ring.push(cx.mono(), self.tenure.term(), self.seq, &bytes);
@@ -422,6 +432,7 @@ impl StreamOwner {
             if record.seq != member.sent + 1 {
                 cx.halt(
                     self.stream.list,
+                    self.stream.x,
                     format!(
                         "I5: {} no longer has delta {} for position {}",
                         self.stream,
@@ -475,6 +486,7 @@ impl StreamOwner {
         if recv > seq {
             cx.halt(
                 self.stream.list,
+                self.stream.x,
                 format!(
                     "I6: position {} acks {recv} of {}, which ends at {seq}",
                     member.position.0, self.stream

@@ -4,7 +4,7 @@ mod support;
 
 use paritas_base::{Map, Prng, map};
 use paritas_code::{Code, Scheme, mul_add};
-use paritas_protocol::{List, Node, Parameters, Policy, Port, Role};
+use paritas_protocol::{List, Node, Parameters, Policy, Port};
 use support::{Client, Cluster};
 
 const MEMORY_BYTES: u64 = 4 << 20;
@@ -45,25 +45,9 @@ fn check_parity(cluster: &Cluster) {
         let mut owners = map();
         let mut members = Vec::new();
         for at in 0..3 {
-            match role(at, list) {
-                (
-                    node,
-                    List {
-                        role: Role::Owner(owner),
-                        ..
-                    },
-                ) => {
-                    owners.insert(owner.stream().x, (node, owner));
-                }
-                (
-                    node,
-                    List {
-                        role: Role::Member(member),
-                        ..
-                    },
-                ) => members.push((node, member)),
-                _ => panic!("no role"),
-            }
+            let (node, list) = role(at, list);
+            owners.extend(list.owners().map(|owner| (owner.stream().x, (node, owner))));
+            members.extend(list.member().map(|member| (node, member)));
         }
         for (node, member) in members {
             for stripe in member.valid_stripes() {

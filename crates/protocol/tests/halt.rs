@@ -87,7 +87,7 @@ fn a_member_whose_parity_does_not_fit_stops_acking_and_its_node_goes_on_in_other
     // Whatever a configuration says, this life has no part in the list again.
     cluster.hand_over(0, 2, 2);
     let list = cluster.processes[2].node.list(ListId(0)).unwrap();
-    assert!(matches!(list.role, Role::Halted(_)));
+    assert!(matches!(list.roles[..], [Role::Halted(_)]));
     assert_eq!(cluster.processes[2].out.halts.as_ref().unwrap().len(), 1);
 }
 

@@ -4,15 +4,13 @@
 mod support;
 
 use paritas_base::ListId;
-use paritas_protocol::{Parameters, Port, Role};
+use paritas_protocol::{Parameters, Port};
 use paritas_wire::peer::Message;
 use support::{Client, Cluster};
 
 fn seq(cluster: &Cluster) -> u64 {
-    match &cluster.processes[0].node.list(ListId(0)).unwrap().role {
-        Role::Owner(owner) => owner.seq(),
-        role => panic!("{role:?}"),
-    }
+    let list = cluster.processes[0].node.list(ListId(0)).unwrap();
+    list.owners().next().expect("node 0 is an owner").seq()
 }
 
 /// Sends a command too long for one line.

@@ -8,10 +8,7 @@ use paritas_base::{NodeId, Position, Stream};
 use paritas_protocol::{List, Node, Phase, Role, StreamOwner};
 
 fn owner_of(node: &Node, x: Position) -> Option<&StreamOwner> {
-    match &node.list(LIST)?.role {
-        Role::Owner(owner) if owner.stream().x == x => Some(owner),
-        _ => None,
-    }
+    node.list(LIST)?.owner(x)
 }
 
 impl World {
@@ -26,19 +23,22 @@ impl World {
         }
         let arena = process.node.arena();
         let mut checked = Ok(());
+        let wrong = self.wrong_parity(at);
         let everything = self.random.chance(30_000) || self.verbose;
-        match process.node.list(LIST).map(|l| &l.role) {
-            Some(Role::Owner(owner)) => {
-                checked = self.ghost.observe(owner, arena);
-                if everything {
-                    checked = checked.and_then(|()| self.ghost.check_owner(owner, arena));
+        for role in process.node.list(LIST).into_iter().flat_map(|l| &l.roles) {
+            match role {
+                Role::Owner(owner) => {
+                    checked = checked.and_then(|()| self.ghost.observe(owner, arena));
+                    if everything {
+                        checked = checked.and_then(|()| self.ghost.check_owner(owner, arena));
+                    }
+                    checked = checked.and_then(|()| self.check_log(owner, everything));
                 }
-                checked = checked.and_then(|()| self.check_log(owner, everything));
+                Role::Member(member) if everything => {
+                    checked = checked.and_then(|()| self.ghost.check_member(member, &self.code, arena, wrong));
+                }
+                _ => {}
             }
-            Some(Role::Member(member)) if everything => {
-                checked = self.ghost.check_member(member, &self.code, arena);
-            }
-            _ => {}
         }
         if let Err(what) = checked {
             self.violate(what);
@@ -87,11 +87,7 @@ impl World {
             let Some(process) = process.filter(|p| p.incarnation == member.tenure.incarnation) else {
                 continue;
             };
-            let Some(List {
-                role: Role::Member(role),
-                ..
-            }) = process.node.list(LIST)
-            else {
+            let Some(role) = process.node.list(LIST).and_then(List::member) else {
                 continue;
             };
             let Some(log) = role.log(x).filter(|_| role.tenure() == member.tenure) else {
@@ -150,14 +146,11 @@ impl World {
         stripes.dedup();
         for (position, _) in self.configuration.members() {
             let member_node = node(position).ok_or("F1: a parity position is vacant")?;
-            let Some(List {
-                role: Role::Member(member),
-                ..
-            }) = member_node.list(LIST)
-            else {
+            let member = member_node.list(LIST).and_then(List::member);
+            let Some(member) = member.filter(|m| m.position() == position) else {
                 return Err("F1: a parity position has no member".into());
             };
-            self.ghost.check_member(member, &self.code, member_node.arena())?;
+            self.ghost.check_member(member, &self.code, member_node.arena(), None)?;
             stripes.extend(member.valid_stripes());
             stripes.sort();
             stripes.dedup();
@@ -217,6 +210,9 @@ impl World {
         if let Some(process) = self.processes.iter().flatten().find(|p| p.turn_open || p.unflushed) {
             return Some(format!("{} is in the middle of a turn", process.id));
         }
+        if let Some(at) = self.pass_under_way() {
+            return Some(format!("n{at} has not gone through its chunks"));
+        }
         for (i, client) in self.clients.iter().enumerate() {
             if let Some(pending) = client.pending.front() {
                 return Some(format!("L2: client {i} waits for {pending:?}"));
@@ -232,8 +228,12 @@ impl World {
             let at = usize::from(a.tenure.node.0);
             let list = self.processes[at].as_ref().and_then(|p| p.node.list(LIST));
             match list {
-                Some(List { configuration, role }) if configuration.epoch == self.configuration.epoch => match role {
-                    Role::Owner(owner) => {
+                Some(list) if list.configuration.epoch == self.configuration.epoch => match list
+                    .roles
+                    .iter()
+                    .find(|role| role.position().index() == i)
+                {
+                    Some(Role::Owner(owner)) => {
                         if owner.seq() != owner.stable() {
                             return Some(format!(
                                 "position {i} has seq {} and stable {}",
@@ -245,7 +245,7 @@ impl World {
                             return Some(format!("position {i} is Live and not whole"));
                         }
                     }
-                    Role::Member(member) => {
+                    Some(Role::Member(member)) => {
                         for x in self.configuration.data_positions() {
                             let held = member.log(x).map_or(0, |l| l.ring.bytes());
                             if held > 0 {
@@ -253,7 +253,7 @@ impl World {
                             }
                         }
                     }
-                    Role::None | Role::Halted(_) => return Some(format!("position {i} has no role")),
+                    None | Some(Role::Halted(_)) => return Some(format!("position {i} has no role")),
                 },
                 _ => return Some(format!("position {i} has not heard of the configuration")),
             }

@@ -37,9 +37,21 @@ impl World {
         data == 0 || (parity < a && data + parity <= m)
     }
 
+    fn lost_with_flips(&self) -> (usize, usize) {
+        let (lost, flipped) = (self.lost(&self.configuration), self.flipped_chunks());
+        (lost.0 + flipped.0, lost.1 + flipped.1)
+    }
+
+    /// Whether the redundancy bears one chunk more that is wrong.
+    pub(crate) fn may_flip(&self, of_data: bool) -> bool {
+        let (data, parity) = self.lost_with_flips();
+        let lost = (data + usize::from(of_data), parity + usize::from(!of_data));
+        lost.0 + lost.1 <= usize::from(self.configuration.parity) && self.is_decodable(lost)
+    }
+
     /// Whether the cluster may lose this process now.
     pub(crate) fn may_lose(&self, at: usize) -> bool {
-        let mut lost = self.lost(&self.configuration);
+        let mut lost = self.lost_with_flips();
         let Some(process) = self.processes[at].as_ref() else {
             return false;
         };
@@ -58,17 +70,23 @@ impl World {
     }
 
     /// Processes that hold no position of the list.
-    fn free(&self) -> Vec<usize> {
-        let held = |i: usize| {
-            self.configuration
-                .positions
-                .iter()
-                .flatten()
-                .any(|a| usize::from(a.tenure.node.0) == i)
-        };
+    fn free(&self, configuration: &Configuration) -> Vec<usize> {
         (0..self.processes.len())
-            .filter(|i| self.processes[*i].is_some() && !held(*i))
+            .filter(|i| self.processes[*i].is_some() && configuration.of_node(NodeId(*i as u16)).next().is_none())
             .collect()
+    }
+
+    /// Processes that hold one position, and may hold this one as well.
+    fn stand_ins(&self, configuration: &Configuration, position: Position) -> Vec<usize> {
+        let fits = |i: &usize| {
+            let held: Vec<_> = configuration.of_node(NodeId(*i as u16)).collect();
+            let [(held, a)] = held[..] else { return false };
+            let process = self.processes[*i].as_ref();
+            process.is_some_and(|p| p.incarnation == a.tenure.incarnation)
+                && held != position
+                && (configuration.is_data(held) || configuration.is_data(position))
+        };
+        (0..self.processes.len()).filter(fits).collect()
     }
 
     /// Commits the next configuration (I11) and tells everyone, sooner or later.
@@ -94,6 +112,10 @@ impl World {
         if data > 0 && next.members().any(|(_, a)| a.state == PositionState::Filling) {
             self.marks.see(Seen::RefillBesideTakeover);
         }
+        let twice = |a: &Assignment| next.of_node(a.tenure.node).count() > 1;
+        if next.positions.iter().flatten().any(twice) {
+            self.marks.see(Seen::StandIn);
+        }
         self.configuration = next;
         for at in 0..self.processes.len() {
             if self.healing || !self.random.chance(self.swarm.push_drop) {
@@ -104,11 +126,15 @@ impl World {
         }
     }
 
-    fn successor(&mut self, epoch: Epoch) -> Option<Assignment> {
-        let free = self.free();
+    fn successor(&mut self, configuration: &Configuration, position: Position) -> Option<Assignment> {
+        let mut free = self.free(configuration);
+        if free.is_empty() && self.random.chance(500_000) {
+            free = self.stand_ins(configuration, position);
+        }
         if free.is_empty() {
             return None;
         }
+        let epoch = Epoch(self.configuration.epoch.0 + 1);
         let at = *self.random.pick(&free);
         let incarnation = self.records[at].incarnation;
         let tenure = Tenure {
@@ -130,20 +156,20 @@ impl World {
     pub(crate) fn detect(&mut self, at: usize, incarnation: Incarnation, certified: bool) {
         let node = NodeId(at as u16);
         let held: Vec<Position> = self.configuration.held_by(node, incarnation).map(|(p, _)| p).collect();
-        let epoch = Epoch(self.configuration.epoch.0 + 1);
-        let successor = if self.random.chance(800_000) {
-            self.successor(epoch)
-        } else {
-            None
-        };
         let known = self.configuration.is_gone(node, incarnation);
         if held.is_empty() && (!certified || known) {
             return;
         }
+        let mut after = self.configuration.clone();
+        for position in held {
+            after.positions[position.index()] = if self.random.chance(800_000) {
+                self.successor(&after, position)
+            } else {
+                None
+            };
+        }
         self.commit(|next, _| {
-            for position in held {
-                next.positions[position.index()] = successor;
-            }
+            next.positions = after.positions;
             if certified && !known {
                 next.gone.push((node, incarnation));
             }
@@ -173,7 +199,7 @@ impl World {
         let Some(a) = self.configuration.at(position).copied() else {
             return;
         };
-        let mut lost = self.lost(&self.configuration);
+        let mut lost = self.lost_with_flips();
         if a.state == PositionState::Live {
             let alive = self.processes[usize::from(a.tenure.node.0)]
                 .as_ref()
@@ -192,7 +218,8 @@ impl World {
         }
         self.counts.suspicions += 1;
         let epoch = Epoch(self.configuration.epoch.0 + 1);
-        let free = self.free();
+        let now = self.configuration.clone();
+        let free = self.free(&now);
         let mut successor = match wanted.filter(|n| free.contains(&usize::from(n.0))) {
             Some(node) => {
                 let incarnation = self.records[usize::from(node.0)].incarnation;
@@ -206,7 +233,7 @@ impl World {
                     state: PositionState::Filling,
                 })
             }
-            None if self.random.chance(700_000) => self.successor(epoch),
+            None if self.random.chance(700_000) => self.successor(&now, position),
             None => None,
         };
         self.previous.insert(position, a.tenure.node);
@@ -233,11 +260,23 @@ impl World {
                     && self.records[usize::from(a.tenure.node.0)].incarnation != a.tenure.incarnation
             });
             if dead || self.configuration.positions[i].is_none() {
-                let epoch = Epoch(self.configuration.epoch.0 + 1);
-                if let Some(successor) = self.successor(epoch) {
+                let now = self.configuration.clone();
+                if let Some(successor) = self.successor(&now, Position(i as u8)) {
                     self.commit(|next, _| next.positions[i] = Some(successor));
                 }
             }
+        }
+        // What a stand-in holds goes to whoever is free (10.5). It must come to that: it may lack the memory.
+        let count = self.configuration.positions.len() as u8;
+        let is_stand_in = |p: &Position| self.configuration.is_stand_in(*p);
+        let positions: Vec<Position> = (0..count).map(Position).filter(is_stand_in).collect();
+        let free = self.free(&self.configuration);
+        if let (false, Some(free)) = (positions.is_empty(), free.first())
+            && self.random.chance(300_000)
+        {
+            // Any of them: one may be all that the redundancy does not bear to move.
+            let position = *self.random.pick(&positions);
+            self.replace(position, Some(NodeId(*free as u16)));
         }
     }
 

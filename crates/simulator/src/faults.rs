@@ -16,6 +16,7 @@ pub(crate) enum Fault {
     Partition,
     Reset,
     Suspect,
+    Flip,
 }
 
 impl World {
@@ -28,6 +29,9 @@ impl World {
         let incarnation = self.records[at].incarnation;
         self.log(|| format!("n{at} crashes"));
         let held = self.configuration.held_by(NodeId(at as u16), incarnation).count();
+        if held > 1 {
+            self.marks.see(Seen::StandInLost);
+        }
         if self.configuration.parity == 0 && held > 0 {
             // Whatever it held is gone: to a history, a flush at some time after this.
             self.flushes.push(Operation {
@@ -78,6 +82,7 @@ impl World {
             Fault::Partition => self.swarm.partition_every,
             Fault::Reset => self.swarm.reset_every,
             Fault::Suspect => self.swarm.suspect_every,
+            Fault::Flip => self.swarm.flip_every,
         };
         if mean.0 > 0 {
             let after = Span(self.random.below(2 * mean.0));
@@ -126,6 +131,7 @@ impl World {
                 }
             }
             Fault::Suspect => self.suspect(),
+            Fault::Flip => self.flip(),
         }
     }
 
@@ -185,6 +191,7 @@ impl World {
                 self.push(Span::from_ms(1), Happening::Restart(at));
             }
         }
+        self.passes_begin();
         self.final_reads = self.history.keys().cloned().collect();
     }
 }

@@ -114,10 +114,17 @@ impl Ghost {
         Ok(())
     }
 
-    /// I1: every valid parity chunk is the encoding of what was written at its versions.
-    pub(crate) fn check_member(&self, member: &ParityMember, code: &Code, arena: &Arena) -> Result<(), String> {
+    /// I1: every valid parity chunk is the encoding of what was written at its versions. Memory has made one wrong,
+    /// perhaps.
+    pub(crate) fn check_member(
+        &self,
+        member: &ParityMember,
+        code: &Code,
+        arena: &Arena,
+        wrong: Option<Stripe>,
+    ) -> Result<(), String> {
         let parity = member.position().0 - code.scheme().data();
-        for stripe in member.valid_stripes() {
+        for stripe in member.valid_stripes().filter(|stripe| wrong != Some(*stripe)) {
             let Some((versions, bytes)) = member.chunk(arena, stripe) else {
                 continue;
             };

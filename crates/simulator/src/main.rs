@@ -9,6 +9,7 @@ mod coordinator;
 mod driver;
 mod events;
 mod faults;
+mod flips;
 mod ghost;
 mod linear;
 mod marks;

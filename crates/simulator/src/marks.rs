@@ -16,10 +16,15 @@ pub(crate) enum Seen {
     Moved,
     HistoryUnchecked,
     ReadAgain,
+    DataFlipped,
+    IndexFlipped,
+    ParityFlipped,
+    StandIn,
+    StandInLost,
     Split,
 }
 
-const SEEN: [(Seen, &str); 10] = [
+const SEEN: [(Seen, &str); 15] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -29,6 +34,11 @@ const SEEN: [(Seen, &str); 10] = [
     (Seen::Moved, "a client sent to another node"),
     (Seen::HistoryUnchecked, "a history too long to search"),
     (Seen::ReadAgain, "a read refused after the faults, and asked again"),
+    (Seen::DataFlipped, "a bit flipped in a data chunk"),
+    (Seen::IndexFlipped, "a bit flipped in an index page"),
+    (Seen::ParityFlipped, "a bit flipped in a parity chunk"),
+    (Seen::StandIn, "10.5 a node that is named twice in the list"),
+    (Seen::StandInLost, "10.5 a crash that takes two positions of the list"),
     (Seen::Split, "an owner cut off with some of its members"),
 ];
 

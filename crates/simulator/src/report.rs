@@ -36,6 +36,11 @@ pub(crate) struct Counts {
     pub(crate) unchecked: u64,
     /// Chunks whose sum did not match after decoding.
     pub(crate) bad_sums: u64,
+    /// Bits that flipped in memory.
+    pub(crate) flips: u64,
+    /// Chunks that were checked, and found wrong.
+    pub(crate) scrubbed: u64,
+    pub(crate) scrubbed_bad: u64,
 }
 
 impl Counts {
@@ -51,13 +56,17 @@ impl Counts {
         self.commits += one.commits;
         self.unchecked += one.unchecked;
         self.bad_sums += one.bad_sums;
+        self.flips += one.flips;
+        self.scrubbed += one.scrubbed;
+        self.scrubbed_bad += one.scrubbed_bad;
     }
 
     /// All of them in a line.
     pub(crate) fn line(&self, simulated_ns: u128) -> String {
         format!(
             "{} simulated hours, {} events, {} replies ({} refused, {} uncertain), {} crashes, {} pauses, {} false \
-             suspicions, {} configurations, {} histories unchecked, {} sums refused",
+             suspicions, {} configurations, {} histories unchecked, {} sums refused, \
+             {} bits flipped, {} chunks scrubbed, {} wrong",
             simulated_ns / 3_600_000_000_000,
             self.events,
             self.replies,
@@ -69,6 +78,9 @@ impl Counts {
             self.commits,
             self.unchecked,
             self.bad_sums,
+            self.flips,
+            self.scrubbed,
+            self.scrubbed_bad,
         )
     }
 }

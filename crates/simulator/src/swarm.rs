@@ -63,6 +63,8 @@ pub(crate) struct Swarm {
     pub(crate) reset_every: Span,
     /// A live node is replaced.
     pub(crate) suspect_every: Span,
+    /// A bit of a chunk flips.
+    pub(crate) flip_every: Span,
     /// A crash is certified by a supervisor.
     pub(crate) certified: u32,
     /// More events follow before a turn ends.
@@ -110,6 +112,8 @@ impl Swarm {
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
+            scrub_rate: None,
+            scrub_pause: Span::from_ms(10),
             credit_batch: random.between(4, 16) as u32,
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),
@@ -127,6 +131,10 @@ impl Swarm {
         } else {
             1 << 20
         };
+        parameters = Parameters {
+            scrub_rate: random.chance(400_000).then(|| random.between(20_000, 4_000_000)),
+            ..parameters
+        };
         if small {
             parameters.policy = *random.pick(&[
                 Policy::NoEviction,
@@ -136,7 +144,17 @@ impl Swarm {
             ]);
         }
         let evicts = parameters.policy.evicts();
+        // Passes over all chunks must end before the run does.
+        let (flip_every, scrub_rate) = match parameters.scrub_rate {
+            Some(rate) if parity > 0 && random.chance(500_000) => (every(random, 100), Some(rate + 1_000_000)),
+            rate => (Span(0), rate),
+        };
+        let parameters = Parameters {
+            scrub_rate,
+            ..parameters
+        };
         let mut swarm = Self {
+            flip_every,
             data,
             parity,
             ack_quorum: parity,

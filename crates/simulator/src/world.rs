@@ -5,6 +5,7 @@ use crate::client::{self, Client};
 use crate::driver::Process;
 use crate::events::{Happening, Queued};
 use crate::faults::Fault;
+use crate::flips::Flip;
 use crate::ghost::Ghost;
 use crate::linear::Operation;
 use crate::marks::Marks;
@@ -47,6 +48,10 @@ pub(crate) struct World {
     pub(crate) healing: bool,
     /// Keys still to be read once at the end.
     pub(crate) final_reads: Vec<String>,
+    /// The newest flip of a bit.
+    pub(crate) flipped: Option<Flip>,
+    /// How often each process had gone through its chunks when the faults ended.
+    pub(crate) passes: Vec<(Incarnation, u64)>,
     pub(crate) violation: Option<String>,
     pub(crate) counts: Counts,
     pub(crate) marks: Marks,
@@ -162,6 +167,8 @@ impl World {
             next_value: 0,
             healing: false,
             final_reads: Vec::new(),
+            flipped: None,
+            passes: Vec::new(),
             violation: None,
             counts: Counts::default(),
             marks: Marks::default(),
@@ -183,6 +190,7 @@ impl World {
             Fault::Partition,
             Fault::Reset,
             Fault::Suspect,
+            Fault::Flip,
         ] {
             world.plan(fault);
         }
@@ -264,6 +272,17 @@ impl World {
         }
         for process in self.processes.iter().flatten() {
             self.marks.add(&process.out.marks);
+        }
+        for process in self.processes.iter().flatten() {
+            let figures = process.node.figures();
+            self.counts.scrubbed += figures.scrub_checked;
+            self.counts.scrubbed_bad += figures.scrub_bad;
+        }
+        if self.violation.is_none() && self.counts.scrubbed_bad > self.counts.flips {
+            let (bad, flips) = (self.counts.scrubbed_bad, self.counts.flips);
+            self.violate(format!(
+                "9.2: {bad} chunks were found wrong, and {flips} bits had flipped"
+            ));
         }
         self.counts.bad_sums = self.processes.iter().flatten().map(|p| p.node.bad_sums()).sum();
         self.violation.clone()

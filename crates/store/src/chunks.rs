@@ -64,6 +64,8 @@ pub struct Chunks {
     directory_known: bool,
     here_count: u32,
     absent_count: u32,
+    /// Slots of chunks that were set aside: what they held was wrong, and they are kept for what is right.
+    aside: Vec<(Stripe, Slot)>,
 }
 
 impl Chunks {
@@ -75,6 +77,7 @@ impl Chunks {
             directory_known: true,
             here_count: 0,
             absent_count: 0,
+            aside: Vec::new(),
         }
     }
 
@@ -274,9 +277,12 @@ impl Chunks {
                 self.absent_count -= 1;
             }
             *self.chunk_mut(stripe) = ZEROS;
+            if let Some(slot) = self.take_aside(stripe) {
+                arena.free(slot);
+            }
             return true;
         }
-        let Some(slot) = arena.alloc() else {
+        let Some(slot) = self.take_aside(stripe).or_else(|| arena.alloc()) else {
             return false;
         };
         arena.bytes_mut(slot).copy_from_slice(bytes);
@@ -292,8 +298,46 @@ impl Chunks {
         true
     }
 
+    /// A chunk's bytes are wrong (PROTOCOL 9.3): it is absent from now on, at its version, until what is right is
+    /// installed. Its memory stays its own. False, and nothing done, if it is not here.
+    pub(crate) fn set_aside(&mut self, stripe: Stripe) -> bool {
+        let State::Here(slot) = self.chunk(stripe).state() else {
+            return false;
+        };
+        self.chunk_mut(stripe).place = PLACE_ABSENT;
+        self.aside.push((stripe, slot));
+        self.here_count -= 1;
+        self.absent_count += 1;
+        true
+    }
+
+    fn take_aside(&mut self, stripe: Stripe) -> Option<Slot> {
+        let at = self.aside.iter().position(|(s, _)| *s == stripe)?;
+        Some(self.aside.swap_remove(at).1)
+    }
+
+    /// The first chunk here at or after a place in the order: index pages, then data.
+    pub fn next_here(&self, from: Stripe) -> Option<Stripe> {
+        let here = |chunk: &Chunk| matches!(chunk.state(), State::Here(_));
+        let after = |table: &[Chunk], first: u32| {
+            let rest = table.get(first as usize..)?;
+            rest.iter().position(here).map(|at| first + at as u32)
+        };
+        let index = if from.is_index() {
+            after(&self.index, from.number())
+        } else {
+            None
+        };
+        let first = if from.is_index() { 0 } else { from.number() };
+        let data = || after(&self.data, first).map(Stripe::data);
+        index.map(Stripe::index_page).or_else(data)
+    }
+
     /// Gives all memory back; the stream is then unknown.
     pub fn clear(&mut self, arena: &mut Arena) {
+        for (_, slot) in self.aside.drain(..) {
+            arena.free(slot);
+        }
         for chunk in self.data.drain(..).chain(self.index.drain(..)) {
             if let State::Here(slot) = chunk.state() {
                 arena.free(slot);

@@ -25,7 +25,7 @@ use crate::{Arena, Chunks, Delta, Missing};
 use paritas_base::{Stripe, Version};
 use place::Plan;
 use siphasher::sip::SipHasher13;
-use space::Space;
+use space::{Space, Use};
 use usage::Usage;
 
 pub use gauges::Gauges;
@@ -108,6 +108,8 @@ pub struct Stream {
     usage: Usage,
     /// Where credit ends, data and index.
     credit: (u32, u32),
+    /// Chunks set aside because their bytes were wrong, and how many bytes of each are live if that was known.
+    aside: Vec<(Stripe, Option<u32>)>,
     /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for
     /// ahead.
     wanted: (u32, u32),
@@ -174,6 +176,7 @@ impl Stream {
             space: Space::new(chunk_bytes),
             usage: Usage::new(settings.hash_key[0]),
             credit: (0, 0),
+            aside: Vec::new(),
             wanted: (0, 0),
             plan: Plan::default(),
         }
@@ -247,14 +250,40 @@ impl Stream {
         if !self.chunks.directory_known() {
             return true;
         }
+        let aside = self.aside.iter().position(|(s, _)| *s == stripe);
+        let aside = aside.map(|at| self.aside.swap_remove(at).1);
         if !stripe.is_index() {
-            self.space.installed(stripe.number(), version == Version::ZERO);
+            match aside.flatten() {
+                Some(live) if self.space.used(stripe.number()) == Use::Unknown => {
+                    self.space.recounted(stripe.number(), live);
+                }
+                _ => self.space.installed(stripe.number(), version == Version::ZERO),
+            }
         } else if self.is_current(stripe) {
             self.index.missing -= 1;
-            if version != Version::ZERO {
+            // The keys of a page that was set aside have been counted all the while.
+            if version != Version::ZERO && aside.is_none() {
                 self.index.keys += self.entries_in(stripe, bytes);
             }
         }
+        true
+    }
+
+    /// Takes a chunk whose bytes are wrong out of use (PROTOCOL 9.3): it is absent until what is right is installed.
+    /// False if it is not here.
+    pub fn set_aside(&mut self, stripe: Stripe) -> bool {
+        if !self.chunks.set_aside(stripe) {
+            return false;
+        }
+        let mut live = None;
+        if !stripe.is_index() {
+            let counted = self.space.is_counted(stripe.number());
+            let bytes = self.space.set_aside(stripe.number());
+            live = counted.then_some(bytes);
+        } else if self.is_current(stripe) {
+            self.index.missing += 1;
+        }
+        self.aside.push((stripe, live));
         true
     }
 

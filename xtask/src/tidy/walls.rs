@@ -46,6 +46,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("lab", &["base", "wire", "node"]),
     ("paritas", &["base", "wire", "node", "lab"]),
+    ("fuzz", &["base", "wire", "store", "protocol", "control", "node"]),
     ("xtask", &[]),
 ];
 
@@ -87,6 +88,7 @@ pub(super) fn room_of(path: &str) -> Option<&str> {
     match parts.next()? {
         "crates" => parts.next(),
         "xtask" => Some("xtask"),
+        "fuzz" => Some("fuzz"),
         _ => None,
     }
 }

@@ -3,7 +3,8 @@
 
 use paritas_control::store::{Action, Change, Entry, Revision, Store, StoreError, check_limits};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
-use std::path::Path;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 
 /// key → (revision, bytes).
 const RECORDS: TableDefinition<'_, &str, (u64, &[u8])> = TableDefinition::new("records");
@@ -14,7 +15,10 @@ const REVISION: &str = "revision";
 /// A store in one file. The file is locked: a second process that opens it is refused.
 #[derive(Debug)]
 pub struct EmbeddedStore {
-    database: Database,
+    path: PathBuf,
+    /// `None` after the medium has failed: redb serves nothing from a file that failed once until it is opened again,
+    /// and a disk that was full may have room by the next call.
+    database: RefCell<Option<Database>>,
 }
 
 impl EmbeddedStore {
@@ -23,28 +27,42 @@ impl EmbeddedStore {
     /// # Errors
     /// If the file cannot be made or read, is not such a store, or is open elsewhere.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let at = |e: String| StoreError::Medium(format!("{}: {e}", path.display()));
-        let database = Database::create(path).map_err(|e| at(e.to_string()))?;
-        let store = Self { database };
-        store.make_tables().map_err(|e| at(e.to_string()))?;
+        let store = Self {
+            path: path.to_owned(),
+            database: RefCell::new(None),
+        };
+        store.with(Self::make_tables)?;
         Ok(store)
     }
 
-    fn make_tables(&self) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
+    /// Does something with the file, opened if need be.
+    fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, StoreError> {
+        let failed = |error: redb::Error| StoreError::Medium(format!("{}: {error}", self.path.display()));
+        let mut open = self.database.borrow_mut();
+        let database = match open.take() {
+            Some(database) => database,
+            None => Database::create(&self.path).map_err(|error| failed(error.into()))?,
+        };
+        let outcome = run(&database).map_err(failed)?;
+        *open = Some(database);
+        Ok(outcome)
+    }
+
+    fn make_tables(database: &Database) -> Result<(), redb::Error> {
+        let transaction = database.begin_write()?;
         transaction.open_table(RECORDS)?;
         transaction.open_table(COUNTERS)?;
         transaction.commit()?;
         Ok(())
     }
 
-    fn read(&self, key: &str) -> Result<Option<Entry>, redb::Error> {
-        let table = self.database.begin_read()?.open_table(RECORDS)?;
+    fn read(database: &Database, key: &str) -> Result<Option<Entry>, redb::Error> {
+        let table = database.begin_read()?.open_table(RECORDS)?;
         Ok(table.get(key)?.map(|found| entry(found.value())))
     }
 
-    fn read_from(&self, prefix: &str) -> Result<Vec<(String, Entry)>, redb::Error> {
-        let table = self.database.begin_read()?.open_table(RECORDS)?;
+    fn read_from(database: &Database, prefix: &str) -> Result<Vec<(String, Entry)>, redb::Error> {
+        let table = database.begin_read()?.open_table(RECORDS)?;
         let mut records = Vec::new();
         for found in table.range(prefix..)? {
             let (key, value) = found?;
@@ -57,8 +75,8 @@ impl EmbeddedStore {
     }
 
     /// `Ok(Err(key))` if that record is not as expected; dropping the transaction undoes it.
-    fn write(&self, changes: &[Change]) -> Result<Result<Revision, String>, redb::Error> {
-        let transaction = self.database.begin_write()?;
+    fn write(database: &Database, changes: &[Change]) -> Result<Result<Revision, String>, redb::Error> {
+        let transaction = database.begin_write()?;
         let revision;
         {
             let mut records = transaction.open_table(RECORDS)?;
@@ -99,25 +117,18 @@ fn entry((revision, value): (u64, &[u8])) -> Entry {
     }
 }
 
-fn medium(error: redb::Error) -> StoreError {
-    StoreError::Medium(error.to_string())
-}
-
 impl Store for EmbeddedStore {
     fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        self.read(key).map_err(medium)
+        self.with(|database| Self::read(database, key))
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
-        self.read_from(prefix).map_err(medium)
+        self.with(|database| Self::read_from(database, prefix))
     }
 
     fn commit(&mut self, changes: &[Change]) -> Result<Revision, StoreError> {
         check_limits(changes)?;
-        match self.write(changes) {
-            Ok(Ok(revision)) => Ok(revision),
-            Ok(Err(key)) => Err(StoreError::Conflict { key }),
-            Err(error) => Err(medium(error)),
-        }
+        let outcome = self.with(|database| Self::write(database, changes))?;
+        outcome.map_err(|key| StoreError::Conflict { key })
     }
 }

@@ -17,6 +17,7 @@ struct Driver {
     configurations: BTreeMap<ListId, Configuration>,
     delivered: u32,
     answers: Vec<(ConnId, u64, bool)>,
+    refused: Vec<Refusal>,
     ended: Option<Refusal>,
 }
 
@@ -43,6 +44,9 @@ impl AgentOut for Driver {
     }
     fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>) {
         self.answers.push((conn, n, status.is_some()));
+    }
+    fn refused(&mut self, refusal: &Refusal) {
+        self.refused.push(refusal.clone());
     }
     fn ended(&mut self, refusal: &Refusal) {
         self.ended = Some(refusal.clone());
@@ -366,4 +370,94 @@ fn bytes_that_are_no_message_end_the_link_only() {
     pair.pass(200);
     assert!(pair.processes[0].agent.is_registered());
     assert_eq!(pair.processes[0].driver.delivered, 6);
+}
+
+/// An agent that has introduced itself, and hears one message.
+fn hears(messages: &[ToAgent]) -> Driver {
+    let mut agent = Agent::new(registration(0, 7), 1, 1);
+    let mut driver = Driver::default();
+    let now = Clock::default();
+    agent.on(now, AgentEvent::Timer, &mut driver);
+    agent.on(now, AgentEvent::Connected, &mut driver);
+    for message in messages {
+        let bytes = encode(message, TO_AGENT_BYTES_MAX).unwrap();
+        agent.on(now, AgentEvent::Message(&bytes), &mut driver);
+    }
+    driver
+}
+
+fn registered(change: impl FnOnce(&mut ClusterRecord)) -> ToAgent {
+    let mut cluster = ClusterPlan::simple(ClusterId(3), 2, 1, 3, 0).record();
+    change(&mut cluster);
+    ToAgent::Registered(Box::new(Registered {
+        nonce: 1,
+        cluster,
+        nodes: Vec::new(),
+        configurations: Vec::new(),
+    }))
+}
+
+#[test]
+fn nothing_is_delivered_before_the_cluster() {
+    for message in [ToAgent::Nodes(Vec::new()), ToAgent::Configurations(Vec::new())] {
+        let driver = hears(&[message]);
+        assert_eq!(driver.hung_up, 1);
+        assert!(driver.clusters.is_empty());
+    }
+}
+
+#[test]
+fn a_cluster_record_that_no_node_can_serve_ends_the_process_in_words() {
+    let good = hears(&[registered(|_| {})]);
+    assert!(good.ended.is_none() && good.clusters.len() == 1);
+    type Change = fn(&mut ClusterRecord);
+    let wrong: [(Change, &str); 8] = [
+        (|c| c.format = 2, "format 2, this version knows 1"),
+        (|c| c.data = 0, "makes no sense"),
+        (|c| c.parity = 255, "makes no sense"),
+        (|c| c.chunk_bytes = 0, "makes no sense"),
+        (|c| c.chunk_bytes = 1 << 20, "makes no sense"),
+        (|c| c.lease_ms = 0, "makes no sense"),
+        (|c| c.slots.truncate(1), "makes no sense"),
+        (|c| c.slots[0].1.x = Position(9), "makes no sense"),
+    ];
+    for (change, part) in wrong {
+        let driver = hears(&[registered(change)]);
+        let why = driver.ended.unwrap().to_string();
+        assert!(why.contains(part), "{why}");
+        assert!(driver.clusters.is_empty(), "no node is made of it");
+    }
+}
+
+#[test]
+fn a_process_that_serves_outlives_a_coordinator_that_is_not_its_own() {
+    let here = ClusterId(4);
+    let list = ListId(0);
+    let foreign = [
+        (registered(|c| c.id = ClusterId(4)), Refusal::WrongCluster { here }),
+        (
+            ToAgent::Refused(Refusal::WrongCluster { here }),
+            Refusal::WrongCluster { here },
+        ),
+        (
+            ToAgent::Refused(Refusal::StoreIsBehind { list }),
+            Refusal::StoreIsBehind { list },
+        ),
+        (
+            ToAgent::Refused(Refusal::Version { here: 2 }),
+            Refusal::Version { here: 2 },
+        ),
+    ];
+    for (message, refusal) in foreign {
+        let driver = hears(&[registered(|_| {}), message]);
+        assert_eq!(driver.ended, None);
+        assert_eq!(driver.refused, [refusal]);
+        assert_eq!((driver.hung_up, driver.clusters.len()), (1, 1), "asked again later");
+    }
+    // Its life is over: it may be living elsewhere.
+    let driver = hears(&[registered(|_| {}), ToAgent::Refused(Refusal::LifeEnded)]);
+    assert_eq!(driver.ended, Some(Refusal::LifeEnded));
+    // One that holds nothing is told, and ends.
+    let driver = hears(&[ToAgent::Refused(Refusal::Version { here: 2 })]);
+    assert_eq!(driver.ended, Some(Refusal::Version { here: 2 }));
 }

@@ -25,7 +25,10 @@ impl<S: Store> Coordinator<S> {
             }
             status.rebuild.bytes_per_second += presence.rebuild_rate();
             for shard in presence.progress() {
-                let (rebuild, memory) = (&mut status.rebuild, &mut status.memory);
+                let (rebuild, memory, scrub) = (&mut status.rebuild, &mut status.memory, &mut status.scrub);
+                scrub.checked_chunks = scrub.checked_chunks.saturating_add(shard.scrub.checked_chunks);
+                scrub.bad_chunks = scrub.bad_chunks.saturating_add(shard.scrub.bad_chunks);
+                scrub.repaired_chunks = scrub.repaired_chunks.saturating_add(shard.scrub.repaired_chunks);
                 rebuild.done_bytes = rebuild.done_bytes.saturating_add(shard.rebuild_done_bytes);
                 rebuild.total_bytes = rebuild.total_bytes.saturating_add(shard.rebuild_total_bytes);
                 memory.objects = memory.objects.saturating_add(shard.objects);

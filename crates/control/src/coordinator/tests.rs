@@ -7,7 +7,7 @@ mod world;
 use super::*;
 use crate::message::{MESSAGE_VERSION, Refusal, Registered, TO_COORDINATOR_BYTES_MAX, ToCoordinator, decode};
 use crate::plan::LostPolicy;
-use crate::status::{HaltedRole, ShardProgress};
+use crate::status::{HaltedRole, ScrubStatus, ShardProgress};
 use crate::status::{NodeCondition, PositionCondition, RoleStatus};
 use crate::store::MemoryStore;
 use paritas_base::ClusterId;
@@ -276,6 +276,7 @@ fn status_tells_nodes_lists_rebuild_and_memory() {
         by_kind: vec![("data".into(), 3000), ("index".into(), 2000)],
         rebuild_done_bytes: done,
         rebuild_total_bytes: 4_000_000,
+        scrub: ScrubStatus::default(),
         halted: vec![],
     };
     world.beat_with(0, vec![shard(1, 0)]);

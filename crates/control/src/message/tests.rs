@@ -1,5 +1,5 @@
 use super::*;
-use crate::status::HaltedRole;
+use crate::status::{HaltedRole, ScrubStatus};
 use paritas_base::Prng;
 
 fn register() -> ToCoordinator {
@@ -29,6 +29,11 @@ fn golden_bytes_of_version_1() {
         by_kind: vec![("k".into(), 6)],
         rebuild_done_bytes: 7,
         rebuild_total_bytes: 8,
+        scrub: ScrubStatus {
+            checked_chunks: 11,
+            bad_chunks: 12,
+            repaired_chunks: 13,
+        },
         halted: vec![HaltedRole::new(ListId(9), Position(10), "r".into())],
     };
     let cases: [(ToCoordinator, &[u8]); 4] = [
@@ -54,8 +59,8 @@ fn golden_bytes_of_version_1() {
                 silent: vec![],
             },
             &[
-                22, 0, 0, 0, 170, 137, 162, 153, 1, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 1, 9, 10, 1, 114,
-                0,
+                25, 0, 0, 0, 17, 115, 235, 49, 1, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
+                10, 1, 114, 0,
             ],
         ),
         (

@@ -171,3 +171,58 @@ fn a_life_that_is_over_stays_over() {
     node.end(Incarnation(500));
     assert!(node.is_over(Incarnation(500)), "one that never registered");
 }
+
+/// What opening says once this record is there instead.
+fn opened_with(key: &str, value: Vec<u8>) -> Result<Records, OpenError> {
+    let mut store = MemoryStore::new();
+    let mut records = Records::open(&mut store, &plan()).unwrap();
+    records.commit(&mut store, &[node()], &[list()]).unwrap();
+    let expect = store.get(key).unwrap().map(|e| e.revision);
+    let change = Change {
+        key: key.into(),
+        expect,
+        action: Action::Put(value),
+    };
+    store.commit(&[change]).unwrap();
+    Records::open(&mut store, &plan())
+}
+
+#[test]
+fn a_record_that_can_be_read_and_makes_no_sense_is_damage_too() {
+    let wrong_lists: [fn(&mut Configuration); 6] = [
+        // Too few parities for its places: what is decided would look past the end.
+        |c| c.parity = 0,
+        |c| c.data = 2,
+        |c| c.ack_quorum = 9,
+        |c| c.epoch = Epoch(u32::MAX),
+        |c| c.born = Epoch(3),
+        |c| c.list = ListId(5),
+    ];
+    for change in wrong_lists {
+        let mut wrong = list();
+        change(&mut wrong);
+        let error = opened_with("list/00004", encode(&wrong)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "record list/00004 is damaged or missing",
+            "{wrong:?}"
+        );
+    }
+    let error = opened_with("node/00002", encode(&node())).unwrap_err();
+    assert_eq!(error.to_string(), "record node/00002 is damaged or missing");
+    let mut cluster = plan().record();
+    cluster.slots.clear();
+    let error = opened_with("cluster", encode(&cluster)).unwrap_err();
+    assert_eq!(error.to_string(), "record cluster is damaged or missing");
+}
+
+#[test]
+fn a_cluster_of_a_newer_format_is_refused_by_name() {
+    let mut cluster = plan().record();
+    cluster.format = 2;
+    let error = opened_with("cluster", encode(&cluster)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "record cluster has format 2, this version knows 1: use a newer paritas"
+    );
+}

@@ -40,6 +40,9 @@ pub struct DevSettings {
     /// Nodes that wait to replace a lost one
     #[arg(long, default_value_t = 0)]
     pub spares: u16,
+    /// Bytes a second that each node checks for flipped bits, 0 for none [default: its memory in a day]
+    #[arg(long)]
+    pub scrub_rate: Option<ByteCount>,
 }
 
 /// Below this a node has no room beside its rings and buffers.
@@ -56,6 +59,7 @@ pub(crate) struct Plan {
     pub(crate) port: u16,
     pub(crate) memory: ByteCount,
     pub(crate) policy: Policy,
+    pub(crate) scrub_rate: Option<ByteCount>,
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -96,6 +100,7 @@ impl Plan {
             port: settings.port,
             memory: settings.memory,
             policy: settings.maxmemory_policy.0,
+            scrub_rate: settings.scrub_rate,
             dir: settings.dir.clone(),
         };
         if plan.port == 0 {
@@ -220,6 +225,7 @@ mod tests {
             maxmemory_policy: Text(Policy::NoEviction),
             dir: None,
             spares: 0,
+            scrub_rate: None,
         }
     }
 

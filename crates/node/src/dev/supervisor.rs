@@ -292,6 +292,9 @@ impl Supervisor {
         set("maxmemory-policy", plan.policy.to_string());
         set("coordinator", plan.coordinator_address().to_string());
         set("spare", (node >= plan.members).to_string());
+        if let Some(rate) = plan.scrub_rate {
+            set("scrub-rate", rate.0.to_string());
+        }
         arguments
     }
 

@@ -59,6 +59,13 @@ pub(crate) fn housekeep<O: Out>(
     {
         return false;
     }
+    // Wrong bytes must not be copied (9.1).
+    if let Some(victim) = owner.store.next_victim(&cx.shared.arena) {
+        owner.close_delta(cx, configuration);
+        if !owner.has_its_sum(cx, victim) {
+            return false;
+        }
+    }
     let (store, delta) = owner.delta();
     store.set_time(cx.now.wall_ms);
     let arena = &mut cx.shared.arena;
@@ -93,6 +100,8 @@ pub(super) enum Room {
     None,
     /// Not now: what made room so far is not safe yet.
     Wait,
+    /// The command must begin anew.
+    Later,
 }
 
 impl<O: Out> Operation<'_, '_, O> {
@@ -112,6 +121,7 @@ impl<O: Out> Operation<'_, '_, O> {
         if self.begun {
             return Room::None;
         }
+        let absent = self.owner.store.chunks().absent_count();
         let mut made = false;
         for _ in 0..MAKE_ROOM_STEPS {
             if !housekeep(self.cx, self.configuration, self.owner, MAKE_ROOM_BYTES) {
@@ -122,6 +132,11 @@ impl<O: Out> Operation<'_, '_, O> {
         // What was moved is in a delta of its own: it must not make the command's delta too large.
         if made && self.owner.open_bytes() > DELTA_BYTES_MAX / 2 {
             self.owner.close_delta(self.cx, self.configuration);
+        }
+        // A chunk that was met and is wrong may be one that the command has looked at.
+        if self.owner.store.chunks().absent_count() > absent {
+            self.owner.progress = true;
+            return Room::Later;
         }
         if made {
             return Room::Made;
@@ -185,6 +200,7 @@ impl<O: Out> Operation<'_, '_, O> {
         };
         match room {
             Room::Made => Ok(()),
+            Room::Later => Err(Stop::Stall),
             // Without credit for long: refused all the same.
             Room::Wait if !matches!(blocked, Blocked::Credit { .. }) => Err(Stop::Stall),
             Room::Wait | Room::None => Err(self.blocked(blocked)),

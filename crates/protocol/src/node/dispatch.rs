@@ -23,7 +23,7 @@ pub(super) fn on_owner<O: Out>(
     owner: &mut StreamOwner,
     from: (NodeId, Incarnation),
     header: &Header,
-    message: Message<'_>,
+    message: &Message<'_>,
 ) {
     // Answers of sources carry the source's own position; everything else speaks of the stream itself.
     if let Message::ChunkValue {
@@ -34,19 +34,19 @@ pub(super) fn on_owner<O: Out>(
         sum,
         bytes,
         ..
-    } = &message
+    } = *message
     {
         let source = configuration.tenure(header.stream.x).map(|t| (t.node, t.incarnation));
         if source == Some(from) {
-            let value = (*status == ChunkStatus::Here).then_some((*version, *sum, *bytes));
-            owner.on_source_chunk(cx, configuration, header.stream.x, *id, *stripe, value);
+            let value = (status == ChunkStatus::Here).then_some((version, sum, bytes));
+            owner.on_source_chunk(cx, configuration, header.stream.x, id, stripe, value);
         }
         return;
     }
     if owner.stream() != header.stream {
         return;
     }
-    match message {
+    match *message {
         Message::ReadChunk { id, stripe, want } => {
             return owner.on_read_chunk(cx, configuration, from, id, stripe, want);
         }
@@ -56,7 +56,7 @@ pub(super) fn on_owner<O: Out>(
     let Some(member) = tenure_of(configuration, from.0, from.1) else {
         return;
     };
-    match message {
+    match *message {
         Message::Ack { term, recv, lease_sent } => owner.on_ack(cx, configuration, member, term, recv, lease_sent),
         Message::SyncAck { term, recv } => owner.on_sync_ack(cx, configuration, member, term, recv),
         Message::SealReply {
@@ -98,7 +98,7 @@ pub(super) fn on_member<O: Out>(
     member: &mut ParityMember,
     from: (NodeId, Incarnation),
     header: &Header,
-    message: Message<'_>,
+    message: &Message<'_>,
 ) {
     let x = header.stream.x;
     // Whatever a parity member acts on comes from the owner of the stream under this very configuration.
@@ -106,7 +106,7 @@ pub(super) fn on_member<O: Out>(
     if (owner.node, owner.incarnation) != from && !cx.breaks(Mutant::NoEpochFence) {
         return;
     }
-    match message {
+    match *message {
         Message::Delta {
             term,
             seq,

@@ -240,6 +240,10 @@ fn send_forward<O: Out>(
     let Caller::Local(conn) = client.caller else {
         return false;
     };
+    if (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation) {
+        // The role has halted, and its successor is not named yet: to send it here would be a circle.
+        return false;
+    }
     let message = Message::Forward {
         conn,
         n,

@@ -238,6 +238,11 @@ impl Desk {
                 line("parity_positions", &sums.parities);
                 line("absent_chunks", &sums.absent);
                 line("waiting_bytes", &self.parked_bytes);
+                line("refused_sums", &cx.shared.bad_sums);
+                line("scrub_passes", &cx.shared.scrub.passes);
+                line("scrub_checked_chunks", &cx.shared.scrub.checked);
+                line("scrub_bad_chunks", &cx.shared.scrub.bad);
+                line("scrub_repaired_chunks", &cx.shared.scrub.repaired);
             }
             _ => {}
         }
@@ -246,9 +251,9 @@ impl Desk {
 
 fn sums(lists: &Lists) -> Sums {
     let mut sums = Sums::default();
-    for list in lists.iter() {
-        match &list.role {
-            Role::None | Role::Halted(_) => {}
+    for role in lists.roles() {
+        match role {
+            Role::Halted(_) => {}
             Role::Owner(owner) => {
                 let gauges = owner.store().gauges();
                 sums.owned += 1;

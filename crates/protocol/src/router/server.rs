@@ -4,7 +4,7 @@ use super::caller::Client;
 use super::connection::is_word;
 use crate::context::Context;
 use crate::interface::{Out, Port};
-use crate::lists::{Lists, Role};
+use crate::lists::Lists;
 use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
@@ -13,7 +13,7 @@ use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
 const POLICY: &str = "maxmemory-policy";
 
 /// The settings that there are, as CONFIG GET tells them.
-fn settings<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 12] {
+fn settings<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 13] {
     let cluster = if client.port == Port::Cluster { "yes" } else { "no" };
     [
         ("ack-quorum", cx.shared.cluster.ack_quorum.to_string()),
@@ -29,6 +29,10 @@ fn settings<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, Str
         (
             "scheme",
             format!("{}+{}", cx.shared.cluster.data, cx.shared.cluster.parity),
+        ),
+        (
+            "scrub-rate",
+            cx.shared.parameters.scrub_rate.unwrap_or_default().to_string(),
         ),
         ("timeout", "0".to_owned()),
     ]
@@ -55,6 +59,10 @@ pub(super) fn config_set<O: Out>(
     out: &mut Vec<u8>,
     args: ArgList<'_>,
 ) {
+    #[cfg(feature = "mutants")]
+    if is_word(args, 2, "flip-bit") {
+        return flip_bit(cx, lists, out, args.arg(3));
+    }
     if !args.len().is_multiple_of(2) {
         return errors::wrong_arity(out, "config|set");
     }
@@ -79,14 +87,38 @@ pub(super) fn config_set<O: Out>(
     }
     if let Some(policy) = policy {
         cx.shared.parameters.policy = policy;
-        for list in lists.iter_mut() {
-            if let Role::Owner(owner) = &mut list.role {
-                owner.store.set_policy(policy);
-                owner.progress = true;
-            }
+        for (_, owner) in lists.owners_mut() {
+            owner.store.set_policy(policy);
+            owner.progress = true;
         }
     }
     encode::ok(out);
+}
+
+/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", KIND data or index, in builds for tests: memory goes bad.
+#[cfg(feature = "mutants")]
+fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, what: &[u8]) {
+    use paritas_base::{ListId, Position, Stripe};
+    let words: Vec<&str> = core::str::from_utf8(what).unwrap_or_default().split(' ').collect();
+    let number = |at: usize| words.get(at).and_then(|word| word.parse::<u32>().ok());
+    let (place, chunk) = (number(0).zip(number(1)), number(3).zip(number(4)));
+    let flipped = place.zip(chunk).is_some_and(|((list, position), (n, bit))| {
+        let list = ListId(u16::try_from(list).unwrap_or(u16::MAX));
+        let position = Position(u8::try_from(position).unwrap_or(u8::MAX));
+        let n = n & Stripe::NUMBER_MAX;
+        let is_index = words.get(2) == Some(&"index");
+        let stripe = if is_index {
+            Stripe::index_page(n)
+        } else {
+            Stripe::data(n)
+        };
+        crate::node::scrub::flip_bit(&mut cx.shared.arena, lists, (list, position), stripe, bit as usize)
+    });
+    if flipped {
+        encode::ok(out);
+    } else {
+        encode::error(out, "ERR no such chunk here");
+    }
 }
 
 /// As Redis says it.

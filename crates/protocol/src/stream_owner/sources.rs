@@ -25,7 +25,8 @@ impl StreamOwner {
     ) {
         // What is read must be what deltas with a number made.
         self.close_delta(cx, configuration);
-        let found = if self.phase == Phase::Serve {
+        // Wrong bytes must not become part of what others hold (9.1).
+        let found = if self.phase == Phase::Serve && self.has_its_sum(cx, stripe) {
             self.chunk_at(cx, stripe, want)
         } else {
             None

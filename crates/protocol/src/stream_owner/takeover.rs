@@ -317,6 +317,7 @@ impl StreamOwner {
         if recv > seq {
             cx.halt(
                 self.stream.list,
+                self.stream.x,
                 format!(
                     "I6: position {} answers Sync with {recv}, beyond {seq}",
                     member.position.0

@@ -441,6 +441,33 @@ impl Cluster {
         self.event(to, Event::LinkUp { link, dialed: None });
     }
 
+    /// How many processes live.
+    pub(crate) fn up_count(&self) -> usize {
+        self.processes.iter().filter(|process| process.up).count()
+    }
+
+    /// A link from nobody that the cluster knows. What the node sends by it is lost.
+    pub(crate) fn stranger(&mut self, at: usize) -> LinkId {
+        self.next_link += 1;
+        let link = LinkId(self.next_link);
+        self.processes[at].out.links.insert(link, FrameBuf::default());
+        self.event(at, Event::LinkUp { link, dialed: None });
+        link
+    }
+
+    /// The link by which one node hears another, if there is one.
+    pub(crate) fn link_between(&self, from: usize, to: usize, channel: Channel) -> Option<LinkId> {
+        let bound = &self.processes[to].out.bound;
+        bound.get(&(NodeId(from as u16), channel)).copied()
+    }
+
+    /// A node hears a frame by a link that has not ended.
+    pub(crate) fn hear(&mut self, at: usize, link: LinkId, frame: &[u8]) {
+        if self.processes[at].out.links.contains_key(&link) {
+            self.event(at, Event::Frame { link, bytes: frame });
+        }
+    }
+
     /// Gives bytes to a node as from a client, without running any turn.
     pub(crate) fn feed(&mut self, client: Client, bytes: &[u8]) {
         self.processes[client.at]

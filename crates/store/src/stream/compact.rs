@@ -48,6 +48,16 @@ impl Stream {
         self.free_surplus(arena, delta)
     }
 
+    /// The chunk that compaction will empty next and has not begun with: its bytes are soon moved, and become part of
+    /// other chunks as they are.
+    pub fn next_victim(&mut self, arena: &Arena) -> Option<Stripe> {
+        if self.space.victim.is_none() {
+            self.space.victim = self.choose_victim(arena);
+        }
+        let (number, offset) = self.space.victim?;
+        (offset == 0).then_some(Stripe::data(number))
+    }
+
     /// Whether compaction is due: its threshold is passed, or memory or credit is short.
     fn compaction_due(&self, arena: &Arena) -> bool {
         let chunk = self.settings.chunk_bytes as u64;

@@ -177,6 +177,29 @@ impl Space {
         }
     }
 
+    /// A chunk is no longer here: it counts as full and is written to no more. Gives its live bytes, for
+    /// [`recounted`](Self::recounted) when it is back.
+    pub(super) fn set_aside(&mut self, number: u32) -> u32 {
+        let live = match self.used(number) {
+            Use::Free => {
+                self.free.retain(|n| *n != number);
+                self.info[number as usize].set_used(Use::Dead);
+                return 0;
+            }
+            Use::Open | Use::Closed => self.info[number as usize].live(),
+            Use::Zeros | Use::Unknown | Use::Dead => return 0,
+        };
+        self.open.retain(|open| open.number != number);
+        if self.victim.is_some_and(|(victim, _)| victim == number) {
+            self.victim = None;
+        }
+        self.info[number as usize] = Info::new(Use::Unknown, 0);
+        self.live_bytes -= u64::from(live);
+        self.used_count -= 1;
+        self.unknown_count += 1;
+        live
+    }
+
     /// The `nth` number that a new chunk would take: free ones first, then zeros, then new ones.
     pub(super) fn fresh(&self, nth: usize) -> u32 {
         if let Some(at) = self.free.len().checked_sub(nth + 1) {

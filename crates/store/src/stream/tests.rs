@@ -723,6 +723,38 @@ fn the_index_fills_well_from_a_hundred_thousand_keys_on() {
     assert_eq!(stream.count(), Some(1_000_000));
 }
 
+#[test]
+fn chunks_set_aside_come_back_and_nothing_is_counted_twice() {
+    for (chunk_bytes, seed) in [(256, 1), (1024, 2), (4096, 3)] {
+        let mut world = World::new(chunk_bytes, 1 << 15);
+        let mut prng = Prng::new(seed);
+        let mut asides = 0;
+        for _ in 0..8_000 {
+            if prng.chance(40_000) {
+                let all: Vec<Stripe> = world.stream.chunks.stripes().map(|(stripe, _)| stripe).collect();
+                if !all.is_empty() {
+                    let stripe = *prng.pick(&all);
+                    if let Ok(Some(slot)) = world.stream.chunks.slot(stripe) {
+                        world.arena.bytes_mut(slot).fill(0xaa);
+                    }
+                    asides += usize::from(world.stream.set_aside(stripe));
+                }
+            }
+            world.insist(|world| random_op(world, &mut prng, 400));
+        }
+        assert!(asides > 200, "seed {seed}: {asides}");
+        let absent = |world: &World, s: &Stripe| world.stream.chunks.presence(*s) == Some(Presence::Absent);
+        for stripe in world.mirror.0.keys().copied().collect::<Vec<_>>() {
+            if absent(&world, &stripe) {
+                assert!(world.install(stripe), "seed {seed}");
+            }
+        }
+        world.compare_all();
+        let here = world.stream.chunks.here_count();
+        assert_eq!(world.arena.used(), here, "seed {seed}: a slot is lost");
+    }
+}
+
 impl World {
     /// Evicts until so many bytes have died; gives the keys that went.
     fn evict(&mut self, bytes: u64) -> Vec<Vec<u8>> {

@@ -1,0 +1,78 @@
+//! How an owner finds chunks whose bytes are wrong, and has them replaced (PROTOCOL 9.2, 9.3): a chunk that does not
+//! have its sum is set aside at once, so that nobody reads it or writes over it any more (I14), and comes back as any
+//! absent chunk does, from the other positions. They may not have its last deltas yet: it is their parity at its very
+//! version that is waited for.
+
+use super::{Phase, StreamOwner};
+use crate::context::Context;
+use crate::interface::Out;
+use crate::mark::Mark;
+use crate::parameters::Mutant;
+use crate::scrub::Step;
+use paritas_base::Stripe;
+use paritas_base::configuration::Configuration;
+use paritas_code::sum;
+
+/// The scrub of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct Mend {
+    /// Where the pass goes on.
+    next: Option<Stripe>,
+    /// Chunks set aside.
+    aside: Vec<Stripe>,
+}
+
+impl StreamOwner {
+    /// Checks the next chunk that is here.
+    pub(crate) fn scrub<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) -> Step {
+        if self.phase != Phase::Serve {
+            cx.shared.scrub.partial = true;
+            return Step::Ended;
+        }
+        // Sums are those of the deltas that are closed.
+        self.close_delta(cx, configuration);
+        let from = self.mend.next.unwrap_or_else(|| Stripe::index_page(0));
+        let Some(stripe) = self.store.chunks().next_here(from) else {
+            self.mend.next = None;
+            return Step::Ended;
+        };
+        self.mend.next = Some(if stripe.is_index() {
+            Stripe::index_page(stripe.number() + 1)
+        } else {
+            Stripe::data(stripe.number() + 1)
+        });
+        self.has_its_sum(cx, stripe);
+        Step::Checked
+    }
+
+    /// Whether a chunk, if it is here, has its sum; if not, it is here no more. The delta must be closed.
+    pub(crate) fn has_its_sum<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) -> bool {
+        let chunks = self.store.chunks();
+        let Ok(Some(bytes)) = chunks.bytes(&cx.shared.arena, stripe) else {
+            return true;
+        };
+        if sum::of(bytes) == chunks.sum(stripe) || cx.breaks(Mutant::WrongChunkKept) {
+            return true;
+        }
+        cx.shared.scrub.bad += 1;
+        let version = chunks.version(stripe);
+        cx.out
+            .mark(if version.term() == self.term() && version.seq() > self.acked {
+                Mark::SetAsideUnacked
+            } else {
+                Mark::SetAside
+            });
+        if self.store.set_aside(stripe) {
+            self.mend.aside.push(stripe);
+            self.materialiser.want(cx.mono(), stripe);
+        }
+        false
+    }
+
+    /// A chunk is back.
+    pub(crate) fn mended<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) {
+        let before = self.mend.aside.len();
+        self.mend.aside.retain(|s| *s != stripe);
+        cx.shared.scrub.repaired += (before - self.mend.aside.len()) as u64;
+    }
+}

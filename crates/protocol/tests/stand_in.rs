@@ -1,0 +1,196 @@
+//! A node that holds two positions of a list (PROTOCOL 10.5): its roles talk to each other as they would over a link.
+
+mod support;
+
+use paritas_base::configuration::PositionState;
+use paritas_base::{ListId, Position};
+use paritas_protocol::{Parameters, Port, Role};
+use paritas_wire::peer::{self, Message};
+use support::{Client, Cluster};
+
+/// One list of `2+2` on four nodes, and no other node; a client of node 3.
+fn crowded() -> (Cluster, Client) {
+    let mut cluster = Cluster::coded(2, 2, 1, 0, Parameters::default());
+    let client = cluster.connect(3, Port::Any);
+    (cluster, client)
+}
+
+const KEYS: usize = 200;
+
+fn set_all(cluster: &mut Cluster, client: Client, value: &str) {
+    for n in 0..KEYS {
+        assert_eq!(
+            cluster.ask(client, &format!("SET key{n} {value}{n}")),
+            "+OK\r\n",
+            "key{n}"
+        );
+    }
+}
+
+fn all_there(cluster: &mut Cluster, client: Client, value: &str) {
+    for n in 0..KEYS {
+        let expected = format!("{value}{n}");
+        let reply = cluster.ask(client, &format!("GET key{n}"));
+        assert_eq!(reply, format!("${}\r\n{expected}\r\n", expected.len()), "key{n}");
+    }
+    assert_eq!(cluster.ask(client, "DBSIZE"), format!(":{KEYS}\r\n"));
+}
+
+fn live(cluster: &mut Cluster) {
+    cluster.reconfigure(0, |c| {
+        for a in c.positions.iter_mut().flatten() {
+            a.state = PositionState::Live;
+        }
+    });
+}
+
+fn positions(cluster: &Cluster, node: usize) -> Vec<u8> {
+    let list = cluster.processes[node].node.list(ListId(0)).unwrap();
+    list.roles.iter().map(|role| role.position().0).collect()
+}
+
+fn whole(cluster: &Cluster, node: usize, x: u8) -> bool {
+    let list = cluster.processes[node].node.list(ListId(0)).unwrap();
+    list.owner(Position(x)).is_some_and(|owner| owner.is_whole())
+}
+
+#[test]
+fn a_parity_holder_stands_in_for_an_owner_and_a_second_loss_is_survived() {
+    let (mut cluster, client) = crowded();
+    set_all(&mut cluster, client, "before");
+    cluster.kill(0);
+    cluster.hand_over(0, 0, 2);
+    // Until the dead owner's leases have run out.
+    cluster.advance(3_000);
+    assert_eq!(positions(&cluster, 2), [0, 2]);
+    all_there(&mut cluster, client, "before");
+    set_all(&mut cluster, client, "after");
+    cluster.advance(1_000);
+    assert!(whole(&cluster, 2, 0));
+    live(&mut cluster);
+
+    // The other owner too: the parity beside the stand-in is one of its sources.
+    cluster.kill(1);
+    cluster.hand_over(0, 1, 3);
+    cluster.advance(3_000);
+    assert_eq!(positions(&cluster, 3), [1, 3]);
+    all_there(&mut cluster, client, "after");
+    set_all(&mut cluster, client, "again");
+    all_there(&mut cluster, client, "again");
+}
+
+#[test]
+fn an_owner_stands_in_for_a_parity_and_rebuilds_it_from_its_own_chunks_too() {
+    let (mut cluster, client) = crowded();
+    set_all(&mut cluster, client, "before");
+    cluster.kill(2);
+    cluster.hand_over(0, 2, 1);
+    cluster.advance(1_000);
+    assert_eq!(positions(&cluster, 1), [1, 2]);
+    set_all(&mut cluster, client, "after");
+    cluster.advance(1_000);
+    live(&mut cluster);
+
+    // Node 3 has the other parity: the stand-in's alone must give back what is lost next.
+    cluster.kill(0);
+    cluster.hand_over(0, 0, 3);
+    cluster.advance(3_000);
+    assert_eq!(positions(&cluster, 3), [0, 3]);
+    all_there(&mut cluster, client, "after");
+}
+
+#[test]
+fn one_node_owns_two_streams_and_gives_one_up_again() {
+    let (mut cluster, client) = crowded();
+    set_all(&mut cluster, client, "before");
+    // Not dead, only removed: it yields.
+    cluster.hand_over(0, 0, 1);
+    cluster.advance(100);
+    assert_eq!(positions(&cluster, 1), [0, 1]);
+    all_there(&mut cluster, client, "before");
+    set_all(&mut cluster, client, "after");
+    let strict = cluster.connect(1, Port::Cluster);
+    assert_eq!(
+        cluster.ask(strict, "DBSIZE"),
+        format!(":{KEYS}\r\n"),
+        "both streams are its own"
+    );
+    live(&mut cluster);
+
+    cluster.hand_over(0, 0, 0);
+    cluster.advance(100);
+    assert_eq!((positions(&cluster, 0), positions(&cluster, 1)), (vec![0], vec![1]));
+    all_there(&mut cluster, client, "after");
+    set_all(&mut cluster, client, "again");
+    all_there(&mut cluster, client, "again");
+}
+
+#[test]
+fn two_parities_or_three_positions_on_one_node_are_refused() {
+    let (mut cluster, client) = crowded();
+    let before = cluster.configurations[0].clone();
+    cluster.hand_over(0, 2, 3);
+    assert_eq!(positions(&cluster, 3), [3], "both parities");
+    cluster.configurations[0] = before;
+    cluster.reconfigure(0, |c| {
+        for i in 0..2 {
+            c.positions[i].as_mut().unwrap().tenure = support::tenure(2, 2);
+        }
+    });
+    assert_eq!(positions(&cluster, 2), [2], "three positions");
+    assert_eq!(cluster.ask(client, "SET key value"), "+OK\r\n");
+}
+
+#[test]
+fn a_stand_in_whose_one_role_halts_goes_on_in_the_other() {
+    let (mut cluster, client) = crowded();
+    set_all(&mut cluster, client, "before");
+    cluster.hand_over(0, 0, 2);
+    cluster.advance(1_000);
+    live(&mut cluster);
+    cluster.processes[2].out.halts = Some(Vec::new());
+    // The other parity says that it has more of the stand-in's stream than was issued.
+    cluster.tamper = Some(Box::new(|from, to, header, message| match message {
+        Message::Ack { term, recv, lease_sent } if (from, to) == (3, 2) && header.stream.x == Position(0) => {
+            let ack = Message::Ack {
+                term: *term,
+                recv: recv + 1_000,
+                lease_sent: *lease_sent,
+            };
+            let mut bytes = Vec::new();
+            peer::encode(&mut bytes, header, &ack);
+            Some(bytes)
+        }
+        _ => None,
+    }));
+    let key_of =
+        |part: u16| (0..KEYS).find(|n| paritas_wire::command::slot(format!("key{n}").as_bytes()) / 8192 == part);
+    let (first, second) = (key_of(0).unwrap(), key_of(1).unwrap());
+    let reply = cluster.ask(client, &format!("SET key{first} after"));
+    assert!(reply.starts_with("-UNCERTAIN"), "{reply}");
+    cluster.tamper = None;
+    let list = cluster.processes[2].node.list(ListId(0)).unwrap();
+    assert!(
+        matches!(list.roles[..], [Role::Halted(_), Role::Member(_)]),
+        "{:?}",
+        list.roles
+    );
+    // Its parity still counts: writes of the other stream need its ack.
+    assert_eq!(cluster.ask(client, &format!("SET key{second} after")), "+OK\r\n");
+
+    // Its life begins nothing in the list again.
+    cluster.hand_over(0, 0, 1);
+    cluster.advance(1_000);
+    all_but(&mut cluster, client, &[first, second]);
+    live(&mut cluster);
+    cluster.hand_over(0, 1, 2);
+    assert_eq!(positions(&cluster, 2), [0, 2]);
+}
+
+fn all_but(cluster: &mut Cluster, client: Client, changed: &[usize]) {
+    for n in (0..KEYS).filter(|n| !changed.contains(n)) {
+        let expected = format!("before{n}");
+        let reply = cluster.ask(client, &format!("GET key{n}"));
+        assert_eq!(reply, format!("${}\r\n{expected}\r\n", expected.len()), "key{n}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Memory that goes bad (PROTOCOL §9): a bit flips in a chunk of data, of the index or of parity, one at a time.
+//!
+//! A flipped bit counts as the loss of that chunk until it is repaired, so that the rest of the faults leave it the
+//! redundancy that repairing takes. What an owner's bytes would do to those who read them or write over them before a
+//! pass comes is no mystery (docs/protocol.md, "What the scrub cannot do"): here the pass comes at once. A parity chunk
+//! waits for its turn.
+
+use crate::marks::Seen;
+use crate::world::{LIST, World};
+use paritas_base::{Incarnation, Position, Stream, Stripe};
+use paritas_protocol::{Phase, Role};
+
+/// The newest flip.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flip {
+    at: usize,
+    incarnation: Incarnation,
+    position: Position,
+    stripe: Stripe,
+    /// In an owner's chunk, else in a member's.
+    of_data: bool,
+    /// Chunks that the process had repaired before.
+    repaired: u64,
+}
+
+impl World {
+    /// One more bit flips, if the redundancy bears it.
+    pub(crate) fn flip(&mut self) {
+        let at = self.random.below(self.processes.len() as u64) as usize;
+        let (which, bit) = (self.random.next_u64(), self.random.next_u64());
+        if self.unrepaired().is_some() {
+            return;
+        }
+        let Some(process) = self.processes[at].as_ref().filter(|p| !p.unflushed) else {
+            return;
+        };
+        if process.paused_until > self.now {
+            return;
+        }
+        let roles = process.node.list(LIST).map_or(&[][..], |list| &list.roles);
+        let Some(role) = roles.get((which >> 32) as usize % roles.len().max(1)) else {
+            return;
+        };
+        let (stripes, stream): (Vec<Stripe>, Option<Stream>) = match role {
+            Role::Owner(owner) if owner.phase() == Phase::Serve => {
+                let chunks = owner.store().chunks();
+                let here = |stripe: &Stripe| chunks.bytes(process.node.arena(), *stripe).is_ok_and(|b| b.is_some());
+                (
+                    chunks.stripes().map(|(s, _)| s).filter(here).collect(),
+                    Some(owner.stream()),
+                )
+            }
+            Role::Member(member) => {
+                let arena = process.node.arena();
+                let here = |stripe: &Stripe| member.chunk(arena, *stripe).is_some_and(|(_, bytes)| bytes.is_some());
+                (member.valid_stripes().filter(here).collect(), None)
+            }
+            _ => return,
+        };
+        if stripes.is_empty() || !self.may_flip(stream.is_some()) {
+            return;
+        }
+        let position = role.position();
+        let stripe = stripes[(which % stripes.len() as u64) as usize];
+        let bit = (bit % (8 * u64::from(self.swarm.chunk_bytes))) as usize;
+        let now = self.now;
+        let Some(process) = self.processes[at].as_mut() else {
+            return;
+        };
+        let (incarnation, clock) = (process.incarnation, process.clock(now));
+        let repaired = process.node.figures().scrub_repaired;
+        if let Some(stream) = stream {
+            // The open delta's bytes are not in the sum yet: it is closed, and nothing is wrong.
+            process.node.scrub_now(clock, stream, stripe, &mut process.out);
+        }
+        if !process.node.flip_bit((LIST, position), stripe, bit) {
+            return;
+        }
+        if let Some(stream) = stream {
+            process.node.scrub_now(clock, stream, stripe, &mut process.out);
+        }
+        let turn_open = process.turn_open;
+        self.counts.flips += 1;
+        self.marks.see(match stream {
+            None => Seen::ParityFlipped,
+            Some(_) if stripe.is_index() => Seen::IndexFlipped,
+            Some(_) => Seen::DataFlipped,
+        });
+        self.log(|| format!("n{at} bit {bit} of {stripe} flips"));
+        self.flipped = Some(Flip {
+            at,
+            incarnation,
+            position,
+            stripe,
+            of_data: stream.is_some(),
+            repaired,
+        });
+        if !turn_open {
+            self.end_turn(at, incarnation);
+        }
+    }
+
+    /// The flip that is not repaired, and whose chunk is still there.
+    pub(crate) fn unrepaired(&self) -> Option<Flip> {
+        let flip = self.flipped?;
+        let process = self.processes[flip.at].as_ref()?;
+        if process.incarnation != flip.incarnation || process.node.figures().scrub_repaired > flip.repaired {
+            return None;
+        }
+        let mut roles = process.node.list(LIST)?.roles.iter();
+        let there = match roles.find(|role| role.position() == flip.position)? {
+            Role::Owner(owner) => owner.store().chunks().slot(flip.stripe).is_err(),
+            Role::Member(member) => {
+                let chunk = member.chunk(process.node.arena(), flip.stripe);
+                chunk.is_some_and(|(_, bytes)| bytes.is_some())
+            }
+            Role::Halted(_) => false,
+        };
+        there.then_some(flip)
+    }
+
+    /// As [`lost`](Self::lost): data and parity chunks that a flip takes at present.
+    pub(crate) fn flipped_chunks(&self) -> (usize, usize) {
+        match self.unrepaired() {
+            None => (0, 0),
+            Some(flip) if flip.of_data => (1, 0),
+            Some(_) => (0, 1),
+        }
+    }
+
+    /// The parity chunk that is wrong at this process, and may be.
+    pub(crate) fn wrong_parity(&self, at: usize) -> Option<Stripe> {
+        let flip = self.unrepaired().filter(|f| f.at == at && !f.of_data)?;
+        Some(flip.stripe)
+    }
+
+    /// After the faults every process goes through all its chunks once: from here, or from the start of its life.
+    pub(crate) fn passes_begin(&mut self) {
+        self.passes = self
+            .processes
+            .iter()
+            .flatten()
+            .map(|p| (p.incarnation, p.node.figures().scrub_passes))
+            .collect();
+    }
+
+    /// Whose pass is not over yet, if bits have flipped. The one under way when the faults ended was not whole.
+    pub(crate) fn pass_under_way(&self) -> Option<usize> {
+        let done = |process: &crate::driver::Process| {
+            let began = self.passes.iter().find(|(life, _)| *life == process.incarnation);
+            process.node.figures().scrub_passes >= began.map_or(0, |(_, passes)| *passes) + 2
+        };
+        let mut processes = self.processes.iter().flatten();
+        (self.counts.flips > 0)
+            .then(|| processes.position(|p| !done(p)))
+            .flatten()
+    }
+}

@@ -1,0 +1,133 @@
+//! Bytes from a peer: what is a frame, and what it says.
+
+use paritas_base::configuration::Configuration;
+use paritas_store::delta::extents;
+use paritas_wire::peer::{self, LeaseRecord, Message};
+
+const PAGE: &str = include_str!("../../docs/formats/peer-golden.md");
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// Any bytes; and the same as the body of a frame whose CRC is right.
+pub(crate) fn frames(bytes: &[u8]) {
+    let mut rest = bytes;
+    while let Ok(Some(length)) = peer::split(rest) {
+        assert!((peer::HEADER_BYTES..=rest.len()).contains(&length));
+        one(&rest[..length]);
+        rest = &rest[length..];
+    }
+    if let Some(frame) = sealed(bytes) {
+        assert_eq!(peer::split(&frame), Ok(Some(frame.len())));
+        one(&frame);
+        for end in [0, 3, 4, frame.len() - 1] {
+            assert_eq!(peer::split(&frame[..end]), Ok(None), "not whole");
+        }
+    }
+}
+
+/// A frame from its kind, the rest of its header and its body: length and CRC are made to fit.
+pub(crate) fn sealed(covered: &[u8]) -> Option<Vec<u8>> {
+    if covered.len() < peer::HEADER_BYTES - 8 {
+        return None;
+    }
+    let mut frame = vec![0; 8];
+    frame.extend_from_slice(covered);
+    seal(&mut frame);
+    Some(frame)
+}
+
+/// Makes length and CRC fit what a frame holds now.
+pub(crate) fn seal(frame: &mut [u8]) {
+    let length = (frame.len() as u32).to_le_bytes();
+    let crc = crc32c(&frame[8..]).to_le_bytes();
+    frame[..4].copy_from_slice(&length);
+    frame[4..8].copy_from_slice(&crc);
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+        }
+    }
+    !crc
+}
+
+fn one(frame: &[u8]) {
+    let Ok((header, message)) = peer::decode(frame) else {
+        return;
+    };
+    walk(&message);
+    // A frame has one form, so that what is read and written again is the same. Configurations are postcard, whose
+    // numbers have several forms; they must say the same.
+    let mut again = Vec::new();
+    peer::encode(&mut again, &header, &message);
+    match &message {
+        Message::Stale { .. } => assert_eq!(peer::decode(&again), Ok((header, message.clone()))),
+        _ => assert_eq!(again, with_unused_zero(frame), "{message:?}"),
+    }
+}
+
+/// Bytes that readers pass over: the version of a chunk that is asked for whatever its version.
+fn with_unused_zero(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let body = peer::HEADER_BYTES;
+    if frame[8] == peer::kind::READ_CHUNK && frame[body + 12] == 1 {
+        frame[body + 13..].fill(0);
+        seal(&mut frame);
+    }
+    frame
+}
+
+/// Goes over every sequence within a message.
+fn walk(message: &Message<'_>) {
+    match message {
+        Message::Delta { extents: bytes, .. } => walk_extents(bytes),
+        Message::Sync { deltas, .. } => deltas.iter().for_each(|d| walk_extents(d.extents)),
+        Message::SealReply { leases, deltas, .. } => {
+            deltas.iter().for_each(|d| walk_extents(d.extents));
+            assert_eq!(LeaseRecord::read(leases).count() * 22, leases.len());
+        }
+        Message::Alloc { stripes, .. } => assert!(stripes.iter().all(|s| s.is_valid())),
+        Message::Directory { entries, .. } => {
+            assert!(Message::directory_entries(entries).all(|(s, _)| s.is_valid()));
+        }
+        Message::LeaseRequest { streams } | Message::Lease { streams, .. } => {
+            let _ = streams.iter().count();
+        }
+        Message::ParityValue { parity: Some(p), .. } => assert_eq!(p.versions.iter().count(), p.versions.count()),
+        Message::Stale { configuration } => {
+            let c: &Configuration = configuration;
+            let _ = (c.members().count(), c.streams().count());
+        }
+        _ => {}
+    }
+}
+
+fn walk_extents(bytes: &[u8]) {
+    for extent in extents(bytes, CHUNK_BYTES).flatten() {
+        assert!(extent.stripe.is_valid() && extent.offset + extent.xor.len() <= CHUNK_BYTES);
+    }
+}
+
+/// The frames that the page of golden bytes draws, without length and CRC.
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds: Vec<Vec<u8>> = Vec::new();
+    let (_, bodies) = PAGE.split_once("## Bodies").unwrap_or_default();
+    for line in bodies.lines() {
+        if let Some(field) = line.strip_prefix("    ") {
+            let hex = field.split(' ').next().unwrap_or_default();
+            if let Some(seed) = seeds.last_mut() {
+                seed.extend((0..hex.len() / 2).filter_map(|i| u8::from_str_radix(hex.get(2 * i..2 * i + 2)?, 16).ok()));
+            }
+        } else if let Some(kind) = line.split(' ').next().and_then(|word| word.parse::<u8>().ok()) {
+            let mut header = vec![0; peer::HEADER_BYTES - 8];
+            header[0] = kind;
+            seeds.push(header);
+        }
+    }
+    let whole: Vec<Vec<u8>> = seeds.iter().filter_map(|seed| sealed(seed)).collect();
+    seeds.extend(whole);
+    seeds
+}

@@ -1,0 +1,601 @@
+//! Machines among which one node lies: frames that are well formed and mean harm, in every role and phase.
+//!
+//! A lie may come from whom it could be true (the owner, a member, the successor), from another node of the cluster,
+//! or from a stranger that greets as somebody. PROTOCOL 3.5 has a role halt when parity does not fit what its own
+//! owner says, or an owner when its own member says what cannot be. Nobody else may bring that about.
+
+use crate::frames::{seal, sealed};
+use crate::script::{Script, random};
+use crate::support::{Client, Cluster, tenure};
+use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
+use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Time, Version};
+use paritas_protocol::{Channel, LinkId, Parameters, Port, Proposal};
+use paritas_wire::peer::{
+    self, ChunkStatus, Deltas, Header, Hello, LeaseEntry, LeaseRecord, Leases, Message, Parity, Stripes, Versions,
+};
+
+/// Memory of each node: little, so that it fills.
+pub(crate) const NODE_BYTES: u64 = 2 << 20;
+const STEPS_MAX: usize = 40;
+
+struct Play<'a> {
+    script: Script<'a>,
+    cluster: Cluster,
+    clients: Vec<Client>,
+    strangers: Vec<(usize, LinkId)>,
+    /// Somebody has lied who may be believed, or has said that the configuration is another.
+    believed: bool,
+}
+
+pub(crate) fn lies(bytes: &[u8]) {
+    let mut script = Script::new(bytes);
+    let (data, parity) = script.pick(&[(1, 1), (2, 1), (2, 2), (1, 2)]);
+    let lists = 1 + script.below(2) as u16;
+    let cluster = Cluster::coded_in(NODE_BYTES, data, parity, lists, 2, Parameters::default());
+    let mut play = Play {
+        script,
+        cluster,
+        clients: Vec::new(),
+        strangers: Vec::new(),
+        believed: false,
+    };
+    for process in &mut play.cluster.processes {
+        process.out.halts = Some(Vec::new());
+    }
+    for at in 0..play.cluster.processes.len() {
+        let client = play.cluster.connect(at, Port::Any);
+        play.clients.push(client);
+    }
+    for _ in 0..STEPS_MAX {
+        if play.script.is_over() {
+            break;
+        }
+        play.step();
+        play.make_live();
+        play.check();
+    }
+    play.cluster.advance(300);
+    play.make_live();
+    play.check();
+}
+
+impl Play<'_> {
+    fn nodes(&self) -> usize {
+        self.cluster.processes.len()
+    }
+
+    fn step(&mut self) {
+        match self.script.below(16) {
+            0..=4 => self.command(),
+            5 => self.cluster.advance(1 + self.script.below(8) as u64 * 40),
+            6 => self.hand_over(),
+            7 => self.greet(),
+            8 => {
+                let at = self.script.below(self.nodes());
+                // All may die but one.
+                if self.cluster.up_count() > 2 {
+                    self.cluster.kill(at);
+                }
+            }
+            9 => self.bend_next(),
+            _ => self.lie(),
+        }
+    }
+
+    fn command(&mut self) {
+        let client = self.script.below(self.clients.len());
+        let client = self.clients[client];
+        let key = self.script.below(8);
+        let line = match self.script.below(8) {
+            0..=3 => format!("SET k{key} {}", "v".repeat(1 << self.script.below(13))),
+            4 => format!("GET k{key}"),
+            5 => format!("DEL k{key}"),
+            6 => "FLUSHALL".to_owned(),
+            _ => format!("MSET {{a}}{key} 1 {{b}}{key} 2"),
+        };
+        self.cluster.feed(client, format!("{line}\r\n").as_bytes());
+        if self.script.below(4) > 0 {
+            self.cluster.pump();
+        }
+        self.cluster.take(client);
+    }
+
+    /// The coordinator gives a position to another, as after a failure.
+    fn hand_over(&mut self) {
+        let list = self.script.below(self.cluster.configurations.len());
+        let configuration = &self.cluster.configurations[list];
+        let (position, node) = (
+            self.script.below(configuration.positions.len()),
+            self.script.below(self.nodes()),
+        );
+        let held = configuration
+            .positions
+            .iter()
+            .flatten()
+            .any(|a| usize::from(a.tenure.node.0) == node);
+        if !held {
+            self.cluster.hand_over(list, position as u8, node);
+        }
+    }
+
+    /// What the coordinator does when a position is whole.
+    fn make_live(&mut self) {
+        let proposals: Vec<Proposal> = self
+            .cluster
+            .processes
+            .iter_mut()
+            .flat_map(|process| core::mem::take(&mut process.out.proposals))
+            .collect();
+        for proposal in proposals {
+            let Proposal::AskLive { list, position, tenure } = proposal else {
+                continue;
+            };
+            let Some(configuration) = self.cluster.configurations.get(usize::from(list.0)) else {
+                continue;
+            };
+            let asked = configuration.at(position);
+            if asked.is_some_and(|a| a.tenure == tenure && a.state == PositionState::Filling) {
+                self.cluster.reconfigure(usize::from(list.0), |c| {
+                    c.positions[position.index()] = Some(Assignment {
+                        tenure,
+                        state: PositionState::Live,
+                    });
+                });
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        for process in &self.cluster.processes {
+            let halts = process.out.halts.as_deref().unwrap_or_default();
+            assert!(self.believed || halts.is_empty(), "nonsense halts a role: {halts:?}");
+            for halt in halts {
+                let known = ["I4: ", "I5: ", "I6: "].iter().any(|rule| halt.starts_with(rule));
+                assert!(known, "halts for no rule: {halt}");
+            }
+            // Looks into all there is.
+            let _ = (process.node.figures(), process.node.next_deadline());
+        }
+    }
+
+    /// A stranger connects and greets as one that might be called.
+    fn greet(&mut self) {
+        let at = self.script.below(self.nodes());
+        let link = self.cluster.stranger(at);
+        self.strangers.push((at, link));
+        let node = self.script.below(self.nodes() + 1);
+        let hello = Hello {
+            cluster: ClusterId(self.script.number(7)),
+            node: NodeId(node as u16),
+            incarnation: Incarnation(self.script.number(node as u64 + 1)),
+            to_node: NodeId(self.script.number(at as u64) as u16),
+            to_incarnation: Incarnation(self.script.number(at as u64 + 1)),
+            bulk: self.script.flag(),
+            version_low: self.script.number(1) as u16,
+            version_high: self.script.number(1) as u16,
+            features: self.script.u64(),
+            session: self.script.number(1 << 20),
+        };
+        // It takes the place of one that may be believed.
+        self.believed = true;
+        let mut frame = Vec::new();
+        peer::encode(&mut frame, &Header::bare(self.cluster.now.mono), &Message::Hello(hello));
+        self.cluster.hear(at, link, &frame);
+    }
+
+    /// A true frame, once, with a byte or two changed on its way, and a CRC that fits.
+    fn bend_next(&mut self) {
+        let kind = 10 + self.script.below(25) as u8;
+        let (at, xor) = (self.script.u64() as usize, self.script.byte());
+        let header_too = self.script.flag();
+        self.believed = true;
+        let mut left = 1;
+        self.cluster.tamper = Some(Box::new(move |_, _, header, message| {
+            if message.kind() != kind || left == 0 {
+                return None;
+            }
+            left -= 1;
+            let mut frame = Vec::new();
+            peer::encode(&mut frame, header, message);
+            let from = if header_too { 9 } else { peer::HEADER_BYTES };
+            let place = from + at % (frame.len() - from).max(1);
+            if let Some(byte) = frame.get_mut(place) {
+                *byte ^= xor;
+            }
+            seal(&mut frame);
+            Some(frame)
+        }));
+    }
+
+    /// A frame out of nothing.
+    fn lie(&mut self) {
+        let list = self.script.below(self.cluster.configurations.len());
+        let configuration = self.cluster.configurations[list].clone();
+        let stream = Stream {
+            list: ListId(self.script.number(list as u64) as u16),
+            x: Position(self.script.below(configuration.positions.len() + 1) as u8),
+        };
+        let header = Header {
+            stream,
+            epoch: Epoch(self.script.number(configuration.epoch.0.into()) as u32),
+            sent: Time(self.script.number(self.cluster.now.mono.0)),
+        };
+        let to = self.script.below(self.nodes());
+        let way = if self.script.below(4) == 0 && !self.strangers.is_empty() {
+            let (at, link) = self.script.pick(&self.strangers);
+            Some((at, link, None))
+        } else {
+            let from = self.script.below(self.nodes());
+            let channel = if self.script.below(4) == 0 {
+                Channel::Bulk
+            } else {
+                Channel::Main
+            };
+            self.cluster
+                .link_between(from, to, channel)
+                .map(|link| (to, link, Some(from)))
+        };
+        let Some((to, link, from)) = way else { return };
+        let holds = |from: usize| {
+            self.cluster.configurations.iter().any(|c| {
+                c.positions
+                    .iter()
+                    .flatten()
+                    .any(|a| usize::from(a.tenure.node.0) == from)
+            })
+        };
+        let mut told = Lies {
+            script: &mut self.script,
+            configuration: &configuration,
+            cluster: &self.cluster,
+            stream,
+        };
+        let mut frame = Vec::new();
+        let kind = told.encode(&header, &mut frame);
+        if from.is_none_or(holds) || kind == peer::kind::STALE || kind == peer::kind::FORWARD {
+            self.believed = true;
+        }
+        self.cluster.hear(to, link, &frame);
+        if self.script.below(3) > 0 {
+            self.cluster.pump();
+        }
+    }
+}
+
+/// Makes lies that are near the truth.
+struct Lies<'l, 'a> {
+    script: &'l mut Script<'a>,
+    configuration: &'l Configuration,
+    cluster: &'l Cluster,
+    stream: Stream,
+}
+
+impl Lies<'_, '_> {
+    fn term(&mut self) -> u32 {
+        let right = self.configuration.tenure(self.stream.x).map_or(1, |t| t.term());
+        self.script.number(right.into()) as u32
+    }
+
+    /// A seq near one that the stream has reached.
+    fn seq(&mut self) -> u64 {
+        let reached = self.cluster.processes.iter().filter_map(|process| {
+            let list = process.node.list(self.stream.list)?;
+            let owned = list.owner(self.stream.x).map(|owner| owner.stable());
+            owned.max(list.member().and_then(|member| Some(member.log(self.stream.x)?.recv)))
+        });
+        let reached = reached.max().unwrap_or(0);
+        self.script.number(reached)
+    }
+
+    fn stripe(&mut self) -> Stripe {
+        let number = match self.script.below(4) {
+            0 => self.script.u64() as u32 & Stripe::NUMBER_MAX,
+            1 => 1 << self.script.below(22),
+            _ => self.script.below(6) as u32,
+        };
+        if self.script.flag() {
+            Stripe::data(number)
+        } else {
+            Stripe::index_page(number)
+        }
+    }
+
+    fn version(&mut self) -> Version {
+        let (term, seq) = (self.term(), self.seq());
+        Version((u64::from(term) << 44) | (seq & Version::SEQ_MAX))
+    }
+
+    fn tenure(&mut self) -> Tenure {
+        let places = self.configuration.positions.len();
+        let held = self.configuration.tenure(Position(self.script.below(places) as u8));
+        let mut told = held.unwrap_or_else(|| tenure(0, 1));
+        match self.script.below(4) {
+            0 => told.since = Epoch(self.script.number(told.since.0.into()) as u32),
+            1 => told.incarnation = Incarnation(self.script.number(told.incarnation.0)),
+            2 => told.node = NodeId(self.script.number(told.node.0.into()) as u16),
+            _ => {}
+        }
+        told
+    }
+
+    /// Bytes of a chunk, or of another size.
+    fn chunk(&mut self) -> Vec<u8> {
+        let fill = self.script.byte();
+        match self.script.below(6) {
+            0 => Vec::new(),
+            1 => self.script.bytes(64).to_vec(),
+            2 => vec![fill; (16 << 10) + 1],
+            3 => vec![fill; (16 << 10) - 1],
+            _ => {
+                let mut bytes = vec![fill; 16 << 10];
+                let head = self.script.bytes(64);
+                bytes[..head.len()].copy_from_slice(head);
+                bytes
+            }
+        }
+    }
+
+    fn extents(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for _ in 0..self.script.below(4) {
+            let flags = u32::from(self.script.byte() & 3) << 29;
+            bytes.extend_from_slice(&(self.stripe().0 | flags).to_le_bytes());
+            let offset = self.script.number(100) as u16;
+            let length = self.script.below(32);
+            bytes.extend_from_slice(&offset.to_le_bytes());
+            bytes.extend_from_slice(&(length.max(1) as u16 - 1).to_le_bytes());
+            if flags & (1 << 29) == 0 {
+                bytes.extend_from_slice(&self.version().0.to_le_bytes());
+            }
+            bytes.resize(bytes.len() + length.max(1), self.script.byte());
+        }
+        if self.script.below(8) == 0 {
+            bytes.extend_from_slice(self.script.bytes(16));
+        }
+        bytes
+    }
+
+    fn deltas(&mut self, first: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for at in 0..self.script.below(4) as u64 {
+            let (term, extents) = (self.term(), self.extents());
+            let seq = if self.script.below(8) == 0 {
+                self.seq()
+            } else {
+                first.wrapping_add(at)
+            };
+            Deltas::push(&mut bytes, term, seq, &extents);
+        }
+        bytes
+    }
+
+    fn configuration(&mut self) -> Configuration {
+        let mut told = self.configuration.clone();
+        told.epoch = Epoch(self.script.number(u64::from(told.epoch.0) + 1) as u32);
+        match self.script.below(10) {
+            0 => told.list = ListId(self.script.number(told.list.0.into()) as u16),
+            1 => told.data = self.script.byte(),
+            2 => told.parity = self.script.byte(),
+            3 => told.ack_quorum = self.script.byte(),
+            4 => drop(told.positions.pop()),
+            5 => told.born = Epoch(self.script.number(told.born.0.into()) as u32),
+            6 => told.gone.push((
+                NodeId(self.script.below(6) as u16),
+                Incarnation(self.script.below(7) as u64),
+            )),
+            7 => told.lost = true,
+            _ => {}
+        }
+        if !told.positions.is_empty() {
+            let at = self.script.below(told.positions.len());
+            let state = if self.script.flag() {
+                PositionState::Live
+            } else {
+                PositionState::Filling
+            };
+            let tenure = self.tenure();
+            told.positions[at] = (self.script.below(4) > 0).then_some(Assignment { tenure, state });
+        }
+        told
+    }
+
+    /// Any message of any kind; gives the kind.
+    fn encode(&mut self, header: &Header, frame: &mut Vec<u8>) -> u8 {
+        let kind = 10 + self.script.below(26) as u8;
+        let (term, seq, stripe) = (self.term(), self.seq(), self.stripe());
+        // Requests are numbered from 1.
+        let id = self.script.below(64) as u64;
+        let mut parts = Vec::new();
+        let (extents, mut leases, chunk) = match kind {
+            peer::kind::DELTA => (self.extents(), Vec::new(), Vec::new()),
+            peer::kind::SYNC | peer::kind::SEAL_REPLY => (self.deltas(seq.wrapping_add(1)), Vec::new(), Vec::new()),
+            peer::kind::PARITY_VALUE | peer::kind::CHUNK_VALUE => (Vec::new(), Vec::new(), self.chunk()),
+            _ => Default::default(),
+        };
+        let message = match kind {
+            peer::kind::DELTA => Message::Delta {
+                term,
+                seq,
+                acked: self.seq(),
+                stable: self.seq(),
+                extents: &extents,
+            },
+            peer::kind::ACK => Message::Ack {
+                term,
+                recv: seq,
+                lease_sent: Time(self.script.number(header.sent.0)),
+            },
+            peer::kind::STABLE => Message::Stable {
+                term,
+                acked: seq,
+                stable: self.seq(),
+            },
+            peer::kind::SYNC => Message::Sync {
+                term,
+                base: seq,
+                top: self
+                    .script
+                    .number(seq.wrapping_add(Deltas::new(&extents).iter().count() as u64)),
+                deltas: Deltas::new(&extents),
+            },
+            peer::kind::SYNC_ACK => Message::SyncAck { term, recv: seq },
+            peer::kind::ALLOC => {
+                for _ in 0..self.script.below(4) {
+                    Stripes::push(&mut parts, self.stripe());
+                }
+                Message::Alloc {
+                    term,
+                    as_of: seq,
+                    stripes: Stripes::new(&parts),
+                }
+            }
+            peer::kind::LEASE_REQUEST | peer::kind::LEASE => {
+                for _ in 0..self.script.below(3) {
+                    let entry = LeaseEntry {
+                        stream: self.stream,
+                        epoch: Epoch(self.script.number(header.epoch.0.into()) as u32),
+                        term: self.term(),
+                        stable: self.seq(),
+                    };
+                    Leases::push(&mut parts, &entry);
+                }
+                let streams = Leases::new(&parts);
+                if kind == peer::kind::LEASE {
+                    Message::Lease {
+                        sent: Time(self.script.number(header.sent.0)),
+                        streams,
+                    }
+                } else {
+                    Message::LeaseRequest { streams }
+                }
+            }
+            peer::kind::SEAL => Message::Seal,
+            peer::kind::SEAL_REPLY => {
+                for _ in 0..self.script.below(3) {
+                    let record = LeaseRecord {
+                        holder: self.tenure(),
+                        remaining_ns: self.script.number(2_200_000_000),
+                    };
+                    record.push(&mut leases);
+                }
+                Message::SealReply {
+                    known: self.script.below(4) > 0,
+                    term,
+                    recv: self
+                        .script
+                        .number(seq.wrapping_add(Deltas::new(&extents).iter().count() as u64)),
+                    leases: &leases,
+                    deltas: Deltas::new(&extents),
+                }
+            }
+            peer::kind::YIELD_QUERY => Message::YieldQuery { tenure: self.tenure() },
+            peer::kind::YIELDED => Message::Yielded { tenure: self.tenure() },
+            peer::kind::READ_DIRECTORY => Message::ReadDirectory { term, at_least: seq },
+            peer::kind::DIRECTORY => {
+                for _ in 0..self.script.below(5) {
+                    let (stripe, version) = (self.stripe(), self.version());
+                    Message::push_directory_entry(&mut parts, stripe, version);
+                }
+                Message::Directory {
+                    term,
+                    complete_for: seq,
+                    entries: &parts,
+                }
+            }
+            peer::kind::READ_PARITY => Message::ReadParity { id, stripe },
+            peer::kind::PARITY_VALUE => {
+                for _ in 0..self.script.number(self.configuration.data.into()).min(8) {
+                    Versions::push(&mut parts, self.version());
+                }
+                let parity = Parity {
+                    recv: seq,
+                    term,
+                    versions: Versions::new(&parts),
+                    sum: self.script.u64() as u32,
+                    bytes: &chunk,
+                };
+                Message::ParityValue {
+                    id,
+                    stripe,
+                    parity: (self.script.below(8) > 0).then_some(parity),
+                }
+            }
+            peer::kind::READ_CHUNK => Message::ReadChunk {
+                id,
+                stripe,
+                want: self.script.flag().then(|| self.version()),
+            },
+            peer::kind::CHUNK_VALUE => Message::ChunkValue {
+                id,
+                stripe,
+                status: if self.script.below(8) > 0 {
+                    ChunkStatus::Here
+                } else {
+                    ChunkStatus::None
+                },
+                version: self.version(),
+                sum: self.script.u64() as u32,
+                as_of: self.seq(),
+                term,
+                bytes: &chunk,
+            },
+            peer::kind::HOLD => Message::Hold { stripe },
+            peer::kind::CREDIT_REQUEST => Message::CreditRequest {
+                term,
+                data_end: self.stripe().number(),
+                index_end: self.stripe().number(),
+            },
+            peer::kind::CREDIT => Message::Credit {
+                term,
+                data_end: self.stripe().number(),
+                index_end: self.stripe().number(),
+                window_bytes: self.script.number(1 << 20),
+            },
+            peer::kind::GET_CONFIGURATION => Message::GetConfiguration,
+            peer::kind::STALE => Message::Stale {
+                configuration: Box::new(self.configuration()),
+            },
+            peer::kind::FORWARD => Message::Forward {
+                conn: ConnId(self.script.below(8) as u64),
+                n: self.script.below(16) as u64,
+                resp3: self.script.flag(),
+                command: self.script.pick(&[
+                    &b"*3\r\n$3\r\nSET\r\n$2\r\nk1\r\n$1\r\nx\r\n"[..],
+                    b"*2\r\n$3\r\nGET\r\n$2\r\nk1\r\n",
+                    b"*1\r\n$6\r\nDBSIZE\r\n",
+                    b"*1\r\n$8\r\nFLUSHALL\r\n",
+                    b"*2\r\n$4\r\nSCAN\r\n$1\r\n0\r\n",
+                    b"*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n",
+                    b"*1\r\n$4\r\nQUIT\r\n",
+                    b"PING\r\n",
+                    b"*3\r\n$3\r\nSET\r\n",
+                    b"",
+                ]),
+            },
+            peer::kind::REPLY => Message::Reply {
+                conn: ConnId(self.script.below(8) as u64),
+                n: self.script.below(16) as u64,
+                bytes: self.script.pick(&[
+                    &b"+OK\r\n"[..],
+                    b"$5\r\nv",
+                    b"*2\r\n:1\r\n",
+                    b"",
+                    b"-ERR x\r\n",
+                    b":7\r\n",
+                ]),
+            },
+            // A body of any bytes.
+            _ => {
+                let covered = self.script.bytes(80);
+                frame.extend(sealed(covered).unwrap_or_else(|| sealed(&[kind; 16]).unwrap_or_default()));
+                return peer::kind::STALE;
+            }
+        };
+        peer::encode(frame, header, &message);
+        kind
+    }
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    random(120, 600)
+}

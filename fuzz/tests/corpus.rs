@@ -1,0 +1,34 @@
+//! Everything the searches have kept, and what they begin with, over each target: what was found once stays mended.
+
+use paritas_fuzz::{Corpus, TARGETS};
+use std::time::{Duration, Instant};
+
+/// Of one input, on a busy machine. None takes a hundredth of it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn every_kept_input_runs_clean() {
+    for target in TARGETS {
+        let began = Instant::now();
+        let kept = Corpus::load(&Corpus::path(target)).unwrap().inputs;
+        assert!(!kept.is_empty(), "{}: nothing is kept", target.name);
+        let count = kept.len();
+        let (mut largest, mut peak) = (0, 0);
+        for input in kept.into_iter().chain(target.seeds()) {
+            let start = Instant::now();
+            let seen = std::panic::catch_unwind(|| target.run(&input))
+                .unwrap_or_else(|_| panic!("{}: on {}", target.name, input.escape_ascii()));
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{}: on {}",
+                target.name,
+                input.escape_ascii()
+            );
+            largest = seen.largest_bytes.max(largest);
+            peak = seen.peak_bytes.max(peak);
+        }
+        let took = began.elapsed().as_secs_f32();
+        let name = target.name;
+        println!("{name}: {count} kept inputs, largest allocation {largest} B, peak {peak} B, {took:.1} s");
+    }
+}
