@@ -55,52 +55,45 @@ def test_a_paused_node_is_replaced_and_never_answers_with_old_values(start_clust
         compare(cluster, node, values)
 
 
-def test_with_nobody_to_replace_them_two_silent_nodes_take_only_their_own_keys_along(start_cluster, rng):
-    """Six nodes and `4+2`, no spare: the keys of living owners go on being read, in every list (PROTOCOL 4.5, 10.3)."""
+def test_two_silent_nodes_are_stood_in_for_and_get_their_places_back(start_cluster, rng):
+    """Six nodes and `4+2`, no spare: the four others serve every key, in every list (PROTOCOL 10.5)."""
     cluster = start_cluster()
     values = load(cluster, rng, 600)
     # Neighbours: they are both parities of one list.
     silent = [rng.randrange(6)]
     silent.append((silent[0] + 1) % 6)
-    owner = {}
-    for node in range(6):
-        strict = cluster.client(node + 1_000, decode_responses=False)
-        for key in values:
-            try:
-                strict.get(key)
-                owner[key] = node
-            except redis.ResponseError:
-                pass
-    theirs = [key for key in values if owner[key] not in silent]
+    left = next(node for node in range(6) if node not in silent)
     pids = cluster.pids()
     for node in silent:
         os.kill(pids[node], signal.SIGSTOP)
     try:
+        client = cluster.client(left, decode_responses=False)
 
-        def removed():
-            """No list waits for the leases of a silent parity: what is read then is not read on an old lease."""
-            status = cluster.status(left)
-            return status and not any(p["node"] in silent for entry in status["lists"] for p in entry["positions"][4:])
-
-        left = next(node for node in range(6) if node not in silent)
-        until(removed, "silent parities to leave their lists")
-
-        def readable():
+        def served():
             try:
-                for key in theirs:
-                    client = cluster.client(owner[key] + 1_000, decode_responses=False, socket_timeout=1)
-                    assert client.get(key) == values[key]
-                    client.close()
+                for key, value in values.items():
+                    assert client.get(key) in (value, b"new")
+                return all(client.set(key, b"new") for key in values)
             except redis.RedisError:
                 return False
-            return True
 
-        until(readable, f"all keys of living owners while nodes {silent} are silent")
+        until(served, f"every key while nodes {silent} are silent")
+        values = dict.fromkeys(values, b"new")
+
+        def stood_in():
+            status = cluster.status(left)
+            states = [sorted(p["state"] for p in entry["positions"]) for entry in status["lists"]] if status else []
+            return states and all(found == ["live"] * 4 + ["stand-in"] * 2 for found in states)
+
+        until(stood_in, "all positions whole on four nodes")
+        compare(cluster, left, values)
     finally:
         for node in silent:
             os.kill(pids[node], signal.SIGCONT)
     until(cluster.is_whole, "all positions live")
-    compare(cluster, 0, values)
+    for node in (left, *silent):
+        until(lambda: answers(cluster, node), f"node {node} to answer")
+        compare(cluster, node, values)
 
 
 def answers(cluster, node):

@@ -69,14 +69,27 @@ impl Configuration {
     /// Positions of a list that one node may hold: its own, and one more as a stand-in (PROTOCOL 10.5).
     pub const POSITIONS_OF_A_NODE_MAX: usize = 2;
 
-    /// Whether no node holds more of the list than it may: two positions, one of them a parity at most. Messages within
-    /// a list name a stream and not a position, so that two members on one node could not be told apart.
+    /// Whether no node holds more of the list than it may.
     pub fn is_within_limits(&self) -> bool {
-        self.positions.iter().flatten().all(|a| {
-            let node = a.tenure.node;
-            self.of_node(node).count() <= Self::POSITIONS_OF_A_NODE_MAX
-                && self.of_node(node).filter(|(p, _)| !self.is_data(*p)).count() <= 1
-        })
+        let positions = self.positions.iter().enumerate();
+        let mut held = positions.filter_map(|(i, a)| Some((Position(i as u8), a.as_ref()?)));
+        held.all(|(position, a)| self.may_hold(a.tenure.node, position))
+    }
+
+    /// Whether the node may hold this position beside what else it holds: two positions, one of them a parity at most.
+    /// Messages within a list name a stream and not a position, so that two members on one node could not be told
+    /// apart.
+    pub fn may_hold(&self, node: NodeId, position: Position) -> bool {
+        let others = || self.of_node(node).filter(|(p, _)| *p != position);
+        others().count() < Self::POSITIONS_OF_A_NODE_MAX
+            && (self.is_data(position) || others().all(|(p, _)| self.is_data(p)))
+    }
+
+    /// Whether any node holds more than one position.
+    pub fn has_stand_ins(&self) -> bool {
+        let mut nodes: Vec<NodeId> = self.positions.iter().flatten().map(|a| a.tenure.node).collect();
+        nodes.sort_unstable();
+        nodes.windows(2).any(|pair| pair[0] == pair[1])
     }
 
     /// Whether who holds the position does so for want of another node: it holds an older one too (PROTOCOL 10.5).

@@ -1,12 +1,32 @@
 //! Invariant I11 as a function: what every committed change of a configuration has to satisfy (PROTOCOL 13).
 
-use paritas_base::Epoch;
-use paritas_base::configuration::{Configuration, PositionState};
+use paritas_base::configuration::{Assignment, Configuration, PositionState};
+use paritas_base::{Epoch, NodeId};
+use std::collections::BTreeSet;
 
 /// The decodability rule (PROTOCOL 10.3): whether a list with so many data and parity positions that are not Live
 /// can still be rebuilt, with so many of its parity needed for an acknowledgement.
 pub fn is_decodable(data_missing: usize, parity_missing: usize, parity: usize, ack_quorum: usize) -> bool {
     data_missing == 0 || (parity_missing < ack_quorum && data_missing + parity_missing <= parity)
+}
+
+/// How many more nodes the list survives the loss of, whichever they are: a stand-in counts for all it holds (10.5).
+pub(crate) fn survives(list: &Configuration) -> usize {
+    let live = |a: &Assignment| a.state == PositionState::Live;
+    let mut lost = list.positions.iter().filter(|a| !a.as_ref().is_some_and(live)).count();
+    let nodes: BTreeSet<NodeId> = list.positions.iter().flatten().map(|a| a.tenure.node).collect();
+    let of_node = |node: NodeId| list.of_node(node).filter(|(_, a)| live(a)).count();
+    let mut held: Vec<usize> = nodes.into_iter().map(of_node).collect();
+    held.sort_unstable();
+    let mut nodes = 0;
+    while let Some(next) = held.pop() {
+        lost += next;
+        if next == 0 || lost > usize::from(list.ack_quorum) {
+            break;
+        }
+        nodes += 1;
+    }
+    nodes
 }
 
 /// Checks one step of a list's history; `old` is `None` for its first configuration.
@@ -26,12 +46,7 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
             .flatten()
             .all(|a| a.tenure.since == first && a.state == PositionState::Live);
         let whole = new.epoch == first && new.born == first && new.positions.iter().all(Option::is_some);
-        let apart = new
-            .positions
-            .iter()
-            .flatten()
-            .all(|a| new.of_node(a.tenure.node).count() == 1);
-        return if born && whole && apart && !new.lost {
+        return if born && whole && !new.has_stand_ins() && !new.lost {
             Ok(())
         } else {
             fail("a list begins whole, on as many nodes as positions, at epoch 1".into())
@@ -115,8 +130,8 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paritas_base::configuration::{Assignment, Tenure};
-    use paritas_base::{Incarnation, ListId, NodeId};
+    use paritas_base::configuration::Tenure;
+    use paritas_base::{Incarnation, ListId};
 
     #[test]
     fn any_a_losses_are_survived_and_up_to_m_if_fewer_than_a_are_parity() {

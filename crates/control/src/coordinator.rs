@@ -200,6 +200,7 @@ pub struct Coordinator<S> {
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
     falls: BTreeMap<NodeId, Falls>,
     whole: Vec<(ListId, Position, Tenure)>,
+    stand_in: bool,
     prng: Prng,
     /// Silence before this is not counted: this coordinator was not there to hear.
     quiet_from: Option<Time>,
@@ -237,6 +238,7 @@ impl<S: Store> Coordinator<S> {
             recent: BTreeMap::new(),
             falls: BTreeMap::new(),
             whole: Vec::new(),
+            stand_in: true,
             prng: Prng::new(seed),
             quiet_from: None,
             healing_until: Time::default(),
@@ -245,6 +247,12 @@ impl<S: Store> Coordinator<S> {
             unsure: false,
             deposed: false,
         })
+    }
+
+    /// Whether a member of a list may hold a second position of it where no other node is free (PROTOCOL 10.5); it may
+    /// unless told otherwise. Not of the plan: it may differ from start to start.
+    pub fn set_stand_in(&mut self, may: bool) {
+        self.stand_in = may;
     }
 
     /// Handles one event.

@@ -4,6 +4,8 @@
 //! and asking twice changes nothing. So a lost, repeated or late event does no harm, and a coordinator that has
 //! just started decides as its predecessor would have.
 
+mod stand_in;
+
 use crate::check::is_decodable;
 use crate::plan::{ClusterPlan, LostPolicy};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
@@ -61,10 +63,13 @@ pub(crate) struct Facts {
     pub(crate) shunned: BTreeSet<(ListId, NodeId)>,
     /// Who held a vacant position last.
     pub(crate) vacated: BTreeMap<(ListId, Position), NodeId>,
-    /// Lives whose role in a list broke an invariant: to that list they are over, though they go on (3.5).
-    pub(crate) halted: BTreeSet<(ListId, NodeId, Incarnation)>,
+    /// Roles that broke an invariant: to that position their lives are over, though they go on (3.5), and they begin
+    /// nothing in that list any more.
+    pub(crate) halted: BTreeSet<(ListId, Position, NodeId, Incarnation)>,
     /// Lives removed a short while ago without a certificate.
     pub(crate) recent: BTreeSet<(ListId, NodeId, Incarnation)>,
+    /// Whether a member of a list may hold a second position of it (10.5).
+    pub(crate) stand_in: bool,
 }
 
 impl Facts {
@@ -81,6 +86,12 @@ impl Facts {
     fn is_certified(&self, node: NodeId, life: Incarnation) -> bool {
         self.node(node)
             .is_some_and(|n| (n.incarnation == life && n.ended) || n.past.contains(&(life, true)))
+    }
+
+    /// Whether a role of that life in the list broke an invariant.
+    fn has_halted(&self, list: ListId, node: NodeId, life: Incarnation) -> bool {
+        let mut halted = self.halted.iter();
+        halted.any(|(l, _, n, i)| (*l, *n, *i) == (list, node, life))
     }
 
     fn is_silent(&self, node: NodeId) -> bool {
@@ -155,6 +166,7 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
         change.succeed();
         change.suspect();
         change.fill();
+        change.relieve();
     }
     change.certify();
     let Change { new, cut, .. } = change;
@@ -188,12 +200,10 @@ impl Change<'_> {
 
     /// Whether what the holder had is lost: its life is over, or its role has halted.
     fn is_ended(&self, i: usize) -> bool {
-        self.tenure(i).is_some_and(|t| self.is_over(&t))
-    }
-
-    fn is_over(&self, tenure: &Tenure) -> bool {
-        let halted = (self.new.list, tenure.node, tenure.incarnation);
-        self.facts.is_ended(tenure.node, tenure.incarnation) || self.facts.halted.contains(&halted)
+        self.tenure(i).is_some_and(|t| {
+            let halted = (self.new.list, Position(i as u8), t.node, t.incarnation);
+            self.facts.is_ended(t.node, t.incarnation) || self.facts.halted.contains(&halted)
+        })
     }
 
     fn is_silent(&self, i: usize) -> bool {
@@ -228,7 +238,10 @@ impl Change<'_> {
                 continue;
             };
             let ended = self.facts.is_ended(tenure.node, tenure.incarnation)
-                || self.facts.halted.contains(&(*list, tenure.node, tenure.incarnation));
+                || self
+                    .facts
+                    .halted
+                    .contains(&(*list, *position, tenure.node, tenure.incarnation));
             if *list == self.new.list && held.tenure == *tenure && !ended && !self.new.lost {
                 held.state = PositionState::Live;
             }
@@ -325,7 +338,7 @@ impl Change<'_> {
             if self.new.parity == 0 {
                 continue;
             }
-            if let Some(node) = self.candidate(i, None) {
+            if let Some(node) = self.candidate(i, None).or_else(|| self.stand_in(i)) {
                 self.assign(i, node);
             } else if self.is_parity(i)
                 && (data_whole || self.parities_beside(i, &suspects) >= self.facts.min_redundancy)
@@ -343,37 +356,35 @@ impl Change<'_> {
     /// 10.2: of two nodes that do not hear each other the one that more peers report goes, else the parity end.
     /// Only owner and parity member owe each other anything.
     fn cut_positions(&self) -> BTreeSet<usize> {
-        let at = |node: NodeId| {
-            self.new
-                .positions
-                .iter()
-                .position(|a| a.is_some_and(|a| a.tenure.node == node))
-        };
         let mut cut = BTreeSet::new();
         for link in &self.facts.broken {
-            let (Some(a), Some(b)) = (at(link.a), at(link.b)) else {
-                continue;
-            };
-            if self.is_parity(a) == self.is_parity(b) {
-                continue;
+            for (a, _) in self.new.of_node(link.a) {
+                for (b, _) in self.new.of_node(link.b) {
+                    if self.new.is_data(a) == self.new.is_data(b) {
+                        continue;
+                    }
+                    cut.insert(match link.a_reports.cmp(&link.b_reports) {
+                        core::cmp::Ordering::Greater => a.index(),
+                        core::cmp::Ordering::Less => b.index(),
+                        core::cmp::Ordering::Equal => a.max(b).index(),
+                    });
+                }
             }
-            cut.insert(match link.a_reports.cmp(&link.b_reports) {
-                core::cmp::Ordering::Greater => a,
-                core::cmp::Ordering::Less => b,
-                core::cmp::Ordering::Equal => a.max(b),
-            });
         }
         cut
     }
 
-    /// 10.5: vacancies go to whoever is free, but not away from a node whose next life is awaited.
+    /// 10.5: vacancies go to whoever is free, else to a member of the list, but not away from a node whose next life is
+    /// awaited.
     fn fill(&mut self) {
         for i in 0..self.new.positions.len() {
             if self.new.positions[i].is_some() {
                 continue;
             }
             let last = self.facts.vacated.get(&(self.new.list, Position(i as u8))).copied();
-            let Some(node) = self.candidate(i, last) else { continue };
+            let Some(node) = self.candidate(i, last).or_else(|| self.stand_in(i)) else {
+                continue;
+            };
             if Some(node) == last || !last.is_some_and(|last| self.facts.is_waiting(last)) {
                 self.assign(i, node);
             }
@@ -390,32 +401,22 @@ impl Change<'_> {
             .get(usize::from(list.0))
             .and_then(|nodes| nodes.get(i))
             .copied();
-        let others = || self.new.positions.iter().enumerate().filter(|(o, _)| *o != i);
-        let domain_of = |a: &Assignment| self.facts.node(a.tenure.node).map(|n| n.domain.as_str());
         let mut best = None;
         for (node, facts) in &self.facts.nodes {
-            let named = others().any(|(_, a)| a.is_some_and(|a| a.tenure.node == *node));
-            let cut = self.facts.shunned.contains(&(list, *node)) || self.cut.contains(node);
-            // A life that is to leave the position is no successor of itself.
-            let leaves = self
-                .tenure(i)
-                .is_some_and(|t| (t.node, t.incarnation) == (*node, facts.incarnation));
-            let halted = self.facts.halted.contains(&(list, *node, facts.incarnation));
-            if !facts.available || named || cut || leaves || halted {
+            let named = self.new.of_node(*node).any(|(p, _)| p.index() != i);
+            if named || !self.may_take(i, *node, facts) {
                 continue;
             }
-            let shares = |a: &Option<Assignment>| a.as_ref().and_then(domain_of) == Some(facts.domain.as_str());
-            let in_domain = others().filter(|(_, a)| shares(a)).count();
             // Without parity no position protects another.
-            if self.new.parity > 0 && in_domain + 1 > self.facts.per_domain_max && Some(*node) != last {
+            let crowded = self.in_domain(i, &facts.domain) + 1 > self.facts.per_domain_max;
+            if self.new.parity > 0 && crowded && Some(*node) != last {
                 continue;
             }
-            let parity_beside = self.is_parity(i) && others().any(|(o, a)| self.is_parity(o) && shares(a));
             let rank = (
                 facts.flapping,
                 Some(*node) != last,
                 Some(*node) != home,
-                parity_beside,
+                self.parity_beside(i, &facts.domain),
                 facts.load,
                 *node,
             );
@@ -424,6 +425,35 @@ impl Change<'_> {
             }
         }
         best.map(|(.., node)| node)
+    }
+
+    /// Whether a node could be given the position, what else it holds of the list aside.
+    fn may_take(&self, i: usize, node: NodeId, facts: &NodeFacts) -> bool {
+        let list = self.new.list;
+        let cut = self.facts.shunned.contains(&(list, node)) || self.cut.contains(&node);
+        // A life that is to leave the position is no successor of itself.
+        let leaves = self
+            .tenure(i)
+            .is_some_and(|t| (t.node, t.incarnation) == (node, facts.incarnation));
+        facts.available && !cut && !leaves && !self.facts.has_halted(list, node, facts.incarnation)
+    }
+
+    /// The other positions of the list that a failure domain holds.
+    fn others_in(&self, i: usize, domain: &str) -> impl Iterator<Item = usize> {
+        let in_domain = move |o: &usize| {
+            let node = self.tenure(*o).and_then(|t| self.facts.node(t.node));
+            *o != i && node.is_some_and(|n| n.domain == domain)
+        };
+        (0..self.new.positions.len()).filter(in_domain)
+    }
+
+    fn in_domain(&self, i: usize, domain: &str) -> usize {
+        self.others_in(i, domain).count()
+    }
+
+    /// Whether two parities would lie in the failure domain.
+    fn parity_beside(&self, i: usize, domain: &str) -> bool {
+        self.is_parity(i) && self.others_in(i, domain).any(|o| self.is_parity(o))
     }
 
     fn assign(&mut self, i: usize, node: NodeId) {

@@ -161,6 +161,10 @@ pub enum PositionCondition {
     Down,
     /// Nobody holds it.
     Vacant,
+    /// Whole, at a node that holds another position of the list for want of a free one: both are lost with it
+    /// (PROTOCOL 10.5).
+    #[serde(rename = "stand-in")]
+    StandIn,
 }
 
 /// What is being rebuilt.

@@ -44,7 +44,8 @@ pub fn run(settings: CoordinatorSettings, supervised: bool) -> Result<(), Failur
     let listener = TcpListener::bind(listen).map_err(|error| Failure(format!("listen = {listen}: {error}")))?;
     let in_store = |error: &dyn std::fmt::Display| Failure(format!("store {}: {error}", path.display()));
     let store = EmbeddedStore::open(&path).map_err(|error| in_store(&error))?;
-    let coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(&error))?;
+    let mut coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(&error))?;
+    coordinator.set_stand_in(settings.stand_in.unwrap_or(true));
     tracing::info!(%listen, cluster = format!("{:016x}", coordinator.cluster().id.0), "coordinator runs");
     serve(coordinator, listener)
 }

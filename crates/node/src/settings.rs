@@ -102,6 +102,9 @@ settings! {
         pub suspicion_ms: u32,
         /// Milliseconds that the next process of a node that ended is waited for [default: 500]
         pub restart_wait_ms: u32,
+        /// Let nodes stand in for a lost one while no other is free, which takes memory on them [default: true]
+        #[arg(num_args = 0..=1, default_missing_value = "true")]
+        pub stand_in: bool,
         /// Parities that must be whole for writes to be taken [default: 1, or 0 without parity]
         pub min_redundancy: u8,
         /// What becomes of a list that lost more than its scheme covers: stop, or reset to empty [default: stop]

@@ -50,7 +50,7 @@ impl fmt::Display for Shown<'_> {
             )?;
         }
         let count = |state| positions_in(status, state);
-        writeln!(
+        write!(
             f,
             "\n{} lists, {} positions: {} live, {} filling, {} down, {} vacant",
             status.lists.len(),
@@ -60,6 +60,10 @@ impl fmt::Display for Shown<'_> {
             count(PositionCondition::Down),
             count(PositionCondition::Vacant),
         )?;
+        match count(PositionCondition::StandIn) {
+            0 => writeln!(f)?,
+            stood_in => writeln!(f, ", {stood_in} with stand-ins")?,
+        }
         for list in status.lists.iter().filter(|list| !list.reason.is_empty()) {
             writeln!(f, "list {}: {}", list.id.0, list.reason)?;
         }

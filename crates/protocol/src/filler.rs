@@ -275,6 +275,11 @@ impl ParityMember {
             return;
         }
         while self.filler.queue.as_ref().is_some_and(|q| !q.is_empty()) {
+            // As an owner that stands in (`materialise`).
+            let under_way = cx.shared.pace.under_way();
+            if configuration.is_stand_in(self.position()) && !self.table.has_room(&cx.shared.arena, under_way) {
+                break;
+            }
             if !cx.may_rebuild(self.filler.fetches.len()) {
                 self.filler.next_at = self.filler.next_at.min(cx.shared.pace.ask_at(cx.now.mono));
                 break;

@@ -1,7 +1,7 @@
 //! How an owner gets an absent chunk back (PROTOCOL 5.7, 5.8): one parity at a version, the other data chunks at the
 //! versions that this parity stands for, decode. It takes no locks: a writer can only delay it.
 
-use crate::context::Context;
+use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use crate::parameters::Mutant;
@@ -137,7 +137,12 @@ impl StreamOwner {
                 self.begin(cx, configuration, stripe, 0, false);
             }
         }
-        while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) {
+        // A stand-in holds more than its memory was planned for (10.5): in the background it takes what writers may
+        // take, and waits for room, or for a node to give the position to. What is asked for it still brings back.
+        let x = self.stream().x;
+        let stands_in = configuration.is_stand_in(x);
+        let full = |shared: &Shared| stands_in && !shared.arena.has_room(shared.pace.under_way());
+        while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) && !full(cx.shared) {
             let Some(stripe) = self.next_absent() else { break };
             cx.rebuild_begins();
             self.begin(cx, configuration, stripe, 0, false);
@@ -151,7 +156,11 @@ impl StreamOwner {
             .map(|t| t.retry_at)
             .min()
             .unwrap_or(Time(u64::MAX));
-        if self.materialiser.held_back {
+        if self.materialiser.held_back && full(cx.shared) {
+            self.materialiser.held_back = false;
+            let retry_at = cx.after(cx.shared.parameters.resend);
+            self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        } else if self.materialiser.held_back {
             self.materialiser.next_at = self.materialiser.next_at.min(cx.shared.pace.ask_at(now));
         }
     }

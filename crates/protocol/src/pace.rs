@@ -46,6 +46,11 @@ impl Pace {
         }
     }
 
+    /// Chunks under way, of all roles.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way
+    }
+
     /// Whether one more chunk may begin in the background.
     pub(crate) fn allows(&self, parameters: &Parameters, now: Time) -> bool {
         !self.gives_way && self.under_way < parameters.fetch_max && now >= self.next_at

@@ -275,6 +275,11 @@ impl ParityTable {
         fits
     }
 
+    /// Whether one more chunk can be held beside so many that are about to be, within what writers may take.
+    pub(crate) fn has_room(&self, arena: &Arena, about_to_be_held: usize) -> bool {
+        about_to_be_held < self.reserved as usize || arena.has_room(about_to_be_held - self.reserved as usize)
+    }
+
     /// How many parity chunks there can be in all, as memory stands.
     pub(crate) fn slots_max(&self, arena: &Arena) -> u32 {
         self.slots + self.reserved + arena.available()

@@ -194,3 +194,72 @@ fn all_but(cluster: &mut Cluster, client: Client, changed: &[usize]) {
         assert_eq!(reply, format!("${}\r\n{expected}\r\n", expected.len()), "key{n}");
     }
 }
+
+#[test]
+fn stand_ins_without_memory_stop_at_the_limit_refuse_writes_and_lose_nothing() {
+    const MEMORY_BYTES: u64 = 4 << 20;
+    const COUNT: usize = 3_600;
+    let mut cluster = Cluster::coded_in(MEMORY_BYTES, 2, 1, 3, 1, Parameters::for_memory(MEMORY_BYTES, 3));
+    let client = cluster.connect(1, Port::Any);
+    let value = |n: usize| format!("{n:01000}");
+    for n in 0..COUNT {
+        assert_eq!(
+            cluster.ask(client, &format!("SET key{n} {}", value(n))),
+            "+OK\r\n",
+            "key{n}"
+        );
+    }
+    // Node 0's data position in list 0, its parity in list 1, its data position in list 2: to nodes of those lists.
+    cluster.kill(0);
+    let away: [(usize, u8, usize); 3] = [(0, 0, 2), (1, 2, 1), (2, 1, 2)];
+    for (list, position, node) in away {
+        assert_eq!(
+            cluster.configurations[list].tenure(Position(position)).unwrap().node.0,
+            0
+        );
+        cluster.hand_over(list, position, node);
+    }
+    cluster.advance(6_000);
+    let room = |cluster: &Cluster, node: usize| cluster.processes[node].node.arena().has_room(0);
+    assert!(!room(&cluster, 2), "all its memory is used");
+    let over = |cluster: &Cluster, node: usize| cluster.processes[node].node.arena().is_over();
+    assert!(!over(&cluster, 1) && !over(&cluster, 2), "and no more");
+    assert!(
+        !whole(&cluster, 2, 0) || !list_is_whole(&cluster, 2, 2, 1),
+        "not all fits"
+    );
+    let replies: Vec<String> = (0..50)
+        .map(|n| cluster.ask(client, &format!("SET new{n} {}", value(n))))
+        .collect();
+    // List 1 has only the parity that is not whole.
+    let known = |reply: &&String| {
+        ["+OK", "-OOM", "-NOREPLICAS"]
+            .iter()
+            .any(|begin| reply.starts_with(begin))
+    };
+    assert_eq!(replies.iter().filter(known).count(), replies.len(), "{replies:?}");
+    assert!(replies.iter().any(|reply| reply.starts_with("-OOM")), "{replies:?}");
+    let busy: u64 = (1..3)
+        .map(|node| cluster.processes[node].node.figures().rebuild_done_bytes)
+        .sum();
+    cluster.advance(2_000);
+    let later: u64 = (1..3)
+        .map(|node| cluster.processes[node].node.figures().rebuild_done_bytes)
+        .sum();
+    assert_eq!(busy, later, "nothing goes on in the background");
+
+    // A spare comes: all of it is there.
+    for (list, position, _) in away {
+        cluster.hand_over(list, position, 3);
+    }
+    cluster.advance(6_000);
+    for n in 0..COUNT {
+        let reply = cluster.ask(client, &format!("GET key{n}"));
+        assert_eq!(reply, format!("$1000\r\n{}\r\n", value(n)), "key{n}");
+    }
+}
+
+fn list_is_whole(cluster: &Cluster, node: usize, list: u16, x: u8) -> bool {
+    let list = cluster.processes[node].node.list(ListId(list)).unwrap();
+    list.owner(Position(x)).is_some_and(|owner| owner.is_whole())
+}

@@ -167,6 +167,12 @@ impl Arena {
         self.used() + self.reserved > self.limit
     }
 
+    /// Whether a writer's slot would be left beside so many that are about to be taken, owed ones aside.
+    pub fn has_room(&self, about_to_be_taken: usize) -> bool {
+        let taken = u64::from(self.used()) + u64::from(self.reserved);
+        taken + (about_to_be_taken as u64) < u64::from(self.limit)
+    }
+
     /// Whether so many more slots can be had at all.
     fn has(&self, count: u32) -> bool {
         count <= (self.slots_max - self.used()).saturating_sub(self.reserved)

@@ -183,8 +183,9 @@ impl<S: Store> Coordinator<S> {
             halted: self
                 .presences
                 .iter()
-                .flat_map(|(id, p)| p.halted().map(|role| (role.list, *id, p.incarnation)))
+                .flat_map(|(id, p)| p.halted().map(|role| (role.list, role.position, *id, p.incarnation)))
                 .collect(),
+            stand_in: self.stand_in,
             ..Facts::default()
         };
         for (id, node) in nodes {

@@ -1,11 +1,12 @@
 //! The status report.
 
 use super::Coordinator;
+use crate::check::survives;
 use crate::plan::PlannedNode;
 use crate::status::{ListStatus, NodeCondition, NodeStatus, PositionCondition, PositionStatus, RoleStatus, Status};
 use crate::store::Store;
 use paritas_base::configuration::{Assignment, Configuration, NodeRole, NodeState, PositionState};
-use paritas_base::{NodeId, Time};
+use paritas_base::{NodeId, Position, Time};
 use std::collections::BTreeSet;
 
 impl<S: Store> Coordinator<S> {
@@ -98,19 +99,21 @@ impl<S: Store> Coordinator<S> {
             let node = self.records.nodes.get(&held.tenure.node).map(|n| &n.record);
             node.is_some_and(|n| n.state == NodeState::Up && n.incarnation == held.tenure.incarnation)
         };
-        let condition = |held: &Option<Assignment>| match held {
+        let doubled = list.has_stand_ins();
+        let condition = |i: usize, held: &Option<Assignment>| match held {
             None => PositionCondition::Vacant,
             Some(held) if !up(held) => PositionCondition::Down,
             Some(held) if held.state == PositionState::Filling => PositionCondition::Filling,
+            Some(_) if doubled && list.is_stand_in(Position(i as u8)) => PositionCondition::StandIn,
             Some(_) => PositionCondition::Live,
         };
-        let status = |held: &Option<Assignment>| PositionStatus {
+        let status = |(i, held): (usize, &Option<Assignment>)| PositionStatus {
             node: held.map(|held| held.tenure.node),
-            state: condition(held),
+            state: condition(i, held),
         };
-        let positions: Vec<PositionStatus> = list.positions.iter().map(status).collect();
+        let positions: Vec<PositionStatus> = list.positions.iter().enumerate().map(status).collect();
         let any = |state| positions.iter().any(|p| p.state == state);
-        let reason = if list.lost {
+        let mut reason = if list.lost {
             "lost: more positions crashed at once than the scheme covers"
         } else if any(PositionCondition::Vacant) {
             "a position waits for a node: none is free in another failure domain"
@@ -120,14 +123,34 @@ impl<S: Store> Coordinator<S> {
             "rebuilding"
         } else {
             ""
-        };
+        }
+        .to_owned();
+        if let Some(stand_ins) = stand_ins(list).filter(|_| doubled && !list.lost) {
+            let more = if reason.is_empty() { "" } else { "; " };
+            reason = format!("{reason}{more}{stand_ins}");
+        }
         ListStatus {
             id: list.list,
             epoch: list.epoch.0,
             positions,
             lost: list.lost,
             reset: list.born.0 > 1,
-            reason: reason.into(),
+            reason,
         }
     }
+}
+
+/// Who stands in where, and what that costs (10.5).
+fn stand_ins(list: &Configuration) -> Option<String> {
+    let positions = (0..list.positions.len() as u8).map(Position);
+    let named: Vec<String> = positions
+        .filter(|p| list.is_stand_in(*p))
+        .filter_map(|p| Some(format!("{} stands in at position {}", list.tenure(p)?.node, p.0)))
+        .collect();
+    let survives = match survives(list) {
+        0 => "no further loss is survived".to_owned(),
+        1 => "the loss of any 1 more node is survived".to_owned(),
+        n => format!("the loss of any {n} more nodes is survived"),
+    };
+    (!named.is_empty()).then(|| format!("{}, until another node comes: {survives}", named.join(", ")))
 }

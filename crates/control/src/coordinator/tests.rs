@@ -2,6 +2,7 @@
 
 mod random;
 mod rules;
+mod stand_in;
 mod world;
 
 use super::*;

@@ -149,7 +149,8 @@ impl Plan {
         let exact = self.count() == u16::from(self.scheme.width());
         (exact && self.scheme.parity() > 0).then(|| {
             format!(
-                "with exactly {} nodes a lost host is not replaced until it returns: --spares 1 keeps one in wait",
+                "with exactly {} nodes the others stand in for a lost host, with memory of their own: --spares 1 keeps \
+                 one in wait",
                 self.count()
             )
         })

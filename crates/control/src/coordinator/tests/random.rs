@@ -3,6 +3,7 @@
 
 use super::world::TestNode;
 use super::*;
+use paritas_base::configuration::Configuration;
 
 #[derive(Default)]
 struct Marks {
@@ -12,6 +13,8 @@ struct Marks {
     moves: u32,
     vacant: u32,
     halted: u32,
+    stand_ins: u32,
+    stand_ins_whole: u32,
 }
 
 /// Long enough after the last event: no vacancy while a node is free, and no position of a life that ended.
@@ -23,16 +26,37 @@ fn assert_nothing_undone(world: &World) {
         if let Some((free, _)) = free.filter(|_| !c.lost) {
             assert!(!c.positions.contains(&None), "node {free} is free: {c:?}");
         }
-        for held in c.positions.iter().flatten() {
+        // Nor while a member could stand in.
+        if world.stand_in && c.parity > 0 && !c.lost {
+            for i in (0..c.positions.len()).filter(|i| c.positions[*i].is_none()) {
+                let may = world.nodes.iter().find(|(id, n)| {
+                    let mut with = c.clone();
+                    with.positions[i] = c.positions.iter().flatten().find(|a| a.tenure.node.0 == **id).copied();
+                    n.alive && !halted(n) && with.positions[i].is_some() && with.is_within_limits()
+                });
+                assert_eq!(may.map(|(id, _)| id), None, "position {i}: {c:?}");
+            }
+        }
+        for (i, held) in c
+            .positions
+            .iter()
+            .enumerate()
+            .filter_map(|(i, held)| Some((i, held.as_ref()?)))
+        {
             let node = &world.coordinator.records.nodes[&held.tenure.node];
             assert!(!node.is_over(held.tenure.incarnation), "{c:?}");
             let test = &world.nodes[&held.tenure.node.0];
-            assert!(
-                !halted(test) || test.life != held.tenure.incarnation || !test.alive,
-                "{c:?}"
-            );
+            let halted = test
+                .halted
+                .iter()
+                .any(|role| (role.list, role.position.index()) == (c.list, i));
+            assert!(!halted || test.life != held.tenure.incarnation || !test.alive, "{c:?}");
         }
     }
+}
+
+fn stand_ins(c: &Configuration) -> impl Iterator<Item = Position> {
+    (0..c.positions.len() as u8).map(Position).filter(|p| c.is_stand_in(*p))
 }
 
 fn walk(seed: u64, marks: &mut Marks) {
@@ -49,6 +73,9 @@ fn walk(seed: u64, marks: &mut Marks) {
     }
     let resets = plan.lost_policy == LostPolicy::Reset;
     let mut world = World::started(plan);
+    if prng.chance(250_000) {
+        world = world.without_stand_ins();
+    }
     (count..count + spares).for_each(|node| world.start(node));
     let rash = prng.chance(300_000);
     for _ in 0..60 {
@@ -104,7 +131,8 @@ fn walk(seed: u64, marks: &mut Marks) {
     away.into_iter().for_each(|node| world.restart(node));
     // Long enough for any lease of before to end: a lost list begins again only then, if by policy it does.
     world.pass(6000);
-    for _ in 0..3 {
+    // A stand-in's position moves only when all else is Live.
+    for _ in 0..6 {
         world.rebuild();
         world.pass(300);
     }
@@ -118,11 +146,19 @@ fn walk(seed: u64, marks: &mut Marks) {
             "{c:?}\n{:?}",
             world.coordinator.records.nodes
         );
+        // Everybody is here, so nobody need hold two.
+        let doubled = stand_ins(c).next();
+        assert!(doubled.is_none() || c.lost, "{doubled:?} of {c:?}");
         marks.lost += u32::from(c.lost);
         marks.reset += u32::from(c.born.0 > 1 && parity > 0);
     }
     marks.commits += world.history.values().map(|h| h.len() as u32).sum::<u32>();
     marks.moves += world.notes.iter().filter(|n| matches!(n, Note::Moved { .. })).count() as u32;
+    for c in world.history.values().flatten() {
+        marks.stand_ins += stand_ins(c).count() as u32;
+        let live = |p: &Position| c.at(*p).is_some_and(|a| a.state == PositionState::Live);
+        marks.stand_ins_whole += stand_ins(c).filter(live).count() as u32;
+    }
     marks.vacant += world
         .history
         .values()
@@ -143,8 +179,14 @@ fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
         }
     }
     assert!(
-        marks.lost > 0 && marks.reset > 0 && marks.moves > 1000 && marks.vacant > 100 && marks.halted > 100,
+        marks.lost > 0 && marks.reset > 0 && marks.moves > 1000 && marks.vacant > 100 && marks.halted > 50,
         "the walk sees too little"
+    );
+    assert!(
+        marks.stand_ins > 1000 && marks.stand_ins_whole > 100,
+        "{} stand-ins, {} whole",
+        marks.stand_ins,
+        marks.stand_ins_whole
     );
     eprintln!(
         "seeds {seed:#x}..+400: {} commits, {} moves, {} lost lists",

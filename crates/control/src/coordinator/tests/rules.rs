@@ -3,12 +3,12 @@
 use super::*;
 use crate::plan::PlannedNode;
 
-fn state(world: &World, list: u16, position: u8) -> Option<PositionState> {
+pub(super) fn state(world: &World, list: u16, position: u8) -> Option<PositionState> {
     world.list(list).at(Position(position)).map(|a| a.state)
 }
 
 /// A list of the world in which `node` has the position.
-fn list_where(world: &World, node: u16, position: u8) -> u16 {
+pub(super) fn list_where(world: &World, node: u16, position: u8) -> u16 {
     let lists = world.coordinator.configurations().count() as u16;
     (0..lists).find(|l| world.holder(*l, position) == Some(node)).unwrap()
 }
@@ -78,7 +78,7 @@ fn after_the_restart_wait_a_spare_succeeds() {
 
 #[test]
 fn after_the_restart_wait_and_without_a_spare_the_position_is_vacant_until_a_node_comes() {
-    let mut world = World::started(plan(4, 2, 6, 0));
+    let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 2, 0);
     world.certify(2);
     world.pass(600);
@@ -133,7 +133,7 @@ fn a_halted_role_is_replaced_like_a_dead_one_and_its_node_keeps_the_others() {
 
 #[test]
 fn a_node_whose_role_halted_is_named_in_that_list_again_only_in_another_life() {
-    let mut world = World::started(plan(4, 2, 6, 0));
+    let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 2, 0);
     world.halt(list, 0);
     assert_eq!(world.holder(list, 0), None, "nobody else is free");
@@ -251,7 +251,7 @@ fn silence_hands_over_to_a_spare() {
 
 #[test]
 fn a_silent_owner_stays_named_while_nobody_can_take_over() {
-    let mut world = World::started(plan(4, 2, 6, 0));
+    let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let (data, parity) = (list_where(&world, 2, 0), list_where(&world, 2, 5));
     let before = world.list(data).epoch;
     world.kill(2);
@@ -266,7 +266,7 @@ fn a_silent_owner_stays_named_while_nobody_can_take_over() {
 #[test]
 fn silent_parities_all_leave_where_no_data_is_missing() {
     // 4.5: reads go on without them, and would wait for their leases with them.
-    let mut world = World::started(plan(4, 2, 6, 0));
+    let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 4, 4);
     assert_eq!(world.holder(list, 5), Some(5));
     let owners: Vec<_> = (0..4).map(|x| world.list(list).tenure(Position(x))).collect();
@@ -302,7 +302,7 @@ fn a_silent_node_that_is_heard_again_in_time_keeps_everything() {
 
 #[test]
 fn a_fenced_node_that_lives_gets_vacancies_as_a_new_tenure() {
-    let mut world = World::started(plan(4, 2, 6, 0));
+    let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 2, 5);
     world.kill(2);
     world.pass(1200);
@@ -351,7 +351,7 @@ fn a_silent_third_node_is_not_fenced_after_two_real_failures() {
 
 #[test]
 fn what_was_blocked_is_done_when_the_budget_is_back() {
-    let mut world = World::started(plan(4, 2, 6, 1));
+    let mut world = World::started(plan(4, 2, 6, 1)).without_stand_ins();
     world.restart(0);
     world.restart(1);
     world.kill(2);
@@ -683,7 +683,7 @@ fn of_a_broken_link_the_end_that_most_peers_report_goes() {
 
 #[test]
 fn of_a_broken_link_without_more_witnesses_the_parity_end_goes() {
-    let mut world = World::started(plan(4, 2, 6, 0));
+    let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 2, 5);
     let owner = world.holder(list, 0).unwrap();
     for _ in 0..8 {

@@ -60,6 +60,7 @@ impl CoordinatorOut for Sent {
 
 pub(super) struct World {
     pub(super) plan: ClusterPlan,
+    pub(super) stand_in: bool,
     pub(super) coordinator: Coordinator<MemoryStore>,
     pub(super) nodes: BTreeMap<u16, TestNode>,
     pub(super) notes: Vec<Note>,
@@ -78,6 +79,7 @@ impl World {
         let coordinator = Coordinator::open(MemoryStore::new(), &plan, 1).unwrap();
         let mut world = Self {
             plan,
+            stand_in: true,
             coordinator,
             nodes: BTreeMap::new(),
             notes: vec![],
@@ -101,6 +103,13 @@ impl World {
         (0..count).for_each(|node| drop(world.heard_by(node)));
         assert!(world.coordinator.configurations().count() > 0);
         world
+    }
+
+    /// The setting `stand_in = false`.
+    pub(super) fn without_stand_ins(mut self) -> Self {
+        self.stand_in = false;
+        self.coordinator.set_stand_in(false);
+        self
     }
 
     pub(super) fn event(&mut self, event: CoordinatorEvent<'_>) {
@@ -366,6 +375,7 @@ impl World {
         store.fail_commits(0);
         store.lose_answers(0);
         self.coordinator = Coordinator::open(store, &self.plan, seed).unwrap();
+        self.coordinator.set_stand_in(self.stand_in);
         self.supervisor = self.connect();
         let lives: Vec<_> = self.nodes.iter().map(|(id, n)| (NodeId(*id), n.life)).collect();
         for (node, incarnation) in lives {

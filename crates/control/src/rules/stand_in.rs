@@ -1,0 +1,80 @@
+//! Stand-ins (PROTOCOL 10.5): members of a list that hold a second position of it while no other node is free.
+
+use super::Change;
+use paritas_base::{NodeId, Position};
+
+impl Change<'_> {
+    /// A member of the list for a position that would otherwise be held by nobody who answers.
+    ///
+    /// It counts twice: with that node both positions are lost. That is never worse than a vacancy, which is one lost
+    /// position already, and better for the loss of every other node. So it is taken wherever there is nobody else, in
+    /// any failure domain; one that has room for another position of the list is preferred, then who holds least.
+    /// Without parity there is none: nothing could move back later without being lost.
+    pub(super) fn stand_in(&self, i: usize) -> Option<NodeId> {
+        if !self.facts.stand_in || self.new.parity == 0 {
+            return None;
+        }
+        let mut best = None;
+        for (node, facts) in &self.facts.nodes {
+            let mut held = self.new.of_node(*node).filter(|(p, _)| p.index() != i);
+            let member = held
+                .next()
+                .is_some_and(|(_, a)| a.tenure.incarnation == facts.incarnation);
+            if !member || !self.may_take(i, *node, facts) || !self.new.may_hold(*node, Position(i as u8)) {
+                continue;
+            }
+            let crowded = self.in_domain(i, &facts.domain) + 1 > self.facts.per_domain_max;
+            let rank = (crowded, self.parity_beside(i, &facts.domain), facts.load, *node);
+            if best.is_none_or(|b| rank < b) {
+                best = Some(rank);
+            }
+        }
+        best.map(|(.., node)| node)
+    }
+
+    /// What a stand-in holds goes to a node that holds nothing of the list, as soon as there is one: by an ordinary
+    /// takeover, one a list at a time.
+    ///
+    /// A position that is still Filling goes at once: it has nothing to lose, and may never be whole there for want of
+    /// memory. A Live one goes once all of the list is Live and answers, if 10.3 allows for it; a parity only if writes
+    /// can do without it. Where they cannot, the node gives up its other position instead.
+    pub(super) fn relieve(&mut self) {
+        if self.new.parity == 0 || !self.new.has_stand_ins() {
+            return;
+        }
+        let all = 0..self.new.positions.len();
+        let is_stand_in = |i: &usize| self.new.is_stand_in(Position(*i as u8));
+        let doubled = |i: &usize| {
+            let node = self.tenure(*i).map(|t| t.node);
+            node.is_some_and(|node| self.new.of_node(node).count() > 1)
+        };
+        let quiet = all
+            .clone()
+            .all(|i| self.is_live(i) && !self.is_ended(i) && !self.is_silent(i));
+        let may_go = |i: usize| {
+            let writes_go_on = !self.is_parity(i) || self.parities_beside(i, &[]) >= self.facts.min_redundancy;
+            quiet && writes_go_on && self.decodable_without(|o| o == i)
+        };
+        let home = |i: usize| {
+            self.facts
+                .homes
+                .get(usize::from(self.new.list.0))
+                .and_then(|nodes| nodes.get(i))
+        };
+        let mut best = None;
+        for i in all.filter(doubled) {
+            let filling = !self.is_live(i) && is_stand_in(&i);
+            if !filling && !may_go(i) {
+                continue;
+            }
+            let Some(node) = self.candidate(i, None) else { continue };
+            let rank = (!filling, !is_stand_in(&i), home(i) != Some(&node), i, node);
+            if best.is_none_or(|b| rank < b) {
+                best = Some(rank);
+            }
+        }
+        if let Some((.., i, node)) = best {
+            self.assign(i, node);
+        }
+    }
+}
