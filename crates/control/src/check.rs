@@ -220,7 +220,7 @@ mod tests {
                 .contains("a list begins whole")
         );
         assert_eq!(check_transition(None, &list(1)), Ok(()));
-        // A stand-in holds two, and more than m positions never go with it unsaid.
+        // A stand-in holds two.
         assert_eq!(step(|c| c.positions[0] = held(1, 2, PositionState::Filling)), Ok(()));
     }
 }
