@@ -52,6 +52,99 @@ def test_a_process_killed_by_hand_and_started_again_is_rebuilt(run, tmp_path):
     until(all_there, "every value")
 
 
+def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path):
+    base = free_base(1)
+    listen = f"127.0.0.1:{base + 20_000}"
+    run("coordinator", f'listen = "{listen}"\nstore = "{tmp_path}/store"\nscheme = "1+0"\nmemory = "64mb"\n')
+    settings = f'# by hand\nid = 0\nport = {base}\nmemory = "64mb"  # enough\ncoordinator = ["{listen}"]\n'
+    node = run("node", settings)
+    until(lambda: serves(base), "the node to serve")
+    client = redis.Redis(port=base, decode_responses=True, single_connection_client=True)
+    changes = {
+        "maxmemory": "32mb",
+        "maxmemory-policy": "allkeys-lfu",
+        "maxclients": "3",
+        "rebuild-rate": "50mb",
+        "client-query-buffer-limit": "2mb",
+        "reply-max": "4mb",
+    }
+    for name, value in changes.items():
+        assert client.config_set(name, value)
+    told = client.config_get(*changes)
+    assert told == {
+        "maxmemory": str(32 << 20),
+        "maxmemory-policy": "allkeys-lfu",
+        "maxclients": "3",
+        "rebuild-rate": str(50 << 20),
+        "client-query-buffer-limit": str(2 << 20),
+        "reply-max": str(4 << 20),
+    }
+    assert client.info("memory")["maxmemory"] == 32 << 20
+    for name, value, says in [
+        ("maxmemory", "65mb", "between 33554432 and 67108864"),
+        ("maxmemory", "lots", "memory value"),
+        ("maxclients", "0", "between 1 and"),
+        ("maxclients", "many", "integer"),
+        ("reply-max", "1", "between 1048576 and"),
+        ("scheme", "2+1", "immutable"),
+        ("nothing", "1", "Unknown option"),
+    ]:
+        with pytest.raises(redis.ResponseError, match=says):
+            client.config_set(name, value)
+    assert client.config_get(*changes) == told
+
+    def is_full():
+        others = []
+        try:
+            for _ in range(3):
+                others.append(redis.Redis(port=base, socket_timeout=PATIENCE, single_connection_client=True))
+                others[-1].ping()
+            return False
+        except redis.ConnectionError as error:
+            return "max number of clients" in str(error)
+        finally:
+            for other in others:
+                other.close()
+
+    until(is_full, "no more than three clients")
+
+    assert client.config_rewrite()
+    file = tmp_path / "node-1.toml"
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith(f"# by hand\nid = 0\nport = {base}\nmemory = {32 << 20}  # enough\n"), text
+    assert 'maxmemory_policy = "allkeys-lfu"\n' in text and "clients_max = 3\n" in text, text
+    assert [path.name for path in tmp_path.glob("*.toml*")].count("node-1.toml") == 1
+    assert not list(tmp_path.glob("*.new"))
+    client.close()
+    node.terminate()
+    node.wait()
+    # The next process is as this one was.
+    command = [BINARY, "node", "--config", str(file)]
+    with open(tmp_path / "again.log", "w", encoding="utf-8") as log:
+        again = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        until(lambda: answers(base), "the node to answer")
+        client = until(lambda: connected(base), "one of its three connections")
+        assert client.config_get(*changes) == told
+    finally:
+        again.kill()
+        again.wait()
+
+
+def connected(port):
+    try:
+        client = redis.Redis(port=port, decode_responses=True, single_connection_client=True)
+        client.ping()
+        return client
+    except redis.RedisError:
+        return None
+
+
+def test_without_a_file_nothing_is_rewritten(cluster):
+    with pytest.raises(redis.ResponseError, match="The server is running without a config file"):
+        cluster.client().config_rewrite()
+
+
 def test_one_client_too_many_is_told_so(run, tmp_path):
     base = free_base(1)
     listen = f"127.0.0.1:{base + 20_000}"

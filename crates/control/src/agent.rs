@@ -326,7 +326,8 @@ impl Agent {
                 send(out, &ToCoordinator::Status { n: self.asked });
             }
             Proposal::Ask { conn, n } => out.status(conn, n, None),
-            Proposal::AskLive { .. } | Proposal::GetConfiguration { .. } => {}
+            // Files are the process's.
+            Proposal::AskLive { .. } | Proposal::GetConfiguration { .. } | Proposal::Rewrite { .. } => {}
         }
     }
 }

@@ -68,7 +68,7 @@ impl<M: Machine> Shard<M> {
     }
 
     fn admit_client(&mut self, stream: TcpStream, port: Port) {
-        if self.driver.clients.len() >= self.limits.clients_max {
+        if self.driver.clients.len() >= self.limits.clients.clients_max {
             self.refused_count += 1;
             refuse(stream);
             return;
@@ -338,7 +338,7 @@ impl<M: Machine> Shard<M> {
             // What is left is either half a command, or a whole one that could not start.
             let able = client.may_feed(self.limits.reply_soft_max);
             client.hungry = !able && !client.input.is_empty();
-            if client.input.len() > self.limits.query_bytes_max {
+            if client.input.len() > self.limits.clients.query_bytes_max {
                 tracing::warn!(bytes = client.input.len(), "client closed: query buffer limit");
                 self.driver.end_client(id);
             }

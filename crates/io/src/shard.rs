@@ -8,7 +8,7 @@ use crate::mailbox::{Desk, Gauges, Mail, Mailbox, Progress, Proposals, waker};
 use crate::{clock, signals};
 use mio::{Events, Interest, Poll};
 use paritas_base::{Clock, Span, Time};
-use paritas_protocol::{Event, HugeRange, Node, Out};
+use paritas_protocol::{ClientLimits, Event, HugeRange, Node, Out};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc;
@@ -27,6 +27,14 @@ pub trait Machine {
     /// The next part of its memory that can be made a huge page, on another thread.
     fn next_huge(&mut self) -> Option<HugeRange> {
         None
+    }
+    /// What clients may make the loop hold, if the machine has a say.
+    fn client_limits(&self) -> Option<ClientLimits> {
+        None
+    }
+    /// What the buffers of sockets take.
+    fn set_sockets_bytes(&mut self, bytes: u64) {
+        let _ = bytes;
     }
     /// What it holds, for whoever watches. Asked a few times a second.
     fn gauges(&self) -> Gauges {
@@ -49,6 +57,14 @@ impl Machine for Node {
 
     fn next_huge(&mut self) -> Option<HugeRange> {
         Self::next_huge(self)
+    }
+
+    fn client_limits(&self) -> Option<ClientLimits> {
+        Some(Self::client_limits(self))
+    }
+
+    fn set_sockets_bytes(&mut self, bytes: u64) {
+        Self::set_sockets_bytes(self, bytes);
     }
 
     fn gauges(&self) -> Gauges {
@@ -76,14 +92,10 @@ impl Machine for Node {
 /// Limits on what clients and peers can make a shard hold.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Client connections.
-    pub clients_max: usize,
-    /// Bytes of one command that is not whole yet; past it the connection is closed.
-    pub query_bytes_max: usize,
+    /// Of clients. The machine's word goes before.
+    pub clients: ClientLimits,
     /// Unwritten reply bytes of a client above which no more of its commands are started.
     pub reply_soft_max: usize,
-    /// Unwritten reply bytes of a client above which it is closed.
-    pub reply_bytes_max: usize,
     /// Unwritten bytes of a link above which it is closed.
     pub link_bytes_max: usize,
     /// How long a peer's system may acknowledge nothing before the link is closed.
@@ -103,10 +115,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            clients_max: 10_000,
-            query_bytes_max: 64 << 20,
+            clients: ClientLimits::default(),
             reply_soft_max: 1 << 20,
-            reply_bytes_max: 256 << 20,
             link_bytes_max: 256 << 20,
             link_silence: Span::from_secs(3),
             unbound_links_max: 256,
@@ -167,7 +177,7 @@ impl<M: Machine> Shard<M> {
     pub fn new(
         machine: M,
         mut listeners: Listeners,
-        limits: Limits,
+        mut limits: Limits,
     ) -> io::Result<(Self, Mailbox, Proposals, Progress)> {
         let poll = Poll::new()?;
         let registry = poll.registry();
@@ -178,6 +188,7 @@ impl<M: Machine> Shard<M> {
         ] {
             registry.register(listener, token, Interest::READABLE)?;
         }
+        limits.clients = machine.client_limits().unwrap_or(limits.clients);
         let (desk, mailbox, proposals) = Desk::new(waker(&poll, WAKER)?);
         let progress = Progress::default();
         let driver = Driver {
@@ -374,7 +385,7 @@ impl<M: Machine> Shard<M> {
             let Some(client) = self.driver.clients.find(*id) else {
                 continue;
             };
-            if !client.flush(Some(now)) || client.unwritten_bytes() > self.limits.reply_bytes_max {
+            if !client.flush(Some(now)) || client.unwritten_bytes() > self.limits.clients.reply_bytes_max {
                 self.driver.end_client(*id);
                 continue;
             }
@@ -409,6 +420,8 @@ impl<M: Machine> Shard<M> {
         }
         self.make_huge();
         self.give_memory_back(busy);
+        self.machine.set_sockets_bytes(buffers as u64);
+        self.limits.clients = self.machine.client_limits().unwrap_or(self.limits.clients);
         let mut gauges = self.machine.gauges();
         gauges.memory.push(("sockets", buffers as u64));
         self.progress.publish(gauges);

@@ -5,6 +5,7 @@
 use crate::Failure;
 use crate::line::{Arrived, Line};
 use crate::resolver::Resolver;
+use crate::rewrite;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
 use paritas_base::{ConnId, Span};
 use paritas_control::message::{Refusal, Registration, TO_AGENT_BYTES_MAX};
@@ -14,6 +15,7 @@ use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{LinkId, Proposal};
 use std::collections::VecDeque;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -42,6 +44,7 @@ pub(crate) enum Outcome {
 enum Happening {
     Line(LinkId, Arrived),
     Proposal(Proposal),
+    Letter(Mail),
     Shard(Mailbox, Progress),
 }
 
@@ -75,14 +78,31 @@ impl Agent {
         self.outcomes.recv_timeout(patience).ok()
     }
 
-    /// Joins the agent with its shard.
-    pub(crate) fn attach(&self, mailbox: Mailbox, progress: Progress, proposals: Proposals) -> Result<(), Failure> {
+    /// Joins the agent with its shard, whose process has that settings file.
+    pub(crate) fn attach(
+        &self,
+        mailbox: Mailbox,
+        progress: Progress,
+        proposals: Proposals,
+        file: Option<PathBuf>,
+    ) -> Result<(), Failure> {
         // The agent's thread ends only with the process.
         let _ = self.happenings.send(Happening::Shard(mailbox, progress));
         let happenings = self.happenings.clone();
         spawn("proposals", move || {
             while let Ok(proposal) = proposals.recv() {
-                if happenings.send(Happening::Proposal(proposal)).is_err() {
+                // Files are written here: the agent must not wait for a disk.
+                let happening = match proposal {
+                    Proposal::Rewrite { conn, n, settings } => {
+                        let text = match rewrite::rewrite(file.as_deref(), &settings) {
+                            Ok(()) => Proposal::DONE.to_owned(),
+                            Err(failure) => format!("-ERR Rewriting config file: {failure}"),
+                        };
+                        Happening::Letter(Mail::Answer { conn, n, text })
+                    }
+                    other => Happening::Proposal(other),
+                };
+                if happenings.send(happening).is_err() {
                     return;
                 }
             }
@@ -171,6 +191,7 @@ impl Runner {
                 Ok(Happening::Proposal(proposal)) => {
                     self.machine.on(now, AgentEvent::Proposal(proposal), &mut self.shell);
                 }
+                Ok(Happening::Letter(mail)) => self.shell.letters.push_back(mail),
                 Ok(Happening::Shard(mailbox, progress)) => match Resolver::start(mailbox.clone()) {
                     Ok(resolver) => {
                         self.shard = Some(Shard {

@@ -23,6 +23,7 @@ mod line;
 mod logging;
 mod quantity;
 mod resolver;
+mod rewrite;
 
 pub use process::Supervision;
 pub use quantity::{ByteCount, Text};

@@ -8,7 +8,8 @@ use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
 use paritas_control::message::Registration;
 use paritas_io::{Limits, Listeners, Shard, Stop, entropy, signals};
-use paritas_protocol::{Identity, Node, Parameters};
+use paritas_protocol::{ClientLimits, Identity, Node, Parameters};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What a supervisor adds when it starts a process.
@@ -45,8 +46,10 @@ fn mutant() -> Result<Option<paritas_protocol::Mutant>, Failure> {
 const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 const TICK: Duration = Duration::from_millis(100);
 
-/// Runs a node until it is asked to stop. A broken invariant is an error: the process must not go on.
-pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failure> {
+/// Runs a node with these settings, and below them those of a file, until it is asked to stop. A broken invariant is
+/// an error: the process must not go on.
+pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervision) -> Result<(), Failure> {
+    let settings = settings.with_file(file.as_deref())?;
     logging::start(settings.log.map(|log| log.0));
     if supervision.supervised {
         lifeline::watch();
@@ -71,7 +74,8 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
     let streams = u64::from(cluster.data) * (1 + u64::from(cluster.parity));
     let parameters = Parameters {
         lease: Span::from_ms(cluster.lease_ms.into()),
-        rebuild_rate: settings.rebuild_rate.map(|rate| rate.0),
+        rebuild_rate: settings.rebuild_rate.map(|rate| rate.0).filter(|rate| *rate > 0),
+        client_limits: client_limits(&settings),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
         #[cfg(feature = "mutants")]
         mutant: mutant()?,
@@ -93,8 +97,8 @@ pub fn run(settings: NodeSettings, supervision: Supervision) -> Result<(), Failu
     };
     let failed = |error: std::io::Error| Failure(format!("the event loop cannot start: {error}"));
     let node = Node::new(identity, parameters);
-    let (mut shard, mailbox, proposals, progress) = Shard::new(node, listeners, limits(&settings)).map_err(failed)?;
-    agent.attach(mailbox, progress, proposals)?;
+    let (mut shard, mailbox, proposals, progress) = Shard::new(node, listeners, Limits::default()).map_err(failed)?;
+    agent.attach(mailbox, progress, proposals, file)?;
     watch_agent(agent)?;
     tracing::info!(node = %registration.node, incarnation = %registration.incarnation, %any, "node runs");
     match shard.run() {
@@ -139,13 +143,14 @@ fn registration(settings: &NodeSettings, supervision: &Supervision) -> Result<Re
     })
 }
 
-fn limits(settings: &NodeSettings) -> Limits {
-    let mut limits = Limits::default();
+fn client_limits(settings: &NodeSettings) -> ClientLimits {
+    let default = ClientLimits::default();
     let bytes = |size: crate::ByteCount| usize::try_from(size.0).unwrap_or(usize::MAX);
-    limits.clients_max = settings.clients_max.unwrap_or(limits.clients_max);
-    limits.query_bytes_max = settings.query_max.map_or(limits.query_bytes_max, bytes);
-    limits.reply_bytes_max = settings.reply_max.map_or(limits.reply_bytes_max, bytes);
-    limits
+    ClientLimits {
+        clients_max: settings.clients_max.unwrap_or(default.clients_max),
+        query_bytes_max: settings.query_max.map_or(default.query_bytes_max, bytes),
+        reply_bytes_max: settings.reply_max.map_or(default.reply_bytes_max, bytes),
+    }
 }
 
 fn random() -> Result<u64, Failure> {

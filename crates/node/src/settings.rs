@@ -203,7 +203,7 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Failure> {
 }
 
 /// The settings in a text, or the line that is wrong and why.
-fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (usize, String)> {
+pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (usize, String)> {
     toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start).min(text.len());
         let line = 1 + text.as_bytes()[..offset].iter().filter(|byte| **byte == b'\n').count();

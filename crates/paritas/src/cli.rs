@@ -69,7 +69,7 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     match cli.task {
         Task::Dev(settings) => dev::run(&settings),
-        Task::Node(task) => process::run(task.settings.with_file(task.config.as_deref())?, task.supervision),
+        Task::Node(task) => process::run(task.settings, task.config, task.supervision),
         Task::Coordinator(task) => coordinator::run(task.settings.with_file(task.config.as_deref())?, task.supervised),
         Task::Status(task) => {
             let node = SocketAddr::new(task.host, task.port);

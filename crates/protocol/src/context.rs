@@ -22,8 +22,18 @@ pub(crate) struct Shared {
     pub(crate) arena: Arena,
     /// Bytes of memory for everything, as the node was told.
     pub(crate) maxmemory_bytes: u64,
+    /// The most that can be said while it runs: its address space is laid out once.
+    pub(crate) maxmemory_bytes_max: u64,
+    /// Settings changed while it runs, as its file would have them: key and value.
+    pub(crate) changed: Vec<(&'static str, String)>,
     /// Keys of its streams that it has evicted.
     pub(crate) evicted_keys: u64,
+    /// What the driver's buffers take, as it said last.
+    pub(crate) sockets_bytes: u64,
+    /// All buffers, as they were counted last.
+    pub(crate) buffers_bytes: u64,
+    /// The most that this node has held, of what was counted ten times a second.
+    pub(crate) memory_peak_bytes: u64,
     pub(crate) sessions: Sessions,
     pub(crate) pace: Pace,
     pub(crate) prng: Prng,

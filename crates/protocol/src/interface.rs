@@ -100,13 +100,13 @@ pub enum Event<'a> {
         /// Its connection.
         conn: ConnId,
     },
-    /// An answer to [`Proposal::Ask`]: bytes for the client that asked, a whole reply.
+    /// An answer to [`Proposal::Ask`] or [`Proposal::Rewrite`]: bytes for the client that asked, a whole reply.
     Answer {
         /// Whom it is for.
         conn: ConnId,
         /// Which question.
         n: u64,
-        /// The reply as text; an error if it starts with `-`.
+        /// The reply as text; an error if it starts with `-`. Or [`Proposal::DONE`].
         text: &'a str,
     },
 }
@@ -142,6 +142,21 @@ pub enum Proposal {
         /// Which question; comes back in [`Event::Answer`].
         n: u64,
     },
+    /// A client wants settings that were changed while the node ran to be in its file (`CONFIG REWRITE`). The answer
+    /// is an error or [`DONE`](Self::DONE).
+    Rewrite {
+        /// The client.
+        conn: ConnId,
+        /// As in [`Proposal::Ask`].
+        n: u64,
+        /// Keys of the file, and their values as it has them.
+        settings: Vec<(&'static str, String)>,
+    },
+}
+
+impl Proposal {
+    /// The text of an [`Event::Answer`] that says only that something is done.
+    pub const DONE: &'static str = "+OK";
 }
 
 /// A broken invariant: the role of the node in that list must not go on (PROTOCOL 3.5).

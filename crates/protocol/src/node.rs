@@ -107,7 +107,12 @@ impl Node {
             code: Code::new(scheme),
             arena: Arena::new(cluster.chunk_bytes as usize, slots),
             maxmemory_bytes,
+            maxmemory_bytes_max: maxmemory_bytes,
+            changed: Vec::new(),
             evicted_keys: 0,
+            sockets_bytes: 0,
+            buffers_bytes: 0,
+            memory_peak_bytes: 0,
             cluster,
             parameters,
             sessions,
@@ -208,6 +213,15 @@ impl Node {
         f
     }
 
+    /// What clients may make the driver hold, as it is now.
+    pub fn client_limits(&self) -> crate::ClientLimits {
+        self.shared.parameters.client_limits
+    }
+    /// The driver's own buffers: they come out of the same memory (8.3).
+    pub fn set_sockets_bytes(&mut self, bytes: u64) {
+        self.shared.sockets_bytes = bytes;
+    }
+
     /// 8.3: what is not in chunks comes out of the same memory, so that chunks may not have all of it; they have three
     /// quarters. Windows count as full, or a burst would want what chunks have taken before.
     fn account(&mut self, now: Time) {
@@ -220,11 +234,12 @@ impl Node {
             history_bytes,
             ..
         } = self.shared.parameters;
-        let (mut tables, mut rings, mut windows) = (0, 0, 0);
+        let (mut tables, mut rings, mut windows, mut roles) = (0, 0, 0, 0);
         for role in self.lists.roles() {
             match role {
                 Role::Halted(_) => {}
                 Role::Owner(owner) => {
+                    roles += 1;
                     tables += owner.table_bytes();
                     rings += owner.ring_bytes();
                     if !owner.members().is_empty() {
@@ -232,6 +247,7 @@ impl Node {
                     }
                 }
                 Role::Member(member) => {
+                    roles += 1;
                     tables += member.table.table_bytes();
                     rings += member.logs().iter().map(|l| l.ring.held_bytes()).sum::<u64>();
                     windows += window_bytes * u64::from(self.shared.cluster.data);
@@ -239,16 +255,29 @@ impl Node {
             }
         }
         let shared = &mut self.shared;
-        let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
         let buffers = shared.arena.buffer_bytes() + self.router.buffer_bytes();
-        let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART) + shared.maxmemory_bytes / SOCKETS_PART;
+        shared.buffers_bytes = buffers + shared.sockets_bytes;
+        let all = shared.arena.resident_bytes() + tables + rings + shared.buffers_bytes;
+        shared.memory_peak_bytes = shared.memory_peak_bytes.max(all);
+        let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
+        let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART)
+            + shared.sockets_bytes.max(shared.maxmemory_bytes / SOCKETS_PART);
         let least = shared.maxmemory_bytes / 4 * 3;
         let left = shared
             .maxmemory_bytes
             .saturating_sub(tables + rings + buffers)
             .max(least);
-        let slots = left / u64::from(shared.cluster.chunk_bytes);
-        shared.arena.set_limit(slots.min(SLOTS_MAX) as u32);
+        let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
+        shared.arena.set_limit(slots);
+        // A stream evicts keys of its own only, and parity once granted stays granted: where keys are evicted, who came
+        // first must not have what those that come later need.
+        let share = match shared.parameters.policy.evicts() {
+            true => slots / roles.max(1),
+            false => u32::MAX,
+        };
+        for (_, owner) in self.lists.owners_mut() {
+            owner.store.set_share(share);
+        }
     }
 
     /// Handles one event.

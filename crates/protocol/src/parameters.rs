@@ -3,6 +3,27 @@
 use paritas_base::Span;
 use paritas_store::Policy;
 
+/// Limits on what clients can make a shard hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClientLimits {
+    /// Client connections.
+    pub clients_max: usize,
+    /// Bytes of one command that is not whole yet; past it the connection is closed.
+    pub query_bytes_max: usize,
+    /// Unwritten reply bytes of a client above which it is closed.
+    pub reply_bytes_max: usize,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            clients_max: 10_000,
+            query_bytes_max: 64 << 20,
+            reply_bytes_max: 256 << 20,
+        }
+    }
+}
+
 /// The parameters of a node. Defaults are those of production; the simulator draws its own.
 #[derive(Clone, Debug)]
 pub struct Parameters {
@@ -36,6 +57,8 @@ pub struct Parameters {
     pub scrub_pause: Span,
     /// What goes when memory is full; CONFIG SET changes it.
     pub policy: Policy,
+    /// What clients may make the driver hold; CONFIG SET changes it.
+    pub client_limits: ClientLimits,
     /// Stripe ids asked for at a time (8.2).
     pub credit_batch: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
@@ -70,6 +93,7 @@ impl Default for Parameters {
             scrub_rate: None,
             scrub_pause: Span::from_secs(1),
             policy: Policy::NoEviction,
+            client_limits: ClientLimits::default(),
             credit_batch: 64,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,

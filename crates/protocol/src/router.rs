@@ -15,10 +15,11 @@ mod info;
 mod release;
 mod remote;
 mod server;
+mod settings;
 
 use crate::commands::{self, Effect, Executed, Job};
 use crate::context::Context;
-use crate::interface::{Ends, Out, Port};
+use crate::interface::{Ends, Out, Port, Proposal};
 use crate::lists::Lists;
 use crate::stream_owner::Phase;
 use ahead::{Ahead, Place, Source};
@@ -357,6 +358,7 @@ impl Router {
         let mut reply = Vec::new();
         match text.strip_prefix('-') {
             Some(error) => encode::error(&mut reply, error),
+            None if text == Proposal::DONE => encode::ok(&mut reply),
             None => encode::bulk(&mut reply, text.as_bytes()),
         }
         self.fill(cx, conn, n, &reply);

@@ -224,8 +224,10 @@ fn the_policy_is_told_and_changed_while_the_node_runs() {
          following: volatile-lru, volatile-lfu, volatile-random, volatile-ttl, allkeys-lru, allkeys-lfu, \
          allkeys-random, noeviction\r\n"
     );
-    let both = cluster.ask(client, "CONFIG SET maxmemory-policy allkeys-lru maxmemory 5");
+    let both = cluster.ask(client, "CONFIG SET maxmemory-policy allkeys-lru databases 5");
     assert!(both.contains("immutable"), "{both}");
+    let both = cluster.ask(client, "CONFIG SET maxmemory-policy allkeys-lru maxmemory 5gb");
+    assert!(both.contains("more than at its start a node cannot have"), "{both}");
     assert!(get(&mut cluster).contains("noeviction"), "all or none");
 
     let frequency = |cluster: &mut Cluster| cluster.ask(client, "OBJECT FREQ k");
@@ -242,4 +244,43 @@ fn the_policy_is_told_and_changed_while_the_node_runs() {
     let uses: u64 = frequency(&mut cluster).trim().trim_start_matches(':').parse().unwrap();
     assert!((5..40).contains(&uses), "{uses}");
     assert!(cluster.ask(client, "OBJECT IDLETIME k").starts_with("-ERR An LFU"));
+}
+
+/// A word for each stream, in whose slots keys with that tag lie.
+fn tags(cluster: &mut Cluster, client: Client, streams: usize) -> Vec<String> {
+    let mut tags = vec![String::new(); streams];
+    for n in 0..1000 {
+        let tag = format!("{{{n}}}");
+        let slot = cluster.ask(client, &format!("CLUSTER KEYSLOT {tag}"));
+        let slot: usize = slot.trim().trim_start_matches(':').parse().unwrap();
+        tags[slot * streams / 16_384] = tag;
+    }
+    assert!(tags.iter().all(|tag| !tag.is_empty()));
+    tags
+}
+
+#[test]
+fn who_fills_memory_first_leaves_room_for_those_that_come_later() {
+    for policy in [
+        Policy::AllKeysLru,
+        Policy::AllKeysLfu,
+        Policy::AllKeysRandom,
+        Policy::VolatileTtl,
+    ] {
+        let mut cluster = cluster(policy);
+        let client = cluster.connect(0, Port::Any);
+        // Each stream in turn writes more than any node holds.
+        for (at, tag) in tags(&mut cluster, client, 6).iter().enumerate() {
+            for n in 0..2500 {
+                let end = 1_000_000_000 + n;
+                let reply = cluster.ask(client, &format!("SET {tag}{n} {} PX {end}", value(n, 0)));
+                assert_eq!(reply, "+OK\r\n", "{policy}: stream {at}, key {n}");
+            }
+            let held = (0..2500).filter(|n| cluster.ask(client, &format!("EXISTS {tag}{n}")) == ":1\r\n");
+            let held: usize = held.map(|n| value(n, 0).len()).sum();
+            println!("{policy}: stream {at}: {held} bytes held");
+            assert!(held as u64 > MEMORY_BYTES / 3 / 3, "a third of an equal part");
+        }
+        check_parity(&cluster);
+    }
 }

@@ -2,7 +2,7 @@
 //! PROTOCOL 15.1). Probabilities are per million.
 
 use paritas_base::{Prng, Span};
-use paritas_protocol::{Parameters, Policy};
+use paritas_protocol::{ClientLimits, Parameters, Policy};
 
 /// One run's settings.
 #[derive(Clone, Debug)]
@@ -112,6 +112,7 @@ impl Swarm {
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
+            client_limits: ClientLimits::default(),
             scrub_rate: None,
             scrub_pause: Span::from_ms(10),
             credit_batch: random.between(4, 16) as u32,

@@ -174,7 +174,7 @@ impl Arena {
     }
 
     /// Whether so many more slots can be had at all.
-    fn has(&self, count: u32) -> bool {
+    pub(crate) fn has(&self, count: u32) -> bool {
         count <= (self.slots_max - self.used()).saturating_sub(self.reserved)
     }
 

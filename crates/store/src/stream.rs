@@ -108,6 +108,8 @@ pub struct Stream {
     usage: Usage,
     /// Where credit ends, data and index.
     credit: (u32, u32),
+    /// No more chunks than so many are asked for: others of the node must find memory too.
+    share: u32,
     /// Chunks set aside because their bytes were wrong, and how many bytes of each are live if that was known.
     aside: Vec<(Stripe, Option<u32>)>,
     /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for
@@ -176,6 +178,7 @@ impl Stream {
             space: Space::new(chunk_bytes),
             usage: Usage::new(settings.hash_key[0]),
             credit: (0, 0),
+            share: u32::MAX,
             aside: Vec::new(),
             wanted: (0, 0),
             plan: Plan::default(),

@@ -1,6 +1,6 @@
 use crate::machine::{Client, Running, Seen};
 use paritas_io::{Limits, Mail, Stop};
-use paritas_protocol::Proposal;
+use paritas_protocol::{ClientLimits, Proposal};
 use std::io::Write;
 use std::net::Shutdown;
 
@@ -56,7 +56,10 @@ fn a_long_command_is_not_looked_at_too_often() {
 #[test]
 fn a_command_without_end_closes_the_connection() {
     let limits = Limits {
-        query_bytes_max: 100_000,
+        clients: ClientLimits {
+            query_bytes_max: 100_000,
+            ..ClientLimits::default()
+        },
         ..Limits::default()
     };
     let shard = Running::start(limits);
@@ -128,7 +131,10 @@ fn a_reply_past_its_deadline_never_leaves() {
 fn a_slow_reader_gets_everything_and_does_not_hold_up_others() {
     const BYTES: usize = 200_000;
     let shard = Running::start(Limits {
-        reply_bytes_max: 4 << 20,
+        clients: ClientLimits {
+            reply_bytes_max: 4 << 20,
+            ..ClientLimits::default()
+        },
         ..Limits::default()
     });
     let mut slow = shard.client();
@@ -153,7 +159,10 @@ fn a_slow_reader_gets_everything_and_does_not_hold_up_others() {
 #[test]
 fn one_reply_above_the_hard_limit_closes_the_connection() {
     let shard = Running::start(Limits {
-        reply_bytes_max: 1 << 20,
+        clients: ClientLimits {
+            reply_bytes_max: 1 << 20,
+            ..ClientLimits::default()
+        },
         ..Limits::default()
     });
     let mut client = shard.client();
@@ -164,7 +173,10 @@ fn one_reply_above_the_hard_limit_closes_the_connection() {
 #[test]
 fn one_client_too_many_is_told_so() {
     let shard = Running::start(Limits {
-        clients_max: 2,
+        clients: ClientLimits {
+            clients_max: 2,
+            ..ClientLimits::default()
+        },
         ..Limits::default()
     });
     let (mut first, second) = (shard.client(), shard.client());

@@ -92,8 +92,16 @@ impl Desk {
             Command::CommandList => command::reply::list(out, args),
             Command::CommandGetkeys => command::reply::getkeys(out, args),
             Command::Info => self.info(cx, lists, client, out, args),
-            Command::ConfigGet => super::server::config_get(cx, client, out, args),
-            Command::ConfigSet => super::server::config_set(cx, lists, client, out, args),
+            Command::ConfigGet => super::settings::config_get(cx, client, out, args),
+            Command::ConfigSet => super::settings::config_set(cx, lists, client, out, args),
+            Command::ConfigRewrite => {
+                if let Caller::Local(conn) = client.caller {
+                    let settings = cx.shared.changed.clone();
+                    let n = client.next_n;
+                    cx.propose(Proposal::Rewrite { conn, n, settings });
+                    wait = Wait::Answer;
+                }
+            }
             Command::Role => {
                 encode::array_header(out, 3);
                 encode::bulk(out, b"master");

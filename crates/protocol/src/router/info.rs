@@ -169,12 +169,11 @@ impl Desk {
                 let sums = sums(lists);
                 let arena = &cx.shared.arena;
                 let chunk = arena.chunk_bytes() as u64;
-                let used = u64::from(arena.used()) * chunk + sums.table_bytes + sums.ring_bytes;
-                line("used_memory", &used);
-                line(
-                    "used_memory_rss",
-                    &(arena.resident_bytes() + sums.table_bytes + sums.ring_bytes),
-                );
+                let beside = sums.table_bytes + sums.ring_bytes + cx.shared.buffers_bytes;
+                let resident = arena.resident_bytes() + beside;
+                line("used_memory", &(u64::from(arena.used()) * chunk + beside));
+                line("used_memory_rss", &resident);
+                line("used_memory_peak", &cx.shared.memory_peak_bytes.max(resident));
                 line("used_memory_dataset", &sums.user_bytes);
                 line("maxmemory", &cx.shared.maxmemory_bytes);
                 line("maxmemory_policy", &cx.shared.parameters.policy);

@@ -330,7 +330,8 @@ impl Stream {
         // Whoever evicts writes them again at once, but for what the index must have to grow.
         let evicts = self.usage.policy().evicts() && self.index.grow_wait == 0;
         let kept = if arena.is_over() {
-            0
+            // One for compaction, where it makes room for what goes on coming.
+            u32::from(evicts)
         } else if arena.available() < MEMORY_SHORT_SLOTS {
             if evicts { FREE_KEPT_EVICTING } else { FREE_KEPT_MIN }
         } else {

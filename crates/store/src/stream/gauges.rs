@@ -69,6 +69,24 @@ impl Stream {
         self.credit = (data_end, index_end);
     }
 
+    /// Sets how many chunks credit is asked for at most. What is there already stays, and may be used again.
+    pub fn set_share(&mut self, chunks: u32) {
+        self.share = chunks;
+    }
+
+    /// Whether no more credit for data will be asked for: room is made by eviction alone.
+    pub fn has_its_share(&self) -> bool {
+        self.credit.0 >= self.data_end_max()
+    }
+
+    /// Where data numbers end that credit is asked for. Each more of them than were used so far may be written.
+    fn data_end_max(&self) -> u32 {
+        let index = self.index.pages + self.index.spills;
+        let least = self.credit_ahead() + 2;
+        let share = self.share.saturating_sub(index).max(least);
+        share.max(self.space.end()).min(self.numbers_end())
+    }
+
     /// Chunks that credit is asked for ahead: enough for any one object.
     pub(super) fn credit_ahead(&self) -> u32 {
         (self.settings.credit_batch.max(1) / 4).max(self.pieces_max as u32)
@@ -78,7 +96,6 @@ impl Stream {
     pub fn wants_credit(&self) -> Option<(u32, u32)> {
         let Settings { credit_batch, .. } = self.settings;
         let batch = credit_batch.max(1);
-        let numbers = self.numbers_end();
         let enough = |wanted: u32| self.credit_ahead().max(wanted) + 2;
         let (data_enough, index_enough) = (enough(self.wanted.0), enough(self.wanted.1));
         let wants = |used: u32, credit: u32, enough: u32, end: u32| {
@@ -94,7 +111,7 @@ impl Stream {
         let data = if spare >= data_enough {
             self.credit.0
         } else {
-            wants(self.space.end(), self.credit.0, data_enough, numbers)
+            wants(self.space.end(), self.credit.0, data_enough, self.data_end_max())
         };
         let used = super::page_stripe(self.index.pages).number();
         let spill = super::spill_stripe(self.index.spills).number();

@@ -86,8 +86,13 @@ impl Stream {
         if (0..needed).any(|nth| self.space.fresh(nth) >= credit) {
             return Err(Blocked::Credit { index: false });
         }
-        let zeros = needed.saturating_sub(self.space.free.len());
-        Self::has_memory(arena, zeros as u32, 0)
+        let zeros = needed.saturating_sub(self.space.free.len()) as u32;
+        // Memory was taken away. Without a chunk to move to, eviction would have to empty one by chance.
+        let stuck = writer == Writer::Compaction && self.space.free.is_empty() && self.chunks.absent_count() == 0;
+        if stuck && self.usage.policy().evicts() && arena.has(zeros) {
+            return Ok(());
+        }
+        Self::has_memory(arena, zeros, 0)
     }
 
     /// Whether several changes one after the other will find room: so many more data chunks, and index pages.

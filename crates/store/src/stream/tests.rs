@@ -944,3 +944,33 @@ fn random_operations_under_eviction_agree_with_a_model() {
         assert!(evicted > 100, "{evicted}");
     }
 }
+
+#[test]
+fn when_memory_is_taken_away_no_more_is_evicted_than_that() {
+    let mut world = World::new(4096, 400);
+    world.stream.set_policy(Policy::AllKeysLfu);
+    let stored = Stored {
+        bytes: vec![7; 100],
+        ..Stored::default()
+    };
+    let mut count = 0;
+    while world.put(&numbered(count), &stored).is_ok() {
+        count += 1;
+    }
+    assert!(count > 10_000, "{count}");
+    // A twentieth of what there is, a bit each time: now a table has grown, now a buffer.
+    for limit in (380..400).rev() {
+        world.arena.set_limit(limit);
+        loop {
+            while world.housekeep().is_ok_and(|done| done) {}
+            if !world.arena.is_over() {
+                break;
+            }
+            world.evict(4096);
+        }
+    }
+    let left = world.model.len() as u64;
+    println!("{left} of {count} keys are left");
+    assert!(left * 10 > count * 8, "{left} of {count} keys are left");
+    world.compare_all();
+}

@@ -261,6 +261,8 @@ commands! {
     ConfigGet = row("config|get", -3, ADMIN | NOSCRIPT | LOADING | STALE, "server", "2.0.0"), "Tells settings";
     ConfigSet = row("config|set", -4, ADMIN | NOSCRIPT | LOADING | STALE, "server", "2.0.0")
         .tips("request_policy:all_nodes response_policy:all_succeeded"), "Changes settings";
+    ConfigRewrite = row("config|rewrite", 2, ADMIN | NOSCRIPT | LOADING | STALE, "server", "2.8.0")
+        .tips("request_policy:all_nodes response_policy:all_succeeded"), "Writes changed settings to the node's file";
   }
   const MODULE {
     ModuleList = row("module|list", 2, ADMIN | NOSCRIPT, "server", "4.0.0")

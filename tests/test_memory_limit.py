@@ -1,0 +1,185 @@
+"""A cluster filled to its limit under `noeviction` loses two nodes at once while clients write."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import redis
+
+from conftest import PATIENCE, until
+from test_eviction import resident
+
+# Of a node; a larger one by the environment, for a figure.
+MEMORY = int(os.environ.get("MEMORY_MIB", "48")) << 20
+NODES, SPARES = 6, 2
+
+
+def is_refused(reply):
+    """Before anything was done, for another reason than memory. redis-py takes some first words away."""
+    words = ("NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "LOADING")
+    known = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.BusyLoadingError)
+    return isinstance(reply, known) or str(reply).startswith(words)
+
+
+class Watch(threading.Thread):
+    """Asks every node, again and again, what it holds and what it has evicted, and remembers the most."""
+
+    def __init__(self, cluster):
+        super().__init__(daemon=True)
+        self.cluster, self.ending = cluster, threading.Event()
+        self.used, self.resident, self.evicted, self.asked = {}, {}, 0, 0
+        self.idle = min(map(resident, cluster.pids().values()))
+
+    def run(self):
+        clients = [self.cluster.client(node, socket_timeout=1) for node in range(self.cluster.nodes)]
+        while not self.ending.wait(0.02):
+            for node, client in enumerate(clients):
+                try:
+                    info = client.info()
+                    pid = info["process_id"]
+                    self.used[pid] = max(self.used.get(pid, 0), info["used_memory_peak"])
+                    self.resident[pid] = max(self.resident.get(pid, 0), resident(pid))
+                    self.evicted += info["evicted_keys"]
+                    self.asked += 1
+                except (redis.RedisError, OSError, StopIteration, KeyError):
+                    client.connection_pool.disconnect()
+
+    def stop(self):
+        self.ending.set()
+        self.join(PATIENCE)
+        for pid, used in self.used.items():
+            print(f"process {pid}: at most {used / MEMORY:.4f} of its limit counted, RSS {self.resident[pid] / MEMORY:.3f}")
+        assert self.asked > 20 * self.cluster.nodes
+        assert max(self.used.values()) <= MEMORY * 1.01
+        # Code, stacks and such are what a process has that holds nothing yet.
+        assert max(self.resident.values()) - self.idle <= MEMORY * 1.01
+        assert self.evicted == 0
+
+
+class Writer(threading.Thread):
+    """Overwrites with other sizes, deletes, and sets new keys, in pipelines; knows what each key may hold."""
+
+    def __init__(self, cluster, node, name, rng):
+        super().__init__(daemon=True)
+        self.client, self.name_, self.rng = cluster.client(node, decode_responses=False), name, rng
+        self.possible, self.ending, self.broken = {}, threading.Event(), None
+        self.done = self.refused = self.out_of_memory = self.uncertain = 0
+        # In a row.
+        self.full_batches = 0
+        self.keys = 0
+        self.filling = True
+
+    def run(self):
+        try:
+            while not self.ending.is_set():
+                self.batch([self.draw() for _ in range(50)])
+        except Exception as error:  # pylint: disable=broad-except
+            self.broken = error
+
+    def draw(self):
+        if self.filling or self.rng.random() < 0.2:
+            self.keys += 1
+            return b"%s:%d" % (self.name_, self.keys), self.value()
+        key = b"%s:%d" % (self.name_, self.rng.randrange(self.keys) + 1)
+        return key, None if self.rng.random() < 0.1 else self.value()
+
+    def value(self):
+        return self.rng.randbytes(self.rng.randrange(1, 1500))
+
+    def batch(self, changes):
+        pipe = self.client.pipeline(transaction=False)
+        for key, value in changes:
+            _ = pipe.delete(key) if value is None else pipe.set(key, value)
+        try:
+            replies = pipe.execute(raise_on_error=False)
+        except (redis.ConnectionError, redis.TimeoutError):
+            self.client.connection_pool.disconnect()
+            replies = [None] * len(changes)
+        full = 0
+        for (key, value), reply in zip(changes, replies):
+            if reply is True or isinstance(reply, int):
+                self.possible[key] = [value]
+                self.done += 1
+            elif reply is None or str(reply).startswith("UNCERTAIN"):
+                self.possible.setdefault(key, [None]).append(value)
+                self.uncertain += 1
+            else:
+                is_full = isinstance(reply, redis.exceptions.OutOfMemoryError)
+                assert is_full or is_refused(reply), reply
+                full += is_full
+                self.refused += not is_full
+        self.out_of_memory += full
+        self.full_batches = self.full_batches + 1 if full > len(changes) * 0.9 else 0
+
+    def stop(self):
+        self.ending.set()
+        self.join(PATIENCE)
+        assert not self.is_alive() and self.broken is None, self.broken
+
+    def check(self, client):
+        """Gives how many keys are there."""
+        keys, found = list(self.possible), 0
+        for start in range(0, len(keys), 500):
+            part = keys[start : start + 500]
+            for key, value in zip(part, client.mget(part)):
+                assert value in self.possible[key], f"{key}: {value!r:.60}"
+                found += value is not None
+        return found
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("silent", [False, True], ids=["killed", "silent"])
+def test_two_nodes_of_a_full_cluster_are_rebuilt_within_its_limits(start_cluster, rng, silent):
+    """Killed ones come again as new processes; of silent ones spares take the place."""
+    cluster = start_cluster(memory=str(MEMORY), spares=SPARES)
+    watch = Watch(cluster)
+    watch.start()
+    dead = rng.sample(range(NODES), 2)
+    others = [node for node in range(NODES) if node not in dead]
+    writers = [Writer(cluster, node, b"w%d" % node, rng) for node in others[:2]]
+    for writer in writers:
+        writer.start()
+    until(lambda: any(w.broken for w in writers) or all(w.full_batches >= 3 for w in writers), "memory full", 5 * PATIENCE)
+    for writer in writers:
+        writer.filling = False
+    filled = time.monotonic()
+    until(lambda: time.monotonic() > filled + 3, "a while of writes to full memory")
+
+    began = time.monotonic()
+    pids = cluster.pids()
+    ended = [pids[node] for node in dead]
+    for pid in ended:
+        os.kill(pid, signal.SIGSTOP if silent else signal.SIGKILL)
+    try:
+        if silent:
+            until(lambda: holders(cluster).isdisjoint(dead) and cluster.is_whole(), "the others hold everything", 3 * PATIENCE)
+        else:
+            cluster.until_replaced(ended, 3 * PATIENCE)
+    finally:
+        if silent:
+            for pid in ended:
+                os.kill(pid, signal.SIGKILL)
+    whole = time.monotonic() - began
+    for writer in writers:
+        writer.stop()
+    watch.stop()
+    client = cluster.client(others[0], decode_responses=False)
+    found = sum(writer.check(client) for writer in writers)
+    print(f"{dead} {'silent' if silent else 'killed'}: whole after {whole:.1f} s; {found} keys found;",
+          [(w.done, w.out_of_memory, w.refused, w.uncertain) for w in writers], "done, OOM, refused, uncertain")
+    assert found == client.dbsize()
+    assert all(writer.out_of_memory for writer in writers)
+    # Full is not stuck.
+    for writer in writers:
+        keys = list(writer.possible)
+        for start in range(0, len(keys), 1000):
+            client.delete(*keys[start : start + 1000])
+    until(lambda: client.set("after", "x" * 1000), "room after deleting")
+
+
+def holders(cluster):
+    """The nodes that hold positions."""
+    status = until(cluster._any_status, "a node that answers")  # pylint: disable=protected-access
+    return {position["node"] for entry in status["lists"] for position in entry["positions"]}
