@@ -25,6 +25,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const ADDRESS_BYTES_MAX: usize = 255;
 /// Silent peers that one heartbeat may name.
 pub const SILENT_MAX: usize = 64;
+/// A node that has stood for so long has a clean record again.
+const FALLS_FORGOTTEN: Span = Span::from_secs(60);
 /// How long a node that was fenced for a broken link is not named again in that list.
 const SHUN_SPAN: Span = Span::from_secs(10);
 
@@ -153,6 +155,29 @@ struct Report {
     latest: Time,
 }
 
+/// How often a node fell of late: ended, or was silent (10.7).
+#[derive(Clone, Copy, Debug)]
+struct Falls {
+    count: u32,
+    latest: Time,
+}
+
+impl Falls {
+    /// After its third fall in a row a node is mistrusted for 2 s, and for twice as long after each further one. A row
+    /// ends where it has stood for a minute.
+    fn is_flapping(&self, now: Time) -> bool {
+        let back_off_s = match self.count {
+            0..3 => 0,
+            count => (1 << (count - 2).min(6)).min(FALLS_FORGOTTEN.as_ms() / 1000),
+        };
+        now - self.latest < Span::from_secs(back_off_s)
+    }
+
+    fn is_forgotten(&self, now: Time) -> bool {
+        now - self.latest >= FALLS_FORGOTTEN
+    }
+}
+
 /// The coordinator of one cluster.
 #[derive(Debug)]
 pub struct Coordinator<S> {
@@ -173,6 +198,7 @@ pub struct Coordinator<S> {
     shunned: BTreeMap<(ListId, NodeId), Time>,
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
+    falls: BTreeMap<NodeId, Falls>,
     whole: Vec<(ListId, Position, Tenure)>,
     stand_in: bool,
     prng: Prng,
@@ -210,6 +236,7 @@ impl<S: Store> Coordinator<S> {
             shunned: BTreeMap::new(),
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
+            falls: BTreeMap::new(),
             whole: Vec::new(),
             stand_in: true,
             prng: Prng::new(seed),

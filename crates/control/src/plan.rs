@@ -3,6 +3,7 @@
 
 use crate::layout::{self, Layout};
 use core::fmt;
+use core::str::FromStr;
 use paritas_base::configuration::ClusterRecord;
 use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Stream};
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,36 @@ pub struct PlannedNode {
     pub domain: String,
 }
 
+/// What becomes of a list that lost more than its scheme covers, by crashes (PROTOCOL 10.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum LostPolicy {
+    /// What is left can be read; nothing is written until somebody decides.
+    #[default]
+    Stop,
+    /// It begins again, empty, as a cache may.
+    Reset,
+}
+
+impl fmt::Display for LostPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stop => "stop",
+            Self::Reset => "reset",
+        })
+    }
+}
+
+impl FromStr for LostPolicy {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "stop" => Ok(Self::Stop),
+            "reset" => Ok(Self::Reset),
+            _ => Err(format!("`{text}` is no policy for lost lists: use stop or reset")),
+        }
+    }
+}
+
 /// A cluster to be made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClusterPlan {
@@ -58,6 +89,8 @@ pub struct ClusterPlan {
     pub restart_wait_ms: u32,
     /// Fewest Live parity members with which writes are taken.
     pub min_redundancy: u8,
+    /// What becomes of a list that lost too much.
+    pub lost_policy: LostPolicy,
     /// The key of the keyed hash, random.
     pub hash_key: [u64; 2],
     /// Memory of one node, for the number of lists; 0 if unknown.
@@ -95,6 +128,7 @@ impl ClusterPlan {
             suspicion_ms: 1_000,
             restart_wait_ms: 500,
             min_redundancy: parity.min(1),
+            lost_policy: LostPolicy::Stop,
             hash_key: [0, 0],
             node_bytes: 0,
         }

@@ -298,7 +298,10 @@ fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> R
 
 /// Whether the settings are those of the cluster in the store. Its id and hash key were drawn when it was made.
 fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError> {
-    let times = |p: &ClusterPlan| (p.lease_ms, p.suspicion_ms, p.restart_wait_ms, p.min_redundancy);
+    let times = |p: &ClusterPlan| {
+        let times = (p.lease_ms, p.suspicion_ms, p.restart_wait_ms);
+        (times, p.min_redundancy, p.lost_policy)
+    };
     let what = if (stored.data, stored.parity, stored.ack_quorum) != (asked.data, asked.parity, asked.ack_quorum) {
         "scheme or ack_quorum"
     } else if stored.nodes != asked.nodes || stored.spares != asked.spares {
@@ -306,7 +309,7 @@ fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError
     } else if (stored.chunk_bytes, stored.node_bytes) != (asked.chunk_bytes, asked.node_bytes) {
         "chunk size or memory"
     } else if times(stored) != times(asked) {
-        "lease, suspicion, restart wait or min_redundancy"
+        "lease, suspicion, restart wait, min_redundancy or lost_policy"
     } else {
         return Ok(());
     };

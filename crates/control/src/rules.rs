@@ -7,7 +7,7 @@
 mod stand_in;
 
 use crate::check::is_decodable;
-use crate::plan::ClusterPlan;
+use crate::plan::{ClusterPlan, LostPolicy};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Version};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,8 @@ pub(crate) struct NodeFacts {
     pub(crate) waiting: bool,
     /// Earlier lives, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
+    /// It fell again and again of late: named only where nobody else is free (10.7).
+    pub(crate) flapping: bool,
     /// Positions held.
     pub(crate) load: usize,
 }
@@ -53,6 +55,7 @@ pub(crate) struct Facts {
     pub(crate) homes: Vec<Vec<NodeId>>,
     pub(crate) per_domain_max: usize,
     pub(crate) min_redundancy: usize,
+    pub(crate) lost_policy: LostPolicy,
     /// Positions whose holders ask to be Live.
     pub(crate) whole: Vec<(ListId, Position, Tenure)>,
     pub(crate) broken: Vec<BrokenLink>,
@@ -95,8 +98,9 @@ impl Facts {
         self.node(node).is_none_or(|n| n.silent)
     }
 
+    /// Its next life is waited for. Not for long enough to be worth it if it keeps falling.
     fn is_waiting(&self, node: NodeId) -> bool {
-        self.node(node).is_some_and(|n| n.waiting)
+        self.node(node).is_some_and(|n| n.waiting && !n.flapping)
     }
 }
 
@@ -156,7 +160,9 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
     };
     change.grant();
     change.bury();
-    if !change.new.lost {
+    if change.new.lost && change.facts.lost_policy == LostPolicy::Reset {
+        change.reset();
+    } else if !change.new.lost {
         change.succeed();
         change.suspect();
         change.fill();
@@ -258,6 +264,31 @@ impl Change<'_> {
                     self.vacate(i);
                 }
             }
+        }
+    }
+
+    /// 10.6: a lost list begins again, everybody Live with nothing, once every position has somebody to hold it and no
+    /// owner of before can be serving: those who were removed without a certificate may until their leases end.
+    fn reset(&mut self) {
+        let list = self.new.list;
+        if self.facts.recent.iter().any(|(of, ..)| *of == list) {
+            return;
+        }
+        let before = (self.new.positions.clone(), self.facts.nodes.clone());
+        for i in 0..self.new.positions.len() {
+            let held = self.tenure(i).map(|t| t.node);
+            let stays = |node: &NodeId| !self.is_ended(i) && self.facts.node(*node).is_some_and(|n| n.available);
+            let last = self.facts.vacated.get(&(list, Position(i as u8))).copied();
+            let Some(node) = held.filter(stays).or_else(|| self.candidate(i, last)) else {
+                (self.new.positions, self.facts.nodes) = before;
+                return;
+            };
+            self.assign(i, node);
+        }
+        self.new.lost = false;
+        self.new.born = self.new.epoch;
+        for held in self.new.positions.iter_mut().flatten() {
+            held.state = PositionState::Live;
         }
     }
 
@@ -382,6 +413,7 @@ impl Change<'_> {
                 continue;
             }
             let rank = (
+                facts.flapping,
                 Some(*node) != last,
                 Some(*node) != home,
                 self.parity_beside(i, &facts.domain),

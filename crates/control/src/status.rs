@@ -93,6 +93,8 @@ pub struct NodeStatus {
     pub state: NodeCondition,
     /// All its memory.
     pub memory_bytes: u64,
+    /// It fell again and again of late, and is named only where nobody else is free (PROTOCOL 10.7).
+    pub flapping: bool,
     /// Roles that broke an invariant in its present life: those lists are without it until it is started again.
     pub halted: Vec<HaltedRole>,
 }
@@ -132,6 +134,8 @@ pub struct ListStatus {
     pub positions: Vec<PositionStatus>,
     /// More was lost than the scheme covers.
     pub lost: bool,
+    /// It once lost more than its scheme covers, and began again empty.
+    pub reset: bool,
     /// Why something is not whole, in words; empty if all is.
     pub reason: String,
 }

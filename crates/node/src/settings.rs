@@ -5,6 +5,7 @@ use crate::Failure;
 use crate::quantity::{ByteCount, Text};
 use clap::Args;
 use paritas_code::Scheme;
+use paritas_control::LostPolicy;
 use paritas_protocol::Policy;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -106,6 +107,8 @@ settings! {
         pub stand_in: bool,
         /// Parities that must be whole for writes to be taken [default: 1, or 0 without parity]
         pub min_redundancy: u8,
+        /// What becomes of a list that lost more than its scheme covers: stop, or reset to empty [default: stop]
+        pub lost_policy: Text<LostPolicy>,
         /// What to log: error, warn, info, debug or trace [default: info]
         pub log: Text<LogLevel>,
     }

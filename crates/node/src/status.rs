@@ -67,6 +67,20 @@ impl fmt::Display for Shown<'_> {
         for list in status.lists.iter().filter(|list| !list.reason.is_empty()) {
             writeln!(f, "list {}: {}", list.id.0, list.reason)?;
         }
+        let resets = status.lists.iter().filter(|list| list.reset).count();
+        if resets > 0 {
+            writeln!(
+                f,
+                "{resets} lists lost more than the scheme covers and began again empty"
+            )?;
+        }
+        for node in status.nodes.iter().filter(|node| node.flapping) {
+            writeln!(
+                f,
+                "node {} falls again and again: it is named only where nobody else is free",
+                node.id
+            )?;
+        }
         for node in &status.nodes {
             for role in &node.halted {
                 let (list, position) = (role.list.0, role.position.0);
@@ -247,6 +261,7 @@ mod tests {
             epoch: 1,
             positions: vec![position(PositionCondition::Live), position(PositionCondition::Live)],
             lost: false,
+            reset: false,
             reason: String::new(),
         }];
         assert!(is_whole(&status));
@@ -263,9 +278,9 @@ mod tests {
     #[test]
     fn the_json_has_the_names_that_scripts_read() {
         let json = "{\"nodes\":[{\"id\":0,\"pid\":7,\"address\":\"a:1\",\"cluster_address\":\"a:2\",\
-            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\"halted\":[]}],\
+            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\"flapping\":false,\"halted\":[]}],\
             \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
-            \"lost\":false,\"reason\":\"\"}],\
+            \"lost\":false,\"reset\":false,\"reason\":\"\"}],\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\
             \"scrub\":{\"checked_chunks\":9,\"bad_chunks\":2,\"repaired_chunks\":1},\
             \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}}}";

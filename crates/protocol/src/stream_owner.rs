@@ -102,6 +102,8 @@ pub struct StreamOwner {
     pub(crate) store: paritas_store::Stream,
     open: Option<Delta>,
     members: Vec<Member>,
+    /// The list lost more than its scheme covers: what is here can be read, and no more (10.6).
+    lost: bool,
     takeover: Takeover,
     pub(crate) materialiser: Materialiser,
     pub(crate) mend: mend::Mend,
@@ -160,6 +162,7 @@ impl StreamOwner {
             store,
             open: None,
             members: Vec::new(),
+            lost: false,
             takeover: Takeover::default(),
             materialiser: Materialiser::default(),
             mend: mend::Mend::default(),
@@ -260,6 +263,7 @@ impl StreamOwner {
 
     /// Members of the same tenure keep what is known of them, except answers to `Seal`, which were from another epoch.
     fn rebuild_members<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.lost = configuration.lost;
         let mut before = core::mem::take(&mut self.members);
         let born = configuration.is_born(&self.tenure);
         for (position, assignment) in configuration.members() {
@@ -324,7 +328,7 @@ impl StreamOwner {
     /// 3.1.
     pub(crate) fn admit_write<O: Out>(&self, cx: &mut Context<'_, O>) -> Admission {
         let wanted = usize::from(cx.shared.cluster.min_redundancy).min(usize::from(cx.shared.cluster.parity));
-        if self.members.iter().filter(|m| m.live).count() < wanted {
+        if self.lost || self.members.iter().filter(|m| m.live).count() < wanted {
             return Admission::TooFewMembers;
         }
         let window = self.members.iter().map(|m| m.window_bytes).min().unwrap_or(u64::MAX);

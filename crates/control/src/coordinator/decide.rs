@@ -1,6 +1,6 @@
 //! From what is known to records: one transaction, then the messages that tell of it.
 
-use super::{Coordinator, CoordinatorOut, Note, SHUN_SPAN, first_record, send};
+use super::{Coordinator, CoordinatorOut, Falls, Note, SHUN_SPAN, first_record, send};
 use crate::message::ToAgent;
 use crate::record::StoredNode;
 use crate::rules::{self, BrokenLink, Facts, NodeFacts};
@@ -37,10 +37,11 @@ impl<S: Store> Coordinator<S> {
             .collect();
         if !changed.is_empty() || !lists.is_empty() {
             let before: Vec<_> = lists.iter().map(|c| self.records.lists.get(&c.list).cloned()).collect();
-            let states: Vec<_> = changed
-                .iter()
-                .map(|n| self.records.nodes.get(&n.record.id).map(|o| o.record.state))
-                .collect();
+            let known = |n: &StoredNode| {
+                let record = &self.records.nodes.get(&n.record.id)?.record;
+                Some((record.state, record.incarnation))
+            };
+            let known: Vec<_> = changed.iter().map(known).collect();
             match self.records.commit(&mut self.store, &changed, &lists) {
                 Ok(()) => {}
                 Err(StoreError::Conflict { .. }) => {
@@ -56,11 +57,17 @@ impl<S: Store> Coordinator<S> {
                     return;
                 }
             }
-            for (node, state) in changed.iter().zip(states) {
-                if state != Some(node.record.state) {
+            for (node, known) in changed.iter().zip(known) {
+                let record = &node.record;
+                if let Some((NodeState::Up, life)) = known
+                    && (record.state == NodeState::Down || record.incarnation != life)
+                {
+                    self.note_fall(now, record.id);
+                }
+                if known.map(|(state, _)| state) != Some(record.state) {
                     out.note(Note::State {
-                        node: node.record.id,
-                        state: node.record.state,
+                        node: record.id,
+                        state: record.state,
                     });
                 }
             }
@@ -108,6 +115,7 @@ impl<S: Store> Coordinator<S> {
         self.shunned.retain(|_, until| now < *until);
         self.reports.retain(|_, report| now - report.latest <= suspicion);
         self.recent.retain(|_, at| now - *at <= lease_twice);
+        self.falls.retain(|_, falls| !falls.is_forgotten(now));
     }
 
     /// Every node's record as it should be, roles aside.
@@ -167,6 +175,7 @@ impl<S: Store> Coordinator<S> {
             homes: self.homes.clone(),
             per_domain_max: self.per_domain_max,
             min_redundancy: self.records.plan.min_redundancy.into(),
+            lost_policy: self.records.plan.lost_policy,
             whole: self.whole.clone(),
             shunned: self.shunned.keys().copied().collect(),
             vacated: self.vacated.clone(),
@@ -188,6 +197,7 @@ impl<S: Store> Coordinator<S> {
                 ended: node.ended,
                 waiting: self.waits.contains_key(id),
                 past: node.past.clone(),
+                flapping: self.is_flapping(now, *id),
                 load: 0,
             };
             facts.nodes.insert(*id, known);
@@ -263,6 +273,17 @@ impl<S: Store> Coordinator<S> {
             };
         }
         nodes
+    }
+
+    fn note_fall(&mut self, now: Time, node: NodeId) {
+        let before = self.falls.get(&node).map_or(0, |falls| falls.count);
+        let count = before.saturating_add(1);
+        self.falls.insert(node, Falls { count, latest: now });
+    }
+
+    /// 10.7: it has fallen again and again of late.
+    pub(super) fn is_flapping(&self, now: Time, node: NodeId) -> bool {
+        self.falls.get(&node).is_some_and(|falls| falls.is_flapping(now))
     }
 
     /// What a committed change leaves behind for later decisions and for people.

@@ -19,7 +19,7 @@ impl<S: Store> Coordinator<S> {
         let plan = &self.records.plan;
         let planned: BTreeSet<NodeId> = plan.nodes.iter().chain(&plan.spares).map(|n| n.id).collect();
         let ids: BTreeSet<NodeId> = planned.iter().chain(self.records.nodes.keys()).copied().collect();
-        status.nodes = ids.into_iter().map(|id| self.node_status(id)).collect();
+        status.nodes = ids.into_iter().map(|id| self.node_status(now, id)).collect();
         for (id, presence) in &self.presences {
             if !self.records.nodes.get(id).is_some_and(|n| self.is_available(now, n)) {
                 continue;
@@ -44,7 +44,7 @@ impl<S: Store> Coordinator<S> {
         status
     }
 
-    fn node_status(&self, id: NodeId) -> NodeStatus {
+    fn node_status(&self, now: Time, id: NodeId) -> NodeStatus {
         let is_planned = |nodes: &[PlannedNode]| nodes.iter().any(|n| n.id == id);
         let Some(node) = self.records.nodes.get(&id).map(|n| &n.record) else {
             let member = is_planned(&self.records.plan.nodes);
@@ -56,6 +56,7 @@ impl<S: Store> Coordinator<S> {
                 role: if member { RoleStatus::Member } else { RoleStatus::Spare },
                 state: NodeCondition::Down,
                 memory_bytes: 0,
+                flapping: false,
                 halted: Vec::new(),
             };
         };
@@ -88,6 +89,7 @@ impl<S: Store> Coordinator<S> {
             },
             state,
             memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),
+            flapping: self.is_flapping(now, id),
             halted: presence().flat_map(|p| p.halted().cloned()).collect(),
         }
     }
@@ -132,6 +134,7 @@ impl<S: Store> Coordinator<S> {
             epoch: list.epoch.0,
             positions,
             lost: list.lost,
+            reset: list.born.0 > 1,
             reason,
         }
     }

@@ -7,6 +7,7 @@ mod world;
 
 use super::*;
 use crate::message::{MESSAGE_VERSION, Refusal, Registered, TO_COORDINATOR_BYTES_MAX, ToCoordinator, decode};
+use crate::plan::LostPolicy;
 use crate::status::{HaltedRole, ScrubStatus, ShardProgress};
 use crate::status::{NodeCondition, PositionCondition, RoleStatus};
 use crate::store::MemoryStore;

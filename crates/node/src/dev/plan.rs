@@ -5,6 +5,7 @@ use crate::quantity::{ByteCount, Text};
 use crate::settings::{CLUSTER_OFFSET, COORDINATOR_OFFSET, DEFAULT_PORT, PEER_OFFSET};
 use clap::Args;
 use paritas_code::Scheme;
+use paritas_control::LostPolicy;
 use paritas_protocol::Policy;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -21,6 +22,9 @@ pub struct DevSettings {
     /// Parities that must hold a write before it is acknowledged [default: all of them]
     #[arg(long)]
     pub ack_quorum: Option<u8>,
+    /// What becomes of a list that lost more than its scheme covers: stop, or reset to empty, as a cache may
+    #[arg(long, default_value = "stop")]
+    pub lost_policy: Text<LostPolicy>,
     /// Port of the first node; node i takes port + i and port + 1000 + i
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
@@ -49,6 +53,7 @@ const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
 pub(crate) struct Plan {
     pub(crate) scheme: Scheme,
     pub(crate) ack_quorum: u8,
+    pub(crate) lost_policy: LostPolicy,
     pub(crate) members: u16,
     pub(crate) spares: u16,
     pub(crate) port: u16,
@@ -89,6 +94,7 @@ impl Plan {
         let plan = Self {
             scheme,
             ack_quorum,
+            lost_policy: settings.lost_policy.0,
             members: settings.nodes,
             spares: settings.spares,
             port: settings.port,
@@ -214,6 +220,7 @@ mod tests {
             nodes,
             scheme: scheme.parse().unwrap(),
             ack_quorum: None,
+            lost_policy: Text(LostPolicy::Stop),
             port,
             memory: ByteCount(256 << 20),
             maxmemory_policy: Text(Policy::NoEviction),

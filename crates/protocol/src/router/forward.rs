@@ -92,6 +92,12 @@ impl Desk {
         }
         // One that cannot leave now stays in the client's input, in its place.
         let Some((owner, epoch)) = owner_at(lists, stream) else {
+            if lists.get(stream.list).is_some_and(|list| list.configuration.lost) {
+                // 10.6: nobody will ever take this over; to wait helps nothing.
+                return self.reply_now(cx, lists, client, turn, |out| {
+                    encode::error(out, errors::CLUSTERDOWN_SLOT);
+                });
+            }
             return self.stall(cx, lists, client, turn, spec);
         };
         let n = client.next_n;

@@ -8,6 +8,7 @@ use paritas_base::configuration::Configuration;
 #[derive(Default)]
 struct Marks {
     lost: u32,
+    reset: u32,
     commits: u32,
     moves: u32,
     vacant: u32,
@@ -66,6 +67,11 @@ fn walk(seed: u64, marks: &mut Marks) {
     let spares = prng.below(3) as u16;
     let mut plan = plan(data, parity, count, spares);
     plan.min_redundancy = prng.below(u64::from(parity) + 1) as u8;
+    plan.ack_quorum = prng.between(u64::from(parity.min(1)), u64::from(parity)) as u8;
+    if prng.chance(500_000) {
+        plan.lost_policy = LostPolicy::Reset;
+    }
+    let resets = plan.lost_policy == LostPolicy::Reset;
     let mut world = World::started(plan);
     if prng.chance(250_000) {
         world = world.without_stand_ins();
@@ -123,7 +129,8 @@ fn walk(seed: u64, marks: &mut Marks) {
         .map(|(id, _)| *id)
         .collect();
     away.into_iter().for_each(|node| world.restart(node));
-    world.pass(2000);
+    // Long enough for any lease of before to end: a lost list begins again only then, if by policy it does.
+    world.pass(6000);
     // A stand-in's position moves only when all else is Live.
     for _ in 0..6 {
         world.rebuild();
@@ -134,11 +141,16 @@ fn walk(seed: u64, marks: &mut Marks) {
             .positions
             .iter()
             .all(|a| a.is_some_and(|a| a.state == PositionState::Live));
-        assert!(whole || c.lost, "{c:?}\n{:?}", world.coordinator.records.nodes);
+        assert!(
+            whole || (c.lost && !resets),
+            "{c:?}\n{:?}",
+            world.coordinator.records.nodes
+        );
         // Everybody is here, so nobody need hold two.
         let doubled = stand_ins(c).next();
         assert!(doubled.is_none() || c.lost, "{doubled:?} of {c:?}");
         marks.lost += u32::from(c.lost);
+        marks.reset += u32::from(c.born.0 > 1 && parity > 0);
     }
     marks.commits += world.history.values().map(|h| h.len() as u32).sum::<u32>();
     marks.moves += world.notes.iter().filter(|n| matches!(n, Note::Moved { .. })).count() as u32;
@@ -167,7 +179,7 @@ fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
         }
     }
     assert!(
-        marks.lost > 0 && marks.moves > 1000 && marks.vacant > 100 && marks.halted > 100,
+        marks.lost > 0 && marks.reset > 0 && marks.moves > 1000 && marks.vacant > 100 && marks.halted > 50,
         "the walk sees too little"
     );
     assert!(

@@ -389,6 +389,80 @@ fn crashes_beyond_the_scheme_mark_the_list_lost_and_keep_the_survivors() {
 }
 
 #[test]
+fn by_policy_a_lost_list_begins_again_empty_once_every_position_has_a_node() {
+    let mut plan = plan(4, 2, 6, 0);
+    plan.lost_policy = LostPolicy::Reset;
+    let mut world = World::started(plan);
+    (0..3).for_each(|n| world.certify(n));
+    assert!(world.list(0).lost, "three nodes cannot hold six positions");
+    (0..2).for_each(|n| world.restart(n));
+    world.pass(600);
+    assert!(world.list(0).lost);
+    let before = world.list(0);
+    world.restart(2);
+    let now = world.list(0);
+    assert!(!now.lost && now.born == now.epoch && now.epoch > before.epoch);
+    for held in &now.positions {
+        let held = held.expect("every position has a node");
+        assert_eq!((held.tenure.since, held.state), (now.born, PositionState::Live));
+    }
+    assert!(world.notes.contains(&Note::Reset { list: ListId(0) }));
+    assert!(world.coordinator.status(world.now()).lists[0].reset);
+}
+
+#[test]
+fn a_lost_list_does_not_begin_again_while_an_owner_of_before_may_still_serve() {
+    let mut plan = plan(1, 1, 2, 0);
+    plan.lost_policy = LostPolicy::Reset;
+    let mut world = World::started(plan);
+    let list = list_where(&world, 0, 0);
+    // Nobody saw the end of the owner's life: its lease may still hold.
+    world.restart(0);
+    world.restart(1);
+    assert!(world.list(list).lost);
+    world.pass(2_000);
+    assert!(world.list(list).lost);
+    world.pass(4_000);
+    assert!(!world.list(list).lost);
+}
+
+#[test]
+fn a_node_that_keeps_falling_is_named_only_where_nobody_else_is_free() {
+    let mut world = World::started(plan(2, 1, 3, 1));
+    world.start(3);
+    for fall in 0..3 {
+        let flapping = world.coordinator.status(world.now()).nodes[1].flapping;
+        assert!(!flapping, "after {fall} falls");
+        assert!(
+            (0..3).all(|p| world.holder(0, p) != Some(3)),
+            "its own next life comes first"
+        );
+        world.certify(1);
+        if fall < 2 {
+            world.restart(1);
+            world.rebuild();
+        }
+    }
+    assert!(world.coordinator.status(world.now()).nodes[1].flapping);
+    world.pass(300);
+    assert!(
+        (0..3).any(|p| world.holder(0, p) == Some(3)),
+        "its next life is not waited for: the spare has its place"
+    );
+    world.rebuild();
+    // It may have a place where nobody else is free.
+    world.certify(0);
+    world.pass(600);
+    world.restart(1);
+    assert!((0..3).any(|p| world.holder(0, p) == Some(1)));
+    world.pass(5_000);
+    assert!(
+        !world.coordinator.status(world.now()).nodes[1].flapping,
+        "it has stood for a while"
+    );
+}
+
+#[test]
 fn data_and_all_parity_crashed_is_lost_even_within_m() {
     let mut world = World::started(plan(2, 2, 4, 0));
     let list = world.list(0);
