@@ -42,6 +42,7 @@ unit-test:
 simulator-test: simulator
 	$(say)
 	$(SIMULATOR) --regressions
+	$(SIMULATOR) --exhaustive
 	$(call simulate,$(TEST_SEEDS),1,$(if $(filter-out 15000,$(TEST_SEEDS)),,--require-marks))
 	$(call simulate,$(TEST_SEEDS),$(FRESH_START))
 	$(call simulate,300,$(FRESH_START),--forks 2)

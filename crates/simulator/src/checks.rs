@@ -25,7 +25,7 @@ impl World {
         let arena = process.node.arena();
         let mut checked = Ok(());
         let wrong = self.wrong_parity(at);
-        let everything = self.random.chance(30_000) || self.verbose;
+        let everything = self.random.chance(30_000) || self.verbose || self.exhaustive;
         for role in process.node.list(LIST).into_iter().flat_map(|l| &l.roles) {
             match role {
                 Role::Owner(owner) => {

@@ -80,7 +80,7 @@ impl World {
     }
 
     /// Processes that hold no position of the list.
-    fn free(&self, configuration: &Configuration) -> Vec<usize> {
+    pub(crate) fn free(&self, configuration: &Configuration) -> Vec<usize> {
         (0..self.processes.len())
             .filter(|i| self.processes[*i].is_some() && configuration.of_node(NodeId(*i as u16)).next().is_none())
             .collect()
@@ -205,7 +205,7 @@ impl World {
         self.replace(position, before);
     }
 
-    fn replace(&mut self, position: Position, wanted: Option<NodeId>) {
+    pub(crate) fn replace(&mut self, position: Position, wanted: Option<NodeId>) {
         let Some(a) = self.configuration.at(position).copied() else {
             return;
         };
@@ -300,7 +300,9 @@ impl World {
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Push { at, configuration });
         }
-        if let Proposal::AskLive { position, tenure, .. } = proposal {
+        if let Proposal::AskLive { position, tenure, .. } = proposal
+            && (self.healing || !self.exhaustive)
+        {
             let Some(a) = self.configuration.at(position).copied() else {
                 return;
             };

@@ -8,6 +8,7 @@ mod client;
 mod coordinator;
 mod driver;
 mod events;
+mod exhaustive;
 mod faults;
 mod flips;
 mod forks;
@@ -75,6 +76,9 @@ struct Arguments {
     /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
+    /// Try every order of what can happen in small worlds, and nothing else.
+    #[arg(long)]
+    exhaustive: bool,
     /// Run the seeds that once failed, and no others.
     #[arg(long)]
     regressions: bool,
@@ -85,7 +89,9 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let result = if arguments.regressions {
+    let result = if arguments.exhaustive {
+        exhaust(&arguments)
+    } else if arguments.regressions {
         regressions::read().and_then(|runs| simulate(&arguments, runs.len() as u64, runs.into_iter()))
     } else {
         let (start, count) = match arguments.seed {
@@ -227,28 +233,56 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
     Ok(totals.violations)
 }
 
-/// Runs once to the end. A fork's past must be what was seen `from` it.
-fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Result<(World, Vec<Instant>), String> {
-    let mut random = Prng::new(run.seed);
-    #[allow(unused_mut)] // Changed only where mutants are built in.
-    let mut swarm = Swarm::draw(&mut random, run.parity, run.ack_quorum);
-    #[allow(unused_mut)]
-    let mut keep_identity = false;
-    #[cfg(feature = "mutants")]
-    if let Some(name) = &arguments.mutant {
-        let all = paritas_protocol::Mutant::ALL;
-        match all.iter().find(|(n, _)| n == name) {
-            Some((_, mutant)) => swarm.parameters.mutant = Some(*mutant),
-            None if name == "restart-keeps-identity" => keep_identity = true,
-            None => {
-                let names: Vec<&str> = all.iter().map(|(n, _)| *n).collect();
-                return Err(format!(
-                    "no mutant {name}; there are restart-keeps-identity, {}",
-                    names.join(", ")
-                ));
+/// 15.9. Every violation ends the search of its space.
+fn exhaust(arguments: &Arguments) -> Result<u64, String> {
+    let mut violations = 0;
+    break_rule(arguments, &mut Swarm::draw(&mut Prng::new(0), None, None))?;
+    for space in exhaustive::SPACES {
+        let broken = |swarm: &mut Swarm| drop(break_rule(arguments, swarm));
+        match exhaustive::explore(space, &broken) {
+            Ok(found) => say(&format!("{space:?}: {found:?}")),
+            Err(what) => {
+                violations += 1;
+                say(&format!("{space:?}: {what}"));
             }
         }
     }
+    say(&format!("{} spaces, {violations} violations", exhaustive::SPACES.len()));
+    Ok(violations)
+}
+
+/// Builds in the mutant that was asked for. True: it is the process that keeps its identity.
+#[cfg(feature = "mutants")]
+fn break_rule(arguments: &Arguments, swarm: &mut Swarm) -> Result<bool, String> {
+    let Some(name) = &arguments.mutant else {
+        return Ok(false);
+    };
+    let all = paritas_protocol::Mutant::ALL;
+    match all.iter().find(|(n, _)| n == name) {
+        Some((_, mutant)) => swarm.parameters.mutant = Some(*mutant),
+        None if name == "restart-keeps-identity" => return Ok(true),
+        None => {
+            let names: Vec<&str> = all.iter().map(|(n, _)| *n).collect();
+            return Err(format!(
+                "no mutant {name}; there are restart-keeps-identity, {}",
+                names.join(", ")
+            ));
+        }
+    }
+    Ok(false)
+}
+
+/// No rule can be broken.
+#[cfg(not(feature = "mutants"))]
+fn break_rule(_: &Arguments, _: &mut Swarm) -> Result<bool, String> {
+    Ok(false)
+}
+
+/// Runs once to the end. A fork's past must be what was seen `from` it.
+fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Result<(World, Vec<Instant>), String> {
+    let mut random = Prng::new(run.seed);
+    let mut swarm = Swarm::draw(&mut random, run.parity, run.ack_quorum);
+    let keep_identity = break_rule(arguments, &mut swarm)?;
     if arguments.verbose {
         say(&format!("{swarm:#?}"));
     }

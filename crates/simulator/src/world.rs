@@ -59,6 +59,8 @@ pub(crate) struct World {
     pub(crate) counts: Counts,
     pub(crate) marks: Marks,
     trace: VecDeque<String>,
+    /// All checks after every turn, and until the end a coordinator that calls nobody Live again.
+    pub(crate) exhaustive: bool,
     pub(crate) verbose: bool,
     hash: u64,
     /// The mutant "restart keeps its identity" (PROTOCOL 2.1, 10.4): the process comes back under its old name.
@@ -177,6 +179,7 @@ impl World {
             counts: Counts::default(),
             marks: Marks::default(),
             trace: VecDeque::new(),
+            exhaustive: false,
             verbose,
             hash: seed,
             keep_identity,
@@ -242,6 +245,31 @@ impl World {
     /// A digest of everything that happened: equal for two runs of one seed.
     pub(crate) fn digest(&self) -> u64 {
         self.hash ^ self.random.clone().next_u64()
+    }
+
+    /// What is to happen, in the order in which it was planned.
+    pub(crate) fn pending(&self) -> Vec<&Queued> {
+        let mut pending: Vec<&Queued> = self.queue.iter().collect();
+        pending.sort_by_key(|queued| queued.n);
+        pending
+    }
+
+    /// Takes one of them out.
+    pub(crate) fn take_pending(&mut self, n: u64) -> Option<Happening> {
+        let mut queue = core::mem::take(&mut self.queue).into_vec();
+        let at = queue.iter().position(|queued| queued.n == n);
+        let taken = at.map(|at| queue.swap_remove(at).what);
+        self.queue = queue.into();
+        taken
+    }
+
+    /// What should have happened happens from now on.
+    pub(crate) fn catch_up(&mut self) {
+        let mut queue = core::mem::take(&mut self.queue).into_vec();
+        for queued in &mut queue {
+            queued.at = queued.at.max(self.now);
+        }
+        self.queue = queue.into();
     }
 
     // --- the run -------------------------------------------------------------------------------------------------

@@ -1,0 +1,486 @@
+//! A small exhaustive check of PROTOCOL §3 and §5 (15.9): every order in which writes, a takeover, and all the frames
+//! that come of them can happen, on the machines that ship.
+//!
+//! The world is that of every run, but what happens next is not what comes next in time: each event under way that may
+//! come next is tried. Frames of one link keep their order, but for a few that are lost, come twice or overtake. Time
+//! stands still, so that no timer goes off and no lease runs out. After every turn the invariants are looked at as in
+//! any run, all of them; where nothing is left to happen the world runs on as after the faults, and must come to rest
+//! with all checked.
+//!
+//! Nodes cannot be copied, so that a state is reached by its choices, from the start. One that was seen before, by a
+//! digest of all that the machines hold (their `Debug` text, which is derived, and their chunks), of the frames under
+//! way and of what clients have seen, is not gone on from.
+
+use crate::client::{self, Client, Pending};
+use crate::events::Happening;
+use crate::linear::Action;
+use crate::swarm::Swarm;
+use crate::world::{LIST, World};
+use core::fmt::{self, Write};
+use core::hash::Hasher;
+use paritas_base::{ConnId, FixedHasher, NodeId, Position, Prng, Set, Span, Time, set};
+use paritas_protocol::{LinkId, Parameters, Policy, Role};
+use paritas_wire::peer::kind;
+
+/// What may happen, and how often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Space {
+    /// Of a list with one data position, and one node besides.
+    pub(crate) parity: u8,
+    pub(crate) writes: u8,
+    /// Times that the first data position goes to the node that is free.
+    pub(crate) takeovers: u8,
+    /// Frames that are lost, come twice, or overtake another: so many in all.
+    pub(crate) faults: u8,
+}
+
+/// Those that `--exhaustive` goes through.
+pub(crate) const SPACES: [Space; 4] = [
+    Space {
+        parity: 1,
+        writes: 2,
+        takeovers: 1,
+        faults: 0,
+    },
+    Space {
+        parity: 1,
+        writes: 1,
+        takeovers: 1,
+        faults: 1,
+    },
+    Space {
+        parity: 1,
+        writes: 2,
+        takeovers: 0,
+        faults: 2,
+    },
+    Space {
+        parity: 2,
+        writes: 2,
+        takeovers: 0,
+        faults: 1,
+    },
+];
+
+/// What comes next. Events are named by their number in the queue.
+#[derive(Clone, Copy, Debug)]
+enum Choice {
+    Happens(u64),
+    Lost(u64),
+    Twice(u64),
+    /// It overtakes the one before it.
+    Overtakes(u64),
+    Write,
+    TakeOver,
+}
+
+/// What was found.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Found {
+    pub(crate) states: u64,
+    pub(crate) steps: u64,
+    pub(crate) ends: u64,
+    pub(crate) longest: usize,
+}
+
+/// No way is longer: past that something goes on for ever.
+const STEPS_MAX: usize = 400;
+/// The world's seed. It matters to identities alone.
+const SEED: u64 = 1;
+/// By then everyone has met and has leases.
+const MET: Time = Time(8_000_000);
+const KEY: &str = "k";
+/// Frames whose order is not asked.
+const AT_ONCE: [u8; 4] = [kind::HELLO, kind::CREDIT_REQUEST, kind::CREDIT, kind::GET_CONFIGURATION];
+
+/// A way to be gone, and the digests of the processes where it ends, but for one step.
+struct Way {
+    choices: Vec<Choice>,
+    digests: Vec<Option<u64>>,
+}
+
+/// Tries everything. The first violation, with the way to it.
+pub(crate) fn explore(space: Space, adjust: &dyn Fn(&mut Swarm)) -> Result<Found, String> {
+    let mut found = Found::default();
+    let mut seen: Set<u64> = set();
+    let mut ways = vec![Way {
+        choices: Vec::new(),
+        digests: Vec::new(),
+    }];
+    while let Some(way) = ways.pop() {
+        let mut state = State::new(space, adjust);
+        let (last, before) = match way.choices.split_last() {
+            Some((last, before)) => (Some(*last), before),
+            None => (None, &[][..]),
+        };
+        for choice in before {
+            state.step(*choice);
+        }
+        if !way.digests.is_empty() {
+            state.digests.clone_from(&way.digests);
+        }
+        let mut choices = before.to_vec();
+        let mut next = last;
+        loop {
+            if let Some(choice) = next {
+                state.step(choice);
+                choices.push(choice);
+                found.steps += 1;
+            }
+            if let Some(what) = &state.world.violation {
+                return Err(format!("{what}, after {choices:?}"));
+            }
+            if !seen.insert(state.digest()) {
+                break;
+            }
+            found.states += 1;
+            found.longest = found.longest.max(choices.len());
+            if choices.len() > STEPS_MAX {
+                return Err(format!("it goes on for ever: {choices:?}"));
+            }
+            let mut open = state.choices();
+            next = open.pop();
+            if next.is_none() {
+                found.ends += 1;
+                if let Some(what) = state.settle() {
+                    return Err(format!("{what}, after {choices:?}"));
+                }
+                break;
+            }
+            for other in open {
+                let mut choices = choices.clone();
+                choices.push(other);
+                ways.push(Way {
+                    choices,
+                    digests: state.digests.clone(),
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A list with one spare, no chance, and no hurry: what must happen again and again does so seldom.
+fn swarm(space: Space) -> Swarm {
+    let drawn = Swarm::draw(&mut Prng::new(SEED), Some(space.parity), Some(space.parity));
+    let parameters = Parameters {
+        policy: Policy::NoEviction,
+        lease: Span::from_ms(200),
+        lease_renewal: Span::from_ms(100),
+        resend: Span::from_ms(50),
+        retry: Span::from_ms(50),
+        stable_flush: Span::from_ms(10),
+        window_bytes: 16_384,
+        scrub_rate: None,
+        ..drawn.parameters
+    };
+    let never = Span(0);
+    Swarm {
+        data: 1,
+        spares: 1,
+        chunk_bytes: 256,
+        maxmemory_bytes: 1 << 16,
+        clients: 0,
+        keys: 1,
+        filler_keys: 0,
+        delay_max: Span(20_000),
+        min_redundancy: 0,
+        slow: 0,
+        drop: 0,
+        duplicate: 0,
+        reorder: 0,
+        batch: 0,
+        push_drop: 0,
+        drift_ppm: 0,
+        strict: 0,
+        crash_every: never,
+        pause_every: never,
+        partition_every: never,
+        reset_every: never,
+        suspect_every: never,
+        flip_every: never,
+        parameters,
+        ..drawn
+    }
+}
+
+struct State {
+    world: World,
+    /// What is left of it.
+    left: Space,
+    /// Counts what clients do and see: the time of their history.
+    moments: u64,
+    recorded: usize,
+    /// Of each process, if it is known.
+    digests: Vec<Option<u64>>,
+}
+
+impl State {
+    fn new(space: Space, adjust: &dyn Fn(&mut Swarm)) -> Self {
+        let mut swarm = swarm(space);
+        adjust(&mut swarm);
+        let mut world = World::new(SEED, swarm, false, false);
+        world.exhaustive = true;
+        while world.now < MET && world.step() {}
+        world.next_id += 1;
+        let (conn, owner) = (ConnId(world.next_id), &world.records[0]);
+        let mut client = Client::new();
+        client.conn = Some((owner.id, owner.incarnation, conn));
+        world.clients.push(client);
+        world.client_up(0, conn);
+        let count = world.processes.len();
+        Self {
+            world,
+            left: space,
+            moments: 0,
+            recorded: 0,
+            digests: vec![None; count],
+        }
+    }
+
+    /// Everything that may come next.
+    fn choices(&self) -> Vec<Choice> {
+        let mut choices = Vec::new();
+        let mut heads: Vec<(usize, Option<LinkId>)> = Vec::new();
+        let mut second: Vec<(usize, Option<LinkId>)> = Vec::new();
+        for queued in self.world.pending() {
+            let Some(lane) = lane(&queued.what) else { continue };
+            if !heads.contains(&lane) {
+                heads.push(lane);
+                choices.push(Choice::Happens(queued.n));
+                if self.left.faults > 0 && may_fail(&queued.what) {
+                    choices.push(Choice::Lost(queued.n));
+                    choices.push(Choice::Twice(queued.n));
+                }
+            } else if !second.contains(&lane) {
+                second.push(lane);
+                if self.left.faults > 0 && may_fail(&queued.what) {
+                    choices.push(Choice::Overtakes(queued.n));
+                }
+            }
+        }
+        if self.left.writes > 0 && self.world.clients[0].conn.is_some() {
+            choices.push(Choice::Write);
+        }
+        if self.left.takeovers > 0 {
+            choices.push(Choice::TakeOver);
+        }
+        choices
+    }
+
+    fn step(&mut self, choice: Choice) {
+        match choice {
+            Choice::Happens(n) => self.take(n, true),
+            Choice::Lost(n) => {
+                self.left.faults -= 1;
+                self.take(n, false);
+            }
+            Choice::Overtakes(n) => {
+                self.left.faults -= 1;
+                self.take(n, true);
+            }
+            Choice::Twice(n) => {
+                self.left.faults -= 1;
+                let queued = self.world.pending().into_iter().find(|queued| queued.n == n);
+                if let Some(Happening::Frame { link, at, bytes }) = queued.map(|queued| &queued.what) {
+                    let (link, at, bytes) = (*link, *at, bytes.clone());
+                    self.happen(Happening::Frame { link, at, bytes });
+                }
+            }
+            Choice::Write => {
+                self.left.writes -= 1;
+                self.world.next_value += 1000;
+                let value = self.world.next_value;
+                self.send(Action::Set(value));
+            }
+            Choice::TakeOver => {
+                self.left.takeovers -= 1;
+                let free = self.world.free(&self.world.configuration).first().copied();
+                self.world.replace(Position(0), free.map(|at| NodeId(at as u16)));
+            }
+        }
+        // What a client is told it reads at once: nothing it may do later is allowed more by it. Nor is it asked in
+        // which order links are made and credit is given, or how often one configuration comes.
+        while let Some((n, happens)) = self.at_once() {
+            self.take(n, happens);
+            let history = self.world.history.entry(KEY.into()).or_default();
+            for operation in &mut history[self.recorded..] {
+                self.moments += 1;
+                operation.end = Time(self.moments);
+            }
+            self.recorded = history.len();
+        }
+    }
+
+    /// What comes before everything else, and whether it happens at all.
+    fn at_once(&self) -> Option<(u64, bool)> {
+        let mut heads: Vec<(usize, Option<LinkId>)> = Vec::new();
+        let mut epochs = Vec::new();
+        for queued in self.world.pending() {
+            match &queued.what {
+                Happening::ClientReads { .. } | Happening::ClientLost { .. } => return Some((queued.n, true)),
+                Happening::Push { at, configuration } => {
+                    let process = self.world.processes[*at].as_ref();
+                    let installed = process.and_then(|p| p.node.list(LIST)).map(|l| l.configuration.epoch);
+                    let known = installed.is_some_and(|epoch| epoch >= configuration.epoch);
+                    if known || epochs.contains(&(*at, configuration.epoch)) {
+                        return Some((queued.n, false));
+                    }
+                    epochs.push((*at, configuration.epoch));
+                }
+                what => {
+                    let Some(lane) = lane(what).filter(|lane| !heads.contains(lane)) else {
+                        continue;
+                    };
+                    heads.push(lane);
+                    let asked = match what {
+                        Happening::Frame { bytes, .. } => bytes.get(8).is_some_and(|k| !AT_ONCE.contains(k)),
+                        _ => false,
+                    };
+                    if !asked {
+                        return Some((queued.n, true));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// What was to happen does, or never will.
+    fn take(&mut self, n: u64, happens: bool) {
+        if let Some(what) = self.world.take_pending(n).filter(|_| happens) {
+            self.happen(what);
+        }
+    }
+
+    fn happen(&mut self, what: Happening) {
+        if let Some((at, _)) = lane(&what) {
+            self.digests[at] = None;
+        }
+        self.world.happen(what);
+    }
+
+    fn send(&mut self, action: Action) {
+        let Some((node, _, conn)) = self.world.clients[0].conn else {
+            return;
+        };
+        self.digests[usize::from(node.0)] = None;
+        self.moments += 1;
+        let keys = vec![KEY.to_owned()];
+        let bytes = client::encode(&keys, action, 0);
+        let begin = Time(self.moments);
+        self.world.clients[0].pending.push_back(Pending { keys, action, begin });
+        self.world.client_sends(0, conn, bytes);
+    }
+
+    fn settle(&mut self) -> Option<String> {
+        self.world.catch_up();
+        self.world.heal();
+        self.world.settle()
+    }
+
+    fn digest(&mut self) -> u64 {
+        for at in 0..self.digests.len() {
+            if self.digests[at].is_none() {
+                self.digests[at] = Some(process_digest(&self.world, at));
+            }
+        }
+        let mut text = Text::default();
+        for digest in self.digests.iter().flatten() {
+            text.bytes.extend_from_slice(&digest.to_le_bytes());
+        }
+        let mut lanes: Vec<((usize, Option<LinkId>), &Happening)> = self
+            .world
+            .pending()
+            .into_iter()
+            .filter_map(|q| Some((lane(&q.what)?, &q.what)))
+            .collect();
+        lanes.sort_by_key(|(lane, _)| *lane);
+        let world = &self.world;
+        let Self { left, moments, .. } = self;
+        // Writing to a hasher does not fail.
+        let _ = write!(
+            text,
+            "{lanes:?} {left:?} {moments} {:?} {:?}",
+            world.history, world.configuration
+        );
+        for client in &world.clients {
+            let _ = write!(text, "{:?} {:?} {:?}", client.conn, client.pending, client.received);
+        }
+        text.digest()
+    }
+}
+
+/// What keeps its order with what: frames of a link towards one end, configurations from the coordinator. None: it
+/// waits until the end.
+fn lane(what: &Happening) -> Option<(usize, Option<LinkId>)> {
+    match what {
+        Happening::Frame { link, at, .. } | Happening::LinkUp { link, at, .. } | Happening::LinkDown { link, at } => {
+            Some((*at, Some(*link)))
+        }
+        Happening::Push { at, .. } => Some((*at, None)),
+        _ => None,
+    }
+}
+
+/// Whether it is a frame that may be lost or come twice: TCP gives handshakes and commands that much.
+fn may_fail(what: &Happening) -> bool {
+    let once = [kind::HELLO, kind::FORWARD, kind::REPLY];
+    matches!(what, Happening::Frame { bytes, .. } if bytes.get(8).is_some_and(|k| !once.contains(k)))
+}
+
+/// Everything that a process holds.
+fn process_digest(world: &World, at: usize) -> u64 {
+    let mut text = Text::default();
+    let Some(process) = world.processes[at].as_ref() else {
+        return 0;
+    };
+    let _ = write!(text, "{:?} {:?} {:?}", process.node, process.timer_at, process.inputs);
+    let _ = write!(text, "{:?}", process.out.clients);
+    let arena = process.node.arena();
+    for role in process.node.list(LIST).into_iter().flat_map(|list| &list.roles) {
+        match role {
+            Role::Owner(owner) => {
+                for (stripe, _) in owner.store().chunks().stripes() {
+                    if let Ok(Some(bytes)) = owner.store().chunks().bytes(arena, stripe) {
+                        text.bytes.extend_from_slice(bytes);
+                    }
+                }
+            }
+            Role::Member(member) => {
+                for stripe in member.valid_stripes() {
+                    if let Some((_, Some(bytes))) = member.chunk(arena, stripe) {
+                        text.bytes.extend_from_slice(bytes);
+                    }
+                }
+            }
+            Role::Halted(_) => {}
+        }
+    }
+    text.digest()
+}
+
+/// Keeps what is written to it, addresses left out: they are not the same in two runs.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    /// Digits of an address follow.
+    address: bool,
+}
+
+impl Text {
+    fn digest(&self) -> u64 {
+        let mut hasher = FixedHasher::default();
+        hasher.write(&self.bytes);
+        hasher.finish()
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        if !core::mem::replace(&mut self.address, s == "0x") {
+            self.bytes.extend_from_slice(s.as_bytes());
+        }
+        Ok(())
+    }
+}
