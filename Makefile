@@ -44,6 +44,7 @@ simulator-test: simulator
 	$(SIMULATOR) --regressions
 	$(call simulate,$(TEST_SEEDS),1,$(if $(filter-out 15000,$(TEST_SEEDS)),,--require-marks))
 	$(call simulate,$(TEST_SEEDS),$(FRESH_START))
+	$(call simulate,300,$(FRESH_START),--forks 2)
 
 # Rules of the protocol broken one at a time: each must be seen. `make mutants` runs the rare ones too.
 mutant-test:

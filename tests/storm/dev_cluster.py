@@ -7,11 +7,14 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from conftest import BINARY, Cluster, free_base, is_running, until  # noqa: E402, F401
-from test_half_open import Hosts, enter, ip  # noqa: E402, F401
+from hosts import Hosts, enter  # noqa: E402, F401
 
 
 class DevCluster(Cluster):
     """Adds what only a storm does to a cluster."""
+
+    def __init__(self, directory, nodes=6, scheme="4+2", ack_quorum=2, memory="128mb"):
+        super().__init__(directory, nodes=nodes, scheme=scheme, memory=memory, more=("--ack-quorum", str(ack_quorum)))
 
     def any_status(self):
         return self._any_status()

@@ -1,5 +1,5 @@
-"""What goes wrong in a storm, drawn from a seed. Never more than two positions of a list are out at a time: before each
-blow all positions are Live, and a blow hits at most two nodes."""
+"""What goes wrong in a storm, drawn from a seed. Never more positions of a list are out at a time than its scheme allows, nor
+more than two: before each blow all positions are Live, and a blow hits at most two nodes."""
 
 import os
 import random
@@ -10,6 +10,9 @@ from dev_cluster import is_running
 
 # A takeover of real size on a busy machine.
 WHOLE_WITHIN = 120.0
+# Positions that nothing is missing of.
+WHOLE = ("live", "stand-in")
+CUT = {"loss": 1}
 
 
 class Faults:
@@ -26,16 +29,32 @@ class Faults:
         "kill_coordinator_and_node": 2,
     }
     # These need hosts of their own.
-    CUTS = {"cut_pair": 4, "cut_from_some": 3, "cut_off": 2, "cut_from_coordinator": 2, "cut_and_kill": 3}
+    OF_HOSTS = {
+        "cut_pair": 4,
+        "cut_from_some": 3,
+        "cut_off": 2,
+        "cut_from_coordinator": 2,
+        "cut_and_kill": 3,
+        "far_host": 3,
+        "lossy_host": 3,
+        "bad_network": 3,
+        "bad_network_and_kill": 3,
+        "lose_host": 3,
+        "lose_two_hosts": 2,
+    }
+    # More than a scheme that loses one may be dealt.
+    OF_TWO = {"kill_two", "kill_one_then_another", "pause_and_kill", "cut_and_kill", "lose_two_hosts"}
 
-    def __init__(self, cluster, seed, say, only=()):
+    def __init__(self, cluster, seed, say, may_lose, only=()):
         self.cluster, self.say = cluster, say
+        self.most = min(may_lose, 2)
         self.draw = random.Random(f"{seed}/faults")
         self.paused = set()
         self.counts = {}
-        self.cuts_are_possible = hasattr(cluster, "cut")
-        known = {**self.BLOWS, **(self.CUTS if self.cuts_are_possible else {})}
-        self.blows = {name: weight for name, weight in known.items() if not only or name in only}
+        self.has_hosts = hasattr(cluster, "way")
+        known = {**self.BLOWS, **(self.OF_HOSTS if self.has_hosts else {})}
+        allowed = {name: weight for name, weight in known.items() if self.most >= 2 or name not in self.OF_TWO}
+        self.blows = {name: weight for name, weight in allowed.items() if not only or name in only}
 
     def run(self, seconds):
         """Blows until the time is over; at the end everything is well again."""
@@ -50,7 +69,7 @@ class Faults:
             self.until_whole()
         finally:
             self.wake_all()
-            if self.cuts_are_possible:
+            if self.has_hosts:
                 self.cluster.heal()
 
     def until_whole(self):
@@ -136,56 +155,115 @@ class Faults:
             self.wait(self.draw.expovariate(1 / 0.1))
 
     def may_lose(self, *nodes):
-        """Whether no list would have more than two positions out without these nodes."""
+        """Whether no list would have too many positions out without these nodes."""
         status = self.cluster.any_status()
         if not status:
             return False
-        out = lambda position: position["state"] != "live" or position["node"] in nodes
-        return all(sum(map(out, entry["positions"])) <= 2 for entry in status["lists"])
+        out = lambda position: position["state"] not in WHOLE or position["node"] in nodes
+        return all(sum(map(out, entry["positions"])) <= self.most for entry in status["lists"])
 
     def kill_coordinator(self):
         self.say("kill the coordinator")
         self.cluster.kill_coordinator()
 
     def kill_coordinator_and_node(self):
-        victims = self.nodes(self.draw.choice([1, 2]))
+        victims = self.nodes(self.draw.randint(1, self.most))
         self.kill_coordinator()
         self.send("kill", victims)
 
-    # Cuts: what one sends the other vanishes, one way or both. `None` is the coordinator.
+    # What one sends the other vanishes, comes late or now and then, one way or both. `None` is the coordinator.
 
     def cut_pair(self):
         (one, _), (other, _) = self.nodes(2)
-        self.cut_for([(one, other)])
+        self.spoil([(one, other)], CUT)
 
     def cut_from_some(self):
         (one, _), *others = self.nodes(self.draw.randrange(3, 5))
-        self.cut_for([(one, other) for other, _ in others])
+        self.spoil([(one, other) for other, _ in others], CUT)
 
     def cut_off(self):
-        (one, _), *others = self.nodes(len(self.cluster.pids()))
-        self.cut_for([(one, other) for other, _ in others] + [(one, None)])
+        self.spoil(self.all_of(self.nodes(1)[0][0]), CUT)
 
     def cut_from_coordinator(self):
         (one, _), = self.nodes(1)
-        self.cut_for([(one, None)])
+        self.spoil([(one, None)], CUT)
 
     def cut_and_kill(self):
         one, other = self.nodes(2)
-        self.cut_for([(one[0], other[0])], lambda: self.send("kill", [self.draw.choice([one, other])]))
+        self.spoil([(one[0], other[0])], CUT, lambda: self.send("kill", [self.draw.choice([one, other])]))
 
-    def cut_for(self, pairs, then=lambda: None):
+    def far_host(self):
+        delay = self.draw.choice([0.005, 0.02, 0.1])
+        self.spoil(self.all_of(self.nodes(1)[0][0]), {"delay": delay, "jitter": delay})
+
+    def lossy_host(self):
+        self.spoil(self.all_of(self.nodes(1)[0][0]), {"loss": self.draw.choice([0.01, 0.05, 0.2])})
+
+    def bad_network(self):
+        self.spoil(self.everything(), self.mediocre())
+
+    def bad_network_and_kill(self):
+        victims = self.nodes(self.draw.randint(1, self.most))
+        self.spoil(self.everything(), self.mediocre(), lambda: self.send("kill", victims))
+
+    def mediocre(self):
+        # So that heartbeats and leases still arrive in time: what a slow start of TCP makes of it is enough.
+        return {"delay": self.draw.uniform(0, 0.01), "jitter": self.draw.uniform(0, 0.02), "loss": self.draw.choice([0, 0.005, 0.02])}
+
+    def all_of(self, one):
+        """One node and everybody else."""
+        return [(one, other) for other in [*self.cluster.pids(), None] if other != one]
+
+    def everything(self):
+        names = [*self.cluster.pids(), None]
+        return [(one, other) for n, one in enumerate(names) for other in names[:n]]
+
+    def spoil(self, pairs, what, then=lambda: None):
+        """Those links, for a while, one way or both."""
         seconds = self.draw.choice([self.draw.uniform(0.1, 1), self.draw.uniform(1, 6)])
         ways = self.draw.choice(["there", "back", "both ways"])
-        names = [f"n{one}-{'coordinator' if other is None else f'n{other}'}" for one, other in pairs]
-        self.say(f"cut {' '.join(names)} {ways} for {seconds:.2f} s")
+        name = lambda node: "coordinator" if node is None else f"n{node}"
+        names = [f"{name(one)}-{name(other)}" for one, other in pairs]
+        how = " ".join(f"{what} {amount:.3g}" for what, amount in what.items())
+        self.say(f"{how}: {' '.join(names) if len(names) < 10 else 'all links'} {ways} for {seconds:.2f} s")
         for one, other in pairs:
             if ways != "back":
-                self.cluster.cut(one, other)
+                self.cluster.way(one, other, **what)
             if ways != "there":
-                self.cluster.cut(other, one)
+                self.cluster.way(other, one, **what)
         first = self.draw.uniform(0, seconds)
         self.wait(first)
         then()
         self.wait(seconds - first)
         self.cluster.heal()
+
+    # Hosts that stay away: others take over, or stand in where there are no others.
+
+    def lose_host(self):
+        self.lose_hosts(1)
+
+    def lose_two_hosts(self):
+        self.lose_hosts(2)
+
+    def lose_hosts(self, count):
+        victims, seconds = self.nodes(count), self.draw.uniform(10, 30)
+        ends = time.monotonic() + seconds
+        self.say(f"for {seconds:.1f} s there is no {' and no '.join(f'n{node}' for node, _ in victims)}")
+        for node, _ in victims:
+            self.cluster.keep_away(node, seconds)
+        self.send("kill", victims)
+        lost = {node for node, _ in victims}
+        # What the others hold for them is worth as much as what they held: one more may go.
+        while time.monotonic() < ends and not self.is_whole_without(lost):
+            self.wait(0.2)
+        self.wait(self.draw.uniform(0, 3))
+        left = [node for node in self.cluster.pids() if node not in lost]
+        another = self.draw.choice(left)
+        if time.monotonic() < ends and self.is_whole_without(lost) and self.may_lose(another):
+            self.send("kill then", [(another, self.cluster.pids()[another])])
+        self.wait(max(0, ends - time.monotonic()))
+
+    def is_whole_without(self, lost):
+        status = self.cluster.any_status()
+        fine = lambda position: position["state"] in WHOLE and position["node"] not in lost
+        return status is not None and all(fine(p) for entry in status["lists"] for p in entry["positions"])

@@ -48,14 +48,12 @@ def final_reads(addresses, keys, draw, history):
 
 
 class Ledger:
-    """Keys that were written once. What was acknowledged must be there; what is unknown may be."""
+    """Keys that were written once. What was acknowledged must be there while its cluster is; what is unknown may be."""
 
     def __init__(self):
-        self.noted = []  # (key, number)
-        self.unknown = []
-        self.lost = set()
-        self.operations = 0
-        self.refused = 0
+        self.entries = []  # (key, number, whether it may be absent), of the present cluster
+        self.missed = set()  # by the clients
+        self.acknowledged = self.unknown = self.refused = self.operations = self.lost = 0
 
     def take(self, prefix, files):
         for file in files:
@@ -64,27 +62,31 @@ class Ledger:
                 key = f"{prefix}:{number}"
                 self.operations += 1
                 if what == "ok":
-                    self.noted.append((key, number))
+                    self.acknowledged += 1
+                    self.entries.append((key, number, False))
                 elif what == "unknown":
-                    self.unknown.append((key, number))
+                    self.unknown += 1
+                    self.entries.append((key, number, True))
                 elif what == "lost":
-                    self.lost.add(key)
+                    self.missed.add(key)
                 elif what == "refused":
                     self.refused += 1
 
     def compare(self, addresses, draw):
-        """Reads all of it, by nodes at random."""
-        for entries, may_be_absent in ((self.noted, False), (self.unknown, True)):
-            for start in range(0, len(entries), 200):
-                part = entries[start : start + 200]
-                found = patiently(
-                    lambda: any_node(addresses)(draw, PATIENCE),
-                    lambda link: link.execute_command("MGET", *[key for key, _ in part]),
-                )
-                for (key, number), value in zip(part, found):
-                    if number_in(value) != number and not (may_be_absent and value is None):
-                        self.lost.add(key)
-
+        """Reads all of it, by nodes at random, and begins anew; gives what is lost."""
+        for start in range(0, len(self.entries), 200):
+            part = self.entries[start : start + 200]
+            found = patiently(
+                lambda: any_node(addresses)(draw, PATIENCE),
+                lambda link: link.execute_command("MGET", *[key for key, _, _ in part]),
+            )
+            for (key, number, may_be_absent), value in zip(part, found):
+                if number_in(value) != number and not (may_be_absent and value is None):
+                    self.missed.add(key)
+        lost = sorted(self.missed)
+        self.lost += len(lost)
+        self.entries, self.missed = [], set()
+        return lost
 
 class Verdict:
     """What the checker says of a history. It may take its time: the storm goes on meanwhile."""

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -21,39 +22,63 @@ from dev_cluster import DevCluster
 from faults import Faults
 from host_cluster import HostCluster
 from judge import Ledger, Verdict, build_checker, final_reads
-from workload import any_node, client_process, keys_of_round
+from workload import any_node, client_process, keys_of_round, owners
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Keys of the ledger: it stops growing there, so that a long storm stays within its memory.
 LEDGER_MAX = 200_000
+# Data, parities, how many of these are waited for.
+SCHEMES = [(4, 2, 2), (4, 2, 2), (4, 3, 2), (2, 1, 1)]
+# One client in so many is of the cluster-aware kind.
+OWNERS_SHARE = 4
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--nodes", type=int, default=0, help="6 to 9; drawn from the seed if not given")
+    parser.add_argument("--nodes", type=int, default=0, help="drawn from the seed if not given, 6 to 9")
+    parser.add_argument("--scheme", help="as 4+2, or 4+3/2 for an ack quorum of 2; drawn for each act if not given")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--rate", type=float, default=80, help="operations a second that each client tries")
     parser.add_argument("--round", type=float, default=20, help="seconds of faults before the histories are checked")
+    parser.add_argument("--act", type=float, default=5, help="minutes of one cluster; then another is started")
     parser.add_argument("--memory", default="256mb")
-    parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own; cuts too; as root")
-    parser.add_argument("--only", action="append", default=[], choices={**Faults.BLOWS, **Faults.CUTS}, help="this fault, and others so named")
+    parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own; links are cut and made bad; as root")
+    parser.add_argument("--only", action="append", default=[], choices={**Faults.BLOWS, **Faults.OF_HOSTS}, help="this fault, and others so named")
     parser.add_argument("--until-bad", action="store_true", help="for broken builds: end at the first violation, which is success")
     parser.add_argument("--keep", help="directory for failing histories and logs; a new temporary one if not given")
     return parser.parse_args()
 
 
-class Storm:
-    """A cluster, and rounds of clients and faults on it. Each round has shared keys of its own."""
+class Shape:
+    """Of the cluster of one act: scheme and nodes. With as many nodes as positions those that are left stand in for others."""
 
-    def __init__(self, options, cluster, checker, directory):
-        self.options, self.cluster, self.checker, self.directory = options, cluster, checker, directory
+    def __init__(self, options, act):
+        draw = random.Random(f"{options.seed}/{act}/shape")
+        self.data, self.parity, self.quorum = draw.choice(SCHEMES)
+        if options.scheme:
+            self.data, self.parity, *quorum = (int(number) for number in re.split("[+/]", options.scheme))
+            self.quorum = quorum[0] if quorum else self.parity
+        least = max(6, self.data + self.parity)
+        self.nodes = options.nodes or draw.choice([least, draw.randint(least, 9)])
+        self.scheme = f"{self.data}+{self.parity}"
+
+    def __str__(self):
+        return f"{self.nodes} nodes, scheme {self.scheme}, ack quorum {self.quorum}"
+
+
+class Storm:
+    """Clusters, and rounds of clients and faults on them. Each round has shared keys of its own."""
+
+    def __init__(self, options, checker, directory):
+        self.options, self.checker, self.directory = options, checker, directory
         self.draw = random.Random(options.seed)
+        self.cluster = self.shape = None
         self.ledger = Ledger()
         self.began = time.monotonic()
         self.outcomes, self.blows = collections.Counter(), collections.Counter()
-        self.lost = self.bad = 0
+        self.lost = self.bad = self.number = 0
         self.kept, self.asked = [], []
 
     def say(self, text):
@@ -63,21 +88,21 @@ class Storm:
         directory = self.directory / f"round-{number}"
         directory.mkdir()
         keys, prefix = keys_of_round(f"{number}"), f"w:{number}"
-        room = max(0, LEDGER_MAX - len(self.ledger.noted)) // self.options.clients
+        room = max(0, LEDGER_MAX - self.ledger.acknowledged) // self.options.clients
         context = multiprocessing.get_context("fork")
         ending = context.Event()
         seed = f"{self.options.seed}/{number}"
         clients = [
             context.Process(
                 target=client_process,
-                args=(name, any_node(self.cluster.addresses()), seed, keys, directory, ending, self.options.rate, prefix, room),
+                args=(name, self.connect(name), seed, keys, directory, ending, self.options.rate, prefix, room),
                 daemon=True,
             )
             for name in range(self.options.clients)
         ]
         for client in clients:
             client.start()
-        faults = Faults(self.cluster, seed, self.say, self.options.only)
+        faults = Faults(self.cluster, seed, self.say, self.shape.quorum, self.options.only)
         try:
             faults.run(seconds)
         finally:
@@ -87,6 +112,9 @@ class Storm:
         assert all(client.exitcode == 0 for client in clients), f"a client has failed: {[c.exitcode for c in clients]}"
         self.blows.update(faults.counts)
         self.judge(number, directory, keys, prefix)
+
+    def connect(self, name):
+        return (owners if name % OWNERS_SHARE == 0 else any_node)(self.cluster.addresses())
 
     def judge(self, number, directory, keys, prefix):
         """Hands the round's history to the checker, with one more read of each key."""
@@ -122,39 +150,58 @@ class Storm:
 
     def run(self):
         deadline = time.monotonic() + self.options.minutes * 60
-        number = 0
+        act = 0
+        while time.monotonic() < deadline and not (self.options.until_bad and self.bad):
+            act += 1
+            self.shape = Shape(self.options, act)
+            self.say(f"act {act}: {self.shape}")
+            directory = self.directory / f"act-{act}"
+            directory.mkdir()
+            kind = HostCluster if self.options.hosts else DevCluster
+            self.cluster = kind(directory, self.shape.nodes, self.shape.scheme, self.shape.quorum, self.options.memory)
+            before = self.bad + self.ledger.lost
+            try:
+                self.rounds(min(deadline, time.monotonic() + self.options.act * 60))
+            finally:
+                self.cluster.stop()
+            if self.bad + self.ledger.lost == before:
+                shutil.rmtree(directory)
+
+    def rounds(self, deadline):
+        """Of one cluster."""
         while (left := deadline - time.monotonic()) > 0 and not (self.options.until_bad and self.bad):
-            number += 1
-            self.round(number, min(left, self.options.round))
+            self.number += 1
+            self.round(self.number, min(left, self.options.round))
             if self.options.until_bad:
                 self.read_verdicts()
         self.read_verdicts()
-        self.ledger.compare(self.cluster.addresses(), self.draw)
-        self.lost += len(self.ledger.lost)
-        for key in sorted(self.ledger.lost)[:20]:
+        if self.options.until_bad and self.bad:
+            # A broken cluster may not answer for the rest.
+            return
+        for key in self.ledger.compare(self.cluster.addresses(), self.draw)[:20]:
             self.say(f"lost: {key}")
 
     def verdict(self):
         outcomes = ", ".join(f"{count} {name}" for name, count in self.outcomes.most_common())
         self.say(f"shared keys: {outcomes}")
         self.say(
-            f"ledger: {len(self.ledger.noted)} written once and acknowledged, {len(self.ledger.unknown)} unknown, "
+            f"ledger: {self.ledger.acknowledged} written once and acknowledged, {self.ledger.unknown} unknown, "
             f"{self.ledger.refused} refused"
         )
         self.say("faults: " + ", ".join(f"{count} {name}" for name, count in sorted(self.blows.items())))
         for history in self.kept:
             self.say(f"history kept: {history}")
         operations = sum(self.outcomes.values()) + self.ledger.operations
-        print(f"{operations} operations, {self.lost} lost, {self.bad} non-linearizable keys", flush=True)
-        return self.lost == 0 and self.bad == 0
+        lost = self.lost + self.ledger.lost
+        print(f"{operations} operations, {lost} lost, {self.bad} non-linearizable keys", flush=True)
+        return lost == 0 and self.bad == 0
 
 
 def main():
     options = arguments()
-    nodes = options.nodes or random.Random(options.seed).randrange(6, 10)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     print(
-        f"storm: SEED={options.seed} COMMIT={commit.stdout.strip() or 'unknown'} nodes {nodes}, scheme 4+2, "
+        f"storm: SEED={options.seed} COMMIT={commit.stdout.strip() or 'unknown'} "
         f"{options.clients} clients, {options.minutes:g} minutes"
         + (", a network namespace for each node" if options.hosts else ""),
         flush=True,
@@ -163,9 +210,7 @@ def main():
     directory.mkdir(parents=True, exist_ok=True)
     target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
     checker = build_checker(target)
-    # The positions of a list are six; nodes beyond that are in fewer of them.
-    cluster = (HostCluster if options.hosts else DevCluster)(directory, nodes=nodes, memory=options.memory)
-    storm = Storm(options, cluster, checker, directory)
+    storm = Storm(options, checker, directory)
     well = False
     try:
         storm.run()
@@ -173,7 +218,6 @@ def main():
         if options.until_bad:
             print("storm: the broken build " + ("was caught" if well else "was NOT caught"))
     finally:
-        cluster.stop()
         if well:
             shutil.rmtree(directory)
         else:

@@ -10,6 +10,7 @@ import time
 
 import redis
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 # Seconds until a client gives an answer up. Some outlast every pause, so that what a node says when it wakes up is heard.
@@ -21,6 +22,8 @@ REFUSALS = ("CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM")
 # The client library takes the first word off some errors, and makes a class of it.
 CLASSES = {redis.exceptions.ClusterDownError: "CLUSTERDOWN", redis.exceptions.TryAgainError: "TRYAGAIN",
            redis.exceptions.OutOfMemoryError: "OOM"}
+# What the client library makes of their replies differs between commands: a storm looks at what was sent.
+COMMANDS = ("GET", "SET", "DEL", "INCR", "MGET", "MSET", "PEXPIRE", "EXPIRE")
 # Counters are set to multiples of this, so that increments of different SETs cannot be taken for each other.
 COUNTER_STEP = 1_000_000
 # What a client draws, by kind of key: operations as often as they stand here.
@@ -125,7 +128,8 @@ class Client:
             case "setpx":
                 return f"{argument}/{lasts}", ("SET", key, value, "PX", lasts), lambda _: "ok"
             case "pexpire":
-                return f"0/{lasts}", ("PEXPIRE", key, lasts), int
+                command = ("PEXPIRE", key, lasts) if lasts % 1000 else ("EXPIRE", key, lasts // 1000)
+                return f"0/{lasts}", command, int
             case "del":
                 return "-", ("DEL", key), int
             case "incr":
@@ -154,7 +158,7 @@ class Client:
         try:
             if self.link is None:
                 self.link = self.connect(self.draw, self.draw.choice(PATIENCE))
-        except redis.RedisError as error:
+        except (redis.RedisError, RedisClusterException) as error:
             return redis.ResponseError(f"UNREACHED {error}"), time.monotonic_ns()
         try:
             reply = self.link.execute_command(*command)
@@ -167,7 +171,7 @@ class Client:
                 return None, None
             # It says what it may not say: a finding.
             return [error], time.monotonic_ns()
-        except (redis.RedisError, OSError):
+        except (redis.RedisError, RedisClusterException, OSError):
             self.hang_up()
             return None, None
 
@@ -221,11 +225,41 @@ def any_node(addresses):
             encoding_errors="replace",
             single_connection_client=True,
         )
-        # Raw replies: what the client library makes of them differs between commands.
-        link.response_callbacks.clear()
-        return link
+        return with_raw_replies(link)
 
     return connect
+
+
+def owners(addresses):
+    """Connects as a cluster-aware client does: by the strict ports, to the node that owns the key, which `MOVED` tells. What
+    may have happened is not tried again."""
+
+    def connect(draw, patience):
+        host, port = draw.choice(addresses)
+        return OfCluster(
+            host=host,
+            port=port + 1_000,
+            socket_timeout=patience,
+            socket_connect_timeout=patience,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=True,
+            encoding_errors="replace",
+        )
+
+    return connect
+
+
+class OfCluster(redis.RedisCluster):
+    """The stock client, with raw replies."""
+
+    def get_redis_connection(self, node):
+        return with_raw_replies(super().get_redis_connection(node))
+
+
+def with_raw_replies(link):
+    for command in COMMANDS:
+        link.response_callbacks.pop(command, None)
+    return link
 
 
 def client_process(name, connect, seed, keys, directory, ending, rate, ledger_prefix, ledger_room):

@@ -1,10 +1,11 @@
 //! Invariants looked at after turns and at the end (PROTOCOL §13).
 
+use crate::gauges;
 use crate::linear::{self, Operation, Outcome};
 use crate::marks::Seen;
 use crate::world::{LIST, World};
 use paritas_base::configuration::PositionState;
-use paritas_base::{NodeId, Position, Stream};
+use paritas_base::{NodeId, Position, Stream, Stripe};
 use paritas_protocol::{List, Node, Phase, Role, StreamOwner};
 
 fn owner_of(node: &Node, x: Position) -> Option<&StreamOwner> {
@@ -39,6 +40,9 @@ impl World {
                 }
                 _ => {}
             }
+        }
+        if everything {
+            checked = checked.and_then(|()| gauges::check(process, &self.swarm));
         }
         if let Err(what) = checked {
             self.violate(what);
@@ -144,6 +148,7 @@ impl World {
         }
         stripes.sort();
         stripes.dedup();
+        let allocated = stripes.len() as u64;
         for (position, _) in self.configuration.members() {
             let member_node = node(position).ok_or("F1: a parity position is vacant")?;
             let member = member_node.list(LIST).and_then(List::member);
@@ -151,6 +156,13 @@ impl World {
                 return Err("F1: a parity position has no member".into());
             };
             self.ghost.check_member(member, &self.code, member_node.arena(), None)?;
+            let held = member_node.figures().parity_bytes / member_node.arena().chunk_bytes() as u64;
+            if held != allocated {
+                return Err(format!(
+                    "I10: {allocated} stripes, {held} parity chunks at position {}",
+                    position.0
+                ));
+            }
             stripes.extend(member.valid_stripes());
             stripes.sort();
             stripes.dedup();
@@ -183,6 +195,7 @@ impl World {
                 }
             }
         }
+        self.check_subsets(&stripes)?;
         let mut unchecked = 0;
         for (key, history) in &self.history {
             let began = history.iter().map(|o| o.begin).min().unwrap_or_default();
@@ -199,6 +212,41 @@ impl World {
             }
         }
         self.counts.unchecked += unchecked;
+        Ok(())
+    }
+
+    /// 15.7: any `k` chunks of a stripe give back all others. F1 says that it must be so; this goes the way that a
+    /// takeover goes.
+    fn check_subsets(&self, stripes: &[Stripe]) -> Result<(), String> {
+        let (k, width) = (self.configuration.data, self.configuration.positions.len() as u8);
+        let zeros = vec![0; self.swarm.chunk_bytes as usize];
+        let mut decoded = zeros.clone();
+        for stripe in stripes {
+            let mut chunks: Vec<(u8, &[u8])> = Vec::new();
+            for i in 0..width {
+                let tenure = self.configuration.tenure(Position(i));
+                let process = tenure.and_then(|t| self.processes[usize::from(t.node.0)].as_ref());
+                let Some(node) = process.map(|p| &p.node) else { continue };
+                let bytes = if i < k {
+                    owner_of(node, Position(i)).and_then(|o| o.store().chunks().bytes(node.arena(), *stripe).ok()?)
+                } else {
+                    let member = node.list(LIST).and_then(List::member);
+                    member.and_then(|m| m.chunk(node.arena(), *stripe)?.1)
+                };
+                chunks.push((i, bytes.unwrap_or(&zeros)));
+            }
+            for set in (0u32..1 << width).filter(|set| set.count_ones() == u32::from(k)) {
+                let sources: Vec<(u8, &[u8])> = chunks.iter().filter(|(i, _)| set >> i & 1 == 1).copied().collect();
+                for (i, bytes) in chunks.iter().filter(|(i, _)| set >> i & 1 == 0) {
+                    let result = self.code.decode(&sources, &[*i], &mut [&mut decoded]);
+                    if result.is_err() || decoded != *bytes {
+                        return Err(format!(
+                            "15.7: {stripe} of position {i} is not what {set:#b} give: {result:?}"
+                        ));
+                    }
+                }
+            }
+        }
         Ok(())
     }
 

@@ -37,7 +37,12 @@ impl World {
         data == 0 || (parity < a && data + parity <= m)
     }
 
-    fn lost_with_flips(&self) -> (usize, usize) {
+    /// Whether so many data and parity positions may be lost in all: the redundancy says so, and 10.3.
+    pub(crate) fn bears(&self, data: usize, parity: usize) -> bool {
+        data + parity <= usize::from(self.configuration.parity) && self.is_decodable((data, parity))
+    }
+
+    pub(crate) fn lost_with_flips(&self) -> (usize, usize) {
         let (lost, flipped) = (self.lost(&self.configuration), self.flipped_chunks());
         (lost.0 + flipped.0, lost.1 + flipped.1)
     }
@@ -45,28 +50,33 @@ impl World {
     /// Whether the redundancy bears one chunk more that is wrong.
     pub(crate) fn may_flip(&self, of_data: bool) -> bool {
         let (data, parity) = self.lost_with_flips();
-        let lost = (data + usize::from(of_data), parity + usize::from(!of_data));
-        lost.0 + lost.1 <= usize::from(self.configuration.parity) && self.is_decodable(lost)
+        self.bears(data + usize::from(of_data), parity + usize::from(!of_data))
+    }
+
+    /// Data and parity positions that a process holds, Live.
+    pub(crate) fn live_positions_of(&self, node: NodeId) -> (usize, usize) {
+        let mut count = (0, 0);
+        let Some(process) = self.processes[usize::from(node.0)].as_ref() else {
+            return count;
+        };
+        for (position, a) in self.configuration.held_by(node, process.incarnation) {
+            if a.state == PositionState::Live {
+                if self.configuration.is_data(position) {
+                    count.0 += 1
+                } else {
+                    count.1 += 1
+                }
+            }
+        }
+        count
     }
 
     /// Whether the cluster may lose this process now.
     pub(crate) fn may_lose(&self, at: usize) -> bool {
-        let mut lost = self.lost_with_flips();
-        let Some(process) = self.processes[at].as_ref() else {
-            return false;
-        };
-        for (position, a) in self.configuration.held_by(process.id, process.incarnation) {
-            if a.state == PositionState::Live {
-                if self.configuration.is_data(position) {
-                    lost.0 += 1
-                } else {
-                    lost.1 += 1
-                }
-            }
-        }
+        let (data, parity) = self.lost_with_flips();
+        let (d, p) = self.live_positions_of(NodeId(at as u16));
         // Without parity a crash loses what there is, and the position begins again empty (10.6).
-        self.configuration.parity == 0
-            || (lost.0 + lost.1 <= usize::from(self.configuration.parity) && self.is_decodable(lost))
+        self.processes[at].is_some() && (self.configuration.parity == 0 || self.bears(data + d, parity + p))
     }
 
     /// Processes that hold no position of the list.
@@ -213,7 +223,7 @@ impl World {
                 lost.1 += 1
             }
         }
-        if lost.0 + lost.1 > usize::from(self.configuration.parity) || !self.is_decodable(lost) {
+        if !self.bears(lost.0, lost.1) {
             return;
         }
         self.counts.suspicions += 1;

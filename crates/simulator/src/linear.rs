@@ -67,8 +67,14 @@ pub(crate) fn is_linearizable(history: &[Operation], evicts: bool) -> Option<boo
         return None;
     }
     operations.sort_by_key(|o| (o.begin, o.end));
+    let mask = |wanted: fn(&Operation) -> bool| {
+        let one = |(at, o): (usize, &Operation)| u128::from(wanted(o)) << at;
+        operations.iter().enumerate().map(one).fold(0, |all, bit| all | bit)
+    };
     let mut search = Search {
         operations: &operations,
+        all: mask(|_| true),
+        known: mask(|o| o.outcome != Outcome::Unknown),
         evicts,
         seen: set(),
         visits: 0,
@@ -82,9 +88,21 @@ pub(crate) fn is_linearizable(history: &[Operation], evicts: bool) -> Option<boo
 
 struct Search<'a> {
     operations: &'a [Operation],
+    /// All of them, and those whose outcome is known, as bits.
+    all: u128,
+    known: u128,
     evicts: bool,
     seen: Set<(u64, u64, State)>,
     visits: usize,
+}
+
+/// Which bits are set, lowest first.
+fn bits(mut of: u128) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let at = (of != 0).then(|| of.trailing_zeros() as usize)?;
+        of &= of - 1;
+        Some(at)
+    })
 }
 
 #[derive(PartialEq, Eq)]
@@ -96,9 +114,8 @@ enum Found {
 
 impl Search<'_> {
     fn go(&mut self, done: u128, state: State) -> Found {
-        let left = |at: usize| done & (1 << at) == 0;
-        let open: Vec<usize> = (0..self.operations.len()).filter(|at| left(*at)).collect();
-        if open.iter().all(|at| self.operations[*at].outcome == Outcome::Unknown) {
+        let open = self.all & !done;
+        if open & self.known == 0 {
             return Found::Yes;
         }
         if !self.seen.insert(((done >> 64) as u64, done as u64, state)) {
@@ -108,15 +125,16 @@ impl Search<'_> {
         if self.visits > VISITS_MAX {
             return Found::GivenUp;
         }
-        // Whatever comes next must have begun before every operation that is left has ended.
-        let bound = open
-            .iter()
-            .map(|at| &self.operations[*at])
-            .filter(|o| o.outcome != Outcome::Unknown)
-            .map(|o| o.end)
-            .min()
-            .unwrap_or(Time(u64::MAX));
-        for at in open {
+        // Whatever comes next must have begun before every operation that is left has ended. They are in the order of
+        // their beginnings: after one that begins later than the bound, none lowers it.
+        let mut bound = Time(u64::MAX);
+        for at in bits(open & self.known) {
+            if self.operations[at].begin > bound {
+                break;
+            }
+            bound = bound.min(self.operations[at].end);
+        }
+        for at in bits(open) {
             let operation = self.operations[at];
             if operation.begin > bound {
                 break;

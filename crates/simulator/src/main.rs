@@ -10,6 +10,8 @@ mod driver;
 mod events;
 mod faults;
 mod flips;
+mod forks;
+mod gauges;
 mod ghost;
 mod linear;
 mod marks;
@@ -22,8 +24,9 @@ mod workload;
 mod world;
 
 use clap::Parser;
+use forks::{Fork, Instant};
 use marks::Marks;
-use paritas_base::Prng;
+use paritas_base::{Prng, Time};
 use report::{Counts, say};
 use std::io::Write;
 use std::process::ExitCode;
@@ -52,6 +55,12 @@ struct Arguments {
     /// Fix how many of them acknowledge a write; drawn from the seed otherwise.
     #[arg(long)]
     ack_quorum: Option<u8>,
+    /// Besides, at so many instants of every run, kill each set of processes that may be lost, and run on from there.
+    #[arg(long, default_value_t = 0)]
+    forks: u64,
+    /// Of one seed, the fork after so many events in which these processes die: EVENTS:PROCESS,PROCESS.
+    #[arg(long, requires = "seed")]
+    fork: Option<Fork>,
     /// Run every seed twice and compare what happened.
     #[arg(long)]
     twice: bool,
@@ -59,6 +68,10 @@ struct Arguments {
     #[cfg(feature = "mutants")]
     #[arg(long)]
     mutant: Option<String>,
+    /// Look away when what is broken is named so (I7): how soon does something else see the mutant?
+    #[cfg(feature = "mutants")]
+    #[arg(long)]
+    blind_to: Option<String>,
     /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
@@ -87,6 +100,7 @@ fn main() -> ExitCode {
                 seed,
                 parity: arguments.parity,
                 ack_quorum: arguments.ack_quorum,
+                fork: arguments.fork,
             }),
         )
     };
@@ -108,6 +122,8 @@ struct Run {
     parity: Option<u8>,
     /// The ack quorum, likewise.
     ack_quorum: Option<u8>,
+    /// Where it leaves the course of its seed, and how.
+    fork: Option<Fork>,
 }
 
 impl Run {
@@ -117,14 +133,41 @@ impl Run {
         let ack_quorum = self
             .ack_quorum
             .map_or_else(String::new, |a| format!(" --ack-quorum {a}"));
-        parity + &ack_quorum
+        let fork = self.fork.map_or_else(String::new, |fork| format!(" --fork {fork}"));
+        parity + &ack_quorum + &fork
+    }
+}
+
+/// What came of some runs.
+#[derive(Default)]
+struct Totals {
+    counts: Counts,
+    marks: Marks,
+    violations: u64,
+    forks: u64,
+    simulated_ns: u128,
+}
+
+impl Totals {
+    fn add(&mut self, arguments: &Arguments, run: Run, world: &World) {
+        self.simulated_ns += u128::from(world.now.0);
+        self.counts.add(&world.counts);
+        self.marks.add(&world.marks);
+        if let Some(what) = &world.violation {
+            self.violations += 1;
+            say(&format!("seed {}: {what}", run.seed));
+            say(&format!("  replay: {}", replay(arguments, run)));
+            say(&format!(
+                "  to crates/simulator/regressions.txt: {}",
+                regressions::line(run, what)
+            ));
+        }
     }
 }
 
 fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) -> Result<u64, String> {
-    let mut total = Counts::default();
-    let mut marks = Marks::default();
-    let (mut violations, mut done, mut simulated_ns) = (0, 0, 0u128);
+    let mut totals = Totals::default();
+    let mut done = 0;
     for run in runs {
         if done == 0 {
             say(&format!(
@@ -134,48 +177,58 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
             ));
         }
         done += 1;
-        let (violation, world) = simulate_one(arguments, run)?;
-        simulated_ns += u128::from(world.now.0);
-        total.add(&world.counts);
-        marks.add(&world.marks);
-        if let Some(what) = violation {
-            violations += 1;
-            say(&format!("seed {}: {what}", run.seed));
-            say(&format!("  replay: {}", replay(arguments, run)));
-            say(&format!(
-                "  to crates/simulator/regressions.txt: {}",
-                regressions::line(run, &what)
-            ));
-            if arguments.stop {
-                break;
-            }
-        } else if arguments.twice {
-            let (_, again) = simulate_one(arguments, run)?;
+        let (world, instants) = simulate_one(arguments, run, None)?;
+        totals.add(arguments, run, &world);
+        if arguments.twice && world.violation.is_none() {
+            let (again, _) = simulate_one(arguments, run, None)?;
             if again.digest() != world.digest() {
-                violations += 1;
+                totals.violations += 1;
                 say(&format!("seed {}: two runs differ", run.seed));
             }
         }
+        let forks = instants
+            .iter()
+            .flat_map(|from| from.forks.iter().map(move |fork| (from, fork)));
+        for (from, fork) in forks {
+            if arguments.stop && totals.violations > 0 {
+                break;
+            }
+            let run = Run {
+                fork: Some(*fork),
+                ..run
+            };
+            let (world, _) = simulate_one(arguments, run, Some(from))?;
+            totals.add(arguments, run, &world);
+            totals.forks += 1;
+        }
+        if arguments.stop && totals.violations > 0 {
+            break;
+        }
         if done % 1000 == 0 {
             // Progress is no result: whether anybody reads it does not matter.
+            let violations = totals.violations;
             let _ = writeln!(std::io::stderr(), "{done} of {count} seeds, {violations} violations");
         }
     }
     if count > 1 && !arguments.stop {
-        marks.print();
+        totals.marks.print();
     }
     if arguments.require_marks {
-        for name in marks.missing() {
-            violations += 1;
+        for name in totals.marks.missing() {
+            totals.violations += 1;
             say(&format!("never met: {name}"));
         }
     }
-    say(&total.line(simulated_ns));
-    say(&format!("{done} seeds, {violations} violations"));
-    Ok(violations)
+    say(&totals.counts.line(totals.simulated_ns));
+    if arguments.forks > 0 {
+        say(&format!("{} forks", totals.forks));
+    }
+    say(&format!("{done} seeds, {} violations", totals.violations));
+    Ok(totals.violations)
 }
 
-fn simulate_one(arguments: &Arguments, run: Run) -> Result<(Option<String>, World), String> {
+/// Runs once to the end. A fork's past must be what was seen `from` it.
+fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Result<(World, Vec<Instant>), String> {
     let mut random = Prng::new(run.seed);
     #[allow(unused_mut)] // Changed only where mutants are built in.
     let mut swarm = Swarm::draw(&mut random, run.parity, run.ack_quorum);
@@ -199,9 +252,20 @@ fn simulate_one(arguments: &Arguments, run: Run) -> Result<(Option<String>, Worl
     if arguments.verbose {
         say(&format!("{swarm:#?}"));
     }
+    let instants = forks::instants(run.seed, arguments.forks, Time(swarm.chaos.0));
     let mut world = World::new(run.seed, swarm, arguments.verbose, keep_identity);
-    let violation = world.run();
-    Ok((violation, world))
+    #[cfg(feature = "mutants")]
+    {
+        world.blind_to.clone_from(&arguments.blind_to);
+    }
+    let seen = match run.fork {
+        None => world.run(&instants),
+        Some(fork) => {
+            world.run_fork(fork, from);
+            Vec::new()
+        }
+    };
+    Ok((world, seen))
 }
 
 fn replay(arguments: &Arguments, run: Run) -> String {

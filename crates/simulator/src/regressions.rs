@@ -28,11 +28,13 @@ fn parse(text: &str) -> Result<Vec<Run>, String> {
             seed: seed.parse().map_err(|_| bad())?,
             parity: None,
             ack_quorum: None,
+            fork: None,
         };
         for argument in shape.chunks(2) {
             match argument {
                 ["--parity", m] => run.parity = Some(m.parse().map_err(|_| bad())?),
                 ["--ack-quorum", a] => run.ack_quorum = Some(a.parse().map_err(|_| bad())?),
+                ["--fork", fork] => run.fork = Some(fork.parse().map_err(|_| bad())?),
                 _ => return Err(bad()),
             }
         }
@@ -52,18 +54,20 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_it_was_printed() {
-        for (parity, ack_quorum) in [(None, None), (Some(3), None), (Some(3), Some(2))] {
+        let fork = "1234:0,3".parse().ok();
+        for (parity, ack_quorum, fork) in [(None, None, None), (Some(3), None, fork), (Some(3), Some(2), None)] {
             let run = Run {
                 seed: 4711,
                 parity,
                 ack_quorum,
+                fork,
             };
             let read = parse(&line(run, "I9: lost")).expect("it parses");
             assert_eq!(
                 read.iter()
-                    .map(|r| (r.seed, r.parity, r.ack_quorum))
+                    .map(|r| (r.seed, r.parity, r.ack_quorum, r.fork))
                     .collect::<Vec<_>>(),
-                [(4711, parity, ack_quorum)]
+                [(4711, parity, ack_quorum, fork)]
             );
         }
         assert!(parse("4711 --speed 3").is_err());

@@ -30,7 +30,8 @@ impl World {
         let rate = 1_000_000 + self.random.between(0, 2 * self.swarm.drift_ppm) - self.swarm.drift_ppm;
         let offset = self.random.below(1 << 40);
         let wall_ms = self.random.below(WALL_SKEW.as_ms() + 1);
-        self.processes[at] = Some(Process::new(node, rate, offset, wall_ms));
+        // Boxed: it moves with every turn (`flush`), and a node is large.
+        self.processes[at] = Some(Box::new(Process::new(node, rate, offset, wall_ms)));
         self.log(|| format!("n{at} starts"));
         for other in 0..self.processes.len() {
             let delay = self.delay();
@@ -42,7 +43,9 @@ impl World {
     }
 
     pub(crate) fn alive(&mut self, at: usize, incarnation: Incarnation) -> Option<&mut Process> {
-        self.processes[at].as_mut().filter(|p| p.incarnation == incarnation)
+        self.processes[at]
+            .as_deref_mut()
+            .filter(|p| p.incarnation == incarnation)
     }
 
     pub(crate) fn is_paused(&self, at: usize) -> bool {
@@ -169,13 +172,15 @@ impl World {
             let Some(buffer) = process.out.links.get_mut(&link) else {
                 continue;
             };
-            let bytes = core::mem::take(&mut buffer.bytes);
+            let mut bytes = core::mem::take(&mut buffer.bytes);
             if buffer.deadline.take().is_some_and(|d| fresh >= d) {
                 process.out.forget(link);
                 self.break_link(link);
                 continue;
             }
             self.send_frames(at, link, &bytes);
+            bytes.clear();
+            buffer.bytes = bytes;
         }
         let mut conns: Vec<ConnId> = process.out.clients.keys().copied().collect();
         conns.sort();

@@ -123,11 +123,13 @@ impl Chunks {
         self.here_count
     }
 
-    /// Chunks with memory: index pages, data.
-    pub fn here_counts(&self) -> (u32, u32) {
+    /// Chunks with memory: index pages, data. Those set aside too: what is right will take the place of what is wrong.
+    pub fn held_counts(&self) -> (u32, u32) {
         let here = |c: &&Chunk| matches!(c.state(), State::Here(_));
         let index = self.index.iter().filter(here).count() as u32;
-        (index, self.here_count - index)
+        let index_aside = self.aside.iter().filter(|(stripe, _)| stripe.is_index()).count() as u32;
+        let data_aside = self.aside.len() as u32 - index_aside;
+        (index + index_aside, self.here_count - index + data_aside)
     }
 
     /// Bytes of the tables beside the chunks.

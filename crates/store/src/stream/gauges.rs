@@ -38,7 +38,7 @@ impl Stream {
 
     /// What it holds, and what that costs.
     pub fn gauges(&self) -> Gauges {
-        let (index_chunks, data_chunks) = self.chunks.here_counts();
+        let (index_chunks, data_chunks) = self.chunks.held_counts();
         Gauges {
             data_chunks,
             index_chunks,

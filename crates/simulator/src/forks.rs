@@ -1,0 +1,156 @@
+//! I8: what is acknowledged survives every loss that PROTOCOL 10.3 covers.
+//!
+//! At random instants of a run, every set of processes that the redundancy bears to lose is killed at once, each in a
+//! run of its own, the other faults end, and all must come to rest with every invariant held and every key read. A fork
+//! of the state is the same run again up to that event: a run is deterministic, and the digest shows that it was.
+
+use crate::world::World;
+use core::fmt;
+use core::str::FromStr;
+use paritas_base::{NodeId, Prng, Time};
+
+/// Where a run leaves its course: after so many events, by the death of some processes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fork {
+    events: u64,
+    /// A bit for each process that dies.
+    dead: u32,
+}
+
+/// A state that runs fork from.
+#[derive(Clone, Debug)]
+pub(crate) struct Instant {
+    digest: u64,
+    /// All that can be lost there.
+    pub(crate) forks: Vec<Fork>,
+}
+
+/// Instants of the run of a seed, in order.
+pub(crate) fn instants(seed: u64, count: u64, chaos: Time) -> Vec<Time> {
+    let mut random = Prng::new(seed ^ 0x666f_726b);
+    let mut instants: Vec<Time> = (0..count).map(|_| Time(random.below(chaos.0))).collect();
+    instants.sort();
+    instants
+}
+
+impl World {
+    /// Every set of processes with positions of the list that may be lost now. Without parity none may.
+    pub(crate) fn instant(&self) -> Instant {
+        let holds = |at: &usize| {
+            let process = self.processes[*at].as_ref();
+            process.is_some_and(|p| self.configuration.held_by(p.id, p.incarnation).next().is_some())
+        };
+        let holders = (0..self.processes.len())
+            .filter(holds)
+            .fold(0u32, |all, at| all | 1 << at);
+        let sets = (1..=holders).filter(|dead| dead & !holders == 0 && self.configuration.parity > 0);
+        let forks = sets.filter(|dead| self.may_lose_all(&members(*dead))).map(|dead| Fork {
+            events: self.counts.events,
+            dead,
+        });
+        Instant {
+            digest: self.digest(),
+            forks: forks.collect(),
+        }
+    }
+
+    /// Runs to the fork and on from there. With `from`, what was before it must be what was seen then.
+    pub(crate) fn run_fork(&mut self, fork: Fork, from: Option<&Instant>) -> Option<String> {
+        while self.violation.is_none() && self.counts.events < fork.events && self.step() {}
+        if let Some(from) = from.filter(|from| from.digest != self.digest()) {
+            self.violate(format!("two runs differ: {:x} and {:x}", from.digest, self.digest()));
+        }
+        let dead = members(fork.dead);
+        self.log(|| format!("{dead:?} are lost at once"));
+        // In this order: those that die now come back in their time, late perhaps.
+        self.heal();
+        for at in dead {
+            self.kill(at);
+        }
+        self.settle()
+    }
+
+    /// As [`may_lose`](Self::may_lose), of several at once.
+    fn may_lose_all(&self, dead: &[usize]) -> bool {
+        let (mut data, mut parity) = self.lost_with_flips();
+        for at in dead {
+            let (d, p) = self.live_positions_of(NodeId(*at as u16));
+            (data, parity) = (data + d, parity + p);
+        }
+        self.bears(data, parity)
+    }
+}
+
+fn members(set: u32) -> Vec<usize> {
+    (0..32).filter(|at| set >> at & 1 == 1).collect()
+}
+
+/// `EVENTS:PROCESS,PROCESS`, as `--fork` takes it.
+impl fmt::Display for Fork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dead: Vec<String> = members(self.dead).iter().map(usize::to_string).collect();
+        write!(f, "{}:{}", self.events, dead.join(","))
+    }
+}
+
+impl FromStr for Fork {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?} is not EVENTS:PROCESS,PROCESS");
+        let (events, dead) = text.split_once(':').ok_or_else(bad)?;
+        let mut fork = Self {
+            events: events.parse().map_err(|_| bad())?,
+            dead: 0,
+        };
+        for at in dead.split(',') {
+            let at = at.parse().ok().filter(|at: &u32| *at < 32).ok_or_else(bad)?;
+            fork.dead |= 1u32 << at;
+        }
+        Ok(fork)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swarm::Swarm;
+
+    fn world(seed: u64) -> World {
+        let swarm = Swarm::draw(&mut Prng::new(seed), Some(2), Some(2));
+        World::new(seed, swarm, false, false)
+    }
+
+    #[test]
+    fn a_fork_is_read_as_it_was_printed() {
+        let fork = Fork {
+            events: 1234,
+            dead: 0b1001,
+        };
+        assert_eq!(fork.to_string(), "1234:0,3");
+        assert_eq!("1234:0,3".parse(), Ok(fork));
+        for text in ["", "12", "12:", "12:x", "12:32", "x:1"] {
+            assert!(text.parse::<Fork>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn at_the_start_any_two_of_a_list_with_two_parities_may_be_lost() {
+        let world = world(7);
+        let n = u32::from(world.swarm.data + world.swarm.parity);
+        let forks = world.instant().forks;
+        assert_eq!(forks.len() as u32, n + n * (n - 1) / 2);
+        assert!(forks.iter().all(|fork| fork.dead.count_ones() <= 2));
+    }
+
+    #[test]
+    fn a_fork_from_another_past_is_noticed() {
+        let mut instants = world(7).run(&[Time(50_000_000)]);
+        let mut from = instants.pop().expect("one instant");
+        let fork = from.forks[0];
+        assert_eq!(world(7).run_fork(fork, Some(&from)), None);
+        from.digest ^= 1;
+        let what = world(7).run_fork(fork, Some(&from));
+        assert!(what.is_some_and(|w| w.starts_with("two runs differ")));
+    }
+}

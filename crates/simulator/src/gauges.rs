@@ -1,0 +1,57 @@
+//! I10: what a node says that its memory holds is what it holds, within what was granted.
+
+use crate::driver::Process;
+use crate::swarm::Swarm;
+use crate::world::LIST;
+use paritas_base::Position;
+use paritas_protocol::{Ring, Role};
+
+/// Every chunk's slot is somebody's, and the raw deltas of a stream that are not stable keep to its window.
+pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
+    let node = &process.node;
+    let (figures, arena) = (node.figures(), node.arena());
+    let chunks = figures.data_bytes + figures.index_bytes + figures.parity_bytes;
+    let used = u64::from(arena.used()) * arena.chunk_bytes() as u64;
+    if chunks != used {
+        return Err(format!(
+            "I10: {} holds {used} B of chunks and says {figures:?}",
+            process.id
+        ));
+    }
+    if chunks + figures.free_bytes != arena.resident_bytes() {
+        let resident = arena.resident_bytes();
+        return Err(format!(
+            "I10: {} has {resident} B resident and says {figures:?}",
+            process.id
+        ));
+    }
+    let (window, history) = (swarm.parameters.window_bytes, swarm.parameters.history_bytes);
+    for role in node.list(LIST).into_iter().flat_map(|list| &list.roles) {
+        let checked = match role {
+            Role::Owner(owner) if owner.members().is_empty() => Ok(()),
+            Role::Owner(owner) => within(owner.ring(), owner.stable(), window, history),
+            Role::Member(member) => (0..swarm.data)
+                .filter_map(|x| member.log(Position(x)))
+                .try_for_each(|log| within(&log.ring, log.stable, window, history)),
+            Role::Halted(_) => Ok(()),
+        };
+        checked.map_err(|what| format!("I10: {} at {}: {what}", process.id, role.position().0))?;
+    }
+    Ok(())
+}
+
+/// A write begins while there is room in the window, and may then fill more: all but the newest delta are within, and
+/// what is kept of those before is within its own limit.
+fn within(ring: &Ring, stable: u64, window: u64, history: u64) -> Result<(), String> {
+    let mut unstable = ring.after(stable).rev().map(|r| r.extents.len() as u64);
+    let newest = unstable.next().unwrap_or(0);
+    let before: u64 = unstable.sum();
+    if before > window {
+        return Err(format!("{before} B not stable before the newest {newest}, of {window}"));
+    }
+    let newest = ring.iter().next_back().map_or(0, |r| r.extents.len() as u64);
+    if ring.bytes() - newest > window + history {
+        return Err(format!("{} B in a ring of {window} and {history}", ring.bytes()));
+    }
+    Ok(())
+}
