@@ -13,7 +13,7 @@ from hosts import Hosts, enter  # noqa: E402, F401
 class DevCluster(Cluster):
     """Adds what only a storm does to a cluster."""
 
-    def __init__(self, directory, nodes, scheme, ack_quorum, memory):
+    def __init__(self, directory, nodes=6, scheme="4+2", ack_quorum=2, memory="128mb"):
         super().__init__(directory, nodes=nodes, scheme=scheme, memory=memory, more=("--ack-quorum", str(ack_quorum)))
 
     def any_status(self):

@@ -80,8 +80,8 @@ impl<O: Out> Operation<'_, '_, O> {
             ];
             let known = words.into_iter().find(|(word, _)| self.is_word(at, word));
             let Some((_, set)) = known else {
-                let option = String::from_utf8_lossy(self.job.args.arg(at)).into_owned();
-                return Err(self.refuse(|out| encode::error(out, &format!("ERR Unsupported option {option}"))));
+                let text = format!("ERR Unsupported option {}", errors::echoed(self.job.args.arg(at)));
+                return Err(self.refuse(|out| encode::error(out, &text)));
             };
             *set = true;
         }

@@ -160,7 +160,7 @@ fn hello(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
             }
             at += 2;
         } else {
-            let option = String::from_utf8_lossy(args.arg(at)).into_owned();
+            let option = errors::echoed(args.arg(at));
             return encode::error(out, &format!("ERR Syntax error in HELLO option '{option}'"));
         }
     }
@@ -373,7 +373,7 @@ fn type_filter(filter: &mut Filter<'_>, text: &[u8]) -> Result<(), String> {
             filter.nobody = true;
             Ok(())
         }
-        _ => Err(format!("ERR Unknown client type '{}'", String::from_utf8_lossy(text))),
+        _ => Err(format!("ERR Unknown client type '{}'", errors::echoed(text))),
     }
 }
 
@@ -415,7 +415,7 @@ fn kill_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
             filter.local = Some(value);
         } else if is_word(args, at, "user") {
             if value != b"default" {
-                let user = String::from_utf8_lossy(value);
+                let user = errors::echoed(value);
                 return Err(format!("ERR No such user '{user}'"));
             }
         } else if is_word(args, at, "skipme") && (is_word(args, at + 1, "yes") || is_word(args, at + 1, "no")) {

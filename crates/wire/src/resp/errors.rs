@@ -140,7 +140,11 @@ pub fn unknown_subcommand(out: &mut Vec<u8>, command: &str, subcommand: &[u8]) {
     );
 }
 
-/// A client's own words, cut, up to a NUL as in Redis, and as valid UTF-8.
+/// A client's own words as an error may repeat them: cut, up to a NUL as in Redis, and as valid UTF-8.
+pub fn echoed(words: &[u8]) -> std::borrow::Cow<'_, str> {
+    quoted(words, QUOTED_BYTES_MAX)
+}
+
 fn quoted(words: &[u8], bytes_max: usize) -> std::borrow::Cow<'_, str> {
     let words = words.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(words.get(..bytes_max).unwrap_or(words))
