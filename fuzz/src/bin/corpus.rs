@@ -1,9 +1,11 @@
 //! Between the kept corpus and the directories that libFuzzer works in; `scripts/fuzz` calls it.
 //!
-//!     corpus list                      names, longest inputs
-//!     corpus unpack TARGET DIRECTORY   seeds and kept inputs, a file each
-//!     corpus pack TARGET DIRECTORY     the directory's files become the kept inputs
-//!     corpus run TARGET FILE           one input, whose panic is the report
+//! ```text
+//! corpus list                      names, longest inputs
+//! corpus unpack TARGET DIRECTORY   seeds and kept inputs, a file each
+//! corpus pack TARGET DIRECTORY     the directory's files become the kept inputs
+//! corpus run TARGET FILE           one input, whose panic is the report
+//! ```
 
 use paritas_fuzz::{Corpus, TARGETS, target};
 use std::path::Path;
