@@ -400,6 +400,8 @@ impl ParityMember {
                 self.accept(cx, x, delta.term, delta.seq, delta.extents);
             }
         }
+        // Where the owner's log begins is stable (3.9): without this a member that heard of it late held more than W.
+        self.on_stable(cx, x, term, base);
         !cx.is_halting(self.list, self.position)
     }
 
