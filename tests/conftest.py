@@ -187,14 +187,15 @@ def serves(port):
 
 @pytest.fixture
 def run(tmp_path):
-    """Starts processes of the binary, each with a settings file, and ends them."""
+    """Starts processes of the binary, each with a settings file and `inside` another command if need be; ends them."""
     running = []
 
-    def start(task, settings, **options):
+    def start(task, settings, inside=(), **options):
         file = tmp_path / f"{task}-{len(running)}.toml"
         file.write_text(settings, encoding="utf-8")
         log = open(file.with_suffix(".log"), "w", encoding="utf-8")
-        process = subprocess.Popen([BINARY, task, "--config", str(file)], stdout=log, stderr=log, **options)
+        command = [*inside, BINARY, task, "--config", str(file)]
+        process = subprocess.Popen(command, stdout=log, stderr=log, **options)
         process.log = file.with_suffix(".log")
         running.append((process, log))
         return process
@@ -208,6 +209,24 @@ def run(tmp_path):
             process.kill()
             process.wait()
         log.close()
+
+
+@pytest.fixture
+def make_hosts():
+    """Makes hosts in network namespaces; where those cannot be had the test is skipped and says so."""
+    from hosts import Hosts
+
+    made = Hosts()
+
+    def make(count):
+        try:
+            made.make(count)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"hosts cannot be had here: {getattr(error, 'stderr', '') or error}")
+        return made
+
+    yield make
+    made.remove()
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,12 @@
 """A peer that vanishes without a word: its host still seems connected, but nothing comes back. Each node here is a host
 of its own, in a network namespace; where those cannot be had, the test is skipped and says so."""
 
-import subprocess
 import time
 
 import pytest
 import redis
 
-from conftest import BINARY, PATIENCE, until
-from hosts import Hosts
+from conftest import until
 
 # Seconds within which a node must have noticed that a link is dead: far below what TCP allows itself by default (15
 # minutes), a bit above what `Limits::link_silence` promises.
@@ -16,44 +14,20 @@ NOTICED_WITHIN = 12.0
 
 
 @pytest.fixture
-def hosts():
-    made = Hosts()
-    try:
-        made.make(3)
-    except (OSError, subprocess.CalledProcessError) as error:
-        made.remove()
-        pytest.skip(f"hosts cannot be had here: {getattr(error, 'stderr', '') or error}")
-    yield made
-    made.remove()
-
-
-@pytest.fixture
-def nodes(hosts, tmp_path):
+def nodes(make_hosts, run, tmp_path):
     """A coordinator on the switch, and a node on each host."""
-    running = []
+    hosts = make_hosts(3)
 
-    def start(name, task, settings):
-        file = tmp_path / f"{task}-{len(running)}.toml"
-        file.write_text(settings, encoding="utf-8")
-        log = open(file.with_suffix(".log"), "w", encoding="utf-8")
-        command = ["ip", "netns", "exec", name, BINARY, task, "--config", str(file)]
-        running.append((subprocess.Popen(command, stdout=log, stderr=log), log))
+    def inside(name):
+        return ["ip", "netns", "exec", name]
 
     coordinator = f"{hosts.address(None)}:26379"
     settings = f'listen = "{coordinator}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'
-    start(hosts.name(None), "coordinator", settings)
+    run("coordinator", settings, inside(hosts.name(None)))
     for host in range(3):
         settings = f'id = {host}\nbind = "{hosts.address(host)}"\nport = 6379\nmemory = "64mb"\n'
-        start(hosts.name(host), "node", settings + f'coordinator = ["{coordinator}"]\n')
-    yield hosts
-    for process, log in running:
-        process.terminate()
-        try:
-            process.wait(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        log.close()
+        run("node", settings + f'coordinator = ["{coordinator}"]\n', inside(hosts.name(host)))
+    return hosts
 
 
 def written(hosts, host, count, value):

@@ -1,27 +1,17 @@
 """The switch between hosts does what the storms rely on: late, lost, cut, one way at a time, and in order."""
 
 import socket
-import subprocess
 import time
 
 import pytest
-
-from hosts import Hosts
 
 # Fewer than fit the buffer of a socket.
 PACKETS = 200
 
 
 @pytest.fixture
-def hosts():
-    made = Hosts()
-    try:
-        made.make(2)
-    except (OSError, subprocess.CalledProcessError) as error:
-        made.remove()
-        pytest.skip(f"hosts cannot be had here: {getattr(error, 'stderr', '') or error}")
-    yield made
-    made.remove()
+def hosts(make_hosts):
+    return make_hosts(2)
 
 
 def sockets(hosts):
