@@ -359,7 +359,11 @@ impl StreamOwner {
         stripe: Stripe,
         value: Option<(Version, u32, &[u8])>,
     ) {
-        let asked = self.materialiser.tasks.get(&stripe).is_some_and(|t| t.id == id && t.of_donor);
+        let asked = self
+            .materialiser
+            .tasks
+            .get(&stripe)
+            .is_some_and(|t| t.id == id && t.of_donor);
         let Some(donor) = self.materialiser.donor.as_mut().filter(|_| asked) else {
             return;
         };

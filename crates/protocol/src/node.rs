@@ -894,7 +894,9 @@ impl Node {
         }
         if let Message::ReadChunk { id, stripe, want } = *message
             && let Some(want) = want
-            && !roles.iter().any(|r| matches!(r, Role::Owner(o) if o.stream() == header.stream))
+            && !roles
+                .iter()
+                .any(|r| matches!(r, Role::Owner(o) if o.stream() == header.stream))
         {
             cx.answer_from_stash(configuration, header.stream, from, (id, stripe, want));
             return;

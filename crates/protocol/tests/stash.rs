@@ -182,7 +182,11 @@ fn a_stash_gives_way_when_its_memory_is_needed() {
     assert_eq!(absent(&cluster, 3), Some(0));
     let kept = stash_bytes(&cluster, 0);
     assert!(kept > 10 << 20, "{kept}");
-    assert_eq!(cluster.processes[0].node.arena().used(), 0, "writers may have all of it");
+    assert_eq!(
+        cluster.processes[0].node.arena().used(),
+        0,
+        "writers may have all of it"
+    );
     // It gets the parity, which takes as much.
     cluster.reconfigure(0, |c| {
         let state = PositionState::Filling;
@@ -196,7 +200,10 @@ fn a_stash_gives_way_when_its_memory_is_needed() {
     }
     let figures = cluster.processes[0].node.figures();
     assert_eq!(figures.rebuild_todo_bytes, 0);
-    assert!(figures.parity_bytes > 10 << 20 && figures.stash_bytes < 4 << 20, "{figures:?}");
+    assert!(
+        figures.parity_bytes > 10 << 20 && figures.stash_bytes < 4 << 20,
+        "{figures:?}"
+    );
 }
 
 #[test]

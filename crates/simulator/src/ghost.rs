@@ -3,8 +3,8 @@
 use paritas_base::{Map, Position, Stripe, Term, Version, map};
 use paritas_code::{Code, mul_add, sum};
 use paritas_protocol::{ParityMember, StreamOwner};
-use paritas_store::{Arena, Old};
 use paritas_store::delta::extents;
+use paritas_store::{Arena, Old};
 
 /// The ghost contents.
 #[derive(Debug, Default)]
@@ -120,9 +120,10 @@ impl Ghost {
             return Err(format!("I2: a stashed chunk of {} has no version", old.stripe));
         };
         match self.contents.get(&(x, old.stripe, *version)) {
-            Some(ghost) if ghost != old.bytes || sum::of(old.bytes) != *sum => {
-                Err(format!("I2: wrong bytes in the stash, {} {} at {version}", x.0, old.stripe))
-            }
+            Some(ghost) if ghost != old.bytes || sum::of(old.bytes) != *sum => Err(format!(
+                "I2: wrong bytes in the stash, {} {} at {version}",
+                x.0, old.stripe
+            )),
             _ => Ok(()),
         }
     }

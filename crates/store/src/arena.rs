@@ -468,9 +468,17 @@ mod tests {
         let there = |arena: &Arena| loans.iter().map(|l| arena.lent(*l).map(|b| b[0])).collect::<Vec<_>>();
         assert_eq!((arena.used(), arena.available(), arena.lent_count()), (0, 6, 4));
         let mut taken: Vec<Slot> = (0..2).map(|_| arena.alloc().unwrap()).collect();
-        assert_eq!(there(&arena), [Some(1), Some(2), Some(3), Some(4)], "two slots were free");
+        assert_eq!(
+            there(&arena),
+            [Some(1), Some(2), Some(3), Some(4)],
+            "two slots were free"
+        );
         taken.push(arena.alloc().unwrap());
-        assert_eq!(there(&arena), [None, Some(2), Some(3), Some(4)], "the oldest goes first");
+        assert_eq!(
+            there(&arena),
+            [None, Some(2), Some(3), Some(4)],
+            "the oldest goes first"
+        );
         let again = arena.redeem(loans[2]).unwrap();
         assert_eq!(arena.bytes(again)[0], 3);
         assert_eq!(there(&arena), [None, Some(2), None, Some(4)]);

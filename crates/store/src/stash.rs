@@ -1,8 +1,8 @@
 //! Chunks of a role that is over (PROTOCOL 2.4), each with the versions that it stands for. Read-only, and only for as
 //! long as nobody needs their memory.
 
-use crate::{Arena, Chunks};
 use crate::arena::{Loan, Slot};
+use crate::{Arena, Chunks};
 use paritas_base::{Stripe, Version};
 
 /// Old chunks of one position of a list. Those of data stand for one version each, those of parity for one a data

@@ -43,7 +43,9 @@ impl StreamOwner {
         if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
             self.ask_live_at = cx.after(cx.shared.parameters.retry);
             let shared = &mut *cx.shared;
-            shared.stashes.drop_at(&mut shared.arena, self.stream.list, self.stream.x);
+            shared
+                .stashes
+                .drop_at(&mut shared.arena, self.stream.list, self.stream.x);
             let (list, position, tenure) = (self.stream.list, self.stream.x, self.tenure);
             cx.propose(Proposal::AskLive { list, position, tenure });
         }

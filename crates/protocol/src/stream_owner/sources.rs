@@ -36,7 +36,8 @@ impl StreamOwner {
         };
         let found = found.or_else(|| {
             let want = want.filter(|w| *w != Version::ZERO)?;
-            cx.stashed(self.stream, stripe, want).map(|(sum, bytes)| (want, sum, bytes))
+            cx.stashed(self.stream, stripe, want)
+                .map(|(sum, bytes)| (want, sum, bytes))
         });
         if found.is_none() && want.is_none() && self.phase == Phase::Serve {
             self.materialiser.want(cx.now.mono, stripe);
