@@ -67,7 +67,7 @@ pub struct Parameters {
     pub history_bytes: u64,
     /// Stable deltas are dropped after so long.
     pub history: Span,
-    /// Chunks of a lost position are kept for so long, if nobody needs the memory (2.4).
+    /// Chunks of a lost position are kept for so long, if nobody needs the memory (2.4); zero: not at all.
     pub stash: Span,
     /// Shortest wait before a dial is tried again.
     pub redial: Span,

@@ -1,5 +1,5 @@
-//! What a node keeps of roles that it lost (PROTOCOL 2.4, 5.11): their chunks, read-only and never shown to clients, for
-//! as long as nobody needs the memory. Should a position come back, what is still wanted need not be rebuilt; and
+//! What a node keeps of roles that it lost (PROTOCOL 2.4, 5.11): their chunks, read-only and never shown to clients,
+//! for as long as nobody needs the memory. Should a position come back, what is still wanted need not be rebuilt; and
 //! whoever has it now may ask for single chunks.
 //!
 //! A chunk is used only at exactly the version that is wanted. `seq` alone would not do: a lost owner's last deltas may

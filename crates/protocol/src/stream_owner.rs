@@ -588,9 +588,10 @@ impl StreamOwner {
         let arena = &mut cx.shared.arena;
         let stash = Stash::of_data(core::mem::take(self.store.chunks_mut()), arena, newest);
         // Without parity the position begins again empty wherever it goes (10.6).
-        match configuration.parity {
-            0 => stash.clear(arena),
-            _ => cx.shared.stashes.keep(arena, list, x, until, stash),
+        if configuration.parity == 0 || cx.shared.parameters.stash == Span(0) {
+            stash.clear(arena);
+        } else {
+            cx.shared.stashes.keep(arena, list, x, until, stash);
         }
     }
 
