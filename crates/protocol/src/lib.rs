@@ -20,6 +20,7 @@ mod ring;
 mod router;
 mod scrub;
 mod session;
+mod slot_map;
 mod stream_owner;
 
 pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
