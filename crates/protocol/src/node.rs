@@ -13,6 +13,7 @@ use crate::parity_member::ParityMember;
 use crate::router::Router;
 use crate::scrub::Scrub;
 use crate::session::{Greeting, Sessions};
+use crate::slot_map::SlotMap;
 use crate::stash::Stashes;
 use crate::stream_owner::{Phase, StreamOwner};
 
@@ -117,6 +118,7 @@ impl Node {
             sockets_bytes: 0,
             buffers_bytes: 0,
             memory_peak_bytes: 0,
+            slots: SlotMap::new(&cluster),
             cluster,
             parameters,
             sessions,
@@ -298,6 +300,7 @@ impl Node {
         let turn_ends = matches!(event, Event::TurnEnd);
         self.handle(now, event, out);
         self.end_halted(now, out);
+        self.renew_slots(now, out);
         // What the end of a turn leaves unread begins the next one, and has an end of turn after it.
         if !turn_ends {
             self.read_own_frames(now, out);
@@ -573,6 +576,7 @@ impl Node {
             && new.positions.iter().flatten().all(|a| a.tenure.since <= new.epoch)
             // Of every node: who has installed it must meet no peer that never will, or each asks the other for ever.
             && new.is_within_limits()
+            && new.slots.is_well_formed(new.list, new.data)
             && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
         if !shape {
             return;
@@ -592,6 +596,10 @@ impl Node {
             .held_by(node, incarnation)
             .map(|(position, a)| (position, a.tenure))
             .collect();
+        let slots = entry.as_ref().map(|list| &list.configuration.slots);
+        if slots != Some(&new.slots) || new.slots.hand_off.is_some() {
+            cx.shared.slots.is_stale();
+        }
         let before = entry.take();
         if before.as_ref().is_some_and(|list| list.configuration.born != new.born) {
             cx.shared.stashes.drop_list(&mut cx.shared.arena, new.list);
@@ -657,6 +665,18 @@ impl Node {
             roles,
         });
         self.router.on_configuration(&mut cx, &mut self.lists, new.list);
+    }
+
+    /// The slot map follows what has changed: configurations, and what owners here are handing off (10.8).
+    fn renew_slots(&mut self, now: Clock, out: &mut impl Out) {
+        if self.shared.renew_slots(&self.lists) {
+            let mut cx = Context {
+                now,
+                out,
+                shared: &mut self.shared,
+            };
+            self.router.on_slots(&mut cx);
+        }
     }
 
     // --- frames --------------------------------------------------------------------------------------------------

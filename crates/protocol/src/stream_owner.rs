@@ -7,6 +7,7 @@
 //! `sources` gives chunks to others who rebuild.
 
 mod credit;
+mod hand_off;
 mod lease;
 mod mend;
 mod rebuild;
@@ -104,6 +105,7 @@ pub struct StreamOwner {
     members: Vec<Member>,
     /// The list lost more than its scheme covers: what is here can be read, and no more (10.6).
     lost: bool,
+    hand_offs: hand_off::HandOffs,
     takeover: Takeover,
     pub(crate) materialiser: Materialiser,
     pub(crate) mend: mend::Mend,
@@ -163,6 +165,7 @@ impl StreamOwner {
             open: None,
             members: Vec::new(),
             lost: false,
+            hand_offs: hand_off::HandOffs::default(),
             takeover: Takeover::default(),
             materialiser: Materialiser::default(),
             mend: mend::Mend::default(),
@@ -264,6 +267,7 @@ impl StreamOwner {
     /// Members of the same tenure keep what is known of them, except answers to `Seal`, which were from another epoch.
     fn rebuild_members<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.lost = configuration.lost;
+        self.note_slots(cx, configuration);
         let mut before = core::mem::take(&mut self.members);
         let born = configuration.is_born(&self.tenure);
         for (position, assignment) in configuration.members() {
