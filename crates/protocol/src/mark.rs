@@ -36,11 +36,12 @@ pub enum Mark {
     ParityReplaced,
     StashUsed,
     DonorUsed,
+    ParityReused,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 30] = [
+    pub const ALL: [(Self, &'static str); 31] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -77,5 +78,6 @@ impl Mark {
         (Self::ParityReplaced, "9.3 a wrong parity chunk replaced"),
         (Self::StashUsed, "5.7f a chunk from the stash"),
         (Self::DonorUsed, "5.12 a chunk from the stash of who yielded"),
+        (Self::ParityReused, "6.7 a parity chunk from the stash"),
     ];
 }

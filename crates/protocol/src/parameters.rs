@@ -218,11 +218,13 @@ pub enum Mutant {
     ParityNotScrubbed,
     /// 2.4
     StashWithoutTerm,
+    /// 6.7
+    ParityStashWithoutTerm,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 38] = [
+    pub const ALL: [(&'static str, Self); 39] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -261,5 +263,6 @@ impl Mutant {
         ("mended-at-any-version", Self::MendedAtAnyVersion),
         ("parity-not-scrubbed", Self::ParityNotScrubbed),
         ("stash-without-term", Self::StashWithoutTerm),
+        ("parity-stash-without-term", Self::ParityStashWithoutTerm),
     ];
 }
