@@ -158,7 +158,7 @@ fn a_donor_with_wrong_bytes_or_none_is_done_without() {
     }
 }
 
-/// A parity position goes to the spare and comes back after a few writes; gives the data chunks that were read for that.
+/// A parity position goes to the spare and comes back after a few writes; gives the data chunks that were read for it.
 fn parity_comes_back(parameters: Parameters) -> (Cluster, Client, u32) {
     let mut cluster = Cluster::coded(2, 1, 1, 1, parameters);
     let client = cluster.connect(1, Port::Any);
