@@ -285,8 +285,8 @@ impl ParityMember {
         shared.stashes.drop_at(&mut shared.arena, self.list(), self.position());
     }
 
-    /// 6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions that the owners
-    /// have now. If no delta on the stripe has come since this tenure began (6.6) it is valid: all later ones will be
+    /// 6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions of its owners
+    /// now. If no delta on the stripe has come since this tenure began (6.6) it is valid: all later ones will be
     /// folded into it. Old chunks of another source, a disk say, would be put in place here too.
     fn reuse<O: Out>(
         &mut self,
