@@ -5,6 +5,7 @@ use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::scrub::Scrub;
 use crate::session::Sessions;
+use crate::takeovers::Takeovers;
 use paritas_base::configuration::{ClusterRecord, Tenure};
 use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
 use paritas_code::Code;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,
+    pub(crate) takeovers: Takeovers,
 }
 
 /// One event's surroundings.

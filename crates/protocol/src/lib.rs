@@ -21,6 +21,7 @@ mod router;
 mod scrub;
 mod session;
 mod stream_owner;
+mod takeovers;
 
 pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
 pub use lists::{Halted, List, Role};

@@ -34,11 +34,12 @@ pub enum Mark {
     SetAside,
     SetAsideUnacked,
     ParityReplaced,
+    Drained,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 28] = [
+    pub const ALL: [(Self, &'static str); 29] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -73,5 +74,6 @@ impl Mark {
             "9.3 a wrong chunk set aside before its last delta is acknowledged",
         ),
         (Self::ParityReplaced, "9.3 a wrong parity chunk replaced"),
+        (Self::Drained, "5.12 an owner asked to go has drained"),
     ];
 }

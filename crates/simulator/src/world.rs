@@ -198,6 +198,7 @@ impl World {
             Fault::Reset,
             Fault::Suspect,
             Fault::Flip,
+            Fault::Move,
         ] {
             world.plan(fault);
         }
