@@ -130,7 +130,7 @@ impl World {
         for at in 0..self.processes.len() {
             if self.healing || !self.random.chance(self.swarm.push_drop) {
                 let delay = Span(self.random.below(5_000_000));
-                let configuration = self.configuration.clone();
+                let configuration = Box::new(self.configuration.clone());
                 self.push(delay, Happening::Push { at, configuration });
             }
         }
@@ -296,7 +296,7 @@ impl World {
             return;
         }
         if let Proposal::GetConfiguration { .. } = proposal {
-            let configuration = self.configuration.clone();
+            let configuration = Box::new(self.configuration.clone());
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Push { at, configuration });
         }

@@ -1,17 +1,18 @@
 //! One simulated process: a node, its buffers, and its clock. It calls the machine as `io` does.
 
 use crate::marks::Marks;
-use paritas_base::{Clock, ConnId, Incarnation, Map, NodeId, Time, map};
+use paritas_base::{Clock, ConnId, Incarnation, Map, NodeId, Time};
 use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Node, Out, Proposal, ReplyBuf};
+use std::collections::BTreeMap;
 
 /// What a machine has asked for.
 #[derive(Default, Debug)]
 pub(crate) struct Outbox {
     /// Every open link's frames.
-    pub(crate) links: Map<LinkId, FrameBuf>,
+    pub(crate) links: BTreeMap<LinkId, FrameBuf>,
     bound: Map<(NodeId, Channel), LinkId>,
     /// Every client's replies.
-    pub(crate) clients: Map<ConnId, ReplyBuf>,
+    pub(crate) clients: BTreeMap<ConnId, ReplyBuf>,
     /// Dials to make.
     pub(crate) dials: Vec<(NodeId, Channel)>,
     /// Links to end.
@@ -75,7 +76,7 @@ pub(crate) struct Process {
     /// What it has asked for.
     pub(crate) out: Outbox,
     /// Client input that is not consumed.
-    pub(crate) inputs: Map<ConnId, Vec<u8>>,
+    pub(crate) inputs: BTreeMap<ConnId, Vec<u8>>,
     /// It does nothing until then (SIGSTOP).
     pub(crate) paused_until: Time,
     /// Output of the last turn is still to be written.
@@ -100,7 +101,7 @@ impl Process {
             incarnation: node.incarnation(),
             node,
             out: Outbox::default(),
-            inputs: map(),
+            inputs: BTreeMap::new(),
             paused_until: Time(0),
             unflushed: false,
             turn_open: false,
@@ -114,14 +115,11 @@ impl Process {
     /// Clients with input that may be looked at, in order.
     pub(crate) fn ready_inputs(&self) -> Vec<ConnId> {
         let may = |conn: &ConnId| self.out.clients.get(conn).is_some_and(|c| !c.stalled && !c.close);
-        let mut ready: Vec<ConnId> = self
+        let waiting = self
             .inputs
             .iter()
-            .filter(|(conn, input)| !input.is_empty() && may(conn))
-            .map(|(conn, _)| *conn)
-            .collect();
-        ready.sort();
-        ready
+            .filter(|(conn, input)| !input.is_empty() && may(conn));
+        waiting.map(|(conn, _)| *conn).collect()
     }
 
     /// Its clock, at a true time.

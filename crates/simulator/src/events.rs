@@ -34,7 +34,7 @@ pub(crate) enum Happening {
     },
     Push {
         at: usize,
-        configuration: Configuration,
+        configuration: Box<Configuration>,
     },
     Nodes {
         at: usize,
@@ -245,7 +245,7 @@ impl World {
                 // While faults go on, pushes are late and lost like anything else: nodes must tell each other.
                 for at in 0..self.processes.len() {
                     if self.healing || !self.random.chance(500_000 + self.swarm.push_drop) {
-                        let configuration = self.configuration.clone();
+                        let configuration = Box::new(self.configuration.clone());
                         self.push(Span(0), Happening::Push { at, configuration });
                         self.push(Span(0), Happening::Nodes { at });
                     }

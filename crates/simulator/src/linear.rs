@@ -134,11 +134,23 @@ impl Search<'_> {
             }
             bound = bound.min(self.operations[at].end);
         }
-        for at in bits(open) {
-            let operation = self.operations[at];
-            if operation.begin > bound {
-                break;
-            }
+        let operations = self.operations;
+        let next = |of: u128| bits(of).take_while(move |at| operations[*at].begin <= bound);
+        // A read that can have its answer now may as well come first: whatever follows finds the same. So may a DEL
+        // of no key; but not a write that happens to change nothing here, which another order may need later.
+        let is_idle = |at: &usize| {
+            let operation = &operations[*at];
+            let reads = operation.action == Action::Get
+                || (operation.action == Action::Delete && operation.outcome == Outcome::Done(Some(0)));
+            let stays = |found| found == Some(state);
+            reads && stays(self.before(operation, state)[0]) && stays(apply(*at, operation, state))
+        };
+        if let Some(at) = next(open & self.known).find(is_idle) {
+            return self.go(done | (1 << at), state);
+        }
+        // Those without an answer come last: most are not needed to explain the others.
+        for at in next(open & self.known).chain(next(open & !self.known)) {
+            let operation = operations[at];
             for before in self.before(&operation, state).into_iter().flatten() {
                 let Some(after) = apply(at, &operation, before) else {
                     continue;

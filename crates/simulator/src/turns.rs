@@ -7,7 +7,7 @@ use crate::linear::WALL_SKEW;
 use crate::world::World;
 use paritas_base::configuration::NodeState;
 use paritas_base::{ConnId, Incarnation, Span, Time};
-use paritas_protocol::{Event, Identity, LinkId, Node};
+use paritas_protocol::{Event, FrameBuf, Identity, LinkId, Node};
 use paritas_wire::peer;
 
 impl World {
@@ -37,7 +37,7 @@ impl World {
             let delay = self.delay();
             self.push(delay, Happening::Nodes { at: other });
         }
-        let configuration = self.configuration.clone();
+        let configuration = Box::new(self.configuration.clone());
         let delay = self.delay();
         self.push(delay, Happening::Push { at, configuration });
     }
@@ -166,8 +166,10 @@ impl World {
         };
         process.unflushed = false;
         let fresh = process.clock(self.now).mono;
-        let mut links: Vec<LinkId> = process.out.links.keys().copied().collect();
-        links.sort();
+        let ready = |(link, buffer): (&LinkId, &FrameBuf)| {
+            (!buffer.bytes.is_empty() || buffer.deadline.is_some()).then_some(*link)
+        };
+        let links: Vec<LinkId> = process.out.links.iter().filter_map(ready).collect();
         for link in links {
             let Some(buffer) = process.out.links.get_mut(&link) else {
                 continue;
@@ -182,8 +184,7 @@ impl World {
             bytes.clear();
             buffer.bytes = bytes;
         }
-        let mut conns: Vec<ConnId> = process.out.clients.keys().copied().collect();
-        conns.sort();
+        let conns: Vec<ConnId> = process.out.clients.keys().copied().collect();
         for conn in conns {
             let Some(buffer) = process.out.clients.get_mut(&conn) else {
                 continue;
@@ -200,6 +201,9 @@ impl World {
                 if let Some(client) = client {
                     self.push(Span::from_us(200), Happening::ClientLost { client, conn });
                 }
+                continue;
+            }
+            if buffer.released == 0 && !buffer.close {
                 continue;
             }
             let released = core::mem::take(&mut buffer.released);
