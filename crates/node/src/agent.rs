@@ -318,7 +318,7 @@ impl AgentOut for Shell {
     }
 
     fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>) {
-        let text = refused.map_or(Proposal::DONE.to_owned(), |why| format!("-ERR {why}"));
+        let text = refused.map_or_else(|| Proposal::DONE.to_owned(), |why| format!("-ERR {why}"));
         self.letters.push_back(Mail::Answer { conn, n, text });
     }
 

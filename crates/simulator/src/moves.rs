@@ -1,5 +1,5 @@
-//! Planned moves (PROTOCOL 5.12): an owner is asked to drain, and when it says that it has, its position goes to another
-//! node. Everything may come between: the question is lost, the answer late, another fault quicker.
+//! Planned moves (PROTOCOL 5.12): an owner is asked to drain, and when it says that it has, its position goes to
+//! another node. Everything may come between: the question is lost, the answer late, another fault quicker.
 
 use crate::events::Happening;
 use crate::marks::Seen;

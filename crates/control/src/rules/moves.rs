@@ -1,5 +1,5 @@
-//! Planned moves (PROTOCOL 5.12, 10.2a): positions of nodes that are to leave, and those that come back to a node by
-//! plan. Failures come first: what is moved is chosen after everything else in a pass, and only where the list bears it.
+//! Planned moves (PROTOCOL 5.12, 10.2a): positions of nodes that are to leave, and those that come back to a node
+//! by plan. Failures come first: what is moved is chosen after everything else in a pass, and only where the list bears it.
 
 use super::Change;
 use crate::check::survives;
@@ -29,6 +29,14 @@ impl fmt::Display for Obstacle {
     }
 }
 
+/// A position is wanted elsewhere.
+struct Wish {
+    /// By whom that has it, if it is to leave; else by the node whose it is by plan.
+    leaves: Option<(NodeId, Duty)>,
+    /// Where it would go.
+    to: Option<NodeId>,
+}
+
 impl Change<'_> {
     /// Everybody is Live and answers.
     pub(super) fn is_quiet(&self) -> bool {
@@ -56,11 +64,13 @@ impl Change<'_> {
         }
         let mut begun = self.new.positions != self.old.positions;
         for i in 0..self.new.positions.len() {
-            let Some((leaves, node)) = self.wish(i) else { continue };
+            let Some(Wish { leaves, to }) = self.wish(i) else {
+                continue;
+            };
             // What is still Filling has nothing to lose.
             let filling = !self.is_live(i);
             let urgent = filling || leaves.is_some_and(|(_, duty)| duty != Duty::Draining);
-            let obstacle = match node {
+            let obstacle = match to {
                 None => Some(Obstacle::NobodyFree),
                 Some(_) if urgent => self.obstacle_at_once(i),
                 Some(_) => self.obstacle(i),
@@ -72,7 +82,7 @@ impl Change<'_> {
                 }
                 continue;
             }
-            let (Some(node), Some(tenure)) = (node, self.tenure(i)) else {
+            let (Some(node), Some(tenure)) = (to, self.tenure(i)) else {
                 continue;
             };
             if !urgent {
@@ -91,17 +101,18 @@ impl Change<'_> {
         }
     }
 
-    /// Whether somebody wants the position elsewhere: who leaves it, and where it would go.
-    fn wish(&self, i: usize) -> Option<(Option<(NodeId, Duty)>, Option<NodeId>)> {
+    /// Whether somebody wants the position elsewhere.
+    fn wish(&self, i: usize) -> Option<Wish> {
         let holder = self.tenure(i).filter(|_| !self.is_ended(i) && !self.is_silent(i))?;
         let duty = self.facts.node(holder.node)?.duty;
         if duty.leaves() {
-            return Some((Some((holder.node, duty)), self.staying_candidate(i)));
+            let (leaves, to) = (Some((holder.node, duty)), self.staying_candidate(i));
+            return Some(Wish { leaves, to });
         }
         let home = self.home(i).filter(|home| *home != holder.node)?;
         let returns = self.facts.node(home)?.duty == Duty::Returning;
-        let candidate = self.candidate(i, None).filter(|node| *node == home);
-        (returns && self.is_live(i) && candidate.is_some()).then_some((None, candidate))
+        let to = self.candidate(i, None).filter(|node| *node == home);
+        (returns && self.is_live(i) && to.is_some()).then_some(Wish { leaves: None, to })
     }
 
     fn obstacle_at_once(&self, i: usize) -> Option<Obstacle> {
