@@ -1,6 +1,7 @@
 //! What the coordinator decides and everyone else obeys: the cluster, its nodes, and each list's configuration
 //! (PROTOCOL 1.2, SEAMS §3). Plain data; the rules that make it are in `control`.
 
+use crate::slots::ListSlots;
 use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term, Version};
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +64,8 @@ pub struct Configuration {
     pub gone: Vec<(NodeId, Incarnation)>,
     /// More positions were lost than the scheme covers, by crashes: nothing here can be rebuilt (PROTOCOL 10.6).
     pub lost: bool,
+    /// Which slots its streams hold.
+    pub slots: ListSlots,
 }
 
 impl Configuration {
@@ -162,6 +165,7 @@ impl Configuration {
             && self.epoch.0 <= Version::TERM_MAX
             && self.born <= self.epoch
             && self.positions.iter().flatten().all(|a| a.tenure.since <= self.epoch)
+            && self.slots.is_well_formed(self.list, self.data)
     }
 
     /// Every position that `node` in this life holds.
@@ -194,17 +198,12 @@ pub struct ClusterRecord {
     pub suspicion_ms: u32,
     /// Fewest Live parity members with which writes are taken (PROTOCOL 3.1).
     pub min_redundancy: u8,
-    /// The last slot of each stream, in slot order: stream `i` has slots from the end of `i-1` to its own.
+    /// How the lists began: the last slot of each stream, in slot order; stream `i` has slots from the end of `i-1` to
+    /// its own. What hand-offs have changed since is in the lists' configurations ([`Configuration::slots`]).
     pub slots: Vec<(u16, Stream)>,
 }
 
 impl ClusterRecord {
-    /// The stream of a slot.
-    pub fn stream_of(&self, slot: u16) -> Stream {
-        let at = self.slots.partition_point(|(last, _)| *last < slot);
-        self.slots[at].1
-    }
-
     /// Whether the slot map covers every slot, in order, once.
     pub fn slots_are_whole(&self) -> bool {
         self.slots.windows(2).all(|w| w[0].0 < w[1].0) && self.slots.last().is_some_and(|l| l.0 == SLOT_COUNT - 1)
@@ -297,6 +296,7 @@ mod tests {
             positions: vec![None; 1 + usize::from(parity)],
             gone: Vec::new(),
             lost: false,
+            slots: ListSlots::default(),
         };
         // Another position began anew at epoch 4, after this tenure had.
         assert!(list(0).is_born(&tenure(3)));

@@ -4,6 +4,7 @@ pub mod configuration;
 mod id;
 mod map;
 mod prng;
+pub mod slots;
 mod time;
 mod version;
 

@@ -1,7 +1,7 @@
 //! Invariant I11 as a function: what every committed change of a configuration has to satisfy (PROTOCOL 13).
 
 use paritas_base::configuration::{Assignment, Configuration, PositionState};
-use paritas_base::{Epoch, NodeId};
+use paritas_base::{Epoch, NodeId, Position};
 use std::collections::BTreeSet;
 
 /// The decodability rule (PROTOCOL 10.3): whether a list with so many data and parity positions that are not Live
@@ -83,6 +83,9 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
             ));
         }
     }
+    if let Err(why) = check_slots(old, new) {
+        return fail(why);
+    }
     let same = Configuration {
         epoch: old.epoch,
         ..new.clone()
@@ -92,6 +95,34 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
     } else {
         Ok(())
     }
+}
+
+/// 10.8: slots change hands by a hand-off that was named before, and only so.
+fn check_slots(old: &Configuration, new: &Configuration) -> Result<(), String> {
+    if new.slots.version == old.slots.version {
+        if new.slots.ranges != old.slots.ranges {
+            return Err("slots changed hands under the same version of the map".into());
+        }
+        return match (old.slots.hand_off, new.slots.hand_off) {
+            (Some(before), Some(after)) if before != after => Err("one hand-off took the place of another".into()),
+            _ => Ok(()),
+        };
+    }
+    let done = old.slots.hand_off.filter(|h| h.version == new.slots.version);
+    let Some(done) = done.filter(|_| new.slots.hand_off.is_none()) else {
+        return Err("slots changed hands without a hand-off".into());
+    };
+    let reached = |x: Position, slot: u16| {
+        let mut ranges = new.slots.ranges.iter();
+        ranges.any(|r| r.x == x && (r.first..=r.last).contains(&slot))
+    };
+    if done.to.list == new.list && !reached(done.to.x, done.first) {
+        return Err("a hand-off ended without its first slot".into());
+    }
+    if done.from.list == new.list && reached(done.from.x, done.first) {
+        return Err("a hand-off ended, and its first slot has stayed".into());
+    }
+    Ok(())
 }
 
 fn check_alone(new: &Configuration) -> Result<(), String> {
@@ -110,6 +141,9 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
         if new.is_gone(a.tenure.node, a.tenure.incarnation) {
             return Err(format!("position {i} is held by {}, which is gone", a.tenure.node));
         }
+    }
+    if !new.slots.is_well_formed(new.list, new.data) {
+        return Err("slots that cannot be".into());
     }
     if !new.is_within_limits() {
         return Err("a node holds more than two positions, or two parities".into());
@@ -168,6 +202,7 @@ mod tests {
             positions: (0..3).map(|n| held(n, 1, PositionState::Live)).collect(),
             gone: vec![],
             lost: false,
+            slots: Default::default(),
         }
     }
 

@@ -154,6 +154,7 @@ pub(crate) fn first(list: ListId, homes: &[NodeId], plan: &ClusterPlan, facts: &
         positions,
         gone,
         lost: false,
+        slots: Default::default(),
     }
 }
 

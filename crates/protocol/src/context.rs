@@ -1,10 +1,13 @@
 //! What a role borrows while it handles one event.
 
 use crate::interface::{Channel, HaltReason, Out, Proposal};
+use crate::lists::Lists;
 use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::scrub::Scrub;
 use crate::session::Sessions;
+use crate::slot_map::SlotMap;
+use crate::stash::Stashes;
 use crate::takeovers::Takeovers;
 use paritas_base::configuration::{ClusterRecord, Tenure};
 use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
@@ -18,9 +21,12 @@ pub(crate) struct Shared {
     pub(crate) node: NodeId,
     pub(crate) incarnation: Incarnation,
     pub(crate) cluster: ClusterRecord,
+    /// Which stream each slot is of.
+    pub(crate) slots: SlotMap,
     pub(crate) parameters: Parameters,
     pub(crate) code: Code,
     pub(crate) arena: Arena,
+    pub(crate) stashes: Stashes,
     /// Bytes of memory for everything, as the node was told.
     pub(crate) maxmemory_bytes: u64,
     /// The most that can be said while it runs: its address space is laid out once.
@@ -48,6 +54,13 @@ pub(crate) struct Shared {
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,
     pub(crate) takeovers: Takeovers,
+}
+
+impl Shared {
+    /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.
+    pub(crate) fn renew_slots(&mut self, lists: &Lists) -> bool {
+        self.slots.renew(&self.cluster, lists)
+    }
 }
 
 /// One event's surroundings.

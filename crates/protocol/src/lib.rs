@@ -20,6 +20,8 @@ mod ring;
 mod router;
 mod scrub;
 mod session;
+mod slot_map;
+mod stash;
 mod stream_owner;
 mod takeovers;
 

@@ -13,6 +13,8 @@ use crate::parity_member::ParityMember;
 use crate::router::Router;
 use crate::scrub::Scrub;
 use crate::session::{Greeting, Sessions};
+use crate::slot_map::SlotMap;
+use crate::stash::Stashes;
 use crate::stream_owner::{Phase, StreamOwner};
 use crate::takeovers::Takeovers;
 
@@ -20,7 +22,7 @@ use dispatch::{on_member, on_owner, tenure_of};
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
-use paritas_store::{Arena, HugeRange};
+use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, BadFrame, Header, LeaseEntry, Leases, Message};
 
 /// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
@@ -69,6 +71,8 @@ pub struct Figures {
     pub table_bytes: u64,
     /// Clients, their commands and replies under way, and room to work in.
     pub buffer_bytes: u64,
+    /// Chunks kept of positions that were lost: whoever needs the memory has it.
+    pub stash_bytes: u64,
     /// Free chunks that still hold memory.
     pub free_bytes: u64,
     /// Chunks still to be brought back or refilled.
@@ -107,6 +111,7 @@ impl Node {
             incarnation,
             code: Code::new(scheme),
             arena: Arena::new(cluster.chunk_bytes as usize, slots),
+            stashes: Stashes::default(),
             maxmemory_bytes,
             maxmemory_bytes_max: maxmemory_bytes,
             changed: Vec::new(),
@@ -114,6 +119,7 @@ impl Node {
             sockets_bytes: 0,
             buffers_bytes: 0,
             memory_peak_bytes: 0,
+            slots: SlotMap::new(&cluster),
             cluster,
             parameters,
             sessions,
@@ -158,6 +164,10 @@ impl Node {
     /// Its chunks' memory.
     pub fn arena(&self) -> &Arena {
         &self.shared.arena
+    }
+    /// Chunks of positions that it lost, with the list and position they were of.
+    pub fn stashed(&self) -> impl Iterator<Item = (ListId, Position, Old<'_>)> {
+        self.shared.stashes.iter(&self.shared.arena)
     }
     /// Chunks whose sum did not match when they were read or decoded (PROTOCOL 9.1).
     pub fn bad_sums(&self) -> u64 {
@@ -207,11 +217,13 @@ impl Node {
         (f.scrub_checked, f.scrub_bad) = (scrub.checked, scrub.bad);
         (f.scrub_repaired, f.scrub_passes) = (scrub.repaired, scrub.passes);
         f.buffer_bytes = self.shared.arena.buffer_bytes() + self.router.buffer_bytes();
+        f.stash_bytes = u64::from(self.shared.arena.lent_count()) * chunk;
+        f.table_bytes += self.shared.stashes.table_bytes();
         f.free_bytes = self
             .shared
             .arena
             .resident_bytes()
-            .saturating_sub(f.data_bytes + f.index_bytes + f.parity_bytes);
+            .saturating_sub(f.data_bytes + f.index_bytes + f.parity_bytes + f.stash_bytes);
         f
     }
 
@@ -257,6 +269,8 @@ impl Node {
             }
         }
         let shared = &mut self.shared;
+        shared.stashes.expire(&mut shared.arena, now);
+        tables += shared.stashes.table_bytes();
         let buffers = shared.arena.buffer_bytes() + self.router.buffer_bytes();
         shared.buffers_bytes = buffers + shared.sockets_bytes;
         let all = shared.arena.resident_bytes() + tables + rings + shared.buffers_bytes;
@@ -288,6 +302,7 @@ impl Node {
         let turn_ends = matches!(event, Event::TurnEnd);
         self.handle(now, event, out);
         self.end_halted(now, out);
+        self.renew_slots(now, out);
         // What the end of a turn leaves unread begins the next one, and has an end of turn after it.
         if !turn_ends {
             self.read_own_frames(now, out);
@@ -394,6 +409,7 @@ impl Node {
         roles
             .chain(self.shared.sessions.next_deadline())
             .chain(self.router.next_deadline())
+            .chain(self.shared.stashes.next_deadline().map(|at| at.max(self.account_at)))
             .chain(renew)
             .chain(scrub)
             .chain(own_frames)
@@ -534,6 +550,7 @@ impl Node {
                 Role::Owner(owner) => owner.store.chunks_mut().clear(&mut cx.shared.arena),
                 Role::Member(member) => member.drop_role(&mut cx),
             }
+            cx.shared.stashes.drop_list(&mut cx.shared.arena, id);
             *role = Role::Halted(Box::new(Halted {
                 list: id,
                 position,
@@ -567,6 +584,7 @@ impl Node {
             && new.positions.iter().flatten().all(|a| a.tenure.since <= new.epoch)
             // Of every node: who has installed it must meet no peer that never will, or each asks the other for ever.
             && new.is_within_limits()
+            && new.slots.is_well_formed(new.list, new.data)
             && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
         if !shape {
             return;
@@ -586,7 +604,15 @@ impl Node {
             .held_by(node, incarnation)
             .map(|(position, a)| (position, a.tenure))
             .collect();
-        let before = entry.take().map_or(Vec::new(), |list| list.roles);
+        let slots = entry.as_ref().map(|list| &list.configuration.slots);
+        if slots != Some(&new.slots) || new.slots.hand_off.is_some() {
+            cx.shared.slots.is_stale();
+        }
+        let before = entry.take();
+        if before.as_ref().is_some_and(|list| list.configuration.born != new.born) {
+            cx.shared.stashes.drop_list(&mut cx.shared.arena, new.list);
+        }
+        let before = before.map_or(Vec::new(), |list| list.roles);
         let by_node = cx.breaks(Mutant::TenureByNode);
         let same = |a: Tenure, b: Tenure| a == b || (by_node && a.node == b.node && a.incarnation == b.incarnation);
         let mut roles = Vec::new();
@@ -620,7 +646,7 @@ impl Node {
                     if let Some(successor) = new.tenure(owner.stream().x) {
                         cx.send(&successor, Channel::Main, owner.stream(), new.epoch, &yielded);
                     }
-                    owner.store.chunks_mut().clear(&mut cx.shared.arena);
+                    owner.end(&mut cx, new);
                 }
                 Role::Member(mut member) => member.drop_role(&mut cx),
             }
@@ -647,6 +673,18 @@ impl Node {
             roles,
         });
         self.router.on_configuration(&mut cx, &mut self.lists, new.list);
+    }
+
+    /// The slot map follows what has changed: configurations, and what owners here are handing off (10.8).
+    fn renew_slots(&mut self, now: Clock, out: &mut impl Out) {
+        if self.shared.renew_slots(&self.lists) {
+            let mut cx = Context {
+                now,
+                out,
+                shared: &mut self.shared,
+            };
+            self.router.on_slots(&mut cx);
+        }
     }
 
     // --- frames --------------------------------------------------------------------------------------------------
@@ -880,6 +918,15 @@ impl Node {
                 let yielded = Message::Yielded { tenure: *tenure };
                 cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &yielded);
             }
+            return;
+        }
+        if let Message::ReadChunk { id, stripe, want } = *message
+            && let Some(want) = want
+            && !roles
+                .iter()
+                .any(|r| matches!(r, Role::Owner(o) if o.stream() == header.stream))
+        {
+            cx.answer_from_stash(configuration, header.stream, from, (id, stripe, want));
             return;
         }
         // Each takes what is addressed to it, and leaves the rest.

@@ -69,6 +69,8 @@ pub struct Parameters {
     pub history_bytes: u64,
     /// Stable deltas are dropped after so long.
     pub history: Span,
+    /// Chunks of a lost position are kept for so long, if nobody needs the memory (2.4); zero: not at all.
+    pub stash: Span,
     /// Shortest wait before a dial is tried again.
     pub redial: Span,
     /// Longest.
@@ -101,6 +103,7 @@ impl Default for Parameters {
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,
             history: Span::from_secs(1),
+            stash: Span::from_secs(600),
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
             #[cfg(feature = "mutants")]
@@ -216,11 +219,13 @@ pub enum Mutant {
     MendedAtAnyVersion,
     /// 9.2
     ParityNotScrubbed,
+    /// 2.4
+    StashWithoutTerm,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 37] = [
+    pub const ALL: [(&'static str, Self); 38] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -258,5 +263,6 @@ impl Mutant {
         ("wrong-chunk-kept", Self::WrongChunkKept),
         ("mended-at-any-version", Self::MendedAtAnyVersion),
         ("parity-not-scrubbed", Self::ParityNotScrubbed),
+        ("stash-without-term", Self::StashWithoutTerm),
     ];
 }

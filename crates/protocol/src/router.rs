@@ -348,6 +348,24 @@ impl Router {
         self.settle_lost_tenures(cx, lists, |stream| stream.list == list);
     }
 
+    /// Slots are another stream's, or served again: what waited for them may go on, where they are now. A command of
+    /// theirs that is still with the stream that held them goes before whatever the client sends next.
+    pub(crate) fn on_slots<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        (self.desk.retry_at, self.desk.check_at) = (cx.mono(), cx.mono());
+        let Desk { part_args, .. } = &mut self.desk;
+        for client in self.clients.values_mut() {
+            let mut detours = client.detours;
+            for forwarded in client.forwards() {
+                let there = forwarded.target.is_some() && !forwarded.detour;
+                if there && forward::stream_now(cx, forwarded, part_args) != Some(forwarded.stream) {
+                    forwarded.detour = true;
+                    detours += 1;
+                }
+            }
+            client.detours = detours;
+        }
+    }
+
     pub(crate) fn on_session_up(&mut self) {
         self.desk.retry_at = Time(0);
         self.desk.check_at = Time(0);
@@ -488,6 +506,11 @@ impl Desk {
             }
         };
         client.about.last_command = spec.name;
+        if let Caller::Remote(..) = client.caller
+            && let Some(ran) = self.check_direction(cx, lists, client, turn, ahead.place)
+        {
+            return ran;
+        }
         let job = Job {
             spec,
             args,
@@ -501,6 +524,7 @@ impl Desk {
                 self.run_on(cx, lists, client, turn, job, raw, stream)
             }
             Place::Slots(stream) => self.run_over_slots(cx, lists, client, turn, spec, args, raw, stream),
+            Place::Unserved(_) => self.stall(cx, lists, client, turn, spec),
         };
         if ran != Ran::Stalled && matches!(client.caller, Caller::Local(_)) {
             self.counters.count(spec.id, turn.bytes.get(start) == Some(&b'-'));

@@ -8,6 +8,7 @@
 
 mod credit;
 mod drain;
+mod hand_off;
 mod lease;
 mod mend;
 mod rebuild;
@@ -26,7 +27,7 @@ use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Position, Span, Stream, Term, Time, Version};
 use paritas_code::sum;
 use paritas_store::delta::{DELTA_BYTES_MAX, extents};
-use paritas_store::{Arena, Delta};
+use paritas_store::{Arena, Delta, Stash};
 use paritas_wire::peer::{Deltas, Message};
 use takeover::{SealAnswer, Takeover};
 
@@ -105,6 +106,7 @@ pub struct StreamOwner {
     members: Vec<Member>,
     /// The list lost more than its scheme covers: what is here can be read, and no more (10.6).
     lost: bool,
+    hand_offs: hand_off::HandOffs,
     takeover: Takeover,
     pub(crate) materialiser: Materialiser,
     pub(crate) mend: mend::Mend,
@@ -166,6 +168,7 @@ impl StreamOwner {
             open: None,
             members: Vec::new(),
             lost: false,
+            hand_offs: hand_off::HandOffs::default(),
             takeover: Takeover::new(cx.mono()),
             materialiser: Materialiser::default(),
             mend: mend::Mend::default(),
@@ -268,6 +271,7 @@ impl StreamOwner {
     /// Members of the same tenure keep what is known of them, except answers to `Seal`, which were from another epoch.
     fn rebuild_members<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.lost = configuration.lost;
+        self.note_slots(cx, configuration);
         let mut before = core::mem::take(&mut self.members);
         let born = configuration.is_born(&self.tenure);
         for (position, assignment) in configuration.members() {
@@ -582,6 +586,20 @@ impl StreamOwner {
         } else {
             self.ring
                 .trim_history(self.stable, p.history_bytes, cx.now.mono, p.history);
+        }
+    }
+
+    /// The tenure is over. What is here may be wanted again, by this node or by whoever has the position now (2.4).
+    pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let newest = Version::new(self.term(), self.seq);
+        let (list, x, until) = (self.stream.list, self.stream.x, cx.mono() + cx.shared.parameters.stash);
+        let arena = &mut cx.shared.arena;
+        let stash = Stash::of_data(core::mem::take(self.store.chunks_mut()), arena, newest);
+        // Without parity the position begins again empty wherever it goes (10.6).
+        if configuration.parity == 0 || cx.shared.parameters.stash == Span(0) {
+            stash.clear(arena);
+        } else {
+            cx.shared.stashes.keep(arena, list, x, until, stash);
         }
     }
 

@@ -122,6 +122,7 @@ impl Swarm {
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),
             history: Span::from_ms(random.between(20, 500)),
+            stash: Span::from_secs(600),
             redial: Span::from_ms(2),
             redial_max: Span::from_ms(30),
             #[cfg(feature = "mutants")]
@@ -226,6 +227,9 @@ impl Swarm {
         }
         if parity > 0 {
             swarm.move_every = every(random, 100);
+        }
+        if random.chance(300_000) {
+            swarm.parameters.stash = Span::from_ms(random.below(300));
         }
         swarm
     }

@@ -147,6 +147,7 @@ impl World {
             positions,
             gone: Vec::new(),
             lost: false,
+            slots: Default::default(),
         };
         let clients = (0..swarm.clients).map(|_| Client::new()).collect();
         let mut world = Self {

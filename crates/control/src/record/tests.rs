@@ -1,7 +1,8 @@
 use super::*;
 use crate::store::MemoryStore;
 use paritas_base::configuration::{Assignment, NodeRole, NodeState, PositionState, Tenure};
-use paritas_base::{ClusterId, Epoch};
+use paritas_base::slots::{HandOff, ListSlots, SlotRange};
+use paritas_base::{ClusterId, Epoch, Position, Stream};
 
 fn plan() -> ClusterPlan {
     ClusterPlan::simple(ClusterId(9), 1, 1, 2, 0)
@@ -27,6 +28,13 @@ fn node() -> StoredNode {
     }
 }
 
+fn stream(list: u16) -> Stream {
+    Stream {
+        list: ListId(list),
+        x: Position(0),
+    }
+}
+
 fn list() -> Configuration {
     let tenure = Tenure {
         node: NodeId(1),
@@ -49,6 +57,21 @@ fn list() -> Configuration {
         ],
         gone: vec![(NodeId(1), Incarnation(2))],
         lost: false,
+        slots: ListSlots {
+            version: 3,
+            ranges: vec![SlotRange {
+                first: 5,
+                last: 400,
+                x: Position(0),
+            }],
+            hand_off: Some(HandOff {
+                version: 6,
+                first: 5,
+                last: 7,
+                from: stream(4),
+                to: stream(2),
+            }),
+        },
     }
 }
 
@@ -62,7 +85,9 @@ fn golden_bytes_of_format_1() {
     );
     assert_eq!(
         encode(&list()),
-        [1, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0]
+        [
+            1, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0
+        ]
     );
     assert_eq!(encode(&1_u64), [1, 1]);
     let plan = encode(&plan());

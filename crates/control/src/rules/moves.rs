@@ -1,5 +1,6 @@
 //! Planned moves (PROTOCOL 5.12, 10.2a): positions of nodes that are to leave, and those that come back to a node
-//! by plan. Failures come first: what is moved is chosen after everything else in a pass, and only where the list bears it.
+//! by plan. Failures come first: what is moved is chosen after everything else in a pass, and only where the list bears
+//! it.
 
 use super::Change;
 use crate::check::survives;

@@ -43,6 +43,8 @@ pub(super) enum Place {
     One(Stream, Option<u64>),
     /// Its keys are in several slots: of one stream, or of several.
     Slots(Option<Stream>),
+    /// A slot of it is a stream's of this node, which does not serve that slot now (10.8); the first key's stream.
+    Unserved(Stream),
 }
 
 impl Desk {
@@ -130,18 +132,25 @@ impl Router {
 }
 
 fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &CommandSpec, args: ArgList<'_>) -> Place {
-    let cluster = &cx.shared.cluster;
+    let slots = &cx.shared.slots;
     let mut keys = command::keys(spec, args.len());
     let first = keys.next().map_or(&[][..], |at| args.arg(at));
     let slot = command::slot(first);
-    let stream = cluster.stream_of(slot);
+    let place = slots.place(slot);
+    let stream = place.stream;
     let (mut one_slot, mut one_stream) = (true, true);
+    let mut unserved = !place.served && lists.owner(stream).is_some();
     for at in keys {
         let other = command::slot(args.arg(at));
         if other != slot {
             one_slot = false;
-            one_stream &= cluster.stream_of(other) == stream;
+            let place = slots.place(other);
+            one_stream &= place.stream == stream;
+            unserved |= !place.served && lists.owner(place.stream).is_some();
         }
+    }
+    if unserved {
+        return Place::Unserved(stream);
     }
     if !one_slot {
         return Place::Slots(one_stream.then_some(stream));

@@ -186,6 +186,8 @@ pub(super) struct Segment {
 pub(super) struct Forwarded {
     pub(super) n: u64,
     pub(super) stream: Stream,
+    /// By which version of the slot map its keys are of that stream.
+    pub(super) map: u64,
     /// Who has it; `None` while it is to be sent.
     pub(super) target: Option<Tenure>,
     pub(super) write: bool,

@@ -59,16 +59,12 @@ impl Desk {
     fn ranges<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists) -> Vec<Range> {
         let mut ranges: Vec<Range> = Vec::new();
         let mut first = 0;
-        for (last, stream) in &cx.shared.cluster.slots {
-            let owner = lists_tenure(lists, *stream).map(|tenure| tenure.node);
+        for (last, stream) in cx.shared.slots.ranges() {
+            let owner = lists_tenure(lists, stream).map(|tenure| tenure.node);
             let owner = owner.filter(|owner| self.nodes.iter().any(|node| node.id == *owner));
             match ranges.last_mut() {
-                Some(range) if range.owner == owner => range.last = *last,
-                _ => ranges.push(Range {
-                    first,
-                    last: *last,
-                    owner,
-                }),
+                Some(range) if range.owner == owner => range.last = last,
+                _ => ranges.push(Range { first, last, owner }),
             }
             first = last.saturating_add(1);
         }

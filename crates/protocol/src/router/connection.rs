@@ -32,6 +32,9 @@ impl Desk {
     ) -> Ran {
         if runs_on_streams(spec.id) {
             if let Caller::Remote(..) = client.caller {
+                if let Some(ran) = self.check_all_keys(cx, lists, client, turn, spec) {
+                    return ran;
+                }
                 let (stream, proto) = (client.remote.stream, client.proto);
                 let job = Job {
                     spec,

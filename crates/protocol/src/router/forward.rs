@@ -15,9 +15,9 @@ use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
 use paritas_base::configuration::{NodeState, Tenure};
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Stream, Time};
-use paritas_wire::command::{self, CommandSpec, flag};
+use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
-use paritas_wire::resp::{ArgList, Proto, encode, errors};
+use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, Proto, encode, errors};
 
 /// A command or reply from this node to itself: a stream may have moved here after its command was queued.
 #[derive(Debug)]
@@ -120,6 +120,7 @@ impl Desk {
         let forwarded = Forwarded {
             n,
             stream,
+            map: cx.shared.slots.version(),
             target: Some(owner),
             write: spec.is(flag::WRITE),
             command,
@@ -157,6 +158,7 @@ impl Desk {
         let mut forwarded = Forwarded {
             n,
             stream,
+            map: cx.shared.slots.version(),
             target: target.map(|(owner, _)| owner),
             write: spec.is(flag::WRITE),
             command,
@@ -190,6 +192,7 @@ impl Desk {
         client.forwarded_bytes -= forwarded.charge().min(client.forwarded_bytes);
         if forwarded.detour {
             client.detours -= 1;
+            self.resend_due |= client.detours > 0;
             self.wake = true;
         }
         self.recycle(forwarded.command);
@@ -242,6 +245,28 @@ impl Desk {
             buffer.deadline = earliest(buffer.deadline, deadline);
         }
     }
+}
+
+/// The stream that a forwarded command is for by the present slot map. `None`: its keys are of several now, or it
+/// looked at all keys of a stream while some went to another, so that a part of them would be looked at twice or not
+/// at all.
+pub(super) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, args: &mut Args) -> Option<Stream> {
+    let slots = &cx.shared.slots;
+    if forwarded.map == slots.version() {
+        return Some(forwarded.stream);
+    }
+    let Ok(Decoded::Complete { .. }) = resp::decode(&forwarded.command, &Limits::DEFAULT, args) else {
+        return None;
+    };
+    let args = args.list(&forwarded.command);
+    let spec = command::resolve(args).ok()?;
+    if !spec.has_keys() {
+        let any = matches!(spec.id, Command::Dbsize | Command::Randomkey | Command::Scan);
+        return any.then_some(forwarded.stream);
+    }
+    let mut streams = command::keys(spec, args.len()).map(|at| slots.stream_of(command::slot(args.arg(at))));
+    let first = streams.next()?;
+    streams.all(|stream| stream == first).then_some(first)
 }
 
 /// Who owns a stream, and the epoch that says so.
@@ -470,17 +495,30 @@ impl Router {
             // A later command must not overtake one for the same stream that is still waiting to be sent.
             let mut blocked: Vec<Stream> = Vec::new();
             for forwarded in client.forwards() {
-                let stream = forwarded.stream;
                 if now - forwarded.since > timeout {
-                    given_up.push((conn, forwarded.n, forwarded.write && forwarded.target.is_some()));
+                    let uncertain = forwarded.write && forwarded.target.is_some();
+                    let text = if uncertain {
+                        errors::UNCERTAIN
+                    } else {
+                        errors::TRYAGAIN_TAKEOVER
+                    };
+                    given_up.push((conn, forwarded.n, text));
                     continue;
                 }
                 if let Some(target) = forwarded.target {
-                    if lists_tenure(lists, stream) != Some(target) {
-                        blocked.push(stream);
+                    if lists_tenure(lists, forwarded.stream) != Some(target) {
+                        blocked.push(forwarded.stream);
                     }
                     continue;
                 }
+                if blocked.contains(&forwarded.stream) {
+                    continue;
+                }
+                let Some(stream) = stream_now(cx, forwarded, &mut self.desk.part_args) else {
+                    given_up.push((conn, forwarded.n, errors::TRYAGAIN));
+                    continue;
+                };
+                (forwarded.stream, forwarded.map) = (stream, cx.shared.slots.version());
                 if blocked.contains(&stream) {
                     continue;
                 }
@@ -515,12 +553,7 @@ impl Router {
                 }
             }
         }
-        for (conn, n, uncertain) in given_up {
-            let text = if uncertain {
-                errors::UNCERTAIN
-            } else {
-                errors::TRYAGAIN_TAKEOVER
-            };
+        for (conn, n, text) in given_up {
             let mut error = Vec::new();
             encode::error(&mut error, text);
             self.fill(cx, conn, n, &error);

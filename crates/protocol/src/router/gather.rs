@@ -77,7 +77,34 @@ pub(super) fn runs_on_streams(id: Command) -> bool {
     )
 }
 
+/// Commands that remove all keys.
+fn empties(id: Command) -> bool {
+    matches!(id, Command::Flushall | Command::Flushdb)
+}
+
 impl Desk {
+    /// A peer's command on all keys of a stream, which must mean the same keys to both nodes: what was sent under an
+    /// older map than the stream's present slots would miss those that came or go twice over those that went (10.8).
+    pub(super) fn check_all_keys<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+    ) -> Option<Ran> {
+        let (_, owner) = lists.owner(client.remote.stream)?;
+        if empties(spec.id) && owner.is_handing_off() {
+            return Some(self.stall(cx, lists, client, turn, spec));
+        }
+        let all = empties(spec.id) || spec.id == Command::Keys;
+        if all && client.remote.epoch < owner.slots_since() {
+            let refusal = |out: &mut Vec<u8>| encode::error(out, errors::TRYAGAIN);
+            return Some(self.reply_now(cx, lists, client, turn, refusal));
+        }
+        None
+    }
+
     /// Keys in several slots.
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(super) fn run_over_slots<O: Out>(
@@ -130,7 +157,7 @@ impl Desk {
         let mut newest: Vec<usize> = Vec::new();
         let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
         for at in command::keys(spec, args.len()) {
-            let stream = cx.shared.cluster.stream_of(command::slot(args.arg(at)));
+            let stream = cx.shared.slots.stream_of(command::slot(args.arg(at)));
             let bytes: usize = (at..at + step).map(|at| args.arg(at).len()).sum();
             let open = newest.iter_mut().find(|part| parts[**part].0 == stream);
             let part = match open {
@@ -180,6 +207,9 @@ impl Desk {
         if client.detours > 0 {
             return Ran::Stalled;
         }
+        if empties(spec.id) && lists.iter().flat_map(|list| list.owners()).any(|o| o.is_handing_off()) {
+            return self.stall(cx, lists, client, turn, spec);
+        }
         let own_only = client.port == Port::Cluster;
         let slots = &cx.shared.cluster.slots;
         let in_scope = |lists: &Lists, stream: Stream| !own_only || lists.owner(stream).is_some();
@@ -203,7 +233,7 @@ impl Desk {
                 let Some(slot) = slot.filter(|slot| *slot < paritas_base::SLOT_COUNT) else {
                     return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::INVALID_SLOT));
                 };
-                let stream = cx.shared.cluster.stream_of(slot);
+                let stream = cx.shared.slots.stream_of(slot);
                 if !in_scope(lists, stream) {
                     let counts = spec.id == Command::ClusterCountkeysinslot;
                     let nothing = if counts { encode::ZERO } else { encode::EMPTY_ARRAY };

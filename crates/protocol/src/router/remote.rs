@@ -1,5 +1,6 @@
 //! Commands that peers forward for their clients.
 
+use super::ahead::Place;
 use super::caller::{Caller, Client, Parked};
 use super::{Desk, Ran, Router, Turn};
 use crate::context::Context;
@@ -186,6 +187,48 @@ impl Router {
             self.desk.parked_bytes -= parked.command.len();
         }
         self.note_remote(cx, key, stalled);
+    }
+}
+
+impl Desk {
+    /// A peer's command must be for slots of the stream that the peer took them to be of. If not, either of the two
+    /// nodes has an old map.
+    pub(super) fn check_direction<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        place: Place,
+    ) -> Option<Ran> {
+        let (stream, epoch) = (client.remote.stream, client.remote.epoch);
+        let now = match place {
+            Place::One(now, _) | Place::Unserved(now) | Place::Slots(Some(now)) => Some(now),
+            Place::Slots(None) => None,
+            Place::Keyless => return None,
+        };
+        if now == Some(stream) {
+            return None;
+        }
+        let installed = lists.get(stream.list).map(|list| list.configuration.epoch);
+        let Caller::Remote(node, _) = client.caller else {
+            return None;
+        };
+        if installed.is_none_or(|installed| installed < epoch) {
+            let ask = Message::GetConfiguration;
+            cx.send_to(node, client.remote.incarnation, Channel::Main, stream, epoch, &ask);
+            return Some(Ran::Stalled);
+        }
+        if let Some(list) = now.and_then(|now| lists.get(now.list)) {
+            // It may have no other way to hear of it.
+            let configuration = Box::new(list.configuration.clone());
+            let (of, epoch) = (now.unwrap_or(stream), configuration.epoch);
+            let stale = Message::Stale { configuration };
+            cx.send_to(node, client.remote.incarnation, Channel::Main, of, epoch, &stale);
+        }
+        Some(self.reply_now(cx, lists, client, turn, |out| {
+            encode::error(out, super::forward::NOT_OWNER);
+        }))
     }
 }
 

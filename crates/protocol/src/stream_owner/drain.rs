@@ -1,7 +1,7 @@
 //! An owner that is asked to go (PROTOCOL 5.12): it begins no write, and says when those begun are acknowledged.
 //!
-//! It does nothing else: it serves reads, and yields only what a configuration has taken from it (5.12a). If none comes,
-//! it goes on after a while. So nothing depends on this but that no client is told `UNCERTAIN`, and that the
+//! It does nothing else: it serves reads, and yields only what a configuration has taken from it (5.12a). If none
+//! comes, it goes on after a while. So nothing depends on this but that no client is told `UNCERTAIN`, and that the
 //! successor finds every member, and the one it follows, at the same place.
 
 use super::{Phase, StreamOwner};

@@ -102,6 +102,7 @@ pub(crate) fn configuration(list: u16, owner: usize, epoch: u32, since: u32) -> 
         })],
         gone: Vec::new(),
         lost: false,
+        slots: Default::default(),
     }
 }
 

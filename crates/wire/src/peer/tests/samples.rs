@@ -2,6 +2,7 @@
 
 use super::*;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
+use paritas_base::slots::{HandOff, ListSlots, SlotRange};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Version};
 
 /// The `i`-th number of a message: no two are alike, nor the bytes of one.
@@ -22,6 +23,13 @@ fn tenure(first: u64) -> Tenure {
         node: NodeId(n16(first)),
         incarnation: Incarnation(n(first + 1)),
         since: Epoch(n32(first + 2)),
+    }
+}
+
+fn stream(first: u64) -> Stream {
+    Stream {
+        list: ListId(n16(first)),
+        x: Position(first as u8 + 1),
     }
 }
 
@@ -85,6 +93,21 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         ],
         gone: vec![(NodeId(n16(7)), Incarnation(n(8)))],
         lost: true,
+        slots: ListSlots {
+            version: n(9),
+            ranges: vec![SlotRange {
+                first: n16(10),
+                last: n16(11),
+                x: Position(12),
+            }],
+            hand_off: Some(HandOff {
+                version: n(13),
+                first: n16(14),
+                last: n16(15),
+                from: stream(16),
+                to: stream(18),
+            }),
+        },
     };
     let parity = Parity {
         recv: n(3),
