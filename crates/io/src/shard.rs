@@ -343,6 +343,9 @@ impl<M: Machine> Shard<M> {
                 Mail::Configuration(configuration) => {
                     self.tell(Event::Configuration(&configuration));
                 }
+                Mail::Drain { list, position, tenure } => {
+                    self.tell(Event::Drain { list, position, tenure });
+                }
                 Mail::Nodes { records, peers } => {
                     self.driver.links.learn(peers);
                     self.tell(Event::Nodes(&records));

@@ -34,13 +34,14 @@ pub enum Mark {
     SetAside,
     SetAsideUnacked,
     ParityReplaced,
+    Drained,
     StashUsed,
     DonorUsed,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 30] = [
+    pub const ALL: [(Self, &'static str); 31] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -75,6 +76,7 @@ impl Mark {
             "9.3 a wrong chunk set aside before its last delta is acknowledged",
         ),
         (Self::ParityReplaced, "9.3 a wrong parity chunk replaced"),
+        (Self::Drained, "5.12 an owner asked to go has drained"),
         (Self::StashUsed, "5.7f a chunk from the stash"),
         (Self::DonorUsed, "5.12 a chunk from the stash of who yielded"),
     ];
