@@ -300,6 +300,10 @@ impl World {
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Push { at, configuration });
         }
+        if let Proposal::Drained { position, tenure, .. } = proposal {
+            let delay = Span(self.random.below(5_000_000));
+            self.push(delay, Happening::Drained { position, tenure });
+        }
         if let Proposal::AskLive { position, tenure, .. } = proposal
             && (self.healing || !self.exhaustive)
         {

@@ -2,7 +2,7 @@
 
 use crate::faults::Fault;
 use crate::world::World;
-use paritas_base::configuration::Configuration;
+use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Time};
 use paritas_protocol::{Channel, Event, LinkId};
 use std::cmp::Ordering;
@@ -66,6 +66,14 @@ pub(crate) enum Happening {
     },
     Fault(Fault),
     Replace(Position),
+    Drain {
+        position: Position,
+        tenure: Tenure,
+    },
+    Drained {
+        position: Position,
+        tenure: Tenure,
+    },
     PushAll,
 }
 /// It, and when: of two at one time, the one planned first.
@@ -231,6 +239,8 @@ impl World {
                     self.replace_again(position);
                 }
             }
+            Happening::Drain { position, tenure } => self.ask_to_drain(position, tenure),
+            Happening::Drained { position, tenure } => self.on_drained(position, tenure),
             Happening::PushAll => {
                 // While faults go on, pushes are late and lost like anything else: nodes must tell each other.
                 for at in 0..self.processes.len() {
