@@ -320,6 +320,20 @@ impl Agent {
             Proposal::GetConfiguration { list } if registered => {
                 send(out, &ToCoordinator::GetConfiguration { list });
             }
+            Proposal::HandOff {
+                version,
+                last,
+                from,
+                to,
+            } if registered => {
+                let message = ToCoordinator::HandOff {
+                    version,
+                    last,
+                    from,
+                    to,
+                };
+                send(out, &message);
+            }
             Proposal::Ask { conn, n } if registered && self.questions.len() < QUESTIONS_MAX => {
                 self.asked += 1;
                 self.questions.insert(self.asked, (conn, n, now + PATIENCE));
@@ -327,7 +341,10 @@ impl Agent {
             }
             Proposal::Ask { conn, n } => out.status(conn, n, None),
             // Files are the process's.
-            Proposal::AskLive { .. } | Proposal::GetConfiguration { .. } | Proposal::Rewrite { .. } => {}
+            Proposal::AskLive { .. }
+            | Proposal::GetConfiguration { .. }
+            | Proposal::HandOff { .. }
+            | Proposal::Rewrite { .. } => {}
         }
     }
 }

@@ -34,11 +34,16 @@ pub enum Mark {
     SetAside,
     SetAsideUnacked,
     ParityReplaced,
+    SlotsHandedOff,
+    HandOffResumed,
+    SlotsThawed,
+    ImportRefused,
+    ImportWithoutRoom,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 28] = [
+    pub const ALL: [(Self, &'static str); 33] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -73,5 +78,10 @@ impl Mark {
             "9.3 a wrong chunk set aside before its last delta is acknowledged",
         ),
         (Self::ParityReplaced, "9.3 a wrong parity chunk replaced"),
+        (Self::SlotsHandedOff, "10.8 slots handed off"),
+        (Self::HandOffResumed, "10.8 slots handed off by the source's successor"),
+        (Self::SlotsThawed, "10.8 an attempt given up, its slots served again"),
+        (Self::ImportRefused, "10.8 a late import refused"),
+        (Self::ImportWithoutRoom, "10.8 an import without room"),
     ];
 }

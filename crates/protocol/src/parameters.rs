@@ -71,6 +71,8 @@ pub struct Parameters {
     pub redial: Span,
     /// Longest.
     pub redial_max: Span,
+    /// How long slots that are handed off may wait without progress before they are served again (10.8).
+    pub hand_off_patience: Span,
     /// The rule that is broken on purpose.
     #[cfg(feature = "mutants")]
     pub mutant: Option<Mutant>,
@@ -100,6 +102,7 @@ impl Default for Parameters {
             history: Span::from_secs(1),
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
+            hand_off_patience: Span::from_ms(500),
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -213,11 +216,17 @@ pub enum Mutant {
     MendedAtAnyVersion,
     /// 9.2
     ParityNotScrubbed,
+    /// 10.8
+    SlotsServedWhileHandedOff,
+    /// 10.8
+    EarlierImportsKept,
+    /// 10.8, of the simulator's coordinator
+    HandOffBetweenAnyTenures,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 37] = [
+    pub const ALL: [(&'static str, Self); 40] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -255,5 +264,8 @@ impl Mutant {
         ("wrong-chunk-kept", Self::WrongChunkKept),
         ("mended-at-any-version", Self::MendedAtAnyVersion),
         ("parity-not-scrubbed", Self::ParityNotScrubbed),
+        ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
+        ("earlier-imports-kept", Self::EarlierImportsKept),
+        ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
     ];
 }

@@ -17,6 +17,7 @@ pub(crate) enum Fault {
     Reset,
     Suspect,
     Flip,
+    HandOff,
 }
 
 impl World {
@@ -83,6 +84,7 @@ impl World {
             Fault::Reset => self.swarm.reset_every,
             Fault::Suspect => self.swarm.suspect_every,
             Fault::Flip => self.swarm.flip_every,
+            Fault::HandOff => self.swarm.hand_off_every,
         };
         if mean.0 > 0 {
             let after = Span(self.random.below(2 * mean.0));
@@ -132,6 +134,7 @@ impl World {
             }
             Fault::Suspect => self.suspect(),
             Fault::Flip => self.flip(),
+            Fault::HandOff => self.hand_off(),
         }
     }
 

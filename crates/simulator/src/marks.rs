@@ -22,9 +22,10 @@ pub(crate) enum Seen {
     StandIn,
     StandInLost,
     Split,
+    HandOffVoid,
 }
 
-const SEEN: [(Seen, &str); 15] = [
+const SEEN: [(Seen, &str); 16] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -40,6 +41,7 @@ const SEEN: [(Seen, &str); 15] = [
     (Seen::StandIn, "10.5 a node that is named twice in the list"),
     (Seen::StandInLost, "10.5 a crash that takes two positions of the list"),
     (Seen::Split, "an owner cut off with some of its members"),
+    (Seen::HandOffVoid, "10.8 a proposal between tenures that are over"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

@@ -65,6 +65,8 @@ pub(crate) struct Swarm {
     pub(crate) suspect_every: Span,
     /// A bit of a chunk flips.
     pub(crate) flip_every: Span,
+    /// Slots go from one stream to another.
+    pub(crate) hand_off_every: Span,
     /// A crash is certified by a supervisor.
     pub(crate) certified: u32,
     /// More events follow before a turn ends.
@@ -121,6 +123,7 @@ impl Swarm {
             history: Span::from_ms(random.between(20, 500)),
             redial: Span::from_ms(2),
             redial_max: Span::from_ms(30),
+            hand_off_patience: Span::from_ms(30),
             #[cfg(feature = "mutants")]
             mutant: None,
         };
@@ -156,6 +159,7 @@ impl Swarm {
         };
         let mut swarm = Self {
             flip_every,
+            hand_off_every: Span(0),
             data,
             parity,
             ack_quorum: parity,
@@ -219,6 +223,10 @@ impl Swarm {
         if swarm.ack_quorum < parity && random.chance(500_000) {
             let node = random.below(u64::from(data + parity)) as u16;
             swarm.lag = Some((node, Span::from_ms(random.between(1, 40))));
+        }
+        if swarm.data > 1 && random.chance(500_000) {
+            swarm.hand_off_every = Span::from_ms(random.between(10, 200));
+            swarm.parameters.hand_off_patience = Span::from_ms(random.between(5, 60));
         }
         swarm
     }
