@@ -113,7 +113,7 @@ fn check_slots(old: &Configuration, new: &Configuration) -> Result<(), String> {
     let Some(done) = done.filter(|_| new.slots.hand_off.is_none()) else {
         return Err("slots changed hands without a hand-off".into());
     };
-    // Given up, or done as far as some slot. Where the slots were as the cluster record has them, that is not looked at.
+    // Given up, or done as far as some slot; not looked at where the slots were as the cluster record has them.
     let same = old.slots.version == 0 || new.slots.ranges == old.slots.ranges;
     let reached = |last: u16| slots::after(old.slots.ranges.clone(), new.list, &done, last) == new.slots.ranges;
     if same || (done.first..=done.last).any(reached) {

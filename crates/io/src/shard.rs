@@ -79,6 +79,7 @@ impl Machine for Node {
                 ("rings", figures.ring_bytes),
                 ("tables", figures.table_bytes),
                 ("buffers", figures.buffer_bytes),
+                ("stash", figures.stash_bytes),
                 ("free", figures.free_bytes),
             ],
             rebuild_done_bytes: figures.rebuild_done_bytes,

@@ -7,6 +7,7 @@ use crate::parameters::{Mutant, Parameters};
 use crate::scrub::Scrub;
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
+use crate::stash::Stashes;
 use paritas_base::configuration::{ClusterRecord, Tenure};
 use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
 use paritas_code::Code;
@@ -24,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) parameters: Parameters,
     pub(crate) code: Code,
     pub(crate) arena: Arena,
+    pub(crate) stashes: Stashes,
     /// Bytes of memory for everything, as the node was told.
     pub(crate) maxmemory_bytes: u64,
     /// The most that can be said while it runs: its address space is laid out once.

@@ -21,6 +21,7 @@ mod router;
 mod scrub;
 mod session;
 mod slot_map;
+mod stash;
 mod stream_owner;
 
 pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};

@@ -34,6 +34,8 @@ pub enum Mark {
     SetAside,
     SetAsideUnacked,
     ParityReplaced,
+    StashUsed,
+    DonorUsed,
     SlotsHandedOff,
     HandOffResumed,
     SlotsThawed,
@@ -43,7 +45,7 @@ pub enum Mark {
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 33] = [
+    pub const ALL: [(Self, &'static str); 35] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -78,6 +80,8 @@ impl Mark {
             "9.3 a wrong chunk set aside before its last delta is acknowledged",
         ),
         (Self::ParityReplaced, "9.3 a wrong parity chunk replaced"),
+        (Self::StashUsed, "5.7f a chunk from the stash"),
+        (Self::DonorUsed, "5.12 a chunk from the stash of who yielded"),
         (Self::SlotsHandedOff, "10.8 slots handed off"),
         (Self::HandOffResumed, "10.8 slots handed off by the source's successor"),
         (Self::SlotsThawed, "10.8 an attempt given up, its slots served again"),

@@ -7,7 +7,7 @@ use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
-use paritas_base::{Map, Position, Span, Stream, Stripe, Time, Version, map};
+use paritas_base::{Incarnation, Map, NodeId, Position, Span, Stream, Stripe, Time, Version, map};
 use paritas_code::{Code, sum};
 use paritas_wire::peer::{Message, Parity};
 
@@ -24,9 +24,24 @@ pub(crate) struct Materialiser {
     pub(crate) filling: bool,
     /// There is more to bring back, and the node's pace did not allow it (SEAMS §5).
     held_back: bool,
+    /// Who held the position before, and lives: it may still have the chunks as they are wanted (5.12).
+    donor: Option<Donor>,
     /// Chunks brought back since this tenure began to serve.
     pub(crate) done: u32,
 }
+
+#[derive(Debug)]
+struct Donor {
+    tenure: Tenure,
+    /// Chunks it had not, above those that it had.
+    misses: u32,
+}
+
+/// A donor that misses so many more chunks than it has is not asked any more: its memory was needed for other things.
+const DONOR_MISSES_MAX: u32 = 8;
+
+/// Chunks taken from the stash at most in a turn: each is summed and copied, so clients would wait.
+const STASHED_A_TURN_MAX: u32 = 32;
 
 impl Default for Materialiser {
     fn default() -> Self {
@@ -37,6 +52,7 @@ impl Default for Materialiser {
             next_at: Time(u64::MAX),
             filling: false,
             held_back: false,
+            donor: None,
             done: 0,
         }
     }
@@ -45,6 +61,8 @@ impl Default for Materialiser {
 #[derive(Debug)]
 struct Task {
     id: u64,
+    /// The donor is asked, and nobody else yet.
+    of_donor: bool,
     parities: Vec<ParityCopy>,
     /// Members that were asked for their parity, and how many of them could not give it.
     asked: Vec<Position>,
@@ -97,6 +115,13 @@ impl Materialiser {
         self.next_at = now;
     }
 
+    /// The holder of this tenure has given it up and lives.
+    pub(crate) fn offer(&mut self, tenure: Tenure) {
+        if self.donor.as_ref().is_none_or(|d| d.tenure.since < tenure.since) {
+            self.donor = Some(Donor { tenure, misses: 0 });
+        }
+    }
+
     pub(crate) fn next_at(&self) -> Time {
         self.next_at
     }
@@ -128,11 +153,15 @@ impl StreamOwner {
         late.sort();
         for stripe in late {
             let before = self.materialiser.tasks.remove(&stripe);
+            if before.as_ref().is_some_and(|t| t.of_donor) {
+                self.materialiser.donor = None;
+            }
             let (mismatches, ask_all) = before.map_or((0, false), |t| (t.mismatches + 1, t.ask_all));
             self.begin(cx, configuration, stripe, mismatches, ask_all || mismatches > 2);
         }
         for stripe in core::mem::take(&mut self.materialiser.urgent) {
-            if self.is_absent(stripe) && !self.materialiser.tasks.contains_key(&stripe) {
+            let wanted = self.is_absent(stripe) && !self.materialiser.tasks.contains_key(&stripe);
+            if wanted && !self.take_stashed(cx, stripe) {
                 cx.rebuild_begins();
                 self.begin(cx, configuration, stripe, 0, false);
             }
@@ -142,8 +171,16 @@ impl StreamOwner {
         let x = self.stream().x;
         let stands_in = configuration.is_stand_in(x);
         let full = |shared: &Shared| stands_in && !shared.arena.has_room(shared.pace.under_way());
+        let mut stashed = 0;
         while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) && !full(cx.shared) {
             let Some(stripe) = self.next_absent() else { break };
+            if self.take_stashed(cx, stripe) {
+                stashed += 1;
+                if stashed == STASHED_A_TURN_MAX {
+                    break;
+                }
+                continue;
+            }
             cx.rebuild_begins();
             self.begin(cx, configuration, stripe, 0, false);
         }
@@ -163,6 +200,27 @@ impl StreamOwner {
         } else if self.materialiser.held_back {
             self.materialiser.next_at = self.materialiser.next_at.min(cx.shared.pace.ask_at(now));
         }
+        if stashed == STASHED_A_TURN_MAX {
+            self.materialiser.next_at = now;
+        }
+    }
+
+    /// 5.7f: an absent chunk of this node's stash, if it has the version that is wanted.
+    pub(crate) fn take_stashed<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) -> bool {
+        let (stream, want) = (self.stream(), self.store.chunks().version(stripe));
+        let Some((sum, bytes)) = cx.stashed(stream, stripe, want) else {
+            return false;
+        };
+        self.install(cx, stripe, want, sum, &bytes);
+        let taken = !self.is_absent(stripe);
+        if taken {
+            cx.out.mark(Mark::StashUsed);
+            let shared = &mut *cx.shared;
+            if let Some(stash) = shared.stashes.of(stream.list, stream.x) {
+                stash.forget(&mut shared.arena, stripe);
+            }
+        }
+        taken
     }
 
     /// The next absent chunk that no task is for: index pages first, so that counts are soon known.
@@ -205,6 +263,20 @@ impl StreamOwner {
         if mismatches > 0 {
             cx.out.mark(Mark::MaterialiseRetried);
         }
+        let from_donor = mismatches == 0 && !ask_all && self.ask_donor(cx, configuration, stripe);
+        if !from_donor {
+            self.ask_parities(cx, configuration, stripe, mismatches, ask_all);
+        }
+    }
+
+    fn ask_parities<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stripe: Stripe,
+        mismatches: u32,
+        ask_all: bool,
+    ) {
         let x = self.stream().x;
         let id = cx.next_request_id();
         let missing = configuration
@@ -229,6 +301,7 @@ impl StreamOwner {
         let chunks = configuration.data_positions().map(|_| None).collect();
         let task = Task {
             id,
+            of_donor: false,
             parities: Vec::new(),
             asked,
             refused: 0,
@@ -240,6 +313,79 @@ impl StreamOwner {
         };
         self.materialiser.tasks.insert(stripe, task);
         self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+    }
+
+    /// Asks who held the position before for a chunk at the version that is wanted: one chunk instead of `k`.
+    fn ask_donor<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) -> bool {
+        let me = (cx.shared.node, cx.shared.incarnation);
+        let Some(donor) = self.materialiser.donor.as_ref().map(|d| d.tenure) else {
+            return false;
+        };
+        let (id, want) = (cx.next_request_id(), self.store.chunks().version(stripe));
+        let message = Message::ReadChunk {
+            id,
+            stripe,
+            want: Some(want),
+        };
+        let other = (donor.node, donor.incarnation) != me;
+        if !other || !cx.send(&donor, Channel::Bulk, self.stream(), configuration.epoch, &message) {
+            return false;
+        }
+        let retry_at = cx.after(cx.shared.parameters.resend);
+        let task = Task {
+            id,
+            of_donor: true,
+            parities: Vec::new(),
+            asked: Vec::new(),
+            refused: 0,
+            chunks: Vec::new(),
+            mismatches: 0,
+            retry_at,
+            ask_all: false,
+            suspect: false,
+        };
+        self.materialiser.tasks.insert(stripe, task);
+        self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        true
+    }
+
+    /// The donor's answer. What it has not, or has wrong, is decoded.
+    pub(crate) fn on_donors_chunk<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        id: u64,
+        stripe: Stripe,
+        value: Option<(Version, u32, &[u8])>,
+    ) {
+        let asked = self
+            .materialiser
+            .tasks
+            .get(&stripe)
+            .is_some_and(|t| t.id == id && t.of_donor);
+        let Some(donor) = self.materialiser.donor.as_mut().filter(|_| asked) else {
+            return;
+        };
+        if (donor.tenure.node, donor.tenure.incarnation) != from {
+            return;
+        }
+        let (want, chunk_bytes) = (self.store.chunks().version(stripe), cx.shared.arena.chunk_bytes());
+        let right = |(version, sum, bytes): &(Version, u32, &[u8])| {
+            *version == want && bytes.len() == chunk_bytes && sum::of(bytes) == *sum
+        };
+        if let Some((version, sum, bytes)) = value.filter(right) {
+            donor.misses = donor.misses.saturating_sub(1);
+            cx.out.mark(Mark::DonorUsed);
+            self.install(cx, stripe, version, sum, bytes);
+            return;
+        }
+        donor.misses += 1;
+        if donor.misses > DONOR_MISSES_MAX {
+            self.materialiser.donor = None;
+        }
+        self.materialiser.tasks.remove(&stripe);
+        self.ask_parities(cx, configuration, stripe, 0, false);
     }
 
     /// 5.7a: a member's parity chunk.

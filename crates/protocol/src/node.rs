@@ -14,6 +14,7 @@ use crate::router::Router;
 use crate::scrub::Scrub;
 use crate::session::{Greeting, Sessions};
 use crate::slot_map::SlotMap;
+use crate::stash::Stashes;
 use crate::stream_owner::{Phase, StreamOwner};
 
 use dispatch::{on_member, on_owner, tenure_of};
@@ -21,7 +22,7 @@ use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
 use paritas_base::slots::HandOff;
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
-use paritas_store::{Arena, HugeRange};
+use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, BadFrame, Header, LeaseEntry, Leases, Message};
 
 /// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
@@ -70,6 +71,8 @@ pub struct Figures {
     pub table_bytes: u64,
     /// Clients, their commands and replies under way, and room to work in.
     pub buffer_bytes: u64,
+    /// Chunks kept of positions that were lost: whoever needs the memory has it.
+    pub stash_bytes: u64,
     /// Free chunks that still hold memory.
     pub free_bytes: u64,
     /// Chunks still to be brought back or refilled.
@@ -108,6 +111,7 @@ impl Node {
             incarnation,
             code: Code::new(scheme),
             arena: Arena::new(cluster.chunk_bytes as usize, slots),
+            stashes: Stashes::default(),
             maxmemory_bytes,
             maxmemory_bytes_max: maxmemory_bytes,
             changed: Vec::new(),
@@ -160,6 +164,10 @@ impl Node {
     pub fn arena(&self) -> &Arena {
         &self.shared.arena
     }
+    /// Chunks of positions that it lost, with the list and position they were of.
+    pub fn stashed(&self) -> impl Iterator<Item = (ListId, Position, Old<'_>)> {
+        self.shared.stashes.iter(&self.shared.arena)
+    }
     /// Chunks whose sum did not match when they were read or decoded (PROTOCOL 9.1).
     pub fn bad_sums(&self) -> u64 {
         self.shared.bad_sums
@@ -208,11 +216,13 @@ impl Node {
         (f.scrub_checked, f.scrub_bad) = (scrub.checked, scrub.bad);
         (f.scrub_repaired, f.scrub_passes) = (scrub.repaired, scrub.passes);
         f.buffer_bytes = self.shared.arena.buffer_bytes() + self.router.buffer_bytes();
+        f.stash_bytes = u64::from(self.shared.arena.lent_count()) * chunk;
+        f.table_bytes += self.shared.stashes.table_bytes();
         f.free_bytes = self
             .shared
             .arena
             .resident_bytes()
-            .saturating_sub(f.data_bytes + f.index_bytes + f.parity_bytes);
+            .saturating_sub(f.data_bytes + f.index_bytes + f.parity_bytes + f.stash_bytes);
         f
     }
 
@@ -258,6 +268,8 @@ impl Node {
             }
         }
         let shared = &mut self.shared;
+        shared.stashes.expire(&mut shared.arena, now);
+        tables += shared.stashes.table_bytes();
         let buffers = shared.arena.buffer_bytes() + self.router.buffer_bytes();
         shared.buffers_bytes = buffers + shared.sockets_bytes;
         let all = shared.arena.resident_bytes() + tables + rings + shared.buffers_bytes;
@@ -390,6 +402,7 @@ impl Node {
         roles
             .chain(self.shared.sessions.next_deadline())
             .chain(self.router.next_deadline())
+            .chain(self.shared.stashes.next_deadline())
             .chain(renew)
             .chain(scrub)
             .chain(own_frames)
@@ -555,6 +568,7 @@ impl Node {
                 Role::Owner(owner) => owner.store.chunks_mut().clear(&mut cx.shared.arena),
                 Role::Member(member) => member.drop_role(&mut cx),
             }
+            cx.shared.stashes.drop_list(&mut cx.shared.arena, id);
             *role = Role::Halted(Box::new(Halted {
                 list: id,
                 position,
@@ -612,7 +626,11 @@ impl Node {
         if slots != Some(&new.slots) || new.slots.hand_off.is_some() {
             cx.shared.slots.is_stale();
         }
-        let before = entry.take().map_or(Vec::new(), |list| list.roles);
+        let before = entry.take();
+        if before.as_ref().is_some_and(|list| list.configuration.born != new.born) {
+            cx.shared.stashes.drop_list(&mut cx.shared.arena, new.list);
+        }
+        let before = before.map_or(Vec::new(), |list| list.roles);
         let by_node = cx.breaks(Mutant::TenureByNode);
         let same = |a: Tenure, b: Tenure| a == b || (by_node && a.node == b.node && a.incarnation == b.incarnation);
         let mut roles = Vec::new();
@@ -646,7 +664,7 @@ impl Node {
                     if let Some(successor) = new.tenure(owner.stream().x) {
                         cx.send(&successor, Channel::Main, owner.stream(), new.epoch, &yielded);
                     }
-                    owner.store.chunks_mut().clear(&mut cx.shared.arena);
+                    owner.end(&mut cx, new);
                 }
                 Role::Member(mut member) => member.drop_role(&mut cx),
             }
@@ -929,6 +947,15 @@ impl Node {
                 let yielded = Message::Yielded { tenure: *tenure };
                 cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &yielded);
             }
+            return;
+        }
+        if let Message::ReadChunk { id, stripe, want } = *message
+            && let Some(want) = want
+            && !roles
+                .iter()
+                .any(|r| matches!(r, Role::Owner(o) if o.stream() == header.stream))
+        {
+            cx.answer_from_stash(configuration, header.stream, from, (id, stripe, want));
             return;
         }
         // Each takes what is addressed to it, and leaves the rest.

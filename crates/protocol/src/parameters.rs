@@ -67,6 +67,8 @@ pub struct Parameters {
     pub history_bytes: u64,
     /// Stable deltas are dropped after so long.
     pub history: Span,
+    /// Chunks of a lost position are kept for so long, if nobody needs the memory (2.4); zero: not at all.
+    pub stash: Span,
     /// Shortest wait before a dial is tried again.
     pub redial: Span,
     /// Longest.
@@ -100,6 +102,7 @@ impl Default for Parameters {
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,
             history: Span::from_secs(1),
+            stash: Span::from_secs(600),
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
             hand_off_patience: Span::from_ms(500),
@@ -216,6 +219,8 @@ pub enum Mutant {
     MendedAtAnyVersion,
     /// 9.2
     ParityNotScrubbed,
+    /// 2.4
+    StashWithoutTerm,
     /// 10.8
     SlotsServedWhileHandedOff,
     /// 10.8
@@ -226,7 +231,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 40] = [
+    pub const ALL: [(&'static str, Self); 41] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -264,6 +269,7 @@ impl Mutant {
         ("wrong-chunk-kept", Self::WrongChunkKept),
         ("mended-at-any-version", Self::MendedAtAnyVersion),
         ("parity-not-scrubbed", Self::ParityNotScrubbed),
+        ("stash-without-term", Self::StashWithoutTerm),
         ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
         ("earlier-imports-kept", Self::EarlierImportsKept),
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),

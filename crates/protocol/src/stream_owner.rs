@@ -27,7 +27,7 @@ use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Position, Span, Stream, Term, Time, Version};
 use paritas_code::sum;
 use paritas_store::delta::{DELTA_BYTES_MAX, extents};
-use paritas_store::{Arena, Delta};
+use paritas_store::{Arena, Delta, Stash};
 use paritas_wire::peer::{Deltas, Message};
 use takeover::{SealAnswer, Takeover};
 
@@ -583,6 +583,20 @@ impl StreamOwner {
         } else {
             self.ring
                 .trim_history(self.stable, p.history_bytes, cx.now.mono, p.history);
+        }
+    }
+
+    /// The tenure is over. What is here may be wanted again, by this node or by whoever has the position now (2.4).
+    pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let newest = Version::new(self.term(), self.seq);
+        let (list, x, until) = (self.stream.list, self.stream.x, cx.mono() + cx.shared.parameters.stash);
+        let arena = &mut cx.shared.arena;
+        let stash = Stash::of_data(core::mem::take(self.store.chunks_mut()), arena, newest);
+        // Without parity the position begins again empty wherever it goes (10.6).
+        if configuration.parity == 0 || cx.shared.parameters.stash == Span(0) {
+            stash.clear(arena);
+        } else {
+            cx.shared.stashes.keep(arena, list, x, until, stash);
         }
     }
 

@@ -3,8 +3,8 @@
 
 mod support;
 
-use paritas_base::ListId;
 use paritas_base::configuration::PositionState;
+use paritas_base::{ListId, Span};
 use paritas_protocol::{Parameters, Port, Proposal};
 use paritas_wire::peer::{self, ChunkStatus, Header, Message, Parity};
 use support::{Client, Cluster, Tamper};
@@ -71,7 +71,12 @@ fn wrong_data(wrong: usize) -> Tamper {
 
 /// `2+2` and a spare, with keys; then data position 0 goes to the spare, under this tampering.
 fn taken_over(tamper: Tamper) -> (Cluster, Client) {
-    let mut cluster = Cluster::coded(2, 2, 1, 1, Parameters::default());
+    // Nothing of it comes from its holder before.
+    let parameters = Parameters {
+        stash: Span(0),
+        ..Parameters::default()
+    };
+    let mut cluster = Cluster::coded(2, 2, 1, 1, parameters);
     let client = cluster.connect(1, Port::Any);
     for n in 0..KEYS {
         assert_eq!(cluster.ask(client, &format!("SET key{n} value{n}")), "+OK\r\n");

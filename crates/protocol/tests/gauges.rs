@@ -44,7 +44,7 @@ fn check(cluster: &Cluster, heap_before: usize, when: &str) {
             u64::from(arena.used()) * arena.chunk_bytes() as u64,
             "{when}: every slot in use is somebody's: {f:?}"
         );
-        counted += chunks + f.free_bytes + f.ring_bytes + f.table_bytes + f.buffer_bytes;
+        counted += chunks + f.stash_bytes + f.free_bytes + f.ring_bytes + f.table_bytes + f.buffer_bytes;
         taken += arena.resident_bytes();
     }
     let off = taken.abs_diff(counted);

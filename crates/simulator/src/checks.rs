@@ -42,6 +42,9 @@ impl World {
             }
         }
         if everything {
+            for (_, position, old) in process.node.stashed() {
+                checked = checked.and_then(|()| self.ghost.check_stashed(position, &old));
+            }
             checked = checked.and_then(|()| gauges::check(process, &self.swarm));
         }
         if let Err(what) = checked {

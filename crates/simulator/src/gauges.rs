@@ -18,7 +18,7 @@ pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
             process.id
         ));
     }
-    if chunks + figures.free_bytes != arena.resident_bytes() {
+    if chunks + figures.stash_bytes + figures.free_bytes != arena.resident_bytes() {
         let resident = arena.resident_bytes();
         return Err(format!(
             "I10: {} has {resident} B resident and says {figures:?}",

@@ -3,8 +3,8 @@
 use paritas_base::{Map, Position, Stripe, Term, Version, map};
 use paritas_code::{Code, mul_add, sum};
 use paritas_protocol::{ParityMember, StreamOwner};
-use paritas_store::Arena;
 use paritas_store::delta::extents;
+use paritas_store::{Arena, Old};
 
 /// The ghost contents.
 #[derive(Debug, Default)]
@@ -112,6 +112,20 @@ impl Ghost {
             }
         }
         Ok(())
+    }
+
+    /// I2, of a chunk whose owner has lost the position: it is never used for another version than its own.
+    pub(crate) fn check_stashed(&self, x: Position, old: &Old<'_>) -> Result<(), String> {
+        let (Some(version), Some(sum)) = (old.versions.first(), old.sums.first()) else {
+            return Err(format!("I2: a stashed chunk of {} has no version", old.stripe));
+        };
+        match self.contents.get(&(x, old.stripe, *version)) {
+            Some(ghost) if ghost != old.bytes || sum::of(old.bytes) != *sum => Err(format!(
+                "I2: wrong bytes in the stash, {} {} at {version}",
+                x.0, old.stripe
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// I1: every valid parity chunk is the encoding of what was written at its versions. Memory has made one wrong,

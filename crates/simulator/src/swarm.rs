@@ -121,6 +121,7 @@ impl Swarm {
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),
             history: Span::from_ms(random.between(20, 500)),
+            stash: Span::from_secs(600),
             redial: Span::from_ms(2),
             redial_max: Span::from_ms(30),
             hand_off_patience: Span::from_ms(30),
@@ -223,6 +224,9 @@ impl Swarm {
         if swarm.ack_quorum < parity && random.chance(500_000) {
             let node = random.below(u64::from(data + parity)) as u16;
             swarm.lag = Some((node, Span::from_ms(random.between(1, 40))));
+        }
+        if random.chance(300_000) {
+            swarm.parameters.stash = Span::from_ms(random.below(300));
         }
         if swarm.data > 1 && random.chance(500_000) {
             swarm.hand_off_every = Span::from_ms(random.between(10, 200));

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
+use std::collections::VecDeque;
 
 const HUGE_BYTES: usize = 2 << 20;
 
@@ -11,6 +12,10 @@ const MADV_COLLAPSE: libc::c_int = 25;
 /// One slot of an [`Arena`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Slot(pub(crate) u32);
+
+/// A slot that was lent: its bytes can be read until somebody needs the memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loan(u64);
 
 /// All chunks of a shard, data, index and parity alike: `slots_max` slots of one size.
 ///
@@ -35,6 +40,11 @@ pub struct Arena {
     free: Vec<FreeSlot>,
     /// Free slots whose memory has been given back.
     returned: u32,
+    /// Slots lent, oldest first, `None` where one has come back since; the number of the first of them as a loan, and
+    /// how many there are.
+    lent: VecDeque<Option<Slot>>,
+    lent_first: u64,
+    lent_count: u32,
     /// Slots set aside for others (PROTOCOL 8.2): not free to `alloc`, free to `alloc_reserved`.
     reserved: u32,
     /// Buffers that every stream of the shard uses in its turn: what is written, and what is copied elsewhere.
@@ -114,6 +124,9 @@ impl Arena {
             huge: 0,
             free: Vec::new(),
             returned: 0,
+            lent: VecDeque::new(),
+            lent_first: 0,
+            lent_count: 0,
             reserved: 0,
             scratch: Vec::new(),
             scratch_copy: Vec::new(),
@@ -130,12 +143,17 @@ impl Arena {
         self.slots_max
     }
 
-    /// Slots in use.
+    /// Slots in use; lent ones are not.
     pub fn used(&self) -> u32 {
-        self.touched - self.free.len() as u32
+        self.touched - self.free.len() as u32 - self.lent_count
     }
 
-    /// Bytes of slots that hold memory: in use, or free and not given back.
+    /// Slots lent.
+    pub fn lent_count(&self) -> u32 {
+        self.lent_count
+    }
+
+    /// Bytes of slots that hold memory: in use, lent, or free and not given back.
     pub fn resident_bytes(&self) -> u64 {
         u64::from(self.touched - self.returned) * self.chunk_bytes as u64
     }
@@ -143,7 +161,8 @@ impl Arena {
     /// Bytes of what it holds beside the slots.
     pub fn buffer_bytes(&self) -> u64 {
         let scratch = self.scratch.capacity() + self.scratch_copy.capacity();
-        (scratch + self.free.capacity() * size_of::<FreeSlot>()) as u64
+        let lent = self.lent.capacity() * size_of::<Option<Slot>>();
+        (scratch + lent + self.free.capacity() * size_of::<FreeSlot>()) as u64
     }
 
     /// Slots that writers may still take. `alloc` may give more: what is brought back must find room.
@@ -155,6 +174,7 @@ impl Arena {
     /// Sets how many slots writers may use, of those there are.
     pub fn set_limit(&mut self, slots: u32) {
         self.limit = slots.min(self.slots_max);
+        self.call_in(0);
     }
 
     /// Sets how many of them chunks will take that are still to be brought back: no writer may have those.
@@ -218,6 +238,7 @@ impl Arena {
     }
 
     fn take(&mut self) -> Slot {
+        self.call_in(1);
         if let Some(FreeSlot { slot, returned }) = self.free.pop() {
             let slot = Slot(slot);
             if returned {
@@ -230,6 +251,57 @@ impl Arena {
         let slot = Slot(self.touched);
         self.touched += 1;
         slot
+    }
+
+    /// Gives up a slot in use, for as long as nobody needs the memory (PROTOCOL 2.4): the oldest loan goes first.
+    pub fn lend(&mut self, slot: Slot) -> Loan {
+        self.lent.push_back(Some(slot));
+        self.lent_count += 1;
+        let loan = Loan(self.lent_first + self.lent.len() as u64 - 1);
+        self.call_in(0);
+        loan
+    }
+
+    /// The bytes of a slot that was lent, if they are still there.
+    pub fn lent(&self, loan: Loan) -> Option<&[u8]> {
+        let at = loan.0.checked_sub(self.lent_first)?;
+        self.lent.get(at as usize)?.map(|slot| self.bytes(slot))
+    }
+
+    /// Takes a slot that was lent into use again, as it is. `None` if it has gone, or memory is short.
+    pub fn redeem(&mut self, loan: Loan) -> Option<Slot> {
+        if !self.has(1) {
+            return None;
+        }
+        self.end_loan(loan)
+    }
+
+    /// Nobody will ask for what was lent here any more.
+    pub fn end_lent(&mut self, loan: Loan) {
+        if let Some(slot) = self.end_loan(loan) {
+            self.free(slot);
+        }
+    }
+
+    fn end_loan(&mut self, loan: Loan) -> Option<Slot> {
+        let at = loan.0.checked_sub(self.lent_first)?;
+        let slot = self.lent.get_mut(at as usize)?.take()?;
+        self.lent_count -= 1;
+        while self.lent.front().is_some_and(Option::is_none) {
+            self.lent.pop_front();
+            self.lent_first += 1;
+        }
+        if self.lent.is_empty() {
+            self.lent = VecDeque::new();
+        }
+        Some(slot)
+    }
+
+    /// Makes room for `wanted` more slots in use, within what writers may use, out of those that were lent.
+    fn call_in(&mut self, wanted: u32) {
+        while self.lent_count > 0 && self.used() + self.lent_count + wanted > self.limit {
+            self.end_lent(Loan(self.lent_first));
+        }
     }
 
     /// The next huge page's worth of slots that are all in use, each once: somebody else makes it one huge page, for
@@ -382,6 +454,41 @@ mod tests {
         assert!(arena.next_huge().is_none());
         (0..4).for_each(|_| assert!(arena.alloc().is_some()));
         assert!(arena.next_huge().is_some(), "all in use again");
+    }
+
+    #[test]
+    fn what_is_lent_can_be_read_until_the_memory_is_needed() {
+        let mut arena = Arena::new(256, 8);
+        arena.set_limit(6);
+        let slots: Vec<Slot> = (0..4).map(|_| arena.alloc().unwrap()).collect();
+        for (value, slot) in (1..).zip(&slots) {
+            arena.bytes_mut(*slot).fill(value);
+        }
+        let loans: Vec<Loan> = slots.into_iter().map(|slot| arena.lend(slot)).collect();
+        let there = |arena: &Arena| loans.iter().map(|l| arena.lent(*l).map(|b| b[0])).collect::<Vec<_>>();
+        assert_eq!((arena.used(), arena.available(), arena.lent_count()), (0, 6, 4));
+        let mut taken: Vec<Slot> = (0..2).map(|_| arena.alloc().unwrap()).collect();
+        assert_eq!(
+            there(&arena),
+            [Some(1), Some(2), Some(3), Some(4)],
+            "two slots were free"
+        );
+        taken.push(arena.alloc().unwrap());
+        assert_eq!(
+            there(&arena),
+            [None, Some(2), Some(3), Some(4)],
+            "the oldest goes first"
+        );
+        let again = arena.redeem(loans[2]).unwrap();
+        assert_eq!(arena.bytes(again)[0], 3);
+        assert_eq!(there(&arena), [None, Some(2), None, Some(4)]);
+        assert_eq!((arena.used(), arena.redeem(loans[2])), (4, None));
+        arena.set_limit(5);
+        assert_eq!(there(&arena), [None, None, None, Some(4)]);
+        taken.extend((0..4).map(|_| arena.alloc().unwrap()));
+        assert_eq!((arena.lent_count(), arena.used()), (0, 8));
+        let zeros = taken[3..].iter().all(|slot| arena.bytes(*slot).iter().all(|b| *b == 0));
+        assert!(zeros && arena.alloc().is_none());
     }
 
     #[test]

@@ -348,6 +348,20 @@ impl Chunks {
         *self = Self::unknown();
     }
 
+    /// The stream is no longer ours: every chunk that is here goes to `take`, in the order of stripes, and with it its
+    /// slot. What was set aside is freed.
+    pub(crate) fn give_up(self, arena: &mut Arena, mut take: impl FnMut(&mut Arena, Stripe, Version, u32, Slot)) {
+        for (_, slot) in self.aside {
+            arena.free(slot);
+        }
+        let data = (0..).map(Stripe::data).zip(self.data);
+        for (stripe, chunk) in data.chain((0..).map(Stripe::index_page).zip(self.index)) {
+            if let State::Here(slot) = chunk.state() {
+                take(arena, stripe, chunk.version, chunk.sum, slot);
+            }
+        }
+    }
+
     /// Sets the chunk's version; gives the one before, unless this delta has set it already.
     fn rebase(&mut self, stripe: Stripe, version: Version) -> Option<Version> {
         let chunk = self.chunk_mut(stripe);

@@ -10,11 +10,13 @@ pub mod delta;
 mod index;
 mod object;
 mod policy;
+mod stash;
 mod stream;
 
-pub use arena::{Arena, HugeRange, Slot};
+pub use arena::{Arena, HugeRange, Loan, Slot};
 pub use chunks::{Chunks, Missing, Presence, grow_table};
 pub use delta::Delta;
 pub use object::{KEY_BYTES_MAX, Object, VALUE_BYTES_MAX, Value};
 pub use policy::Policy;
+pub use stash::{Old, Stash};
 pub use stream::{Blocked, Gauges, Limits, Settings, Stream};

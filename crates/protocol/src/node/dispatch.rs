@@ -36,6 +36,11 @@ pub(super) fn on_owner<O: Out>(
         ..
     } = *message
     {
+        if owner.stream() == header.stream {
+            // A chunk of its own, from who held the position before.
+            let value = (status == ChunkStatus::Here).then_some((version, sum, bytes));
+            return owner.on_donors_chunk(cx, configuration, from, id, stripe, value);
+        }
         let source = configuration.tenure(header.stream.x).map(|t| (t.node, t.incarnation));
         if source == Some(from) {
             let value = (status == ChunkStatus::Here).then_some((version, sum, bytes));

@@ -230,8 +230,9 @@ impl Desk {
     }
 }
 
-/// The stream that a forwarded command is for by the present slot map. `None`: its keys are of several now, or it looked
-/// at all keys of a stream while some went to another, so that a part of them would be looked at twice or not at all.
+/// The stream that a forwarded command is for by the present slot map. `None`: its keys are of several now, or it
+/// looked at all keys of a stream while some went to another, so that a part of them would be looked at twice or not
+/// at all.
 pub(super) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, args: &mut Args) -> Option<Stream> {
     let slots = &cx.shared.slots;
     if forwarded.map == slots.version() {

@@ -42,6 +42,10 @@ impl StreamOwner {
         self.materialise(cx, configuration);
         if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
             self.ask_live_at = cx.after(cx.shared.parameters.retry);
+            let shared = &mut *cx.shared;
+            shared
+                .stashes
+                .drop_at(&mut shared.arena, self.stream.list, self.stream.x);
             let (list, position, tenure) = (self.stream.list, self.stream.x, self.tenure);
             cx.propose(Proposal::AskLive { list, position, tenure });
         }

@@ -25,12 +25,20 @@ impl StreamOwner {
     ) {
         // What is read must be what deltas with a number made.
         self.close_delta(cx, configuration);
+        if self.phase == Phase::Serve && self.is_absent(stripe) {
+            self.take_stashed(cx, stripe);
+        }
         // Wrong bytes must not become part of what others hold (9.1).
         let found = if self.phase == Phase::Serve && self.has_its_sum(cx, stripe) {
             self.chunk_at(cx, stripe, want)
         } else {
             None
         };
+        let found = found.or_else(|| {
+            let want = want.filter(|w| *w != Version::ZERO)?;
+            cx.stashed(self.stream, stripe, want)
+                .map(|(sum, bytes)| (want, sum, bytes))
+        });
         if found.is_none() && want.is_none() && self.phase == Phase::Serve {
             self.materialiser.want(cx.now.mono, stripe);
         }

@@ -361,6 +361,7 @@ impl StreamOwner {
 
     /// 5.12a: a permanent fact about one tenure.
     pub(crate) fn on_yielded<O: Out>(&mut self, cx: &Context<'_, O>, tenure: Tenure) {
+        self.materialiser.offer(tenure);
         let wanted = self.phase != Phase::Serve && self.takeover.yielded.len() < LEASES_MAX;
         if wanted && !self.takeover.yielded.contains(&tenure) {
             self.takeover.yielded.push(tenure);
