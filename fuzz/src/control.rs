@@ -4,7 +4,7 @@
 
 use crate::script::{Script, push_piece};
 use crate::support::Cluster;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, Tenure};
 use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Time};
 use paritas_control::message::{
     Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode,
@@ -342,6 +342,8 @@ struct Process {
 }
 
 impl AgentOut for Process {
+    fn duty_set(&mut self, _conn: ConnId, _n: u64, _refused: Option<&str>) {}
+    fn drain(&mut self, _list: ListId, _position: Position, _tenure: Tenure) {}
     fn dial(&mut self, coordinator: usize) {
         assert_eq!(coordinator, 0);
     }

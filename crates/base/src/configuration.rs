@@ -228,6 +228,30 @@ pub enum NodeState {
     Down,
 }
 
+/// What is wanted of a node, by the operator, or by the coordinator of one that is slow (PROTOCOL 5.12, 10.2a). Nodes
+/// are not told: it only has a part in where positions go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Duty {
+    /// To hold whatever falls to it.
+    Full,
+    /// That too, and what it holds by plan comes back to it.
+    Returning,
+    /// To give up all positions, one list after the other.
+    Draining,
+    /// To give up all positions, as soon as the redundancy bears it.
+    Shunned,
+    /// As `Shunned`, for a while, since its acknowledgements come late.
+    Slow,
+}
+
+impl Duty {
+    /// Whether it is to hold nothing.
+    pub fn leaves(self) -> bool {
+        matches!(self, Self::Draining | Self::Shunned | Self::Slow)
+    }
+}
+
 /// A node as the coordinator knows it (SEAMS §3).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeRecord {

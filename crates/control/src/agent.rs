@@ -8,8 +8,8 @@ use crate::message::{
 };
 use crate::plan::{PlanError, check_record};
 use crate::status::{ShardProgress, Status};
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
-use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Prng, Span, Time};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
+use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::Proposal;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,6 +55,10 @@ pub trait AgentOut {
     fn configuration(&mut self, configuration: &Configuration);
     /// The answer to `Proposal::Ask`; `None`: no coordinator answers.
     fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>);
+    /// The answer to `Proposal::SetDuty`; or why nothing was done.
+    fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>);
+    /// The owner of a position, if it is a shard here, is asked to drain.
+    fn drain(&mut self, list: ListId, position: Position, tenure: Tenure);
     /// A coordinator does not take this process in, for a reason that people should know. It is asked again.
     fn refused(&mut self, refusal: &Refusal);
     /// This life may not go on: end the process.
@@ -85,8 +89,28 @@ pub struct Agent {
     installed: BTreeMap<ListId, Epoch>,
     shards: BTreeMap<u16, ShardProgress>,
     silent: BTreeSet<(NodeId, Incarnation)>,
-    questions: BTreeMap<u64, (ConnId, u64, Time)>,
+    questions: BTreeMap<u64, Question>,
     asked: u64,
+}
+
+/// Something that a client waits for.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    conn: ConnId,
+    n: u64,
+    until: Time,
+    /// About a node's duty, not the status.
+    duty: bool,
+}
+
+impl Question {
+    fn give_up(self, out: &mut impl AgentOut) {
+        if self.duty {
+            out.duty_set(self.conn, self.n, Some("no coordinator answers"));
+        } else {
+            out.status(self.conn, self.n, None);
+        }
+    }
 }
 
 impl Agent {
@@ -135,7 +159,7 @@ impl Agent {
             Phase::Registered { next_beat, until, .. } => next_beat.min(until),
             Phase::Over => return None,
         };
-        self.questions.values().map(|(.., until)| *until).chain([phase]).min()
+        self.questions.values().map(|q| q.until).chain([phase]).min()
     }
 
     /// Whether a coordinator counts this process in.
@@ -172,11 +196,11 @@ impl Agent {
         let late: Vec<u64> = self
             .questions
             .iter()
-            .filter(|(_, q)| now >= q.2)
+            .filter(|(_, q)| now >= q.until)
             .map(|(id, _)| *id)
             .collect();
-        for (conn, n, _) in late.into_iter().filter_map(|id| self.questions.remove(&id)) {
-            out.status(conn, n, None);
+        for question in late.into_iter().filter_map(|id| self.questions.remove(&id)) {
+            question.give_up(out);
         }
     }
 
@@ -233,10 +257,16 @@ impl Agent {
             ToAgent::Configurations(configurations) => self.deliver(&configurations, out),
             ToAgent::Nodes(nodes) => self.deliver_nodes(nodes, out),
             ToAgent::StatusReport { n, status } => {
-                if let Some((conn, n, _)) = self.questions.remove(&n) {
+                if let Some(Question { conn, n, .. }) = self.questions.remove(&n) {
                     out.status(conn, n, Some(&status));
                 }
             }
+            ToAgent::DutySet { n, refused } => {
+                if let Some(Question { conn, n, .. }) = self.questions.remove(&n) {
+                    out.duty_set(conn, n, refused.as_deref());
+                }
+            }
+            ToAgent::Drain { list, position, tenure } => out.drain(list, position, tenure),
         }
     }
 
@@ -334,18 +364,39 @@ impl Agent {
                 };
                 send(out, &message);
             }
-            Proposal::Ask { conn, n } if registered && self.questions.len() < QUESTIONS_MAX => {
-                self.asked += 1;
-                self.questions.insert(self.asked, (conn, n, now + PATIENCE));
-                send(out, &ToCoordinator::Status { n: self.asked });
+            Proposal::Drained { list, position, tenure } if registered => {
+                send(out, &ToCoordinator::Drained { list, position, tenure });
             }
-            Proposal::Ask { conn, n } => out.status(conn, n, None),
+            Proposal::Ask { conn, n } => {
+                if let Some(n) = self.ask(now, conn, n, false, out) {
+                    send(out, &ToCoordinator::Status { n });
+                }
+            }
+            Proposal::SetDuty { conn, n, node, duty } => {
+                if let Some(n) = self.ask(now, conn, n, true, out) {
+                    send(out, &ToCoordinator::SetDuty { n, node, duty });
+                }
+            }
             // Files are the process's.
             Proposal::AskLive { .. }
             | Proposal::GetConfiguration { .. }
+            | Proposal::Drained { .. }
             | Proposal::HandOff { .. }
             | Proposal::Rewrite { .. } => {}
         }
+    }
+
+    /// Notes a question, or answers it at once if there is nobody to ask. Gives its number.
+    fn ask(&mut self, now: Time, conn: ConnId, n: u64, duty: bool, out: &mut impl AgentOut) -> Option<u64> {
+        let until = now + PATIENCE;
+        let question = Question { conn, n, until, duty };
+        if !self.is_registered() || self.questions.len() >= QUESTIONS_MAX {
+            question.give_up(out);
+            return None;
+        }
+        self.asked += 1;
+        self.questions.insert(self.asked, question);
+        Some(self.asked)
     }
 }
 

@@ -6,6 +6,7 @@
 //! commit that fails is simply worked out again.
 
 mod decide;
+mod duty;
 mod listen;
 mod presence;
 mod report;
@@ -15,7 +16,7 @@ use crate::plan::ClusterPlan;
 use crate::record::{OpenError, Records, StoredNode};
 use crate::status::HaltedRole;
 use crate::store::Store;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeState, Tenure};
+use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState, Tenure};
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::LinkId;
 use presence::Presence;
@@ -28,7 +29,7 @@ pub const SILENT_MAX: usize = 64;
 /// A node that has stood for so long has a clean record again.
 const FALLS_FORGOTTEN: Span = Span::from_secs(60);
 /// How long a node that was fenced for a broken link is not named again in that list.
-const SHUN_SPAN: Span = Span::from_secs(10);
+const AVOID_SPAN: Span = Span::from_secs(10);
 
 /// What happens to a coordinator.
 #[derive(Debug)]
@@ -107,6 +108,13 @@ pub enum Note {
         from: Option<NodeId>,
         /// Who has it now.
         to: Option<NodeId>,
+    },
+    /// Something else is wanted of a node (PROTOCOL 5.12, 10.2a).
+    Duty {
+        /// The node.
+        node: NodeId,
+        /// What.
+        duty: Duty,
     },
     /// A list lost more than its scheme covers (PROTOCOL 10.6).
     Lost {
@@ -195,7 +203,8 @@ pub struct Coordinator<S> {
     waits: BTreeMap<NodeId, Time>,
     /// (reporter, silent peer).
     reports: BTreeMap<(NodeId, NodeId), Report>,
-    shunned: BTreeMap<(ListId, NodeId), Time>,
+    avoided: BTreeMap<(ListId, NodeId), Time>,
+    moves: duty::Moves,
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
     falls: BTreeMap<NodeId, Falls>,
@@ -233,7 +242,8 @@ impl<S: Store> Coordinator<S> {
             ended: BTreeSet::new(),
             waits: BTreeMap::new(),
             reports: BTreeMap::new(),
-            shunned: BTreeMap::new(),
+            avoided: BTreeMap::new(),
+            moves: duty::Moves::default(),
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
             falls: BTreeMap::new(),
@@ -395,6 +405,7 @@ fn first_record(registration: &Registration, domain: String) -> StoredNode {
         record,
         ended: false,
         past: Vec::new(),
+        duty: Duty::Full,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::status::{ShardProgress, Status};
 use core::fmt;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
+use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, Tenure};
 use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -91,6 +91,24 @@ pub enum ToCoordinator {
         /// The life that ended.
         incarnation: Incarnation,
     },
+    /// A position has drained: see `ToAgent::Drain`.
+    Drained {
+        /// The list.
+        list: ListId,
+        /// The position.
+        position: Position,
+        /// Whose it is.
+        tenure: Tenure,
+    },
+    /// An operator wants that of a node.
+    SetDuty {
+        /// Comes back with the answer.
+        n: u64,
+        /// The node.
+        node: NodeId,
+        /// What is wanted of it.
+        duty: Duty,
+    },
     /// The source of a hand-off has brought the slots as far as `last`, or gives it up (PROTOCOL 10.8).
     HandOff {
         /// Which hand-off.
@@ -130,6 +148,23 @@ pub enum ToAgent {
         node: NodeId,
         /// The life that ended.
         incarnation: Incarnation,
+    },
+    /// This position is to go to another node: its owner may finish what it has begun, and says so with `Drained`
+    /// (PROTOCOL 5.12). Repeated while it is wanted.
+    Drain {
+        /// The list.
+        list: ListId,
+        /// The position.
+        position: Position,
+        /// Whose it is.
+        tenure: Tenure,
+    },
+    /// The answer to `SetDuty`.
+    DutySet {
+        /// Of the question.
+        n: u64,
+        /// Why not; `None`: it is recorded.
+        refused: Option<String>,
     },
 }
 

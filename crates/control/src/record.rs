@@ -4,7 +4,7 @@
 use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, check_record};
 use crate::store::{Action, Change, Revision, Store, StoreError};
 use core::fmt;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
+use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord};
 use paritas_base::{Incarnation, ListId, NodeId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -84,6 +84,8 @@ pub(crate) struct StoredNode {
     pub(crate) ended: bool,
     /// Earlier lives, oldest first, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
+    /// What is wanted of it, in whatever life.
+    pub(crate) duty: Duty,
 }
 
 impl StoredNode {

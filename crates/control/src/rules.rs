@@ -4,11 +4,13 @@
 //! and asking twice changes nothing. So a lost, repeated or late event does no harm, and a coordinator that has
 //! just started decides as its predecessor would have.
 
+mod moves;
 mod stand_in;
 
 use crate::check::is_decodable;
 use crate::plan::{ClusterPlan, LostPolicy};
-use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
+pub(crate) use moves::Obstacle;
+use paritas_base::configuration::{Assignment, Configuration, Duty, PositionState, Tenure};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +35,8 @@ pub(crate) struct NodeFacts {
     pub(crate) past: Vec<(Incarnation, bool)>,
     /// It fell again and again of late: named only where nobody else is free (10.7).
     pub(crate) flapping: bool,
+    /// What is wanted of it.
+    pub(crate) duty: Duty,
     /// Positions held.
     pub(crate) load: usize,
 }
@@ -60,7 +64,7 @@ pub(crate) struct Facts {
     pub(crate) whole: Vec<(ListId, Position, Tenure)>,
     pub(crate) broken: Vec<BrokenLink>,
     /// Nodes that are not to be named in a list for a while.
-    pub(crate) shunned: BTreeSet<(ListId, NodeId)>,
+    pub(crate) avoided: BTreeSet<(ListId, NodeId)>,
     /// Who held a vacant position last.
     pub(crate) vacated: BTreeMap<(ListId, Position), NodeId>,
     /// Roles that broke an invariant: to that position their lives are over, though they go on (3.5), and they begin
@@ -70,6 +74,14 @@ pub(crate) struct Facts {
     pub(crate) recent: BTreeSet<(ListId, NodeId, Incarnation)>,
     /// Whether a member of a list may hold a second position of it (10.5).
     pub(crate) stand_in: bool,
+    /// Positions whose owners have finished what they had begun: they may go (5.12).
+    pub(crate) drained: BTreeSet<(ListId, Position, Tenure)>,
+    /// Lists from which a position may still be moved that need not go at once.
+    pub(crate) moves_left: usize,
+    /// Found out: positions that are to go once their owners have drained.
+    pub(crate) to_drain: BTreeSet<(ListId, Position, Tenure)>,
+    /// Found out: what keeps a node that is to leave.
+    pub(crate) kept: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
 }
 
 impl Facts {
@@ -98,9 +110,10 @@ impl Facts {
         self.node(node).is_none_or(|n| n.silent)
     }
 
-    /// Its next life is waited for. Not for long enough to be worth it if it keeps falling.
+    /// Its next life is waited for. Not for long enough to be worth it if it keeps falling, nor if it is to leave.
     fn is_waiting(&self, node: NodeId) -> bool {
-        self.node(node).is_some_and(|n| n.waiting && !n.flapping)
+        self.node(node)
+            .is_some_and(|n| n.waiting && !n.flapping && !n.duty.leaves())
     }
 }
 
@@ -168,6 +181,7 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
         change.suspect();
         change.fill();
         change.relieve();
+        change.relocate();
     }
     change.certify();
     let Change { new, cut, .. } = change;
@@ -393,15 +407,9 @@ impl Change<'_> {
     }
 
     /// The best node for a position: who held it last, whose it is by plan, then who spreads parities over domains,
-    /// then who holds least, which are the spares.
+    /// then who holds least, which are the spares. Last come those that are to leave, or keep falling.
     fn candidate(&self, i: usize, last: Option<NodeId>) -> Option<NodeId> {
-        let list = self.new.list;
-        let home = self
-            .facts
-            .homes
-            .get(usize::from(list.0))
-            .and_then(|nodes| nodes.get(i))
-            .copied();
+        let home = self.home(i);
         let mut best = None;
         for (node, facts) in &self.facts.nodes {
             let named = self.new.of_node(*node).any(|(p, _)| p.index() != i);
@@ -414,6 +422,7 @@ impl Change<'_> {
                 continue;
             }
             let rank = (
+                facts.duty.leaves(),
                 facts.flapping,
                 Some(*node) != last,
                 Some(*node) != home,
@@ -428,10 +437,16 @@ impl Change<'_> {
         best.map(|(.., node)| node)
     }
 
+    /// Whose the position is by plan.
+    fn home(&self, i: usize) -> Option<NodeId> {
+        let homes = self.facts.homes.get(usize::from(self.new.list.0))?;
+        homes.get(i).copied()
+    }
+
     /// Whether a node could be given the position, what else it holds of the list aside.
     fn may_take(&self, i: usize, node: NodeId, facts: &NodeFacts) -> bool {
         let list = self.new.list;
-        let cut = self.facts.shunned.contains(&(list, node)) || self.cut.contains(&node);
+        let cut = self.facts.avoided.contains(&(list, node)) || self.cut.contains(&node);
         // A life that is to leave the position is no successor of itself.
         let leaves = self
             .tenure(i)

@@ -1,5 +1,6 @@
 //! The status report: what `paritas status` shows, filled from registrations, heartbeats and configurations.
 
+use paritas_base::configuration::Duty;
 use paritas_base::{ListId, NodeId, Position};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -97,6 +98,12 @@ pub struct NodeStatus {
     pub flapping: bool,
     /// Roles that broke an invariant in its present life: those lists are without it until it is started again.
     pub halted: Vec<HaltedRole>,
+    /// What is wanted of it: to stay, to come back, or to leave (PROTOCOL 5.12, 10.2a).
+    pub duty: Duty,
+    /// Positions that it holds.
+    pub positions: usize,
+    /// Why what it holds cannot be moved now, if it is to leave; else empty.
+    pub waits_for: String,
 }
 
 /// What a node is for.

@@ -1,8 +1,8 @@
 //! How the other threads of a process speak with a shard: bounded queues, and a waker.
 
 use mio::Waker;
-use paritas_base::configuration::{Configuration, NodeRecord};
-use paritas_base::{ConnId, NodeId};
+use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
+use paritas_base::{ConnId, ListId, NodeId, Position};
 use paritas_protocol::{Halted, Proposal};
 use std::fmt;
 use std::io;
@@ -28,6 +28,15 @@ pub enum Mail {
         records: Vec<NodeRecord>,
         /// Where to connect.
         peers: Vec<(NodeId, SocketAddr)>,
+    },
+    /// The coordinator asks the owner of a position to drain (PROTOCOL 5.12).
+    Drain {
+        /// The list.
+        list: ListId,
+        /// The position.
+        position: Position,
+        /// Whose it is.
+        tenure: Tenure,
     },
     /// An answer to [`Proposal::Ask`].
     Answer {

@@ -6,8 +6,8 @@ use crate::Failure;
 use crate::line::{Arrived, Line};
 use crate::resolver::Resolver;
 use crate::rewrite;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
-use paritas_base::{ConnId, Span};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
+use paritas_base::{ConnId, ListId, Position, Span};
 use paritas_control::message::{Refusal, Registration, TO_AGENT_BYTES_MAX};
 use paritas_control::status::{HALTED_MAX, HaltedRole, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
@@ -315,6 +315,15 @@ impl AgentOut for Shell {
             None => "-ERR no coordinator answers".into(),
         };
         self.letters.push_back(Mail::Answer { conn, n, text });
+    }
+
+    fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>) {
+        let text = refused.map_or_else(|| Proposal::DONE.to_owned(), |why| format!("-ERR {why}"));
+        self.letters.push_back(Mail::Answer { conn, n, text });
+    }
+
+    fn drain(&mut self, list: ListId, position: Position, tenure: Tenure) {
+        self.letters.push_back(Mail::Drain { list, position, tenure });
     }
 
     fn refused(&mut self, refusal: &Refusal) {

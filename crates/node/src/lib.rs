@@ -13,6 +13,7 @@
 
 pub mod coordinator;
 pub mod dev;
+pub mod duty;
 pub mod process;
 pub mod settings;
 pub mod status;

@@ -1,6 +1,7 @@
 //! What a cluster says of itself: asked from any node's client port, which asks the coordinator (SEAMS §5).
 
 use crate::{ByteCount, Failure};
+use paritas_base::configuration::Duty;
 use paritas_control::status::{NodeCondition, PositionCondition, PositionStatus, RebuildStatus, Status};
 use std::fmt::{self, Write as _};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -80,6 +81,23 @@ impl fmt::Display for Shown<'_> {
                 "node {} falls again and again: it is named only where nobody else is free",
                 node.id
             )?;
+        }
+        for node in &status.nodes {
+            let (id, held) = (node.id, node.positions);
+            match node.duty {
+                Duty::Full => continue,
+                Duty::Returning => write!(
+                    f,
+                    "{id} comes back to the lists that are its by plan: it holds {held} positions"
+                )?,
+                Duty::Draining => write!(f, "{id} is drained: it holds {held} positions")?,
+                Duty::Shunned => write!(f, "{id} is shunned: it holds {held} positions")?,
+                Duty::Slow => write!(f, "{id} is slow, and left out for a while: it holds {held} positions")?,
+            }
+            match node.waits_for.as_str() {
+                "" => writeln!(f)?,
+                why => writeln!(f, "; it waits: {why}")?,
+            }
         }
         for node in &status.nodes {
             for role in &node.halted {
@@ -278,7 +296,8 @@ mod tests {
     #[test]
     fn the_json_has_the_names_that_scripts_read() {
         let json = "{\"nodes\":[{\"id\":0,\"pid\":7,\"address\":\"a:1\",\"cluster_address\":\"a:2\",\
-            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\"flapping\":false,\"halted\":[]}],\
+            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\"flapping\":false,\"halted\":[],\
+            \"duty\":\"full\",\"positions\":1,\"waits_for\":\"\"}],\
             \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
             \"lost\":false,\"reset\":false,\"reason\":\"\"}],\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use paritas_node::dev::DevSettings;
+use paritas_node::duty::{Duty, NodeNumber, Order};
 use paritas_node::settings::{CoordinatorSettings, DEFAULT_PORT, NodeSettings};
 use paritas_node::{Failure, Supervision, coordinator, dev, process, status};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,6 +27,10 @@ enum Task {
     Coordinator(CoordinatorTask),
     /// Say how a cluster is
     Status(StatusTask),
+    /// Move everything away from a node, a few lists at a time, and wait until it holds nothing
+    Drain(DutyTask),
+    /// Move everything away from a node that does harm, as fast as the redundancy bears it
+    Shun(DutyTask),
 }
 
 #[derive(Args, Debug)]
@@ -53,15 +58,59 @@ struct CoordinatorTask {
 
 #[derive(Args, Debug)]
 struct StatusTask {
+    #[command(flatten)]
+    whom: Whom,
+    /// As JSON, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct Whom {
     /// Port of any node
     #[arg(long, default_value_t = DEFAULT_PORT)]
     port: u16,
     /// Address of that node
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
-    /// As JSON, for scripts
+}
+
+impl Whom {
+    fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.port)
+    }
+}
+
+#[derive(Args, Debug)]
+struct DutyTask {
+    /// The node, as `paritas status` numbers it: 3 or n3
+    node: NodeNumber,
+    /// Let it serve again: what it holds by plan comes back to it
+    #[arg(long)]
+    undo: bool,
+    /// Don't wait until it is done; to interrupt the wait does not stop it either
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    whom: Whom,
+    /// Progress as lines of JSON, for scripts
     #[arg(long)]
     json: bool,
+}
+
+impl DutyTask {
+    fn run(&self, duty: Duty) -> Result<(), Failure> {
+        let order = Order {
+            node: self.node,
+            duty: if self.undo { Duty::Returning } else { duty },
+            json: self.json,
+        };
+        order.give(self.whom.address(), STATUS_PATIENCE)?;
+        if self.no_wait {
+            return Ok(());
+        }
+        order.watch(self.whom.address(), STATUS_PATIENCE)
+    }
 }
 
 const STATUS_PATIENCE: Duration = Duration::from_secs(5);
@@ -72,7 +121,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Task::Node(task) => process::run(task.settings, task.config, task.supervision),
         Task::Coordinator(task) => coordinator::run(task.settings.with_file(task.config.as_deref())?, task.supervised),
         Task::Status(task) => {
-            let node = SocketAddr::new(task.host, task.port);
+            let node = task.whom.address();
             if task.json {
                 println!("{}", status::ask_json(node, STATUS_PATIENCE)?);
             } else {
@@ -80,6 +129,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
             }
             Ok(())
         }
+        Task::Drain(task) => task.run(Duty::Draining),
+        Task::Shun(task) => task.run(Duty::Shunned),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::scrub::Scrub;
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
 use crate::stash::Stashes;
+use crate::takeovers::Takeovers;
 use paritas_base::configuration::{ClusterRecord, Tenure};
 use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
 use paritas_code::Code;
@@ -52,6 +53,7 @@ pub(crate) struct Shared {
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,
+    pub(crate) takeovers: Takeovers,
 }
 
 impl Shared {

@@ -6,7 +6,7 @@
 
 use crate::mark::Mark;
 use core::net::SocketAddr;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
+use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
 
 /// A transport link between two nodes, named by the driver and never used again.
@@ -78,6 +78,16 @@ pub enum Event<'a> {
     Configuration(&'a Configuration),
     /// The coordinator's newest view of all nodes.
     Nodes(&'a [NodeRecord]),
+    /// The coordinator wants to give this position to another node: its owner is to finish what it has begun
+    /// (PROTOCOL 5.12), and to say so with [`Proposal::Drained`].
+    Drain {
+        /// The list.
+        list: ListId,
+        /// The position in it.
+        position: Position,
+        /// Whose it is.
+        tenure: Tenure,
+    },
     /// A client has connected.
     ClientUp {
         /// Its connection.
@@ -135,6 +145,15 @@ pub enum Proposal {
         /// The list.
         list: ListId,
     },
+    /// Every write of this position is acknowledged, and no other begins for a while: it may be given away (5.12).
+    Drained {
+        /// The list.
+        list: ListId,
+        /// The position in it.
+        position: Position,
+        /// Who has drained; void if the tenure is another by then.
+        tenure: Tenure,
+    },
     /// The source of a hand-off of slots has brought them to their new owner (PROTOCOL 10.8): the map may change. Or
     /// there is no room for them. Repeated until a configuration says what has become of it.
     HandOff {
@@ -153,6 +172,17 @@ pub enum Proposal {
         conn: ConnId,
         /// Which question; comes back in [`Event::Answer`].
         n: u64,
+    },
+    /// A client wants something else of a node (`PARITAS.DUTY`). The answer is an error or [`DONE`](Self::DONE).
+    SetDuty {
+        /// The client.
+        conn: ConnId,
+        /// As in [`Proposal::Ask`].
+        n: u64,
+        /// Which node.
+        node: NodeId,
+        /// What is wanted of it.
+        duty: Duty,
     },
     /// A client wants settings that were changed while the node ran to be in its file (`CONFIG REWRITE`). The answer
     /// is an error or [`DONE`](Self::DONE).

@@ -23,6 +23,7 @@ mod session;
 mod slot_map;
 mod stash;
 mod stream_owner;
+mod takeovers;
 
 pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
 pub use lists::{Halted, List, Role};

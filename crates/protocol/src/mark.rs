@@ -34,6 +34,7 @@ pub enum Mark {
     SetAside,
     SetAsideUnacked,
     ParityReplaced,
+    Drained,
     StashUsed,
     DonorUsed,
     SlotsHandedOff,
@@ -45,7 +46,7 @@ pub enum Mark {
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 35] = [
+    pub const ALL: [(Self, &'static str); 36] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -80,6 +81,7 @@ impl Mark {
             "9.3 a wrong chunk set aside before its last delta is acknowledged",
         ),
         (Self::ParityReplaced, "9.3 a wrong parity chunk replaced"),
+        (Self::Drained, "5.12 an owner asked to go has drained"),
         (Self::StashUsed, "5.7f a chunk from the stash"),
         (Self::DonorUsed, "5.12 a chunk from the stash of who yielded"),
         (Self::SlotsHandedOff, "10.8 slots handed off"),

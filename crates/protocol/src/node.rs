@@ -16,6 +16,7 @@ use crate::session::{Greeting, Sessions};
 use crate::slot_map::SlotMap;
 use crate::stash::Stashes;
 use crate::stream_owner::{Phase, StreamOwner};
+use crate::takeovers::Takeovers;
 
 use dispatch::{on_member, on_owner, tenure_of};
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
@@ -130,6 +131,7 @@ impl Node {
             request_id: 0,
             bad_sums: 0,
             scrub: Scrub::default(),
+            takeovers: Takeovers::default(),
         };
         Self {
             shared,
@@ -355,8 +357,14 @@ impl Node {
             }
             Event::Frame { link, bytes } => self.on_frame(now, link, bytes, out),
             Event::Configuration(configuration) => self.install(now, configuration, out),
+            Event::Drain { list, position, tenure } => {
+                let stream = Stream { list, x: position };
+                if let Some((_, owner)) = self.lists.owner_mut(stream) {
+                    owner.on_drain(&cx, tenure);
+                }
+            }
             Event::Nodes(nodes) => {
-                self.router.on_nodes(nodes);
+                self.router.on_nodes(&mut cx, &self.lists, nodes);
                 let Context { out, shared, .. } = cx;
                 shared.sessions.on_nodes(now.mono, nodes, out);
             }
@@ -402,7 +410,7 @@ impl Node {
         roles
             .chain(self.shared.sessions.next_deadline())
             .chain(self.router.next_deadline())
-            .chain(self.shared.stashes.next_deadline())
+            .chain(self.shared.stashes.next_deadline().map(|at| at.max(self.account_at)))
             .chain(renew)
             .chain(scrub)
             .chain(own_frames)
@@ -418,11 +426,16 @@ impl Node {
         });
         self.shared.pace.turn_ends(now.mono, under_way.sum());
         self.account(now.mono);
-        let absent = self.lists.roles().map(|role| match role {
-            Role::Owner(owner) => owner.store().chunks().absent_count(),
-            _ => 0,
-        });
-        self.shared.arena.set_owed(absent.fold(0, u32::saturating_add));
+        let (mut absent, mut unfilled) = (0u32, 0);
+        for role in self.lists.roles() {
+            match role {
+                Role::Owner(owner) => absent = absent.saturating_add(owner.store().chunks().absent_count()),
+                Role::Member(member) => unfilled += member.filler.total.saturating_sub(member.filler.done),
+                Role::Halted(_) => {}
+            }
+        }
+        self.shared.arena.set_owed(absent);
+        self.shared.arena.set_expected(absent.saturating_add(unfilled));
         self.hand_off_slots(now, out);
         let mut cx = Context {
             now,

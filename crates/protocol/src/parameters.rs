@@ -44,6 +44,8 @@ pub struct Parameters {
     pub silence_report: Span,
     /// How long an owner holds new deltas at most when a successor asks (5.8).
     pub hold_max: Span,
+    /// How long an owner that is asked to go begins no write, after it was asked last (5.12).
+    pub drain_max: Span,
     /// Mismatches after which a hold is asked for.
     pub mismatches_before_hold: u32,
     /// Chunks that a node brings back at a time at most in the background: all its roles together, of those asked for
@@ -91,6 +93,7 @@ impl Default for Parameters {
             stable_flush: Span::from_ms(10),
             silence_report: Span::from_ms(500),
             hold_max: Span::from_ms(20),
+            drain_max: Span::from_ms(500),
             mismatches_before_hold: 8,
             fetch_max: 32,
             rebuild_rate: None,

@@ -115,8 +115,9 @@ struct Turn<'a> {
 }
 
 impl Router {
-    pub(crate) fn on_nodes(&mut self, nodes: &[NodeRecord]) {
+    pub(crate) fn on_nodes<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, nodes: &[NodeRecord]) {
         self.desk.nodes = nodes.to_vec();
+        self.settle_lost_tenures(cx, lists, |_| true);
     }
 
     pub(crate) fn on_client_up<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, port: Port, ends: Ends) {
@@ -344,9 +345,7 @@ impl Router {
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, list: ListId) {
         self.desk.retry_at = cx.mono();
         self.desk.check_at = cx.mono();
-        self.settle_forwarded(cx, |stream, target| {
-            stream.list == list && lists_tenure(lists, stream) != Some(target)
-        });
+        self.settle_lost_tenures(cx, lists, |stream| stream.list == list);
     }
 
     /// Slots are another stream's, or served again: what waited for them may go on, where they are now. A command of

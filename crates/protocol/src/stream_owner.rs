@@ -7,6 +7,7 @@
 //! `sources` gives chunks to others who rebuild.
 
 mod credit;
+mod drain;
 mod hand_off;
 mod import;
 mod lease;
@@ -120,6 +121,8 @@ pub struct StreamOwner {
     /// A member has less memory left than was asked for.
     credit_denied: bool,
     hold_until: Time,
+    /// Asked to go, and has not yet said that it is drained.
+    drain_asked: bool,
     /// Since when stripe credit is short, and when that was seen last.
     credit_short: Option<(Time, Time)>,
     /// Something that a stalled command may wait for has changed.
@@ -167,7 +170,7 @@ impl StreamOwner {
             members: Vec::new(),
             lost: false,
             hand_offs: hand_off::HandOffs::default(),
-            takeover: Takeover::default(),
+            takeover: Takeover::new(cx.mono()),
             materialiser: Materialiser::default(),
             mend: mend::Mend::default(),
             directory_at: Time(0),
@@ -179,6 +182,7 @@ impl StreamOwner {
             credit_wish: (0, 0),
             credit_denied: false,
             hold_until: Time(0),
+            drain_asked: false,
             credit_short: None,
             progress: true,
             releasable: true,
@@ -640,8 +644,10 @@ impl StreamOwner {
             self.ask_credit(cx, configuration);
         }
         self.rebuild(cx, configuration);
+        self.tell_drained(cx);
         if self.hold_until != Time(0) && now >= self.hold_until {
             self.hold_until = Time(0);
+            self.drain_asked = false;
             self.progress = true;
         }
         if self.ring.first().is_some_and(|first| first <= self.stable) {

@@ -378,6 +378,10 @@ impl World {
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Push { at, configuration });
         }
+        if let Proposal::Drained { position, tenure, .. } = proposal {
+            let delay = Span(self.random.below(5_000_000));
+            self.push(delay, Happening::Drained { position, tenure });
+        }
         if let Proposal::HandOff { .. } = proposal {
             // The agent's way to the coordinator is not simulated; it may be long all the same.
             let late = self.random.chance(300_000).then(|| self.random.below(60_000_000));

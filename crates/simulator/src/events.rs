@@ -2,7 +2,7 @@
 
 use crate::faults::Fault;
 use crate::world::World;
-use paritas_base::configuration::Configuration;
+use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Time};
 use paritas_protocol::{Channel, Event, LinkId, Proposal};
 use std::cmp::Ordering;
@@ -66,6 +66,14 @@ pub(crate) enum Happening {
     },
     Fault(Fault),
     Replace(Position),
+    Drain {
+        position: Position,
+        tenure: Tenure,
+    },
+    Drained {
+        position: Position,
+        tenure: Tenure,
+    },
     /// A proposal that was long on its way.
     Proposed(Proposal),
     PushAll,
@@ -233,6 +241,8 @@ impl World {
                     self.replace_again(position);
                 }
             }
+            Happening::Drain { position, tenure } => self.ask_to_drain(position, tenure),
+            Happening::Drained { position, tenure } => self.on_drained(position, tenure),
             Happening::Proposed(proposal) => self.on_hand_off_proposal(&proposal),
             Happening::PushAll => {
                 // While faults go on, pushes are late and lost like anything else: nodes must tell each other.

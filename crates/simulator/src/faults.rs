@@ -17,6 +17,7 @@ pub(crate) enum Fault {
     Reset,
     Suspect,
     Flip,
+    Move,
     HandOff,
 }
 
@@ -84,6 +85,7 @@ impl World {
             Fault::Reset => self.swarm.reset_every,
             Fault::Suspect => self.swarm.suspect_every,
             Fault::Flip => self.swarm.flip_every,
+            Fault::Move => self.swarm.move_every,
             Fault::HandOff => self.swarm.hand_off_every,
         };
         if mean.0 > 0 {
@@ -134,6 +136,7 @@ impl World {
             }
             Fault::Suspect => self.suspect(),
             Fault::Flip => self.flip(),
+            Fault::Move => self.plan_move(),
             Fault::HandOff => self.hand_off(),
         }
     }

@@ -16,6 +16,7 @@ mod gauges;
 mod ghost;
 mod linear;
 mod marks;
+mod moves;
 mod network;
 mod regressions;
 mod report;

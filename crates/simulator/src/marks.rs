@@ -22,10 +22,11 @@ pub(crate) enum Seen {
     StandIn,
     StandInLost,
     Split,
+    PlannedMove,
     HandOffVoid,
 }
 
-const SEEN: [(Seen, &str); 16] = [
+const SEEN: [(Seen, &str); 17] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -41,6 +42,7 @@ const SEEN: [(Seen, &str); 16] = [
     (Seen::StandIn, "10.5 a node that is named twice in the list"),
     (Seen::StandInLost, "10.5 a crash that takes two positions of the list"),
     (Seen::Split, "an owner cut off with some of its members"),
+    (Seen::PlannedMove, "5.12 a drained position goes to another node"),
     (Seen::HandOffVoid, "10.8 a proposal between tenures that are over"),
 ];
 

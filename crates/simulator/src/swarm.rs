@@ -65,6 +65,8 @@ pub(crate) struct Swarm {
     pub(crate) suspect_every: Span,
     /// A bit of a chunk flips.
     pub(crate) flip_every: Span,
+    /// An owner is asked to go, and its position given to another.
+    pub(crate) move_every: Span,
     /// Slots go from one stream to another.
     pub(crate) hand_off_every: Span,
     /// A crash is certified by a supervisor.
@@ -111,6 +113,7 @@ impl Swarm {
             stable_flush: Span::from_ms(random.between(2, 15)),
             silence_report: Span::from_ms(500),
             hold_max: Span::from_ms(10),
+            drain_max: Span::from_ms(20),
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
@@ -160,6 +163,7 @@ impl Swarm {
         };
         let mut swarm = Self {
             flip_every,
+            move_every: Span(0),
             hand_off_every: Span(0),
             data,
             parity,
@@ -224,6 +228,9 @@ impl Swarm {
         if swarm.ack_quorum < parity && random.chance(500_000) {
             let node = random.below(u64::from(data + parity)) as u16;
             swarm.lag = Some((node, Span::from_ms(random.between(1, 40))));
+        }
+        if parity > 0 {
+            swarm.move_every = every(random, 100);
         }
         if random.chance(300_000) {
             swarm.parameters.stash = Span::from_ms(random.below(300));

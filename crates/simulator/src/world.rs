@@ -199,6 +199,7 @@ impl World {
             Fault::Reset,
             Fault::Suspect,
             Fault::Flip,
+            Fault::Move,
             Fault::HandOff,
         ] {
             world.plan(fault);

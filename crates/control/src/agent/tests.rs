@@ -3,8 +3,8 @@
 use super::*;
 use crate::store::MemoryStore;
 use crate::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
-use paritas_base::configuration::{NodeRole, PositionState};
-use paritas_base::{ClusterId, Position};
+use paritas_base::ClusterId;
+use paritas_base::configuration::{Duty, NodeRole, PositionState};
 use paritas_protocol::LinkId;
 
 #[derive(Default)]
@@ -17,6 +17,8 @@ struct Driver {
     configurations: BTreeMap<ListId, Configuration>,
     delivered: u32,
     answers: Vec<(ConnId, u64, bool)>,
+    duties: Vec<(ConnId, u64, Option<String>)>,
+    drains: Vec<(ListId, Position, Tenure)>,
     refused: Vec<Refusal>,
     ended: Option<Refusal>,
 }
@@ -44,6 +46,12 @@ impl AgentOut for Driver {
     }
     fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>) {
         self.answers.push((conn, n, status.is_some()));
+    }
+    fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>) {
+        self.duties.push((conn, n, refused.map(str::to_owned)));
+    }
+    fn drain(&mut self, list: ListId, position: Position, tenure: Tenure) {
+        self.drains.push((list, position, tenure));
     }
     fn refused(&mut self, refusal: &Refusal) {
         self.refused.push(refusal.clone());
@@ -311,6 +319,10 @@ fn what_shards_ask_reaches_the_coordinator() {
     assert_eq!(state(&pair.processes[1], position), Some(PositionState::Live));
     pair.agent(3, AgentEvent::Proposal(Proposal::Ask { conn: ConnId(4), n: 9 }));
     assert_eq!(pair.processes[3].driver.answers, [(ConnId(4), 9, true)]);
+    let (conn, n, node, duty) = (ConnId(4), 10, NodeId(77), Duty::Draining);
+    pair.agent(3, AgentEvent::Proposal(Proposal::SetDuty { conn, n, node, duty }));
+    let why = pair.processes[3].driver.duties[0].2.clone();
+    assert!(why.unwrap().contains("n77 has not registered"));
 }
 
 #[test]

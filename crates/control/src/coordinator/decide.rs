@@ -1,11 +1,11 @@
 //! From what is known to records: one transaction, then the messages that tell of it.
 
-use super::{Coordinator, CoordinatorOut, Falls, Note, SHUN_SPAN, first_record, send};
+use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Falls, Note, first_record, send};
 use crate::message::ToAgent;
 use crate::record::StoredNode;
 use crate::rules::{self, BrokenLink, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Configuration, NodeRecord, NodeRole, NodeState};
+use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState};
 use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +31,7 @@ impl<S: Store> Coordinator<S> {
         let mut cut = Vec::new();
         let lists = self.next_lists(&mut facts, &mut cut);
         let nodes = self.with_roles(nodes, &facts);
+        let nodes = self.with_duties(nodes, &lists);
         let changed: Vec<StoredNode> = nodes
             .into_values()
             .filter(|n| self.records.nodes.get(&n.record.id) != Some(n))
@@ -41,6 +42,8 @@ impl<S: Store> Coordinator<S> {
                 let record = &self.records.nodes.get(&n.record.id)?.record;
                 Some((record.state, record.incarnation))
             };
+            let duty = |n: &StoredNode| self.records.nodes.get(&n.record.id).map_or(Duty::Full, |n| n.duty);
+            let duties: Vec<_> = changed.iter().map(duty).collect();
             let known: Vec<_> = changed.iter().map(known).collect();
             match self.records.commit(&mut self.store, &changed, &lists) {
                 Ok(()) => {}
@@ -71,18 +74,25 @@ impl<S: Store> Coordinator<S> {
                     });
                 }
             }
+            for (node, before) in changed.iter().zip(duties) {
+                if node.duty != before {
+                    let (node, duty) = (node.record.id, node.duty);
+                    out.note(Note::Duty { node, duty });
+                }
+            }
             for (new, old) in lists.iter().zip(&before) {
                 self.remember(now, old.as_ref(), new, out);
             }
-            self.vacated = facts.vacated;
+            self.vacated = core::mem::take(&mut facts.vacated);
             for key in cut {
-                self.shunned.insert(key, now + SHUN_SPAN);
+                self.avoided.insert(key, now + AVOID_SPAN);
             }
             self.tell(&changed, lists, out);
         }
         self.claims.clear();
         self.ended.clear();
         self.whole.clear();
+        self.go_on_moving(now, facts, out);
     }
 
     /// After a commit whose outcome is unknown.
@@ -112,7 +122,7 @@ impl<S: Store> Coordinator<S> {
         let lease_twice = Span::from_ms(u64::from(self.records.plan.lease_ms) * 5 / 2);
         let suspicion = self.suspicion();
         self.waits.retain(|_, until| now < *until);
-        self.shunned.retain(|_, until| now < *until);
+        self.avoided.retain(|_, until| now < *until);
         self.reports.retain(|_, report| now - report.latest <= suspicion);
         self.recent.retain(|_, at| now - *at <= lease_twice);
         self.falls.retain(|_, falls| !falls.is_forgotten(now));
@@ -142,6 +152,7 @@ impl<S: Store> Coordinator<S> {
                 node.end(*life);
             }
         }
+        self.apply_orders(&mut nodes);
         for node in nodes.values_mut() {
             // Whoever this coordinator has not had time to hear stays as it was.
             if self.is_available(now, node) {
@@ -177,7 +188,7 @@ impl<S: Store> Coordinator<S> {
             min_redundancy: self.records.plan.min_redundancy.into(),
             lost_policy: self.records.plan.lost_policy,
             whole: self.whole.clone(),
-            shunned: self.shunned.keys().copied().collect(),
+            avoided: self.avoided.keys().copied().collect(),
             vacated: self.vacated.clone(),
             recent: self.recent.keys().copied().collect(),
             halted: self
@@ -186,6 +197,8 @@ impl<S: Store> Coordinator<S> {
                 .flat_map(|(id, p)| p.halted().map(|role| (role.list, role.position, *id, p.incarnation)))
                 .collect(),
             stand_in: self.stand_in,
+            drained: self.drained(now),
+            moves_left: self.moves_left(),
             ..Facts::default()
         };
         for (id, node) in nodes {
@@ -198,6 +211,7 @@ impl<S: Store> Coordinator<S> {
                 waiting: self.waits.contains_key(id),
                 past: node.past.clone(),
                 flapping: self.is_flapping(now, *id),
+                duty: node.duty,
                 load: 0,
             };
             facts.nodes.insert(*id, known);

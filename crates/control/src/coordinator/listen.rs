@@ -72,6 +72,12 @@ impl<S: Store> Coordinator<S> {
             }
             ToCoordinator::HandOff { .. } => false,
             ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
+            ToCoordinator::Drained { list, position, tenure } => {
+                let asker = self.links.get(&link).and_then(|l| l.node);
+                let own = asker.is_some_and(|(asker, its, _)| (asker, its) == (tenure.node, tenure.incarnation));
+                own && self.moves.note_drained((list, position, tenure))
+            }
+            ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(link, n, node, duty, out),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::check::survives;
 use crate::plan::PlannedNode;
 use crate::status::{ListStatus, NodeCondition, NodeStatus, PositionCondition, PositionStatus, RoleStatus, Status};
 use crate::store::Store;
-use paritas_base::configuration::{Assignment, Configuration, NodeRole, NodeState, PositionState};
+use paritas_base::configuration::{Assignment, Configuration, Duty, NodeRole, NodeState, PositionState};
 use paritas_base::{NodeId, Position, Time};
 use std::collections::BTreeSet;
 
@@ -58,6 +58,9 @@ impl<S: Store> Coordinator<S> {
                 memory_bytes: 0,
                 flapping: false,
                 halted: Vec::new(),
+                duty: Duty::Full,
+                positions: 0,
+                waits_for: String::new(),
             };
         };
         let held = || {
@@ -91,6 +94,9 @@ impl<S: Store> Coordinator<S> {
             memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),
             flapping: self.is_flapping(now, id),
             halted: presence().flat_map(|p| p.halted().cloned()).collect(),
+            duty: self.duty_of(id),
+            positions: held().count(),
+            waits_for: self.waits_for(id),
         }
     }
 

@@ -24,6 +24,7 @@ fn node() -> StoredNode {
         record,
         ended: false,
         past: vec![(Incarnation(2), true)],
+        duty: Duty::Draining,
     }
 }
 
@@ -79,7 +80,7 @@ fn golden_bytes_of_format_1() {
     assert_eq!(
         encode(&node()),
         [
-            1, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1
+            1, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
         ]
     );
     assert_eq!(

@@ -48,27 +48,18 @@ impl Change<'_> {
             let node = self.tenure(*i).map(|t| t.node);
             node.is_some_and(|node| self.new.of_node(node).count() > 1)
         };
-        let quiet = all
-            .clone()
-            .all(|i| self.is_live(i) && !self.is_ended(i) && !self.is_silent(i));
-        let may_go = |i: usize| {
-            let writes_go_on = !self.is_parity(i) || self.parities_beside(i, &[]) >= self.facts.min_redundancy;
-            quiet && writes_go_on && self.decodable_without(|o| o == i)
-        };
-        let home = |i: usize| {
-            self.facts
-                .homes
-                .get(usize::from(self.new.list.0))
-                .and_then(|nodes| nodes.get(i))
-        };
+        let quiet = self.is_quiet();
+        let may_go = |i: usize| quiet && self.writes_go_on_without(i) && self.decodable_without(|o| o == i);
         let mut best = None;
         for i in all.filter(doubled) {
             let filling = !self.is_live(i) && is_stand_in(&i);
             if !filling && !may_go(i) {
                 continue;
             }
-            let Some(node) = self.candidate(i, None) else { continue };
-            let rank = (!filling, !is_stand_in(&i), home(i) != Some(&node), i, node);
+            let Some(node) = self.staying_candidate(i) else {
+                continue;
+            };
+            let rank = (!filling, !is_stand_in(&i), self.home(i) != Some(node), i, node);
             if best.is_none_or(|b| rank < b) {
                 best = Some(rank);
             }

@@ -7,7 +7,8 @@ use crate::context::Context;
 use crate::interface::{Ends, Out, Port, Proposal};
 use crate::lists::Lists;
 use core::net::SocketAddr;
-use paritas_base::{ConnId, Time};
+use paritas_base::configuration::Duty;
+use paritas_base::{ConnId, NodeId, Time};
 use paritas_wire::command::{self, Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 
@@ -131,11 +132,31 @@ impl Desk {
                     wait = Wait::Answer;
                 }
             }
+            Command::ParitasDuty => match (duty(args), client.caller) {
+                (Some((node, duty)), Caller::Local(conn)) => {
+                    let n = client.next_n;
+                    cx.propose(Proposal::SetDuty { conn, n, node, duty });
+                    wait = Wait::Answer;
+                }
+                _ => encode::error(out, "ERR usage: PARITAS.DUTY node drain|shun|serve"),
+            },
             _ => errors::wrong_arity(out, spec.name),
         }
         self.push(cx, lists, client, turn, start, wait);
         ran
     }
+}
+
+/// PARITAS.DUTY node drain|shun|serve.
+fn duty(args: ArgList<'_>) -> Option<(NodeId, Duty)> {
+    let node = parse_integer(args.arg(1)).and_then(|id| u16::try_from(id).ok())?;
+    let duty = match args.arg(2).to_ascii_lowercase().as_slice() {
+        b"drain" => Duty::Draining,
+        b"shun" => Duty::Shunned,
+        b"serve" => Duty::Returning,
+        _ => return None,
+    };
+    Some((NodeId(node), duty))
 }
 
 /// HELLO [version [AUTH user password] [SETNAME name]].

@@ -13,7 +13,7 @@ use crate::commands::REPLY_BYTES_MAX;
 use crate::context::Context;
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
-use paritas_base::configuration::Tenure;
+use paritas_base::configuration::{NodeState, Tenure};
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Stream, Time};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
@@ -40,6 +40,17 @@ pub(super) enum Loopback {
 
 /// What an owner that is none any more answers to the node that forwarded: nothing was done, ask the next one.
 pub(super) const NOT_OWNER: &str = "MOVED this node no longer owns the stream";
+
+/// What becomes of a forwarded command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// It stays with whom it was sent to.
+    Kept,
+    /// The tenure is over, and its holder answers still: it will say what it has done.
+    Over,
+    /// Nobody will answer.
+    Lost,
+}
 
 /// Room in a frame for what is not command or reply.
 const FRAME_REST_BYTES: usize = 256;
@@ -166,6 +177,11 @@ impl Desk {
     /// A command is to be sent, not straight.
     fn detour(detours: &mut usize, forwarded: &mut Forwarded) {
         forwarded.target = None;
+        Self::go_behind(detours, forwarded);
+    }
+
+    /// Nothing new of its client may start before it is answered.
+    fn go_behind(detours: &mut usize, forwarded: &mut Forwarded) {
         if !core::mem::replace(&mut forwarded.detour, true) {
             *detours += 1;
         }
@@ -176,6 +192,7 @@ impl Desk {
         client.forwarded_bytes -= forwarded.charge().min(client.forwarded_bytes);
         if forwarded.detour {
             client.detours -= 1;
+            self.resend_due |= client.detours > 0;
             self.wake = true;
         }
         self.recycle(forwarded.command);
@@ -288,7 +305,7 @@ impl Router {
     pub(crate) fn on_reply<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        _lists: &mut Lists,
+        lists: &mut Lists,
         from: NodeId,
         conn: ConnId,
         n: u64,
@@ -309,6 +326,7 @@ impl Router {
             .is_some_and(|text| text.starts_with(NOT_OWNER.as_bytes()));
         if moved {
             // Nothing was done: it goes to the next owner when that is known.
+            self.desk.resend_due |= lists_tenure(lists, forwarded.stream) != forwarded.target;
             Desk::detour(&mut detours, forwarded);
             client.detours = detours;
             self.desk.check_at = self
@@ -396,24 +414,51 @@ impl Router {
 
     /// A peer is gone, or its link: what was forwarded to it will not be answered.
     pub(crate) fn on_session_down<O: Out>(&mut self, cx: &mut Context<'_, O>, node: NodeId, incarnation: Incarnation) {
-        self.settle_forwarded(cx, |_, target| target.node == node && target.incarnation == incarnation);
+        let theirs = |target: Tenure| target.node == node && target.incarnation == incarnation;
+        self.settle_forwarded(cx, |_, target| if theirs(target) { Fate::Lost } else { Fate::Kept });
         let gone: Vec<(NodeId, ConnId)> = self.remotes.keys().filter(|(from, _)| *from == node).copied().collect();
         for key in gone {
             self.forget_remote(key);
         }
     }
 
-    /// Commands forwarded to owners that `lost` names: an unanswered read is asked again, an unanswered write is
-    /// uncertain, and never sent twice (3.12).
-    pub(super) fn settle_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, lost: impl Fn(Stream, Tenure) -> bool) {
+    /// Configurations or nodes are new: of the streams that `of` names, what was forwarded under a tenure that is over.
+    pub(super) fn settle_lost_tenures<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        of: impl Fn(Stream) -> bool,
+    ) {
+        let nodes = core::mem::take(&mut self.desk.nodes);
+        let answers = |t: Tenure| {
+            let mut up = nodes.iter().filter(|n| n.state == NodeState::Up);
+            up.any(|n| (n.id, n.incarnation) == (t.node, t.incarnation))
+        };
+        self.settle_forwarded(cx, |stream, target| {
+            if !of(stream) || lists_tenure(lists, stream) == Some(target) {
+                Fate::Kept
+            } else if answers(target) {
+                Fate::Over
+            } else {
+                Fate::Lost
+            }
+        });
+        self.desk.nodes = nodes;
+    }
+
+    /// Commands forwarded to owners whose tenure is over: an unanswered read is asked again; an unanswered write is
+    /// uncertain, and never sent twice (3.12), unless its owner can still say whether it has begun.
+    pub(super) fn settle_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, fate: impl Fn(Stream, Tenure) -> Fate) {
         let mut uncertain = Vec::new();
         for (conn, client) in &mut self.clients {
             let mut detours = client.detours;
             for forwarded in client.forwards() {
-                if forwarded.target.is_some_and(|target| lost(forwarded.stream, target)) {
-                    if forwarded.write {
-                        uncertain.push((*conn, forwarded.n));
-                    } else {
+                let Some(target) = forwarded.target else { continue };
+                match fate(forwarded.stream, target) {
+                    Fate::Kept => {}
+                    Fate::Over if forwarded.write => Desk::go_behind(&mut detours, forwarded),
+                    Fate::Lost if forwarded.write => uncertain.push((*conn, forwarded.n)),
+                    Fate::Over | Fate::Lost => {
                         Desk::detour(&mut detours, forwarded);
                         self.desk.resend_due = true;
                     }
@@ -460,7 +505,13 @@ impl Router {
                     given_up.push((conn, forwarded.n, text));
                     continue;
                 }
-                if forwarded.target.is_some() {
+                if let Some(target) = forwarded.target {
+                    if lists_tenure(lists, forwarded.stream) != Some(target) {
+                        blocked.push(forwarded.stream);
+                    }
+                    continue;
+                }
+                if blocked.contains(&forwarded.stream) {
                     continue;
                 }
                 let Some(stream) = stream_now(cx, forwarded, &mut self.desk.part_args) else {

@@ -237,6 +237,8 @@ impl Desk {
                 line("parity_positions", &sums.parities);
                 line("absent_chunks", &sums.absent);
                 line("waiting_bytes", &self.parked_bytes);
+                line("takeovers", &cx.shared.takeovers.count);
+                line("takeover_recent_us", &cx.shared.takeovers);
                 line("refused_sums", &cx.shared.bad_sums);
                 line("scrub_passes", &cx.shared.scrub.passes);
                 line("scrub_checked_chunks", &cx.shared.scrub.checked);

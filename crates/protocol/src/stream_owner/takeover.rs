@@ -35,6 +35,7 @@ struct Wait {
 /// The state of a takeover.
 #[derive(Debug, Default)]
 pub(super) struct Takeover {
+    began: Time,
     waits: Vec<Wait>,
     /// Facts that stay true (5.12a): who will never serve again under which tenure.
     yielded: Vec<Tenure>,
@@ -43,6 +44,13 @@ pub(super) struct Takeover {
 }
 
 impl Takeover {
+    pub(super) fn new(now: Time) -> Self {
+        Self {
+            began: now,
+            ..Self::default()
+        }
+    }
+
     /// A session is new: what its loss may have cost is sent again.
     pub(super) fn on_session_up(&mut self, now: Time) {
         (self.resend_at, self.query_at) = (now, now);
@@ -409,6 +417,7 @@ impl StreamOwner {
             return;
         }
         self.phase = Phase::Serve;
+        cx.shared.takeovers.note(now - self.takeover.began);
         self.acked = self.seq;
         self.stable_sent = self.stable;
         self.lease_wanted = true;

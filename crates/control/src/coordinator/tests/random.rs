@@ -15,6 +15,7 @@ struct Marks {
     halted: u32,
     stand_ins: u32,
     stand_ins_whole: u32,
+    duties: u32,
 }
 
 /// Long enough after the last event: no vacancy while a node is free, and no position of a life that ended.
@@ -71,6 +72,7 @@ fn walk(seed: u64, marks: &mut Marks) {
     if prng.chance(500_000) {
         plan.lost_policy = LostPolicy::Reset;
     }
+    let min_redundancy = plan.min_redundancy;
     let resets = plan.lost_policy == LostPolicy::Reset;
     let mut world = World::started(plan);
     if prng.chance(250_000) {
@@ -84,7 +86,7 @@ fn walk(seed: u64, marks: &mut Marks) {
         let down = world.nodes.values().filter(|n| !n.alive).count();
         // Most walks stay within what the scheme covers; some don't care.
         let may_kill = rash || down < usize::from(parity);
-        match prng.below(12) {
+        match prng.below(14) {
             0 | 1 if alive && may_kill => world.certify(node),
             2 | 3 if alive && may_kill => world.kill(node),
             4 | 5 if !alive => world.restart(node),
@@ -106,6 +108,11 @@ fn walk(seed: u64, marks: &mut Marks) {
                 marks.halted += 1;
             }
             11 => world.coordinator.store_mut().lose_answers(prng.below(2) as u32),
+            12 => {
+                let duty = *prng.pick(&[Duty::Draining, Duty::Shunned, Duty::Returning]);
+                marks.duties += u32::from(world.try_duty(node, duty));
+            }
+            13 => world.drain(),
             _ => {}
         }
         let pause = prng.between(1, 900);
@@ -129,12 +136,20 @@ fn walk(seed: u64, marks: &mut Marks) {
         .map(|(id, _)| *id)
         .collect();
     away.into_iter().for_each(|node| world.restart(node));
+    (0..count + spares).for_each(|node| assert!(world.try_duty(node, Duty::Returning)));
     // Long enough for any lease of before to end: a lost list begins again only then, if by policy it does.
     world.pass(6000);
     // A stand-in's position moves only when all else is Live.
-    for _ in 0..6 {
+    for _ in 0..60 {
+        world.drain();
         world.rebuild();
         world.pass(300);
+    }
+    if world.coordinator.configurations().all(|c| !c.lost) && min_redundancy < parity {
+        let stored = world.coordinator.records.nodes.values();
+        for node in stored {
+            assert_eq!(node.duty, Duty::Full, "everybody is where the plan has it: {node:?}");
+        }
     }
     for c in world.coordinator.configurations() {
         let whole = c
@@ -188,6 +203,7 @@ fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
         marks.stand_ins,
         marks.stand_ins_whole
     );
+    assert!(marks.duties > 500, "{} orders", marks.duties);
     eprintln!(
         "seeds {seed:#x}..+400: {} commits, {} moves, {} lost lists",
         marks.commits, marks.moves, marks.lost

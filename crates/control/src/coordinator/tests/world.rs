@@ -400,6 +400,50 @@ impl World {
         stored || self.coordinator.ended.contains(&(NodeId(node), life))
     }
 
+    /// An operator's order; gives why not.
+    pub(super) fn set_duty(&mut self, node: u16, duty: Duty) -> Option<String> {
+        let link = self.connect();
+        let order = ToCoordinator::SetDuty {
+            n: 5,
+            node: NodeId(node),
+            duty,
+        };
+        self.say(link, &order);
+        match self.heard(link).pop() {
+            Some(ToAgent::DutySet { n: 5, refused }) => refused,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// As `set_duty`, where the store may fail: whether it was taken.
+    pub(super) fn try_duty(&mut self, node: u16, duty: Duty) -> bool {
+        let link = self.connect();
+        let order = ToCoordinator::SetDuty {
+            n: 5,
+            node: NodeId(node),
+            duty,
+        };
+        self.say(link, &order);
+        matches!(self.heard(link).pop(), Some(ToAgent::DutySet { refused: None, .. }))
+    }
+
+    /// Owners that were asked to drain do.
+    pub(super) fn drain(&mut self) {
+        let alive = self.nodes.values().filter(|n| n.alive).map(|n| n.link);
+        let links: Vec<LinkId> = alive.collect();
+        for link in links {
+            for message in self.inbox.get(&link).cloned().unwrap_or_default() {
+                if let ToAgent::Drain { list, position, tenure } = message {
+                    self.say(link, &ToCoordinator::Drained { list, position, tenure });
+                }
+            }
+            self.inbox
+                .entry(link)
+                .or_default()
+                .retain(|m| !matches!(m, ToAgent::Drain { .. }));
+        }
+    }
+
     pub(super) fn now(&self) -> Time {
         self.now
     }

@@ -1,0 +1,194 @@
+//! What is wanted of each node (PROTOCOL 5.12, 10.2a): who asked for it, whether it can be, and how far it has come.
+
+use super::{Coordinator, CoordinatorOut, send};
+use crate::message::ToAgent;
+use crate::record::StoredNode;
+use crate::rules::{Facts, Obstacle};
+use crate::store::Store;
+use paritas_base::configuration::{Configuration, Duty, NodeState, PositionState, Tenure};
+use paritas_base::{ListId, NodeId, Position, Time};
+use paritas_protocol::LinkId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Lists from which a position is moved at a time, if it need not go at once: those being rebuilt for any reason count.
+const LISTS_MOVING_MAX: usize = 2;
+
+type Place = (ListId, Position, Tenure);
+
+/// An order that is not recorded yet: who gave it, as which question.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    duty: Duty,
+    from: LinkId,
+    n: u64,
+}
+
+/// An owner that was asked to drain.
+#[derive(Clone, Copy, Debug)]
+struct Drain {
+    since: Time,
+    done: bool,
+}
+
+/// What is under way. Not durable: a coordinator that has just started asks again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moves {
+    orders: BTreeMap<NodeId, Order>,
+    drains: BTreeMap<Place, Drain>,
+    kept: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
+}
+
+impl Moves {
+    /// Whether that is news.
+    pub(super) fn note_drained(&mut self, place: Place) -> bool {
+        let drain = self.drains.get_mut(&place).filter(|drain| !drain.done);
+        drain.map(|drain| drain.done = true).is_some()
+    }
+}
+
+impl<S: Store> Coordinator<S> {
+    /// Whether there is something to decide; the answer follows the commit.
+    pub(super) fn on_set_duty(
+        &mut self,
+        link: LinkId,
+        n: u64,
+        node: NodeId,
+        duty: Duty,
+        out: &mut impl CoordinatorOut,
+    ) -> bool {
+        if let Some(why) = self.refuses(node, duty) {
+            let refused = Some(why);
+            send(out, link, &ToAgent::DutySet { n, refused });
+            return false;
+        }
+        let order = Order { duty, from: link, n };
+        if let Some(before) = self.moves.orders.insert(node, order) {
+            let refused = Some("another order for that node has come after it".into());
+            send(out, before.from, &ToAgent::DutySet { n: before.n, refused });
+        }
+        true
+    }
+
+    fn refuses(&self, node: NodeId, duty: Duty) -> Option<String> {
+        let plan = &self.records.plan;
+        let Some(known) = self.records.nodes.get(&node) else {
+            let ids: Vec<String> = self.records.nodes.keys().map(NodeId::to_string).collect();
+            return Some(format!("{node} has not registered, only {}", ids.join(", ")));
+        };
+        if !duty.leaves() || known.duty.leaves() {
+            return None;
+        }
+        let (width, scheme) = (plan.width(), format!("{}+{}", plan.data, plan.parity));
+        if plan.parity == 0 {
+            return Some(format!(
+                "with {scheme} what a node holds is nowhere else, and cannot be moved"
+            ));
+        }
+        let stays = |n: &&StoredNode| {
+            n.record.id != node && n.record.state == NodeState::Up && !self.duty_of(n.record.id).leaves()
+        };
+        let left = self.records.nodes.values().filter(stays).count();
+        if left < width {
+            return Some(format!(
+                "too few nodes: {scheme} needs {width}, and without {node} there would be {left}"
+            ));
+        }
+        let mut lists = self.records.lists.values();
+        if plan.min_redundancy >= plan.parity && lists.any(|list| list.of_node(node).any(|(p, _)| !list.is_data(p))) {
+            return Some(format!(
+                "{scheme} with min_redundancy {} cannot spare a redundancy position even for a moment: writes would be \
+                 refused until it is filled again elsewhere",
+                plan.min_redundancy
+            ));
+        }
+        None
+    }
+
+    /// What is wanted of a node, the newest order counted.
+    pub(super) fn duty_of(&self, node: NodeId) -> Duty {
+        let stored = self.records.nodes.get(&node).map_or(Duty::Full, |n| n.duty);
+        self.moves.orders.get(&node).map_or(stored, |order| order.duty)
+    }
+
+    pub(super) fn apply_orders(&self, nodes: &mut BTreeMap<NodeId, StoredNode>) {
+        for (id, order) in &self.moves.orders {
+            if let Some(node) = nodes.get_mut(id) {
+                node.duty = order.duty;
+            }
+        }
+    }
+
+    /// A node has come back when it holds something of every list that names it by plan.
+    pub(super) fn with_duties(
+        &self,
+        mut nodes: BTreeMap<NodeId, StoredNode>,
+        changed: &[Configuration],
+    ) -> BTreeMap<NodeId, StoredNode> {
+        for (id, node) in nodes.iter_mut().filter(|(_, n)| n.duty == Duty::Returning) {
+            let away = self.records.lists.values().any(|old| {
+                let list = changed.iter().find(|c| c.list == old.list).unwrap_or(old);
+                let homes = self.homes.get(usize::from(list.list.0));
+                homes.is_some_and(|homes| homes.contains(id)) && list.of_node(*id).next().is_none()
+            });
+            if !away {
+                node.duty = Duty::Full;
+            }
+        }
+        nodes
+    }
+
+    /// Positions that may go: all that were asked to drain have, or have had time enough. Together, so that what one
+    /// node holds goes in one commit.
+    pub(super) fn drained(&self, now: Time) -> BTreeSet<Place> {
+        let drains = &self.moves.drains;
+        let over = |drain: &Drain| drain.done || now - drain.since >= self.suspicion();
+        if drains.values().all(over) {
+            drains.keys().copied().collect()
+        } else {
+            BTreeSet::new()
+        }
+    }
+
+    pub(super) fn moves_left(&self) -> usize {
+        let filling = |list: &&Configuration| {
+            let mut held = list.positions.iter().flatten();
+            !list.lost && held.any(|a| a.state == PositionState::Filling)
+        };
+        LISTS_MOVING_MAX.saturating_sub(self.records.lists.values().filter(filling).count())
+    }
+
+    /// After a commit: orders are answered, and owners asked to drain.
+    pub(super) fn go_on_moving(&mut self, now: Time, facts: Facts, out: &mut impl CoordinatorOut) {
+        for order in core::mem::take(&mut self.moves.orders).into_values() {
+            send(
+                out,
+                order.from,
+                &ToAgent::DutySet {
+                    n: order.n,
+                    refused: None,
+                },
+            );
+        }
+        self.moves.kept = facts.kept;
+        self.moves.drains.retain(|place, _| facts.to_drain.contains(place));
+        for place in facts.to_drain {
+            let drain = Drain {
+                since: now,
+                done: false,
+            };
+            self.moves.drains.entry(place).or_insert(drain);
+            let (list, position, tenure) = place;
+            if let Some(presence) = self.presences.get(&tenure.node) {
+                send(out, presence.link, &ToAgent::Drain { list, position, tenure });
+            }
+        }
+    }
+
+    /// What keeps a node that is to leave, in words; empty if nothing does.
+    pub(super) fn waits_for(&self, node: NodeId) -> String {
+        let kept = self.moves.kept.get(&node);
+        kept.map_or(String::new(), |(list, position, why)| {
+            format!("position {} of list {}: {why}", position.0, list.0)
+        })
+    }
+}

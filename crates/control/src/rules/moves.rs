@@ -1,0 +1,147 @@
+//! Planned moves (PROTOCOL 5.12, 10.2a): positions of nodes that are to leave, and those that come back to a node
+//! by plan. Failures come first: what is moved is chosen after everything else in a pass, and only where the list bears
+//! it.
+
+use super::Change;
+use crate::check::survives;
+use core::fmt;
+use paritas_base::configuration::Duty;
+use paritas_base::{NodeId, Position};
+
+/// Why a position cannot be moved now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Obstacle {
+    NobodyFree,
+    NotWhole,
+    Redundancy,
+    Writes,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NobodyFree => {
+                "no other node can take it: one that stays, holds nothing of the list, and fits by its domain"
+            }
+            Self::NotWhole => "another position of the list is lost or being rebuilt",
+            Self::Redundancy => "the loss of one more node would not be survived meanwhile",
+            Self::Writes => "with min_redundancy as it is writes would be refused meanwhile",
+        })
+    }
+}
+
+/// A position is wanted elsewhere.
+struct Wish {
+    /// By whom that has it, if it is to leave; else by the node whose it is by plan.
+    leaves: Option<(NodeId, Duty)>,
+    /// Where it would go.
+    to: Option<NodeId>,
+}
+
+impl Change<'_> {
+    /// Everybody is Live and answers.
+    pub(super) fn is_quiet(&self) -> bool {
+        (0..self.new.positions.len()).all(|i| self.is_live(i) && !self.is_ended(i) && !self.is_silent(i))
+    }
+
+    pub(super) fn writes_go_on_without(&self, i: usize) -> bool {
+        !self.is_parity(i) || self.parities_beside(i, &[]) >= self.facts.min_redundancy
+    }
+
+    /// The best node for a position that has a holder: none that is to leave.
+    pub(super) fn staying_candidate(&self, i: usize) -> Option<NodeId> {
+        let stays = |node: &NodeId| self.facts.node(*node).is_some_and(|n| !n.duty.leaves());
+        self.candidate(i, None).filter(stays)
+    }
+
+    /// A drained node, and one that comes back, moves few lists at a time, one position each, and only where the list
+    /// survives the loss of a further node meanwhile, if it is to survive more than one at all. A node that is shunned
+    /// does harm where it is: all it holds goes as soon as 10.3 bears it.
+    ///
+    /// A data position goes when its owner has drained (5.12), so that no client notices more than a wait.
+    pub(super) fn relocate(&mut self) {
+        if self.new.parity == 0 {
+            return;
+        }
+        let mut begun = self.new.positions != self.old.positions;
+        for i in 0..self.new.positions.len() {
+            let Some(Wish { leaves, to }) = self.wish(i) else {
+                continue;
+            };
+            // What is still Filling has nothing to lose.
+            let filling = !self.is_live(i);
+            let urgent = filling || leaves.is_some_and(|(_, duty)| duty != Duty::Draining);
+            let obstacle = match to {
+                None => Some(Obstacle::NobodyFree),
+                Some(_) if urgent => self.obstacle_at_once(i),
+                Some(_) => self.obstacle(i),
+            };
+            if let Some(obstacle) = obstacle {
+                if let Some((holder, _)) = leaves {
+                    let place = (self.new.list, Position(i as u8), obstacle);
+                    self.facts.kept.entry(holder).or_insert(place);
+                }
+                continue;
+            }
+            let (Some(node), Some(tenure)) = (to, self.tenure(i)) else {
+                continue;
+            };
+            if !urgent {
+                if begun || self.facts.moves_left == 0 {
+                    continue;
+                }
+                self.facts.moves_left -= 1;
+                begun = true;
+            }
+            let place = (self.new.list, Position(i as u8), tenure);
+            if filling || self.is_parity(i) || self.facts.drained.contains(&place) {
+                self.assign(i, node);
+            } else {
+                self.facts.to_drain.insert(place);
+            }
+        }
+    }
+
+    /// Whether somebody wants the position elsewhere.
+    fn wish(&self, i: usize) -> Option<Wish> {
+        let holder = self.tenure(i).filter(|_| !self.is_ended(i) && !self.is_silent(i))?;
+        let duty = self.facts.node(holder.node)?.duty;
+        if duty.leaves() {
+            let (leaves, to) = (Some((holder.node, duty)), self.staying_candidate(i));
+            return Some(Wish { leaves, to });
+        }
+        let home = self.home(i).filter(|home| *home != holder.node)?;
+        let returns = self.facts.node(home)?.duty == Duty::Returning;
+        let to = self.candidate(i, None).filter(|node| *node == home);
+        (returns && self.is_live(i) && to.is_some()).then_some(Wish { leaves: None, to })
+    }
+
+    fn obstacle_at_once(&self, i: usize) -> Option<Obstacle> {
+        let to_drain = |o: usize| {
+            let (list, position) = (self.new.list, Position(o as u8));
+            self.tenure(o)
+                .is_some_and(|t| self.facts.to_drain.contains(&(list, position, t)))
+        };
+        if self.is_live(i) && !self.decodable_without(|o| o == i || to_drain(o)) {
+            Some(Obstacle::NotWhole)
+        } else if self.is_live(i) && !self.writes_go_on_without(i) {
+            Some(Obstacle::Writes)
+        } else {
+            None
+        }
+    }
+
+    fn obstacle(&self, i: usize) -> Option<Obstacle> {
+        let mut meanwhile = self.new.clone();
+        meanwhile.positions[i] = None;
+        if !self.is_quiet() {
+            Some(Obstacle::NotWhole)
+        } else if !self.decodable_without(|o| o == i) || (survives(&self.new) > 1 && survives(&meanwhile) == 0) {
+            Some(Obstacle::Redundancy)
+        } else if !self.writes_go_on_without(i) {
+            Some(Obstacle::Writes)
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Taking a node out of service and back: the order, and how far it has come (PROTOCOL 5.12, 10.2a).
+
+use crate::Failure;
+use crate::status::{ask, command};
+use paritas_base::NodeId;
+pub use paritas_base::configuration::Duty;
+use paritas_control::status::{NodeStatus, Status};
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const WATCH_EVERY: Duration = Duration::from_millis(200);
+
+/// A node as people name it: `3`, or `n3` as `paritas status` writes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeNumber(pub NodeId);
+
+impl FromStr for NodeNumber {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_prefix('n').unwrap_or(text).parse();
+        let number =
+            number.map_err(|_| format!("`{text}` is no node: use its number in `paritas status`, as 3 or n3"))?;
+        Ok(Self(NodeId(number)))
+    }
+}
+
+/// What is wanted of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Which node.
+    pub node: NodeNumber,
+    /// What.
+    pub duty: Duty,
+    /// Progress as JSON.
+    pub json: bool,
+}
+
+impl Order {
+    /// Has it recorded, by way of any node.
+    ///
+    /// # Errors
+    /// If it cannot be: says why.
+    pub fn give(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
+        let number = self.node.0.0.to_string();
+        let word = match self.duty {
+            Duty::Draining => "drain",
+            Duty::Shunned | Duty::Slow => "shun",
+            Duty::Full | Duty::Returning => "serve",
+        };
+        command(whom, &["PARITAS.DUTY", &number, word], patience).map(drop)
+    }
+
+    /// Shows how far it has come, until it is done.
+    ///
+    /// # Errors
+    /// If nobody answers any more, or somebody has given another order.
+    pub fn watch(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
+        let mut shown = String::new();
+        let mut answered = Instant::now();
+        loop {
+            match ask(whom, patience) {
+                Ok(status) => {
+                    answered = Instant::now();
+                    let (line, done) = self.progress(&status)?;
+                    if line != shown {
+                        println!("{line}");
+                        shown = line;
+                    }
+                    if done {
+                        return Ok(());
+                    }
+                }
+                // A coordinator may be starting again.
+                Err(failure) if answered.elapsed() > 4 * patience => return Err(failure),
+                Err(_) => {}
+            }
+            thread::sleep(WATCH_EVERY);
+        }
+    }
+
+    /// A line about it, and whether it is done.
+    fn progress(&self, status: &Status) -> Result<(String, bool), Failure> {
+        let id = self.node.0;
+        let node = status.nodes.iter().find(|n| n.id == id);
+        let node = node.ok_or_else(|| Failure(format!("{id} is unknown to the coordinator")))?;
+        if node.duty.leaves() != self.duty.leaves() {
+            return Err(Failure(format!("somebody else has given another order for {id}")));
+        }
+        let done = if self.duty.leaves() {
+            node.positions == 0
+        } else {
+            node.duty == Duty::Full
+        };
+        Ok((if self.json { json(node) } else { text(node) }, done))
+    }
+}
+
+fn json(node: &NodeStatus) -> String {
+    serde_json::json!({
+        "node": node.id,
+        "duty": node.duty,
+        "positions": node.positions,
+        "waits_for": node.waits_for,
+    })
+    .to_string()
+}
+
+fn text(node: &NodeStatus) -> String {
+    let waits = match node.waits_for.as_str() {
+        "" => String::new(),
+        why => format!("; it waits: {why}"),
+    };
+    match (node.duty.leaves(), node.positions) {
+        (true, 0) => format!("{} holds nothing: it may be stopped", node.id),
+        (true, left) => format!("{} still holds {left} positions{waits}", node.id),
+        (false, held) if node.duty == Duty::Full => format!("{} holds {held} positions", node.id),
+        (false, held) => format!("{} holds {held} positions, more come back", node.id),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_has_a_number() {
+        assert_eq!("n12".parse(), Ok(NodeNumber(NodeId(12))));
+        assert_eq!("0".parse(), Ok(NodeNumber(NodeId(0))));
+        for wrong in ["", "n", "-1", "65536", "nn1", "h:1"] {
+            assert!(
+                wrong.parse::<NodeNumber>().unwrap_err().contains("is no node"),
+                "{wrong}"
+            );
+        }
+    }
+}

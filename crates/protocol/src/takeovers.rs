@@ -1,0 +1,53 @@
+//! How long the takeovers of this node took, for people: from `Seal` to `Serve` (PROTOCOL 5a).
+
+use core::fmt;
+use paritas_base::Span;
+
+/// How many of the newest are kept: those of one node's loss, and some before.
+const KEPT: usize = 16;
+
+/// The takeovers of a node's present life.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Takeovers {
+    pub(crate) count: u64,
+    /// Microseconds of the newest, in turn.
+    recent: [u64; KEPT],
+}
+
+impl Takeovers {
+    pub(crate) fn note(&mut self, took: Span) {
+        if let Some(place) = self.recent.get_mut(self.count as usize % KEPT) {
+            *place = took.0 / 1000;
+        }
+        self.count += 1;
+    }
+}
+
+/// The newest first.
+impl fmt::Display for Takeovers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = (self.count as usize).min(KEPT);
+        for back in 1..=kept {
+            let at = (self.count as usize - back) % KEPT;
+            let comma = if back > 1 { "," } else { "" };
+            write!(f, "{comma}{}", self.recent.get(at).copied().unwrap_or(0))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_shown_newest_first() {
+        let mut takeovers = Takeovers::default();
+        assert_eq!(takeovers.to_string(), "");
+        (1..=2).for_each(|ms| takeovers.note(Span::from_ms(ms)));
+        assert_eq!(takeovers.to_string(), "2000,1000");
+        (3..=20).for_each(|ms| takeovers.note(Span::from_ms(ms)));
+        let shown = takeovers.to_string();
+        assert!(shown.starts_with("20000,19000,") && shown.ends_with(",5000"), "{shown}");
+    }
+}
