@@ -269,6 +269,9 @@ impl World {
                 return Some(format!("L2: client {i} waits for {pending:?}"));
             }
         }
+        if let Some(hand_off) = self.configuration.slots.hand_off {
+            return Some(format!("slots are still handed off: {hand_off:?}"));
+        }
         for (i, position) in self.configuration.positions.iter().enumerate() {
             let Some(a) = position else {
                 return Some(format!("position {i} is vacant"));
@@ -294,6 +297,9 @@ impl World {
                         }
                         if !owner.is_whole() {
                             return Some(format!("position {i} is Live and not whole"));
+                        }
+                        if !owner.has_settled_slots() {
+                            return Some(format!("position {i} has slots of others"));
                         }
                     }
                     Some(Role::Member(member)) => {

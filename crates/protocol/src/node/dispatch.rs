@@ -56,6 +56,13 @@ pub(super) fn on_owner<O: Out>(
             return owner.on_read_chunk(cx, configuration, from, id, stripe, want);
         }
         Message::Hold { .. } => return owner.on_hold(cx),
+        Message::Import {
+            version,
+            term,
+            round,
+            n,
+            objects,
+        } => return owner.on_import(cx, configuration, from, version, term, round, n, objects),
         _ => {}
     }
     let Some(member) = tenure_of(configuration, from.0, from.1) else {

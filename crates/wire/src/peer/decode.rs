@@ -1,7 +1,7 @@
 //! From a frame's body to what it says. Bytes from the network: whatever does not fit its kind to the byte is refused.
 
-use super::message::{ChunkStatus, Hello, Message, Parity};
-use super::parts::{DIRECTORY_ENTRY_BYTES, Deltas, LeaseRecord, Leases, Versions};
+use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
+use super::parts::{DIRECTORY_ENTRY_BYTES, Deltas, LeaseRecord, Leases, Objects, Versions};
 use super::read::Reader;
 use super::{BadFrame, kind};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Time, Version};
@@ -167,6 +167,25 @@ impl<'a> Message<'a> {
                 conn: ConnId(r.u64()?),
                 n: r.u64()?,
                 bytes: r.rest(),
+            },
+            kind::IMPORT => Self::Import {
+                version: r.u64()?,
+                term: r.u32()?,
+                round: r.u32()?,
+                n: r.u32()?,
+                objects: Objects::check(r.rest())?,
+            },
+            kind::IMPORTED => Self::Imported {
+                version: r.u64()?,
+                term: r.u32()?,
+                round: r.u32()?,
+                n: r.u32()?,
+                status: match r.u8()? {
+                    0 => ImportStatus::Done,
+                    1 => ImportStatus::NoRoom,
+                    2 => ImportStatus::Unknown,
+                    _ => return None,
+                },
             },
             _ => return None,
         };

@@ -77,6 +77,22 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
     .push(&mut held);
     let mut entries = Vec::new();
     Message::push_directory_entry(&mut entries, Stripe::data(3), Version::new(4, 5));
+    let mut objects = Vec::new();
+    let plain = ObjectRecord {
+        key: b"k",
+        value: b"vv",
+        expiry_ms: None,
+        flags: None,
+        hash_kind: false,
+    };
+    Objects::push(&mut objects, &plain);
+    let with_all = ObjectRecord {
+        expiry_ms: Some(n(5)),
+        flags: Some(n32(6)),
+        hash_kind: true,
+        ..plain
+    };
+    Objects::push(&mut objects, &with_all);
     let configuration = Configuration {
         list: ListId(n16(1)),
         epoch: Epoch(n32(2)),
@@ -254,6 +270,20 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             conn: ConnId(n(1)),
             n: n(2),
             bytes: b"+OK\r\n",
+        },
+        Message::Import {
+            version: n(1),
+            term: n32(2),
+            round: n32(3),
+            n: n32(4),
+            objects: Objects::new(&objects),
+        },
+        Message::Imported {
+            version: n(1),
+            term: n32(2),
+            round: n32(3),
+            n: n32(4),
+            status: ImportStatus::NoRoom,
         },
     ];
     for message in &all {
