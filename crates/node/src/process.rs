@@ -76,6 +76,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         lease: Span::from_ms(cluster.lease_ms.into()),
         rebuild_rate: settings.rebuild_rate.map(|rate| rate.0).filter(|rate| *rate > 0),
         client_limits: client_limits(&settings),
+        reads: settings.reads.map(|reads| reads.0).unwrap_or_default(),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
         #[cfg(feature = "mutants")]
         mutant: mutant()?,

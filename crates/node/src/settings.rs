@@ -6,7 +6,7 @@ use crate::quantity::{ByteCount, Text};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::Policy;
+use paritas_protocol::{Policy, Reads};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -72,6 +72,8 @@ settings! {
         pub rebuild_rate: ByteCount,
         /// Bytes a second that this node checks for flipped bits, 0 for none [default: its memory in a day]
         pub scrub_rate: ByteCount,
+        /// What lets this node answer reads: leases, or confirmed by other nodes each turn [default: leases]
+        pub reads: Text<Reads>,
         /// What to log: error, warn, info, debug or trace [default: info]
         pub log: Text<LogLevel>,
     }

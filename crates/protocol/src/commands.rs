@@ -18,7 +18,7 @@ pub(crate) use transfer::{Refused, give_up, take_in};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
-use crate::parameters::Mutant;
+use crate::parameters::{Mutant, Reads};
 use crate::stream_owner::{Admission, StreamOwner};
 use paritas_base::configuration::Configuration;
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
@@ -130,6 +130,7 @@ pub(crate) fn execute<O: Out>(
         result = Err(Stop::Error(errors::UNCERTAIN));
     }
     let Operation {
+        cx,
         owner,
         reply,
         need,
@@ -147,6 +148,11 @@ pub(crate) fn execute<O: Out>(
             reply.truncate(start);
             return Executed::Stalled;
         }
+    }
+    if looked && cx.shared.parameters.reads == Reads::Confirmed {
+        // The question goes out at the end of this turn.
+        owner.lease_wanted = true;
+        cx.out.mark(Mark::ReadConfirmed);
     }
     Executed::Replied(if changed {
         Effect::Write { seq: newest(owner) }

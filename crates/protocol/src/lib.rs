@@ -29,7 +29,7 @@ pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId
 pub use lists::{Halted, List, Role};
 pub use mark::Mark;
 pub use node::{Figures, Node};
-pub use parameters::{ClientLimits, Mutant, Parameters};
+pub use parameters::{ClientLimits, Mutant, Parameters, Reads};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
 pub use ring::{Record, Ring};

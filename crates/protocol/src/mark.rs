@@ -38,6 +38,8 @@ pub enum Mark {
     StashUsed,
     DonorUsed,
     ParityReused,
+    ChunkDropped,
+    ReadConfirmed,
     SlotsHandedOff,
     HandOffResumed,
     SlotsThawed,
@@ -47,7 +49,7 @@ pub enum Mark {
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 37] = [
+    pub const ALL: [(Self, &'static str); 39] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -86,6 +88,8 @@ impl Mark {
         (Self::StashUsed, "5.7f a chunk from the stash"),
         (Self::DonorUsed, "5.12 a chunk from the stash of who yielded"),
         (Self::ParityReused, "6.7 a parity chunk from the stash"),
+        (Self::ChunkDropped, "5.10 a chunk dropped for another"),
+        (Self::ReadConfirmed, "4.6 a read to be confirmed"),
         (Self::SlotsHandedOff, "10.8 slots handed off"),
         (Self::HandOffResumed, "10.8 slots handed off by the source's successor"),
         (Self::SlotsThawed, "10.8 an attempt given up, its slots served again"),

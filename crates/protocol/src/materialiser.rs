@@ -19,6 +19,9 @@ pub(crate) struct Materialiser {
     urgent: Vec<Stripe>,
     /// Where the background sweep goes on: index pages first, then data.
     sweep: Option<Stripe>,
+    /// Chunks may be dropped again for others: a stand-in that has not asked to be Live (5.10). And where that goes on.
+    may_drop: bool,
+    drop_next: u32,
     next_at: Time,
     /// The position is not Live yet.
     pub(crate) filling: bool,
@@ -49,6 +52,8 @@ impl Default for Materialiser {
             tasks: map(),
             urgent: Vec::new(),
             sweep: None,
+            may_drop: false,
+            drop_next: 0,
             next_at: Time(u64::MAX),
             filling: false,
             held_back: false,
@@ -625,8 +630,38 @@ impl StreamOwner {
         }
     }
 
+    /// 5.10: a stand-in that has not asked to be Live does with the memory that there is.
+    pub(crate) fn give_way<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let asked_live = self.has_asked_live() && !cx.breaks(Mutant::ChunkDroppedAfterAskingLive);
+        self.materialiser.may_drop = configuration.is_stand_in(self.stream().x) && !asked_live;
+        while self.materialiser.may_drop && cx.shared.arena.is_over() && self.drop_chunk(cx) {}
+    }
+
+    /// Gives up a chunk for another that is asked for: one that the members have as it is here, each in its turn, but
+    /// no index page. False if there is none.
+    fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) -> bool {
+        let (term, acked) = (self.term(), self.acked());
+        let unacked = cx.breaks(Mutant::ChunkDroppedWithUnackedDelta);
+        let from = self.materialiser.drop_next;
+        let end = self.store.chunks().end(false);
+        for number in (from..end).chain(0..from.min(end)) {
+            let stripe = Stripe::data(number);
+            let version = self.store.chunks().version(stripe);
+            let safe = version.term() < term || version.seq() <= acked;
+            if (safe || unacked) && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
+                cx.out.mark(Mark::ChunkDropped);
+                self.materialiser.drop_next = number + 1;
+                return true;
+            }
+        }
+        false
+    }
+
     fn install<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, version: Version, sum: u32, bytes: &[u8]) {
         debug_assert!(self.phase() == Phase::Serve);
+        if self.materialiser.may_drop && !cx.shared.arena.has_room(0) {
+            self.drop_chunk(cx);
+        }
         if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
             self.materialiser.done += 1;
             self.mended(cx, stripe);

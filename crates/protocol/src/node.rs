@@ -8,7 +8,7 @@ use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
 use crate::lists::{Halted, List, Lists, Role};
 use crate::mark::Mark;
 use crate::pace::Pace;
-use crate::parameters::{Mutant, Parameters};
+use crate::parameters::{Mutant, Parameters, Reads};
 use crate::parity_member::ParityMember;
 use crate::router::Router;
 use crate::scrub::Scrub;
@@ -183,7 +183,7 @@ impl Node {
         };
         self.lists.owner(stream).is_some_and(|(configuration, owner)| {
             owner.phase() == Phase::Serve
-                && owner.read_lease(&cx, configuration) != crate::stream_owner::ReadLease::None
+                && owner.read_lease(&cx, configuration, cx.mono()) != crate::stream_owner::ReadLease::None
         })
     }
 
@@ -472,8 +472,13 @@ impl Node {
                 break;
             }
         }
-        let Context { out, shared, .. } = cx;
-        shared.sessions.on_timer(now.mono, out);
+        // Such a command may have read, too.
+        let unasked =
+            |(_, owner): (&Configuration, &mut StreamOwner)| owner.lease_wanted && owner.phase() == Phase::Serve;
+        if self.shared.parameters.reads == Reads::Confirmed && self.lists.owners_mut().any(unasked) {
+            self.renew_leases(now, out);
+        }
+        self.shared.sessions.on_timer(now.mono, out);
     }
 
     /// 10.8: owners go on with what they hand off or take in. The two streams may be of two lists.

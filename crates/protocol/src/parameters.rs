@@ -1,5 +1,7 @@
 //! Numbers that the machines work with (PROTOCOL 5b), and the rules that a test may break.
 
+use core::fmt;
+use core::str::FromStr;
 use paritas_base::Span;
 use paritas_store::Policy;
 
@@ -24,11 +26,49 @@ impl Default for ClientLimits {
     }
 }
 
+/// What lets an owner answer reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reads {
+    /// Leases from its members (PROTOCOL 4.2): nothing is sent, and clocks must run at rates within 1 % of each other.
+    #[default]
+    Leases,
+    /// One round trip to as many members for the reads of a turn (4.6): nothing is assumed of clocks.
+    Confirmed,
+}
+
+impl Reads {
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leases => "leases",
+            Self::Confirmed => "confirmed",
+        }
+    }
+}
+
+impl fmt::Display for Reads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Reads {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Leases, Self::Confirmed];
+        let found = all.into_iter().find(|reads| reads.name() == text);
+        found.ok_or_else(|| format!("{text:?} is neither leases nor confirmed"))
+    }
+}
+
 /// The parameters of a node. Defaults are those of production; the simulator draws its own.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     /// How long a lease lasts at its holder (L); its grantor keeps it a tenth longer.
     pub lease: Span,
+    /// What lets it answer reads.
+    pub reads: Reads,
     /// How often leases are asked for when nothing else flows.
     pub lease_renewal: Span,
     /// First wait before something unanswered is sent again. Links are TCP, so that in production only a link's end
@@ -86,6 +126,7 @@ impl Default for Parameters {
     fn default() -> Self {
         Self {
             lease: Span::from_secs(2),
+            reads: Reads::Leases,
             lease_renewal: Span::from_ms(250),
             resend: Span::from_ms(200),
             retry: Span::from_ms(20),
@@ -226,6 +267,12 @@ pub enum Mutant {
     StashWithoutTerm,
     /// 6.7
     ParityStashWithoutTerm,
+    /// 5.10
+    ChunkDroppedAfterAskingLive,
+    /// 5.10
+    ChunkDroppedWithUnackedDelta,
+    /// 4.6
+    ReadsNotConfirmed,
     /// 10.8
     SlotsServedWhileHandedOff,
     /// 10.8
@@ -236,7 +283,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 42] = [
+    pub const ALL: [(&'static str, Self); 45] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -276,6 +323,9 @@ impl Mutant {
         ("parity-not-scrubbed", Self::ParityNotScrubbed),
         ("stash-without-term", Self::StashWithoutTerm),
         ("parity-stash-without-term", Self::ParityStashWithoutTerm),
+        ("chunk-dropped-after-asking-live", Self::ChunkDroppedAfterAskingLive),
+        ("chunk-dropped-with-unacked-delta", Self::ChunkDroppedWithUnackedDelta),
+        ("reads-not-confirmed", Self::ReadsNotConfirmed),
         ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
         ("earlier-imports-kept", Self::EarlierImportsKept),
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),

@@ -60,6 +60,8 @@ pub struct Member {
     pub matched: u64,
     /// Its lease holds until.
     pub lease_until: Time,
+    /// When what it has confirmed was asked (4.6).
+    confirmed: Time,
     /// The newest delta sent on the present session.
     sent: u64,
     resend_at: Time,
@@ -114,6 +116,8 @@ pub struct StreamOwner {
     directory_at: Time,
     directory_tries: usize,
     ask_live_at: Time,
+    /// The coordinator may count on this position being whole (5.10).
+    asked_live: bool,
     stable_at: Time,
     stable_sent: u64,
     credit_at: Time,
@@ -176,6 +180,7 @@ impl StreamOwner {
             directory_at: Time(0),
             directory_tries: 0,
             ask_live_at: Time(0),
+            asked_live: born,
             stable_at: Time(0),
             stable_sent: 0,
             credit_at: Time(0),
@@ -228,6 +233,9 @@ impl StreamOwner {
     /// Objects and chunks.
     pub fn store(&self) -> &paritas_store::Stream {
         &self.store
+    }
+    pub(crate) fn has_asked_live(&self) -> bool {
+        self.asked_live
     }
     /// Bytes of the side tables that hold no objects.
     pub fn ring_bytes(&self) -> u64 {
@@ -286,6 +294,7 @@ impl StreamOwner {
                     started: born && configuration.is_born(&assignment.tenure),
                     matched: 0,
                     lease_until: Time(0),
+                    confirmed: Time(0),
                     sent: 0,
                     resend_at: Time(0),
                     resend_wait: Span(0),

@@ -79,6 +79,60 @@ fn a_parity_holder_stands_in_for_an_owner_and_a_second_loss_is_survived() {
     all_there(&mut cluster, client, "again");
 }
 
+/// 5.10.
+#[test]
+fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
+    let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());
+    let client = cluster.connect(2, Port::Any);
+    let value = "v".repeat(10_000);
+    let mut count = 0;
+    loop {
+        let mut reply = cluster.ask(client, &format!("SET key{count} {value}{count}"));
+        if reply.is_empty() {
+            cluster.advance(1_000);
+            reply = String::from_utf8(cluster.take(client)).unwrap();
+        }
+        if reply != "+OK\r\n" {
+            assert!(reply.starts_with("-OOM"), "{reply}");
+            break;
+        }
+        count += 1;
+    }
+    cluster.kill(0);
+    cluster.hand_over(0, 0, 1);
+    cluster.advance(5_000);
+    assert!(!whole(&cluster, 1, 0), "there is no memory for that");
+    for round in 0..2 {
+        for n in (0..count).map(|n| (n * 7 + round) % count) {
+            cluster.feed(client, format!("GET key{n}\r\n").as_bytes());
+            for _ in 0..100 {
+                cluster.advance(10);
+                let reply = String::from_utf8(cluster.take(client)).unwrap();
+                if !reply.is_empty() {
+                    assert!(reply.ends_with(&format!("v{n}\r\n")), "key{n} of {count}: {reply}");
+                    break;
+                }
+            }
+            let arena = cluster.processes[1].node.arena();
+            assert!(arena.resident_bytes() < 16 << 20 && !arena.is_over());
+        }
+    }
+    // What is in place is written in place.
+    let other = "w".repeat(10_000);
+    for n in (0..count).step_by(50) {
+        cluster.feed(client, format!("SET key{n} {other}{n}\r\n").as_bytes());
+        cluster.advance(100);
+        assert_eq!(cluster.take(client), b"+OK\r\n", "key{n}");
+        cluster.feed(
+            client,
+            format!("GET key{}\r\nGET key{n}\r\n", (n + 1) % count).as_bytes(),
+        );
+        cluster.advance(200);
+        let reply = String::from_utf8(cluster.take(client)).unwrap();
+        assert!(reply.ends_with(&format!("w{n}\r\n")), "key{n}: {reply}");
+    }
+}
+
 #[test]
 fn an_owner_stands_in_for_a_parity_and_rebuilds_it_from_its_own_chunks_too() {
     let (mut cluster, client) = crowded();

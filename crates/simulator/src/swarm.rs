@@ -2,7 +2,7 @@
 //! PROTOCOL 15.1). Probabilities are per million.
 
 use paritas_base::{Prng, Span};
-use paritas_protocol::{ClientLimits, Parameters, Policy};
+use paritas_protocol::{ClientLimits, Parameters, Policy, Reads};
 
 /// One run's settings.
 #[derive(Clone, Debug)]
@@ -105,6 +105,7 @@ impl Swarm {
         let lease = Span::from_ms(random.between(20, 200));
         let mut parameters = Parameters {
             policy: Policy::NoEviction,
+            reads: Reads::Leases,
             lease,
             lease_renewal: Span(lease.0 / random.between(2, 6)),
             resend: Span::from_ms(random.between(3, 12)),
@@ -231,6 +232,11 @@ impl Swarm {
         }
         if parity > 0 {
             swarm.move_every = every(random, 100);
+        }
+        if random.chance(100_000) {
+            // Then nothing is assumed of clocks (4.6).
+            swarm.parameters.reads = Reads::Confirmed;
+            swarm.drift_ppm = 400_000;
         }
         if random.chance(300_000) {
             swarm.parameters.stash = Span::from_ms(random.below(300));

@@ -313,6 +313,13 @@ impl Chunks {
         true
     }
 
+    /// Gives back the memory of a chunk that is aside. Nothing is right or wrong about it any more: it is absent.
+    pub(crate) fn forget_aside(&mut self, arena: &mut Arena, stripe: Stripe) {
+        if let Some(slot) = self.take_aside(stripe) {
+            arena.free(slot);
+        }
+    }
+
     fn take_aside(&mut self, stripe: Stripe) -> Option<Slot> {
         let at = self.aside.iter().position(|(s, _)| *s == stripe)?;
         Some(self.aside.swap_remove(at).1)

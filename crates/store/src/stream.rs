@@ -290,6 +290,15 @@ impl Stream {
         true
     }
 
+    /// Gives up a chunk that can be had again (PROTOCOL 5.10): it is absent until then. False if it is not here.
+    pub fn drop_chunk(&mut self, arena: &mut Arena, stripe: Stripe) -> bool {
+        let dropped = self.set_aside(stripe);
+        if dropped {
+            self.chunks.forget_aside(arena, stripe);
+        }
+        dropped
+    }
+
     /// Keys; `None` until all index pages are here. Expired keys that nobody has met yet are among them.
     pub fn count(&self) -> Option<u64> {
         self.index_here().then_some(self.index.keys)

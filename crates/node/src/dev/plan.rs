@@ -6,7 +6,7 @@ use crate::settings::{CLUSTER_OFFSET, COORDINATOR_OFFSET, DEFAULT_PORT, PEER_OFF
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::Policy;
+use paritas_protocol::{Policy, Reads};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
@@ -46,6 +46,9 @@ pub struct DevSettings {
     /// Bytes a second at most that each node rebuilds, 0 for no limit [default: what clients leave room for]
     #[arg(long)]
     pub rebuild_rate: Option<ByteCount>,
+    /// What lets a node answer reads: leases, or confirmed by other nodes each turn
+    #[arg(long, default_value = "leases")]
+    pub reads: Text<Reads>,
 }
 
 /// Below this a node has no room beside its rings and buffers.
@@ -64,6 +67,7 @@ pub(crate) struct Plan {
     pub(crate) policy: Policy,
     pub(crate) scrub_rate: Option<ByteCount>,
     pub(crate) rebuild_rate: Option<ByteCount>,
+    pub(crate) reads: Reads,
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -106,6 +110,7 @@ impl Plan {
             policy: settings.maxmemory_policy.0,
             scrub_rate: settings.scrub_rate,
             rebuild_rate: settings.rebuild_rate,
+            reads: settings.reads.0,
             dir: settings.dir.clone(),
         };
         if plan.port == 0 {
@@ -233,6 +238,7 @@ mod tests {
             spares: 0,
             scrub_rate: None,
             rebuild_rate: None,
+            reads: Text(Reads::Leases),
         }
     }
 

@@ -290,6 +290,7 @@ impl Supervisor {
         set("peer-port", plan.peer_address(node).port().to_string());
         set("memory", plan.memory.0.to_string());
         set("maxmemory-policy", plan.policy.to_string());
+        set("reads", plan.reads.to_string());
         set("coordinator", plan.coordinator_address().to_string());
         set("spare", (node >= plan.members).to_string());
         let rates = [("scrub-rate", plan.scrub_rate), ("rebuild-rate", plan.rebuild_rate)];

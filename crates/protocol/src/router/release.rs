@@ -167,7 +167,7 @@ pub(super) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> 
         } => match lists.owner(*stream) {
             Some((configuration, owner)) if owner.tenure().term() == *term => {
                 let safe = owner.acked() >= *need || cx.shared.parameters.breaks(Mutant::ReadDoesNotWaitForAck);
-                match owner.read_lease(cx, configuration) {
+                match owner.read_lease(cx, configuration, *since) {
                     ReadLease::Unlimited if safe => Verdict::Ready(None),
                     ReadLease::Until(deadline) if safe => Verdict::Ready(Some(deadline)),
                     _ if late(*since) => Verdict::Instead(errors::TRYAGAIN_TAKEOVER),

@@ -3,7 +3,7 @@
 use super::{Phase, StreamOwner, nth_largest};
 use crate::context::Context;
 use crate::interface::Out;
-use crate::parameters::Mutant;
+use crate::parameters::{Mutant, Reads};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Term, Time};
 
@@ -19,10 +19,27 @@ pub(crate) enum ReadLease {
 }
 
 impl StreamOwner {
-    /// 4.2.
-    pub(crate) fn read_lease<O: Out>(&self, cx: &Context<'_, O>, configuration: &Configuration) -> ReadLease {
+    /// 4.2; or 4.6, for what was read at `read_at`.
+    ///
+    /// Who answers what was asked after that had not been sealed by a successor, and of all that a successor might seal
+    /// one is among a quorum: at the time of the read nobody else served. That stays true, whatever clocks do. The
+    /// question leaves with the turn of the read, so that `sent` is not before it.
+    pub(crate) fn read_lease<O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        configuration: &Configuration,
+        read_at: Time,
+    ) -> ReadLease {
         if self.members.is_empty() {
             return ReadLease::Unlimited;
+        }
+        if cx.shared.parameters.reads == Reads::Confirmed && !cx.breaks(Mutant::ReadsNotConfirmed) {
+            let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
+            let confirmed = self.members.iter().filter(|m| m.started).map(|m| m.confirmed);
+            return match nth_largest(confirmed, quorum) {
+                Some(sent) if sent >= read_at => ReadLease::Unlimited,
+                _ => ReadLease::None,
+            };
         }
         let mut quorum = usize::from(configuration.ack_quorum).min(self.members.len());
         if cx.breaks(Mutant::LeasesFromTooFew) {
@@ -60,6 +77,7 @@ impl StreamOwner {
             && sent <= cx.now.mono
         {
             member.lease_until = member.lease_until.max(sent + cx.shared.parameters.lease);
+            member.confirmed = member.confirmed.max(sent);
             self.releasable = true;
         }
     }

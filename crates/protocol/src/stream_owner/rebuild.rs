@@ -39,9 +39,11 @@ impl StreamOwner {
             }
             return;
         }
+        self.give_way(cx, configuration);
         self.materialise(cx, configuration);
         if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
             self.ask_live_at = cx.after(cx.shared.parameters.retry);
+            self.asked_live = true;
             let shared = &mut *cx.shared;
             shared
                 .stashes
