@@ -630,16 +630,18 @@ impl StreamOwner {
         }
     }
 
-    /// 5.10: a stand-in that has not asked to be Live does with the memory that there is.
-    pub(crate) fn give_way<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        let asked_live = self.has_asked_live() && !cx.breaks(Mutant::ChunkDroppedAfterAskingLive);
-        self.materialiser.may_drop = configuration.is_stand_in(self.stream().x) && !asked_live;
-        while self.materialiser.may_drop && cx.shared.arena.is_over() && self.drop_chunk(cx) {}
+    /// 5.10: whether chunks may be dropped for others, as long as nobody counts on their being here.
+    pub(crate) fn look_at_room<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let stands_in = configuration.is_stand_in(self.stream().x);
+        self.materialiser.may_drop = stands_in && !self.has_asked_live();
+        if cx.breaks(Mutant::ChunkDroppedAfterAskingLive) && stands_in && !cx.shared.arena.has_room(0) {
+            self.drop_chunk(cx);
+        }
     }
 
     /// Gives up a chunk for another that is asked for: one that the members have as it is here, each in its turn, but
-    /// no index page. False if there is none.
-    fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) -> bool {
+    /// no index page.
+    fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         let (term, acked) = (self.term(), self.acked());
         let unacked = cx.breaks(Mutant::ChunkDroppedWithUnackedDelta);
         let from = self.materialiser.drop_next;
@@ -651,16 +653,18 @@ impl StreamOwner {
             if (safe || unacked) && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
                 cx.out.mark(Mark::ChunkDropped);
                 self.materialiser.drop_next = number + 1;
-                return true;
+                return;
             }
         }
-        false
     }
 
     fn install<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, version: Version, sum: u32, bytes: &[u8]) {
         debug_assert!(self.phase() == Phase::Serve);
-        if self.materialiser.may_drop && !cx.shared.arena.has_room(0) {
-            self.drop_chunk(cx);
+        // One for one, and two where more is in use than may be.
+        for _ in 0..2 {
+            if self.materialiser.may_drop && !cx.shared.arena.has_room(0) {
+                self.drop_chunk(cx);
+            }
         }
         if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
             self.materialiser.done += 1;

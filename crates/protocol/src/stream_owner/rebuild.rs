@@ -39,7 +39,7 @@ impl StreamOwner {
             }
             return;
         }
-        self.give_way(cx, configuration);
+        self.look_at_room(cx, configuration);
         self.materialise(cx, configuration);
         if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
             self.ask_live_at = cx.after(cx.shared.parameters.retry);
