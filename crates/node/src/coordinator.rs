@@ -170,7 +170,7 @@ impl CoordinatorOut for Lines {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Bootstrapped | Note::Registered { .. } => tracing::info!(?note),
+            Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } => tracing::info!(?note),
             Note::BadMessage(_) | Note::State { .. } | Note::Ended { .. } | Note::Moved { .. } => {
                 tracing::warn!(?note);
             }
