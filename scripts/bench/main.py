@@ -7,6 +7,7 @@ import sys
 import time
 
 import cpu
+import failure
 import memory
 import report
 import systems
@@ -50,7 +51,8 @@ def measure_cpu():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="20 key counts and all schemes overwritten")
-    parser.add_argument("--only", choices=["memory", "cpu", "latency", "report"], help="the rest from the last run")
+    parts = ["memory", "cpu", "latency", "failure", "report"]
+    parser.add_argument("--only", choices=parts, help="the rest from the last run")
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if arguments.only in (None, "memory"):
@@ -59,6 +61,8 @@ def main():
         results["cpu"] = measure_cpu()
     if arguments.only in (None, "latency"):
         results["latency"] = cpu.latency(say)
+    if arguments.only in (None, "failure"):
+        results["failure"] = {"rebuild": failure.rebuild(say), "degraded": failure.degraded(say)}
     if arguments.only != "report":
         done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
         results["commit"], results["date"] = done.stdout.strip(), time.strftime("%F")

@@ -14,7 +14,7 @@ at the same time: believe ratios, and bytes; CPU time moves by 10-20 % from run 
 alone: [benchmarks-code.md](benchmarks-code.md).
 
     make bench          # FULL=1: 20 key counts, all schemes overwritten
-    python3 scripts/bench/main.py --only memory | cpu | latency | report
+    python3 scripts/bench/main.py --only memory | cpu | latency | failure | report
 
 """
 
@@ -189,6 +189,26 @@ SET of 32 B, 50 connections, no pipeline, at half the rate that the slower of th
     )
 
 
+def failure_text(results):
+    rebuilt = [
+        [str(row["lost"]), f"{row['bytes'] / 1e6:.0f} MB", f"{row['rate']:.2f} ({row['least']:.2f}-{row['most']:.2f})"]
+        + ["≥ 0.5", verdict(row["rate"] >= 0.5), f"{row['seconds']:.1f} s"]
+        for row in results["rebuild"]
+    ]
+    beside = []
+    for row, most in zip(results["degraded"], (5, 100)):
+        more = (row["lost_p95"] / row["normal_p95"] - 1) * 100
+        figures = [f"{row[name]:.0f}" for name in ("normal_p50", "normal_p95", "lost_p50", "lost_p95")]
+        beside.append([row["load"], *figures, f"{more:+.0f} %", f"≤ +{most} %", verdict(more <= most)])
+    columns = ["nodes killed", "held", "GB per CPU second", "target", "", "until all is whole"]
+    text = "\n## After a loss\n\n`4+2` on six nodes, a million values of 1000 B, nodes killed with -9 that their supervisor starts again. Bytes\n"
+    text += "are chunks of data, index and parity that they held; CPU time is that of all processes, from the kill until every\n"
+    text += "position is whole. Median of five, least and most in brackets.\n\n" + table(columns, rebuilt)
+    text += "\nGETs (`load run --cluster --zipf 0.99 --op get --rate R`) of all nodes' keys while one node comes back at `--rebuild-rate 10mb`,\n"
+    text += "from 1 s after it serves, beside those of the whole cluster just before; median of five, µs.\n\n"
+    return text + table(["load", "p50", "p95", "p50 after a loss", "p95 after a loss", "p95", "target", ""], beside)
+
+
 def machine():
     with open("/proc/cpuinfo", encoding="ascii") as lines:
         model = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -204,6 +224,8 @@ def write(results):
         text += cpu_text(results["cpu"])
     if "latency" in results:
         text += latency_text(results["latency"])
+    if "failure" in results:
+        text += failure_text(results["failure"])
     text += "\n"
     kept = PAGE.read_text(encoding="utf-8").partition(MARKER)[2] if PAGE.exists() else ""
     PAGE.write_text(text + MARKER + kept, encoding="utf-8")

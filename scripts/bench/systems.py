@@ -195,9 +195,9 @@ class System:
 class Paritas(System):
     """`paritas dev`: all its processes count, supervisor and coordinator too."""
 
-    def __init__(self, scheme, nodes, memory="1gb", policy=None):
+    def __init__(self, scheme, nodes, memory="1gb", policy=None, options=()):
         super().__init__(f"paritas {scheme}")
-        self.scheme, self.nodes, self.memory, self.policy = scheme, nodes, memory, policy
+        self.scheme, self.nodes, self.memory, self.policy, self.options = scheme, nodes, memory, policy, options
         self.cluster = nodes > 1
 
     def start(self):
@@ -207,7 +207,7 @@ class Paritas(System):
         command = [PARITAS, "dev", "--nodes", str(self.nodes), "--scheme", self.scheme, "--memory", self.memory]
         # Not named where it is what it is anyway: older builds don't know it.
         command += ["--maxmemory-policy", self.policy] if self.policy else []
-        self.run([*command, "--port", str(base), "--dir", self.directory])
+        self.run([*command, *self.options, "--port", str(base), "--dir", self.directory])
         log = pathlib.Path(self.directory, "log-0")
         until(lambda: any(line.startswith("ready") for line in log.read_text().splitlines()), f"{self.name} ready")
 

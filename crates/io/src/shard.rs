@@ -299,6 +299,7 @@ impl<M: Machine> Shard<M> {
 
     fn turn(&mut self) {
         self.progress.step();
+        self.make_huge();
         let steps: [fn(&mut Self); 8] = [
             Self::tell_ends,
             Self::accept_all,
@@ -422,7 +423,6 @@ impl<M: Machine> Shard<M> {
                 self.driver.end_client(id);
             }
         }
-        self.make_huge();
         self.give_memory_back(busy);
         self.machine.set_sockets_bytes(buffers as u64);
         self.limits.clients = self.machine.client_limits().unwrap_or(self.limits.clients);
@@ -437,16 +437,14 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Full parts of the arena become huge pages, on a thread that may wait for them: it takes milliseconds each.
+    /// Parts of the arena become huge pages, on a thread that may wait for them: it takes milliseconds each.
     fn make_huge(&mut self) {
         while let Some(range) = self.machine.next_huge() {
             let thread = self.huge.get_or_insert_with(|| {
                 let (sender, ranges) = mpsc::channel::<HugeRange>();
-                let collapse = move || ranges.into_iter().for_each(HugeRange::collapse);
+                let make = move || ranges.into_iter().for_each(HugeRange::make);
                 // Without the thread pages stay small.
-                let _ = std::thread::Builder::new()
-                    .name("huge-pages".to_owned())
-                    .spawn(collapse);
+                let _ = std::thread::Builder::new().name("huge-pages".to_owned()).spawn(make);
                 sender
             });
             if thread.send(range).is_err() {

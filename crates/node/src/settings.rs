@@ -68,7 +68,7 @@ settings! {
         pub query_max: ByteCount,
         /// Unread reply bytes of one client at most [default: 256mb]
         pub reply_max: ByteCount,
-        /// Bytes a second at most that this node rebuilds, as in 100mb [default: what clients leave room for]
+        /// Bytes a second at most that this node rebuilds, 0 for no limit [default: what clients leave room for]
         pub rebuild_rate: ByteCount,
         /// Bytes a second that this node checks for flipped bits, 0 for none [default: its memory in a day]
         pub scrub_rate: ByteCount,

@@ -425,11 +425,16 @@ impl Node {
         });
         self.shared.pace.turn_ends(now.mono, under_way.sum());
         self.account(now.mono);
-        let absent = self.lists.roles().map(|role| match role {
-            Role::Owner(owner) => owner.store().chunks().absent_count(),
-            _ => 0,
-        });
-        self.shared.arena.set_owed(absent.fold(0, u32::saturating_add));
+        let (mut absent, mut unfilled) = (0u32, 0);
+        for role in self.lists.roles() {
+            match role {
+                Role::Owner(owner) => absent = absent.saturating_add(owner.store().chunks().absent_count()),
+                Role::Member(member) => unfilled += member.filler.total.saturating_sub(member.filler.done),
+                Role::Halted(_) => {}
+            }
+        }
+        self.shared.arena.set_owed(absent);
+        self.shared.arena.set_expected(absent.saturating_add(unfilled));
         let mut cx = Context {
             now,
             out,

@@ -260,7 +260,7 @@ fn time(chunk_bytes: usize) {
     println!("making a key                  {making:6.0}");
     // What memory itself costs here and now: a byte from anywhere in as much of it.
     while let Some(range) = store.arena.next_huge() {
-        range.collapse();
+        range.make();
     }
     let plain = vec![1u8; (store.arena.resident_bytes() as usize).next_power_of_two()];
     let start = cpu_ns();

@@ -6,7 +6,11 @@ use std::collections::VecDeque;
 
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Of Linux 6.1; libc has no name for it on every platform.
+/// How much of what will surely be written is made ready ahead of it.
+const AHEAD: usize = 8;
+
+/// Of Linux 5.14 and 6.1; libc has no name for them on every platform.
+const MADV_POPULATE_WRITE: libc::c_int = 23;
 const MADV_COLLAPSE: libc::c_int = 25;
 
 /// One slot of an [`Arena`].
@@ -35,8 +39,11 @@ pub struct Arena {
     /// Slots of them that chunks still to be brought back will take.
     owed: u32,
     touched: u32,
-    /// Ranges that `next_huge` has given.
+    /// Slots that are about to be taken for chunks that come back, however many of them writers may not have.
+    expected: u32,
+    /// Ranges that `next_huge` has given when they were full, and those up to which it has given them ahead.
     huge: usize,
+    ahead: usize,
     free: Vec<FreeSlot>,
     /// Free slots whose memory has been given back.
     returned: u32,
@@ -56,19 +63,20 @@ pub struct Arena {
 #[derive(Debug)]
 pub struct HugeRange {
     at: usize,
+    how: libc::c_int,
 }
 
 impl HugeRange {
     /// Does it. Milliseconds, for the system may have to find the page first; the arena is used meanwhile. Where the
     /// system can't do it (Linux before 6.1), nothing happens.
-    pub fn collapse(self) {
+    pub fn make(self) {
         let at = self.at as *mut libc::c_void;
         // SAFETY: none of these changes a byte of whatever is mapped there, and each may fail: harmless even if the
         // arena is gone by now. The last keeps the system from filling up the page with zeros by itself when some of
         // its slots are given back.
         unsafe {
             libc::madvise(at, HUGE_BYTES, libc::MADV_HUGEPAGE);
-            libc::madvise(at, HUGE_BYTES, MADV_COLLAPSE);
+            libc::madvise(at, HUGE_BYTES, self.how);
             libc::madvise(at, HUGE_BYTES, libc::MADV_NOHUGEPAGE);
         }
     }
@@ -121,7 +129,9 @@ impl Arena {
             limit: slots_max,
             owed: 0,
             touched: 0,
+            expected: 0,
             huge: 0,
+            ahead: 0,
             free: Vec::new(),
             returned: 0,
             lent: VecDeque::new(),
@@ -180,6 +190,11 @@ impl Arena {
     /// Sets how many of them chunks will take that are still to be brought back: no writer may have those.
     pub fn set_owed(&mut self, slots: u32) {
         self.owed = slots;
+    }
+
+    /// Sets how many slots chunks that come back will soon take, data and parity: their memory is made ready ahead.
+    pub fn set_expected(&mut self, slots: u32) {
+        self.expected = slots;
     }
 
     /// Whether more slots are in use or set aside than writers may use.
@@ -304,17 +319,36 @@ impl Arena {
         }
     }
 
-    /// The next huge page's worth of slots that are all in use, each once: somebody else makes it one huge page, for
-    /// that takes long. A range is full when the slot behind it is touched: a new slot is touched only when none is
-    /// free. None while memory of freed slots is with the system: a huge page would take it back unseen.
+    /// The next range of slots to make one huge page of: somebody else does, for that takes long.
+    ///
+    /// Each range is given once when all of it is in use: full is what lies before the newest slot, for a new one is
+    /// touched only when none is free. None while memory of freed slots is with the system: a huge page would take it
+    /// back unseen. Ranges that chunks which come back will fill are given before, so that a rebuild does not
+    /// take its memory page by page.
     pub fn next_huge(&mut self) -> Option<HugeRange> {
-        let full = self.touched.saturating_sub(1) as usize * self.chunk_bytes / HUGE_BYTES;
-        if self.huge >= full || self.returned > 0 {
+        // Powers of two, both: this is asked every turn.
+        let shift = HUGE_BYTES.trailing_zeros() - self.chunk_bytes.trailing_zeros();
+        let first = self.base.as_ptr() as usize;
+        let range = |n: usize, how| HugeRange {
+            at: first + n * HUGE_BYTES,
+            how,
+        };
+        let touched = self.touched as usize;
+        if self.expected > 0 {
+            let untouched = (touched + (1 << shift) - 1) >> shift;
+            let sure = touched + (self.expected as usize).saturating_sub(self.free.len());
+            let end = (sure.min(self.slots_max as usize) >> shift).min(untouched + AHEAD);
+            let next = self.ahead.max(untouched);
+            if next < end {
+                self.ahead = next + 1;
+                return Some(range(next, MADV_POPULATE_WRITE));
+            }
+        }
+        if self.huge >= touched.saturating_sub(1) >> shift || self.returned > 0 {
             return None;
         }
-        let at = self.base.as_ptr() as usize + self.huge * HUGE_BYTES;
         self.huge += 1;
-        Some(HugeRange { at })
+        Some(range(self.huge - 1, MADV_COLLAPSE))
     }
 
     /// Takes a slot back.
@@ -437,9 +471,26 @@ mod tests {
             arena.next_huge().is_none(),
             "32 slots are a huge page, and one is begun"
         );
-        range.collapse();
+        range.make();
         for (value, slot) in (0..).zip(&slots) {
             assert!(arena.bytes(*slot).iter().all(|byte| *byte == value));
+        }
+    }
+
+    #[test]
+    fn memory_for_what_comes_back_is_made_ready_ahead_and_no_more_than_that() {
+        let mut arena = Arena::new(64 << 10, 200);
+        assert!(arena.alloc().is_some());
+        arena.set_expected(31);
+        assert!(arena.next_huge().is_none(), "they end in the range that is begun");
+        arena.set_expected(31 + 70);
+        let ranges: Vec<HugeRange> = core::iter::from_fn(|| arena.next_huge()).collect();
+        assert_eq!(ranges.len(), 2, "the third would not be filled");
+        ranges.into_iter().for_each(HugeRange::make);
+        for value in 0..96 {
+            let slot = arena.alloc().unwrap();
+            assert!(arena.bytes(slot).iter().all(|byte| *byte == 0));
+            arena.bytes_mut(slot).fill(value);
         }
     }
 

@@ -43,6 +43,9 @@ pub struct DevSettings {
     /// Bytes a second that each node checks for flipped bits, 0 for none [default: its memory in a day]
     #[arg(long)]
     pub scrub_rate: Option<ByteCount>,
+    /// Bytes a second at most that each node rebuilds, 0 for no limit [default: what clients leave room for]
+    #[arg(long)]
+    pub rebuild_rate: Option<ByteCount>,
 }
 
 /// Below this a node has no room beside its rings and buffers.
@@ -60,6 +63,7 @@ pub(crate) struct Plan {
     pub(crate) memory: ByteCount,
     pub(crate) policy: Policy,
     pub(crate) scrub_rate: Option<ByteCount>,
+    pub(crate) rebuild_rate: Option<ByteCount>,
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -101,6 +105,7 @@ impl Plan {
             memory: settings.memory,
             policy: settings.maxmemory_policy.0,
             scrub_rate: settings.scrub_rate,
+            rebuild_rate: settings.rebuild_rate,
             dir: settings.dir.clone(),
         };
         if plan.port == 0 {
@@ -227,6 +232,7 @@ mod tests {
             dir: None,
             spares: 0,
             scrub_rate: None,
+            rebuild_rate: None,
         }
     }
 

@@ -292,8 +292,11 @@ impl Supervisor {
         set("maxmemory-policy", plan.policy.to_string());
         set("coordinator", plan.coordinator_address().to_string());
         set("spare", (node >= plan.members).to_string());
-        if let Some(rate) = plan.scrub_rate {
-            set("scrub-rate", rate.0.to_string());
+        let rates = [("scrub-rate", plan.scrub_rate), ("rebuild-rate", plan.rebuild_rate)];
+        for (name, rate) in rates {
+            if let Some(rate) = rate {
+                set(name, rate.0.to_string());
+            }
         }
         arguments
     }

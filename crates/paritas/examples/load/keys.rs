@@ -15,6 +15,38 @@ impl Random {
     }
 }
 
+/// Numbers below `end`, the n-th with weight 1 / n^theta (Gray et al., SIGMOD 1994); with 0 all alike.
+pub(crate) struct Zipf {
+    end: u64,
+    theta: f64,
+    zeta: f64,
+}
+
+impl Zipf {
+    pub(crate) fn new(end: u64, theta: f64) -> Self {
+        let weight = |n: u64| (n as f64).powf(-theta);
+        let zeta = if theta > 0.0 { (1..=end).map(weight).sum() } else { 0.0 };
+        Self { end, theta, zeta }
+    }
+
+    pub(crate) fn draw(&self, random: &mut Random) -> u64 {
+        let (end, theta) = (self.end as f64, self.theta);
+        if theta == 0.0 {
+            return random.below(self.end);
+        }
+        let u = random.below(1 << 53) as f64 / (1u64 << 53) as f64;
+        let two = 1.0 + 0.5f64.powf(theta);
+        match u * self.zeta {
+            sum if sum < 1.0 => 0,
+            sum if sum < two => 1,
+            _ => {
+                let eta = (1.0 - (2.0 / end).powf(1.0 - theta)) / (1.0 - two / self.zeta);
+                ((end * (eta * u - eta + 1.0).powf(1.0 / (1.0 - theta))) as u64).min(self.end - 1)
+            }
+        }
+    }
+}
+
 pub(crate) fn key(id: u64) -> [u8; 24] {
     let mut key = *b"key:00000000000000000000";
     let mut rest = id;

@@ -15,7 +15,7 @@ mod owners;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use drive::drive;
-use keys::{Commands, Random, noise};
+use keys::{Commands, Random, Zipf, noise};
 use owners::by_owner;
 use std::io;
 use std::time::Instant;
@@ -81,6 +81,9 @@ struct Run {
     /// Operations per second in all, instead of as many as it can: the time of a batch is then from when it is due.
     #[arg(long)]
     rate: Option<f64>,
+    /// Keys by Zipf's law with this exponent below 1 (YCSB's is 0.99), the keys of each node for itself; 0: all alike.
+    #[arg(long, default_value_t = 0.0)]
+    zipf: f64,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -153,6 +156,7 @@ fn run(task: &Run) -> io::Result<()> {
     let (ports, owned) = by_owner(task.cluster, task.port, 0..task.keys)?;
     // Fewer connections than nodes: the first nodes get them.
     let connections: Vec<u16> = ports.iter().copied().cycle().take(task.connections).collect();
+    let draws: Vec<Zipf> = owned.iter().map(|ids| Zipf::new(ids.len() as u64, task.zipf)).collect();
     let start = Instant::now();
     let per_second = task.rate.map(|rate| rate / task.pipeline as f64);
     let mut outcome = drive(&connections, task.memcached, per_second, &mut |node, out| {
@@ -160,7 +164,7 @@ fn run(task: &Run) -> io::Result<()> {
         left -= count;
         let mut replies = 0;
         for _ in 0..count {
-            let id = owned[node][random.below(owned[node].len() as u64) as usize];
+            let id = owned[node][draws[node].draw(&mut random) as usize];
             match task.op {
                 Op::Get => commands.get(out, id),
                 Op::Set => commands.set(out, id, random.below(8192), task.value)?,
@@ -181,11 +185,12 @@ fn run(task: &Run) -> io::Result<()> {
     outcome.batches_us.sort_unstable();
     let at = |part: f64| outcome.batches_us[((outcome.batches_us.len() - 1) as f64 * part) as usize];
     println!(
-        "operations={} per_second={:.0} missing={} p50_us={} p99_us={}",
+        "operations={} per_second={:.0} missing={} p50_us={} p95_us={} p99_us={}",
         task.operations,
         task.operations as f64 / seconds,
         outcome.missing,
         at(0.5),
+        at(0.95),
         at(0.99)
     );
     Ok(())

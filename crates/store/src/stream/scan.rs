@@ -140,8 +140,9 @@ impl Stream {
     /// Active expiry: looks at the next `lines` lines of the index and deletes what has ended, as much as the delta
     /// takes. What is not here is left for later. Gives how many keys it deleted.
     pub fn expire_step(&mut self, arena: &mut Arena, delta: &mut Delta, now_ms: u64, lines: u32) -> usize {
-        let none = self.space.expiring() == 0 && self.space.unknown_count() == 0;
-        if none || self.index.pages == 0 || !self.chunks.directory_known() {
+        // What a takeover brings back is counted chunk by chunk: until then a key that has ended is found when it is
+        // asked for.
+        if self.space.expiring() == 0 || self.index.pages == 0 || !self.chunks.directory_known() {
             return 0;
         }
         let mut deleted = 0;
