@@ -70,43 +70,28 @@ impl ListSlots {
         held
     }
 
-    /// The same while a hand-off is under way, or none.
-    pub fn with_hand_off(&self, hand_off: Option<HandOff>) -> Self {
+    /// While a hand-off is under way.
+    pub fn during(&self, hand_off: HandOff) -> Self {
         Self {
-            hand_off,
+            hand_off: Some(hand_off),
             ..self.clone()
+        }
+    }
+
+    /// After a hand-off was given up: the same slots, under a version by which one sees that something was under way.
+    pub fn given_up(&self, list: ListId, cluster: &ClusterRecord, what: &HandOff) -> Self {
+        Self {
+            version: what.version,
+            ranges: self.held(list, cluster),
+            hand_off: None,
         }
     }
 
     /// After the slots of a hand-off up to `last` have changed hands.
     pub fn after(&self, list: ListId, cluster: &ClusterRecord, done: &HandOff, last: u16) -> Self {
-        let mut ranges: Vec<SlotRange> = Vec::new();
-        for range in self.held(list, cluster) {
-            // What is left of it on either side.
-            if range.first < done.first {
-                let last = range.last.min(done.first - 1);
-                ranges.push(SlotRange { last, ..range });
-            }
-            if range.last > last {
-                let first = range.first.max(last + 1);
-                ranges.push(SlotRange { first, ..range });
-            }
-        }
-        if done.to.list == list {
-            let (first, x) = (done.first, done.to.x);
-            ranges.push(SlotRange { first, last, x });
-        }
-        ranges.sort_unstable();
-        ranges.dedup_by(|next, range| {
-            let joins = range.x == next.x && range.last + 1 == next.first;
-            if joins {
-                range.last = next.last;
-            }
-            joins
-        });
         Self {
             version: done.version,
-            ranges,
+            ranges: after(self.held(list, cluster), list, done, last),
             hand_off: None,
         }
     }
@@ -127,6 +112,35 @@ impl ListSlots {
         });
         (self.version > 0 || self.ranges.is_empty()) && self.ranges.iter().all(inside) && in_order && hand_off
     }
+}
+
+/// What a list that held `held` holds after the slots of a hand-off up to `last` have changed hands.
+pub fn after(held: Vec<SlotRange>, list: ListId, done: &HandOff, last: u16) -> Vec<SlotRange> {
+    let mut ranges: Vec<SlotRange> = Vec::new();
+    for range in held {
+        // What is left of it on either side.
+        if range.first < done.first {
+            let last = range.last.min(done.first - 1);
+            ranges.push(SlotRange { last, ..range });
+        }
+        if range.last > last {
+            let first = range.first.max(last + 1);
+            ranges.push(SlotRange { first, ..range });
+        }
+    }
+    if done.to.list == list {
+        let (first, x) = (done.first, done.to.x);
+        ranges.push(SlotRange { first, last, x });
+    }
+    ranges.sort_unstable();
+    ranges.dedup_by(|next, range| {
+        let joins = range.x == next.x && range.last + 1 == next.first;
+        if joins {
+            range.last = next.last;
+        }
+        joins
+    });
+    ranges
 }
 
 /// Whether no slot is held twice, and all are held, by lists whose every configuration is of one moment.

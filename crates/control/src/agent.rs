@@ -350,6 +350,20 @@ impl Agent {
             Proposal::GetConfiguration { list } if registered => {
                 send(out, &ToCoordinator::GetConfiguration { list });
             }
+            Proposal::HandOff {
+                version,
+                last,
+                from,
+                to,
+            } if registered => {
+                let message = ToCoordinator::HandOff {
+                    version,
+                    last,
+                    from,
+                    to,
+                };
+                send(out, &message);
+            }
             Proposal::Drained { list, position, tenure } if registered => {
                 send(out, &ToCoordinator::Drained { list, position, tenure });
             }
@@ -367,6 +381,7 @@ impl Agent {
             Proposal::AskLive { .. }
             | Proposal::GetConfiguration { .. }
             | Proposal::Drained { .. }
+            | Proposal::HandOff { .. }
             | Proposal::Rewrite { .. } => {}
         }
     }

@@ -109,6 +109,17 @@ pub enum ToCoordinator {
         /// What is wanted of it.
         duty: Duty,
     },
+    /// The source of a hand-off has brought the slots as far as `last`, or gives it up (PROTOCOL 10.8).
+    HandOff {
+        /// Which hand-off.
+        version: u64,
+        /// The last slot that is there.
+        last: Option<u16>,
+        /// The source's tenure.
+        from: Tenure,
+        /// The destination's.
+        to: Tenure,
+    },
 }
 
 /// To agents and askers.

@@ -10,8 +10,10 @@ mod keys;
 mod keyspace;
 mod room;
 mod strings;
+mod transfer;
 
 pub(crate) use room::{fits_one_delta, housekeep};
+pub(crate) use transfer::{Refused, give_up, take_in};
 
 use crate::context::Context;
 use crate::interface::Out;

@@ -59,7 +59,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.
     pub(crate) fn renew_slots(&mut self, lists: &Lists) -> bool {
-        self.slots.renew(&self.cluster, lists)
+        let freeze = !self.parameters.breaks(Mutant::SlotsServedWhileHandedOff);
+        self.slots.renew(&self.cluster, lists, freeze)
     }
 }
 

@@ -154,6 +154,18 @@ pub enum Proposal {
         /// Who has drained; void if the tenure is another by then.
         tenure: Tenure,
     },
+    /// The source of a hand-off of slots has brought them to their new owner (PROTOCOL 10.8): the map may change. Or
+    /// there is no room for them. Repeated until a configuration says what has become of it.
+    HandOff {
+        /// Which hand-off.
+        version: u64,
+        /// The last of its slots that is there; `None`: it is given up.
+        last: Option<u16>,
+        /// The source's tenure.
+        from: Tenure,
+        /// That of the owner that has taken them in; void if either is another by then.
+        to: Tenure,
+    },
     /// A client asks what only the coordinator or the process knows (`PARITAS.STATUS`).
     Ask {
         /// The client.

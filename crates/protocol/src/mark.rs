@@ -37,11 +37,17 @@ pub enum Mark {
     Drained,
     StashUsed,
     DonorUsed,
+    ParityReused,
+    SlotsHandedOff,
+    HandOffResumed,
+    SlotsThawed,
+    ImportRefused,
+    ImportWithoutRoom,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 31] = [
+    pub const ALL: [(Self, &'static str); 37] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -79,5 +85,11 @@ impl Mark {
         (Self::Drained, "5.12 an owner asked to go has drained"),
         (Self::StashUsed, "5.7f a chunk from the stash"),
         (Self::DonorUsed, "5.12 a chunk from the stash of who yielded"),
+        (Self::ParityReused, "6.7 a parity chunk from the stash"),
+        (Self::SlotsHandedOff, "10.8 slots handed off"),
+        (Self::HandOffResumed, "10.8 slots handed off by the source's successor"),
+        (Self::SlotsThawed, "10.8 an attempt given up, its slots served again"),
+        (Self::ImportRefused, "10.8 a late import refused"),
+        (Self::ImportWithoutRoom, "10.8 an import without room"),
     ];
 }

@@ -20,6 +20,7 @@ use crate::takeovers::Takeovers;
 
 use dispatch::{on_member, on_owner, tenure_of};
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
+use paritas_base::slots::HandOff;
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
@@ -451,6 +452,7 @@ impl Node {
         }
         self.shared.arena.set_owed(absent);
         self.shared.arena.set_expected(absent.saturating_add(unfilled));
+        self.hand_off_slots(now, out);
         let mut cx = Context {
             now,
             out,
@@ -488,6 +490,30 @@ impl Node {
         }
         let Context { out, shared, .. } = cx;
         shared.sessions.on_timer(now.mono, out);
+    }
+
+    /// 10.8: owners go on with what they hand off or take in. The two streams may be of two lists.
+    fn hand_off_slots(&mut self, now: Clock, out: &mut impl Out) {
+        let work = |(configuration, owner): (&Configuration, &mut StreamOwner)| {
+            Some((owner.stream(), owner.slot_work(configuration)?))
+        };
+        let work: Vec<(Stream, Option<HandOff>)> = self.lists.owners_mut().filter_map(work).collect();
+        for (stream, hand_off) in work {
+            let to = hand_off.and_then(|hand_off| {
+                let there = &self.lists.get(hand_off.to.list)?.configuration;
+                let known = there.slots.hand_off == Some(hand_off);
+                Some((there.tenure(hand_off.to.x).filter(|_| known)?, there.epoch))
+            });
+            let mut cx = Context {
+                now,
+                out,
+                shared: &mut self.shared,
+            };
+            if let Some((configuration, owner)) = self.lists.owner_mut(stream) {
+                owner.hand_off_slots(&mut cx, configuration, to);
+            }
+        }
+        self.renew_slots(now, out);
     }
 
     /// Every role sends what is due.
@@ -669,7 +695,7 @@ impl Node {
                     }
                     owner.end(&mut cx, new);
                 }
-                Role::Member(mut member) => member.drop_role(&mut cx),
+                Role::Member(mut member) => member.end(&mut cx),
             }
         }
         if roles.iter().any(|role| matches!(role, Role::Halted(_))) {
@@ -805,6 +831,17 @@ impl Node {
                 let own = (tenure.node, tenure.incarnation) == (node, incarnation);
                 if let Some((_, owner)) = self.lists.owner_mut(header.stream).filter(|_| own) {
                     owner.on_yielded(&cx, tenure);
+                }
+            }
+            Message::Imported {
+                version,
+                term,
+                round,
+                n,
+                status,
+            } => {
+                if let Some((_, owner)) = self.lists.owner_mut(header.stream) {
+                    owner.on_imported(&mut cx, (node, incarnation), version, term, round, n, status);
                 }
             }
             Message::LeaseRequest { streams } => self.on_lease_request(now, (node, incarnation), header, streams, out),

@@ -75,6 +75,8 @@ pub struct Parameters {
     pub redial: Span,
     /// Longest.
     pub redial_max: Span,
+    /// How long slots that are handed off may wait without progress before they are served again (10.8).
+    pub hand_off_patience: Span,
     /// The rule that is broken on purpose.
     #[cfg(feature = "mutants")]
     pub mutant: Option<Mutant>,
@@ -106,6 +108,7 @@ impl Default for Parameters {
             stash: Span::from_secs(600),
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
+            hand_off_patience: Span::from_ms(500),
             #[cfg(feature = "mutants")]
             mutant: None,
         }
@@ -221,11 +224,19 @@ pub enum Mutant {
     ParityNotScrubbed,
     /// 2.4
     StashWithoutTerm,
+    /// 6.7
+    ParityStashWithoutTerm,
+    /// 10.8
+    SlotsServedWhileHandedOff,
+    /// 10.8
+    EarlierImportsKept,
+    /// 10.8, of the simulator's coordinator
+    HandOffBetweenAnyTenures,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 38] = [
+    pub const ALL: [(&'static str, Self); 42] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -264,5 +275,9 @@ impl Mutant {
         ("mended-at-any-version", Self::MendedAtAnyVersion),
         ("parity-not-scrubbed", Self::ParityNotScrubbed),
         ("stash-without-term", Self::StashWithoutTerm),
+        ("parity-stash-without-term", Self::ParityStashWithoutTerm),
+        ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
+        ("earlier-imports-kept", Self::EarlierImportsKept),
+        ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
     ];
 }

@@ -79,7 +79,7 @@ impl SlotMap {
     }
 
     /// Makes it anew if need be. True if slots have changed hands, or are served again.
-    pub(crate) fn renew(&mut self, cluster: &ClusterRecord, lists: &Lists) -> bool {
+    pub(crate) fn renew(&mut self, cluster: &ClusterRecord, lists: &Lists, freeze: bool) -> bool {
         if !core::mem::take(&mut self.stale) {
             return false;
         }
@@ -107,7 +107,7 @@ impl SlotMap {
             let place = Place { stream, served: true };
             fill(&mut places, range.first, range.last, |slot| *slot = place);
         }
-        for owner in lists.iter().flat_map(|list| list.owners()) {
+        for owner in lists.iter().flat_map(|list| list.owners()).filter(|_| freeze) {
             if let Some((first, last)) = owner.frozen() {
                 let own = owner.stream();
                 fill(&mut places, first, last, |place| place.served &= place.stream != own);

@@ -9,6 +9,7 @@
 mod credit;
 mod drain;
 mod hand_off;
+mod import;
 mod lease;
 mod mend;
 mod probe;
@@ -235,7 +236,7 @@ impl StreamOwner {
     /// Bytes of the side tables that hold no objects.
     pub fn ring_bytes(&self) -> u64 {
         let turn = self.spare.capacity() + self.open.as_ref().map_or(0, Delta::held_bytes);
-        self.ring.held_bytes() + turn as u64
+        self.ring.held_bytes() + (turn + self.hand_off_bytes()) as u64
     }
 
     /// Memory of what it knows beside its chunks.
@@ -729,6 +730,9 @@ impl StreamOwner {
                 }
                 if self.hold_until != Time(0) {
                     next = next.min(self.hold_until);
+                }
+                if self.store.chunks().directory_known() {
+                    next = next.min(self.next_slot_work());
                 }
             }
             phase => next = self.takeover.next_at(phase),

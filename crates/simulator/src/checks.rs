@@ -43,7 +43,7 @@ impl World {
         }
         if everything {
             for (_, position, old) in process.node.stashed() {
-                checked = checked.and_then(|()| self.ghost.check_stashed(position, &old));
+                checked = checked.and_then(|()| self.ghost.check_stashed(position, &old, &self.code, wrong));
             }
             checked = checked.and_then(|()| gauges::check(process, &self.swarm));
         }
@@ -269,6 +269,9 @@ impl World {
                 return Some(format!("L2: client {i} waits for {pending:?}"));
             }
         }
+        if let Some(hand_off) = self.configuration.slots.hand_off {
+            return Some(format!("slots are still handed off: {hand_off:?}"));
+        }
         for (i, position) in self.configuration.positions.iter().enumerate() {
             let Some(a) = position else {
                 return Some(format!("position {i} is vacant"));
@@ -294,6 +297,9 @@ impl World {
                         }
                         if !owner.is_whole() {
                             return Some(format!("position {i} is Live and not whole"));
+                        }
+                        if !owner.has_settled_slots() {
+                            return Some(format!("position {i} has slots of others"));
                         }
                     }
                     Some(Role::Member(member)) => {

@@ -1,12 +1,15 @@
 //! The configuration service of a run: it obeys PROTOCOL §10 (compare and swap on the epoch, the decodability rule,
 //! crashed lives always removed), and within that does its worst: late detection, false suspicion, odd successors.
 
+use crate::client::FILLER;
 use crate::events::Happening;
 use crate::marks::Seen;
-use crate::world::World;
+use crate::world::{LIST, World};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
-use paritas_base::{Epoch, Incarnation, NodeId, Position, Span};
+use paritas_base::slots::{HandOff, check_whole};
+use paritas_base::{Epoch, Incarnation, NodeId, Position, SLOT_COUNT, Span, Stream};
 use paritas_protocol::Proposal;
+use paritas_wire::command;
 
 impl World {
     /// Positions that are not Live, data and parity: vacant, Filling, or held by a life that has ended.
@@ -290,6 +293,81 @@ impl World {
         }
     }
 
+    /// Some slots, with a key of the clients among them, go to another stream; or what is under way is given up.
+    pub(crate) fn hand_off(&mut self) {
+        let cluster = self.cluster.clone();
+        let slots = self.configuration.slots.clone();
+        if let Some(under_way) = slots.hand_off {
+            if self.random.chance(100_000) {
+                self.commit(|next, _| next.slots = slots.given_up(LIST, &cluster, &under_way));
+            }
+            return;
+        }
+        let key = match self.random.below(10) {
+            0..2 => format!("{{g{}}}", self.random.below(2)),
+            2..4 => format!("{FILLER}{}", self.random.below(40)),
+            _ => format!("k{}", self.random.below(self.swarm.keys)),
+        };
+        let slot = command::slot(key.as_bytes());
+        let Some(range) = slots
+            .held(LIST, &cluster)
+            .into_iter()
+            .find(|r| (r.first..=r.last).contains(&slot))
+        else {
+            return self.violate(format!("10.8: slot {slot} is nobody's"));
+        };
+        let others: Vec<Position> = self.configuration.data_positions().filter(|x| *x != range.x).collect();
+        let to = *self.random.pick(&others);
+        let reach = self.random.below(u64::from(SLOT_COUNT)) as u16;
+        let stream = |x| Stream { list: LIST, x };
+        let hand_off = HandOff {
+            version: slots.version + 1,
+            first: range.first.max(slot.saturating_sub(reach)),
+            last: range.last.min(slot.saturating_add(reach)),
+            from: stream(range.x),
+            to: stream(to),
+        };
+        self.commit(|next, _| next.slots = slots.during(hand_off));
+    }
+
+    /// 10.8: the map changes only for the two tenures between which it was agreed.
+    pub(crate) fn on_hand_off_proposal(&mut self, proposal: &Proposal) {
+        let Proposal::HandOff {
+            version,
+            last,
+            from,
+            to,
+        } = *proposal
+        else {
+            return;
+        };
+        let cluster = self.cluster.clone();
+        let slots = self.configuration.slots.clone();
+        let Some(what) = slots.hand_off.filter(|h| h.version == version) else {
+            return;
+        };
+        if self.configuration.tenure(what.from.x) != Some(from) || self.configuration.tenure(what.to.x) != Some(to) {
+            self.marks.see(Seen::HandOffVoid);
+            #[cfg(feature = "mutants")]
+            let void = self.swarm.parameters.mutant != Some(paritas_protocol::Mutant::HandOffBetweenAnyTenures);
+            #[cfg(not(feature = "mutants"))]
+            let void = true;
+            if void {
+                return;
+            }
+        }
+        let after = match last {
+            Some(last) if what.contains(last) => slots.after(LIST, &cluster, &what, last),
+            Some(last) => return self.violate(format!("10.8: slot {last} is not of {what:?}")),
+            None => slots.given_up(LIST, &cluster, &what),
+        };
+        let held = after.held(LIST, &cluster).into_iter().map(|range| (LIST, range));
+        if let Err(why) = check_whole(held) {
+            self.violate(format!("10.8: {why}"));
+        }
+        self.commit(|next, _| next.slots = after);
+    }
+
     /// What nodes ask of the coordinator.
     pub(crate) fn on_proposal(&mut self, at: usize, proposal: Proposal) {
         if self.is_cut_off(at) {
@@ -303,6 +381,14 @@ impl World {
         if let Proposal::Drained { position, tenure, .. } = proposal {
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Drained { position, tenure });
+        }
+        if let Proposal::HandOff { .. } = proposal {
+            // The agent's way to the coordinator is not simulated; it may be long all the same.
+            let late = self.random.chance(300_000).then(|| self.random.below(60_000_000));
+            match late {
+                Some(after) => self.push(Span(after), Happening::Proposed(proposal.clone())),
+                None => self.on_hand_off_proposal(&proposal),
+            }
         }
         if let Proposal::AskLive { position, tenure, .. } = proposal
             && (self.healing || !self.exhaustive)

@@ -4,7 +4,7 @@ use crate::faults::Fault;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Time};
-use paritas_protocol::{Channel, Event, LinkId};
+use paritas_protocol::{Channel, Event, LinkId, Proposal};
 use std::cmp::Ordering;
 
 #[derive(Debug)]
@@ -74,6 +74,8 @@ pub(crate) enum Happening {
         position: Position,
         tenure: Tenure,
     },
+    /// A proposal that was long on its way.
+    Proposed(Proposal),
     PushAll,
 }
 /// It, and when: of two at one time, the one planned first.
@@ -241,6 +243,7 @@ impl World {
             }
             Happening::Drain { position, tenure } => self.ask_to_drain(position, tenure),
             Happening::Drained { position, tenure } => self.on_drained(position, tenure),
+            Happening::Proposed(proposal) => self.on_hand_off_proposal(&proposal),
             Happening::PushAll => {
                 // While faults go on, pushes are late and lost like anything else: nodes must tell each other.
                 for at in 0..self.processes.len() {

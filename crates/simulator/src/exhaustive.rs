@@ -198,6 +198,7 @@ fn swarm(space: Space) -> Swarm {
         partition_every: never,
         reset_every: never,
         suspect_every: never,
+        hand_off_every: never,
         flip_every: never,
         parameters,
         ..drawn

@@ -18,6 +18,7 @@ pub(crate) enum Fault {
     Suspect,
     Flip,
     Move,
+    HandOff,
 }
 
 impl World {
@@ -85,6 +86,7 @@ impl World {
             Fault::Suspect => self.swarm.suspect_every,
             Fault::Flip => self.swarm.flip_every,
             Fault::Move => self.swarm.move_every,
+            Fault::HandOff => self.swarm.hand_off_every,
         };
         if mean.0 > 0 {
             let after = Span(self.random.below(2 * mean.0));
@@ -135,6 +137,7 @@ impl World {
             Fault::Suspect => self.suspect(),
             Fault::Flip => self.flip(),
             Fault::Move => self.plan_move(),
+            Fault::HandOff => self.hand_off(),
         }
     }
 

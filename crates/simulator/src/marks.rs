@@ -23,9 +23,10 @@ pub(crate) enum Seen {
     StandInLost,
     Split,
     PlannedMove,
+    HandOffVoid,
 }
 
-const SEEN: [(Seen, &str); 16] = [
+const SEEN: [(Seen, &str); 17] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -42,6 +43,7 @@ const SEEN: [(Seen, &str); 16] = [
     (Seen::StandInLost, "10.5 a crash that takes two positions of the list"),
     (Seen::Split, "an owner cut off with some of its members"),
     (Seen::PlannedMove, "5.12 a drained position goes to another node"),
+    (Seen::HandOffVoid, "10.8 a proposal between tenures that are over"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

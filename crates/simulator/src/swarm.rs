@@ -67,6 +67,8 @@ pub(crate) struct Swarm {
     pub(crate) flip_every: Span,
     /// An owner is asked to go, and its position given to another.
     pub(crate) move_every: Span,
+    /// Slots go from one stream to another.
+    pub(crate) hand_off_every: Span,
     /// A crash is certified by a supervisor.
     pub(crate) certified: u32,
     /// More events follow before a turn ends.
@@ -125,6 +127,7 @@ impl Swarm {
             stash: Span::from_secs(600),
             redial: Span::from_ms(2),
             redial_max: Span::from_ms(30),
+            hand_off_patience: Span::from_ms(30),
             #[cfg(feature = "mutants")]
             mutant: None,
         };
@@ -161,6 +164,7 @@ impl Swarm {
         let mut swarm = Self {
             flip_every,
             move_every: Span(0),
+            hand_off_every: Span(0),
             data,
             parity,
             ack_quorum: parity,
@@ -230,6 +234,10 @@ impl Swarm {
         }
         if random.chance(300_000) {
             swarm.parameters.stash = Span::from_ms(random.below(300));
+        }
+        if swarm.data > 1 && random.chance(500_000) {
+            swarm.hand_off_every = Span::from_ms(random.between(10, 200));
+            swarm.parameters.hand_off_patience = Span::from_ms(random.between(5, 60));
         }
         swarm
     }

@@ -200,6 +200,7 @@ impl World {
             Fault::Suspect,
             Fault::Flip,
             Fault::Move,
+            Fault::HandOff,
         ] {
             world.plan(fault);
         }

@@ -70,6 +70,7 @@ impl<S: Store> Coordinator<S> {
                 }
                 false
             }
+            ToCoordinator::HandOff { .. } => false,
             ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
             ToCoordinator::Drained { list, position, tenure } => {
                 let asker = self.links.get(&link).and_then(|l| l.node);

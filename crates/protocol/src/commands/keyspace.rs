@@ -34,7 +34,12 @@ impl<O: Out> Operation<'_, '_, O> {
         let now_ms = self.cx.now.wall_ms;
         let (mut found, mut count) = (Vec::new(), 0);
         let mut expired: Vec<Vec<u8>> = Vec::new();
-        let visited = self.owner.store.scan(&self.cx.shared.arena, cursor, limit, |object| {
+        let owner = &*self.owner;
+        let foreign = |key: &[u8]| owner.has_foreign_keys() && !owner.holds(slot(key));
+        let visited = owner.store.scan(&self.cx.shared.arena, cursor, limit, |object| {
+            if foreign(object.key()) {
+                return;
+            }
             let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
             if over && expired.len() < EXPIRED_MAX {
                 expired.push(object.key().to_vec());
@@ -141,6 +146,9 @@ impl<O: Out> Operation<'_, '_, O> {
                 Err(blocked) => return Err(self.blocked(blocked)),
                 Ok(None) => break,
                 Ok(Some(object)) => {
+                    if self.owner.has_foreign_keys() && !self.owner.holds(slot(object.key())) {
+                        continue;
+                    }
                     let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
                     if !over || attempt + 1 == TRIES {
                         encode::bulk(self.reply, object.key());
@@ -160,7 +168,7 @@ impl<O: Out> Operation<'_, '_, O> {
     pub(super) fn dbsize(&mut self) -> Result<(), Stop> {
         let count = self.owner.store.count().ok_or(Stop::Stall)?;
         self.depends_on_all();
-        encode::integer(self.reply, count as i64);
+        encode::integer(self.reply, count.saturating_sub(self.owner.foreign_keys()) as i64);
         Ok(())
     }
 

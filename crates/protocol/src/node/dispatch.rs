@@ -56,6 +56,13 @@ pub(super) fn on_owner<O: Out>(
             return owner.on_read_chunk(cx, configuration, from, id, stripe, want);
         }
         Message::Hold { .. } => return owner.on_hold(cx),
+        Message::Import {
+            version,
+            term,
+            round,
+            n,
+            objects,
+        } => return owner.on_import(cx, configuration, from, version, term, round, n, objects),
         _ => {}
     }
     let Some(member) = tenure_of(configuration, from.0, from.1) else {
@@ -139,8 +146,8 @@ pub(super) fn on_member<O: Out>(
             }
         }
         Message::Seal => member.on_seal(cx, configuration, header.stream),
-        Message::Alloc { term, as_of, stripes } => {
-            member.on_alloc(configuration, x, term, as_of, stripes.iter().collect());
+        Message::Alloc { term, as_of, entries } => {
+            member.on_alloc(configuration, x, term, as_of, entries);
         }
         Message::ReadDirectory { term, at_least } => {
             member.on_read_directory(cx, configuration, header.stream, term, at_least);

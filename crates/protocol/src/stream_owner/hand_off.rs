@@ -1,10 +1,34 @@
-//! Slots of a stream, and their hand-off to another (PROTOCOL 10.8).
+//! Slots of a stream, and their hand-off to another: the source's part (PROTOCOL 10.8, H45). The destination's is in
+//! `import`.
+//!
+//! The source drives. It counts what each slot weighs and takes as many as may wait together; asks the destination
+//! to make ready; then *freezes* them: commands for them wait. What was begun is acknowledged first. It sends their
+//! objects in batches, each answered when it is safe at the destination, and then proposes the change of the map. Up
+//! to that proposal it may *thaw* at any time, and serve them again: another attempt is another `round`, and the
+//! destination throws away what an earlier one brought. After it, only a configuration says what has become of them.
+//! The coordinator accepts the proposal only from this tenure, about this hand-off, and for the tenure that took the
+//! objects in: so nothing that was said before a crash on either side can come true after it.
 
-use super::StreamOwner;
+use super::import::Import;
+use super::{Phase, StreamOwner};
+use crate::commands::give_up;
 use crate::context::Context;
-use crate::interface::Out;
-use paritas_base::Epoch;
-use paritas_base::configuration::Configuration;
+use crate::interface::{Channel, Out, Proposal};
+use crate::mark::Mark;
+use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::slots::HandOff;
+use paritas_base::{Epoch, Time};
+use paritas_store::Blocked;
+use paritas_wire::command::slot;
+use paritas_wire::peer::{ImportStatus, Message, ObjectRecord, Objects};
+
+/// Keys looked at in one turn.
+const WALK_KEYS: usize = 1024;
+/// Bytes of objects in a batch, about, and of all slots that wait together: more than one slot only as far as it goes.
+const BATCH_BYTES: usize = 128 << 10;
+const STEP_BYTES: u64 = 4 << 20;
+/// What an object costs beside key and value, for that sum.
+const OBJECT_BYTES: usize = 16;
 
 /// What an owner knows of its slots.
 #[derive(Debug, Default)]
@@ -13,33 +37,537 @@ pub(super) struct HandOffs {
     held: Vec<(u16, u16)>,
     /// Since which epoch, or the first that this tenure saw.
     since: Epoch,
+    /// There may be keys of slots that the stream does not hold.
+    pub(super) dirty: bool,
+    /// How many there are, about.
+    pub(super) foreign: u64,
+    purge_cursor: u64,
+    purge_at: Time,
+    round: u32,
+    /// The hand-off that was under way when this tenure began.
+    inherited: Option<u64>,
+    source: Option<Box<Source>>,
+    pub(super) import: Option<Box<Import>>,
+}
+
+/// How far an attempt has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Stage {
+    /// Counts what each slot weighs.
+    Weigh,
+    /// Waits for the destination to make ready.
+    Prepare,
+    /// Frozen: waits for the acks of what was begun.
+    Drain,
+    /// Frozen: sends.
+    Copy,
+    /// Frozen: all is there, and the map may change.
+    Propose,
+    /// The destination has no room.
+    Refused,
+}
+
+#[derive(Debug)]
+struct Source {
+    hand_off: HandOff,
+    /// Who takes it in; `None`: nobody known.
+    to: Option<Tenure>,
+    round: u32,
+    stage: Stage,
+    /// The last slot of this attempt.
+    last: u16,
+    weights: Vec<u64>,
+    cursor: u64,
+    walked: bool,
+    /// Met, and not in a batch yet.
+    keys: Vec<Vec<u8>>,
+    sent_keys: u64,
+    n: u32,
+    batch: Vec<u8>,
+    in_flight: bool,
+    drain: u64,
+    wake_at: Time,
+    resend_at: Time,
+    give_up_at: Time,
+}
+
+impl Source {
+    fn new(hand_off: HandOff, to: Option<Tenure>, round: u32, now: Time) -> Self {
+        Self {
+            hand_off,
+            to,
+            round,
+            stage: Stage::Weigh,
+            last: hand_off.last,
+            weights: vec![0; usize::from(hand_off.last - hand_off.first) + 1],
+            cursor: 0,
+            walked: false,
+            keys: Vec::new(),
+            sent_keys: 0,
+            n: 0,
+            batch: Vec::new(),
+            in_flight: false,
+            drain: 0,
+            wake_at: now,
+            resend_at: now,
+            give_up_at: Time(u64::MAX),
+        }
+    }
+
+    fn is_frozen(&self) -> bool {
+        matches!(self.stage, Stage::Drain | Stage::Copy | Stage::Propose)
+    }
+
+    fn contains(&self, slot: u16) -> bool {
+        (self.hand_off.first..=self.last).contains(&slot)
+    }
 }
 
 impl StreamOwner {
+    // --- what it holds -------------------------------------------------------------------------------------------
+
     /// A configuration is installed.
     pub(super) fn note_slots<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let own = configuration.slots.held(configuration.list, &cx.shared.cluster);
         let own = own.iter().filter(|range| range.x == self.stream.x);
         let held: Vec<(u16, u16)> = own.map(|range| (range.first, range.last)).collect();
+        let slots = &configuration.slots;
+        let now = slots.hand_off;
         let of = &mut self.hand_offs;
-        if held != of.held || of.since == Epoch(0) {
-            of.since = configuration.epoch;
-            of.held = held;
+        if of.since == Epoch(0) {
+            // What an earlier tenure has left here is not known, unless no slot of the list ever moved.
+            of.inherited = now.filter(|h| h.from == self.stream).map(|h| h.version);
+            of.dirty = !configuration.is_born(&self.tenure) && (slots.version > 0 || now.is_some());
+        } else {
+            let before = core::mem::replace(&mut of.held, held.clone());
+            let beyond = |these: &[(u16, u16)], those: &[(u16, u16)]| {
+                let mut slots = these.iter().flat_map(|(first, last)| *first..=*last);
+                before != held && slots.any(|slot| !contains(those, slot))
+            };
+            let (gained, lost) = (beyond(&held, &before), beyond(&before, &held));
+            if let Some(source) = of.source.take_if(|source| now != Some(source.hand_off)) {
+                cx.shared.slots.is_stale();
+                self.progress = true;
+                if lost {
+                    cx.out.mark(Mark::SlotsHandedOff);
+                    if of.inherited == Some(source.hand_off.version) {
+                        cx.out.mark(Mark::HandOffResumed);
+                    }
+                    of.foreign += source.sent_keys;
+                }
+            }
+            if let Some(import) = of
+                .import
+                .take_if(|import| now.is_none_or(|h| h.version != import.version))
+            {
+                if gained && slots.version == import.version {
+                    of.foreign = of.foreign.saturating_sub(import.keys);
+                } else {
+                    // It was given up: what came of it must go.
+                    of.dirty = true;
+                }
+            }
+            if lost {
+                of.dirty = true;
+                of.purge_cursor = 0;
+            }
+            if gained || lost {
+                of.since = configuration.epoch;
+            }
         }
+        if of.since == Epoch(0) {
+            of.since = configuration.epoch;
+        }
+        of.held = held;
+    }
+
+    /// Whether the stream holds a slot.
+    pub(crate) fn holds(&self, slot: u16) -> bool {
+        contains(&self.hand_offs.held, slot)
+    }
+
+    /// Whether there may be keys here of slots that it does not hold: nobody may see them.
+    pub(crate) fn has_foreign_keys(&self) -> bool {
+        self.hand_offs.dirty || self.hand_offs.import.is_some()
+    }
+
+    /// How many of those keys there are, about.
+    pub(crate) fn foreign_keys(&self) -> u64 {
+        self.hand_offs.foreign
     }
 
     /// Slots of its own that it does not serve now, since it hands them off.
     pub(crate) fn frozen(&self) -> Option<(u16, u16)> {
-        None
+        let source = self.hand_offs.source.as_ref().filter(|source| source.is_frozen())?;
+        Some((source.hand_off.first, source.last))
     }
 
-    /// Whether keys are on their way from this stream or to it.
+    /// Whether keys are on their way from this stream or to it, so that to remove all would miss some.
     pub(crate) fn is_handing_off(&self) -> bool {
-        false
+        self.frozen().is_some() || self.hand_offs.import.is_some()
     }
 
     /// At which epoch its slots were last others.
     pub(crate) fn slots_since(&self) -> Epoch {
         self.hand_offs.since
     }
+
+    /// Whether nothing of a hand-off is left to be done here, or tidied up.
+    pub fn has_settled_slots(&self) -> bool {
+        let of = &self.hand_offs;
+        of.source.is_none() && of.import.is_none() && !of.dirty
+    }
+
+    /// Memory of what is under way.
+    pub(super) fn hand_off_bytes(&self) -> usize {
+        let source = self.hand_offs.source.as_ref().map_or(0, |s| {
+            let keys = s.keys.iter().map(|key| key.capacity() + size_of::<Vec<u8>>());
+            s.batch.capacity() + s.weights.capacity() * size_of::<u64>() + keys.sum::<usize>()
+        });
+        source + self.hand_offs.import.as_ref().map_or(0, |i| i.held_bytes())
+    }
+
+    // --- time ----------------------------------------------------------------------------------------------------
+
+    /// What it hands off, if [`Self::hand_off_slots`] is to be called.
+    pub(crate) fn slot_work(&self, configuration: &Configuration) -> Option<Option<HandOff>> {
+        let own = configuration.slots.hand_off.filter(|h| h.from == self.stream);
+        let of = &self.hand_offs;
+        (own.is_some() || of.dirty || of.import.is_some()).then_some(own)
+    }
+
+    /// Goes on with all that is to do about slots. `to` is who owns the stream that slots go to, and at which epoch, if
+    /// that stream's list knows of the hand-off too.
+    pub(crate) fn hand_off_slots<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        to: Option<(Tenure, Epoch)>,
+    ) {
+        if self.phase != Phase::Serve || !self.store.chunks().directory_known() {
+            return;
+        }
+        if let Some(hand_off) = configuration.slots.hand_off.filter(|h| h.from == self.stream) {
+            let before = self.frozen();
+            self.drive(cx, hand_off, to);
+            if before != self.frozen() {
+                cx.shared.slots.is_stale();
+                self.progress = true;
+            }
+        }
+        self.take_in(cx, configuration);
+        let of = &self.hand_offs;
+        let awaits = configuration.slots.hand_off.is_some_and(|h| h.to == self.stream);
+        if of.dirty && of.import.is_none() && !awaits && cx.mono() >= of.purge_at {
+            self.purge(cx, configuration);
+            self.hand_offs.purge_at = cx.after(cx.shared.parameters.retry);
+        }
+    }
+
+    pub(super) fn next_slot_work(&self) -> Time {
+        let of = &self.hand_offs;
+        let mut next = if of.dirty { of.purge_at } else { Time(u64::MAX) };
+        if let Some(source) = &of.source {
+            next = next.min(source.wake_at);
+        }
+        if let Some(import) = &of.import {
+            next = next.min(import.wake_at);
+        }
+        next
+    }
+
+    /// Removes keys of slots that the stream does not hold, some at a time. True when there are none any more.
+    pub(super) fn purge<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) -> bool {
+        let mut keys = Vec::new();
+        let cursor = self.hand_offs.purge_cursor;
+        let held = &self.hand_offs.held;
+        let next = self.store.scan(&cx.shared.arena, cursor, WALK_KEYS, |object| {
+            if !contains(held, slot(object.key())) {
+                keys.push(object.key().to_vec());
+            }
+        });
+        let next = match next {
+            Ok(next) => next,
+            Err(blocked) => {
+                self.want(cx, blocked);
+                return false;
+            }
+        };
+        for key in keys {
+            match give_up(cx, configuration, self, &key) {
+                Ok(gone) => {
+                    let of = &mut self.hand_offs;
+                    of.foreign = of.foreign.saturating_sub(gone.into());
+                }
+                // Later, from the same place on.
+                Err(_) => return false,
+            }
+        }
+        let of = &mut self.hand_offs;
+        of.purge_cursor = next;
+        if next == 0 {
+            (of.dirty, of.foreign) = (false, 0);
+        }
+        next == 0
+    }
+
+    /// From the first key on again.
+    pub(super) fn purge_again(&mut self) {
+        self.hand_offs.purge_cursor = 0;
+    }
+
+    fn want<O: Out>(&mut self, cx: &Context<'_, O>, blocked: Blocked) {
+        if let Blocked::Missing(stripe) = blocked {
+            self.materialiser.want(cx.now.mono, stripe);
+        }
+    }
+
+    // --- the source ----------------------------------------------------------------------------------------------
+
+    fn drive<O: Out>(&mut self, cx: &mut Context<'_, O>, hand_off: HandOff, to: Option<(Tenure, Epoch)>) {
+        let now = cx.mono();
+        let Some(mut source) = self.hand_offs.source.take() else {
+            // While it is rebuilt, every step would wait for chunks.
+            if self.store.chunks().absent_count() == 0 && !self.lost {
+                self.attempt(hand_off, to, now);
+            }
+            return;
+        };
+        let tenure = to.map(|(tenure, _)| tenure);
+        // A proposal for a tenure that is over cannot come true, if the hand-off outlived the tenure.
+        let void = tenure != source.to && (to.is_some() || source.stage < Stage::Propose);
+        let stuck = source.stage < Stage::Propose && now >= source.give_up_at;
+        if void || stuck {
+            if source.is_frozen() {
+                cx.out.mark(Mark::SlotsThawed);
+            }
+            self.attempt(hand_off, to, now);
+            if stuck && let Some(source) = &mut self.hand_offs.source {
+                // Not to freeze again and again before somebody who does not answer.
+                source.wake_at = cx.after(cx.shared.parameters.hand_off_patience);
+            }
+            return;
+        }
+        if let Some((to, epoch)) = to
+            && (now >= source.wake_at || source.stage == Stage::Drain)
+        {
+            self.go_on(cx, &mut source, to, epoch);
+        } else if to.is_none() {
+            source.wake_at = cx.after(cx.shared.parameters.resend);
+        }
+        if matches!(source.stage, Stage::Propose | Stage::Refused) && now >= source.resend_at {
+            source.resend_at = cx.after(cx.shared.parameters.resend);
+            source.wake_at = source.resend_at;
+            if let Some(to) = source.to {
+                cx.propose(Proposal::HandOff {
+                    version: hand_off.version,
+                    last: (source.stage == Stage::Propose).then_some(source.last),
+                    from: self.tenure,
+                    to,
+                });
+            }
+        }
+        self.hand_offs.source = Some(source);
+    }
+
+    /// Another attempt, all slots served.
+    fn attempt(&mut self, hand_off: HandOff, to: Option<(Tenure, Epoch)>, now: Time) {
+        self.hand_offs.round += 1;
+        let to = to.map(|(tenure, _)| tenure);
+        self.hand_offs.source = Some(Box::new(Source::new(hand_off, to, self.hand_offs.round, now)));
+    }
+
+    fn go_on<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Source, to: Tenure, epoch: Epoch) {
+        let now = cx.mono();
+        match source.stage {
+            Stage::Weigh => {
+                if self.weigh(cx, source) {
+                    source.stage = Stage::Prepare;
+                    source.in_flight = true;
+                    self.send_batch(cx, source, to, epoch);
+                }
+            }
+            Stage::Prepare => self.send_batch(cx, source, to, epoch),
+            Stage::Drain => {
+                if self.acked >= source.drain {
+                    source.stage = Stage::Copy;
+                    (source.cursor, source.walked) = (0, false);
+                    self.copy(cx, source, to, epoch);
+                } else {
+                    source.wake_at = source.give_up_at;
+                }
+            }
+            Stage::Copy if source.in_flight => self.send_batch(cx, source, to, epoch),
+            Stage::Copy => self.copy(cx, source, to, epoch),
+            Stage::Propose | Stage::Refused => {
+                source.wake_at = source.resend_at.max(now);
+            }
+        }
+    }
+
+    /// How much of the hand-off may be done at once. False: not known yet.
+    fn weigh<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Source) -> bool {
+        let (first, weights) = (source.hand_off.first, &mut source.weights);
+        let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
+            let at = slot(object.key()).checked_sub(first).map(usize::from);
+            if let Some(weight) = at.and_then(|at| weights.get_mut(at)) {
+                *weight += (object.key().len() + object.len() + OBJECT_BYTES) as u64;
+            }
+        });
+        match next {
+            Err(blocked) => {
+                self.want(cx, blocked);
+                source.wake_at = cx.after(cx.shared.parameters.retry);
+                return false;
+            }
+            Ok(next) => source.cursor = next,
+        }
+        if source.cursor != 0 {
+            return false;
+        }
+        let mut sum = 0;
+        let fits = source.weights.iter().skip(1).take_while(|weight| {
+            sum += **weight;
+            sum + source.weights[0] <= STEP_BYTES
+        });
+        source.last = source.hand_off.first + fits.count() as u16;
+        source.weights = Vec::new();
+        true
+    }
+
+    /// Fills the next batch and sends it; proposes when there is nothing left to send.
+    fn copy<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Source, to: Tenure, epoch: Epoch) {
+        if source.keys.is_empty() && !source.walked {
+            let (mut keys, now_ms) = (core::mem::take(&mut source.keys), cx.now.wall_ms);
+            let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
+                // What has ended may have been seen so: it ends here.
+                let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
+                if !over && source.contains(slot(object.key())) {
+                    keys.push(object.key().to_vec());
+                }
+            });
+            source.keys = keys;
+            match next {
+                Err(blocked) => {
+                    self.want(cx, blocked);
+                    source.wake_at = cx.after(cx.shared.parameters.retry);
+                    return;
+                }
+                Ok(next) => (source.cursor, source.walked) = (next, next == 0),
+            }
+            source.give_up_at = cx.mono() + cx.shared.parameters.hand_off_patience;
+        }
+        let mut value = Vec::new();
+        while source.batch.len() < BATCH_BYTES {
+            let Some(key) = source.keys.last() else { break };
+            match self.store.find(&cx.shared.arena, self.store.hash(key), key) {
+                Err(blocked) => {
+                    self.want(cx, blocked);
+                    source.wake_at = cx.after(cx.shared.parameters.retry);
+                    return;
+                }
+                // Evicted, or ended, since it was met.
+                Ok(None) => {}
+                Ok(Some(object)) => {
+                    value.clear();
+                    object.copy_to(&mut value);
+                    let object = ObjectRecord {
+                        key,
+                        value: &value,
+                        expiry_ms: object.expiry_ms(),
+                        flags: object.flags(),
+                        hash_kind: object.is_hash(),
+                    };
+                    Objects::push(&mut source.batch, &object);
+                    source.sent_keys += 1;
+                }
+            }
+            source.keys.pop();
+        }
+        if source.walked && source.keys.is_empty() && source.batch.is_empty() {
+            source.stage = Stage::Propose;
+            source.resend_at = cx.mono();
+        } else if source.batch.len() >= BATCH_BYTES || source.walked {
+            source.n += 1;
+            source.in_flight = true;
+            self.send_batch(cx, source, to, epoch);
+        }
+    }
+
+    fn send_batch<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Source, to: Tenure, epoch: Epoch) {
+        source.wake_at = cx.after(cx.shared.parameters.resend).min(source.give_up_at);
+        let message = Message::Import {
+            version: source.hand_off.version,
+            term: self.tenure.term(),
+            round: source.round,
+            n: source.n,
+            objects: Objects::new(&source.batch),
+        };
+        cx.send(&to, Channel::Main, source.hand_off.to, epoch, &message);
+    }
+
+    /// The destination's answer to a batch, or to the question whether it is ready.
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    pub(crate) fn on_imported<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        from: (paritas_base::NodeId, paritas_base::Incarnation),
+        version: u64,
+        term: paritas_base::Term,
+        round: u32,
+        n: u32,
+        status: ImportStatus,
+    ) {
+        let (now, newest) = (cx.mono(), self.newest());
+        let own_term = self.tenure.term();
+        let Some(source) = &mut self.hand_offs.source else {
+            return;
+        };
+        let sender = source.to.map(|to| (to.node, to.incarnation));
+        let this = (source.hand_off.version, own_term, source.round, source.n);
+        if (version, term, round, n) != this || sender != Some(from) || !source.in_flight {
+            return;
+        }
+        source.wake_at = now;
+        source.give_up_at = now + cx.shared.parameters.hand_off_patience;
+        match status {
+            ImportStatus::Done => {
+                source.in_flight = false;
+                source.batch.clear();
+                if source.stage == Stage::Prepare {
+                    source.stage = Stage::Drain;
+                    source.drain = newest;
+                    cx.shared.slots.is_stale();
+                }
+            }
+            ImportStatus::NoRoom => {
+                if source.is_frozen() {
+                    cx.shared.slots.is_stale();
+                    cx.out.mark(Mark::SlotsThawed);
+                }
+                source.stage = Stage::Refused;
+                source.in_flight = false;
+                source.resend_at = now;
+                source.give_up_at = Time(u64::MAX);
+                self.progress = true;
+            }
+            // Nothing was proposed: at the next turn it begins anew.
+            ImportStatus::Unknown => source.give_up_at = now,
+        }
+    }
+
+    /// The newest delta, the open one among them.
+    pub(super) fn newest(&self) -> u64 {
+        if self.open_bytes() > 0 {
+            self.next_seq()
+        } else {
+            self.seq()
+        }
+    }
+}
+
+/// Whether a slot is in ranges that are in order.
+fn contains(ranges: &[(u16, u16)], slot: u16) -> bool {
+    let at = ranges.partition_point(|(_, last)| *last < slot);
+    ranges.get(at).is_some_and(|(first, _)| *first <= slot)
 }

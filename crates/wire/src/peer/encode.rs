@@ -1,6 +1,6 @@
 //! From what a frame says to its body.
 
-use super::message::{ChunkStatus, Message};
+use super::message::{ChunkStatus, ImportStatus, Message};
 use super::parts::LeaseRecord;
 use super::read::Write;
 
@@ -57,10 +57,10 @@ impl Message<'_> {
                 to.u32(*term);
                 to.u64(*recv);
             }
-            Self::Alloc { term, as_of, stripes } => {
+            Self::Alloc { term, as_of, entries } => {
                 to.u32(*term);
                 to.u64(*as_of);
-                to.extend_from_slice(stripes.0);
+                to.extend_from_slice(entries);
             }
             Self::LeaseRequest { streams } => to.extend_from_slice(streams.0),
             Self::Lease { sent, streams } => {
@@ -180,6 +180,36 @@ impl Message<'_> {
                 to.u64(conn.0);
                 to.u64(*n);
                 to.extend_from_slice(bytes);
+            }
+            Self::Import {
+                version,
+                term,
+                round,
+                n,
+                objects,
+            } => {
+                to.u64(*version);
+                to.u32(*term);
+                to.u32(*round);
+                to.u32(*n);
+                to.extend_from_slice(objects.0);
+            }
+            Self::Imported {
+                version,
+                term,
+                round,
+                n,
+                status,
+            } => {
+                to.u64(*version);
+                to.u32(*term);
+                to.u32(*round);
+                to.u32(*n);
+                to.u8(match status {
+                    ImportStatus::Done => 0,
+                    ImportStatus::NoRoom => 1,
+                    ImportStatus::Unknown => 2,
+                });
             }
         }
     }

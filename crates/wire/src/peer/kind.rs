@@ -27,7 +27,9 @@ pub const GET_CONFIGURATION: u8 = 31;
 pub const STALE: u8 = 32;
 pub const FORWARD: u8 = 33;
 pub const REPLY: u8 = 34;
+pub const IMPORT: u8 = 35;
+pub const IMPORTED: u8 = 36;
 
 pub(super) fn is_known(kind: u8) -> bool {
-    kind == HELLO || (DELTA..=REPLY).contains(&kind)
+    kind == HELLO || (DELTA..=IMPORTED).contains(&kind)
 }

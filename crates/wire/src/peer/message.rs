@@ -1,7 +1,7 @@
 //! What the frames say (PROTOCOL 2.5). Their bytes: `encode.rs` and `decode.rs`, drawn in `docs/formats/peer.md`.
 
 use super::kind;
-use super::parts::{Deltas, Leases, Stripes, Versions};
+use super::parts::{Deltas, Leases, Objects, Versions};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Term, Time, Version};
 
@@ -37,6 +37,17 @@ pub enum ChunkStatus {
     None,
     /// Here it is; empty bytes mean all zeros.
     Here,
+}
+
+/// What became of an import (PROTOCOL 10.8).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImportStatus {
+    /// Every member has it.
+    Done,
+    /// There is no room for it.
+    NoRoom,
+    /// The receiver knows nothing of this attempt: begin another.
+    Unknown,
 }
 
 /// A parity chunk as one member has it (PROTOCOL 5.7a).
@@ -90,11 +101,11 @@ pub enum Message<'a> {
         term: Term,
         recv: u64,
     },
-    /// All stripes of the stream with a non-zero version at `as_of` (6.6).
+    /// All stripes of the stream with a non-zero version at `as_of` (6.6, 6.7), as in `Directory`.
     Alloc {
         term: Term,
         as_of: u64,
-        stripes: Stripes<'a>,
+        entries: &'a [u8],
     },
     LeaseRequest {
         streams: Leases<'a>,
@@ -189,6 +200,23 @@ pub enum Message<'a> {
         n: u64,
         bytes: &'a [u8],
     },
+    /// Objects of slots that the sender hands off to the stream in the header (10.8). `term` and `round` say which
+    /// attempt of which owner; `n` counts from 0, which has none and makes ready.
+    Import {
+        version: u64,
+        term: Term,
+        round: u32,
+        n: u32,
+        objects: Objects<'a>,
+    },
+    /// Import `n` of that attempt is safe at the sender, or why not. Of no list's epoch: it stays true.
+    Imported {
+        version: u64,
+        term: Term,
+        round: u32,
+        n: u32,
+        status: ImportStatus,
+    },
 }
 
 impl Message<'_> {
@@ -221,6 +249,8 @@ impl Message<'_> {
             Self::Stale { .. } => kind::STALE,
             Self::Forward { .. } => kind::FORWARD,
             Self::Reply { .. } => kind::REPLY,
+            Self::Import { .. } => kind::IMPORT,
+            Self::Imported { .. } => kind::IMPORTED,
         }
     }
 }

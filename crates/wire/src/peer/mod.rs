@@ -15,8 +15,8 @@ mod message;
 mod parts;
 mod read;
 
-pub use message::{ChunkStatus, Hello, Message, Parity};
-pub use parts::{DeltaRecord, Deltas, LeaseEntry, LeaseRecord, Leases, Stripes, Versions};
+pub use message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
+pub use parts::{DeltaRecord, Deltas, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, Versions};
 
 use paritas_base::{Epoch, ListId, Position, Stream, Time};
 use zerocopy::little_endian::{U16, U32, U64};

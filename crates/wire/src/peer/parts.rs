@@ -61,29 +61,6 @@ impl<'a> Deltas<'a> {
     }
 }
 
-/// A set of stripes, four bytes each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stripes<'a>(pub(super) &'a [u8]);
-
-impl<'a> Stripes<'a> {
-    /// Over bytes that [`Self::push`] made.
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-    /// Appends one to bytes being built.
-    pub fn push(to: &mut Vec<u8>, stripe: Stripe) {
-        to.u32(stripe.0);
-    }
-    /// One after the other.
-    pub fn iter(&self) -> impl Iterator<Item = Stripe> + use<'a> {
-        self.0.as_chunks::<4>().0.iter().map(|b| Stripe(u32::from_le_bytes(*b)))
-    }
-    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
-        let all = Self(bytes);
-        (bytes.len().is_multiple_of(4) && all.iter().all(Stripe::is_valid)).then_some(all)
-    }
-}
-
 /// A list of versions, eight bytes each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Versions<'a>(pub(super) &'a [u8]);
@@ -196,7 +173,81 @@ impl LeaseRecord {
     }
 }
 
-/// Bytes of an entry of a [`Message::Directory`].
+/// One object of an [`Objects`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectRecord<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// When it ends, in ms since 1970.
+    pub expiry_ms: Option<u64>,
+    /// memcached's flags.
+    pub flags: Option<u32>,
+    /// The value is a packed hash.
+    pub hash_kind: bool,
+}
+
+/// Objects whole: `u16 key length, u32 value length, u8 form, [u64 expiry], [u32 flags], key, value` each. Of the form
+/// bit 0 says that there is an expiry, bit 1 flags, bit 2 a hash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Objects<'a>(pub(super) &'a [u8]);
+
+impl<'a> Objects<'a> {
+    /// None.
+    pub const EMPTY: Self = Self(&[]);
+
+    /// Over bytes that [`Self::push`] made.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Appends one to bytes being built.
+    pub fn push(to: &mut Vec<u8>, object: &ObjectRecord<'_>) {
+        to.u16(object.key.len() as u16);
+        to.u32(object.value.len() as u32);
+        let (expires, flagged) = (object.expiry_ms.is_some(), object.flags.is_some());
+        to.u8(u8::from(expires) | u8::from(flagged) << 1 | u8::from(object.hash_kind) << 2);
+        object.expiry_ms.iter().for_each(|at| to.u64(*at));
+        object.flags.iter().for_each(|flags| to.u32(*flags));
+        to.extend_from_slice(object.key);
+        to.extend_from_slice(object.value);
+    }
+
+    /// The first one, and the rest.
+    pub fn split_first(&self) -> Option<(ObjectRecord<'a>, Self)> {
+        let mut r = Reader(self.0);
+        let (key, value, form) = (usize::from(r.u16()?), r.u32()? as usize, r.u8()?);
+        if form > 0b111 {
+            return None;
+        }
+        let expiry_ms = if form & 1 != 0 { Some(r.u64()?) } else { None };
+        let flags = if form & 2 != 0 { Some(r.u32()?) } else { None };
+        let object = ObjectRecord {
+            key: r.bytes(key)?,
+            value: r.bytes(value)?,
+            expiry_ms,
+            flags,
+            hash_kind: form & 4 != 0,
+        };
+        Some((object, Self(r.0)))
+    }
+
+    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+        let mut rest = Self(bytes);
+        while !rest.0.is_empty() {
+            (_, rest) = rest.split_first()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+/// Bytes of an entry of a [`Message::Directory`] or [`Message::Alloc`].
 pub(super) const DIRECTORY_ENTRY_BYTES: usize = 12;
 
 /// Reads and writes those entries.

@@ -62,9 +62,9 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
     Deltas::push(&mut sync, n32(6), n(7), b"");
     let mut sealed = Vec::new();
     Deltas::push(&mut sealed, n32(9), n(10), b"abc");
-    let mut stripes = Vec::new();
-    Stripes::push(&mut stripes, Stripe::index_page(1));
-    Stripes::push(&mut stripes, Stripe::data(2));
+    let mut allocated = Vec::new();
+    Message::push_directory_entry(&mut allocated, Stripe::index_page(1), Version::new(1, 2));
+    Message::push_directory_entry(&mut allocated, Stripe::data(2), Version::new(3, 4));
     let mut versions = Vec::new();
     Versions::push(&mut versions, Version::new(1, 2));
     Versions::push(&mut versions, Version::new(3, 4));
@@ -77,6 +77,22 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
     .push(&mut held);
     let mut entries = Vec::new();
     Message::push_directory_entry(&mut entries, Stripe::data(3), Version::new(4, 5));
+    let mut objects = Vec::new();
+    let plain = ObjectRecord {
+        key: b"k",
+        value: b"vv",
+        expiry_ms: None,
+        flags: None,
+        hash_kind: false,
+    };
+    Objects::push(&mut objects, &plain);
+    let with_all = ObjectRecord {
+        expiry_ms: Some(n(5)),
+        flags: Some(n32(6)),
+        hash_kind: true,
+        ..plain
+    };
+    Objects::push(&mut objects, &with_all);
     let configuration = Configuration {
         list: ListId(n16(1)),
         epoch: Epoch(n32(2)),
@@ -161,7 +177,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         Message::Alloc {
             term: n32(1),
             as_of: n(2),
-            stripes: Stripes::new(&stripes),
+            entries: &allocated,
         },
         Message::LeaseRequest {
             streams: Leases::new(&asked),
@@ -254,6 +270,20 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             conn: ConnId(n(1)),
             n: n(2),
             bytes: b"+OK\r\n",
+        },
+        Message::Import {
+            version: n(1),
+            term: n32(2),
+            round: n32(3),
+            n: n32(4),
+            objects: Objects::new(&objects),
+        },
+        Message::Imported {
+            version: n(1),
+            term: n32(2),
+            round: n32(3),
+            n: n32(4),
+            status: ImportStatus::NoRoom,
         },
     ];
     for message in &all {

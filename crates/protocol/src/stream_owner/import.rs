@@ -1,0 +1,207 @@
+//! Slots that come from another stream: the destination's part (PROTOCOL 10.8).
+//!
+//! Objects are taken in by ordinary deltas of this stream. Until a configuration says that their slots are held here,
+//! nobody sees them. Only what the installed configuration names is taken in, and of that only the newest attempt of
+//! the newest owner, batch after batch: a frame that comes late changes nothing.
+
+use super::{Phase, StreamOwner};
+use crate::commands::{Refused, take_in};
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::mark::Mark;
+use crate::parameters::Mutant;
+use paritas_base::configuration::Configuration;
+use paritas_base::{Incarnation, NodeId, Stream, Term, Time};
+use paritas_store::Value;
+use paritas_wire::peer::{ImportStatus, Message, Objects};
+
+/// Bytes taken in in one turn, about: what comes for others must not hold up this stream's own clients.
+const TURN_BYTES: usize = 32 << 10;
+
+/// An attempt of a source.
+#[derive(Debug)]
+pub(super) struct Import {
+    pub(super) version: u64,
+    term: Term,
+    round: u32,
+    /// Whose answer it is.
+    from: (NodeId, Incarnation),
+    stream: Stream,
+    /// The batch at hand; 0: making ready.
+    n: u32,
+    /// Its bytes, and how many of them are taken in.
+    batch: Vec<u8>,
+    taken: usize,
+    /// The delta that must be acknowledged before it is answered; `None` while it is worked on.
+    seq: Option<u64>,
+    /// It was asked about since it was answered last.
+    asked: bool,
+    /// Keys that are new here.
+    pub(super) keys: u64,
+    pub(super) wake_at: Time,
+}
+
+impl Import {
+    pub(super) fn held_bytes(&self) -> usize {
+        self.batch.capacity()
+    }
+}
+
+impl StreamOwner {
+    /// A batch of a source, or (`n` = 0) its question whether this stream is ready for them.
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    pub(crate) fn on_import<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        version: u64,
+        term: Term,
+        round: u32,
+        n: u32,
+        objects: Objects<'_>,
+    ) {
+        let named = configuration.slots.hand_off.filter(|h| h.to == self.stream);
+        if self.phase != Phase::Serve || !self.store.chunks().directory_known() {
+            return;
+        }
+        let Some(hand_off) = named.filter(|h| h.version == version) else {
+            cx.out.mark(Mark::ImportRefused);
+            return;
+        };
+        let known = self.hand_offs.import.as_ref().map(|i| (i.term, i.round));
+        if known.is_some_and(|known| (term, round) < known) {
+            cx.out.mark(Mark::ImportRefused);
+            return;
+        }
+        if known != Some((term, round)) {
+            if n != 0 {
+                self.answer_import(
+                    cx,
+                    from,
+                    hand_off.from,
+                    (version, term, round, n),
+                    ImportStatus::Unknown,
+                );
+                return;
+            }
+            // What an earlier attempt brought may be old by now.
+            self.hand_offs.dirty |= known.is_some() && !cx.breaks(Mutant::EarlierImportsKept);
+            self.purge_again();
+            self.hand_offs.import = Some(Box::new(Import {
+                version,
+                term,
+                round,
+                from,
+                stream: hand_off.from,
+                n: 0,
+                batch: Vec::new(),
+                taken: 0,
+                seq: None,
+                asked: true,
+                keys: 0,
+                wake_at: cx.mono(),
+            }));
+            return;
+        }
+        let Some(import) = &mut self.hand_offs.import else {
+            return;
+        };
+        if n == import.n {
+            import.asked = true;
+            import.from = from;
+        } else if n == import.n + 1 && import.seq.is_some() && !import.asked {
+            import.n = n;
+            import.batch.clear();
+            import.batch.extend_from_slice(objects.bytes());
+            (import.taken, import.seq, import.asked) = (0, None, true);
+        }
+        import.wake_at = cx.mono();
+    }
+
+    fn answer_import<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        to: (NodeId, Incarnation),
+        stream: Stream,
+        (version, term, round, n): (u64, Term, u32, u32),
+        status: ImportStatus,
+    ) {
+        let message = Message::Imported {
+            version,
+            term,
+            round,
+            n,
+            status,
+        };
+        cx.send_to(to.0, to.1, Channel::Main, stream, self.tenure.since, &message);
+    }
+
+    /// Goes on with what was sent, and answers what is safe.
+    pub(super) fn take_in<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let Some(mut import) = self.hand_offs.import.take() else {
+            return;
+        };
+        if import.seq.is_none() && cx.mono() >= import.wake_at {
+            import.wake_at = cx.mono();
+            let done = if import.n == 0 {
+                // Nothing of these slots may be left here from before.
+                let done = !self.hand_offs.dirty || self.purge(cx, configuration);
+                if done { Ok(true) } else { Err(Refused::Wait) }
+            } else {
+                self.take_in_batch(cx, configuration, &mut import)
+            };
+            match done {
+                Ok(true) => import.seq = Some(self.newest()),
+                Ok(false) => {}
+                Err(Refused::Wait) => import.wake_at = cx.after(cx.shared.parameters.retry),
+                Err(Refused::NoRoom) => {
+                    let this = (import.version, import.term, import.round, import.n);
+                    self.answer_import(cx, import.from, import.stream, this, ImportStatus::NoRoom);
+                    cx.out.mark(Mark::ImportWithoutRoom);
+                    import.wake_at = cx.after(cx.shared.parameters.resend);
+                }
+            }
+        }
+        if import.seq.is_some_and(|seq| self.acked >= seq) && import.asked {
+            import.asked = false;
+            let this = (import.version, import.term, import.round, import.n);
+            self.answer_import(cx, import.from, import.stream, this, ImportStatus::Done);
+        }
+        if import.seq.is_some() {
+            import.wake_at = Time(u64::MAX);
+        }
+        self.hand_offs.import = Some(import);
+    }
+
+    /// True if all of the batch is taken in.
+    fn take_in_batch<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        import: &mut Import,
+    ) -> Result<bool, Refused> {
+        let until = import.taken + TURN_BYTES;
+        let rest = import.batch.get(import.taken..).unwrap_or_default();
+        let mut rest = Objects::new(rest);
+        while let Some((object, after)) = rest.split_first() {
+            let value = Value {
+                bytes: object.value,
+                expiry_ms: object.expiry_ms,
+                flags: object.flags,
+                hash_kind: object.hash_kind,
+            };
+            let before = self.store.count().unwrap_or(0);
+            take_in(cx, configuration, self, object.key, value)?;
+            let new = self.store.count().unwrap_or(0).saturating_sub(before);
+            self.hand_offs.foreign += new;
+            import.keys += new;
+            rest = after;
+            import.taken = import.batch.len() - rest.bytes().len();
+            if import.taken >= until {
+                break;
+            }
+        }
+        Ok(import.taken >= import.batch.len())
+    }
+}
