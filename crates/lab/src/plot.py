@@ -13,8 +13,12 @@ from matplotlib import pyplot
 title, png, x_logarithmic, y_logarithmic = sys.argv[1:]
 head, *rows = csv.reader(sys.stdin)
 figure, axes = pyplot.subplots(figsize=(8, 5))
-for at, name in enumerate(head[1:], 1):
-    axes.plot([float(row[0]) for row in rows], [float(row[at]) for row in rows], marker="o", markersize=3, label=name)
+# So many lines have colours of their own; the next as many are dashed.
+COLOURS = 6
+for at, name in enumerate(head[1:]):
+    line = {"color": f"C{at % COLOURS}", "linestyle": ["-", "--", ":"][at // COLOURS % 3]}
+    x, y = [float(row[0]) for row in rows], [float(row[at + 1]) for row in rows]
+    axes.plot(x, y, marker="o", markersize=3, label=name, **line)
 axes.set_xlabel(head[0])
 axes.set_xscale("log" if x_logarithmic == "true" else "linear")
 axes.set_yscale("log" if y_logarithmic == "true" else "linear")
