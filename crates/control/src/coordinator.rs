@@ -10,6 +10,7 @@ mod duty;
 mod listen;
 mod presence;
 mod report;
+mod slow;
 
 use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::plan::ClusterPlan;
@@ -205,6 +206,7 @@ pub struct Coordinator<S> {
     reports: BTreeMap<(NodeId, NodeId), Report>,
     avoided: BTreeMap<(ListId, NodeId), Time>,
     moves: duty::Moves,
+    slow: slow::SlowNodes,
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
     falls: BTreeMap<NodeId, Falls>,
@@ -244,6 +246,7 @@ impl<S: Store> Coordinator<S> {
             reports: BTreeMap::new(),
             avoided: BTreeMap::new(),
             moves: duty::Moves::default(),
+            slow: slow::SlowNodes::default(),
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
             falls: BTreeMap::new(),
