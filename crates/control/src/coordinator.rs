@@ -10,6 +10,7 @@ mod duty;
 mod listen;
 mod presence;
 mod report;
+mod slots;
 
 use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::plan::ClusterPlan;
@@ -20,6 +21,7 @@ use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::LinkId;
 use presence::Presence;
+pub(crate) use slots::SlotTask;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest address, in bytes.
@@ -205,6 +207,7 @@ pub struct Coordinator<S> {
     reports: BTreeMap<(NodeId, NodeId), Report>,
     avoided: BTreeMap<(ListId, NodeId), Time>,
     moves: duty::Moves,
+    slot_orders: slots::SlotOrders,
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
     falls: BTreeMap<NodeId, Falls>,
@@ -244,6 +247,7 @@ impl<S: Store> Coordinator<S> {
             reports: BTreeMap::new(),
             avoided: BTreeMap::new(),
             moves: duty::Moves::default(),
+            slot_orders: slots::SlotOrders::default(),
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
             falls: BTreeMap::new(),
