@@ -89,8 +89,7 @@ fn walk(message: &Message<'_>) {
             deltas.iter().for_each(|d| walk_extents(d.extents));
             assert_eq!(LeaseRecord::read(leases).count() * 22, leases.len());
         }
-        Message::Alloc { stripes, .. } => assert!(stripes.iter().all(|s| s.is_valid())),
-        Message::Directory { entries, .. } => {
+        Message::Directory { entries, .. } | Message::Alloc { entries, .. } => {
             assert!(Message::directory_entries(entries).all(|(s, _)| s.is_valid()));
         }
         Message::LeaseRequest { streams } | Message::Lease { streams, .. } => {

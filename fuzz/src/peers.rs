@@ -11,7 +11,7 @@ use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenu
 use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Time, Version};
 use paritas_protocol::{Channel, LinkId, Parameters, Port, Proposal};
 use paritas_wire::peer::{
-    self, ChunkStatus, Deltas, Header, Hello, LeaseEntry, LeaseRecord, Leases, Message, Parity, Stripes, Versions,
+    self, ChunkStatus, Deltas, Header, Hello, LeaseEntry, LeaseRecord, Leases, Message, Parity, Versions,
 };
 
 /// Memory of each node: little, so that it fills.
@@ -441,12 +441,13 @@ impl Lies<'_, '_> {
             peer::kind::SYNC_ACK => Message::SyncAck { term, recv: seq },
             peer::kind::ALLOC => {
                 for _ in 0..self.script.below(4) {
-                    Stripes::push(&mut parts, self.stripe());
+                    let (stripe, version) = (self.stripe(), self.version());
+                    Message::push_directory_entry(&mut parts, stripe, version);
                 }
                 Message::Alloc {
                     term,
                     as_of: seq,
-                    stripes: Stripes::new(&parts),
+                    entries: &parts,
                 }
             }
             peer::kind::LEASE_REQUEST | peer::kind::LEASE => {

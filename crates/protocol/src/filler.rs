@@ -243,27 +243,79 @@ impl ParityMember {
                 return;
             }
         }
-        let mut wanted: Vec<Stripe> = self.table.stripes().map(|(s, _)| s).collect();
+        let touched: Vec<Stripe> = self.table.stripes().map(|(s, _)| s).collect();
+        let mut wanted = touched.clone();
         if cx.breaks(Mutant::AllocWithoutUntouchedTest) {
             wanted.clear();
         }
         for log in self.logs() {
-            wanted.extend(log.alloc.iter().flat_map(|a| a.stripes.iter().copied()));
+            wanted.extend(log.alloc.iter().flat_map(|a| a.entries.iter().map(|(s, _)| *s)));
         }
         wanted.sort();
         wanted.dedup();
-        for (stripe, _) in self.table.stripes().collect::<Vec<_>>() {
-            if wanted.binary_search(&stripe).is_err() {
-                self.table.mark(&mut cx.shared.arena, stripe, State::Valid(None));
-            }
+        for stripe in touched {
+            let state = match wanted.binary_search(&stripe) {
+                Ok(_) => State::Invalid,
+                Err(_) => State::Valid(None),
+            };
+            self.table.mark(&mut cx.shared.arena, stripe, state);
         }
-        for stripe in &wanted {
-            self.table.mark(&mut cx.shared.arena, *stripe, State::Invalid);
+        let mut queue = VecDeque::new();
+        let mut seen = vec![0; self.logs().len()];
+        for stripe in wanted {
+            let versions: Vec<Version> = (self.logs().iter().zip(&mut seen))
+                .map(|(log, at)| {
+                    let entries = log.alloc.as_ref().map_or(&[][..], |a| &a.entries);
+                    let entry = entries.get(*at).filter(|(s, _)| *s == stripe);
+                    *at += usize::from(entry.is_some());
+                    entry.map_or(Version::ZERO, |(_, version)| *version)
+                })
+                .collect();
+            if !self.reuse(cx, configuration, stripe, &versions) {
+                self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
+                queue.push_back(stripe);
+            }
         }
         self.table.set_complete();
         cx.out.mark(Mark::StripesLearnt);
-        self.filler.total = wanted.len() as u32;
-        self.filler.queue = Some(wanted.into());
+        self.filler.total = queue.len() as u32;
+        self.filler.queue = Some(queue);
+        // What is left of the stash is of no use to a refill.
+        let shared = &mut *cx.shared;
+        shared.stashes.drop_at(&mut shared.arena, self.list(), self.position());
+    }
+
+    /// 6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions of its owners
+    /// now. If no delta on the stripe has come since this tenure began (6.6) it is valid: all later ones will be
+    /// folded into it. Old chunks of another source, a disk say, would be put in place here too.
+    fn reuse<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stripe: Stripe,
+        versions: &[Version],
+    ) -> bool {
+        let without_term = cx.breaks(Mutant::ParityStashWithoutTerm);
+        let shared = &mut *cx.shared;
+        let Some(stash) = shared.stashes.of(self.list(), self.position()) else {
+            return false;
+        };
+        let Some(old) = stash.get(&shared.arena, stripe) else {
+            return false;
+        };
+        let same = |(a, b): (&Version, &Version)| a == b || (without_term && a.seq() == b.seq());
+        let untouched = self.table.state(stripe) == State::Untouched;
+        // As an owner that stands in (`materialise`).
+        let full = configuration.is_stand_in(self.position()) && !self.table.has_room(&shared.arena, 0);
+        if !untouched || full || !old.versions.iter().zip(versions).all(same) {
+            return false;
+        }
+        let values: Vec<(Version, u32)> = versions.iter().copied().zip(old.sums.iter().copied()).collect();
+        let reused = self.table.adopt(&mut shared.arena, stash, stripe, values.into_iter());
+        if reused {
+            cx.out.mark(Mark::ParityReused);
+        }
+        reused
     }
 
     fn begin_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {

@@ -37,6 +37,7 @@ pub enum Mark {
     Drained,
     StashUsed,
     DonorUsed,
+    ParityReused,
     SlotsHandedOff,
     HandOffResumed,
     SlotsThawed,
@@ -46,7 +47,7 @@ pub enum Mark {
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 36] = [
+    pub const ALL: [(Self, &'static str); 37] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -84,6 +85,7 @@ impl Mark {
         (Self::Drained, "5.12 an owner asked to go has drained"),
         (Self::StashUsed, "5.7f a chunk from the stash"),
         (Self::DonorUsed, "5.12 a chunk from the stash of who yielded"),
+        (Self::ParityReused, "6.7 a parity chunk from the stash"),
         (Self::SlotsHandedOff, "10.8 slots handed off"),
         (Self::HandOffResumed, "10.8 slots handed off by the source's successor"),
         (Self::SlotsThawed, "10.8 an attempt given up, its slots served again"),

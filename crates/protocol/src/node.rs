@@ -679,7 +679,7 @@ impl Node {
                     }
                     owner.end(&mut cx, new);
                 }
-                Role::Member(mut member) => member.drop_role(&mut cx),
+                Role::Member(mut member) => member.end(&mut cx),
             }
         }
         if roles.iter().any(|role| matches!(role, Role::Halted(_))) {

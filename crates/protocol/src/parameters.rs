@@ -224,6 +224,8 @@ pub enum Mutant {
     ParityNotScrubbed,
     /// 2.4
     StashWithoutTerm,
+    /// 6.7
+    ParityStashWithoutTerm,
     /// 10.8
     SlotsServedWhileHandedOff,
     /// 10.8
@@ -234,7 +236,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 41] = [
+    pub const ALL: [(&'static str, Self); 42] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -273,6 +275,7 @@ impl Mutant {
         ("mended-at-any-version", Self::MendedAtAnyVersion),
         ("parity-not-scrubbed", Self::ParityNotScrubbed),
         ("stash-without-term", Self::StashWithoutTerm),
+        ("parity-stash-without-term", Self::ParityStashWithoutTerm),
         ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
         ("earlier-imports-kept", Self::EarlierImportsKept),
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),

@@ -4,7 +4,7 @@
 //! Per stream: `Unknown` –Sync→ `Known(term, recv)`. Per stripe: `Invalid` –fetch→ `Fetching` –6.3→ `Valid`; the
 //! fetching is in [`Filler`].
 
-use crate::context::Context;
+use crate::context::{Context, Shared};
 use crate::filler::Filler;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
@@ -35,7 +35,7 @@ pub struct Log {
     credit_index: u32,
     ack_due: bool,
     lease_due: Time,
-    /// 6.6: the owner's set is known, as of a seq in a term.
+    /// 6.6, 6.7: which stripes the owner has is known, as of a seq in a term.
     pub(crate) alloc: Option<Alloc>,
 }
 
@@ -43,7 +43,8 @@ pub struct Log {
 pub(crate) struct Alloc {
     pub(crate) term: Term,
     pub(crate) as_of: u64,
-    pub(crate) stripes: Vec<Stripe>,
+    /// In the order of stripes.
+    pub(crate) entries: Vec<(Stripe, Version)>,
 }
 
 #[derive(Debug)]
@@ -166,7 +167,22 @@ impl ParityMember {
         }
     }
 
-    /// Frees everything: the tenure is over.
+    /// The tenure is over. What is valid here may be so again when the position comes back (2.4, 6.7).
+    pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        let Shared {
+            arena,
+            stashes,
+            parameters,
+            ..
+        } = &mut *cx.shared;
+        if parameters.stash == Span(0) {
+            return self.table.clear(arena);
+        }
+        let stash = self.table.stash(arena);
+        stashes.keep(arena, self.list, self.position, cx.now.mono + parameters.stash, stash);
+    }
+
+    /// Frees everything: it is not to be trusted.
     pub(crate) fn drop_role<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         self.table.clear(&mut cx.shared.arena);
     }
@@ -561,21 +577,23 @@ impl ParityMember {
         cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &reply);
     }
 
-    /// 6.6.
+    /// 6.6, 6.7.
     pub(crate) fn on_alloc(
         &mut self,
         configuration: &Configuration,
         x: Position,
         term: Term,
         as_of: u64,
-        stripes: Vec<Stripe>,
+        entries: &[u8],
     ) {
         let current = configuration.tenure(x).map(|t| t.term()) == Some(term);
         if let Some(log) = self.logs.get_mut(x.index())
             && current
             && !self.table.is_complete()
         {
-            log.alloc = Some(Alloc { term, as_of, stripes });
+            let mut entries: Vec<_> = Message::directory_entries(entries).collect();
+            entries.sort_unstable_by_key(|(stripe, _)| *stripe);
+            log.alloc = Some(Alloc { term, as_of, entries });
         }
     }
 

@@ -3,7 +3,7 @@
 use paritas_base::{Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_store::delta::{Extent, extents};
-use paritas_store::{Arena, Slot, grow_table};
+use paritas_store::{Arena, Slot, Stash, grow_table};
 
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -285,6 +285,55 @@ impl ParityTable {
     /// How many parity chunks there can be in all, as memory stands.
     pub(crate) fn slots_max(&self, arena: &Arena) -> u32 {
         self.slots + self.reserved + arena.available()
+    }
+
+    /// Gives all chunks up, to a stash. Nothing is here afterwards.
+    pub(crate) fn stash(&mut self, arena: &mut Arena) -> Stash {
+        let mut stash = Stash::new(self.k);
+        // As the stash has them: data before index.
+        let (data, index) = (core::mem::take(&mut self.data), core::mem::take(&mut self.index));
+        for (half, stripe) in [(data, Stripe::data as fn(u32) -> Stripe), (index, Stripe::index_page)] {
+            for (at, state) in half.states.iter().enumerate() {
+                if let State::Valid(Some(slot)) = state {
+                    let of = at * self.k..(at + 1) * self.k;
+                    let values = half.versions[of.clone()].iter().zip(&half.sums[of]);
+                    stash.push(arena, stripe(at as u32), *slot, values.map(|(v, s)| (*v, *s)));
+                }
+            }
+        }
+        self.clear(arena);
+        stash
+    }
+
+    /// Takes a chunk out of a stash, valid for these versions, of a stripe that is not. False, and nothing done, if it
+    /// has gone, or memory is short.
+    pub(crate) fn adopt(
+        &mut self,
+        arena: &mut Arena,
+        stash: &Stash,
+        stripe: Stripe,
+        values: impl Iterator<Item = (Version, u32)>,
+    ) -> bool {
+        let granted = self.reserved > 0;
+        if granted {
+            arena.unreserve(1);
+        }
+        let Some(slot) = stash.redeem(arena, stripe) else {
+            // What was given up a moment ago is there.
+            self.reserved -= u32::from(granted && !arena.reserve_again());
+            return false;
+        };
+        self.reserved -= u32::from(granted);
+        self.slots += 1;
+        let at = self.grow(stripe);
+        let k = self.k;
+        let half = self.half_mut(stripe);
+        half.states[at] = State::Valid(Some(slot));
+        for (i, (version, sum)) in values.enumerate() {
+            half.versions[at * k + i] = version;
+            half.sums[at * k + i] = sum;
+        }
+        true
     }
 
     /// Gives all memory back.

@@ -1,12 +1,14 @@
-//! What a node keeps of a position that it lost (PROTOCOL 2.4, 5.7f, 5.11, 5.12): here no chunk can be decoded, so that
-//! whatever comes back came out of a stash.
+//! What a node keeps of a position that it lost (PROTOCOL 2.4, 5.7f, 5.11, 5.12, 6.7). In most tests no chunk can be
+//! decoded, so that whatever comes back came out of a stash.
 
 mod support;
 
-use paritas_base::configuration::{Assignment, PositionState};
+use paritas_base::configuration::{Assignment, Configuration, PositionState};
 use paritas_base::{ListId, Position, Span};
 use paritas_protocol::{Parameters, Port};
 use paritas_wire::peer::{self, ChunkStatus, Message};
+use std::cell::Cell;
+use std::rc::Rc;
 use support::{Client, Cluster};
 
 const KEYS: usize = 300;
@@ -153,6 +155,62 @@ fn a_donor_with_wrong_bytes_or_none_is_done_without() {
         cluster.advance(2_000);
         assert_eq!(absent(&cluster, 3), Some(0));
         assert_eq!(read(&mut cluster, client), (KEYS, 0));
+    }
+}
+
+/// A parity position goes to the spare and comes back after a few writes; gives the data chunks that were read for it.
+fn parity_comes_back(parameters: Parameters) -> (Cluster, Client, u32) {
+    let mut cluster = Cluster::coded(2, 1, 1, 1, parameters);
+    let client = cluster.connect(1, Port::Any);
+    for n in 0..KEYS {
+        let value = "x".repeat(VALUE_BYTES);
+        assert_eq!(cluster.ask(client, &format!("SET key{n} {value}{n}")), "+OK\r\n");
+    }
+    let live = |c: &mut Configuration| {
+        for a in c.positions.iter_mut().flatten() {
+            a.state = PositionState::Live;
+        }
+    };
+    cluster.hand_over(0, 2, 3);
+    cluster.advance(1_000);
+    cluster.reconfigure(0, live);
+    for n in 0..3 {
+        assert_eq!(cluster.ask(client, &format!("SET key{n} short{n}")), "+OK\r\n");
+    }
+    let read = Rc::new(Cell::new(0));
+    let counter = Rc::clone(&read);
+    cluster.tamper = Some(Box::new(move |_, to, _, message| {
+        if let (2, Message::ChunkValue { .. }) = (to, message) {
+            counter.set(counter.get() + 1);
+        }
+        None
+    }));
+    cluster.hand_over(0, 2, 2);
+    cluster.advance(1_000);
+    assert_eq!(cluster.processes[2].node.figures().rebuild_todo_bytes, 0);
+    cluster.reconfigure(0, live);
+    (cluster, client, read.get())
+}
+
+#[test]
+fn a_parity_that_comes_back_is_refilled_where_data_has_changed() {
+    let none = Parameters {
+        stash: Span(0),
+        ..Parameters::default()
+    };
+    let (_, _, all) = parity_comes_back(none);
+    let (mut cluster, client, some) = parity_comes_back(Parameters::default());
+    assert!(all >= 20 && some < all / 3, "{some} instead of {all}");
+    assert!(some > 0, "three keys have changed");
+    assert_eq!(stash_bytes(&cluster, 2), 0);
+    // What is decoded from it is right.
+    cluster.kill(0);
+    cluster.hand_over(0, 0, 3);
+    cluster.advance(5_000);
+    for n in 0..KEYS {
+        let value = if n < 3 { "short".into() } else { "x".repeat(VALUE_BYTES) };
+        let reply = cluster.ask(client, &format!("GET key{n}"));
+        assert!(reply.ends_with(&format!("{value}{n}\r\n")), "key{n}: {reply}");
     }
 }
 

@@ -43,7 +43,7 @@ impl World {
         }
         if everything {
             for (_, position, old) in process.node.stashed() {
-                checked = checked.and_then(|()| self.ghost.check_stashed(position, &old));
+                checked = checked.and_then(|()| self.ghost.check_stashed(position, &old, &self.code, wrong));
             }
             checked = checked.and_then(|()| gauges::check(process, &self.swarm));
         }

@@ -107,6 +107,11 @@ impl World {
         if process.incarnation != flip.incarnation || process.node.figures().scrub_repaired > flip.repaired {
             return None;
         }
+        let mut stashed = process.node.stashed();
+        if stashed.any(|(_, position, old)| (position, old.stripe) == (flip.position, flip.stripe)) {
+            // It may come back as it is.
+            return Some(flip);
+        }
         let mut roles = process.node.list(LIST)?.roles.iter();
         let there = match roles.find(|role| role.position() == flip.position)? {
             Role::Owner(owner) => owner.store().chunks().slot(flip.stripe).is_err(),

@@ -115,7 +115,20 @@ impl Ghost {
     }
 
     /// I2, of a chunk whose owner has lost the position: it is never used for another version than its own.
-    pub(crate) fn check_stashed(&self, x: Position, old: &Old<'_>) -> Result<(), String> {
+    pub(crate) fn check_stashed(
+        &self,
+        x: Position,
+        old: &Old<'_>,
+        code: &Code,
+        wrong: Option<Stripe>,
+    ) -> Result<(), String> {
+        if let Some(parity) = x.0.checked_sub(code.scheme().data()) {
+            if wrong == Some(old.stripe) {
+                return Ok(());
+            }
+            let what = || format!("{} in the stash, parity {parity}", old.stripe);
+            return self.check_parity(old.stripe, parity, code, old.versions, Some(old.bytes), what);
+        }
         let (Some(version), Some(sum)) = (old.versions.first(), old.sums.first()) else {
             return Err(format!("I2: a stashed chunk of {} has no version", old.stripe));
         };
@@ -142,25 +155,43 @@ impl Ghost {
             let Some((versions, bytes)) = member.chunk(arena, stripe) else {
                 continue;
             };
-            let mut expected = vec![0; arena.chunk_bytes()];
-            let mut known = true;
-            for (x, version) in versions.iter().enumerate() {
-                match self.content(Position(x as u8), stripe, *version, arena.chunk_bytes()) {
-                    Some(content) => mul_add(code.coefficient(x as u8, parity), &content, &mut expected),
-                    None => known = false,
-                }
-            }
-            let same = match bytes {
-                Some(bytes) => bytes == expected,
-                None => expected.iter().all(|b| *b == 0),
+            let what = || {
+                format!(
+                    "{stripe} at node {}, parity {}",
+                    member.tenure().node,
+                    member.position().0
+                )
             };
-            if known && !same {
-                return Err(format!(
-                    "I1: parity {} of {stripe} at node {} is not the encoding of {versions:?}",
-                    member.position().0,
-                    member.tenure().node
-                ));
-            }
+            self.check_parity(stripe, parity, code, &versions, bytes, what)?;
+        }
+        Ok(())
+    }
+
+    fn check_parity(
+        &self,
+        stripe: Stripe,
+        parity: u8,
+        code: &Code,
+        versions: &[Version],
+        bytes: Option<&[u8]>,
+        what: impl Fn() -> String,
+    ) -> Result<(), String> {
+        let mut expected: Option<Vec<u8>> = None;
+        for (x, version) in versions.iter().enumerate().filter(|(_, v)| **v != Version::ZERO) {
+            // What nobody has seen yet is not known here either.
+            let Some(content) = self.contents.get(&(Position(x as u8), stripe, *version)) else {
+                return Ok(());
+            };
+            let expected = expected.get_or_insert_with(|| vec![0; content.len()]);
+            mul_add(code.coefficient(x as u8, parity), content, expected);
+        }
+        let zeros = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
+        let same = match (bytes, expected) {
+            (Some(bytes), Some(expected)) => bytes == expected,
+            (bytes, expected) => bytes.is_none_or(zeros) && expected.is_none_or(|e| zeros(&e)),
+        };
+        if !same {
+            return Err(format!("I1: {} is not the encoding of {versions:?}", what()));
         }
         Ok(())
     }

@@ -336,7 +336,9 @@ impl Arena {
         let touched = self.touched as usize;
         if self.expected > 0 {
             let untouched = (touched + (1 << shift) - 1) >> shift;
-            let sure = touched + (self.expected as usize).saturating_sub(self.free.len());
+            // What was lent is what comes back, or its memory is.
+            let there = self.free.len() + self.lent_count as usize;
+            let sure = touched + (self.expected as usize).saturating_sub(there);
             let end = (sure.min(self.slots_max as usize) >> shift).min(untouched + AHEAD);
             let next = self.ahead.max(untouched);
             if next < end {

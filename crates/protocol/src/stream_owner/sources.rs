@@ -10,7 +10,7 @@ use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Stripe, Version};
 use paritas_code::sum;
 use paritas_store::delta::extents;
-use paritas_wire::peer::{ChunkStatus, Message, Stripes};
+use paritas_wire::peer::{ChunkStatus, Message};
 
 impl StreamOwner {
     /// 5.7b, 6.3: a chunk at a version, or the latest.
@@ -102,7 +102,7 @@ impl StreamOwner {
         None
     }
 
-    /// 6.6, for a member that fills: which stripes exist.
+    /// 6.6, 6.7, for a member that fills: which stripes exist, and at what version.
     pub(crate) fn on_read_alloc<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -113,16 +113,16 @@ impl StreamOwner {
         if self.phase != Phase::Serve || !self.store.chunks().directory_known() {
             return;
         }
-        let mut stripes = Vec::new();
+        let mut entries = Vec::new();
         for (stripe, version) in self.store.chunks().stripes() {
             if version != Version::ZERO {
-                Stripes::push(&mut stripes, stripe);
+                Message::push_directory_entry(&mut entries, stripe, version);
             }
         }
         let alloc = Message::Alloc {
             term: self.term(),
             as_of: self.seq,
-            stripes: Stripes::new(&stripes),
+            entries: &entries,
         };
         cx.send_to(to.0, to.1, Channel::Bulk, self.stream, configuration.epoch, &alloc);
     }

@@ -1,7 +1,7 @@
 //! From a frame's body to what it says. Bytes from the network: whatever does not fit its kind to the byte is refused.
 
 use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
-use super::parts::{DIRECTORY_ENTRY_BYTES, Deltas, LeaseRecord, Leases, Objects, Stripes, Versions};
+use super::parts::{DIRECTORY_ENTRY_BYTES, Deltas, LeaseRecord, Leases, Objects, Versions};
 use super::read::Reader;
 use super::{BadFrame, kind};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Time, Version};
@@ -59,7 +59,7 @@ impl<'a> Message<'a> {
             kind::ALLOC => Self::Alloc {
                 term: r.u32()?,
                 as_of: r.u64()?,
-                stripes: Stripes::check(r.rest())?,
+                entries: directory(r.rest())?,
             },
             kind::LEASE_REQUEST => Self::LeaseRequest {
                 streams: Leases::check(r.rest())?,
@@ -87,15 +87,11 @@ impl<'a> Message<'a> {
                 term: r.u32()?,
                 at_least: r.u64()?,
             },
-            kind::DIRECTORY => {
-                let (term, complete_for, entries) = (r.u32()?, r.u64()?, r.rest());
-                entries.len().is_multiple_of(DIRECTORY_ENTRY_BYTES).then_some(())?;
-                Self::Directory {
-                    term,
-                    complete_for,
-                    entries,
-                }
-            }
+            kind::DIRECTORY => Self::Directory {
+                term: r.u32()?,
+                complete_for: r.u64()?,
+                entries: directory(r.rest())?,
+            },
             kind::READ_PARITY => Self::ReadParity {
                 id: r.u64()?,
                 stripe: stripe(r.u32()?)?,
@@ -207,6 +203,10 @@ fn flag(byte: u8) -> Option<bool> {
 
 fn stripe(bits: u32) -> Option<Stripe> {
     Some(Stripe(bits)).filter(|s| s.is_valid())
+}
+
+fn directory(entries: &[u8]) -> Option<&[u8]> {
+    entries.len().is_multiple_of(DIRECTORY_ENTRY_BYTES).then_some(entries)
 }
 
 fn end(number: u32) -> Option<u32> {

@@ -57,10 +57,10 @@ impl Message<'_> {
                 to.u32(*term);
                 to.u64(*recv);
             }
-            Self::Alloc { term, as_of, stripes } => {
+            Self::Alloc { term, as_of, entries } => {
                 to.u32(*term);
                 to.u64(*as_of);
-                to.extend_from_slice(stripes.0);
+                to.extend_from_slice(entries);
             }
             Self::LeaseRequest { streams } => to.extend_from_slice(streams.0),
             Self::Lease { sent, streams } => {

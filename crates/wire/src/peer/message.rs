@@ -1,7 +1,7 @@
 //! What the frames say (PROTOCOL 2.5). Their bytes: `encode.rs` and `decode.rs`, drawn in `docs/formats/peer.md`.
 
 use super::kind;
-use super::parts::{Deltas, Leases, Objects, Stripes, Versions};
+use super::parts::{Deltas, Leases, Objects, Versions};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Term, Time, Version};
 
@@ -101,11 +101,11 @@ pub enum Message<'a> {
         term: Term,
         recv: u64,
     },
-    /// All stripes of the stream with a non-zero version at `as_of` (6.6).
+    /// All stripes of the stream with a non-zero version at `as_of` (6.6, 6.7), as in `Directory`.
     Alloc {
         term: Term,
         as_of: u64,
-        stripes: Stripes<'a>,
+        entries: &'a [u8],
     },
     LeaseRequest {
         streams: Leases<'a>,

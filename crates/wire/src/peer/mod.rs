@@ -16,7 +16,7 @@ mod parts;
 mod read;
 
 pub use message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
-pub use parts::{DeltaRecord, Deltas, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, Stripes, Versions};
+pub use parts::{DeltaRecord, Deltas, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, Versions};
 
 use paritas_base::{Epoch, ListId, Position, Stream, Time};
 use zerocopy::little_endian::{U16, U32, U64};

@@ -61,29 +61,6 @@ impl<'a> Deltas<'a> {
     }
 }
 
-/// A set of stripes, four bytes each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stripes<'a>(pub(super) &'a [u8]);
-
-impl<'a> Stripes<'a> {
-    /// Over bytes that [`Self::push`] made.
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-    /// Appends one to bytes being built.
-    pub fn push(to: &mut Vec<u8>, stripe: Stripe) {
-        to.u32(stripe.0);
-    }
-    /// One after the other.
-    pub fn iter(&self) -> impl Iterator<Item = Stripe> + use<'a> {
-        self.0.as_chunks::<4>().0.iter().map(|b| Stripe(u32::from_le_bytes(*b)))
-    }
-    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
-        let all = Self(bytes);
-        (bytes.len().is_multiple_of(4) && all.iter().all(Stripe::is_valid)).then_some(all)
-    }
-}
-
 /// A list of versions, eight bytes each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Versions<'a>(pub(super) &'a [u8]);
@@ -270,7 +247,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// Bytes of an entry of a [`Message::Directory`].
+/// Bytes of an entry of a [`Message::Directory`] or [`Message::Alloc`].
 pub(super) const DIRECTORY_ENTRY_BYTES: usize = 12;
 
 /// Reads and writes those entries.

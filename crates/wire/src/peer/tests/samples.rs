@@ -62,9 +62,9 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
     Deltas::push(&mut sync, n32(6), n(7), b"");
     let mut sealed = Vec::new();
     Deltas::push(&mut sealed, n32(9), n(10), b"abc");
-    let mut stripes = Vec::new();
-    Stripes::push(&mut stripes, Stripe::index_page(1));
-    Stripes::push(&mut stripes, Stripe::data(2));
+    let mut allocated = Vec::new();
+    Message::push_directory_entry(&mut allocated, Stripe::index_page(1), Version::new(1, 2));
+    Message::push_directory_entry(&mut allocated, Stripe::data(2), Version::new(3, 4));
     let mut versions = Vec::new();
     Versions::push(&mut versions, Version::new(1, 2));
     Versions::push(&mut versions, Version::new(3, 4));
@@ -177,7 +177,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         Message::Alloc {
             term: n32(1),
             as_of: n(2),
-            stripes: Stripes::new(&stripes),
+            entries: &allocated,
         },
         Message::LeaseRequest {
             streams: Leases::new(&asked),

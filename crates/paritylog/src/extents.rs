@@ -1,0 +1,128 @@
+//! What a delta changes of a parity chunk, and how deltas of one stripe fold into one (LogECMem §2.1, Property 2).
+
+/// Bytes to XOR into a chunk, in order of their offsets: no two overlap or touch.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Extents {
+    parts: Vec<(usize, Vec<u8>)>,
+}
+
+impl Extents {
+    /// The whole of a chunk.
+    pub fn whole(bytes: Vec<u8>) -> Self {
+        Self {
+            parts: vec![(0, bytes)],
+        }
+    }
+
+    /// Adds one extent; where it meets others they become one.
+    pub fn fold(&mut self, offset: usize, xor: &[u8]) {
+        if xor.is_empty() {
+            return;
+        }
+        let end = offset + xor.len();
+        // Those that overlap or touch: the parts are in order, so that they lie together.
+        let first = self.parts.partition_point(|(at, bytes)| at + bytes.len() < offset);
+        let behind = self.parts.partition_point(|(at, _)| *at <= end);
+        if let Some((at, bytes)) = self.parts.get_mut(first).filter(|_| behind == first + 1)
+            && *at <= offset
+            && end <= *at + bytes.len()
+        {
+            let from = offset - *at;
+            if let Some(bytes) = bytes.get_mut(from..from + xor.len()) {
+                paritas_code::xor(xor, bytes);
+            }
+            return;
+        }
+        let mut joined = (offset, xor.to_vec());
+        for (at, bytes) in self.parts.drain(first..behind) {
+            joined = union(joined, (at, bytes));
+        }
+        self.parts.insert(first, joined);
+    }
+
+    /// Adds all of another's.
+    pub fn fold_all(&mut self, other: &Self) {
+        for (offset, bytes) in &other.parts {
+            self.fold(*offset, bytes);
+        }
+    }
+
+    /// XORs them into a chunk. False, and the chunk is as it was, if one lies outside it.
+    pub fn apply(&self, chunk: &mut [u8]) -> bool {
+        if self.end() > chunk.len() {
+            return false;
+        }
+        for (offset, bytes) in &self.parts {
+            if let Some(part) = chunk.get_mut(*offset..offset + bytes.len()) {
+                paritas_code::xor(bytes, part);
+            }
+        }
+        true
+    }
+
+    /// Each part.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &[u8])> {
+        self.parts.iter().map(|(offset, bytes)| (*offset, bytes.as_slice()))
+    }
+
+    /// Behind the last byte.
+    pub fn end(&self) -> usize {
+        self.parts.last().map_or(0, |(offset, bytes)| offset + bytes.len())
+    }
+
+    /// Bytes of all parts.
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().map(|(_, bytes)| bytes.len()).sum()
+    }
+}
+
+/// Of two that overlap or touch.
+fn union(a: (usize, Vec<u8>), b: (usize, Vec<u8>)) -> (usize, Vec<u8>) {
+    let (mut first, second) = if a.0 <= b.0 { (a, b) } else { (b, a) };
+    let from = second.0 - first.0;
+    let end = (from + second.1.len()).max(first.1.len());
+    first.1.resize(end, 0);
+    if let Some(part) = first.1.get_mut(from..from + second.1.len()) {
+        paritas_code::xor(&second.1, part);
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_base::Prng;
+
+    #[test]
+    fn folded_deltas_do_what_they_do_one_by_one() {
+        for seed in 0..200 {
+            let mut random = Prng::new(seed);
+            let (mut one_by_one, mut folded) = (vec![0; 200], Extents::default());
+            for _ in 0..random.below(12) {
+                let offset = random.below(200) as usize;
+                let length = random.below(200 - offset as u64 + 1) as usize;
+                let xor: Vec<u8> = (0..length).map(|_| random.below(256) as u8).collect();
+                paritas_code::xor(&xor, &mut one_by_one[offset..offset + length]);
+                folded.fold(offset, &xor);
+            }
+            let mut chunk = vec![0; 200];
+            assert!(folded.apply(&mut chunk));
+            assert_eq!(chunk, one_by_one, "seed {seed}");
+            let parts: Vec<(usize, usize)> = folded.iter().map(|(at, bytes)| (at, at + bytes.len())).collect();
+            assert!(
+                parts.windows(2).all(|pair| pair[0].1 < pair[1].0),
+                "seed {seed}: {parts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_lies_outside_changes_nothing() {
+        let mut extents = Extents::default();
+        extents.fold(0, &[1]);
+        extents.fold(8, &[2, 3]);
+        let mut chunk = [7; 9];
+        assert!(!extents.apply(&mut chunk));
+        assert_eq!(chunk, [7; 9]);
+    }
+}

@@ -1,0 +1,410 @@
+//! What waits in memory, what is being written, and where each chunk's records lie.
+
+mod chain;
+mod drain;
+mod flush;
+mod gather;
+mod slots;
+
+pub(crate) use chain::{Chain, InSlot, Logged};
+
+use crate::extents::Extents;
+use crate::record::{Content, Key};
+use crate::{Settings, Space};
+use chain::{Entry, To, Written};
+use gather::{Gathering, Why};
+use paritas_base::{Map, Position, Set, map, set};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Names a read or a write that is under way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct IoId(pub u64);
+
+/// What the driver is to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Io {
+    /// To be given back with the outcome.
+    pub id: IoId,
+    /// In which space.
+    pub space: Space,
+    /// From which address.
+    pub at: u64,
+    /// What.
+    pub work: Work,
+}
+
+/// Reading or writing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// So many bytes. What was never written reads as anything.
+    Read(usize),
+    /// These.
+    Write(Vec<u8>),
+}
+
+/// What came of it: what was read, nothing of what was written, or an error of the disk's.
+pub type Outcome = Result<Vec<u8>, Bad>;
+
+/// The disk could not do it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bad;
+
+/// What was done so far, for operators and for the experiments of LogECMem §6.3.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Writes.
+    pub writes: u64,
+    /// Bytes in them.
+    pub write_bytes: u64,
+    /// Reads.
+    pub reads: u64,
+    /// Bytes in them.
+    pub read_bytes: u64,
+    /// Deltas that became part of another before they came to their place.
+    pub folded: u64,
+    /// Chunks written anew because the space behind them was full.
+    pub compacted: u64,
+}
+
+#[derive(Debug)]
+enum Task {
+    /// One of the writes of a flush.
+    Flush,
+    /// One of the reads of a gathering.
+    Gather(u64, usize),
+    /// The oldest part of the log area is read back.
+    Drain(u64),
+    /// A record that stands for all of its chunk's in the log area up to its number.
+    Settle {
+        written: Written,
+        drains: bool,
+        compacts: bool,
+    },
+}
+
+/// The parity chunks of one log node.
+#[derive(Debug)]
+pub struct ParityLog {
+    settings: Settings,
+    /// Drawn when the log was made.
+    log: u32,
+    chains: Map<Key, Chain>,
+    /// In the order in which they came; where entries fold, one for each key.
+    waiting: Vec<Entry>,
+    waiting_bytes: usize,
+    newest: Map<Key, usize>,
+    /// What is written now: one flush at a time, so that a chunk's records land in their order.
+    flushing: Vec<Written>,
+    flushing_bytes: usize,
+    flush_left: usize,
+    gatherings: Map<u64, Gathering>,
+    /// Whose slots are full: written anew once nothing of theirs is under way.
+    full: VecDeque<Key>,
+    compacting: usize,
+    draining: bool,
+    drain_left: usize,
+    /// Records of the log area that are still of use, by address. Addresses only grow.
+    logged: BTreeMap<u64, Key>,
+    tail: u64,
+    free_slots: Vec<u32>,
+    next_slot: u32,
+    /// Writes under way in a slot; a slot given up meanwhile is free once they are done.
+    writing: Map<u32, usize>,
+    given_up: Set<u32>,
+    /// Something found no slot: nothing is drained until one is free.
+    no_slot: bool,
+    next_number: u64,
+    next_id: u64,
+    tasks: Map<IoId, Task>,
+    answers: Vec<Answer>,
+    bad: Vec<Key>,
+    failed: bool,
+    counters: Counters,
+}
+
+/// What was asked for under a number: the chunk and what it stands for, or nothing if it can't be had.
+pub type Answer = (u64, Option<(Content, Vec<u8>)>);
+
+/// Slots kept for chunks that are written anew, and how many of them at once.
+const SPARE_SLOTS: u32 = 4;
+/// Of the log area, in quarters: from so much on it is drained.
+const DRAIN_FROM: u64 = 2;
+/// At most so much is read back at once.
+const DRAIN_BYTES_MAX: u64 = 8 << 20;
+
+impl ParityLog {
+    /// An empty log, of a number that no log on this disk had before.
+    pub fn new(settings: Settings, log: u32) -> Self {
+        Self {
+            settings,
+            log,
+            chains: map(),
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            newest: map(),
+            flushing: Vec::new(),
+            flushing_bytes: 0,
+            flush_left: 0,
+            gatherings: map(),
+            full: VecDeque::new(),
+            compacting: 0,
+            draining: false,
+            drain_left: 0,
+            logged: BTreeMap::new(),
+            tail: 0,
+            free_slots: Vec::new(),
+            next_slot: 0,
+            writing: map(),
+            given_up: set(),
+            no_slot: false,
+            next_number: 1,
+            next_id: 0,
+            tasks: map(),
+            answers: Vec::new(),
+            bad: Vec::new(),
+            failed: false,
+            counters: Counters::default(),
+        }
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Bytes that wait or are being written.
+    pub fn buffered_bytes(&self) -> usize {
+        self.waiting_bytes + self.flushing_bytes
+    }
+
+    /// Whether nothing more should be given to it for now.
+    pub fn is_full(&self) -> bool {
+        self.buffered_bytes() >= self.settings.buffer_max_bytes
+    }
+
+    /// The disk failed: nothing more is written or read.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// There are more chunks than slots: what has none waits.
+    pub fn is_out_of_slots(&self) -> bool {
+        self.no_slot
+    }
+
+    /// Whether nothing waits or is under way.
+    pub fn is_quiet(&self) -> bool {
+        self.tasks.is_empty() && self.waiting.is_empty() && self.full.is_empty()
+    }
+
+    /// Chunks that are here.
+    pub fn chunks(&self) -> usize {
+        self.chains.len()
+    }
+
+    /// What a chunk stands for.
+    pub fn content(&self, key: Key) -> Option<&Content> {
+        self.chains.get(&key).map(|chain| &chain.content)
+    }
+
+    /// What was asked for and is there.
+    pub fn take_answers(&mut self) -> Vec<Answer> {
+        core::mem::take(&mut self.answers)
+    }
+
+    /// Chunks whose records were found wrong: they are here no more.
+    pub fn take_bad(&mut self) -> Vec<Key> {
+        core::mem::take(&mut self.bad)
+    }
+
+    /// A whole chunk.
+    pub fn put(&mut self, key: Key, position: Position, content: Content, bytes: Vec<u8>) {
+        debug_assert_eq!(bytes.len(), self.settings.chunk_bytes);
+        if self.chains.get(&key).is_some_and(|chain| chain.position != position) {
+            self.remove(key);
+        }
+        let born = self.next_number;
+        self.next_number += 1;
+        let chain = self.chains.entry(key).or_insert_with(|| Chain {
+            born,
+            position,
+            content: content.clone(),
+            last: 0,
+            slot: None,
+            logged: VecDeque::new(),
+            busy: false,
+        });
+        chain.content = content.clone();
+        let entry = Entry {
+            key,
+            born: chain.born,
+            position,
+            whole: true,
+            content,
+            extents: Extents::whole(bytes),
+        };
+        self.enter(entry);
+    }
+
+    /// A delta to a chunk that is here, multiplied by its coefficient already. False if it is not here.
+    pub fn fold(&mut self, key: Key, content: Content, extents: Extents) -> bool {
+        let fits = extents.end() <= self.settings.chunk_bytes;
+        let Some(chain) = self.chains.get_mut(&key).filter(|_| fits) else {
+            return false;
+        };
+        chain.content = content.clone();
+        let entry = Entry {
+            key,
+            born: chain.born,
+            position: chain.position,
+            whole: false,
+            content,
+            extents,
+        };
+        self.enter(entry);
+        true
+    }
+
+    fn enter(&mut self, entry: Entry) {
+        let folds = self.settings.layout.folds_in_memory();
+        if folds
+            && let Some(at) = self.newest.get(&entry.key)
+            && let Some(waiting) = self.waiting.get_mut(*at)
+        {
+            let before = waiting.bytes();
+            waiting.fold(&entry);
+            self.waiting_bytes = self.waiting_bytes + waiting.bytes() - before;
+            self.counters.folded += 1;
+            return;
+        }
+        self.waiting_bytes += entry.bytes();
+        self.newest.insert(entry.key, self.waiting.len());
+        self.waiting.push(entry);
+    }
+
+    /// Puts entries back in front of those that wait.
+    fn wait_again(&mut self, mut entries: Vec<Entry>) {
+        entries.append(&mut self.waiting);
+        (self.waiting_bytes, self.newest) = (0, map());
+        for entry in entries {
+            self.enter(entry);
+        }
+    }
+
+    /// A chunk is not needed any more.
+    pub fn remove(&mut self, key: Key) {
+        let Some(chain) = self.chains.remove(&key) else { return };
+        if let Some(InSlot { slot, .. }) = chain.slot {
+            self.give_up_slot(slot);
+        }
+        for piece in &chain.logged {
+            self.logged.remove(&piece.at);
+        }
+        let mut kept = core::mem::take(&mut self.waiting);
+        kept.retain(|entry| entry.key != key);
+        self.wait_again(kept);
+    }
+
+    /// Asks for a chunk as it is now; the answer comes under `number`.
+    pub fn read(&mut self, key: Key, number: u64, out: &mut Vec<Io>) {
+        if self.failed || !self.chains.contains_key(&key) {
+            self.answers.push((number, None));
+            return;
+        }
+        let mut above: Option<Entry> = None;
+        let born = self.chains.get(&key).map(|chain| chain.born);
+        let under_way = self.flushing.iter().map(|w| &w.entry);
+        for entry in under_way
+            .chain(&self.waiting)
+            .filter(|e| e.key == key && Some(e.born) == born)
+        {
+            match &mut above {
+                Some(above) => above.fold(entry),
+                None => above = Some(entry.clone()),
+            }
+        }
+        self.gather(key, Why::Asked(number), above, out);
+    }
+
+    /// Begins what is due.
+    pub fn turn(&mut self, out: &mut Vec<Io>) {
+        if self.waiting_bytes >= self.settings.flush_bytes {
+            self.flush(out);
+        }
+        if self.in_use() * 4 > self.settings.log_bytes * DRAIN_FROM {
+            self.drain(out);
+        }
+        self.compact(out);
+    }
+
+    /// A read or a write has come to its end.
+    pub fn done(&mut self, id: IoId, outcome: Outcome, out: &mut Vec<Io>) {
+        let Some(task) = self.tasks.remove(&id) else { return };
+        let Ok(bytes) = outcome else {
+            self.fail();
+            return;
+        };
+        match task {
+            Task::Flush => {
+                self.flush_left -= 1;
+                if self.flush_left == 0 {
+                    self.on_flushed();
+                    self.compact(out);
+                }
+            }
+            Task::Settle {
+                written,
+                drains,
+                compacts,
+            } => {
+                if let To::Slot { slot, .. } = written.to {
+                    self.slot_written(slot);
+                }
+                self.on_settled(written, drains, compacts);
+            }
+            Task::Gather(gathering, n) => {
+                let Some(found) = self.gatherings.get_mut(&gathering) else {
+                    return;
+                };
+                if let Some(part) = found.parts.get_mut(n) {
+                    part.bytes = Some(bytes);
+                }
+                if found.parts.iter().all(|part| part.bytes.is_some()) {
+                    self.on_gathered(gathering, out);
+                }
+            }
+            Task::Drain(first) => self.on_drained(first, &bytes, out),
+        }
+    }
+
+    fn fail(&mut self) {
+        self.failed = true;
+        self.tasks.clear();
+        for (_, gathering) in self.gatherings.drain() {
+            if let Why::Asked(number) = gathering.why {
+                self.answers.push((number, None));
+            }
+        }
+        self.answers.sort_by_key(|(number, _)| *number);
+    }
+
+    fn write(&mut self, task: Task, space: Space, at: u64, bytes: Vec<u8>, out: &mut Vec<Io>) {
+        self.counters.writes += 1;
+        self.counters.write_bytes += bytes.len() as u64;
+        self.begin(task, space, at, Work::Write(bytes), out);
+    }
+
+    fn begin_read(&mut self, task: Task, space: Space, at: u64, length: usize, out: &mut Vec<Io>) {
+        // Direct I/O reads whole blocks: what it reads too much is cut off by the records' own lengths.
+        self.counters.reads += 1;
+        self.counters.read_bytes += length as u64;
+        self.begin(task, space, at, Work::Read(length), out);
+    }
+
+    fn begin(&mut self, task: Task, space: Space, at: u64, work: Work, out: &mut Vec<Io>) {
+        let id = IoId(self.next_id);
+        self.next_id += 1;
+        self.tasks.insert(id, task);
+        out.push(Io { id, space, at, work });
+    }
+}

@@ -1,0 +1,89 @@
+//! Where a chunk's records lie, and what is on its way there.
+
+use crate::extents::Extents;
+use crate::record::{Content, Key, record_bytes};
+use paritas_base::Position;
+use std::collections::VecDeque;
+
+/// A chunk or a delta that waits or is being written.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    /// Of its chain: what was written for an earlier one of the same key is nobody's.
+    pub(super) born: u64,
+    pub(super) position: Position,
+    pub(super) whole: bool,
+    pub(super) content: Content,
+    pub(super) extents: Extents,
+}
+
+impl Entry {
+    pub(super) fn bytes(&self) -> usize {
+        record_bytes(self.content.versions.len(), &self.extents)
+    }
+
+    /// Takes in what comes after it.
+    pub(super) fn fold(&mut self, later: &Self) {
+        if later.whole {
+            self.extents = later.extents.clone();
+            self.whole = true;
+        } else {
+            self.extents.fold_all(&later.extents);
+        }
+        self.content = later.content.clone();
+    }
+}
+
+/// Where a chunk's records lie, in the order in which they apply: those in its slot, then those in the log area.
+#[derive(Clone, Debug)]
+pub(crate) struct Chain {
+    pub(crate) born: u64,
+    pub(crate) position: Position,
+    /// What the chunk stands for, what waits included.
+    pub(crate) content: Content,
+    /// Number of the last record that is written.
+    pub(crate) last: u64,
+    pub(crate) slot: Option<InSlot>,
+    pub(crate) logged: VecDeque<Logged>,
+    /// It is being written anew: until that is done what waits stays.
+    pub(crate) busy: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct InSlot {
+    pub(crate) slot: u32,
+    /// Up to where records lie in it.
+    pub(crate) used: usize,
+    /// Number of the last of them.
+    pub(crate) last: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Logged {
+    pub(crate) at: u64,
+    pub(crate) length: usize,
+    pub(crate) number: u64,
+}
+
+/// A record that is being written, and where it will lie.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) entry: Entry,
+    pub(super) number: u64,
+    pub(super) to: To,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum To {
+    Slot { slot: u32, end: usize },
+    Log { at: u64, length: usize },
+}
+
+impl To {
+    pub(super) fn slot(self) -> Option<u32> {
+        match self {
+            Self::Slot { slot, .. } => Some(slot),
+            Self::Log { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Making room: what was appended is folded and goes behind its chunk (LogECMem §5.2), and chunks whose space is full
+//! are written anew.
+
+use super::{DRAIN_BYTES_MAX, Entry, InSlot, Io, ParityLog, SPARE_SLOTS, Task, To, Why, Written};
+use crate::Space;
+use crate::record::{Key, Record};
+use paritas_base::{Map, map};
+
+impl ParityLog {
+    /// Writes anew the chunks whose slots are full, once nothing else of theirs is under way.
+    pub(super) fn compact(&mut self, out: &mut Vec<Io>) {
+        while self.flush_left == 0 && !self.failed && self.compacting < SPARE_SLOTS as usize {
+            let Some(key) = self.full.pop_front() else { return };
+            // It may have been taken away and put again since.
+            let chain = self
+                .chains
+                .get_mut(&key)
+                .filter(|chain| !chain.busy && chain.slot.is_some());
+            let Some(chain) = chain else { continue };
+            chain.busy = true;
+            let number = chain.last;
+            self.compacting += 1;
+            self.gather(key, Why::Compact { number, drains: false }, None, out);
+        }
+    }
+
+    /// Makes room in the log area: of its oldest part, what is folded goes to the slots, or, without slots, to the end.
+    pub fn drain(&mut self, out: &mut Vec<Io>) {
+        let Some((&first, _)) = self.logged.first_key_value() else {
+            return;
+        };
+        if self.draining || self.no_slot || self.failed {
+            return;
+        }
+        let log_bytes = self.settings.log_bytes;
+        let end = (first - first % log_bytes + log_bytes).min(first + DRAIN_BYTES_MAX.min(log_bytes / 2));
+        if self.settings.layout.has_slots() {
+            // Whole records: those that begin before the end.
+            let last = self.logged.range(first..end).next_back();
+            let upto = last.and_then(|(at, key)| {
+                let chain = self.chains.get(key)?;
+                let piece = chain.logged.iter().find(|piece| piece.at == *at)?;
+                Some(at + piece.length as u64)
+            });
+            let end = upto.unwrap_or(end);
+            self.draining = true;
+            let at = first % log_bytes;
+            self.begin_read(Task::Drain(first), Space::Log, at, (end - first) as usize, out);
+        } else if self.flush_left == 0 {
+            let mut keys: Vec<Key> = self.logged.range(first..end).map(|(_, key)| *key).collect();
+            keys.sort_unstable();
+            keys.dedup();
+            for key in keys {
+                if let Some(chain) = self.chains.get_mut(&key).filter(|chain| !chain.busy) {
+                    chain.busy = true;
+                    self.gather(key, Why::Rewrite, None, out);
+                }
+            }
+        }
+    }
+
+    /// The oldest part of the log area is here: each chunk's deltas become one, and go behind it.
+    pub(super) fn on_drained(&mut self, first: u64, bytes: &[u8], out: &mut Vec<Io>) {
+        let end = first + bytes.len() as u64;
+        let pieces: Vec<(u64, Key)> = self.logged.range(first..end).map(|(at, key)| (*at, *key)).collect();
+        let (mut merged, mut at_of): (Vec<(Entry, u64)>, Map<Key, usize>) = (Vec::new(), map());
+        for (at, key) in pieces {
+            let Some(chain) = self.chains.get(&key) else { continue };
+            let Some(piece) = chain.logged.iter().find(|piece| piece.at == at) else {
+                continue;
+            };
+            let from = (at - first) as usize;
+            let record = bytes
+                .get(from..)
+                .and_then(|bytes| Record::parse(bytes, self.settings.chunk_bytes));
+            let record =
+                record.filter(|(r, _)| r.key == key && r.place.number == piece.number && r.place.log == self.log);
+            let Some((record, _)) = record else {
+                self.lose(key);
+                continue;
+            };
+            let entry = Entry {
+                key,
+                born: chain.born,
+                position: record.position,
+                whole: record.whole,
+                content: record.content,
+                extents: record.extents,
+            };
+            match at_of.get(&key).and_then(|at| merged.get_mut(*at)) {
+                Some((all, number)) => {
+                    all.fold(&entry);
+                    *number = record.place.number;
+                    self.counters.folded += 1;
+                }
+                None => {
+                    at_of.insert(key, merged.len());
+                    merged.push((entry, record.place.number));
+                }
+            }
+        }
+        self.drain_left = 0;
+        for (entry, number) in merged {
+            self.settle(entry, number, out);
+        }
+        self.draining = self.drain_left > 0;
+    }
+
+    /// Writes to its slot what stands for all of a chunk's records in the log area up to a number. Where there is no
+    /// space they stay where they are.
+    pub(super) fn settle(&mut self, entry: Entry, number: u64, out: &mut Vec<Io>) {
+        let Some(chain) = self.chains.get(&entry.key) else {
+            return;
+        };
+        let length = self.settings.in_blocks(entry.bytes());
+        let before = chain.slot.map_or(0, |slot| slot.last);
+        let place = match chain.slot {
+            _ if entry.whole => self.take_slot(SPARE_SLOTS).map(|slot| (slot, 0)),
+            Some(InSlot { slot, used, .. }) if used + length <= self.settings.slot_bytes() => Some((slot, used)),
+            _ => None,
+        };
+        if let Some((slot, used)) = place {
+            let to = To::Slot {
+                slot,
+                end: used + length,
+            };
+            let written = Written { entry, number, to };
+            self.drain_left += 1;
+            self.settle_at(written, before, used, (true, false), out);
+        } else if !entry.whole {
+            self.drain_left += 1;
+            self.compacting += 1;
+            self.gather(entry.key, Why::Compact { number, drains: true }, Some(entry), out);
+        }
+    }
+
+    pub(super) fn settle_at(
+        &mut self,
+        written: Written,
+        before: u64,
+        from: usize,
+        (drains, compacts): (bool, bool),
+        out: &mut Vec<Io>,
+    ) {
+        let Some(slot) = written.to.slot() else { return };
+        let mut bytes = Vec::new();
+        self.record(&written.entry, written.number, before).encode(&mut bytes);
+        bytes.resize(self.settings.in_blocks(bytes.len()), 0);
+        *self.writing.entry(slot).or_insert(0) += 1;
+        let task = Task::Settle {
+            written,
+            drains,
+            compacts,
+        };
+        self.write(task, Space::Slots, self.slot_at(slot) + from as u64, bytes, out);
+    }
+
+    pub(super) fn on_settled(&mut self, written: Written, drains: bool, compacts: bool) {
+        self.compacting -= usize::from(compacts);
+        self.end_drain_step(drains);
+        let To::Slot { slot, end } = written.to else { return };
+        let key = written.entry.key;
+        let whole = written.entry.whole;
+        let chain = self.chains.get_mut(&key).filter(|chain| {
+            let same = chain.slot.is_some_and(|now| now.slot == slot);
+            chain.born == written.entry.born && (whole || same)
+        });
+        let Some(chain) = chain else {
+            if whole {
+                self.give_up_slot(slot);
+            }
+            return;
+        };
+        let last = written.number;
+        let old = chain.slot.replace(InSlot { slot, used: end, last });
+        chain.last = chain.last.max(last);
+        chain.busy &= !compacts;
+        while let Some(piece) = chain.logged.front().filter(|piece| piece.number <= last) {
+            self.logged.remove(&piece.at);
+            chain.logged.pop_front();
+        }
+        if let Some(old) = old.filter(|old| old.slot != slot) {
+            self.give_up_slot(old.slot);
+        }
+    }
+
+    pub(super) fn end_drain_step(&mut self, drains: bool) {
+        self.drain_left -= usize::from(drains);
+        self.draining &= self.drain_left > 0 || !drains;
+    }
+}

@@ -1,0 +1,214 @@
+//! Writing what waits: all of it at once to the log area, or each to the space behind its chunk.
+
+use super::{Entry, InSlot, Io, Logged, ParityLog, SPARE_SLOTS, Task, To, Written};
+use crate::Space;
+use crate::record::{Key, Place, Record};
+use paritas_base::{Map, map};
+
+impl ParityLog {
+    /// Writes what waits, unless something is being written.
+    pub fn flush(&mut self, out: &mut Vec<Io>) {
+        if self.flush_left > 0 || self.failed || self.waiting.is_empty() {
+            return;
+        }
+        let entries = core::mem::take(&mut self.waiting);
+        (self.waiting_bytes, self.newest) = (0, map());
+        let kept = if self.settings.layout.appends() {
+            self.append(entries, out)
+        } else {
+            self.write_to_slots(entries, out)
+        };
+        self.wait_again(kept);
+        self.flushing_bytes = self.flushing.iter().map(|w| w.entry.bytes()).sum();
+        self.flush_left = if self.settings.layout.appends() {
+            usize::from(!self.flushing.is_empty())
+        } else {
+            self.flushing.len()
+        };
+    }
+
+    /// All in one write to the log area. Gives back what must wait.
+    pub(super) fn append(&mut self, entries: Vec<Entry>, out: &mut Vec<Io>) -> Vec<Entry> {
+        let log_bytes = self.settings.log_bytes;
+        let most = (log_bytes / 4) as usize;
+        let mut kept = Vec::new();
+        let (mut bytes, mut last) = (Vec::new(), map());
+        // The last quarter is for whole chunks: what they take the place of makes room.
+        let is_short = self.in_use() + most as u64 > log_bytes / 4 * 3;
+        let sizes = entries
+            .iter()
+            .filter(|entry| entry.whole || !is_short)
+            .map(Entry::bytes);
+        let length = self.settings.in_blocks(sizes.sum::<usize>().min(most)) as u64;
+        // A write does not go over the end of the area.
+        let rest = log_bytes - self.tail % log_bytes;
+        let skipped = if length > rest { rest } else { 0 };
+        if self.in_use() + skipped + length > log_bytes {
+            return entries;
+        }
+        self.tail += skipped;
+        for entry in entries {
+            let Some(chain) = self.chains.get(&entry.key) else {
+                continue;
+            };
+            let fits = bytes.len() + entry.bytes() <= length as usize && (entry.whole || !is_short);
+            if chain.busy || !fits || last.contains_key(&(entry.key, true)) {
+                // Nothing of a chunk overtakes what was kept of it.
+                last.insert((entry.key, true), 0);
+                kept.push(entry);
+                continue;
+            }
+            let before = *last.get(&(entry.key, false)).unwrap_or(&chain.last);
+            let number = self.next_number;
+            self.next_number += 1;
+            last.insert((entry.key, false), number);
+            let at = self.tail + bytes.len() as u64;
+            self.record(&entry, number, before).encode(&mut bytes);
+            let length = entry.bytes();
+            let to = To::Log { at, length };
+            self.flushing.push(Written { entry, number, to });
+        }
+        if !self.flushing.is_empty() {
+            bytes.resize(self.settings.in_blocks(bytes.len()), 0);
+            let at = self.tail;
+            self.tail += bytes.len() as u64;
+            self.write(Task::Flush, Space::Log, at % log_bytes, bytes, out);
+        }
+        kept
+    }
+
+    /// Each to its chunk's slot, in a write of its own. Gives back what must wait.
+    pub(super) fn write_to_slots(&mut self, entries: Vec<Entry>, out: &mut Vec<Io>) -> Vec<Entry> {
+        let mut kept = Vec::new();
+        // Where each chunk's records will have ended, and which chunks' entries must wait.
+        let mut planned: Map<Key, Option<InSlot>> = map();
+        for entry in entries {
+            let Some(chain) = self.chains.get(&entry.key) else {
+                continue;
+            };
+            let now = chain.slot.filter(|_| !chain.busy);
+            let place = match planned.get(&entry.key) {
+                Some(place) => *place,
+                None if chain.busy => None,
+                None if entry.whole => Some(InSlot {
+                    slot: 0,
+                    used: 0,
+                    last: 0,
+                }),
+                None => now,
+            };
+            let next = place.and_then(|place| self.write_to_slot(&entry, place, out));
+            if next.is_none() {
+                let is_full = place.is_some() && !entry.whole && !planned.get(&entry.key).is_some_and(Option::is_none);
+                if is_full && !self.full.contains(&entry.key) {
+                    self.full.push_back(entry.key);
+                }
+                planned.insert(entry.key, None);
+                kept.push(entry);
+                continue;
+            }
+            planned.insert(entry.key, next);
+        }
+        kept
+    }
+
+    /// Begins one write of a flush to a slot; where the chunk's records end then. None if there is no space.
+    pub(super) fn write_to_slot(&mut self, entry: &Entry, place: InSlot, out: &mut Vec<Io>) -> Option<InSlot> {
+        let InSlot {
+            mut slot,
+            mut used,
+            last: mut before,
+        } = place;
+        let length = self.settings.in_blocks(entry.bytes());
+        if entry.whole {
+            slot = self.take_slot(SPARE_SLOTS)?;
+            (used, before) = (0, 0);
+        } else if used + length > self.settings.slot_bytes() {
+            return None;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let end = used + length;
+        let written = Written {
+            entry: entry.clone(),
+            number,
+            to: To::Slot { slot, end },
+        };
+        let mut bytes = Vec::new();
+        self.record(&written.entry, written.number, before).encode(&mut bytes);
+        bytes.resize(length, 0);
+        *self.writing.entry(slot).or_insert(0) += 1;
+        self.write(Task::Flush, Space::Slots, self.slot_at(slot) + used as u64, bytes, out);
+        self.flushing.push(written);
+        Some(InSlot {
+            slot,
+            used: end,
+            last: number,
+        })
+    }
+
+    pub(super) fn record(&self, entry: &Entry, number: u64, before: u64) -> Record {
+        Record {
+            key: entry.key,
+            position: entry.position,
+            place: Place {
+                log: self.log,
+                number,
+                before: if entry.whole { 0 } else { before },
+            },
+            whole: entry.whole,
+            content: entry.content.clone(),
+            extents: entry.extents.clone(),
+        }
+    }
+
+    /// What the flush wrote is where it belongs.
+    pub(super) fn on_flushed(&mut self) {
+        self.flushing_bytes = 0;
+        for Written { entry, number, to } in core::mem::take(&mut self.flushing) {
+            if let To::Slot { slot, .. } = to {
+                self.slot_written(slot);
+            }
+            let Some(chain) = self.chains.get_mut(&entry.key).filter(|chain| chain.born == entry.born) else {
+                if let (To::Slot { slot, .. }, true) = (to, entry.whole) {
+                    self.give_up_slot(slot);
+                }
+                continue;
+            };
+            chain.last = number;
+            let old = entry.whole.then(|| chain.slot.take()).flatten();
+            if entry.whole {
+                for piece in chain.logged.drain(..) {
+                    self.logged.remove(&piece.at);
+                }
+            }
+            match to {
+                To::Slot { slot, end } => {
+                    chain.slot = Some(InSlot {
+                        slot,
+                        used: end,
+                        last: number,
+                    });
+                }
+                To::Log { at, length } => {
+                    chain.logged.push_back(Logged { at, length, number });
+                    self.logged.insert(at, entry.key);
+                }
+            }
+            if let Some(old) = old {
+                self.give_up_slot(old.slot);
+            }
+        }
+    }
+
+    /// Bytes of the log area from its first record that is of use to its end.
+    pub(super) fn in_use(&self) -> u64 {
+        let written = self.flushing.iter().find_map(|w| match w.to {
+            To::Log { at, .. } => Some(at),
+            To::Slot { .. } => None,
+        });
+        let first = self.logged.first_key_value().map(|(at, _)| *at);
+        let head = first.into_iter().chain(written).min().unwrap_or(self.tail);
+        self.tail - head
+    }
+}

@@ -1,0 +1,227 @@
+//! Reading a chunk: its records from wherever they lie, and what waits in memory on top.
+
+use super::{Chain, Entry, InSlot, Io, ParityLog, Task, To, Written};
+use crate::Space;
+use crate::extents::Extents;
+use crate::record::{Content, Key, Record};
+
+/// Reads of one chunk's records, and what is to be applied on top.
+#[derive(Debug)]
+pub(super) struct Gathering {
+    pub(super) key: Key,
+    pub(super) why: Why,
+    /// As the chain was when the reads began: what they bring must be just that.
+    pub(super) chain: Chain,
+    pub(super) parts: Vec<Part>,
+    pub(super) above: Option<Entry>,
+}
+
+/// Records that lie one behind the other.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) space: Space,
+    pub(super) at: u64,
+    pub(super) length: usize,
+    pub(super) bytes: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Why {
+    /// Somebody asked, under this number.
+    Asked(u64),
+    /// The space behind it is full. The record gets the number of the last that is in it.
+    Compact { number: u64, drains: bool },
+    /// It lies where the log area is to be written again.
+    Rewrite,
+}
+
+impl ParityLog {
+    /// Reads a chunk's records; `above` comes on top of them.
+    pub(super) fn gather(&mut self, key: Key, why: Why, above: Option<Entry>, out: &mut Vec<Io>) {
+        let Some(chain) = self.chains.get(&key).cloned() else {
+            return;
+        };
+        let mut parts: Vec<Part> = Vec::new();
+        let mut part = |space, at, length| match parts.last_mut() {
+            Some(last) if last.space == space && last.at + last.length as u64 == at => last.length += length,
+            _ => parts.push(Part {
+                space,
+                at,
+                length,
+                bytes: None,
+            }),
+        };
+        if !above.as_ref().is_some_and(|above| above.whole) {
+            if let Some(InSlot { slot, used, .. }) = chain.slot {
+                part(Space::Slots, self.slot_at(slot), used);
+            }
+            if !matches!(why, Why::Compact { .. }) {
+                for piece in &chain.logged {
+                    // Neighbours in the area are neighbours on the disk: no write goes over its end.
+                    part(Space::Log, piece.at, piece.length);
+                }
+            }
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        let reads: Vec<_> = parts.iter().map(|part| (part.space, part.at, part.length)).collect();
+        let gathering = Gathering {
+            key,
+            why,
+            chain,
+            parts,
+            above,
+        };
+        self.gatherings.insert(id, gathering);
+        if reads.is_empty() {
+            self.on_gathered(id, out);
+        }
+        for (n, (space, at, length)) in reads.into_iter().enumerate() {
+            let at = if space == Space::Log {
+                at % self.settings.log_bytes
+            } else {
+                at
+            };
+            self.begin_read(Task::Gather(id, n), space, at, length, out);
+        }
+    }
+
+    /// All of a chunk's records are here.
+    pub(super) fn on_gathered(&mut self, id: u64, out: &mut Vec<Io>) {
+        let Some(found) = self.gatherings.remove(&id) else {
+            return;
+        };
+        let Gathering { key, why, chain, .. } = &found;
+        let compacts = matches!(why, Why::Compact { .. });
+        let drains = matches!(why, Why::Compact { drains: true, .. });
+        let now = self.chains.get(key).filter(|now| now.born == chain.born);
+        let whole = found.chunk(self.log, self.settings.chunk_bytes, self.settings.block_bytes);
+        // While they were read its records may have moved.
+        let moved = now.is_none_or(|now| now.slot != chain.slot || now.logged.front() != chain.logged.front());
+        match (why, whole) {
+            (Why::Asked(number), Some(answer)) => self.answers.push((*number, Some(answer))),
+            (Why::Asked(number), None) if now.is_some() && moved => self.read(*key, *number, out),
+            (Why::Asked(number), None) => {
+                let is_there = now.is_some();
+                self.answers.push((*number, None));
+                if is_there {
+                    self.lose(*key);
+                }
+            }
+            (Why::Compact { number, .. }, Some((content, bytes))) if now.is_some() => {
+                let entry = Entry {
+                    key: *key,
+                    born: chain.born,
+                    position: chain.position,
+                    whole: true,
+                    content,
+                    extents: Extents::whole(bytes),
+                };
+                let Some(slot) = self.take_slot(0) else {
+                    // Later, when a slot is free.
+                    self.compacting -= 1;
+                    self.end_drain_step(drains);
+                    self.rest(*key, chain.born);
+                    return;
+                };
+                self.counters.compacted += 1;
+                let end = self.settings.in_blocks(entry.bytes());
+                let written = Written {
+                    entry,
+                    number: *number,
+                    to: To::Slot { slot, end },
+                };
+                self.settle_at(written, 0, 0, (drains, true), out);
+                // What waits above it in memory stays there until it is written.
+            }
+            (Why::Rewrite, Some((content, bytes))) if now.is_some() => {
+                self.counters.compacted += 1;
+                self.rest(*key, chain.born);
+                let entry = Entry {
+                    key: *key,
+                    born: chain.born,
+                    position: chain.position,
+                    whole: true,
+                    content,
+                    extents: Extents::whole(bytes),
+                };
+                self.wait_again(vec![entry]);
+            }
+            (_, whole) => {
+                self.compacting -= usize::from(compacts);
+                self.end_drain_step(drains);
+                if whole.is_none() && !moved {
+                    self.lose(*key);
+                } else {
+                    self.rest(*key, chain.born);
+                }
+            }
+        }
+    }
+
+    pub(super) fn rest(&mut self, key: Key, born: u64) {
+        if let Some(chain) = self.chains.get_mut(&key).filter(|chain| chain.born == born) {
+            chain.busy = false;
+        }
+    }
+
+    /// A chunk's records are wrong.
+    pub(super) fn lose(&mut self, key: Key) {
+        self.remove(key);
+        self.bad.push(key);
+    }
+}
+
+impl Gathering {
+    /// The chunk that the records make, and what it stands for, if they are all there.
+    fn chunk(&self, log: u32, chunk_bytes: usize, block_bytes: usize) -> Option<(Content, Vec<u8>)> {
+        let mut made: Option<(Content, Vec<u8>)> = None;
+        let mut last = 0;
+        let mut apply = |record: Record| {
+            let place = record.place;
+            let follows = record.whole || (made.is_some() && place.before == last);
+            if record.key != self.key || record.position != self.chain.position || place.log != log || !follows {
+                return None;
+            }
+            last = place.number;
+            let mut bytes = match made.take() {
+                Some((_, bytes)) if !record.whole => bytes,
+                _ => vec![0; chunk_bytes],
+            };
+            record.extents.apply(&mut bytes).then_some(())?;
+            made = Some((record.content, bytes));
+            Some(place.number)
+        };
+        let mut logged = self.chain.logged.iter();
+        for part in &self.parts {
+            let bytes = part.bytes.as_deref()?.get(..part.length)?;
+            let mut at = 0;
+            let mut newest = 0;
+            while at < part.length {
+                let (record, length) = Record::parse(bytes.get(at..)?, chunk_bytes)?;
+                newest = apply(record)?;
+                if part.space == Space::Log && logged.next()?.number != newest {
+                    return None;
+                }
+                at += if part.space == Space::Slots {
+                    length.next_multiple_of(block_bytes)
+                } else {
+                    length
+                };
+            }
+            if part.space == Space::Slots && self.chain.slot?.last != newest {
+                return None;
+            }
+        }
+        if let Some(above) = &self.above {
+            let mut bytes = match made.take() {
+                Some((_, bytes)) if !above.whole => bytes,
+                None if !above.whole => return None,
+                _ => vec![0; chunk_bytes],
+            };
+            above.extents.apply(&mut bytes).then_some(())?;
+            made = Some((above.content.clone(), bytes));
+        }
+        made
+    }
+}

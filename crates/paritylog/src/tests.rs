@@ -1,0 +1,348 @@
+//! The log against a model, on a disk that does things in any order.
+
+use crate::*;
+use paritas_base::{ListId, Map, Position, Prng, Stripe, Version, map};
+
+const CHUNK: usize = 256;
+
+fn settings(layout: Layout) -> Settings {
+    Settings {
+        layout,
+        chunk_bytes: CHUNK,
+        data_max: 2,
+        block_bytes: 64,
+        reserve_bytes: 512,
+        slots_max: 40,
+        log_bytes: 32 << 10,
+        flush_bytes: 1 << 10,
+        buffer_max_bytes: 8 << 10,
+    }
+}
+
+const LAYOUTS: [Layout; 4] = [Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm];
+
+/// Two files in memory.
+#[derive(Default)]
+struct Disk {
+    slots: Vec<u8>,
+    log: Vec<u8>,
+}
+
+impl Disk {
+    fn space(&mut self, space: Space, end: usize) -> &mut Vec<u8> {
+        let bytes = match space {
+            Space::Slots => &mut self.slots,
+            Space::Log => &mut self.log,
+        };
+        bytes.resize(bytes.len().max(end), 0xa5);
+        bytes
+    }
+
+    fn run(&mut self, io: Io) -> (IoId, Outcome) {
+        let at = io.at as usize;
+        let outcome = match io.work {
+            Work::Read(length) => self.space(io.space, at + length)[at..at + length].to_vec(),
+            Work::Write(bytes) => {
+                assert!(at.is_multiple_of(64) && bytes.len().is_multiple_of(64), "whole blocks");
+                self.space(io.space, at + bytes.len())[at..at + bytes.len()].copy_from_slice(&bytes);
+                Vec::new()
+            }
+        };
+        (io.id, Ok(outcome))
+    }
+}
+
+fn key(n: u32) -> Key {
+    Key {
+        list: ListId(1),
+        stripe: Stripe(n),
+    }
+}
+
+fn content(version: u64) -> Content {
+    Content {
+        versions: Box::new([Version(version), Version(version * 2)]),
+        sums: Box::new([version as u32, 7]),
+    }
+}
+
+/// Does everything there is to do, in order.
+fn settle(log: &mut ParityLog, disk: &mut Disk, out: &mut Vec<Io>) {
+    while !out.is_empty() {
+        let (id, outcome) = disk.run(out.remove(0));
+        log.done(id, outcome, out);
+    }
+}
+
+/// LogECMem Fig 9: `a + 2b` and `c + 2d` in one log node, then a → a', c → c', c' → c'', b → b', a' → a'', b' → b''.
+#[test]
+fn fig_9_takes_8_5_and_4_disk_accesses() {
+    let accesses = |layout, flush_after: &[usize]| {
+        let mut log = ParityLog::new(settings(layout), 1);
+        let (mut disk, mut out) = (Disk::default(), Vec::new());
+        log.put(key(0), Position(3), content(1), vec![1; CHUNK]);
+        log.put(key(1), Position(3), content(1), vec![2; CHUNK]);
+        for (n, stripe) in [0, 1, 1, 0, 0, 0].into_iter().enumerate() {
+            let mut delta = Extents::default();
+            delta.fold(8 * n, &[n as u8 + 1; 8]);
+            assert!(log.fold(key(stripe), content(n as u64 + 2), delta));
+            if flush_after.contains(&(n + 3)) {
+                log.flush(&mut out);
+                settle(&mut log, &mut disk, &mut out);
+            }
+        }
+        log.drain(&mut out);
+        settle(&mut log, &mut disk, &mut out);
+        let counters = log.counters();
+        log.read(key(0), 0, &mut out);
+        settle(&mut log, &mut disk, &mut out);
+        let reads = log.counters().reads - counters.reads;
+        let [(0, Some((found, bytes)))] = &log.take_answers()[..] else {
+            panic!("{layout:?}: it is not there")
+        };
+        assert_eq!(
+            (&found.versions[0], bytes[0], bytes[24], bytes[47]),
+            (&Version(7), 0, 5, 7),
+            "{layout:?}"
+        );
+        assert_eq!(reads, 1, "{layout:?}: one contiguous read");
+        counters.writes + counters.reads
+    };
+    assert_eq!(accesses(Layout::Plr, &[8]), 8);
+    // The memory of the figure holds three chunks or deltas.
+    assert_eq!(accesses(Layout::PlrM, &[3, 6, 8]), 5);
+    assert_eq!(accesses(Layout::Plm, &[8]), 4);
+}
+
+/// What the log should hold, and what readers may be told.
+struct World {
+    random: Prng,
+    log: ParityLog,
+    disk: Disk,
+    under_way: Vec<Io>,
+    model: Map<u32, (u64, Vec<u8>)>,
+    /// Who asked for which chunk, and what it was then.
+    asked: Map<u64, (u32, u64, Vec<u8>)>,
+    version: u64,
+    answered: u64,
+    label: String,
+}
+
+impl World {
+    fn new(layout: Layout, seed: u64) -> Self {
+        Self {
+            random: Prng::new(seed),
+            log: ParityLog::new(settings(layout), 1),
+            disk: Disk::default(),
+            under_way: Vec::new(),
+            model: map(),
+            asked: map(),
+            version: 0,
+            answered: 0,
+            label: format!("{layout:?}, seed {seed}"),
+        }
+    }
+
+    fn step(&mut self) {
+        let mut out = Vec::new();
+        let stripe = self.random.below(24) as u32;
+        let dice = self.random.below(100);
+        self.version += 1;
+        if dice < 45 && !self.log.is_full() {
+            let offset = self.random.below(CHUNK as u64 - 8) as usize;
+            let most = if self.random.below(10) == 0 { CHUNK - offset } else { 8 };
+            let xor: Vec<u8> = (0..1 + self.random.below(most as u64))
+                .map(|_| self.random.below(256) as u8)
+                .collect();
+            let mut extents = Extents::default();
+            extents.fold(offset, &xor);
+            let known = self.model.get_mut(&stripe);
+            assert_eq!(
+                self.log.fold(key(stripe), content(self.version), extents),
+                known.is_some(),
+                "{}",
+                self.label
+            );
+            if let Some((version, bytes)) = known {
+                *version = self.version;
+                paritas_code::xor(&xor, &mut bytes[offset..offset + xor.len()]);
+            }
+        } else if dice < 55 && !self.log.is_full() {
+            let bytes: Vec<u8> = (0..CHUNK).map(|_| self.random.below(256) as u8).collect();
+            self.log
+                .put(key(stripe), Position(3), content(self.version), bytes.clone());
+            self.model.insert(stripe, (self.version, bytes));
+        } else if dice < 57 {
+            self.log.remove(key(stripe));
+            self.model.remove(&stripe);
+        } else if dice < 70 {
+            let number = self.version;
+            if let Some((version, bytes)) = self.model.get(&stripe) {
+                self.asked.insert(number, (stripe, *version, bytes.clone()));
+                self.log.read(key(stripe), number, &mut out);
+            }
+        } else if !self.under_way.is_empty() {
+            let at = self.random.below(self.under_way.len() as u64) as usize;
+            let (id, outcome) = self.disk.run(self.under_way.remove(at));
+            self.log.done(id, outcome, &mut out);
+        }
+        if self.random.below(20) == 0 {
+            self.log.flush(&mut out);
+        }
+        self.log.turn(&mut out);
+        self.under_way.append(&mut out);
+        self.check();
+    }
+
+    fn check(&mut self) {
+        assert!(self.log.take_bad().is_empty(), "{}", self.label);
+        for (number, answer) in self.log.take_answers() {
+            let (stripe, version, bytes) = self.asked.remove(&number).unwrap();
+            match answer {
+                // As it was when it was asked for, or as it became before its records were read again.
+                Some((found, read)) if found.versions[0].0 == version => {
+                    assert_eq!(read, bytes, "{}, stripe {stripe}", self.label);
+                    self.answered += 1;
+                }
+                Some((found, _)) => assert!(found.versions[0].0 > version, "{}", self.label),
+                None => assert!(
+                    self.model.get(&stripe).is_none_or(|(now, _)| *now != version),
+                    "{}",
+                    self.label
+                ),
+            }
+        }
+    }
+
+    /// Everything under way comes to its end.
+    fn calm_down(&mut self) {
+        for _ in 0..10_000 {
+            let mut out = Vec::new();
+            self.log.flush(&mut out);
+            self.log.turn(&mut out);
+            self.under_way.append(&mut out);
+            if self.under_way.is_empty() {
+                break;
+            }
+            let (id, outcome) = self.disk.run(self.under_way.remove(0));
+            self.log.done(id, outcome, &mut self.under_way);
+        }
+        assert!(self.log.is_quiet(), "{}", self.label);
+        self.check();
+    }
+}
+
+#[test]
+fn whatever_the_order_what_is_read_is_what_was_written() {
+    let mut counters = Counters::default();
+    for layout in LAYOUTS {
+        for seed in 0..60 {
+            let mut world = World::new(layout, seed);
+            (0..1500).for_each(|_| world.step());
+            world.calm_down();
+            let mut stripes: Vec<u32> = world.model.keys().copied().collect();
+            stripes.sort_unstable();
+            for stripe in stripes {
+                let (version, bytes) = world.model[&stripe].clone();
+                let mut out = Vec::new();
+                world.log.read(key(stripe), 0, &mut out);
+                settle(&mut world.log, &mut world.disk, &mut out);
+                let answers = world.log.take_answers();
+                assert_eq!(
+                    answers,
+                    [(0, Some((content(version), bytes)))],
+                    "{}, stripe {stripe}",
+                    world.label
+                );
+            }
+            assert!(world.answered > 20, "{}: {}", world.label, world.answered);
+            counters.folded += world.log.counters().folded;
+            counters.compacted += world.log.counters().compacted;
+        }
+    }
+    assert!(counters.folded > 1000 && counters.compacted > 1000, "{counters:?}");
+}
+
+#[test]
+fn what_an_earlier_life_left_is_found_whole_or_not_at_all() {
+    let mut found_count = 0;
+    for layout in LAYOUTS {
+        for seed in 0..60 {
+            let mut world = World::new(layout, seed);
+            (0..800).for_each(|_| world.step());
+            let whole = seed % 3 == 0;
+            if whole {
+                world.calm_down();
+            } else if let Some(Io {
+                space,
+                at,
+                work: Work::Write(bytes),
+                ..
+            }) = world.under_way.pop()
+            {
+                // It ends in the middle of a write.
+                let cut = world.random.below(bytes.len() as u64) as usize;
+                world.disk.space(space, at as usize + cut)[at as usize..at as usize + cut]
+                    .copy_from_slice(&bytes[..cut]);
+            }
+            let settings = settings(layout);
+            let mut recovery = Recovery::new(settings, 1);
+            for (slot, bytes) in world.disk.slots.chunks(settings.slot_bytes()).enumerate() {
+                recovery.slot(slot as u32, bytes);
+            }
+            recovery.log(0, &world.disk.log);
+            let found = recovery.finish();
+            for (stripe, (version, _)) in &world.model {
+                match found.get(&key(*stripe)) {
+                    Some(found) => assert!(found.content.versions[0].0 <= *version, "{}", world.label),
+                    None => assert!(!whole, "{}, stripe {stripe} is not found", world.label),
+                }
+                let same = found.get(&key(*stripe)).is_some_and(|f| f.content == content(*version));
+                assert!(same || !whole, "{}, stripe {stripe}", world.label);
+                found_count += usize::from(same);
+            }
+            let other = Recovery::new(settings, 2);
+            assert!(other.finish().is_empty());
+        }
+    }
+    assert!(found_count > 2000, "{found_count}");
+}
+
+#[test]
+fn a_disk_that_fails_says_so_and_nothing_is_answered_wrongly() {
+    let mut log = ParityLog::new(settings(Layout::Plr), 1);
+    let mut out = Vec::new();
+    log.put(key(1), Position(3), content(1), vec![3; CHUNK]);
+    log.flush(&mut out);
+    log.read(key(1), 5, &mut out);
+    assert_eq!(
+        log.take_answers(),
+        [(5, Some((content(1), vec![3; CHUNK])))],
+        "it is still in memory"
+    );
+    log.done(out[0].id, Err(Bad), &mut Vec::new());
+    assert!(log.has_failed());
+    log.read(key(1), 6, &mut out);
+    assert_eq!(log.take_answers(), [(6, None)]);
+}
+
+#[test]
+fn a_changed_byte_on_the_disk_makes_the_chunk_bad() {
+    for layout in LAYOUTS {
+        let mut log = ParityLog::new(settings(layout), 1);
+        let (mut disk, mut out) = (Disk::default(), Vec::new());
+        log.put(key(1), Position(3), content(1), vec![3; CHUNK]);
+        log.flush(&mut out);
+        settle(&mut log, &mut disk, &mut out);
+        let bytes = if layout.appends() {
+            &mut disk.log
+        } else {
+            &mut disk.slots
+        };
+        bytes[200] ^= 1;
+        log.read(key(1), 5, &mut out);
+        settle(&mut log, &mut disk, &mut out);
+        assert_eq!(log.take_answers(), [(5, None)]);
+        assert_eq!(log.take_bad(), [key(1)]);
+    }
+}
