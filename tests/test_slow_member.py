@@ -1,6 +1,7 @@
 """The ack quorum (PROTOCOL 17a): in a `4+3` cluster that waits for two of three parities, a slow one delays nobody, and any
 two losses lose nothing, even where the slow one has the only copy of the newest writes."""
 
+import json
 import statistics
 import time
 
@@ -17,24 +18,24 @@ DELAY = 0.02
 
 
 class Cluster:
-    """Seven nodes by hand; the last one's peers reach it through a slow link."""
+    """Nodes by hand; the peers of one, if their number is smaller, reach it through a slow link."""
 
-    def __init__(self, run, directory, ack_quorum):
-        self.run = run
-        self.base = free_base(NODES)
+    def __init__(self, run, directory, ack_quorum, scheme="4+3", nodes=NODES, slow=SLOW, more=""):
+        self.run, self.count, self.slow = run, nodes, slow
+        self.base = free_base(nodes)
         self.coordinator = f"127.0.0.1:{self.base + 20_000}"
         run(
             "coordinator",
-            f'listen = "{self.coordinator}"\nstore = "{directory}/store"\nscheme = "4+3"\nack_quorum = {ack_quorum}\n'
+            f'listen = "{self.coordinator}"\nstore = "{directory}/store"\nscheme = "{scheme}"\nack_quorum = {ack_quorum}\n{more}'
             # As `dev` has it: a busy machine must not be taken for a dead one.
             'memory = "64mb"\nlease_ms = 4000\nsuspicion_ms = 3000\n',
         )
-        peer = self.base + 10_000 + SLOW
+        peer = self.base + 10_000 + slow
         self.link = SlowLink(("127.0.0.2", peer), ("127.0.0.1", peer))
-        self.nodes = [self.start(node) for node in range(NODES)]
+        self.nodes = [self.start(node) for node in range(nodes)]
 
     def start(self, node):
-        host = 'host = "127.0.0.2"\n' if node == SLOW else ""
+        host = 'host = "127.0.0.2"\n' if node == self.slow else ""
         port = f'id = {node}\nport = {self.base + node}\n{host}memory = "64mb"\n'
         return self.run("node", port + f'coordinator = ["{self.coordinator}"]\n')
 
@@ -43,7 +44,7 @@ class Cluster:
 
     def serves(self):
         try:
-            return all(self.client(node).get("anything") is None for node in range(NODES))
+            return all(self.client(node).get("anything") is None for node in range(self.count))
         except redis.RedisError:
             return False
 
@@ -79,8 +80,8 @@ def start(run, tmp_path):
     """Starts a cluster with an ack quorum."""
     started = []
 
-    def start_with(ack_quorum):
-        cluster = Cluster(run, tmp_path, ack_quorum)
+    def start_with(ack_quorum, **options):
+        cluster = Cluster(run, tmp_path, ack_quorum, **options)
         started.append(cluster)
         until(cluster.serves, "all nodes to serve")
         return cluster
@@ -127,3 +128,25 @@ def test_with_all_parities_waited_for_a_slow_member_delays_writes(start):
     # Of seven nodes in lists of seven, the slow one is a parity of three in seven.
     slow = [seconds for seconds in times(lambda k: client.set(k, "value"), keys) if seconds > 2 * DELAY]
     assert len(slow) > len(keys) / 5
+
+
+def test_a_slow_member_is_left_out_where_that_is_wished(start):
+    """PROTOCOL 10.2a, by itself: nobody gives an order."""
+    more = "nodes = 4\nspares = 1\nslow_removal_ms = 10\n"
+    cluster = start(2, scheme="2+2", nodes=5, slow=3, more=more)
+    client, count = cluster.client(0), 0
+
+    def of_the_slow_one():
+        nonlocal count
+        for _ in range(20):
+            assert client.set(f"slow:{count}", count)
+            count += 1
+        node = json.loads(client.execute_command("PARITAS.STATUS"))["nodes"][3]
+        return node["duty"], node["positions"]
+
+    assert of_the_slow_one() == ("full", 4 * 2)
+    cluster.link.slow_by(DELAY)
+    until(lambda: of_the_slow_one() == ("slow", 0), "the slow one to be left out")
+    took = times(lambda key: client.set(key, "fast"), [f"fast:{n}" for n in range(200)])
+    assert statistics.median(took) < DELAY and p99(took) < 2 * DELAY, "it holds nobody up any more"
+    assert [client.get(f"slow:{n}") for n in range(count)] == [str(n) for n in range(count)]

@@ -32,6 +32,10 @@ impl Span {
     pub const fn from_secs(n: u64) -> Self {
         Self(n * 1_000_000_000)
     }
+    /// In whole microseconds.
+    pub const fn as_us(self) -> u64 {
+        self.0 / 1_000
+    }
     /// In whole milliseconds.
     pub const fn as_ms(self) -> u64 {
         self.0 / 1_000_000

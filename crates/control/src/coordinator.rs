@@ -11,6 +11,7 @@ mod listen;
 mod presence;
 mod report;
 mod slots;
+mod slow;
 
 use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::plan::ClusterPlan;
@@ -208,6 +209,7 @@ pub struct Coordinator<S> {
     avoided: BTreeMap<(ListId, NodeId), Time>,
     moves: duty::Moves,
     slot_orders: slots::SlotOrders,
+    slow: slow::SlowNodes,
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
     falls: BTreeMap<NodeId, Falls>,
@@ -248,6 +250,7 @@ impl<S: Store> Coordinator<S> {
             avoided: BTreeMap::new(),
             moves: duty::Moves::default(),
             slot_orders: slots::SlotOrders::default(),
+            slow: slow::SlowNodes::default(),
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
             falls: BTreeMap::new(),

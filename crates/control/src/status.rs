@@ -12,6 +12,8 @@ pub const SHARDS_MAX: usize = 256;
 
 /// Most halted roles that a shard names: a heartbeat has room for no more.
 pub const HALTED_MAX: usize = 128;
+/// Most peers whose acks a shard tells of: a heartbeat has room for more than any list has positions.
+pub const ACKS_MAX: usize = 1024;
 /// Longest reason of a halted role.
 const REASON_BYTES_MAX: usize = 200;
 
@@ -39,6 +41,8 @@ pub struct ShardProgress {
     pub scrub: ScrubStatus,
     /// Roles that broke an invariant and have stopped, as long as the process lives (PROTOCOL 3.5).
     pub halted: Vec<HaltedRole>,
+    /// How late acks of each peer come, in microseconds, where something was measured of late (PROTOCOL 10.2a).
+    pub ack_us: Vec<(NodeId, u64)>,
 }
 
 /// A role that broke an invariant.

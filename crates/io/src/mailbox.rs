@@ -99,6 +99,8 @@ pub struct Gauges {
     pub scrub: [u64; 3],
     /// Roles that broke an invariant and have stopped.
     pub halted: Vec<Halted>,
+    /// How late acks of each peer come, in microseconds.
+    pub ack_us: Vec<(NodeId, u64)>,
 }
 
 /// How far a shard has come, for heartbeats: a stuck one must be seen (PROTOCOL 10.2b).

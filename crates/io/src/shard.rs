@@ -86,6 +86,11 @@ impl Machine for Node {
             rebuild_total_bytes: figures.rebuild_done_bytes + figures.rebuild_todo_bytes,
             scrub: [figures.scrub_checked, figures.scrub_bad, figures.scrub_repaired],
             halted: self.halted().cloned().collect(),
+            ack_us: self
+                .ack_delays(clock::mono())
+                .into_iter()
+                .map(|(node, delay)| (node, delay.as_us()))
+                .collect(),
         }
     }
 }

@@ -360,6 +360,7 @@ fn progress(progress: &Progress) -> ShardProgress {
             bad_chunks,
             repaired_chunks,
         },
+        ack_us: gauges.ack_us,
         halted: gauges
             .halted
             .into_iter()

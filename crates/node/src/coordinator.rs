@@ -3,7 +3,7 @@
 use crate::line::{Arrived, Line};
 use crate::settings::CoordinatorSettings;
 use crate::{Failure, lifeline, logging};
-use paritas_base::ClusterId;
+use paritas_base::{ClusterId, Span};
 use paritas_code::Scheme;
 use paritas_control::message::TO_COORDINATOR_BYTES_MAX;
 use paritas_control::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
@@ -46,6 +46,8 @@ pub fn run(settings: CoordinatorSettings, supervised: bool) -> Result<(), Failur
     let store = EmbeddedStore::open(&path).map_err(|error| in_store(&error))?;
     let mut coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(&error))?;
     coordinator.set_stand_in(settings.stand_in.unwrap_or(true));
+    let slow = settings.slow_removal_ms.filter(|ms| *ms > 0);
+    coordinator.set_slow_removal(slow.map(|ms| Span::from_ms(ms.into())));
     tracing::info!(%listen, cluster = format!("{:016x}", coordinator.cluster().id.0), "coordinator runs");
     serve(coordinator, listener)
 }
@@ -170,7 +172,7 @@ impl CoordinatorOut for Lines {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Bootstrapped | Note::Registered { .. } => tracing::info!(?note),
+            Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } => tracing::info!(?note),
             Note::BadMessage(_) | Note::State { .. } | Note::Ended { .. } | Note::Moved { .. } => {
                 tracing::warn!(?note);
             }

@@ -105,6 +105,9 @@ settings! {
         /// Let nodes stand in for a lost one while no other is free, which takes memory on them [default: true]
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         pub stand_in: bool,
+        /// Leave out for a while nodes whose acknowledgements take longer than so many milliseconds and much longer
+        /// than those of others, 0 for none [default: 0]
+        pub slow_removal_ms: u32,
         /// Parities that must be whole for writes to be taken [default: 1, or 0 without parity]
         pub min_redundancy: u8,
         /// What becomes of a list that lost more than its scheme covers: stop, or reset to empty [default: stop]

@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::lab::LabTask;
 use clap::{Args, Parser, Subcommand};
 use paritas_node::dev::DevSettings;
 use paritas_node::duty::{Duty, NodeNumber, Order};
@@ -32,6 +33,8 @@ enum Task {
     Drain(DutyTask),
     /// Move everything away from a node that does harm, as fast as the redundancy bears it
     Shun(DutyTask),
+    /// The papers' figures and tables, made again
+    Lab(LabTask),
     /// Move slots, and their keys, to another stream or node, while clients go on
     MoveSlots(SlotsTask),
 }
@@ -169,6 +172,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         }
         Task::Drain(task) => task.run(Duty::Draining),
         Task::Shun(task) => task.run(Duty::Shunned),
+        Task::Lab(task) => task.run(),
         Task::MoveSlots(task) => task.run(),
     }
 }

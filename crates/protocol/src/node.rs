@@ -170,6 +170,22 @@ impl Node {
     pub fn stashed(&self) -> impl Iterator<Item = (ListId, Position, Old<'_>)> {
         self.shared.stashes.iter(&self.shared.arena)
     }
+    /// How late acks of each peer come, the worst that any stream here sees of it (PROTOCOL 10.2a); those of which
+    /// something was measured of late.
+    pub fn ack_delays(&self, now: Time) -> Vec<(NodeId, Span)> {
+        let mut worst: Vec<(NodeId, Span)> = Vec::new();
+        for role in self.lists.roles() {
+            let Role::Owner(owner) = role else { continue };
+            for (node, delay) in owner.ack_delays(now).filter(|(node, _)| *node != self.shared.node) {
+                match worst.iter_mut().find(|(known, _)| *known == node) {
+                    Some((_, known)) => *known = delay.max(*known),
+                    None => worst.push((node, delay)),
+                }
+            }
+        }
+        worst
+    }
+
     /// Chunks whose sum did not match when they were read or decoded (PROTOCOL 9.1).
     pub fn bad_sums(&self) -> u64 {
         self.shared.bad_sums

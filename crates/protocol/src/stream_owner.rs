@@ -12,6 +12,7 @@ mod hand_off;
 mod import;
 mod lease;
 mod mend;
+mod probe;
 mod rebuild;
 mod sources;
 mod takeover;
@@ -70,6 +71,7 @@ pub struct Member {
     credit_index: u32,
     window_bytes: u64,
     seal: Option<SealAnswer>,
+    delay: probe::Delay,
 }
 
 /// Whether a write may begin (3.1).
@@ -105,6 +107,7 @@ pub struct StreamOwner {
     pub(crate) store: paritas_store::Stream,
     open: Option<Delta>,
     members: Vec<Member>,
+    probe: Option<probe::Probe>,
     /// The list lost more than its scheme covers: what is here can be read, and no more (10.6).
     lost: bool,
     hand_offs: hand_off::HandOffs,
@@ -168,6 +171,7 @@ impl StreamOwner {
             store,
             open: None,
             members: Vec::new(),
+            probe: None,
             lost: false,
             hand_offs: hand_off::HandOffs::default(),
             takeover: Takeover::new(cx.mono()),
@@ -295,6 +299,7 @@ impl StreamOwner {
                     credit_index: 0,
                     window_bytes: u64::MAX,
                     seal: None,
+                    delay: probe::Delay::default(),
                 },
             };
             member.live = assignment.state == PositionState::Live;
@@ -305,6 +310,7 @@ impl StreamOwner {
             member.resend_wait = cx.shared.parameters.resend;
             self.members.push(member);
         }
+        self.probe = None;
         self.credit_at = cx.mono();
         self.apply_credit();
     }
@@ -421,6 +427,7 @@ impl StreamOwner {
         if bytes.capacity() <= SPARE_BYTES_MAX {
             self.spare = bytes;
         }
+        self.begin_probe(cx.now.mono);
         for at in 0..self.members.len() {
             let member = &self.members[at];
             if member.started && member.sent + 1 == self.seq {
@@ -520,6 +527,7 @@ impl StreamOwner {
             member.sent = member.sent.max(recv);
             (member.resend_at, member.resend_wait) = (now + wait, wait);
             member.owes_since = (recv < seq).then_some(now);
+            self.note_probe(now, from, recv);
             self.advance(cx, configuration);
         }
         let at = self.members.iter().position(|m| m.tenure == from);

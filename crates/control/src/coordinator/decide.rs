@@ -26,7 +26,9 @@ impl<S: Store> Coordinator<S> {
             return;
         }
         self.forget_old(now);
-        let nodes = self.next_nodes(now);
+        self.notice_slow(now);
+        let mut nodes = self.next_nodes(now);
+        self.judge_slow(now, &mut nodes);
         let mut facts = self.facts(now, &nodes);
         let mut cut = Vec::new();
         let mut lists = self.next_lists(&mut facts, &mut cut);

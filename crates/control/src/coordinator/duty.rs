@@ -69,7 +69,7 @@ impl<S: Store> Coordinator<S> {
         true
     }
 
-    fn refuses(&self, node: NodeId, duty: Duty) -> Option<String> {
+    pub(super) fn refuses(&self, node: NodeId, duty: Duty) -> Option<String> {
         let plan = &self.records.plan;
         let Some(known) = self.records.nodes.get(&node) else {
             let ids: Vec<String> = self.records.nodes.keys().map(NodeId::to_string).collect();

@@ -1,7 +1,7 @@
 //! What the coordinator hears of a node in its present life: not durable, since it is only about now.
 
-use crate::status::{HALTED_MAX, HaltedRole, KINDS_MAX, SHARDS_MAX, ShardProgress};
-use paritas_base::{Incarnation, Span, Time};
+use crate::status::{ACKS_MAX, HALTED_MAX, HaltedRole, KINDS_MAX, SHARDS_MAX, ShardProgress};
+use paritas_base::{Incarnation, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::BTreeMap;
 
@@ -59,6 +59,7 @@ impl Presence {
         for mut progress in shards.into_iter().take(SHARDS_MAX) {
             progress.by_kind.truncate(KINDS_MAX);
             progress.halted.truncate(HALTED_MAX);
+            progress.ack_us.truncate(ACKS_MAX);
             let turns = progress.turns;
             let room = self.shards.len() < SHARDS_MAX;
             match self.shards.get_mut(&progress.shard) {
@@ -98,6 +99,11 @@ impl Presence {
     /// Roles of this life that have halted.
     pub(crate) fn halted(&self) -> impl Iterator<Item = &HaltedRole> {
         self.progress().flat_map(|p| &p.halted)
+    }
+
+    /// How late acks of each peer come to this node, in microseconds.
+    pub(crate) fn acks(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        self.progress().flat_map(|p| p.ack_us.iter().copied())
     }
 
     pub(crate) fn rebuild_rate(&self) -> u64 {

@@ -4,6 +4,7 @@ mod moves;
 mod random;
 mod rules;
 mod slots;
+mod slow;
 mod stand_in;
 mod world;
 
@@ -281,6 +282,7 @@ fn status_tells_nodes_lists_rebuild_and_memory() {
         rebuild_total_bytes: 4_000_000,
         scrub: ScrubStatus::default(),
         halted: vec![],
+        ack_us: vec![],
     };
     world.beat_with(0, vec![shard(1, 0)]);
     world.tick(500);

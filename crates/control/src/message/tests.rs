@@ -35,6 +35,7 @@ fn golden_bytes_of_version_1() {
             repaired_chunks: 13,
         },
         halted: vec![HaltedRole::new(ListId(9), Position(10), "r".into())],
+        ack_us: vec![(NodeId(14), 15)],
     };
     let cases: [(ToCoordinator, &[u8]); 4] = [
         (
@@ -59,8 +60,8 @@ fn golden_bytes_of_version_1() {
                 silent: vec![],
             },
             &[
-                25, 0, 0, 0, 17, 115, 235, 49, 1, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
-                10, 1, 114, 0,
+                28, 0, 0, 0, 23, 91, 92, 151, 1, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9, 10,
+                1, 114, 1, 14, 15, 0,
             ],
         ),
         (

@@ -25,6 +25,10 @@ pub struct DevSettings {
     /// What becomes of a list that lost more than its scheme covers: stop, or reset to empty, as a cache may
     #[arg(long, default_value = "stop")]
     pub lost_policy: Text<LostPolicy>,
+    /// Leave out for a while nodes whose acknowledgements take longer than so many milliseconds and much longer than
+    /// those of others, 0 for none
+    #[arg(long, default_value_t = 0)]
+    pub slow_removal_ms: u32,
     /// Port of the first node; node i takes port + i and port + 1000 + i
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
@@ -57,6 +61,7 @@ pub(crate) struct Plan {
     pub(crate) scheme: Scheme,
     pub(crate) ack_quorum: u8,
     pub(crate) lost_policy: LostPolicy,
+    pub(crate) slow_removal_ms: u32,
     pub(crate) members: u16,
     pub(crate) spares: u16,
     pub(crate) port: u16,
@@ -99,6 +104,7 @@ impl Plan {
             scheme,
             ack_quorum,
             lost_policy: settings.lost_policy.0,
+            slow_removal_ms: settings.slow_removal_ms,
             members: settings.nodes,
             spares: settings.spares,
             port: settings.port,
@@ -226,6 +232,7 @@ mod tests {
             scheme: scheme.parse().unwrap(),
             ack_quorum: None,
             lost_policy: Text(LostPolicy::Stop),
+            slow_removal_ms: 0,
             port,
             memory: ByteCount(256 << 20),
             maxmemory_policy: Text(Policy::NoEviction),

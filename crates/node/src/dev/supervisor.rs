@@ -271,6 +271,7 @@ impl Supervisor {
         set("scheme", plan.scheme.to_string());
         set("ack-quorum", plan.ack_quorum.to_string());
         set("lost-policy", plan.lost_policy.to_string());
+        set("slow-removal-ms", plan.slow_removal_ms.to_string());
         set("nodes", plan.members.to_string());
         set("spares", plan.spares.to_string());
         set("memory", plan.memory.0.to_string());

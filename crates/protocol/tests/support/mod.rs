@@ -253,7 +253,7 @@ impl Cluster {
         cluster
     }
 
-    fn event(&mut self, at: usize, event: Event<'_>) {
+    pub(crate) fn event(&mut self, at: usize, event: Event<'_>) {
         let process = &mut self.processes[at];
         if process.up {
             process.node.on(self.now, event, &mut process.out);

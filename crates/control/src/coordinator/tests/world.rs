@@ -61,6 +61,7 @@ impl CoordinatorOut for Sent {
 pub(super) struct World {
     pub(super) plan: ClusterPlan,
     pub(super) stand_in: bool,
+    pub(super) slow_removal: Option<Span>,
     pub(super) coordinator: Coordinator<MemoryStore>,
     pub(super) nodes: BTreeMap<u16, TestNode>,
     pub(super) notes: Vec<Note>,
@@ -80,6 +81,7 @@ impl World {
         let mut world = Self {
             plan,
             stand_in: true,
+            slow_removal: None,
             coordinator,
             nodes: BTreeMap::new(),
             notes: vec![],
@@ -384,6 +386,7 @@ impl World {
         store.lose_answers(0);
         self.coordinator = Coordinator::open(store, &self.plan, seed).unwrap();
         self.coordinator.set_stand_in(self.stand_in);
+        self.coordinator.set_slow_removal(self.slow_removal);
         self.supervisor = self.connect();
         let lives: Vec<_> = self.nodes.iter().map(|(id, n)| (NodeId(*id), n.life)).collect();
         for (node, incarnation) in lives {

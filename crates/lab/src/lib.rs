@@ -1,0 +1,67 @@
+//! Room `lab`: the papers' figures and tables, made again. Each experiment is a file that names the figure, what the
+//! paper claims, and the band within which it counts as reproduced.
+
+pub mod experiments;
+mod report;
+
+pub use report::{Check, Report};
+
+/// One figure or table.
+#[derive(Debug)]
+pub struct Experiment {
+    /// What `paritas lab run` calls it.
+    pub name: &'static str,
+    /// Paper, and figure or table.
+    pub figure: &'static str,
+    /// What the paper says, in our words.
+    pub claim: &'static str,
+    /// Whether it is arithmetic, and so gives the same every time.
+    pub exact: bool,
+    /// Does it.
+    pub run: fn() -> Report,
+}
+
+/// Draws a report's rows with python3 and matplotlib: title, file, and whether x and y are logarithmic are its
+/// arguments, the rows as CSV its input.
+pub const PLOT: &str = include_str!("plot.py");
+
+/// All there are.
+pub const EXPERIMENTS: &[Experiment] = &[experiments::mttdl::EXPERIMENT, experiments::redundancy::EXPERIMENT];
+
+/// The experiment of a name.
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_arithmetic_is_reproduced() {
+        for experiment in EXPERIMENTS.iter().filter(|experiment| experiment.exact) {
+            let report = (experiment.run)();
+            let missed: Vec<String> = report
+                .checks
+                .iter()
+                .filter(|c| !c.holds())
+                .map(|c| c.what.clone())
+                .collect();
+            assert!(missed.is_empty(), "{}: {missed:?}", experiment.name);
+            assert!(
+                !report.checks.is_empty() && !report.rows.is_empty(),
+                "{}",
+                experiment.name
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_found_and_differ() {
+        for (n, experiment) in EXPERIMENTS.iter().enumerate() {
+            assert_eq!(find(experiment.name).map(|found| found.figure), Some(experiment.figure));
+            assert!(EXPERIMENTS[..n].iter().all(|other| other.name != experiment.name));
+        }
+        assert!(find("nothing").is_none());
+    }
+}

@@ -1,0 +1,161 @@
+//! `paritas lab`: the papers' experiments, by name.
+
+use clap::{Args, Subcommand};
+use paritas_lab::experiments::mttdl::{Code, Model};
+use paritas_lab::{EXPERIMENTS, Experiment, PLOT, find};
+use paritas_node::{ByteCount, Failure};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+#[derive(Args, Debug)]
+pub(crate) struct LabTask {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Name each experiment, its figure, and what the paper says
+    List,
+    /// Do one, or all that are arithmetic, and say what is reproduced
+    Run(Run),
+    /// How long a stripe lasts, by LogECMem's model (Table 2), for a cluster of your own
+    Mttdl(Mttdl),
+}
+
+#[derive(Args, Debug)]
+struct Run {
+    /// As `list` names it, or all
+    name: String,
+    /// Directory for NAME.csv and NAME.png
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct Mttdl {
+    /// Data and parity chunks of a stripe
+    #[arg(long, default_value = "6+3")]
+    scheme: Code,
+    /// Mean time until a node fails, in years
+    #[arg(long, default_value_t = 4.0)]
+    mttf: f64,
+    /// What a node holds
+    #[arg(long, default_value = "64gb")]
+    node: ByteCount,
+    /// For the repair of a single node, in Gb/s
+    #[arg(long, default_value_t = 10.0)]
+    bandwidth: f64,
+    /// Until several failures are noticed and repaired, in seconds
+    #[arg(long, default_value_t = 2.0)]
+    detection: f64,
+}
+
+impl LabTask {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        match &self.what {
+            What::List => {
+                for experiment in EXPERIMENTS {
+                    println!("{:<12} {:<18} {}", experiment.name, experiment.figure, experiment.claim);
+                }
+                Ok(())
+            }
+            What::Run(run) => run.run(),
+            What::Mttdl(mttdl) => mttdl.run(),
+        }
+    }
+}
+
+impl Run {
+    fn run(&self) -> Result<(), Failure> {
+        let chosen: Vec<&Experiment> = match find(&self.name) {
+            Some(experiment) => vec![experiment],
+            None if self.name == "all" => EXPERIMENTS.iter().filter(|experiment| experiment.exact).collect(),
+            None => {
+                let names: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+                let names = names.join(", ");
+                return Err(Failure(format!("{}: no such experiment: there are {names}", self.name)));
+            }
+        };
+        let mut missed = Vec::new();
+        for experiment in chosen {
+            println!("{}, {}: {}\n", experiment.name, experiment.figure, experiment.claim);
+            let report = (experiment.run)();
+            println!("{}", report.text());
+            if let Some(directory) = &self.out {
+                write(experiment, &report, directory)?;
+            }
+            if !report.checks.iter().all(paritas_lab::Check::holds) {
+                missed.push(experiment.name);
+            }
+        }
+        if missed.is_empty() {
+            return Ok(());
+        }
+        Err(Failure(format!("not reproduced: {}", missed.join(", "))))
+    }
+}
+
+/// The rows as CSV, and drawn.
+fn write(experiment: &Experiment, report: &paritas_lab::Report, directory: &Path) -> Result<(), Failure> {
+    let failed = |path: &Path, error: std::io::Error| Failure(format!("{}: {error}", path.display()));
+    std::fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
+    let (csv, png) = (
+        directory.join(format!("{}.csv", experiment.name)),
+        directory.join(format!("{}.png", experiment.name)),
+    );
+    std::fs::write(&csv, report.csv()).map_err(|error| failed(&csv, error))?;
+    println!("{}", csv.display());
+    let (x, y) = report.logarithmic;
+    let arguments = [
+        experiment.figure.to_owned(),
+        png.display().to_string(),
+        x.to_string(),
+        y.to_string(),
+    ];
+    let mut python = Command::new("python3")
+        .args(["-c", PLOT])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .spawn()
+        .map_err(|error| Failure(format!("python3: {error}; it draws {}", png.display())))?;
+    if let Some(mut input) = python.stdin.take() {
+        // If it has ended already its exit code says why.
+        let _ = input.write_all(report.csv().as_bytes());
+    }
+    match python.wait() {
+        Ok(status) if status.success() => {
+            println!("{}", png.display());
+            Ok(())
+        }
+        Ok(_) => Err(Failure(format!("{} is not drawn", png.display()))),
+        Err(error) => Err(Failure(format!("python3: {error}"))),
+    }
+}
+
+impl Mttdl {
+    fn run(&self) -> Result<(), Failure> {
+        for (name, value) in [
+            ("--mttf", self.mttf),
+            ("--bandwidth", self.bandwidth),
+            ("--detection", self.detection),
+            ("--node", self.node.0 as f64),
+        ] {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(Failure(format!("{name} {value}: give a number above 0")));
+            }
+        }
+        let model = Model {
+            data: self.scheme.data,
+            parity: self.scheme.parity,
+            node_years: self.mttf,
+            node_bytes: self.node.0 as f64,
+            repair_bits_per_second: self.bandwidth * 1e9,
+            repair_cost: f64::from(self.scheme.data),
+            detection_seconds: self.detection,
+        };
+        println!("{:.3e} years", model.years());
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! How late each member's acks come (PROTOCOL 10.2a): of one delta at a time, the time until each member has it.
+//!
+//! What the coordinator makes of it, and whether anything, is its own matter. A member that does not answer at all is
+//! reported otherwise (10.2), and counts here as one that takes a second.
+
+use super::StreamOwner;
+use paritas_base::configuration::Tenure;
+use paritas_base::{NodeId, Span, Time};
+
+/// A probe ends after so long, answered or not.
+const LATE: Span = Span::from_secs(1);
+/// What was measured longer ago says nothing about now.
+const FRESH: Span = Span::from_secs(2);
+/// The part that a new measurement has in the mean.
+const PART: u64 = 4;
+
+/// The delta that is followed now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    seq: u64,
+    sent: Time,
+}
+
+/// How late a member's acks come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Delay {
+    /// Of the newest probe that it has answered.
+    seq: u64,
+    mean: Span,
+    at: Time,
+}
+
+impl Delay {
+    fn note(&mut self, now: Time, seq: u64, took: Span) {
+        let known = self.at > Time(0);
+        let mean = if known {
+            (self.mean.0 * (PART - 1) + took.0) / PART
+        } else {
+            took.0
+        };
+        *self = Self {
+            seq,
+            mean: Span(mean),
+            at: now,
+        };
+    }
+}
+
+impl StreamOwner {
+    /// A delta has been sent to every member: it is followed if none is.
+    pub(super) fn begin_probe(&mut self, now: Time) {
+        if let Some(probe) = self.probe.take_if(|p| now - p.sent > LATE) {
+            for member in self.members.iter_mut().filter(|m| m.delay.seq < probe.seq) {
+                member.delay.note(now, probe.seq, LATE);
+            }
+        }
+        if self.probe.is_none() && self.members.iter().all(|m| m.started) {
+            self.probe = Some(Probe {
+                seq: self.seq,
+                sent: now,
+            });
+        }
+    }
+
+    /// That member has everything up to `recv`.
+    pub(super) fn note_probe(&mut self, now: Time, from: Tenure, recv: u64) {
+        let Some(probe) = self.probe.filter(|p| recv >= p.seq) else {
+            return;
+        };
+        let unanswered = self
+            .members
+            .iter_mut()
+            .find(|m| m.tenure == from && m.delay.seq < probe.seq);
+        let Some(member) = unanswered else { return };
+        member.delay.note(now, probe.seq, now - probe.sent);
+        if self.members.iter().all(|m| m.delay.seq >= probe.seq) {
+            self.probe = None;
+        }
+    }
+
+    /// How late acks of each member come, as measured of late.
+    pub(crate) fn ack_delays(&self, now: Time) -> impl Iterator<Item = (NodeId, Span)> {
+        let fresh = move |d: &Delay| d.at > Time(0) && now - d.at <= FRESH;
+        let members = self.members.iter().filter(move |m| fresh(&m.delay));
+        members.map(|m| (m.tenure.node, m.delay.mean))
+    }
+}
