@@ -4,7 +4,7 @@
 //! that says it holds it, and one fence, the epoch, keeps out who has not heard of either (H45).
 
 use crate::configuration::ClusterRecord;
-use crate::{ListId, Position, SLOT_COUNT, Stream};
+use crate::{ListId, NodeId, Position, SLOT_COUNT, Stream};
 use serde::{Deserialize, Serialize};
 
 /// Slots in a row, all of one stream.
@@ -39,6 +39,31 @@ impl HandOff {
     pub fn contains(&self, slot: u16) -> bool {
         (self.first..=self.last).contains(&slot)
     }
+}
+
+/// Where an operator wants slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SlotTarget {
+    /// At that stream.
+    Stream(Stream),
+    /// At some stream that this node owns.
+    Node(NodeId),
+}
+
+/// What an operator wants of slots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum SlotOrder {
+    /// That these, whoever holds them, go there.
+    Move {
+        /// The first.
+        first: u16,
+        /// The last.
+        last: u16,
+        /// Where.
+        to: SlotTarget,
+    },
+    /// That what is under way ends, where it is.
+    GiveUp,
 }
 
 /// The slots of a list's streams.

@@ -99,7 +99,7 @@ struct Question {
     conn: ConnId,
     n: u64,
     until: Time,
-    /// About a node's duty, not the status.
+    /// An order, about a node's duty or slots; not the status.
     duty: bool,
 }
 
@@ -370,6 +370,11 @@ impl Agent {
             Proposal::Ask { conn, n } => {
                 if let Some(n) = self.ask(now, conn, n, false, out) {
                     send(out, &ToCoordinator::Status { n });
+                }
+            }
+            Proposal::MoveSlots { conn, n, order } => {
+                if let Some(n) = self.ask(now, conn, n, true, out) {
+                    send(out, &ToCoordinator::MoveSlots { n, order });
                 }
             }
             Proposal::SetDuty { conn, n, node, duty } => {

@@ -10,6 +10,7 @@ mod duty;
 mod listen;
 mod presence;
 mod report;
+mod slots;
 mod slow;
 
 use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
@@ -21,6 +22,7 @@ use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::LinkId;
 use presence::Presence;
+pub(crate) use slots::SlotTask;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest address, in bytes.
@@ -206,6 +208,7 @@ pub struct Coordinator<S> {
     reports: BTreeMap<(NodeId, NodeId), Report>,
     avoided: BTreeMap<(ListId, NodeId), Time>,
     moves: duty::Moves,
+    slot_orders: slots::SlotOrders,
     slow: slow::SlowNodes,
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
@@ -246,6 +249,7 @@ impl<S: Store> Coordinator<S> {
             reports: BTreeMap::new(),
             avoided: BTreeMap::new(),
             moves: duty::Moves::default(),
+            slot_orders: slots::SlotOrders::default(),
             slow: slow::SlowNodes::default(),
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),

@@ -4,6 +4,7 @@
 use crate::status::{ShardProgress, Status};
 use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, Tenure};
+use paritas_base::slots::SlotOrder;
 use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -109,6 +110,13 @@ pub enum ToCoordinator {
         /// What is wanted of it.
         duty: Duty,
     },
+    /// An operator wants that of slots (PROTOCOL 10.8).
+    MoveSlots {
+        /// Comes back with the answer.
+        n: u64,
+        /// What.
+        order: SlotOrder,
+    },
     /// The source of a hand-off has brought the slots as far as `last`, or gives it up (PROTOCOL 10.8).
     HandOff {
         /// Which hand-off.
@@ -159,7 +167,7 @@ pub enum ToAgent {
         /// Whose it is.
         tenure: Tenure,
     },
-    /// The answer to `SetDuty`.
+    /// The answer to `SetDuty`, or to `MoveSlots`.
     DutySet {
         /// Of the question.
         n: u64,

@@ -1,6 +1,7 @@
 //! The coordinator's records as they lie in the store (`docs/formats/control.md`), and the copy in memory that
 //! follows them: a commit changes the store first.
 
+use crate::coordinator::SlotTask;
 use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, check_record};
 use crate::store::{Action, Change, Revision, Store, StoreError};
 use core::fmt;
@@ -15,6 +16,7 @@ pub const RECORD_FORMAT: u8 = 1;
 const CLUSTER_KEY: &str = "cluster";
 const PLAN_KEY: &str = "plan";
 const LEADER_KEY: &str = "leader";
+const SLOTS_KEY: &str = "slots";
 const NODE_PREFIX: &str = "node/";
 const LIST_PREFIX: &str = "list/";
 /// Earlier lives of a node that are remembered, so that a late message of theirs is known for what it is.
@@ -115,6 +117,27 @@ impl StoredNode {
     }
 }
 
+/// Slots that go from stream to stream (PROTOCOL 10.8).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct StoredSlots {
+    /// The newest that a hand-off was given.
+    pub(crate) version: u64,
+    /// What is under way.
+    pub(crate) task: Option<SlotTask>,
+    /// The newest that ever was, and why it was given up, if it was.
+    pub(crate) latest: Option<SlotTask>,
+    pub(crate) reason: String,
+}
+
+impl StoredSlots {
+    /// The task ends as far as it has come.
+    pub(crate) fn give_up(&mut self, why: &str) {
+        if self.task.take().is_some() {
+            self.reason = why.into();
+        }
+    }
+}
+
 /// All records.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
@@ -122,6 +145,7 @@ pub(crate) struct Records {
     pub(crate) cluster: ClusterRecord,
     pub(crate) nodes: BTreeMap<NodeId, StoredNode>,
     pub(crate) lists: BTreeMap<ListId, Configuration>,
+    pub(crate) slots: StoredSlots,
     /// How often a coordinator has opened this store. Every commit checks that it is still the same, so a
     /// coordinator that was replaced cannot commit (10.1).
     leader: u64,
@@ -142,6 +166,7 @@ impl Records {
                 cluster: plan.record(),
                 nodes: BTreeMap::new(),
                 lists: BTreeMap::new(),
+                slots: StoredSlots::default(),
                 leader: 0,
                 revisions: BTreeMap::new(),
             },
@@ -185,6 +210,12 @@ impl Records {
             cluster: read(&values, CLUSTER_KEY)?,
             nodes: BTreeMap::new(),
             lists: BTreeMap::new(),
+            // Written when slots are moved the first time.
+            slots: if values.contains_key(SLOTS_KEY) {
+                read(&values, SLOTS_KEY)?
+            } else {
+                StoredSlots::default()
+            },
             leader: read(&values, LEADER_KEY)?,
             revisions,
         };
@@ -242,6 +273,7 @@ impl Records {
         store: &mut S,
         nodes: &[StoredNode],
         lists: &[Configuration],
+        slots: Option<&StoredSlots>,
     ) -> Result<(), StoreError> {
         let leader = self.revisions.get(LEADER_KEY).copied();
         let mut changes = vec![Change {
@@ -251,10 +283,14 @@ impl Records {
         }];
         changes.extend(nodes.iter().map(|n| self.put(node_key(n.record.id), n)));
         changes.extend(lists.iter().map(|c| self.put(list_key(c.list), c)));
+        changes.extend(slots.map(|s| self.put(SLOTS_KEY.into(), s)));
         let revision = store.commit(&changes)?;
         self.note(&changes, revision);
         self.nodes.extend(nodes.iter().map(|n| (n.record.id, n.clone())));
         self.lists.extend(lists.iter().map(|c| (c.list, c.clone())));
+        if let Some(slots) = slots {
+            self.slots = slots.clone();
+        }
         Ok(())
     }
 

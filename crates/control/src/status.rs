@@ -73,12 +73,47 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// All lists, by id.
     pub lists: Vec<ListStatus>,
+    /// Slots that are being moved, or were last.
+    pub slots: Option<SlotMove>,
     /// What is being rebuilt.
     pub rebuild: RebuildStatus,
     /// What the present lives of the nodes that answer looked for and found of wrong bytes.
     pub scrub: ScrubStatus,
     /// Memory of the nodes that answer.
     pub memory: MemoryStatus,
+}
+
+/// Slots on their way to a stream (PROTOCOL 10.8).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SlotMove {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+    /// The stream's list.
+    pub list: ListId,
+    /// Its position there.
+    pub position: Position,
+    /// How many of them are there.
+    pub moved_slots: usize,
+    /// How many they are.
+    pub total_slots: usize,
+    /// How far it is.
+    pub state: SlotMoveState,
+    /// Why it was given up; else empty.
+    pub reason: String,
+}
+
+/// How far a move of slots is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlotMoveState {
+    /// Under way.
+    Moving,
+    /// At its end.
+    Done,
+    /// Ended before that; what has moved stays there.
+    GivenUp,
 }
 
 /// A node.

@@ -16,6 +16,7 @@ pub mod dev;
 pub mod duty;
 pub mod process;
 pub mod settings;
+pub mod slots;
 pub mod status;
 
 mod agent;

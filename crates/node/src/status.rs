@@ -115,6 +115,9 @@ impl fmt::Display for Shown<'_> {
         } else {
             writeln!(f, "rebuild: {}", Progress(&status.rebuild))?;
         }
+        if let Some(slots) = &status.slots {
+            writeln!(f, "{}", crate::slots::Shown(slots))?;
+        }
         let scrub = &status.scrub;
         writeln!(
             f,
@@ -300,6 +303,8 @@ mod tests {
             \"duty\":\"full\",\"positions\":1,\"waits_for\":\"\"}],\
             \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
             \"lost\":false,\"reset\":false,\"reason\":\"\"}],\
+            \"slots\":{\"first\":0,\"last\":9,\"list\":3,\"position\":1,\"moved_slots\":4,\"total_slots\":10,\
+            \"state\":\"given-up\",\"reason\":\"r\"},\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\
             \"scrub\":{\"checked_chunks\":9,\"bad_chunks\":2,\"repaired_chunks\":1},\
             \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}}}";

@@ -5,7 +5,8 @@ use clap::{Args, Parser, Subcommand};
 use paritas_node::dev::DevSettings;
 use paritas_node::duty::{Duty, NodeNumber, Order};
 use paritas_node::settings::{CoordinatorSettings, DEFAULT_PORT, NodeSettings};
-use paritas_node::{Failure, Supervision, coordinator, dev, process, status};
+use paritas_node::slots::{Slots, Target};
+use paritas_node::{Failure, Supervision, coordinator, dev, process, slots, status};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,6 +35,8 @@ enum Task {
     Shun(DutyTask),
     /// The papers' figures and tables, made again
     Lab(LabTask),
+    /// Move slots, and their keys, to another stream or node, while clients go on
+    MoveSlots(SlotsTask),
 }
 
 #[derive(Args, Debug)]
@@ -81,6 +84,41 @@ struct Whom {
 impl Whom {
     fn address(&self) -> SocketAddr {
         SocketAddr::new(self.host, self.port)
+    }
+}
+
+#[derive(Args, Debug)]
+struct SlotsTask {
+    /// Which slots: FIRST-LAST, or one
+    #[arg(required_unless_present = "stop")]
+    slots: Option<Slots>,
+    /// Where to: LIST/POSITION, or a node, of whose streams the one with the fewest slots gets them
+    #[arg(long, required_unless_present = "stop")]
+    to: Option<Target>,
+    /// Stop what is under way: slots that have moved stay where they are
+    #[arg(long, conflicts_with_all = ["slots", "to"])]
+    stop: bool,
+    /// Don't wait until it is done; to interrupt the wait does not stop it either
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    whom: Whom,
+    /// Progress as lines of JSON, for scripts
+    #[arg(long)]
+    json: bool,
+}
+
+impl SlotsTask {
+    fn run(self) -> Result<(), Failure> {
+        let order = slots::Order {
+            what: self.slots.zip(self.to),
+            json: self.json,
+        };
+        order.give(self.whom.address(), STATUS_PATIENCE)?;
+        if self.no_wait {
+            return Ok(());
+        }
+        order.watch(self.whom.address(), STATUS_PATIENCE)
     }
 }
 
@@ -135,6 +173,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Task::Drain(task) => task.run(Duty::Draining),
         Task::Shun(task) => task.run(Duty::Shunned),
         Task::Lab(task) => task.run(),
+        Task::MoveSlots(task) => task.run(),
     }
 }
 

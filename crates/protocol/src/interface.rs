@@ -7,6 +7,7 @@
 use crate::mark::Mark;
 use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, Tenure};
+use paritas_base::slots::SlotOrder;
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
 
 /// A transport link between two nodes, named by the driver and never used again.
@@ -183,6 +184,15 @@ pub enum Proposal {
         node: NodeId,
         /// What is wanted of it.
         duty: Duty,
+    },
+    /// A client wants slots moved (`PARITAS.SLOTS`). The answer is an error or [`DONE`](Self::DONE).
+    MoveSlots {
+        /// The client.
+        conn: ConnId,
+        /// As in [`Proposal::Ask`].
+        n: u64,
+        /// Which, and where to.
+        order: SlotOrder,
     },
     /// A client wants settings that were changed while the node ran to be in its file (`CONFIG REWRITE`). The answer
     /// is an error or [`DONE`](Self::DONE).

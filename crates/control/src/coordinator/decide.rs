@@ -31,14 +31,15 @@ impl<S: Store> Coordinator<S> {
         self.judge_slow(now, &mut nodes);
         let mut facts = self.facts(now, &nodes);
         let mut cut = Vec::new();
-        let lists = self.next_lists(&mut facts, &mut cut);
+        let mut lists = self.next_lists(&mut facts, &mut cut);
+        let slots = self.next_slots(&mut lists);
         let nodes = self.with_roles(nodes, &facts);
         let nodes = self.with_duties(nodes, &lists);
         let changed: Vec<StoredNode> = nodes
             .into_values()
             .filter(|n| self.records.nodes.get(&n.record.id) != Some(n))
             .collect();
-        if !changed.is_empty() || !lists.is_empty() {
+        if !changed.is_empty() || !lists.is_empty() || slots.is_some() {
             let before: Vec<_> = lists.iter().map(|c| self.records.lists.get(&c.list).cloned()).collect();
             let known = |n: &StoredNode| {
                 let record = &self.records.nodes.get(&n.record.id)?.record;
@@ -47,7 +48,7 @@ impl<S: Store> Coordinator<S> {
             let duty = |n: &StoredNode| self.records.nodes.get(&n.record.id).map_or(Duty::Full, |n| n.duty);
             let duties: Vec<_> = changed.iter().map(duty).collect();
             let known: Vec<_> = changed.iter().map(known).collect();
-            match self.records.commit(&mut self.store, &changed, &lists) {
+            match self.records.commit(&mut self.store, &changed, &lists, slots.as_ref()) {
                 Ok(()) => {}
                 Err(StoreError::Conflict { .. }) => {
                     self.deposed = true;
@@ -94,6 +95,10 @@ impl<S: Store> Coordinator<S> {
         self.claims.clear();
         self.ended.clear();
         self.whole.clear();
+        if self.answer_slot_order(out) {
+            // The next step, at once.
+            self.next_tick = now;
+        }
         self.go_on_moving(now, facts, out);
     }
 

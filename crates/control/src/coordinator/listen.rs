@@ -1,6 +1,7 @@
 //! What each message changes in what the coordinator knows.
 
 use super::presence::Presence;
+use super::slots::Offer;
 use super::{ADDRESS_BYTES_MAX, Coordinator, CoordinatorOut, Note, Report, SILENT_MAX, send};
 use crate::message::{
     MESSAGE_VERSION, MessageError, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator,
@@ -70,7 +71,21 @@ impl<S: Store> Coordinator<S> {
                 }
                 false
             }
-            ToCoordinator::HandOff { .. } => false,
+            ToCoordinator::HandOff {
+                version,
+                last,
+                from,
+                to,
+            } => {
+                let offer = Offer {
+                    version,
+                    last,
+                    from,
+                    to,
+                };
+                self.on_offer(link, offer)
+            }
+            ToCoordinator::MoveSlots { n, order } => self.on_slot_order(link, n, order, out),
             ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
             ToCoordinator::Drained { list, position, tenure } => {
                 let asker = self.links.get(&link).and_then(|l| l.node);

@@ -14,6 +14,7 @@ impl<S: Store> Coordinator<S> {
     pub fn status(&self, now: Time) -> Status {
         let mut status = Status {
             lists: self.records.lists.values().map(|c| self.list_status(c)).collect(),
+            slots: self.slot_move(),
             ..Status::default()
         };
         let plan = &self.records.plan;

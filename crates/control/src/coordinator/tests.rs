@@ -3,6 +3,7 @@
 mod moves;
 mod random;
 mod rules;
+mod slots;
 mod slow;
 mod stand_in;
 mod world;

@@ -103,7 +103,7 @@ fn golden_bytes_of_format_1() {
 fn records_are_read_back() {
     let mut store = MemoryStore::new();
     let mut records = Records::open(&mut store, &plan()).unwrap();
-    records.commit(&mut store, &[node()], &[list()]).unwrap();
+    records.commit(&mut store, &[node()], &[list()], None).unwrap();
     let again = Records::open(&mut store, &plan()).unwrap();
     assert_eq!(again.nodes[&NodeId(1)], node());
     assert_eq!(again.lists[&ListId(4)], list());
@@ -179,10 +179,10 @@ fn whoever_opened_the_store_before_can_commit_no_more() {
     let mut store = MemoryStore::new();
     let mut old = Records::open(&mut store, &plan()).unwrap();
     let mut new = Records::open(&mut store, &plan()).unwrap();
-    let conflict = old.commit(&mut store, &[node()], &[]);
+    let conflict = old.commit(&mut store, &[node()], &[], None);
     assert_eq!(conflict, Err(StoreError::Conflict { key: LEADER_KEY.into() }));
     assert_eq!(old.reload(&store), Ok(false));
-    new.commit(&mut store, &[node()], &[]).unwrap();
+    new.commit(&mut store, &[node()], &[], None).unwrap();
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_life_that_is_over_stays_over() {
 fn opened_with(key: &str, value: Vec<u8>) -> Result<Records, OpenError> {
     let mut store = MemoryStore::new();
     let mut records = Records::open(&mut store, &plan()).unwrap();
-    records.commit(&mut store, &[node()], &[list()]).unwrap();
+    records.commit(&mut store, &[node()], &[list()], None).unwrap();
     let expect = store.get(key).unwrap().map(|e| e.revision);
     let change = Change {
         key: key.into(),

@@ -8,7 +8,8 @@ use crate::interface::{Ends, Out, Port, Proposal};
 use crate::lists::Lists;
 use core::net::SocketAddr;
 use paritas_base::configuration::Duty;
-use paritas_base::{ConnId, NodeId, Time};
+use paritas_base::slots::{SlotOrder, SlotTarget};
+use paritas_base::{ConnId, ListId, NodeId, Position, Stream, Time};
 use paritas_wire::command::{self, Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 
@@ -132,6 +133,17 @@ impl Desk {
                     wait = Wait::Answer;
                 }
             }
+            Command::ParitasSlots => match (slot_order(args), client.caller) {
+                (Some(order), Caller::Local(conn)) => {
+                    let n = client.next_n;
+                    cx.propose(Proposal::MoveSlots { conn, n, order });
+                    wait = Wait::Answer;
+                }
+                _ => encode::error(
+                    out,
+                    "ERR usage: PARITAS.SLOTS first last list/position|node, or PARITAS.SLOTS stop",
+                ),
+            },
             Command::ParitasDuty => match (duty(args), client.caller) {
                 (Some((node, duty)), Caller::Local(conn)) => {
                     let n = client.next_n;
@@ -145,6 +157,28 @@ impl Desk {
         self.push(cx, lists, client, turn, start, wait);
         ran
     }
+}
+
+/// PARITAS.SLOTS first last list/position|node, or stop.
+fn slot_order(args: ArgList<'_>) -> Option<SlotOrder> {
+    if args.len() == 2 && args.arg(1).eq_ignore_ascii_case(b"stop") {
+        return Some(SlotOrder::GiveUp);
+    }
+    let number = |text: &[u8]| parse_integer(text).and_then(|n| u16::try_from(n).ok());
+    let mut to = args.arg(3).split(|byte| *byte == b'/');
+    let to = match (args.len(), to.next(), to.next(), to.next()) {
+        (4, Some(node), None, None) => SlotTarget::Node(NodeId(number(node)?)),
+        (4, Some(list), Some(x), None) => SlotTarget::Stream(Stream {
+            list: ListId(number(list)?),
+            x: Position(number(x)?.try_into().ok()?),
+        }),
+        _ => return None,
+    };
+    Some(SlotOrder::Move {
+        first: number(args.arg(1))?,
+        last: number(args.arg(2))?,
+        to,
+    })
 }
 
 /// PARITAS.DUTY node drain|shun|serve.

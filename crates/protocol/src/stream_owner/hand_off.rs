@@ -27,6 +27,8 @@ const WALK_KEYS: usize = 1024;
 /// Bytes of objects in a batch, about, and of all slots that wait together: more than one slot only as far as it goes.
 const BATCH_BYTES: usize = 128 << 10;
 const STEP_BYTES: u64 = 4 << 20;
+/// So many attempts may make no progress, until the hand-off is given up.
+const FAILURES_MAX: u32 = 8;
 /// What an object costs beside key and value, for that sum.
 const OBJECT_BYTES: usize = 16;
 
@@ -44,6 +46,8 @@ pub(super) struct HandOffs {
     purge_cursor: u64,
     purge_at: Time,
     round: u32,
+    /// Attempts that made no progress.
+    failures: u32,
     /// The hand-off that was under way when this tenure began.
     inherited: Option<u64>,
     source: Option<Box<Source>>,
@@ -63,7 +67,7 @@ enum Stage {
     Copy,
     /// Frozen: all is there, and the map may change.
     Propose,
-    /// The destination has no room.
+    /// The destination has no room, or takes too long each time.
     Refused,
 }
 
@@ -146,6 +150,7 @@ impl StreamOwner {
             };
             let (gained, lost) = (beyond(&held, &before), beyond(&before, &held));
             if let Some(source) = of.source.take_if(|source| now != Some(source.hand_off)) {
+                of.failures = 0;
                 cx.shared.slots.is_stale();
                 self.progress = true;
                 if lost {
@@ -342,9 +347,14 @@ impl StreamOwner {
                 cx.out.mark(Mark::SlotsThawed);
             }
             self.attempt(hand_off, to, now);
-            if stuck && let Some(source) = &mut self.hand_offs.source {
-                // Not to freeze again and again before somebody who does not answer.
+            let of = &mut self.hand_offs;
+            of.failures += u32::from(stuck);
+            if stuck && let Some(source) = &mut of.source {
+                // Not to freeze again and again before somebody who does not answer, or too late.
                 source.wake_at = cx.after(cx.shared.parameters.hand_off_patience);
+                if of.failures >= FAILURES_MAX {
+                    source.stage = Stage::Refused;
+                }
             }
             return;
         }

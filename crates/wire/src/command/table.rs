@@ -223,6 +223,8 @@ commands! {
         "Tells how many replicas have the writes of this connection";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
         .tips("nondeterministic_output"), "Tells the state of the cluster: nodes, lists, repair";
+    ParitasSlots = row("paritas.slots", -2, ADMIN | LOADING | STALE, "server", "0.1.0"),
+        "Moves slots, and their keys, to another stream or node; or stops that";
     ParitasDuty = row("paritas.duty", 3, ADMIN | LOADING | STALE, "server", "0.1.0"),
         "Takes a node out of service, gently (drain) or at once (shun), or back into it (serve)";
   }

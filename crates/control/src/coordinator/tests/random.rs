@@ -4,6 +4,7 @@
 use super::world::TestNode;
 use super::*;
 use paritas_base::configuration::Configuration;
+use paritas_base::slots::{SlotOrder, SlotTarget};
 
 #[derive(Default)]
 struct Marks {
@@ -16,6 +17,8 @@ struct Marks {
     stand_ins: u32,
     stand_ins_whole: u32,
     duties: u32,
+    slot_orders: u32,
+    slots_moved: u32,
 }
 
 /// Long enough after the last event: no vacancy while a node is free, and no position of a life that ended.
@@ -86,7 +89,7 @@ fn walk(seed: u64, marks: &mut Marks) {
         let down = world.nodes.values().filter(|n| !n.alive).count();
         // Most walks stay within what the scheme covers; some don't care.
         let may_kill = rash || down < usize::from(parity);
-        match prng.below(14) {
+        match prng.below(17) {
             0 | 1 if alive && may_kill => world.certify(node),
             2 | 3 if alive && may_kill => world.kill(node),
             4 | 5 if !alive => world.restart(node),
@@ -113,6 +116,23 @@ fn walk(seed: u64, marks: &mut Marks) {
                 marks.duties += u32::from(world.try_duty(node, duty));
             }
             13 => world.drain(),
+            14 => {
+                let (first, length) = (prng.below(16_384) as u16, prng.below(300) as u16);
+                let order = SlotOrder::Move {
+                    first,
+                    last: first.saturating_add(length).min(16_383),
+                    to: SlotTarget::Node(NodeId(node)),
+                };
+                let order = if prng.chance(100_000) { SlotOrder::GiveUp } else { order };
+                marks.slot_orders += u32::from(world.order_slots(order).is_none());
+            }
+            15 | 16 => {
+                for _ in 0..prng.between(1, 4) {
+                    let refuses = prng.chance(50_000);
+                    world.offer_slots((!refuses).then(|| prng.between(1, 64) as u16));
+                    world.pass(1);
+                }
+            }
             _ => {}
         }
         let pause = prng.between(1, 900);
@@ -174,6 +194,10 @@ fn walk(seed: u64, marks: &mut Marks) {
         let live = |p: &Position| c.at(*p).is_some_and(|a| a.state == PositionState::Live);
         marks.stand_ins_whole += stand_ins(c).filter(live).count() as u32;
     }
+    for (before, after) in world.history.values().flat_map(|h| h.iter().zip(h.iter().skip(1))) {
+        let moved = before.slots.version < after.slots.version && before.slots.ranges != after.slots.ranges;
+        marks.slots_moved += u32::from(moved);
+    }
     marks.vacant += world
         .history
         .values()
@@ -202,6 +226,12 @@ fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
         "{} stand-ins, {} whole",
         marks.stand_ins,
         marks.stand_ins_whole
+    );
+    assert!(
+        marks.slot_orders > 300 && marks.slots_moved > 300,
+        "{} orders, {} moves of slots",
+        marks.slot_orders,
+        marks.slots_moved
     );
     assert!(marks.duties > 500, "{} orders", marks.duties);
     eprintln!(

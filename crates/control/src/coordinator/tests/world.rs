@@ -137,6 +137,14 @@ impl World {
                 history.push(new);
             }
         }
+        let cluster = self.coordinator.cluster();
+        let held = self.coordinator.configurations().flat_map(|c| {
+            let held = c.slots.held(c.list, cluster);
+            held.into_iter().map(|range| (c.list, range))
+        });
+        if self.coordinator.configurations().next().is_some() {
+            paritas_base::slots::check_whole(held).unwrap();
+        }
     }
 
     pub(super) fn connect(&mut self) -> LinkId {

@@ -1,0 +1,330 @@
+//! Slots go from stream to stream (PROTOCOL 10.8): what an operator asks for, and one hand-off after the other until
+//! all of it is done. What is asked for is recorded, so that neither the operator's command nor this coordinator need
+//! live on.
+
+use super::{Coordinator, CoordinatorOut, send};
+use crate::message::ToAgent;
+use crate::record::StoredSlots;
+use crate::status::{SlotMove, SlotMoveState};
+use crate::store::Store;
+use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
+use paritas_base::slots::{HandOff, SlotOrder, SlotTarget};
+use paritas_base::{Epoch, ListId, NodeId, SLOT_COUNT, Stream, Version};
+use paritas_protocol::LinkId;
+use serde::{Deserialize, Serialize};
+
+/// Slots of one hand-off at most. The source takes fewer where they are heavy.
+const STEP_SLOTS: u16 = 64;
+/// Proposals that are looked at together.
+const OFFERS_MAX: usize = 16;
+
+/// What an operator asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SlotTask {
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    pub(crate) to: Stream,
+}
+
+/// A source's proposal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    pub(super) version: u64,
+    pub(super) last: Option<u16>,
+    pub(super) from: Tenure,
+    pub(super) to: Tenure,
+}
+
+/// What has been said and is not committed yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SlotOrders {
+    /// The task, or none to give up the present one; who asked, as which question.
+    order: Option<(Option<SlotTask>, LinkId, u64)>,
+    offers: Vec<Offer>,
+}
+
+/// Configurations as they will be, over those that are.
+struct Lists<'a, 'b> {
+    changed: &'a mut Vec<Configuration>,
+    all: &'b std::collections::BTreeMap<ListId, Configuration>,
+    cluster: &'b ClusterRecord,
+}
+
+impl Lists<'_, '_> {
+    fn get(&self, list: ListId) -> Option<&Configuration> {
+        let changed = self.changed.iter().find(|c| c.list == list);
+        changed.or_else(|| self.all.get(&list))
+    }
+
+    fn change(&mut self, list: ListId, change: impl FnOnce(&mut Configuration, &ClusterRecord)) {
+        if !self.changed.iter().any(|c| c.list == list)
+            && let Some(old) = self.all.get(&list)
+        {
+            let epoch = Epoch(old.epoch.0 + 1);
+            self.changed.push(Configuration { epoch, ..old.clone() });
+        }
+        if let Some(list) = self.changed.iter_mut().find(|c| c.list == list) {
+            change(list, self.cluster);
+        }
+    }
+
+    /// Both lists of a hand-off, once each.
+    fn change_both(&mut self, what: HandOff, change: impl Fn(&mut Configuration, &ClusterRecord)) {
+        self.change(what.from.list, &change);
+        if what.to.list != what.from.list {
+            self.change(what.to.list, &change);
+        }
+    }
+
+    fn tenure(&self, stream: Stream) -> Option<Tenure> {
+        self.get(stream.list)?.tenure(stream.x)
+    }
+
+    /// Neither lost nor out of epochs.
+    fn is_usable(&self, stream: Stream) -> bool {
+        self.get(stream.list)
+            .is_some_and(|c| !c.lost && c.epoch.0 < Version::TERM_MAX)
+    }
+}
+
+/// Who holds a slot, and the last slot of the row of theirs that it is in.
+fn holder<'a>(
+    mut lists: impl Iterator<Item = &'a Configuration>,
+    cluster: &ClusterRecord,
+    slot: u16,
+) -> Option<(Stream, u16)> {
+    lists.find_map(|c| {
+        let held = c.slots.held(c.list, cluster);
+        let range = held.iter().find(|r| (r.first..=r.last).contains(&slot))?;
+        let stream = Stream {
+            list: c.list,
+            x: range.x,
+        };
+        Some((stream, range.last))
+    })
+}
+
+impl<S: Store> Coordinator<S> {
+    /// Whether there is something to decide; the answer follows the commit.
+    pub(super) fn on_slot_order(
+        &mut self,
+        link: LinkId,
+        n: u64,
+        order: SlotOrder,
+        out: &mut impl CoordinatorOut,
+    ) -> bool {
+        let refuse = |out: &mut _, why: String| send(out, link, &ToAgent::DutySet { n, refused: Some(why) });
+        let task = match order {
+            SlotOrder::GiveUp if self.records.slots.task.is_none() => {
+                refuse(out, "no slots are being moved".into());
+                return false;
+            }
+            SlotOrder::GiveUp => None,
+            SlotOrder::Move { first, last, to } => match self.slot_task(first, last, to) {
+                Ok(task) => Some(task),
+                Err(why) => {
+                    refuse(out, why);
+                    return false;
+                }
+            },
+        };
+        if self.slot_orders.order.is_some() {
+            refuse(out, "another order comes first".into());
+            return false;
+        }
+        self.slot_orders.order = Some((task, link, n));
+        true
+    }
+
+    fn slot_task(&self, first: u16, last: u16, to: SlotTarget) -> Result<SlotTask, String> {
+        let lists = &self.records.lists;
+        if first > last || last >= SLOT_COUNT {
+            return Err(format!("slots are 0 to {}, the first one first", SLOT_COUNT - 1));
+        }
+        if let Some(task) = self.records.slots.task {
+            return Err(format!(
+                "slots {}-{} are being moved: wait for it, or give it up first",
+                task.first, task.last
+            ));
+        }
+        let to = match to {
+            SlotTarget::Stream(to) => lists
+                .get(&to.list)
+                .filter(|c| c.is_data(to.x))
+                .map(|_| to)
+                .ok_or_else(|| format!("there is no data position {} in list {}", to.x.0, to.list.0))?,
+            SlotTarget::Node(node) => self
+                .emptiest(node)
+                .ok_or_else(|| format!("{node} holds no data position"))?,
+        };
+        let mut slots = first..=last;
+        let usable = |stream: Stream| lists.get(&stream.list).is_some_and(|c| !c.lost);
+        let whose = |slot: u16| holder(lists.values(), &self.records.cluster, slot).map(|(stream, _)| stream);
+        if !usable(to) {
+            return Err(format!("list {} is lost", to.list.0));
+        }
+        if let Some(from) = slots.clone().filter_map(whose).find(|from| !usable(*from)) {
+            return Err(format!(
+                "list {} is lost, and some of the slots are its own",
+                from.list.0
+            ));
+        }
+        if slots.all(|slot| whose(slot) == Some(to)) {
+            return Err(format!("they are all of position {} of list {}", to.x.0, to.list.0));
+        }
+        Ok(SlotTask { first, last, to })
+    }
+
+    /// Of the streams that a node owns, the one with the fewest slots.
+    fn emptiest(&self, node: NodeId) -> Option<Stream> {
+        let owned = self.records.lists.values().flat_map(|c| {
+            let held = c.slots.held(c.list, &self.records.cluster);
+            let data = c.of_node(node).filter(|(p, _)| c.is_data(*p));
+            data.map(move |(x, _)| {
+                let slots = held
+                    .iter()
+                    .filter(|r| r.x == x)
+                    .map(|r| u32::from(r.last - r.first) + 1);
+                (slots.sum::<u32>(), Stream { list: c.list, x })
+            })
+            .collect::<Vec<_>>()
+        });
+        owned.min().map(|(_, stream)| stream)
+    }
+
+    /// Whether there is something to decide.
+    pub(super) fn on_offer(&mut self, link: LinkId, offer: Offer) -> bool {
+        let asker = self.links.get(&link).and_then(|l| l.node);
+        let own = asker.is_some_and(|(node, life, _)| (node, life) == (offer.from.node, offer.from.incarnation));
+        let wanted = own && self.slot_orders.offers.len() < OFFERS_MAX;
+        if wanted {
+            self.slot_orders.offers.push(offer);
+        }
+        wanted
+    }
+
+    /// What is to be recorded of slots, in the lists that change and beside them.
+    pub(super) fn next_slots(&self, changed: &mut Vec<Configuration>) -> Option<StoredSlots> {
+        if self.records.lists.is_empty() {
+            return None;
+        }
+        let mut slots = self.records.slots.clone();
+        let mut lists = Lists {
+            changed,
+            all: &self.records.lists,
+            cluster: &self.records.cluster,
+        };
+        if let Some((task, ..)) = self.slot_orders.order {
+            let reason = if task.is_none() { "given up by the operator" } else { "" };
+            slots = StoredSlots {
+                task,
+                latest: task.or(slots.task),
+                reason: reason.into(),
+                ..slots
+            };
+        }
+        if let Some(what) = self.records.lists.values().find_map(|c| c.slots.hand_off) {
+            self.end_hand_off(what, &mut slots, &mut lists);
+        } else if let Some(task) = slots.task {
+            self.next_hand_off(task, &mut slots, &mut lists);
+        }
+        (slots != self.records.slots).then_some(slots)
+    }
+
+    /// What is under way is done, or comes to nothing, or goes on.
+    fn end_hand_off(&self, what: HandOff, slots: &mut StoredSlots, lists: &mut Lists<'_, '_>) {
+        // Between the tenures that agreed on it, as they are after whatever else changes now.
+        let (from, to) = (lists.tenure(what.from), lists.tenure(what.to));
+        let agreed = |o: &&Offer| o.version == what.version && Some(o.from) == from && Some(o.to) == to;
+        let offer = self.slot_orders.offers.iter().find(agreed);
+        let usable = lists.is_usable(what.from) && lists.is_usable(what.to);
+        let done = match (usable, slots.task, offer) {
+            (true, Some(_), None) => return,
+            (true, Some(_), Some(offer)) => {
+                if offer.last.is_none() {
+                    slots.give_up("the destination has no room for their keys, or is too slow");
+                }
+                offer.last.filter(|last| what.contains(*last))
+            }
+            (true, None, _) => None,
+            (false, ..) => {
+                slots.give_up("a list is lost");
+                None
+            }
+        };
+        lists.change_both(what, |c, cluster| {
+            c.slots = match done {
+                Some(last) => c.slots.after(c.list, cluster, &what, last),
+                None => c.slots.given_up(c.list, cluster, &what),
+            };
+        });
+    }
+
+    /// The next few slots of a task.
+    fn next_hand_off(&self, task: SlotTask, slots: &mut StoredSlots, lists: &mut Lists<'_, '_>) {
+        let find = |slot: u16| {
+            let now = lists.all.keys().filter_map(|list| lists.get(*list));
+            holder(now, lists.cluster, slot)
+        };
+        let mut slot = task.first;
+        let (from, row_ends) = loop {
+            match find(slot).filter(|_| slot <= task.last) {
+                Some((stream, last)) if stream == task.to && last < task.last => slot = last + 1,
+                Some((stream, _)) if stream == task.to => {
+                    slots.task = None;
+                    return;
+                }
+                Some(found) => break found,
+                None => {
+                    slots.task = None;
+                    return;
+                }
+            }
+        };
+        if !lists.is_usable(from) || !lists.is_usable(task.to) {
+            slots.give_up("a list is lost");
+            return;
+        }
+        slots.version += 1;
+        let what = HandOff {
+            version: slots.version,
+            first: slot,
+            last: row_ends.min(task.last).min(slot.saturating_add(STEP_SLOTS - 1)),
+            from,
+            to: task.to,
+        };
+        lists.change_both(what, |c, _| c.slots = c.slots.during(what));
+    }
+
+    /// After a commit, or when there was nothing to commit. True if the next hand-off may begin.
+    pub(super) fn answer_slot_order(&mut self, out: &mut impl CoordinatorOut) -> bool {
+        self.slot_orders.offers.clear();
+        if let Some((_, link, n)) = self.slot_orders.order.take() {
+            send(out, link, &ToAgent::DutySet { n, refused: None });
+        }
+        let idle = self.records.lists.values().all(|c| c.slots.hand_off.is_none());
+        idle && self.records.slots.task.is_some()
+    }
+
+    /// How far the present task, or the last one, has come.
+    pub(super) fn slot_move(&self) -> Option<SlotMove> {
+        let slots = &self.records.slots;
+        let task = slots.task.or(slots.latest)?;
+        let whose = |slot: &u16| holder(self.records.lists.values(), &self.records.cluster, *slot).map(|(s, _)| s);
+        let there = (task.first..=task.last).filter(|slot| whose(slot) == Some(task.to));
+        Some(SlotMove {
+            first: task.first,
+            last: task.last,
+            list: task.to.list,
+            position: task.to.x,
+            moved_slots: there.count(),
+            total_slots: usize::from(task.last - task.first) + 1,
+            state: match (slots.task, slots.reason.is_empty()) {
+                (Some(_), _) => SlotMoveState::Moving,
+                (None, true) => SlotMoveState::Done,
+                (None, false) => SlotMoveState::GivenUp,
+            },
+            reason: slots.reason.clone(),
+        })
+    }
+}

@@ -1,0 +1,230 @@
+"""Slots go from one stream to another while clients of both ports write. Nothing is lost, doubled or refused."""
+
+import json
+import subprocess
+import threading
+import time
+
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import RedisCluster
+from redis.retry import Retry
+
+from conftest import BINARY, PATIENCE, until
+from test_kill import Writer, compare, load
+
+SLOTS = 16_384
+
+
+def move(cluster, *words, asked=0):
+    """`paritas move-slots`, until it ends."""
+    command = [BINARY, "move-slots", *map(str, words), "--port", str(cluster.port + asked)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+
+
+def any_status(cluster):
+    return until(lambda: next(filter(None, map(cluster.status, range(cluster.nodes))), None), "a node that answers")
+
+
+def owner(cluster, stream):
+    entry, position = map(int, stream.split("/"))
+    return any_status(cluster)["lists"][entry]["positions"][position]["node"]
+
+
+def slot_owners(cluster, node):
+    """By slot, the strict port that CLUSTER SLOTS of a node names."""
+    owners = {}
+    for first, last, (_, port, *_rest), *_more in redis.Redis(port=cluster.port + 1000 + node).execute_command("CLUSTER SLOTS"):
+        for slot in range(first, last + 1):
+            assert slot not in owners, slot
+            owners[slot] = port
+    return owners
+
+
+class Counter(threading.Thread):
+    """Counts in keys of its own, by one node, several commands at once."""
+
+    def __init__(self, cluster, node):
+        super().__init__(daemon=True)
+        self.cluster, self.node = cluster, node
+        self.counted = {f"count{node}:{n}": 0 for n in range(100)}
+        self.uncertain = dict.fromkeys(self.counted, 0)
+        self.refusals = []
+        self.ending = threading.Event()
+        self.broken = None
+
+    def run(self):
+        try:
+            client = self.cluster.client(self.node)
+            keys = list(self.counted)
+            while not self.ending.is_set():
+                # Each key twice in a row: their order is the client's.
+                asked = [key for key in keys[:8] for _ in range(2)]
+                keys = keys[8:] + keys[:8]
+                pipe = client.pipeline(transaction=False)
+                for key in asked:
+                    pipe.incr(key)
+                try:
+                    answers = pipe.execute(raise_on_error=False)
+                except (redis.ConnectionError, redis.TimeoutError):
+                    client.connection_pool.disconnect()
+                    answers = [redis.ConnectionError()] * len(asked)
+                for key, answer in zip(asked, answers):
+                    self.note(key, answer)
+        except Exception as error:  # pylint: disable=broad-except
+            self.broken = error
+
+    def note(self, key, answer):
+        if isinstance(answer, int):
+            self.counted[key] += 1
+            assert self.counted[key] <= answer <= self.counted[key] + self.uncertain[key], (key, answer)
+        elif isinstance(answer, redis.ResponseError) and str(answer).split()[0] in ("NOREPLICAS", "CLUSTERDOWN"):
+            self.refusals.append(str(answer))
+        else:
+            assert not isinstance(answer, redis.ResponseError) or str(answer).startswith("UNCERTAIN"), answer
+            self.uncertain[key] += 1
+
+    def stop(self):
+        self.ending.set()
+        self.join(PATIENCE)
+        assert not self.is_alive() and self.broken is None, self.broken
+
+    def check(self, node):
+        client = self.cluster.client(node)
+        for key, counted in self.counted.items():
+            found = int(client.get(key) or 0)
+            assert counted <= found <= counted + self.uncertain[key], (key, found, counted, self.uncertain[key])
+
+
+class StrictWriter(Writer):
+    """As `Writer`, by a client that goes where the map says."""
+
+    def write(self, client, key, value):
+        if not hasattr(self, "strict"):
+            retry = Retry(NoBackoff(), 20)
+            port = self.cluster.port + 1000 + self.node
+            self.strict = RedisCluster("127.0.0.1", port, retry=retry, decode_responses=True)
+        # It tries again by itself, the same value.
+        self.strict.set(key, value)
+        assert self.strict.get(key) == value
+        self.acknowledged += 1
+        self.possible[key] = [value]
+
+
+class Load:
+    """Clients of all kinds."""
+
+    def __init__(self, cluster, strict=True):
+        self.counters = [Counter(cluster, node) for node in (0, 3)]
+        self.writers = [Writer(cluster, 5, "writer5", 300)]
+        if strict:
+            self.writers.append(StrictWriter(cluster, 1, "strict1", 300))
+        for thread in self.all():
+            thread.start()
+        until(lambda: all(w.acknowledged > 50 or w.broken for w in self.writers), "writers that write")
+        until(lambda: all(sum(c.counted.values()) > 500 or c.broken for c in self.counters), "counters that count")
+
+    def all(self):
+        return self.counters + self.writers
+
+    def stop(self):
+        for thread in self.all():
+            thread.stop()
+
+    def check(self, node):
+        for thread in self.all():
+            thread.check(node)
+
+
+def test_slots_go_to_and_fro_under_load(start_cluster, rng):
+    cluster = start_cluster(nodes=6)
+    values = load(cluster, rng, 5_000)
+    clients = Load(cluster)
+    moves = 0
+    for first, last, to in [(0, 399, "2/1"), (300, 500, "0/3"), (0, 500, "n4"), (8000, 8100, "2/1"), (8000, 8100, "5/0")]:
+        began = time.monotonic()
+        done = move(cluster, f"{first}-{last}", "--to", to, "--json", asked=rng.randrange(6))
+        assert done.returncode == 0, done.stderr
+        steps = [json.loads(line) for line in done.stdout.splitlines()]
+        there = [step["moved_slots"] for step in steps]
+        assert there == sorted(there) and there[-1] == last - first + 1, steps
+        assert steps[-1]["state"] == "done"
+        node = owner(cluster, f"{steps[-1]['list']}/{steps[-1]['position']}")
+        assert to.startswith("n") is False or node == int(to[1:])
+
+        def all_know(node=node, first=first, last=last):
+            maps = [slot_owners(cluster, asked) for asked in range(6)]
+            assert all(len(owners) == SLOTS for owners in maps)
+            return all(owners[slot] == cluster.port + 1000 + node for owners in maps for slot in range(first, last + 1))
+
+        until(all_know, f"all nodes know where slots {first}-{last} are")
+        moves += 1
+        print(f"slots {first}-{last} to {to} in {time.monotonic() - began:.2f} s under load")
+    clients.stop()
+    for writer in clients.writers:
+        assert (writer.refused, writer.uncertain) == (0, 0), "no command fails because slots move"
+    for counter in clients.counters:
+        assert not counter.refusals and not sum(counter.uncertain.values())
+    print([w.acknowledged for w in clients.writers], [sum(c.counted.values()) for c in clients.counters])
+    keys = len(values) + sum(len(w.possible) for w in clients.writers) + sum(len(c.counted) for c in clients.counters)
+    for node in range(cluster.nodes):
+        compare(cluster, node, values)
+        clients.check(node)
+    # What the slots left behind where they were is nobody's.
+    until(lambda: cluster.client().dbsize() == keys, "as many keys as were written")
+    found = cluster.client().keys()
+    assert len(found) == len(set(found)) == keys
+    assert len(set(cluster.client().scan_iter(count=1000))) == keys
+    shards = redis.Redis(port=cluster.port + 1000, decode_responses=True).execute_command("CLUSTER SHARDS")
+    assert shards
+    said = redis.Redis(port=cluster.port + 1000, decode_responses=True).execute_command("CLUSTER NODES")
+    assert said
+
+
+def test_owners_of_both_ends_die_in_the_midst(start_cluster, rng):
+    cluster = start_cluster(nodes=6)
+    values = load(cluster, rng, 5_000)
+    clients = Load(cluster, strict=False)
+    for turn in range(4):
+        first, to = rng.randrange(15_000), f"{rng.randrange(6)}/{rng.randrange(4)}"
+        end = "source" if turn % 2 else "destination"
+        owners = slot_owners(cluster, 0)
+        victim = owners[first] - cluster.port - 1000 if end == "source" else owner(cluster, to)
+        ordered = move(cluster, f"{first}-{first + 1000}", "--to", to, "--no-wait", asked=(victim + 1) % 6)
+        if "they are all of" in ordered.stderr:
+            continue
+        assert ordered.returncode == 0, ordered.stderr
+        enough = rng.choice([0, 1, 200, 600])
+        until(lambda enough=enough: any_status(cluster)["slots"]["moved_slots"] >= enough, f"{enough} slots moved")
+        dead = cluster.kill(victim)
+        cluster.until_replaced(dead)
+
+        def ended():
+            slots = any_status(cluster)["slots"]
+            return slots if slots["state"] != "moving" else None
+
+        slots = until(ended, "the move is done")
+        assert (slots["state"], slots["moved_slots"]) == ("done", 1001), slots
+    clients.stop()
+    print([(w.acknowledged, w.refused, w.uncertain) for w in clients.writers])
+    for node in range(cluster.nodes):
+        compare(cluster, node, values)
+        clients.check(node)
+    keys = len(values) + sum(len(w.possible) for w in clients.writers) + sum(len(c.counted) for c in clients.counters)
+    until(lambda: cluster.client().dbsize() <= keys, "nothing left behind")
+    found = cluster.client().keys()
+    assert len(found) == len(set(found)) <= keys
+
+
+def test_what_cannot_be_moved_is_said(start_cluster):
+    cluster = start_cluster(nodes=6)
+    for words, why in [
+        (["9-3", "--to", "0/0"], "FIRST-LAST"),
+        (["0-16384", "--to", "0/0"], "slots are 0 to 16383"),
+        (["0-9", "--to", "77/0"], "no data position"),
+        (["0-9", "--to", "0/4"], "no data position"),
+        (["0-9", "--to", "n77"], "holds no data position"),
+        (["--stop"], "no slots are being moved"),
+    ]:
+        refused = move(cluster, *words)
+        assert refused.returncode != 0 and why in refused.stderr, (words, refused)
