@@ -37,7 +37,7 @@ a minus means at least so many.
 | OBJECT FREQ | 0 for every key that a new owner has taken over, as under any policy that goes by use |
 | MEMORY USAGE | key, value, header, index entry, and their part of the parity |
 | KEYS, SCAN | met keys whose time is over are deleted; past 256 in one step they are shown until they are |
-| MGET, MSET, DEL, EXISTS, TOUCH, KEYS, FLUSHALL over several slots | `-TRYAGAIN` if slots that they name change their stream while a part is on its way (`paritas move-slots`) |
+| MGET, MSET, DEL … over slots, KEYS, FLUSHALL | `-TRYAGAIN` if slots of theirs are moved just then |
 | SCAN | while slots move, keys of theirs may be missed; afterwards none is |
 | SCAN | the cursor is 64 bits: the stream, then its own; a step stays in one stream, so that many may be empty |
 | CLIENT LIST, CLIENT INFO | `fd` is -1; of buffers, only replies not offered to the socket are told |
