@@ -83,14 +83,6 @@ impl SlotMap {
         if !core::mem::take(&mut self.stale) {
             return false;
         }
-        let mut places: Vec<Place> = Vec::with_capacity(SLOT_COUNT.into());
-        for entry in &self.entries {
-            let place = Place {
-                served: false,
-                ..entry.place
-            };
-            places.resize(usize::from(entry.last) + 1, place);
-        }
         let mut claims: Vec<(u64, Stream, SlotRange)> = Vec::new();
         for list in lists.iter() {
             let slots = &list.configuration.slots;
@@ -103,34 +95,57 @@ impl SlotMap {
             }
         }
         claims.sort_by_key(|(version, ..)| *version);
+        let owners = || lists.iter().flat_map(|list| list.owners()).filter(|_| freeze);
+        let frozen: Vec<_> = owners()
+            .filter_map(|owner| Some((owner.stream(), owner.frozen()?)))
+            .collect();
+        // Ranges that none of all these divides, by their last slots.
+        let divided = claims.iter().map(|(.., range)| (range.first, range.last));
+        let divided = divided.chain(frozen.iter().map(|(_, range)| *range));
+        let mut lasts: Vec<u16> = divided
+            .flat_map(|(first, last)| [first.wrapping_sub(1), last])
+            .collect();
+        lasts.retain(|last| *last < SLOT_COUNT);
+        lasts.extend(self.entries.iter().map(|entry| entry.last));
+        lasts.sort_unstable();
+        lasts.dedup();
+        let entry = |last| Entry {
+            last,
+            place: Place {
+                served: false,
+                ..self.place(last)
+            },
+        };
+        let mut entries: Vec<Entry> = lasts.into_iter().map(entry).collect();
         for (_, stream, range) in claims {
             let place = Place { stream, served: true };
-            fill(&mut places, range.first, range.last, |slot| *slot = place);
+            fill(&mut entries, range.first, range.last, |at| *at = place);
         }
-        for owner in lists.iter().flat_map(|list| list.owners()).filter(|_| freeze) {
-            if let Some((first, last)) = owner.frozen() {
-                let own = owner.stream();
-                fill(&mut places, first, last, |place| place.served &= place.stream != own);
-            }
+        for (own, (first, last)) in frozen {
+            fill(&mut entries, first, last, |place| place.served &= place.stream != own);
         }
-        let mut entries: Vec<Entry> = Vec::with_capacity(self.entries.len());
         let (mut moved, mut served) = (false, false);
-        for (slot, place) in (0..SLOT_COUNT).zip(places) {
-            let before = self.place(slot);
-            moved |= before.stream != place.stream;
-            served |= !before.served && place.served;
-            match entries.last_mut() {
-                Some(entry) if entry.place == place => entry.last = slot,
-                _ => entries.push(Entry { last: slot, place }),
+        for entry in &entries {
+            let before = self.place(entry.last);
+            moved |= before.stream != entry.place.stream;
+            served |= !before.served && entry.place.served;
+        }
+        let mut joined: Vec<Entry> = Vec::with_capacity(entries.len());
+        for entry in entries {
+            match joined.last_mut() {
+                Some(before) if before.place == entry.place => before.last = entry.last,
+                _ => joined.push(entry),
             }
         }
-        self.entries = entries;
+        self.entries = joined;
         self.version += u64::from(moved);
         moved || served
     }
 }
 
-fn fill(places: &mut [Place], first: u16, last: u16, change: impl FnMut(&mut Place)) {
-    let range = usize::from(first)..usize::from(last) + 1;
-    places.get_mut(range).into_iter().flatten().for_each(change);
+/// Changes the entries that make up these slots.
+fn fill(entries: &mut [Entry], first: u16, last: u16, mut change: impl FnMut(&mut Place)) {
+    let from = entries.partition_point(|entry| entry.last < first);
+    let of = entries.iter_mut().skip(from).take_while(|entry| entry.last <= last);
+    of.for_each(|entry| change(&mut entry.place));
 }

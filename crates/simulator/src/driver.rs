@@ -85,6 +85,8 @@ pub(crate) struct Process {
     pub(crate) turn_open: bool,
     /// For when a timer event is under way.
     pub(crate) timer_at: Option<Time>,
+    /// Timer events in a row within a millisecond, and since when.
+    pub(crate) spins: (Time, u32),
     offset: u64,
     rate_ppm: u64,
     /// Its wall clock is so far ahead.
@@ -106,6 +108,7 @@ impl Process {
             unflushed: false,
             turn_open: false,
             timer_at: None,
+            spins: (Time(0), 0),
             offset,
             rate_ppm,
             wall_ms,

@@ -78,6 +78,11 @@ pub(crate) enum Happening {
     Proposed(Proposal),
     PushAll,
 }
+/// A process that has so many timer events within this time keeps a core busy and gets nowhere: what it asked to be
+/// called for, it does not do.
+const SPIN: Span = Span::from_ms(1);
+const SPINS_MAX: u32 = 500;
+
 /// It, and when: of two at one time, the one planned first.
 pub(crate) struct Queued {
     pub(crate) at: Time,
@@ -111,6 +116,19 @@ impl World {
                     return;
                 };
                 process.timer_at = None;
+                let (since, count) = process.spins;
+                process.spins = if now - since < SPIN {
+                    (since, count + 1)
+                } else {
+                    (now, 1)
+                };
+                if process.spins.1 > SPINS_MAX && !self.exhaustive {
+                    self.violate(format!("L1: n{at} does nothing but ask for its timer"));
+                    return;
+                }
+                let Some(process) = self.alive(at, incarnation) else {
+                    return;
+                };
                 if process.paused_until > now {
                     let until = process.paused_until;
                     process.timer_at = Some(until);

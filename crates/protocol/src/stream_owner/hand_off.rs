@@ -261,10 +261,11 @@ impl StreamOwner {
             }
         }
         self.take_in(cx, configuration);
-        let of = &self.hand_offs;
-        let awaits = configuration.slots.hand_off.is_some_and(|h| h.to == self.stream);
-        if of.dirty && of.import.is_none() && !awaits && cx.mono() >= of.purge_at {
-            self.purge(cx, configuration);
+        if self.hand_offs.dirty && cx.mono() >= self.hand_offs.purge_at {
+            let awaits = configuration.slots.hand_off.is_some_and(|h| h.to == self.stream);
+            if self.hand_offs.import.is_none() && !awaits {
+                self.purge(cx, configuration);
+            }
             self.hand_offs.purge_at = cx.after(cx.shared.parameters.retry);
         }
     }
@@ -505,7 +506,10 @@ impl StreamOwner {
     }
 
     fn send_batch<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Source, to: Tenure, epoch: Epoch) {
-        source.wake_at = cx.after(cx.shared.parameters.resend).min(source.give_up_at);
+        // The question whether it is ready may come before the configuration that says so, and is then dropped.
+        let p = &cx.shared.parameters;
+        let patience = if source.n == 0 { p.retry } else { p.resend };
+        source.wake_at = cx.after(patience).min(source.give_up_at);
         let message = Message::Import {
             version: source.hand_off.version,
             term: self.tenure.term(),
