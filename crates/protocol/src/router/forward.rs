@@ -13,7 +13,7 @@ use crate::commands::REPLY_BYTES_MAX;
 use crate::context::Context;
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
-use paritas_base::configuration::{NodeState, Tenure};
+use paritas_base::configuration::{Configuration, NodeState, PositionState, Tenure};
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Stream, Time};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
@@ -101,14 +101,18 @@ impl Desk {
             let bytes_max = FRAME_BYTES_MAX - FRAME_REST_BYTES;
             return self.reply_now(cx, lists, client, turn, |out| errors::command_too_large(out, bytes_max));
         }
+        let live = |c: &Configuration| c.at(stream.x).is_some_and(|a| a.state == PositionState::Live);
+        if lists
+            .get(stream.list)
+            .is_some_and(|list| list.configuration.lost && !live(&list.configuration))
+        {
+            // 10.6: nobody will ever bring this back, not even who took it over just before; to wait helps nothing.
+            return self.reply_now(cx, lists, client, turn, |out| {
+                encode::error(out, errors::CLUSTERDOWN_SLOT);
+            });
+        }
         // One that cannot leave now stays in the client's input, in its place.
         let Some((owner, epoch)) = owner_at(lists, stream) else {
-            if lists.get(stream.list).is_some_and(|list| list.configuration.lost) {
-                // 10.6: nobody will ever take this over; to wait helps nothing.
-                return self.reply_now(cx, lists, client, turn, |out| {
-                    encode::error(out, errors::CLUSTERDOWN_SLOT);
-                });
-            }
             return self.stall(cx, lists, client, turn, spec);
         };
         let n = client.next_n;
