@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 import pytest
@@ -17,6 +18,28 @@ from redis.retry import Retry
 BINARY = os.environ.get("PARITAS_BIN", "target/release/paritas")
 # How long anything may take on a busy machine. Nothing waits that long when all is well.
 PATIENCE = 60.0
+
+
+class Background(threading.Thread):
+    """Does its `work` until `ending` is set; what went wrong in it, `stop` says."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.ending, self.broken = threading.Event(), None
+
+    def run(self):
+        try:
+            self.work()
+        except Exception as error:  # pylint: disable=broad-except
+            self.broken = error
+
+    def work(self):
+        raise NotImplementedError
+
+    def stop(self):
+        self.ending.set()
+        self.join(PATIENCE)
+        assert not self.is_alive() and self.broken is None, self.broken
 
 
 def until(condition, what, patience=PATIENCE):

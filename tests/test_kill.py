@@ -1,34 +1,28 @@
 """Nodes die while clients write. Nothing acknowledged may be lost, and nothing may be wrong."""
 
-import threading
 import time
 
 import redis
 
-from conftest import PATIENCE
+from conftest import Background
 
 
-class Writer(threading.Thread):
+class Writer(Background):
     """Writes numbered values to its keys by one node until told to stop, and remembers what may be in each."""
 
     def __init__(self, cluster, node, name, keys):
-        super().__init__(daemon=True)
+        super().__init__()
         self.cluster, self.node, self.name_, self.keys = cluster, node, name, keys
         self.possible = {}
         self.acknowledged = self.refused = self.uncertain = 0
-        self.ending = threading.Event()
-        self.broken = None
 
-    def run(self):
-        try:
-            n = 0
-            client = self.cluster.client(self.node)
-            while not self.ending.is_set():
-                n += 1
-                key, value = f"{self.name_}:{n % self.keys}", f"{n}:{'v' * (n % 300)}"
-                self.write(client, key, value)
-        except Exception as error:  # pylint: disable=broad-except
-            self.broken = error
+    def work(self):
+        n = 0
+        client = self.cluster.client(self.node)
+        while not self.ending.is_set():
+            n += 1
+            key, value = f"{self.name_}:{n % self.keys}", f"{n}:{'v' * (n % 300)}"
+            self.write(client, key, value)
 
     def write(self, client, key, value):
         try:
@@ -49,11 +43,6 @@ class Writer(threading.Thread):
             return
         self.acknowledged += 1
         self.possible[key] = [value]
-
-    def stop(self):
-        self.ending.set()
-        self.join(PATIENCE)
-        assert not self.is_alive() and self.broken is None, self.broken
 
     def check(self, node):
         client = self.cluster.client(node)

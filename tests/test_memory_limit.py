@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from conftest import PATIENCE, until
+from conftest import PATIENCE, Background, until
 from test_eviction import resident
 
 # Of a node; a larger one by the environment, for a figure.
@@ -58,25 +58,22 @@ class Watch(threading.Thread):
         assert self.evicted == 0
 
 
-class Writer(threading.Thread):
+class Writer(Background):
     """Overwrites with other sizes, deletes, and sets new keys, in pipelines; knows what each key may hold."""
 
     def __init__(self, cluster, node, name, rng):
-        super().__init__(daemon=True)
+        super().__init__()
         self.client, self.name_, self.rng = cluster.client(node, decode_responses=False), name, rng
-        self.possible, self.ending, self.broken = {}, threading.Event(), None
+        self.possible = {}
         self.done = self.refused = self.out_of_memory = self.uncertain = 0
         # In a row.
         self.full_batches = 0
         self.keys = 0
         self.filling = True
 
-    def run(self):
-        try:
-            while not self.ending.is_set():
-                self.batch([self.draw() for _ in range(50)])
-        except Exception as error:  # pylint: disable=broad-except
-            self.broken = error
+    def work(self):
+        while not self.ending.is_set():
+            self.batch([self.draw() for _ in range(50)])
 
     def draw(self):
         if self.filling or self.rng.random() < 0.2:
@@ -112,11 +109,6 @@ class Writer(threading.Thread):
                 self.refused += not is_full
         self.out_of_memory += full
         self.full_batches = self.full_batches + 1 if full > len(changes) * 0.9 else 0
-
-    def stop(self):
-        self.ending.set()
-        self.join(PATIENCE)
-        assert not self.is_alive() and self.broken is None, self.broken
 
     def check(self, client):
         """Gives how many keys are there."""

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import threading
 import time
 
 import redis
@@ -10,7 +9,7 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
-from conftest import BINARY, PATIENCE, until
+from conftest import BINARY, PATIENCE, Background, until
 from test_kill import Writer, compare, load
 
 SLOTS = 16_384
@@ -41,38 +40,33 @@ def slot_owners(cluster, node):
     return owners
 
 
-class Counter(threading.Thread):
+class Counter(Background):
     """Counts in keys of its own, by one node, several commands at once."""
 
     def __init__(self, cluster, node):
-        super().__init__(daemon=True)
+        super().__init__()
         self.cluster, self.node = cluster, node
         self.counted = {f"count{node}:{n}": 0 for n in range(100)}
         self.uncertain = dict.fromkeys(self.counted, 0)
         self.refusals = []
-        self.ending = threading.Event()
-        self.broken = None
 
-    def run(self):
-        try:
-            client = self.cluster.client(self.node)
-            keys = list(self.counted)
-            while not self.ending.is_set():
-                # Each key twice in a row: their order is the client's.
-                asked = [key for key in keys[:8] for _ in range(2)]
-                keys = keys[8:] + keys[:8]
-                pipe = client.pipeline(transaction=False)
-                for key in asked:
-                    pipe.incr(key)
-                try:
-                    answers = pipe.execute(raise_on_error=False)
-                except (redis.ConnectionError, redis.TimeoutError):
-                    client.connection_pool.disconnect()
-                    answers = [redis.ConnectionError()] * len(asked)
-                for key, answer in zip(asked, answers):
-                    self.note(key, answer)
-        except Exception as error:  # pylint: disable=broad-except
-            self.broken = error
+    def work(self):
+        client = self.cluster.client(self.node)
+        keys = list(self.counted)
+        while not self.ending.is_set():
+            # Each key twice in a row: their order is the client's.
+            asked = [key for key in keys[:8] for _ in range(2)]
+            keys = keys[8:] + keys[:8]
+            pipe = client.pipeline(transaction=False)
+            for key in asked:
+                pipe.incr(key)
+            try:
+                answers = pipe.execute(raise_on_error=False)
+            except (redis.ConnectionError, redis.TimeoutError):
+                client.connection_pool.disconnect()
+                answers = [redis.ConnectionError()] * len(asked)
+            for key, answer in zip(asked, answers):
+                self.note(key, answer)
 
     def note(self, key, answer):
         if isinstance(answer, int):
@@ -83,11 +77,6 @@ class Counter(threading.Thread):
         else:
             assert not isinstance(answer, redis.ResponseError) or str(answer).startswith("UNCERTAIN"), answer
             self.uncertain[key] += 1
-
-    def stop(self):
-        self.ending.set()
-        self.join(PATIENCE)
-        assert not self.is_alive() and self.broken is None, self.broken
 
     def check(self, node):
         client = self.cluster.client(node)

@@ -28,7 +28,7 @@ def is_whole(found, without):
 
 
 def is_back(system, victim):
-    """Whether its next life has its positions again, and answers clients."""
+    """Whether its next life answers clients."""
     node = status(system)["nodes"][victim["id"]]
     again = node["state"] != "down" and node["pid"] != victim["pid"]
     return again and systems.answers(int(node["cluster_address"].split(":")[1]))
@@ -106,7 +106,7 @@ def reads(system, rate, sets_rate):
 
 
 def degraded(say):
-    """GETs beside a node that is coming back, from 1 s after its first key is served, over GETs of the whole cluster."""
+    """GETs beside a node that is coming back, from 1 s after it answers, beside GETs of the whole cluster."""
     rows = []
     with systems.Paritas("4+2", 6, options=["--rebuild-rate", RATE]) as system:
         system.fill(0, KEYS, 1000)
@@ -116,7 +116,8 @@ def degraded(say):
                 normal.append(reads(system, rate, sets_rate))
                 victim = status(system)["nodes"][-1]
                 os.kill(victim["pid"], signal.SIGKILL)
-                systems.until(lambda: is_back(system, victim), "the node serves again")
+                systems.until(lambda: is_back(system, victim), "the node answers again")
+                # The instant that the target is set for.
                 time.sleep(1)
                 lost.append(reads(system, rate, sets_rate))
                 if is_whole(status(system), []):

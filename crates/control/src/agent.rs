@@ -261,7 +261,7 @@ impl Agent {
                     out.status(conn, n, Some(&status));
                 }
             }
-            ToAgent::DutySet { n, refused } => {
+            ToAgent::Ordered { n, refused } => {
                 if let Some(Question { conn, n, .. }) = self.questions.remove(&n) {
                     out.duty_set(conn, n, refused.as_deref());
                 }

@@ -168,7 +168,7 @@ pub enum ToAgent {
         tenure: Tenure,
     },
     /// The answer to `SetDuty`, or to `MoveSlots`.
-    DutySet {
+    Ordered {
         /// Of the question.
         n: u64,
         /// Why not; `None`: it is recorded.

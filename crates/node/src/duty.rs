@@ -1,16 +1,13 @@
 //! Taking a node out of service and back: the order, and how far it has come (PROTOCOL 5.12, 10.2a).
 
 use crate::Failure;
-use crate::status::{ask, command};
+use crate::status::{command, watch};
 use paritas_base::NodeId;
 pub use paritas_base::configuration::Duty;
 use paritas_control::status::{NodeStatus, Status};
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::thread;
-use std::time::{Duration, Instant};
-
-const WATCH_EVERY: Duration = Duration::from_millis(200);
+use std::time::Duration;
 
 /// A node as people name it: `3`, or `n3` as `paritas status` writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,27 +54,10 @@ impl Order {
     /// # Errors
     /// If nobody answers any more, or somebody has given another order.
     pub fn watch(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
-        let mut shown = String::new();
-        let mut answered = Instant::now();
-        loop {
-            match ask(whom, patience) {
-                Ok(status) => {
-                    answered = Instant::now();
-                    let (line, done) = self.progress(&status)?;
-                    if line != shown {
-                        println!("{line}");
-                        shown = line;
-                    }
-                    if done {
-                        return Ok(());
-                    }
-                }
-                // A coordinator may be starting again.
-                Err(failure) if answered.elapsed() > 4 * patience => return Err(failure),
-                Err(_) => {}
-            }
-            thread::sleep(WATCH_EVERY);
-        }
+        watch(whom, patience, |status| {
+            let (line, done) = self.progress(status)?;
+            Ok((line, done.then_some(Ok(()))))
+        })
     }
 
     /// A line about it, and whether it is done.

@@ -2,15 +2,12 @@
 
 use crate::Failure;
 use crate::duty::NodeNumber;
-use crate::status::{ask, command};
+use crate::status::{command, watch};
 use paritas_control::status::{SlotMove, SlotMoveState};
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::thread;
-use std::time::{Duration, Instant};
-
-const WATCH_EVERY: Duration = Duration::from_millis(100);
+use std::time::Duration;
 
 /// Slots as people name them: `5`, or `0-682`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,36 +81,23 @@ impl Order {
     /// # Errors
     /// If nobody answers any more, or it was given up.
     pub fn watch(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
-        let mut shown = String::new();
-        let mut answered = Instant::now();
-        loop {
-            match ask(whom, patience) {
-                Ok(status) => {
-                    answered = Instant::now();
-                    let Some(slots) = status.slots else {
-                        return Err(Failure("the coordinator knows nothing of it".into()));
-                    };
-                    let line = match self.json {
-                        true => serde_json::to_string(&slots).unwrap_or_default(),
-                        false => Shown(&slots).to_string(),
-                    };
-                    if line != shown {
-                        println!("{line}");
-                        shown = line;
-                    }
-                    match slots.state {
-                        SlotMoveState::Moving => {}
-                        SlotMoveState::Done => return Ok(()),
-                        SlotMoveState::GivenUp if self.what.is_none() => return Ok(()),
-                        SlotMoveState::GivenUp => return Err(Failure(format!("given up: {}", slots.reason))),
-                    }
+        watch(whom, patience, |status| {
+            let Some(slots) = &status.slots else {
+                return Err(Failure("the coordinator knows nothing of it".into()));
+            };
+            let line = match self.json {
+                true => serde_json::to_string(slots).unwrap_or_default(),
+                false => Shown(slots).to_string(),
+            };
+            let end = match slots.state {
+                SlotMoveState::Moving => None,
+                SlotMoveState::GivenUp if self.what.is_some() => {
+                    Some(Err(Failure(format!("given up: {}", slots.reason))))
                 }
-                // A coordinator may be starting again.
-                Err(failure) if answered.elapsed() > 4 * patience => return Err(failure),
-                Err(_) => {}
-            }
-            thread::sleep(WATCH_EVERY);
-        }
+                SlotMoveState::Done | SlotMoveState::GivenUp => Some(Ok(())),
+            };
+            Ok((line, end))
+        })
     }
 }
 

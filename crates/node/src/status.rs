@@ -6,7 +6,8 @@ use paritas_control::status::{NodeCondition, PositionCondition, PositionStatus, 
 use std::fmt::{self, Write as _};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A status as people read it.
 pub(crate) struct Shown<'a>(pub(crate) &'a Status);
@@ -186,6 +187,38 @@ pub fn ask(node: SocketAddr, patience: Duration) -> Result<Status, Failure> {
     serde_json::from_str(&json).map_err(|error| Failure(format!("{node} answered with a status unknown here: {error}")))
 }
 
+/// How often a watched status is asked for.
+const WATCH_EVERY: Duration = Duration::from_millis(200);
+
+/// Prints the line that `progress` makes of a status whenever it changes, until it says how it has ended.
+pub(crate) fn watch(
+    whom: SocketAddr,
+    patience: Duration,
+    progress: impl Fn(&Status) -> Result<(String, Option<Result<(), Failure>>), Failure>,
+) -> Result<(), Failure> {
+    let mut shown = String::new();
+    let mut answered = Instant::now();
+    loop {
+        match ask(whom, patience) {
+            Ok(status) => {
+                answered = Instant::now();
+                let (line, end) = progress(&status)?;
+                if line != shown {
+                    println!("{line}");
+                    shown = line;
+                }
+                if let Some(end) = end {
+                    return end;
+                }
+            }
+            // A coordinator may be starting again.
+            Err(failure) if answered.elapsed() > 4 * patience => return Err(failure),
+            Err(_) => {}
+        }
+        thread::sleep(WATCH_EVERY);
+    }
+}
+
 /// A status as people read it.
 pub fn describe(status: &Status) -> String {
     Shown(status).to_string()
@@ -239,7 +272,7 @@ mod tests {
     fn answer(reply: &'static [u8]) -> Result<Vec<u8>, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let server = std::thread::spawn(move || {
+        let server = thread::spawn(move || {
             let mut stream = listener.accept().unwrap().0;
             let mut request = [0; 22];
             stream.read_exact(&mut request).unwrap();

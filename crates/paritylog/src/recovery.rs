@@ -1,9 +1,9 @@
 //! What an earlier life left on the disk (PROTOCOL 11.3): of each chunk the records that follow one another without a
 //! gap. Whether they are still what data nodes hold, their owners' versions say; nothing here is trusted before.
 
+use crate::Settings;
 use crate::log::{Chain, InSlot, Logged};
 use crate::record::{Content, Key, Record};
-use crate::{Settings, Space};
 use paritas_base::{Map, Position, map};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,9 +24,6 @@ pub struct Recovery {
     chains: Map<Key, Chain>,
     /// By number, of each chunk, what lies in the log area.
     logged: Map<Key, BTreeMap<u64, (Seen, Logged)>>,
-    newest: u64,
-    slots_end: u32,
-    log_end: u64,
 }
 
 #[derive(Debug)]
@@ -45,9 +42,6 @@ impl Recovery {
             log,
             chains: map(),
             logged: map(),
-            newest: 0,
-            slots_end: 0,
-            log_end: 0,
         }
     }
 
@@ -70,7 +64,6 @@ impl Recovery {
                 break;
             }
             at += self.settings.in_blocks(length);
-            self.newest = self.newest.max(place.number);
             let mut now = chain.map_or_else(|| new_chain(record.position), |(_, chain)| chain);
             (now.content, now.last) = (record.content, place.number);
             now.slot = Some(InSlot {
@@ -81,18 +74,15 @@ impl Recovery {
             chain = Some((record.key, now));
         }
         let Some((key, chain)) = chain else { return };
-        self.slots_end = self.slots_end.max(slot + 1);
         // A chunk that was written anew lies in two slots: the newer one counts.
         if self.chains.get(&key).is_none_or(|other| other.last < chain.last) {
             self.chains.insert(key, chain);
         }
     }
 
-    /// Takes in what was read from the log area at an address that is a multiple of a block. Gives up to where whole
-    /// records went, for the next read to begin there: nothing, if it holds none.
-    pub fn log(&mut self, from: u64, bytes: &[u8]) -> usize {
+    /// Takes in what was read from the log area at an address that is a multiple of a block.
+    pub fn log(&mut self, from: u64, bytes: &[u8]) {
         let mut at = 0;
-        let mut end = 0;
         while at < bytes.len() {
             let Some((record, length)) = bytes.get(at..).and_then(|rest| self.parse(rest)) else {
                 // Behind a write's last record, or a record that is torn: another may begin with any block.
@@ -106,11 +96,6 @@ impl Recovery {
                 number,
             };
             at += length;
-            end = at;
-            if number > self.newest {
-                self.newest = number;
-            }
-            self.log_end = self.log_end.max(from + self.settings.in_blocks(at) as u64);
             let seen = Seen {
                 position: record.position,
                 content: record.content,
@@ -122,7 +107,6 @@ impl Recovery {
                 .or_insert_with(BTreeMap::new)
                 .insert(number, (seen, piece));
         }
-        end
     }
 
     fn parse(&self, bytes: &[u8]) -> Option<(Record, usize)> {
@@ -159,12 +143,6 @@ impl Recovery {
             found.insert(*key, Found { position, content });
         }
         found
-    }
-
-    /// Where the driver reads next: every slot, and the log area from its beginning.
-    pub fn spaces(&self) -> [(Space, u64); 2] {
-        let slots = u64::from(self.settings.slots_max) * self.settings.slot_bytes() as u64;
-        [(Space::Slots, slots), (Space::Log, self.settings.log_bytes)]
     }
 }
 

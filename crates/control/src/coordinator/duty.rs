@@ -58,13 +58,13 @@ impl<S: Store> Coordinator<S> {
     ) -> bool {
         if let Some(why) = self.refuses(node, duty) {
             let refused = Some(why);
-            send(out, link, &ToAgent::DutySet { n, refused });
+            send(out, link, &ToAgent::Ordered { n, refused });
             return false;
         }
         let order = Order { duty, from: link, n };
         if let Some(before) = self.moves.orders.insert(node, order) {
             let refused = Some("another order for that node has come after it".into());
-            send(out, before.from, &ToAgent::DutySet { n: before.n, refused });
+            send(out, before.from, &ToAgent::Ordered { n: before.n, refused });
         }
         true
     }
@@ -163,7 +163,7 @@ impl<S: Store> Coordinator<S> {
             send(
                 out,
                 order.from,
-                &ToAgent::DutySet {
+                &ToAgent::Ordered {
                     n: order.n,
                     refused: None,
                 },

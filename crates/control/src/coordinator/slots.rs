@@ -113,7 +113,7 @@ impl<S: Store> Coordinator<S> {
         order: SlotOrder,
         out: &mut impl CoordinatorOut,
     ) -> bool {
-        let refuse = |out: &mut _, why: String| send(out, link, &ToAgent::DutySet { n, refused: Some(why) });
+        let refuse = |out: &mut _, why: String| send(out, link, &ToAgent::Ordered { n, refused: Some(why) });
         let task = match order {
             SlotOrder::GiveUp if self.records.slots.task.is_none() => {
                 refuse(out, "no slots are being moved".into());
@@ -300,7 +300,7 @@ impl<S: Store> Coordinator<S> {
     pub(super) fn answer_slot_order(&mut self, out: &mut impl CoordinatorOut) -> bool {
         self.slot_orders.offers.clear();
         if let Some((_, link, n)) = self.slot_orders.order.take() {
-            send(out, link, &ToAgent::DutySet { n, refused: None });
+            send(out, link, &ToAgent::Ordered { n, refused: None });
         }
         let idle = self.records.lists.values().all(|c| c.slots.hand_off.is_none());
         idle && self.records.slots.task.is_some()

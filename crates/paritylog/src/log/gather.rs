@@ -109,14 +109,7 @@ impl ParityLog {
                 }
             }
             (Why::Compact { number, .. }, Some((content, bytes))) if now.is_some() => {
-                let entry = Entry {
-                    key: *key,
-                    born: chain.born,
-                    position: chain.position,
-                    whole: true,
-                    content,
-                    extents: Extents::whole(bytes),
-                };
+                let entry = found.entry(content, bytes);
                 let Some(slot) = self.take_slot(0) else {
                     // Later, when a slot is free.
                     self.compacting -= 1;
@@ -137,14 +130,7 @@ impl ParityLog {
             (Why::Rewrite, Some((content, bytes))) if now.is_some() => {
                 self.counters.compacted += 1;
                 self.rest(*key, chain.born);
-                let entry = Entry {
-                    key: *key,
-                    born: chain.born,
-                    position: chain.position,
-                    whole: true,
-                    content,
-                    extents: Extents::whole(bytes),
-                };
+                let entry = found.entry(content, bytes);
                 self.wait_again(vec![entry]);
             }
             (_, whole) => {
@@ -173,6 +159,18 @@ impl ParityLog {
 }
 
 impl Gathering {
+    /// The chunk, to be written whole.
+    fn entry(&self, content: Content, bytes: Vec<u8>) -> Entry {
+        Entry {
+            key: self.key,
+            born: self.chain.born,
+            position: self.chain.position,
+            whole: true,
+            content,
+            extents: Extents::whole(bytes),
+        }
+    }
+
     /// The chunk that the records make, and what it stands for, if they are all there.
     fn chunk(&self, log: u32, chunk_bytes: usize, block_bytes: usize) -> Option<(Content, Vec<u8>)> {
         let mut made: Option<(Content, Vec<u8>)> = None;

@@ -12,7 +12,7 @@ impl World {
         let link = self.connect();
         self.say(link, &ToCoordinator::MoveSlots { n: 6, order });
         match self.heard(link).pop() {
-            Some(ToAgent::DutySet { n: 6, refused }) => refused,
+            Some(ToAgent::Ordered { n: 6, refused }) => refused,
             // The store has failed: it is tried again.
             None => None,
             other => panic!("{other:?}"),

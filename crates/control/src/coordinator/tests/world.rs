@@ -413,21 +413,18 @@ impl World {
 
     /// An operator's order; gives why not.
     pub(super) fn set_duty(&mut self, node: u16, duty: Duty) -> Option<String> {
-        let link = self.connect();
-        let order = ToCoordinator::SetDuty {
-            n: 5,
-            node: NodeId(node),
-            duty,
-        };
-        self.say(link, &order);
-        match self.heard(link).pop() {
-            Some(ToAgent::DutySet { n: 5, refused }) => refused,
+        match self.order(node, duty) {
+            Some(ToAgent::Ordered { n: 5, refused }) => refused,
             other => panic!("{other:?}"),
         }
     }
 
     /// As `set_duty`, where the store may fail: whether it was taken.
     pub(super) fn try_duty(&mut self, node: u16, duty: Duty) -> bool {
+        matches!(self.order(node, duty), Some(ToAgent::Ordered { refused: None, .. }))
+    }
+
+    fn order(&mut self, node: u16, duty: Duty) -> Option<ToAgent> {
         let link = self.connect();
         let order = ToCoordinator::SetDuty {
             n: 5,
@@ -435,7 +432,7 @@ impl World {
             duty,
         };
         self.say(link, &order);
-        matches!(self.heard(link).pop(), Some(ToAgent::DutySet { refused: None, .. }))
+        self.heard(link).pop()
     }
 
     /// Owners that were asked to drain do.
