@@ -126,6 +126,10 @@ impl Out for Driver {
         self.desk.propose(proposal);
     }
 
+    fn disk(&mut self, io: Io) {
+        let _ = io;
+    }
+
     fn halt(&mut self, reason: HaltReason) {
         tracing::error!(
             "HALTED a role, since going on could spread a wrong state: {}. Please report this. The cluster rebuilds \

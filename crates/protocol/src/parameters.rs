@@ -111,6 +111,8 @@ pub struct Parameters {
     pub history: Span,
     /// Chunks of a lost position are kept for so long, if nobody needs the memory (2.4); zero: not at all.
     pub stash: Span,
+    /// How long what is to be written to the disk of a parity log waits for more, if little comes.
+    pub log_flush: Span,
     /// Shortest wait before a dial is tried again.
     pub redial: Span,
     /// Longest.
@@ -147,6 +149,7 @@ impl Default for Parameters {
             history_bytes: 1 << 20,
             history: Span::from_secs(1),
             stash: Span::from_secs(600),
+            log_flush: Span::from_secs(1),
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
             hand_off_patience: Span::from_ms(500),

@@ -45,6 +45,10 @@ impl Out for Outbox {
     fn propose(&mut self, proposal: Proposal) {
         self.proposals.push(proposal);
     }
+    fn disk(&mut self, io: Io) {
+        let _ = io;
+    }
+
     fn halt(&mut self, reason: HaltReason) {
         match &mut self.halts {
             Some(halts) => halts.push(reason.0),
