@@ -157,7 +157,7 @@ impl fmt::Display for SchemeError {
             Self::TooMuchLogged { data, parity, logged } => {
                 write!(
                     f,
-                    "{data}+{parity}/{logged}: at most {} of {parity} parities can be logged, the first stays in memory",
+                    "{data}+{parity}/{logged}: at most {} of {parity} parities can be logged, the first is in memory",
                     parity - 1
                 )
             }
