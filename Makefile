@@ -69,7 +69,7 @@ storm-test: tools
 	$(say)
 	cd tests/storm/checker && go vet . && go test .
 	cargo build --release --package paritas
-	$(call storm,--minutes 1)
+	$(call storm,--minutes 5 --act 1)
 
 # Longer: make soak MINUTES=60 ARGS="--seed 7 --nodes 9"
 MINUTES ?= 15
