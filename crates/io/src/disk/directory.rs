@@ -11,7 +11,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file is so large at least: files of a few gigabytes are made, looked at and deleted at once by any file system.
+/// A file is so large, unless there would be too many: any file system and any tool can work with it.
 const SEGMENT_BYTES_MIN: u64 = 1 << 30;
 /// Files of a space at most: each is held open.
 const SEGMENTS_MAX: u64 = 256;

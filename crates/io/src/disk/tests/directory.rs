@@ -26,8 +26,7 @@ fn refusal(directory: &Path, owner: Owner, settings: &Settings, direct: bool) ->
 fn made() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let settings = settings(Layout::Plm);
-    let (files, _) = open(directory.path(), &settings, false, |_, _| {}).unwrap();
-    let mut world = World::new(files, settings);
+    let mut world = next_life(directory.path(), &settings, false);
     world.put(&mut Model::new(), 1, 1, vec![1; 1 << 10]);
     world.flush();
     directory
@@ -84,8 +83,7 @@ fn what_does_not_fit_is_refused_and_left_as_it_is() {
         buffer_max_bytes: 2 << 20,
         ..settings
     };
-    let (_, recovery) = open(directory.path(), &sizes, false, |_, _| {}).unwrap();
-    assert_eq!(found(recovery, 1), Some(content(1)));
+    next_life(directory.path(), &sizes, false).check_all(&Model::from([(1, (1, vec![1; 1 << 10]))]));
     assert!(listing(directory.path()) == before);
 }
 
