@@ -346,7 +346,14 @@ impl StreamOwner {
     /// A slow one holds nobody up while others answer (17a).
     pub(crate) fn members_by_use(&self) -> impl Iterator<Item = &Member> {
         let mut members: Vec<&Member> = self.members.iter().collect();
-        members.sort_by_key(|m| (!m.live, !m.started || m.matched < self.cut, m.logged, Reverse(m.matched)));
+        members.sort_by_key(|m| {
+            (
+                !m.live,
+                !m.started || m.matched < self.cut,
+                m.logged,
+                Reverse(m.matched),
+            )
+        });
         members.into_iter()
     }
 

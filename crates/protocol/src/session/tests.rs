@@ -34,8 +34,8 @@ impl Out for Wire {
         None
     }
     fn propose(&mut self, _: Proposal) {}
-    fn disk(&mut self, io: Io) {
-        let _ = io;
+    fn disk(&mut self, io: paritas_paritylog::Io) {
+        panic!("no disk here: {io:?}");
     }
 
     fn halt(&mut self, reason: HaltReason) {

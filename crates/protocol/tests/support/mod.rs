@@ -45,8 +45,8 @@ impl Out for Outbox {
     fn propose(&mut self, proposal: Proposal) {
         self.proposals.push(proposal);
     }
-    fn disk(&mut self, io: Io) {
-        let _ = io;
+    fn disk(&mut self, io: paritas_protocol::paritylog::Io) {
+        panic!("no disk here: {io:?}");
     }
 
     fn halt(&mut self, reason: HaltReason) {
