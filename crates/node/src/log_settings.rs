@@ -160,8 +160,8 @@ pub(crate) fn check_alone(settings: &NodeSettings) -> Result<(), Failure> {
         }
         if settings.spare == Some(true) {
             return fail(
-                "spare and log_dir: a spare holds positions in memory, a log node on disk; leave one of them out. A log \
-                 node beyond the planned ones is one to spare"
+                "spare and log_dir: a spare holds positions in memory, a log node on disk; leave one of them out. A \
+                 log node beyond the planned ones is one to spare"
                     .into(),
             );
         }
@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn what_is_set_is_what_the_log_gets() {
         let log = log(
-            "log_size = \"1gb\"\nlog_area = \"256mb\"\nlog_buffer = \"8mb\"\nlog_flush = \"2mb\"\nlog_reserve = \"8kb\"\n\
-             log_direct = true",
+            "log_size = \"1gb\"\nlog_area = \"256mb\"\nlog_buffer = \"8mb\"\nlog_flush = \"2mb\"\n\
+             log_reserve = \"8kb\"\nlog_direct = true",
         );
         assert_eq!((log.layout, log.data_max, log.chunk_bytes), (Layout::Plm, 4, 16 << 10));
         assert_eq!((log.flush_bytes, log.buffer_max_bytes), (2 << 20, 8 << 20));
