@@ -123,8 +123,8 @@ pub struct Logs {
 
 impl Logs {
     /// For so many objects, each a chunk of such a length. What the paper leaves open is decided here: 1 MiB waits in
-    /// memory before it is written, there is room for sixteen deltas behind a chunk, and the log area has 256 MiB; that of
-    /// PL has room for everything, since in the paper it never makes room.
+    /// memory before it is written, there is room for sixteen deltas behind a chunk, and the log area has 256 MiB;
+    /// that of PL has room for everything, since in the paper it never makes room.
     pub fn new(code: (u8, u8), layout: Layout, objects: u32, value_bytes: usize) -> Self {
         let stripes = objects / u32::from(code.0);
         let all = u64::from(objects) * value_bytes as u64;

@@ -7,6 +7,7 @@ use super::{System, missing};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
 /// Parity chunks that are fetched ahead, at most.
@@ -155,9 +156,12 @@ fn sum(chunks: &[Vec<u8>]) -> Vec<u8> {
     total
 }
 
+/// What comes, and the thread that gives the connection back.
+type Lane = (Receiver<io::Result<Vec<u8>>>, JoinHandle<Box<dyn Peer>>);
+
 /// Log nodes that send one parity chunk a stripe ahead, taking turns, each on a thread of its own.
 struct Ahead {
-    lanes: Vec<(Receiver<io::Result<Vec<u8>>>, std::thread::JoinHandle<Box<dyn Peer>>)>,
+    lanes: Vec<Lane>,
     nodes: Vec<usize>,
     turn: usize,
 }

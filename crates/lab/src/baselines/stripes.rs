@@ -1,4 +1,5 @@
-//! Which objects form a stripe, and where its chunks are: LogECMem's queues, Object Index and Stripe Index (§3.2, §4.1).
+//! Which objects form a stripe, and where its chunks are: LogECMem's queues, Object Index and Stripe Index (§3.2,
+//! §4.1).
 
 use super::network::{Ask, Name};
 use paritas_code::{Code, Scheme};

@@ -155,7 +155,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
                 let found = all
                     .iter()
                     .find(|found| (found.0, found.1, found.2) == (*percent, *kibibytes, kind));
-                found.map_or([Sum::default(); 3], |found| found.3)
+                found.map(|found| found.3).unwrap_or_default()
             };
             let waits = |kind, operation: usize| of(kind)[operation].mean(of(kind)[operation].waits);
             let label = format!("{kibibytes} KiB {}:{percent}", 100 - percent);

@@ -135,8 +135,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
     report.tables.push(table);
     report.remarks.push(format!(
         "{objects} objects of 4 KiB, as many requests; all log nodes of a code together; from the end of loading until \
-         every delta is in its place. An access is one read or write of any length. Flushed at 1 MiB, log area 256 MiB, \
-         room for 16 deltas behind a chunk."
+         every delta is in its place. An access is one read or write of any length. Flushed at 1 MiB, log area \
+         256 MiB, room for 16 deltas behind a chunk."
     ));
     Ok(report)
 }

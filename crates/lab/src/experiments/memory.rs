@@ -107,8 +107,8 @@ pub(crate) fn sweep(stage: &Stage, codes: &[(u8, u8)], objects: u32, report: &mu
     }
     report.tables.push(table);
     report.remarks.push(format!(
-        "In bytes of the values. Measured: what {objects} objects of 4 KiB take by memcached's own count, with heads and \
-         keys, after as many requests; FSMem before it collects garbage."
+        "In bytes of the values. Measured: what {objects} objects of 4 KiB take by memcached's own count, with \
+         heads and keys, after as many requests; FSMem before it collects garbage."
     ));
     Ok(())
 }

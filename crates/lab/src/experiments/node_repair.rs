@@ -110,8 +110,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
     }
     report.tables.push(table);
     report.remarks.push(format!(
-        "{objects} objects of 4 KiB; MiB of the lost node made again a second, the best of {RUNS} runs, waits above three times the \
-         median counted as that, messages one by \
+        "{objects} objects of 4 KiB; MiB of the lost node made again a second, the best of {RUNS} runs, waits \
+         above three times the median counted as that, messages one by \
          one and all of a step at once. At once there is one wait with or without help: then it saves the nodes of \
          memory one of k chunks to send, and no time as long as nobody else needs them."
     ));
