@@ -34,8 +34,8 @@ pub struct Paritas {
 }
 
 impl Paritas {
-    /// Of a scheme, on as many nodes as it has positions. To be counted, values of so many bytes as large messages: with
-    /// relays between the nodes. Else to be timed.
+    /// Of a scheme, on as many nodes as it has positions. With `count_from` relays stand between the nodes, and count
+    /// messages of so many bytes and more; without, it is there to be timed.
     pub fn start(binary: &Path, scheme: &str, nodes: u16, count_from: Option<usize>) -> io::Result<Self> {
         let directory = Directory::new()?;
         let first = free_ports(nodes)?;
@@ -44,8 +44,8 @@ impl Paritas {
         write(
             "coordinator.toml",
             format!(
-                "listen = \"{HERE}:{coordinator}\"\nstore = \"coordinator.store\"\nscheme = \"{scheme}\"\nmemory = \"64mb\"\n\
-                 lease_ms = 4000\nsuspicion_ms = 3000\n"
+                "listen = \"{HERE}:{coordinator}\"\nstore = \"coordinator.store\"\nscheme = \"{scheme}\"\n\
+                 memory = \"64mb\"\nlease_ms = 4000\nsuspicion_ms = 3000\n"
             ),
         )?;
         let mut started = Self {

@@ -98,9 +98,9 @@ fn run(stage: &Stage) -> io::Result<Report> {
         ));
     }
     report.remarks.push(format!(
-        "us of an update of 4 KiB, {updates} of them over {objects} objects, from a client a hop of {} us away: from the \
-         proxy, or, with Paritas, from the object's owner. Messages and bytes between Paritas' nodes are counted by relays \
-         in another run.",
+        "us of an update of 4 KiB, {updates} of them over {objects} objects, from a client a hop of {} us away: from \
+         the proxy, or, with Paritas, from the object's owner. Messages and bytes between Paritas' nodes are counted by \
+         relays in another run.",
         HOP.as_micros()
     ));
     Ok(report)
