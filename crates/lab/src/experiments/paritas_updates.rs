@@ -99,8 +99,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
     }
     report.remarks.push(format!(
         "us of an update of 4 KiB, {updates} of them over {objects} objects, from a client a hop of {} us away: from \
-         the proxy, or, with Paritas, from the object's owner. Messages and bytes between Paritas' nodes are counted by \
-         relays in another run.",
+         the proxy, or, with Paritas, from the object's owner. Messages and bytes between its nodes are \
+         counted by relays in another run.",
         HOP.as_micros()
     ));
     Ok(report)
