@@ -95,6 +95,10 @@ pub struct ClusterPlan {
     pub hash_key: [u64; 2],
     /// Memory of one node, for the number of lists; 0 if unknown.
     pub node_bytes: u64,
+    /// How many parity positions of a list, the last ones, lie on log nodes.
+    pub logged: u8,
+    /// The log nodes that hold them.
+    pub log_nodes: Vec<PlannedNode>,
 }
 
 /// Why a plan cannot be.
@@ -131,6 +135,8 @@ impl ClusterPlan {
             lost_policy: LostPolicy::Stop,
             hash_key: [0, 0],
             node_bytes: 0,
+            logged: 0,
+            log_nodes: Vec::new(),
         }
     }
 
@@ -139,15 +145,28 @@ impl ClusterPlan {
         usize::from(self.data) + usize::from(self.parity)
     }
 
+    /// The scheme as people write it.
+    pub fn scheme(&self) -> String {
+        match self.logged {
+            0 => format!("{}+{}", self.data, self.parity),
+            logged => format!("{}+{}/{logged}", self.data, self.parity),
+        }
+    }
+
     /// Checks everything that a person may have got wrong.
     ///
     /// # Errors
     /// Says what, in the words of the settings.
     pub fn check(&self) -> Result<(), PlanError> {
         let fail = |why: String| Err(PlanError(why));
-        let scheme = format!("{}+{}", self.data, self.parity);
+        let scheme = self.scheme();
         if !scheme_is_valid(self.data, self.width()) {
             return fail(format!("scheme {scheme}: 1 to 128 data positions, at most 255 in all"));
+        }
+        if self.logged > 0 || !self.log_nodes.is_empty() {
+            return fail(format!(
+                "scheme {scheme}: logged parity is not available in this build yet"
+            ));
         }
         if self.nodes.len() < self.width() {
             return fail(format!(
@@ -242,6 +261,7 @@ impl ClusterPlan {
             suspicion_ms: self.suspicion_ms,
             min_redundancy: self.min_redundancy,
             slots: self.slots(&self.layout()),
+            logged: self.logged,
         }
     }
 
@@ -283,7 +303,9 @@ pub fn check_record(record: &ClusterRecord) -> Result<(), PlanError> {
     let width = usize::from(record.data) + usize::from(record.parity);
     let times = record.lease_ms > 0 && record.suspicion_ms > 0;
     let slots = record.slots_are_whole() && record.slots.iter().all(|(_, stream)| stream.x.0 < record.data);
+    let logged = record.logged == 0 || record.logged < record.parity;
     if !scheme_is_valid(record.data, width)
+        || !logged
         || !chunk_bytes_are_valid(record.chunk_bytes)
         || record.min_redundancy > record.parity
         || !quorum_is_valid(record.ack_quorum, record.parity)

@@ -64,6 +64,7 @@ pub fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
     let nodes = settings.nodes.unwrap_or_else(|| scheme.width().into());
     let spares = settings.spares.unwrap_or(0);
     let mut plan = ClusterPlan::simple(ClusterId(random()?), scheme.data(), scheme.parity(), nodes, spares);
+    plan.logged = scheme.logged();
     plan.hash_key = [random()?, random()?];
     plan.node_bytes = settings.memory.map_or(1 << 30, |memory| memory.0);
     if let Some(chunk) = settings.chunk {

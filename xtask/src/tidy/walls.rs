@@ -27,7 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "files",
         ],
     ),
-    ("io", &["base", "wire", "protocol"]),
+    ("io", &["base", "wire", "paritylog", "protocol"]),
     ("adapters", &["base", "protocol", "control", "files"]),
     (
         "node",

@@ -86,10 +86,10 @@ impl<S: Store> Coordinator<S> {
             pid: node.pid,
             address: node.client_address.clone(),
             cluster_address: node.cluster_address.clone(),
-            role: if node.role == NodeRole::Member {
-                RoleStatus::Member
-            } else {
-                RoleStatus::Spare
+            role: match node.role {
+                NodeRole::Member => RoleStatus::Member,
+                NodeRole::Spare => RoleStatus::Spare,
+                NodeRole::Log => RoleStatus::Log,
             },
             state,
             memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),

@@ -89,6 +89,11 @@ impl Plan {
 
     fn checked(settings: &DevSettings) -> Result<Self, Failure> {
         let scheme = settings.scheme.0;
+        if scheme.logged() > 0 {
+            return Err(Failure(format!(
+                "--scheme {scheme}: logged parity is not available in this build yet"
+            )));
+        }
         let width = u16::from(scheme.width());
         if settings.nodes < width {
             return Err(Failure(format!(
