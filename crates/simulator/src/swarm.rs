@@ -81,8 +81,8 @@ pub(crate) struct Swarm {
     pub(crate) drift_ppm: u64,
     /// Fewest live parity members for writes.
     pub(crate) min_redundancy: u8,
-    /// How the logs of log nodes are laid out, if there are any, and which nodes are, by bits. Any node may come to hold
-    /// any position.
+    /// How the logs of log nodes are laid out, if there are any, and which nodes are, by bits. Any node may come to
+    /// hold any position.
     pub(crate) disk: Option<Settings>,
     pub(crate) disk_nodes: u64,
     /// A read or a write takes so long.

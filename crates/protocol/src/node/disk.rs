@@ -10,8 +10,8 @@ use paritas_base::{Clock, Stream, Time};
 use paritas_paritylog::{Content, IoId, Key, Outcome, ParityLog};
 
 impl Node {
-    /// Gives it a disk, before its first event: its parity chunks are all there. What an earlier life of the node has left in the log is used where
-    /// it is still what the data says (11.3), and dropped after a while.
+    /// Gives it a disk, before its first event: its parity chunks are all there. What an earlier life of the node has
+    /// left in the log is used where it is still what the data says (11.3), and dropped after a while.
     pub fn set_log(&mut self, log: ParityLog, now: Time) {
         self.shared.disk = Some(DiskLog::new(log, now + self.shared.parameters.stash));
     }
