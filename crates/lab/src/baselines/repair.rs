@@ -111,8 +111,8 @@ impl InPlace {
         Ok(repaired)
     }
 
-    /// Makes all chunks of a log node again (§5.3): each from k data chunks, or from k-1 of them and one parity chunk of
-    /// another log node, sent ahead.
+    /// Makes all chunks of a log node again (§5.3): each from k data chunks, or from k-1 of them and one parity chunk
+    /// of another log node, sent ahead.
     pub fn repair_log_node(&mut self, lost: usize, log_assist: bool) -> io::Result<Repaired> {
         let stripes: Vec<u32> = (0..self.stripes.all().len() as u32).collect();
         let logs: Vec<usize> = (0..self.network.log_nodes())
