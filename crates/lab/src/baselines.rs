@@ -5,8 +5,10 @@
 pub mod fsmem;
 pub mod in_place;
 pub mod log_node;
+pub mod log_thread;
 pub mod memcached;
 pub mod network;
+pub mod paritas;
 pub mod repair;
 pub mod replication;
 pub mod run;
