@@ -123,6 +123,8 @@ impl Swarm {
             silence_report: Span::from_ms(500),
             hold_max: Span::from_ms(10),
             drain_max: Span::from_ms(20),
+            // Its memory is for a few dozen chunks.
+            kept_chunks: 4,
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
