@@ -28,6 +28,9 @@ pub(crate) struct DiskLog {
     was_full: bool,
 }
 
+/// Chunks read at once at most: each is memory, and peers ask for as many as they like.
+const READS_MAX: usize = 1024;
+
 /// Who wants a chunk.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
@@ -111,28 +114,36 @@ impl DiskLog {
 
     /// A position is lost: its chunks may be of use should it come back (6.7).
     pub(crate) fn keep(&mut self, list: ListId, until: Time) {
-        self.claim(list);
+        self.begin(list, false);
         self.kept.push((list, until));
     }
 
-    /// A position of this list knows which of its chunks it has.
-    pub(crate) fn claim(&mut self, list: ListId) {
+    /// A position of this list is here from now on, and says itself what becomes of chunks that are: of a list that
+    /// began empty there can be none.
+    pub(crate) fn begin(&mut self, list: ListId, born: bool) {
         self.kept.retain(|(kept, _)| *kept != list);
+        if born {
+            self.drop_list(list);
+        }
     }
 
     /// Nothing here of this list is to be used.
     pub(crate) fn drop_list(&mut self, list: ListId) {
-        self.claim(list);
+        self.begin(list, false);
         for key in self.log.keys_of(list) {
             self.log.remove(key);
         }
     }
 
-    /// Reads a chunk, for `wanted`.
-    pub(crate) fn read(&mut self, key: Key, wanted: Wanted) {
+    /// Reads a chunk, for `wanted`. False, and nothing done, if as many are being read as may be.
+    pub(crate) fn read(&mut self, key: Key, wanted: Wanted) -> bool {
+        if self.reads.len() >= READS_MAX {
+            return false;
+        }
         self.next_read += 1;
         self.reads.insert(self.next_read, wanted);
         self.log.read(key, self.next_read, &mut self.ios);
+        true
     }
 
     /// The driver has done something.

@@ -587,6 +587,9 @@ impl Node {
                 let parity = position.0 - new.data;
                 let coefficients = (0..new.data).map(|x| cx.shared.code.coefficient(x, parity)).collect();
                 let on_disk = cx.shared.disk.is_some();
+                if let Some(disk) = &mut cx.shared.disk {
+                    disk.begin(new.list, new.is_born(&tenure));
+                }
                 Role::Member(Box::new(ParityMember::new(
                     new,
                     position,

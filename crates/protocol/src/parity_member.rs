@@ -591,7 +591,10 @@ impl ParityMember {
                 id,
                 stripe,
             };
-            return disk.read(key, wanted);
+            if !disk.read(key, wanted) {
+                self.answer_parity(cx, configuration, stream, id, stripe, None);
+            }
+            return;
         }
         // The bytes are borrowed from the arena, which the context holds too.
         let copy: Vec<u8> = self.table.bytes(&cx.shared.arena, stripe).unwrap_or_default().to_vec();

@@ -96,8 +96,7 @@ impl ParityMember {
                 return Step::Checked;
             };
             let list = self.list();
-            disk.read(key, Wanted::Check { list, stripe });
-            check.is_read = true;
+            check.is_read = disk.read(key, Wanted::Check { list, stripe });
             check.fetch.retry_at = cx.after(cx.shared.parameters.resend_max);
         }
         if check.tries > TRIES_MAX || check.fetch.is_overfull(cx.shared.arena.chunk_bytes()) {
