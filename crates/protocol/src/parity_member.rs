@@ -15,7 +15,7 @@ use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{ListId, Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_store::Arena;
 use paritas_store::delta::extents;
-use paritas_wire::peer::{Deltas, LeaseEntry, LeaseRecord, Message, Parity, Versions};
+use paritas_wire::peer::{self, Deltas, Header, LeaseEntry, LeaseRecord, Message, Parity, Versions};
 
 /// One stream's log at a member.
 #[derive(Debug)]
@@ -123,6 +123,11 @@ impl ParityMember {
     /// A stream's log.
     pub fn log(&self, x: Position) -> Option<&Log> {
         self.logs.get(x.index())
+    }
+
+    /// Which of the parities.
+    pub(crate) fn parity(&self) -> u8 {
+        self.position.0 - self.logs.len() as u8
     }
 
     pub(crate) fn list(&self) -> ListId {
@@ -563,18 +568,19 @@ impl ParityMember {
         for version in self.table.versions(stripe) {
             Versions::push(&mut versions, version);
         }
+        let (epoch, sent) = (configuration.epoch, cx.mono());
+        let Some((frames, arena)) = cx.frames_to(owner.node, owner.incarnation, Channel::Bulk) else {
+            return;
+        };
         let parity = self.table.is_valid(stripe).then(|| Parity {
             recv: log.recv,
             term: log.term,
             versions: Versions::new(&versions),
             sum: self.table.sum(stripe, stream.x.index()),
-            bytes: &[],
+            bytes: self.table.bytes(arena, stripe).unwrap_or_default(),
         });
-        // The bytes are borrowed from the arena, which the context holds too.
-        let copy: Vec<u8> = self.table.bytes(&cx.shared.arena, stripe).unwrap_or_default().to_vec();
-        let parity = parity.map(|p| Parity { bytes: &copy, ..p });
         let reply = Message::ParityValue { id, stripe, parity };
-        cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &reply);
+        peer::encode(frames, &Header { stream, epoch, sent }, &reply);
     }
 
     /// 6.6, 6.7.

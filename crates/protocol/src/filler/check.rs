@@ -70,7 +70,7 @@ impl ParityMember {
 
     fn go_on<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, mut check: Check) -> Step {
         if self.is_complete(cx, &check.fetch) {
-            self.compare(cx, check.stripe, &check.fetch);
+            self.compare(cx, check.stripe, check.fetch);
             return Step::Checked;
         }
         if check.tries > TRIES_MAX || check.fetch.is_overfull(cx.shared.arena.chunk_bytes()) {
@@ -89,7 +89,7 @@ impl ParityMember {
     }
 
     /// Data that has its owners' sums, as all that was taken does, outvotes the parity.
-    fn compare<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &Fetch) {
+    fn compare<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: Fetch) {
         let Some((values, bytes)) = self.encode(cx, stripe, fetch) else {
             return;
         };
