@@ -14,7 +14,7 @@ START ?= 1
 SIMULATOR = $(TARGET)/release/simulator
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey simulate bench fix simulator fuzz asan-test asan-soak
+.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate bench fix simulator fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -69,7 +69,7 @@ storm-test: tools
 	$(say)
 	cd tests/storm/checker && go vet . && go test .
 	cargo build --release --package paritas
-	$(call storm,--minutes 1)
+	$(call storm,--minutes 5 --act 1)
 
 # Longer: make soak MINUTES=60 ARGS="--seed 7 --nodes 9"
 MINUTES ?= 15
@@ -89,6 +89,11 @@ storm-mutant: tools
 versus-valkey: tools
 	cargo build --release --package paritas
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/versus_valkey.py $(ARGS)
+
+# The papers' experiments, into docs/lab: about ten minutes on an idle machine; ARGS="--quick" for a minute.
+lab: tools
+	cargo build --release --package paritas
+	PATH="$(abspath target/venv)/bin:$$PATH" $(TARGET)/release/paritas lab run all --out docs/lab $(ARGS)
 
 # Searches for input that breaks a decoder or a machine, and keeps what reaches new code in fuzz/corpus, which
 # `make unit-test` replays: make fuzz SECONDS=600 TARGETS="peers clients"

@@ -3,11 +3,20 @@
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from conftest import BINARY, Cluster, free_base, is_running, until  # noqa: E402, F401
 from hosts import Hosts, enter  # noqa: E402, F401
+
+
+def ordered(*words):
+    try:
+        done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=10, check=False)
+    except subprocess.TimeoutExpired:
+        return "no answer"
+    return (done.stderr.strip() or f"status {done.returncode}") if done.returncode else ""
 
 
 class DevCluster(Cluster):
@@ -21,6 +30,10 @@ class DevCluster(Cluster):
 
     def addresses(self):
         return [("127.0.0.1", self.port + node) for node in range(self.nodes)]
+
+    def order(self, asked, *words):
+        """`paritas` with these words, at a node: what it says against it, or nothing."""
+        return ordered(*words, "--port", str(self.port + asked))
 
     def kill_coordinator(self):
         os.kill(until(self.coordinator, "a coordinator"), signal.SIGKILL)

@@ -1,5 +1,6 @@
-"""What goes wrong in a storm, drawn from a seed. Never more positions of a list are out at a time than its scheme allows, nor
-more than two: before each blow all positions are Live, and a blow hits at most two nodes."""
+"""What goes wrong in a storm, drawn from a seed, and what an operator asks for meanwhile. Never more positions of a list are out
+at a time than its scheme allows, nor more than two: before each blow all positions are Live and where they belong, and a blow
+hits at most two nodes."""
 
 import os
 import random
@@ -7,6 +8,7 @@ import signal
 import time
 
 from dev_cluster import is_running
+from orders import Orders
 
 # A takeover of real size on a busy machine.
 WHOLE_WITHIN = 120.0
@@ -15,7 +17,7 @@ WHOLE = ("live", "stand-in")
 CUT = {"loss": 1}
 
 
-class Faults:
+class Faults(Orders):
     """Deals blows to a cluster until told to stop."""
 
     BLOWS = {
@@ -27,6 +29,15 @@ class Faults:
         "kill_again_and_again": 2,
         "kill_coordinator": 1,
         "kill_coordinator_and_node": 2,
+        "drain": 1,
+        "shun": 1,
+        "drain_and_pause": 1,
+        "shun_and_pause": 1,
+        "drain_and_kill": 2,
+        "shun_and_kill": 2,
+        "drain_and_kill_coordinator": 1,
+        # Slots go on moving under the blows that follow.
+        "move_slots": 5,
     }
     # These need hosts of their own.
     OF_HOSTS = {
@@ -44,17 +55,22 @@ class Faults:
     }
     # More than a scheme that loses one may be dealt.
     OF_TWO = {"kill_two", "kill_one_then_another", "pause_and_kill", "cut_and_kill", "lose_two_hosts"}
+    # These need a node more than a list has positions, and a parity more than writes do.
+    OF_SPARE = {"drain", "shun", "drain_and_pause", "shun_and_pause", "drain_and_kill", "shun_and_kill", "drain_and_kill_coordinator"}
 
-    def __init__(self, cluster, seed, say, may_lose, only=()):
-        self.cluster, self.say = cluster, say
-        self.most = min(may_lose, 2)
+    def __init__(self, cluster, seed, say, shape, only=()):
+        super().__init__(seed)
+        self.cluster, self.say, self.shape = cluster, say, shape
+        self.most = min(shape.quorum, 2)
         self.draw = random.Random(f"{seed}/faults")
         self.paused = set()
         self.counts = {}
         self.has_hosts = hasattr(cluster, "way")
         known = {**self.BLOWS, **(self.OF_HOSTS if self.has_hosts else {})}
-        allowed = {name: weight for name, weight in known.items() if self.most >= 2 or name not in self.OF_TWO}
-        self.blows = {name: weight for name, weight in allowed.items() if not only or name in only}
+        stuck = shape.nodes == shape.positions or shape.parity < 2
+        never = (self.OF_TWO if self.most < 2 else set()) | (self.OF_SPARE if stuck else set())
+        self.blows = {name: weight for name, weight in known.items() if name not in never and (not only or name in only)}
+        assert self.blows, f"none of {only} with {shape}"
 
     def run(self, seconds):
         """Blows until the time is over; at the end everything is well again."""
@@ -66,6 +82,7 @@ class Faults:
                 blow = self.draw.choices(list(self.blows), list(self.blows.values()))[0]
                 self.counts[blow] = self.counts.get(blow, 0) + 1
                 getattr(self, blow)()
+            self.until_slots_rest()
             self.until_whole()
         finally:
             self.wake_all()
@@ -74,9 +91,9 @@ class Faults:
 
     def until_whole(self):
         began = time.monotonic()
-        while not (self.cluster.is_whole() and all(map(is_running, self.cluster.pids().values()))):
+        while not (self.cluster.is_whole() and self.all_serve() and all(map(is_running, self.cluster.pids().values()))):
             if time.monotonic() - began > WHOLE_WITHIN:
-                raise AssertionError(f"not all positions are Live {WHOLE_WITHIN:.0f} s after the last blow")
+                raise AssertionError(f"not all positions are Live {WHOLE_WITHIN:.0f} s after the last blow: {self.cluster.any_status()}")
             time.sleep(0.05)
 
     @staticmethod

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from dev_cluster import BINARY, Hosts, enter, until
+from dev_cluster import BINARY, Hosts, enter, ordered, until
 
 
 class HostCluster:
@@ -92,6 +92,9 @@ class HostCluster:
         # A life that has not registered yet: the coordinator takes the one before for alive.
         known = status and {node["id"]: node["pid"] for node in status["nodes"]} == self.pids()
         return known and all(p["state"] == "live" for entry in status["lists"] for p in entry["positions"])
+
+    def order(self, asked, *words):
+        return ordered(*words, "--host", self.hosts.address(asked), "--port", "6379")
 
     def kill_coordinator(self):
         os.kill(self.processes[None].pid, signal.SIGKILL)

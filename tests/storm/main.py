@@ -60,7 +60,8 @@ class Shape:
         if options.scheme:
             self.data, self.parity, *quorum = (int(number) for number in re.split("[+/]", options.scheme))
             self.quorum = quorum[0] if quorum else self.parity
-        least = max(6, self.data + self.parity)
+        self.positions = self.data + self.parity
+        least = max(6, self.positions)
         self.nodes = options.nodes or draw.choice([least, draw.randint(least, 9)])
         self.scheme = f"{self.data}+{self.parity}"
 
@@ -102,7 +103,7 @@ class Storm:
         ]
         for client in clients:
             client.start()
-        faults = Faults(self.cluster, seed, self.say, self.shape.quorum, self.options.only)
+        faults = Faults(self.cluster, seed, self.say, self.shape, self.options.only)
         try:
             faults.run(seconds)
         finally:

@@ -201,9 +201,18 @@ pub struct ClusterRecord {
     /// How the lists began: the last slot of each stream, in slot order; stream `i` has slots from the end of `i-1` to
     /// its own. What hand-offs have changed since is in the lists' configurations ([`Configuration::slots`]).
     pub slots: Vec<(u16, Stream)>,
+    /// How many parity positions of a list, the last ones, lie on log nodes. Fewer than `parity`, or 0.
+    pub logged: u8,
 }
 
 impl ClusterRecord {
+    /// Whether the position is one that a log node holds, if one is free.
+    pub fn is_logged(&self, position: Position) -> bool {
+        let width = u16::from(self.data) + u16::from(self.parity);
+        let in_memory = width - u16::from(self.logged).min(width);
+        (in_memory..width).contains(&u16::from(position.0))
+    }
+
     /// Whether the slot map covers every slot, in order, once.
     pub fn slots_are_whole(&self) -> bool {
         self.slots.windows(2).all(|w| w[0].0 < w[1].0) && self.slots.last().is_some_and(|l| l.0 == SLOT_COUNT - 1)
@@ -217,6 +226,8 @@ pub enum NodeRole {
     Member,
     /// Waits to replace another.
     Spare,
+    /// Holds logged parity positions, on disk, and nothing else.
+    Log,
 }
 
 /// Whether the coordinator hears from a node.
@@ -278,6 +289,28 @@ pub struct NodeRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_parity_positions_are_the_logged_ones() {
+        let record = |logged| ClusterRecord {
+            id: ClusterId(1),
+            format: 1,
+            data: 4,
+            parity: 3,
+            ack_quorum: 3,
+            chunk_bytes: 4096,
+            hash_key: [0, 0],
+            lease_ms: 1,
+            suspicion_ms: 1,
+            min_redundancy: 1,
+            slots: Vec::new(),
+            logged,
+        };
+        let logged =
+            |record: ClusterRecord| -> Vec<u8> { (0..=7).filter(|p| record.is_logged(Position(*p))).collect() };
+        assert_eq!(logged(record(0)), []);
+        assert_eq!(logged(record(2)), [5, 6]);
+    }
 
     #[test]
     fn without_parity_every_tenure_begins_empty() {

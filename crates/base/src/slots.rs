@@ -218,6 +218,7 @@ mod tests {
                 (11_999, stream(0, 1)),
                 (16_383, stream(1, 1)),
             ],
+            logged: 0,
         }
     }
 

@@ -9,20 +9,28 @@ pub const DATA_MAX: u8 = 128;
 /// Most positions of a scheme, data and parity together: the code's field has 256 elements.
 pub const WIDTH_MAX: u8 = 255;
 
-/// `k` data and `m` parity positions, written `k+m`. `1+2` is three-way replication, `1+0` no redundancy.
+/// `k` data and `m` parity positions, written `k+m`. `1+2` is three-way replication, `1+0` no redundancy. With
+/// `k+m/l` the last `l` parity positions are *logged*: they lie on the disks of log nodes, not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Scheme {
     data: u8,
     parity: u8,
+    logged: u8,
 }
 
 impl Scheme {
-    /// Checks 1 ≤ data ≤ 128 and data + parity ≤ 255.
+    /// All parity in memory. Checks 1 ≤ data ≤ 128 and data + parity ≤ 255.
     pub fn new(data: u8, parity: u8) -> Result<Self, SchemeError> {
-        Self::checked(u64::from(data), u64::from(parity))
+        Self::with_logged(data, parity, 0)
     }
 
-    fn checked(data: u64, parity: u64) -> Result<Self, SchemeError> {
+    /// The last `logged` parities on disk. The first one, the XOR of the data, stays in memory: single losses are
+    /// repaired from it alone.
+    pub fn with_logged(data: u8, parity: u8, logged: u8) -> Result<Self, SchemeError> {
+        Self::checked(u64::from(data), u64::from(parity), u64::from(logged))
+    }
+
+    fn checked(data: u64, parity: u64, logged: u64) -> Result<Self, SchemeError> {
         if data == 0 {
             return Err(SchemeError::NoData);
         }
@@ -32,9 +40,13 @@ impl Scheme {
         if data + parity > u64::from(WIDTH_MAX) {
             return Err(SchemeError::TooWide { data, parity });
         }
+        if logged > 0 && logged >= parity {
+            return Err(SchemeError::TooMuchLogged { data, parity, logged });
+        }
         Ok(Self {
             data: data as u8,
             parity: parity as u8,
+            logged: logged as u8,
         })
     }
 
@@ -48,6 +60,11 @@ impl Scheme {
         self.parity
     }
 
+    /// How many parity positions, the last ones, are logged: `l`.
+    pub const fn logged(self) -> u8 {
+        self.logged
+    }
+
     /// All positions, `k + m`.
     pub const fn width(self) -> u8 {
         self.data + self.parity
@@ -56,7 +73,11 @@ impl Scheme {
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{}", self.data, self.parity)
+        write!(f, "{}+{}", self.data, self.parity)?;
+        match self.logged {
+            0 => Ok(()),
+            logged => write!(f, "/{logged}"),
+        }
     }
 }
 
@@ -76,11 +97,8 @@ impl FromStr for Scheme {
                 .ok_or_else(malformed)
         };
         let (data, parity) = text.split_once('+').ok_or_else(malformed)?;
-        if let Some((parity, logged)) = parity.split_once('/') {
-            let (data, parity, logged) = (number(data)?, number(parity)?, number(logged)?);
-            return Err(SchemeError::LoggedParity { data, parity, logged });
-        }
-        Self::checked(number(data)?, number(parity)?)
+        let (parity, logged) = parity.split_once('/').unwrap_or((parity, "0"));
+        Self::checked(number(data)?, number(parity)?, number(logged)?)
     }
 }
 
@@ -101,8 +119,8 @@ pub enum SchemeError {
         /// As asked.
         parity: u64,
     },
-    /// Logged parity, which this version does not have.
-    LoggedParity {
+    /// No parity left for memory.
+    TooMuchLogged {
         /// As asked.
         data: u64,
         /// As asked.
@@ -129,13 +147,24 @@ impl fmt::Display for SchemeError {
                 "{data}+{parity} is {} positions: a scheme has at most {WIDTH_MAX}, data and parity together",
                 data + parity
             ),
-            Self::LoggedParity { data, parity, logged } => {
+            Self::TooMuchLogged {
+                data,
+                parity: 0,
+                logged,
+            } => {
+                write!(f, "{data}+0/{logged}: without parity there is none to log")
+            }
+            Self::TooMuchLogged { data, parity, logged } => {
                 write!(
                     f,
-                    "{data}+{parity}/{logged}: logged parity is not supported yet, only schemes such as 4+2"
+                    "{data}+{parity}/{logged}: at most {} of {parity} parities can be logged, the first is in memory",
+                    parity - 1
                 )
             }
-            Self::Malformed { text } => write!(f, "{text:?} is not a scheme: expected DATA+PARITY, such as 4+2"),
+            Self::Malformed { text } => write!(
+                f,
+                "{text:?} is not a scheme: expected DATA+PARITY, such as 4+2, or DATA+PARITY/LOGGED"
+            ),
         }
     }
 }
@@ -148,12 +177,12 @@ mod tests {
 
     #[test]
     fn text_and_value_agree() {
-        for text in ["4+2", "1+0", "1+2", "128+127", "8+2"] {
+        for text in ["4+2", "1+0", "1+2", "128+127", "8+2", "6+3/2", "4+2/1", "128+127/126"] {
             let scheme: Scheme = text.parse().expect("a valid scheme");
             assert_eq!(scheme.to_string(), text);
             assert_eq!(
                 scheme,
-                Scheme::new(scheme.data(), scheme.parity()).expect("the same numbers")
+                Scheme::with_logged(scheme.data(), scheme.parity(), scheme.logged()).expect("the same numbers")
             );
             assert_eq!(
                 usize::from(scheme.width()),
@@ -163,13 +192,29 @@ mod tests {
     }
 
     #[test]
+    fn without_logged_parity_nothing_is_said_of_it() {
+        let scheme: Scheme = "6+3/0".parse().expect("a valid scheme");
+        assert_eq!(scheme, Scheme::new(6, 3).expect("a valid scheme"));
+        assert_eq!(scheme.to_string(), "6+3");
+        let logged: Scheme = "6+3/2".parse().expect("a valid scheme");
+        assert_eq!((logged.data(), logged.parity(), logged.logged()), (6, 3, 2));
+        assert_ne!(scheme, logged);
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (text, says) in [
             ("0+2", "at least one data position"),
             ("129+2", "129 data positions"),
             ("128+128", "128+128 is 256 positions"),
             ("200+100", "200 data positions"),
-            ("6+3/2", "6+3/2: logged parity is not supported yet"),
+            ("6+3/3", "6+3/3: at most 2 of 3 parities can be logged"),
+            ("4+1/1", "4+1/1: at most 0 of 1 parities"),
+            ("4+0/1", "4+0/1: without parity"),
+            ("6+3/9999", "6+3/9999: at most 2"),
+            ("6/2+3", "is not a scheme"),
+            ("6+3/1/1", "is not a scheme"),
+            ("6+3/-1", "is not a scheme"),
             ("4", "\"4\" is not a scheme"),
             ("", "is not a scheme"),
             ("4+", "is not a scheme"),

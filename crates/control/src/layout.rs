@@ -18,24 +18,56 @@ pub struct Layout {
 /// How many improvements of the order are looked for before the best so far is taken.
 const ROUNDS_MAX: usize = 8;
 
-/// List `i` has the nodes `i, i+1, … i+width-1` of the ring.
-pub(crate) fn rotate(nodes: &[PlannedNode], width: usize, parity: usize, count: usize) -> Layout {
-    let ring = order(nodes, width, parity);
-    let at = |i: usize| ring[i % ring.len()].id;
-    let lists: Vec<Vec<NodeId>> = (0..count).map(|i| (0..width).map(|p| at(i + p)).collect()).collect();
-    let mut worst = 0;
-    for start in 0..ring.len() {
-        let window = (0..width).map(|p| ring[(start + p) % ring.len()].domain.as_str());
-        worst = worst.max(most_in_one(window));
-    }
+/// Turns of the log nodes' ring against the members' that are looked at for one that suits the domains.
+const TURNS_MAX: usize = 32;
+
+/// What a list is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shape {
+    /// All positions.
+    pub(crate) width: usize,
+    /// How many of them, the last ones, are parity.
+    pub(crate) parity: usize,
+    /// How many of those, the last ones, are logged.
+    pub(crate) logged: usize,
+}
+
+/// List `i` has the members `i, i+1, …` of their ring, and for its logged positions the log nodes
+/// `l·i, l·i+1, …` of theirs.
+pub(crate) fn rotate(nodes: &[PlannedNode], log_nodes: &[PlannedNode], shape: Shape, count: usize) -> Layout {
+    let Shape { width, parity, logged } = shape;
+    let in_memory = width - logged;
+    let ring = order(nodes, in_memory, parity - logged, parity);
+    let logs = order(log_nodes, logged, logged, parity);
+    let (ring, logs) = (&ring, &logs);
+    let list = |turn: usize, i: usize| -> Vec<&PlannedNode> {
+        let members = (0..in_memory).map(|p| ring[(i + p) % ring.len()]);
+        let log = (0..logged).map(|p| logs[(turn + i * logged + p) % logs.len()]);
+        members.chain(log).collect()
+    };
+    let lists = |turn: usize| -> Vec<Vec<&PlannedNode>> { (0..count).map(|i| list(turn, i)).collect() };
+    let faults = |turn: &usize| -> usize { lists(*turn).iter().map(|list| fault(list, parity, parity)).sum() };
+    // Without log nodes there is nothing to turn.
+    let turns = 0..logs.len().clamp(1, TURNS_MAX);
+    let turn = if turns.len() == 1 {
+        0
+    } else {
+        turns.min_by_key(faults).unwrap_or(0)
+    };
+    let lists = lists(turn);
+    let worst = lists
+        .iter()
+        .map(|list| most_in_one(list.iter().map(|n| n.domain.as_str())))
+        .max();
     Layout {
-        lists,
-        per_domain_max: worst.max(parity),
+        lists: lists.iter().map(|list| list.iter().map(|n| n.id).collect()).collect(),
+        per_domain_max: worst.unwrap_or(0).max(parity),
     }
 }
 
-/// The ring: domains take turns, each as far apart as its size allows; then nodes are swapped while that helps.
-fn order(nodes: &[PlannedNode], width: usize, parity: usize) -> Vec<&PlannedNode> {
+/// The ring: domains take turns, each as far apart as its size allows; then nodes are swapped while that helps. Of
+/// each `width` in a row the last `parity` are to lie apart, and at most `limit` in one domain.
+fn order(nodes: &[PlannedNode], width: usize, parity: usize, limit: usize) -> Vec<&PlannedNode> {
     let mut by_domain: BTreeMap<&str, Vec<&PlannedNode>> = BTreeMap::new();
     for node in nodes {
         by_domain.entry(&node.domain).or_default().push(node);
@@ -51,16 +83,16 @@ fn order(nodes: &[PlannedNode], width: usize, parity: usize) -> Vec<&PlannedNode
     }
     places.sort_by_key(|(place, first, node)| (*place, *first, node.id));
     let mut ring: Vec<&PlannedNode> = places.into_iter().map(|(_, _, node)| node).collect();
-    improve(&mut ring, width, parity);
+    improve(&mut ring, width, parity, limit);
     ring
 }
 
-fn improve(ring: &mut [&PlannedNode], width: usize, parity: usize) {
+fn improve(ring: &mut [&PlannedNode], width: usize, parity: usize, limit: usize) {
     // With no parity any loss is a loss, wherever it stands; beyond some hundred nodes the first order is good.
     if parity == 0 || ring.len() > 128 {
         return;
     }
-    let mut best = penalty(ring, width, parity);
+    let mut best = penalty(ring, width, parity, limit);
     for _ in 0..ROUNDS_MAX {
         let before = best;
         for a in 0..ring.len() {
@@ -72,7 +104,7 @@ fn improve(ring: &mut [&PlannedNode], width: usize, parity: usize) {
                     continue;
                 }
                 ring.swap(a, b);
-                let now = penalty(ring, width, parity);
+                let now = penalty(ring, width, parity, limit);
                 if now < best {
                     best = now;
                 } else {
@@ -86,17 +118,18 @@ fn improve(ring: &mut [&PlannedNode], width: usize, parity: usize) {
     }
 }
 
-/// What is wrong with a ring: positions beyond the parity count in one domain, and, far less grave, parities that
-/// share one.
-fn penalty(ring: &[&PlannedNode], width: usize, parity: usize) -> usize {
-    let mut sum = 0;
-    for start in 0..ring.len() {
-        let domain = |p: usize| ring[(start + p) % ring.len()].domain.as_str();
-        let excess = most_in_one((0..width).map(domain)).saturating_sub(parity);
-        let shared = most_in_one((width - parity..width).map(domain)) - 1;
-        sum += excess * 1000 + shared;
-    }
-    sum
+/// What is wrong with all lists of a ring together.
+fn penalty(ring: &[&PlannedNode], width: usize, parity: usize, limit: usize) -> usize {
+    let list = |start: usize| -> Vec<&PlannedNode> { (0..width).map(|p| ring[(start + p) % ring.len()]).collect() };
+    (0..ring.len()).map(|start| fault(&list(start), parity, limit)).sum()
+}
+
+/// What is wrong with a list: positions beyond `limit` in one domain, and, far less grave, parities that share one.
+fn fault(list: &[&PlannedNode], parity: usize, limit: usize) -> usize {
+    let domains = |from: usize| list[from..].iter().map(|node| node.domain.as_str());
+    let excess = most_in_one(domains(0)).saturating_sub(limit);
+    let shared = most_in_one(domains(list.len() - parity)).saturating_sub(1);
+    excess * 1000 + shared
 }
 
 fn most_in_one<'a>(domains: impl Iterator<Item = &'a str>) -> usize {
@@ -110,6 +143,15 @@ fn most_in_one<'a>(domains: impl Iterator<Item = &'a str>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paritas_base::ClusterId;
+
+    fn shape(width: usize, parity: usize) -> Shape {
+        Shape {
+            width,
+            parity,
+            logged: 0,
+        }
+    }
 
     fn nodes(domains: &[(&str, u16)]) -> Vec<PlannedNode> {
         let mut all = Vec::new();
@@ -144,8 +186,7 @@ mod tests {
         for (data, parity) in [(4, 2), (2, 1), (1, 2), (6, 3), (10, 4)] {
             let width = data + parity;
             for count in width..=4 * width {
-                let plan =
-                    crate::ClusterPlan::simple(paritas_base::ClusterId(1), data as u8, parity as u8, count as u16, 0);
+                let plan = crate::ClusterPlan::simple(ClusterId(1), data as u8, parity as u8, count as u16, 0);
                 let layout = plan.layout();
                 assert_eq!(layout.lists.len() % count, 0);
                 let loads = loads(&layout, count, data);
@@ -165,7 +206,7 @@ mod tests {
     #[test]
     fn a_list_has_no_node_twice() {
         for count in 6..30 {
-            for list in rotate(&nodes(&[("a", count)]), 6, 2, usize::from(count)).lists {
+            for list in rotate(&nodes(&[("a", count)]), &[], shape(6, 2), usize::from(count)).lists {
                 let mut sorted = list.clone();
                 sorted.sort_unstable();
                 sorted.dedup();
@@ -189,7 +230,7 @@ mod tests {
         ];
         for (domains, width, parity) in cases {
             let nodes = nodes(domains);
-            let layout = rotate(&nodes, width, parity, nodes.len());
+            let layout = rotate(&nodes, &[], shape(width, parity), nodes.len());
             assert_eq!(layout.per_domain_max, parity, "{domains:?}");
             for list in &layout.lists {
                 let domain = |node: &NodeId| nodes[usize::from(node.0)].domain.as_str();
@@ -206,6 +247,54 @@ mod tests {
     #[test]
     fn too_few_domains_are_spread_as_far_as_they_go() {
         let nodes = nodes(&[("a", 3), ("b", 3)]);
-        assert_eq!(rotate(&nodes, 6, 2, 6).per_domain_max, 3);
+        assert_eq!(rotate(&nodes, &[], shape(6, 2), 6).per_domain_max, 3);
+    }
+
+    #[test]
+    fn logged_positions_lie_on_log_nodes_and_both_kinds_balance() {
+        for (data, parity, logged) in [(4, 2, 1), (6, 3, 2), (6, 3, 1), (2, 2, 1), (1, 3, 2)] {
+            let in_memory = data + parity - logged;
+            for count in in_memory..=3 * in_memory {
+                for logs in logged..=logged + 3 {
+                    let plan = crate::ClusterPlan::simple(ClusterId(1), data, parity, count.into(), 2);
+                    let plan = plan.with_log_nodes(logged, logs.into());
+                    plan.check().unwrap();
+                    let layout = plan.layout();
+                    let mut loads = vec![0_usize; usize::from(count + logs) + 2];
+                    for list in &layout.lists {
+                        let mut sorted = list.clone();
+                        sorted.sort_unstable();
+                        sorted.dedup();
+                        assert_eq!(sorted.len(), usize::from(data + parity));
+                        for (p, node) in list.iter().enumerate() {
+                            let is_log = (count..count + logs).contains(&(node.0 as u8));
+                            assert_eq!(is_log, p >= usize::from(in_memory), "{list:?}");
+                            loads[usize::from(node.0)] += 1;
+                        }
+                    }
+                    let (members, rest) = loads.split_at(count.into());
+                    for (kind, slack) in [(members, 0), (&rest[..logs.into()], 1)] {
+                        let (low, high) = (kind.iter().min().unwrap(), kind.iter().max().unwrap());
+                        assert!(
+                            high - low <= slack && high * 4 <= low * 5,
+                            "{data}+{parity}/{logged} on {count} and {logs}: {low}..{high}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn domains_count_members_and_log_nodes_together() {
+        let all = nodes(&[("a", 3), ("b", 3), ("c", 3)]);
+        let (logs, members): (Vec<_>, Vec<_>) = all.into_iter().partition(|n| n.id.0 % 3 == 2);
+        let shape = Shape {
+            width: 6,
+            parity: 2,
+            logged: 1,
+        };
+        let layout = rotate(&members, &logs, shape, 6);
+        assert_eq!(layout.per_domain_max, 2, "{:?}", layout.lists);
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of these messages.
-pub const MESSAGE_VERSION: u8 = 1;
+pub const MESSAGE_VERSION: u8 = 2;
 /// Longest frame that a coordinator takes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 64 << 10;
 /// Longest frame that an agent takes: every configuration of the largest cluster.
@@ -220,6 +220,11 @@ pub enum Refusal {
     },
     /// The coordinator has lost its place to another.
     Deposed,
+    /// A log node where the plan has none, or another node where it has one.
+    WrongRole {
+        /// Which, and what to do.
+        why: String,
+    },
 }
 
 impl Refusal {
@@ -235,6 +240,7 @@ impl fmt::Display for Refusal {
             Self::RegisterAgain => f.write_str("the coordinator does not know this registration"),
             Self::WrongCluster { here } => write!(f, "the coordinator is of another cluster ({:016x})", here.0),
             Self::LifeEnded => f.write_str("this life of the node has ended, or the node runs twice"),
+            Self::WrongRole { why } => f.write_str(why),
             Self::WrongDomain { planned } => write!(f, "the node is planned in failure domain {planned}"),
             Self::StoreIsBehind { list } => {
                 write!(

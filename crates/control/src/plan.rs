@@ -1,7 +1,7 @@
 //! What somebody who makes a cluster decides: scheme, nodes, domains, times. It is fixed from then on, and what
 //! follows from it, the cluster record and the lists, is computed.
 
-use crate::layout::{self, Layout};
+use crate::layout::{self, Layout, Shape};
 use core::fmt;
 use core::str::FromStr;
 use paritas_base::configuration::ClusterRecord;
@@ -24,6 +24,8 @@ const CHUNK_BYTES_MAX: u32 = 64 << 10;
 const STREAMS_PER_NODE_MIN: usize = 4;
 /// Bytes that a stream is planned for at most (SEAMS §3).
 const STREAM_BYTES_MAX: u64 = 2 << 30;
+/// How many times as many lists there may be for the sake of an even load of log nodes.
+const LOG_FACTOR_MAX: usize = 4;
 
 /// A node of the plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -95,6 +97,10 @@ pub struct ClusterPlan {
     pub hash_key: [u64; 2],
     /// Memory of one node, for the number of lists; 0 if unknown.
     pub node_bytes: u64,
+    /// How many parity positions of a list, the last ones, lie on log nodes.
+    pub logged: u8,
+    /// The log nodes that hold them.
+    pub log_nodes: Vec<PlannedNode>,
 }
 
 /// Why a plan cannot be.
@@ -112,10 +118,6 @@ impl core::error::Error for PlanError {}
 impl ClusterPlan {
     /// A plan with the default times, every node its own failure domain: nodes `0..nodes`, then the spares.
     pub fn simple(cluster: ClusterId, data: u8, parity: u8, nodes: u16, spares: u16) -> Self {
-        let planned = |id| PlannedNode {
-            id: NodeId(id),
-            domain: id.to_string(),
-        };
         Self {
             cluster,
             data,
@@ -131,6 +133,8 @@ impl ClusterPlan {
             lost_policy: LostPolicy::Stop,
             hash_key: [0, 0],
             node_bytes: 0,
+            logged: 0,
+            log_nodes: Vec::new(),
         }
     }
 
@@ -139,37 +143,82 @@ impl ClusterPlan {
         usize::from(self.data) + usize::from(self.parity)
     }
 
+    /// The same with logged parity: `count` log nodes, each its own failure domain, numbered after the nodes, and the
+    /// spares after them.
+    #[must_use]
+    pub fn with_log_nodes(mut self, logged: u8, count: u16) -> Self {
+        let first = self.nodes.len() as u16;
+        self.logged = logged;
+        self.log_nodes = (first..first.saturating_add(count)).map(planned).collect();
+        let first = first.saturating_add(count);
+        self.spares = (0..self.spares.len() as u16)
+            .map(|i| planned(first.saturating_add(i)))
+            .collect();
+        self
+    }
+
+    /// Positions of a list that are held in memory.
+    pub fn width_in_memory(&self) -> usize {
+        self.width() - usize::from(self.logged).min(self.width())
+    }
+
+    /// Everybody that the plan names.
+    pub fn all(&self) -> impl Iterator<Item = &PlannedNode> {
+        self.nodes.iter().chain(&self.log_nodes).chain(&self.spares)
+    }
+
+    /// The scheme as people write it.
+    pub fn scheme(&self) -> String {
+        match self.logged {
+            0 => format!("{}+{}", self.data, self.parity),
+            logged => format!("{}+{}/{logged}", self.data, self.parity),
+        }
+    }
+
     /// Checks everything that a person may have got wrong.
     ///
     /// # Errors
     /// Says what, in the words of the settings.
     pub fn check(&self) -> Result<(), PlanError> {
         let fail = |why: String| Err(PlanError(why));
-        let scheme = format!("{}+{}", self.data, self.parity);
+        let scheme = self.scheme();
         if !scheme_is_valid(self.data, self.width()) {
             return fail(format!("scheme {scheme}: 1 to 128 data positions, at most 255 in all"));
         }
-        if self.nodes.len() < self.width() {
+        if self.logged > 0 && self.logged >= self.parity {
             return fail(format!(
-                "scheme {scheme} needs {} nodes, there are {}",
-                self.width(),
+                "scheme {scheme}: the first parity is not logged, so fewer are than there are"
+            ));
+        }
+        if self.nodes.len() < self.width_in_memory() {
+            let beside = if self.logged > 0 { " beside its log nodes" } else { "" };
+            return fail(format!(
+                "scheme {scheme} needs {} nodes{beside}, there are {}",
+                self.width_in_memory(),
                 self.nodes.len()
             ));
         }
-        if self.nodes.len() + self.spares.len() > NODES_MAX {
+        let logs = self.log_nodes.len();
+        if self.logged == 0 && logs > 0 {
+            return fail(format!(
+                "{logs} log nodes: scheme {scheme} logs no parity, {scheme}/1 would log one"
+            ));
+        }
+        if logs < usize::from(self.logged) {
+            return fail(format!(
+                "scheme {scheme} needs {} log nodes, there are {logs}",
+                self.logged
+            ));
+        }
+        if self.all().count() > NODES_MAX {
             return fail(format!("more than {NODES_MAX} nodes"));
         }
-        let mut ids: Vec<NodeId> = self.nodes.iter().chain(&self.spares).map(|n| n.id).collect();
+        let mut ids: Vec<NodeId> = self.all().map(|n| n.id).collect();
         ids.sort_unstable();
         if let Some(twice) = ids.windows(2).find(|w| w[0] == w[1]) {
             return fail(format!("node {} is planned twice", twice[0].0));
         }
-        if let Some(node) = self
-            .nodes
-            .iter()
-            .chain(&self.spares)
-            .find(|n| !domain_is_valid(&n.domain))
-        {
+        if let Some(node) = self.all().find(|n| !domain_is_valid(&n.domain)) {
             return fail(format!(
                 "node {}: a failure domain has 1 to {DOMAIN_BYTES_MAX} bytes",
                 node.id.0
@@ -207,7 +256,8 @@ impl ClusterPlan {
         Ok(())
     }
 
-    /// How many lists: a multiple of the nodes, so that each holds each position equally often.
+    /// How many lists: a multiple of the nodes, so that each holds each position equally often; with log nodes the
+    /// multiple, of the first few, by which they hold equally many too, or most nearly so.
     ///
     /// The factor is the smallest that gives every node four streams, each planned for at most 2 GiB. With no
     /// parity, or one node, nothing is ever taken over and there is nothing to spread: one stream is enough then.
@@ -218,14 +268,27 @@ impl ClusterPlan {
         } else {
             STREAMS_PER_NODE_MIN.div_ceil(data)
         };
-        let data_bytes = self.node_bytes / self.width() as u64 * u64::from(self.data);
+        let data_bytes = self.node_bytes / self.width_in_memory() as u64 * u64::from(self.data);
         let sized = data_bytes.div_ceil(STREAM_BYTES_MAX * u64::from(self.data)) as usize;
-        self.nodes.len() * spread.max(sized)
+        let least = self.nodes.len() * spread.max(sized);
+        // Parts in a thousand by which the log node that holds most holds more than the one that holds least.
+        let unevenness = |count: usize| {
+            let (held, logs) = (count * usize::from(self.logged), self.log_nodes.len().max(1));
+            let low = held / logs;
+            (held.div_ceil(logs) - low) * 1000 / low.max(1)
+        };
+        let counts = (1..=LOG_FACTOR_MAX).map(|factor| factor * least);
+        counts.min_by_key(|count| unevenness(*count)).unwrap_or(least)
     }
 
     /// The lists.
     pub fn layout(&self) -> Layout {
-        layout::rotate(&self.nodes, self.width(), usize::from(self.parity), self.list_count())
+        let shape = Shape {
+            width: self.width(),
+            parity: self.parity.into(),
+            logged: self.logged.into(),
+        };
+        layout::rotate(&self.nodes, &self.log_nodes, shape, self.list_count())
     }
 
     /// The cluster record that follows from the plan.
@@ -242,6 +305,7 @@ impl ClusterPlan {
             suspicion_ms: self.suspicion_ms,
             min_redundancy: self.min_redundancy,
             slots: self.slots(&self.layout()),
+            logged: self.logged,
         }
     }
 
@@ -268,6 +332,13 @@ impl ClusterPlan {
     }
 }
 
+fn planned(id: u16) -> PlannedNode {
+    PlannedNode {
+        id: NodeId(id),
+        domain: id.to_string(),
+    }
+}
+
 /// Checks a cluster record that somebody else has written: everything that a node computes with.
 ///
 /// # Errors
@@ -283,7 +354,9 @@ pub fn check_record(record: &ClusterRecord) -> Result<(), PlanError> {
     let width = usize::from(record.data) + usize::from(record.parity);
     let times = record.lease_ms > 0 && record.suspicion_ms > 0;
     let slots = record.slots_are_whole() && record.slots.iter().all(|(_, stream)| stream.x.0 < record.data);
+    let logged = record.logged == 0 || record.logged < record.parity;
     if !scheme_is_valid(record.data, width)
+        || !logged
         || !chunk_bytes_are_valid(record.chunk_bytes)
         || record.min_redundancy > record.parity
         || !quorum_is_valid(record.ack_quorum, record.parity)
@@ -397,5 +470,49 @@ mod tests {
         assert!(why(|p| p.chunk_bytes = 5000).starts_with("chunk size 5000"));
         assert!(why(|p| p.suspicion_ms = 0).starts_with("lease and suspicion"));
         assert!(why(|p| p.node_bytes = 1 << 50).contains("too many"));
+    }
+
+    #[test]
+    fn log_nodes_are_counted_apart() {
+        let logged = plan(4, 2, 5).with_log_nodes(1, 1);
+        assert_eq!((logged.check(), logged.scheme().as_str()), (Ok(()), "4+2/1"));
+        assert_eq!(logged.record().logged, 1);
+        let why = |change: fn(&mut ClusterPlan)| {
+            let mut plan = logged.clone();
+            change(&mut plan);
+            plan.check().unwrap_err().0
+        };
+        assert_eq!(
+            why(|p| p.nodes.truncate(4)),
+            "scheme 4+2/1 needs 5 nodes beside its log nodes, there are 4"
+        );
+        assert_eq!(
+            why(|p| p.log_nodes.clear()),
+            "scheme 4+2/1 needs 1 log nodes, there are 0"
+        );
+        assert_eq!(why(|p| p.log_nodes[0].id = NodeId(3)), "node 3 is planned twice");
+        assert!(why(|p| p.log_nodes[0].domain = String::new()).starts_with("node 5: a failure domain"));
+        assert!(why(|p| p.logged = 2).contains("the first parity is not logged"));
+        let stray = plan(4, 2, 6).with_log_nodes(0, 1).check().unwrap_err();
+        assert!(stray.0.contains("4+2 logs no parity, 4+2/1 would"), "{stray}");
+    }
+
+    #[test]
+    fn spares_are_numbered_after_log_nodes() {
+        let plan = ClusterPlan::simple(ClusterId(1), 4, 2, 5, 2).with_log_nodes(1, 2);
+        let ids: Vec<u16> = plan.all().map(|n| n.id.0).collect();
+        assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(plan.spares[0].id, NodeId(7));
+    }
+
+    #[test]
+    fn log_nodes_do_not_change_how_many_streams_a_node_owns_without_need() {
+        assert_eq!(plan(4, 2, 5).with_log_nodes(1, 1).list_count(), 5);
+        assert_eq!(
+            plan(4, 2, 5).with_log_nodes(1, 2).list_count(),
+            10,
+            "each log node has five"
+        );
+        assert_eq!(plan(6, 3, 7).with_log_nodes(2, 2).list_count(), 7);
     }
 }

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The first byte of every record.
-pub const RECORD_FORMAT: u8 = 1;
+pub const RECORD_FORMAT: u8 = 2;
+/// What a record of format 1 lacks at its end: no logged parity, no log nodes.
+const SINCE_FORMAT_1: [(&str, &[u8]); 2] = [(CLUSTER_KEY, &[0]), (PLAN_KEY, &[0, 0])];
 const CLUSTER_KEY: &str = "cluster";
 const PLAN_KEY: &str = "plan";
 const LEADER_KEY: &str = "leader";
@@ -33,6 +35,8 @@ pub enum OpenError {
         key: String,
         /// Its format.
         found: u16,
+        /// The newest that this version knows.
+        known: u16,
     },
     /// A record cannot be read, or is missing.
     Damaged {
@@ -52,10 +56,10 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Store(error) => error.fmt(f),
-            Self::NewerFormat { key, found } => {
+            Self::NewerFormat { key, found, known } => {
                 write!(
                     f,
-                    "record {key} has format {found}, this version knows {RECORD_FORMAT}: use a newer paritas"
+                    "record {key} has format {found}, this version knows {known}: use a newer paritas"
                 )
             }
             Self::Damaged { key } => write!(f, "record {key} is damaged or missing"),
@@ -194,9 +198,10 @@ impl Records {
                     return Err(OpenError::NewerFormat {
                         key: key.clone(),
                         found: (*found).into(),
+                        known: RECORD_FORMAT.into(),
                     });
                 }
-                Some(&RECORD_FORMAT) => {}
+                Some(1..=RECORD_FORMAT) => {}
                 _ => return Err(OpenError::Damaged { key: key.clone() }),
             }
         }
@@ -247,11 +252,12 @@ impl Records {
             return Err(OpenError::NewerFormat {
                 key: CLUSTER_KEY.into(),
                 found: cluster.format,
+                known: CLUSTER_FORMAT,
             });
         }
         plan.check().map_err(|_| damaged(PLAN_KEY))?;
-        let scheme = (cluster.data, cluster.parity, cluster.chunk_bytes) == (plan.data, plan.parity, plan.chunk_bytes);
-        if !scheme || check_record(cluster).is_err() {
+        let scheme = (cluster.data, cluster.parity, cluster.logged) == (plan.data, plan.parity, plan.logged);
+        if !scheme || cluster.chunk_bytes != plan.chunk_bytes || check_record(cluster).is_err() {
             return Err(damaged(CLUSTER_KEY));
         }
         Ok(())
@@ -327,8 +333,12 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 
 fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> Result<T, OpenError> {
     let damaged = || OpenError::Damaged { key: key.into() };
-    let bytes = values.get(key).and_then(|v| v.get(1..)).ok_or_else(damaged)?;
-    match postcard::take_from_bytes(bytes) {
+    let (format, bytes) = values.get(key).and_then(|v| v.split_first()).ok_or_else(damaged)?;
+    let mut bytes = bytes.to_vec();
+    if let Some((_, added)) = SINCE_FORMAT_1.iter().find(|(of, _)| *format == 1 && *of == key) {
+        bytes.extend_from_slice(added);
+    }
+    match postcard::take_from_bytes(&bytes) {
         Ok((value, [])) => Ok(value),
         _ => Err(damaged()),
     }
@@ -340,9 +350,10 @@ fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError
         let times = (p.lease_ms, p.suspicion_ms, p.restart_wait_ms);
         (times, p.min_redundancy, p.lost_policy)
     };
-    let what = if (stored.data, stored.parity, stored.ack_quorum) != (asked.data, asked.parity, asked.ack_quorum) {
+    let scheme = |p: &ClusterPlan| (p.data, p.parity, p.logged, p.ack_quorum);
+    let what = if scheme(stored) != scheme(asked) {
         "scheme or ack_quorum"
-    } else if stored.nodes != asked.nodes || stored.spares != asked.spares {
+    } else if stored.nodes != asked.nodes || stored.spares != asked.spares || stored.log_nodes != asked.log_nodes {
         "nodes or failure domains"
     } else if (stored.chunk_bytes, stored.node_bytes) != (asked.chunk_bytes, asked.node_bytes) {
         "chunk size or memory"

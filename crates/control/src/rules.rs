@@ -39,6 +39,8 @@ pub(crate) struct NodeFacts {
     pub(crate) duty: Duty,
     /// Positions held.
     pub(crate) load: usize,
+    /// It is a log node.
+    pub(crate) log: bool,
 }
 
 /// Two nodes that hear the coordinator but not each other (10.2).
@@ -58,6 +60,8 @@ pub(crate) struct Facts {
     /// The planned node of every position.
     pub(crate) homes: Vec<Vec<NodeId>>,
     pub(crate) per_domain_max: usize,
+    /// Positions of a list, the last ones, that are for log nodes.
+    pub(crate) logged: usize,
     pub(crate) min_redundancy: usize,
     pub(crate) lost_policy: LostPolicy,
     /// Positions whose holders ask to be Live.
@@ -294,7 +298,8 @@ impl Change<'_> {
             let held = self.tenure(i).map(|t| t.node);
             let stays = |node: &NodeId| !self.is_ended(i) && self.facts.node(*node).is_some_and(|n| n.available);
             let last = self.facts.vacated.get(&(list, Position(i as u8))).copied();
-            let Some(node) = held.filter(stays).or_else(|| self.candidate(i, last)) else {
+            let free = || self.candidate(i, last).or_else(|| self.substitute(i));
+            let Some(node) = held.filter(stays).or_else(free) else {
                 (self.new.positions, self.facts.nodes) = before;
                 return;
             };
@@ -407,11 +412,33 @@ impl Change<'_> {
     }
 
     /// The best node for a position: who held it last, whose it is by plan, then who spreads parities over domains,
-    /// then who holds least, which are the spares. Last come those that are to leave, or keep falling.
+    /// then who holds least, which are the spares. Last come those that are to leave, or keep falling. For a logged
+    /// position it is a log node, for any other it is none.
     fn candidate(&self, i: usize, last: Option<NodeId>) -> Option<NodeId> {
+        self.best(i, last, self.is_logged(i))
+    }
+
+    /// Who may hold a logged position in memory while no log node is free.
+    fn substitute(&self, i: usize) -> Option<NodeId> {
+        let may = self.facts.stand_in && self.is_logged(i);
+        may.then(|| self.best(i, None, false)).flatten()
+    }
+
+    /// Whether the position is one for log nodes.
+    fn is_logged(&self, i: usize) -> bool {
+        i + self.facts.logged >= self.new.positions.len()
+    }
+
+    /// Whether a logged position is held in memory.
+    fn is_misplaced(&self, i: usize) -> bool {
+        let holder = self.tenure(i).filter(|_| self.is_logged(i));
+        holder.is_some_and(|t| self.facts.node(t.node).is_some_and(|n| !n.log))
+    }
+
+    fn best(&self, i: usize, last: Option<NodeId>, log: bool) -> Option<NodeId> {
         let home = self.home(i);
         let mut best = None;
-        for (node, facts) in &self.facts.nodes {
+        for (node, facts) in self.facts.nodes.iter().filter(|(_, facts)| facts.log == log) {
             let named = self.new.of_node(*node).any(|(p, _)| p.index() != i);
             if named || !self.may_take(i, *node, facts) {
                 continue;

@@ -153,6 +153,8 @@ pub enum RoleStatus {
     Member,
     /// Waits to replace another.
     Spare,
+    /// Holds logged parity on disk, and nothing else.
+    Log,
 }
 
 /// How a node is.

@@ -15,6 +15,7 @@ pub mod signals;
 
 mod backlog;
 mod client;
+mod disk;
 mod driver;
 mod intake;
 mod link;
@@ -24,6 +25,7 @@ mod shard;
 mod silence;
 mod slots;
 
+pub use disk::{Difference, Disk, DiskFigures, DiskWork, LogDirectory, LogDirectoryError, LogDirectoryProblem, Owner};
 pub use listeners::Listeners;
 pub use mailbox::{Gauges, Mail, Mailbox, MailboxFull, Progress, Proposals};
 pub use shard::{Limits, Machine, Shard, Stop};

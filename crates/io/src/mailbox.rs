@@ -76,9 +76,14 @@ impl Mailbox {
         self.letters.try_send(mail).map_err(|error| match error {
             TrySendError::Full(mail) | TrySendError::Disconnected(mail) => MailboxFull(Box::new(mail)),
         })?;
-        // A failed wake only delays the letter until the shard's next timer.
-        let _ = self.waker.wake();
+        self.wake();
         Ok(())
+    }
+
+    /// Wakes the shard, for what has a queue of its own.
+    pub fn wake(&self) {
+        // A failed wake only delays the shard until its next timer.
+        let _ = self.waker.wake();
     }
 }
 

@@ -1,4 +1,21 @@
 //! One file for each figure or table.
 
+pub mod basic;
+pub mod disk_accesses;
+pub mod memory;
 pub mod mttdl;
+pub mod node_repair;
 pub mod redundancy;
+pub mod tradeoff;
+pub mod two_losses;
+pub mod update_latency;
+pub mod updated_stripes;
+pub mod wide;
+
+/// LogECMem's (§6.1): data and parity chunks.
+pub(crate) const CODES: [(u8, u8); 4] = [(6, 3), (10, 4), (12, 4), (15, 3)];
+
+/// Without a comma, for CSV.
+pub(crate) fn code_name((k, r): (u8, u8)) -> String {
+    format!("({k};{r})")
+}

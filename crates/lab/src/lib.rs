@@ -1,10 +1,14 @@
 //! Room `lab`: the papers' figures and tables, made again. Each experiment is a file that names the figure, what the
 //! paper claims, and the band within which it counts as reproduced.
 
+pub mod baselines;
 pub mod experiments;
 mod report;
+pub mod stage;
+pub mod workload;
 
-pub use report::{Check, Report};
+pub use report::{Check, Report, Table};
+use stage::Stage;
 
 /// One figure or table.
 #[derive(Debug)]
@@ -18,7 +22,7 @@ pub struct Experiment {
     /// Whether it is arithmetic, and so gives the same every time.
     pub exact: bool,
     /// Does it.
-    pub run: fn() -> Report,
+    pub run: fn(&Stage) -> std::io::Result<Report>,
 }
 
 /// Draws a report's rows with python3 and matplotlib: title, file, and whether x and y are logarithmic are its
@@ -26,7 +30,19 @@ pub struct Experiment {
 pub const PLOT: &str = include_str!("plot.py");
 
 /// All there are.
-pub const EXPERIMENTS: &[Experiment] = &[experiments::mttdl::EXPERIMENT, experiments::redundancy::EXPERIMENT];
+pub const EXPERIMENTS: &[Experiment] = &[
+    experiments::mttdl::EXPERIMENT,
+    experiments::redundancy::EXPERIMENT,
+    experiments::updated_stripes::EXPERIMENT,
+    experiments::basic::EXPERIMENT,
+    experiments::update_latency::EXPERIMENT,
+    experiments::memory::EXPERIMENT,
+    experiments::wide::EXPERIMENT,
+    experiments::disk_accesses::EXPERIMENT,
+    experiments::two_losses::EXPERIMENT,
+    experiments::node_repair::EXPERIMENT,
+    experiments::tradeoff::EXPERIMENT,
+];
 
 /// The experiment of a name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
@@ -36,15 +52,20 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::Extent;
 
     #[test]
     fn what_is_arithmetic_is_reproduced() {
         for experiment in EXPERIMENTS.iter().filter(|experiment| experiment.exact) {
-            let report = (experiment.run)();
+            let stage = Stage {
+                extent: Extent::Quick,
+                say: |_| {},
+            };
+            let report = (experiment.run)(&stage).unwrap();
             let missed: Vec<String> = report
                 .checks
                 .iter()
-                .filter(|c| !c.holds())
+                .filter(|c| c.fails())
                 .map(|c| c.what.clone())
                 .collect();
             assert!(missed.is_empty(), "{}: {missed:?}", experiment.name);

@@ -13,6 +13,8 @@ pub struct Check {
     pub ours: f64,
     /// From and to which of the paper's ours counts as the same.
     pub band: (f64, f64),
+    /// Why it is missed, where that is known: such a miss is said, and is no failure.
+    pub miss: Option<&'static str>,
 }
 
 impl Check {
@@ -23,24 +25,102 @@ impl Check {
             paper,
             ours,
             band: (0.995, 1.005),
+            miss: None,
         }
+    }
+
+    /// Ours must lie within so much of the paper's, 0.1 for a tenth.
+    pub fn near(what: impl Into<String>, paper: f64, ours: f64, off: f64) -> Self {
+        Self {
+            band: (1.0 - off, 1.0 + off),
+            ..Self::same(what, paper, ours)
+        }
+    }
+
+    /// Ours must be so much or more.
+    pub fn at_least(what: impl Into<String>, paper: f64, ours: f64) -> Self {
+        Self {
+            band: (1.0, f64::INFINITY),
+            ..Self::same(what, paper, ours)
+        }
+    }
+
+    /// What the paper says holds here: 1, or it does not: 0.
+    pub fn claim(what: impl Into<String>, holds: bool) -> Self {
+        Self::same(what, 1.0, f64::from(u8::from(holds)))
+    }
+
+    /// If it is missed, this is why.
+    #[must_use]
+    pub fn missed_because(self, why: &'static str) -> Self {
+        let miss = Some(why);
+        Self { miss, ..self }
     }
 
     /// Whether it is reproduced.
     pub fn holds(&self) -> bool {
         (self.band.0..=self.band.1).contains(&(self.ours / self.paper))
     }
+
+    /// Whether it is neither reproduced nor explained.
+    pub fn fails(&self) -> bool {
+        !self.holds() && self.miss.is_none()
+    }
+}
+
+/// Rows that belong to the plotted ones, in a file of their own.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Goes behind the experiment's name.
+    pub name: &'static str,
+    /// What the columns are.
+    pub columns: Vec<String>,
+    /// Them.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// As CSV. No cell has a comma.
+    pub fn csv(&self) -> String {
+        csv(&self.columns, &self.rows)
+    }
+}
+
+fn csv(columns: &[String], rows: &[Vec<String>]) -> String {
+    let lines = [columns].into_iter().chain(rows.iter().map(Vec::as_slice));
+    lines.map(|line| line.join(",") + "\n").collect()
+}
+
+fn aligned(columns: &[String], rows: &[Vec<String>]) -> String {
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|n| {
+            let cells = rows.iter().filter_map(|row| row.get(n)).map(String::len);
+            cells.chain([columns[n].len()]).max().unwrap_or(0)
+        })
+        .collect();
+    let lines = [columns].into_iter().chain(rows.iter().map(Vec::as_slice));
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:>width$}"))
+            .collect();
+        cells.join("  ") + "\n"
+    };
+    lines.map(line).collect()
 }
 
 /// All of it.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What the columns are: the first is the x of a plot, or its label; each further one is a line.
-    pub columns: Vec<&'static str>,
+    /// What the columns are: the first is the x of a plot; each further one is a line.
+    pub columns: Vec<String>,
     /// Them.
     pub rows: Vec<Vec<String>>,
     /// Whether the plot's axes are logarithmic: x, y.
     pub logarithmic: (bool, bool),
+    /// What else there is to be looked at.
+    pub tables: Vec<Table>,
     /// Against the paper.
     pub checks: Vec<Check>,
     /// What is to be said beside it.
@@ -50,34 +130,21 @@ pub struct Report {
 impl Report {
     /// The rows as CSV. No cell has a comma.
     pub fn csv(&self) -> String {
-        let mut text = self.columns.join(",") + "\n";
-        for row in &self.rows {
-            text += &(row.join(",") + "\n");
-        }
-        text
+        csv(&self.columns, &self.rows)
     }
 
     /// For a terminal: the rows, and the checks with their verdicts.
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        let widths: Vec<usize> = (0..self.columns.len())
-            .map(|n| {
-                let cells = self.rows.iter().filter_map(|row| row.get(n)).map(String::len);
-                cells.chain([self.columns[n].len()]).max().unwrap_or(0)
-            })
-            .collect();
-        let head: Vec<String> = self.columns.iter().map(|c| (*c).to_owned()).collect();
-        for row in [&head].into_iter().chain(&self.rows) {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell:>width$}"))
-                .collect();
-            text += &(cells.join("  ") + "\n");
+        let mut text = aligned(&self.columns, &self.rows) + "\n";
+        for table in &self.tables {
+            text += &(table.name.to_owned() + "\n" + &aligned(&table.columns, &table.rows) + "\n");
         }
-        text += "\n";
         for check in &self.checks {
-            let verdict = if check.holds() { "reproduced" } else { "NOT reproduced" };
+            let verdict = match check.miss {
+                _ if check.holds() => "reproduced".to_owned(),
+                Some(why) => format!("missed: {why}"),
+                None => "NOT reproduced".to_owned(),
+            };
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
@@ -123,7 +190,7 @@ mod tests {
     #[test]
     fn csv_has_a_line_for_the_columns_and_each_row() {
         let report = Report {
-            columns: vec!["x", "y"],
+            columns: vec!["x".into(), "y".into()],
             rows: vec![vec!["1".into(), "2".into()]],
             ..Report::default()
         };

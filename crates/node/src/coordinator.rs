@@ -61,9 +61,12 @@ pub fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
         Some(scheme) => scheme.0,
         None => Scheme::new(4, 2).map_err(|error| Failure(error.to_string()))?,
     };
-    let nodes = settings.nodes.unwrap_or_else(|| scheme.width().into());
+    let in_memory = scheme.width() - scheme.logged();
+    let nodes = settings.nodes.unwrap_or_else(|| in_memory.into());
+    let log_nodes = settings.log_nodes.unwrap_or_else(|| scheme.logged().into());
     let spares = settings.spares.unwrap_or(0);
     let mut plan = ClusterPlan::simple(ClusterId(random()?), scheme.data(), scheme.parity(), nodes, spares);
+    plan = plan.with_log_nodes(scheme.logged(), log_nodes);
     plan.hash_key = [random()?, random()?];
     plan.node_bytes = settings.memory.map_or(1 << 30, |memory| memory.0);
     if let Some(chunk) = settings.chunk {

@@ -22,11 +22,13 @@ pub mod status;
 mod agent;
 mod lifeline;
 mod line;
+mod log_settings;
 mod logging;
 mod quantity;
 mod resolver;
 mod rewrite;
 
+pub use log_settings::{LogLayout, log_settings};
 pub use process::Supervision;
 pub use quantity::{ByteCount, Text};
 

@@ -1,6 +1,7 @@
 //! `paritas node`: one process of a cluster. Draws the threads of `lib.rs` together.
 
 use crate::agent::{Agent, Outcome};
+use crate::log_settings::{check_alone, log_settings};
 use crate::settings::NodeSettings;
 use crate::{Failure, lifeline, logging};
 use clap::Args;
@@ -43,7 +44,7 @@ fn mutant() -> Result<Option<paritas_protocol::Mutant>, Failure> {
     Ok(Some(*mutant))
 }
 
-const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Runs a node with these settings, and below them those of a file, until it is asked to stop. A broken invariant is
@@ -55,6 +56,11 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         lifeline::watch();
     }
     signals::watch_stop();
+    check_alone(&settings)?;
+    // Before it registers: positions would go to a node without a disk.
+    if settings.log_dir.is_some() {
+        return Err(Failure("log_dir: log nodes are not available in this build yet".into()));
+    }
     let [any, strict, peer] = settings.listen()?;
     let listeners = Listeners::bind(any, strict, peer)
         .map_err(|(address, error)| Failure(format!("cannot listen on {address}: {error}")))?;
@@ -69,6 +75,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     let Some(cluster) = wait_for_cluster(&agent)? else {
         return Ok(());
     };
+    log_settings(&settings, &cluster)?;
     let maxmemory_bytes = settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0);
     // With as many lists as nodes, a node owns a stream in k of them and logs k streams in each of m others.
     let streams = u64::from(cluster.data) * (1 + u64::from(cluster.parity));
@@ -130,7 +137,9 @@ fn registration(settings: &NodeSettings, supervision: &Supervision) -> Result<Re
             None => Incarnation(random()?),
         },
         domain: settings.domain.clone(),
-        role: if settings.spare == Some(true) {
+        role: if settings.log_dir.is_some() {
+            NodeRole::Log
+        } else if settings.spare == Some(true) {
             NodeRole::Spare
         } else {
             NodeRole::Member

@@ -1,8 +1,8 @@
 //! Settings of the processes: one TOML file each, every key also a flag, the flag stronger. A wrong key or value is
 //! an error that names it, the file and the line.
 
-use crate::Failure;
 use crate::quantity::{ByteCount, Text};
+use crate::{Failure, LogLayout};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
@@ -74,6 +74,23 @@ settings! {
         pub scrub_rate: ByteCount,
         /// What lets this node answer reads: leases, or confirmed by other nodes each turn [default: leases]
         pub reads: Text<Reads>,
+        /// Directory for logged parity: makes this node a log node, which holds nothing else
+        pub log_dir: PathBuf,
+        /// Bytes on its disk at most [default: 8gb]
+        pub log_size: ByteCount,
+        /// How parity lies there: plm, plr, plr-m or pl [default: plm]
+        pub log_layout: Text<LogLayout>,
+        /// Bytes that wait in memory for the disk at most [default: 64mb, or an eighth of the memory]
+        pub log_buffer: ByteCount,
+        /// So many bytes waiting are written at once [default: 1mb, or a quarter of log_buffer]
+        pub log_flush: ByteCount,
+        /// Space for deltas behind each parity chunk [default: a quarter of a chunk]
+        pub log_reserve: ByteCount,
+        /// Part of log_size that is written in a row first, with plm [default: an eighth of it]
+        pub log_area: ByteCount,
+        /// Write past the system's page cache [default: false]
+        #[arg(num_args = 0..=1, default_missing_value = "true")]
+        pub log_direct: bool,
         /// What to log: error, warn, info, debug or trace [default: info]
         pub log: Text<LogLevel>,
     }
@@ -86,12 +103,14 @@ settings! {
         pub listen: SocketAddr,
         /// File that holds the configurations
         pub store: PathBuf,
-        /// Data and parity positions, as in 4+2 [default: 4+2]
+        /// Data and parity positions, as in 4+2, or 4+2/1 with the last parity on log nodes [default: 4+2]
         pub scheme: Text<Scheme>,
         /// Parities that must hold a write before it is acknowledged [default: all]
         pub ack_quorum: u8,
-        /// Nodes that the cluster starts with, spares not counted [default: data + parity]
+        /// Nodes that the cluster starts with, spares and log nodes not counted [default: data + parity - logged]
         pub nodes: u16,
+        /// Log nodes that it starts with, numbered after those [default: as many as parities are logged]
+        pub log_nodes: u16,
         /// Nodes beyond those that wait to replace a lost one [default: 0]
         pub spares: u16,
         /// Bytes of a chunk, as in 16kb [default: 16kb]

@@ -2,7 +2,7 @@
 
 use crate::{ByteCount, Failure};
 use paritas_base::configuration::Duty;
-use paritas_control::status::{NodeCondition, PositionCondition, PositionStatus, RebuildStatus, Status};
+use paritas_control::status::{NodeCondition, PositionCondition, PositionStatus, RebuildStatus, RoleStatus, Status};
 use std::fmt::{self, Write as _};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -30,8 +30,8 @@ impl fmt::Display for Shown<'_> {
         let status = self.0;
         writeln!(
             f,
-            "{:<5} {:<8} {:<20} {:<20} {:<8} {:>10}",
-            "node", "pid", "address", "cluster address", "state", "memory"
+            "{:<5} {:<8} {:<17} {:<17} {:<6} {:<8} {:>10}",
+            "node", "pid", "address", "cluster address", "role", "state", "memory"
         )?;
         for node in &status.nodes {
             let state = match node.state {
@@ -40,13 +40,19 @@ impl fmt::Display for Shown<'_> {
                 NodeCondition::Down => "down",
                 NodeCondition::Spare => "spare",
             };
+            let role = match node.role {
+                RoleStatus::Member => "member",
+                RoleStatus::Spare => "spare",
+                RoleStatus::Log => "log",
+            };
             writeln!(
                 f,
-                "{:<5} {:<8} {:<20} {:<20} {:<8} {:>10}",
+                "{:<5} {:<8} {:<17} {:<17} {:<6} {:<8} {:>10}",
                 node.id.to_string(),
                 node.pid,
                 node.address,
                 node.cluster_address,
+                role,
                 state,
                 ByteCount(node.memory_bytes).to_string()
             )?;

@@ -1,5 +1,7 @@
 //! What a delta changes of a parity chunk, and how deltas of one stripe fold into one (LogECMem §2.1, Property 2).
 
+use paritas_code::mul_add;
+
 /// Bytes to XOR into a chunk, in order of their offsets: no two overlap or touch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Extents {
@@ -16,6 +18,11 @@ impl Extents {
 
     /// Adds one extent; where it meets others they become one.
     pub fn fold(&mut self, offset: usize, xor: &[u8]) {
+        self.fold_times(1, offset, xor);
+    }
+
+    /// As `fold`, multiplied by a coefficient.
+    pub fn fold_times(&mut self, coefficient: u8, offset: usize, xor: &[u8]) {
         if xor.is_empty() {
             return;
         }
@@ -29,11 +36,13 @@ impl Extents {
         {
             let from = offset - *at;
             if let Some(bytes) = bytes.get_mut(from..from + xor.len()) {
-                paritas_code::xor(xor, bytes);
+                mul_add(coefficient, xor, bytes);
             }
             return;
         }
-        let mut joined = (offset, xor.to_vec());
+        let mut product = vec![0; xor.len()];
+        mul_add(coefficient, xor, &mut product);
+        let mut joined = (offset, product);
         for (at, bytes) in self.parts.drain(first..behind) {
             joined = union(joined, (at, bytes));
         }

@@ -12,9 +12,9 @@ mod recovery;
 mod tests;
 
 pub use extents::Extents;
-pub use log::{Answer, Bad, Counters, Io, IoId, Outcome, ParityLog, Work};
+pub use log::{Answer, Bad, Change, Counters, Io, IoId, Outcome, ParityLog, Work};
 pub use record::{Content, HEAD_BYTES, Key, Place, Record, record_bytes};
-pub use recovery::{Found, Recovery};
+pub use recovery::Recovery;
 
 /// How parity and its deltas lie on the disk (LogECMem §5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,8 +72,11 @@ pub struct Settings {
 impl Settings {
     /// Bytes of a slot: a chunk's record, and the space behind it.
     pub fn slot_bytes(&self) -> usize {
-        let chunk = HEAD_BYTES + self.data_max * 12 + 8 + self.chunk_bytes;
-        self.in_blocks(chunk) + self.in_blocks(self.reserve_bytes)
+        self.in_blocks(self.chunk_record_bytes()) + self.in_blocks(self.reserve_bytes)
+    }
+
+    fn chunk_record_bytes(&self) -> usize {
+        HEAD_BYTES + self.data_max * 12 + 8 + self.chunk_bytes
     }
 
     pub(crate) fn in_blocks(&self, bytes: usize) -> usize {

@@ -13,7 +13,7 @@ use crate::record::{Content, Key};
 use crate::{Settings, Space};
 use chain::{Entry, To, Written};
 use gather::{Gathering, Why};
-use paritas_base::{Map, Position, Set, map, set};
+use paritas_base::{ListId, Map, Position, Set, Version, map, set};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Names a read or a write that is under way.
@@ -82,6 +82,25 @@ enum Task {
     },
 }
 
+/// What a delta of one data position makes of what a chunk stands for.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// Which data position.
+    pub x: usize,
+    /// Its version from now on.
+    pub version: Version,
+    /// And its sum.
+    pub sum: u32,
+}
+
+impl Change {
+    fn apply(&self, content: &mut Content) {
+        if let (Some(version), Some(sum)) = (content.versions.get_mut(self.x), content.sums.get_mut(self.x)) {
+            (*version, *sum) = (self.version, self.sum);
+        }
+    }
+}
+
 /// The parity chunks of one log node.
 #[derive(Debug)]
 pub struct ParityLog {
@@ -98,6 +117,8 @@ pub struct ParityLog {
     flushing_bytes: usize,
     flush_left: usize,
     gatherings: Map<u64, Gathering>,
+    /// How many of them somebody has asked for, of each chunk.
+    asked: Map<Key, usize>,
     /// Whose slots are full: written anew once nothing of theirs is under way.
     full: VecDeque<Key>,
     compacting: usize,
@@ -122,7 +143,7 @@ pub struct ParityLog {
     counters: Counters,
 }
 
-/// What was asked for under a number: the chunk and what it stands for, or nothing if it can't be had.
+/// What was asked for under a number, once: the chunk and what it stands for, or nothing if it can't be had.
 pub type Answer = (u64, Option<(Content, Vec<u8>)>);
 
 /// Slots kept for chunks that are written anew, and how many of them at once.
@@ -146,6 +167,7 @@ impl ParityLog {
             flushing_bytes: 0,
             flush_left: 0,
             gatherings: map(),
+            asked: map(),
             full: VecDeque::new(),
             compacting: 0,
             draining: false,
@@ -165,6 +187,38 @@ impl ParityLog {
             failed: false,
             counters: Counters::default(),
         }
+    }
+
+    /// With what an earlier life left, up to a number, an address of the log area and a slot.
+    pub(crate) fn resumed(
+        settings: Settings,
+        log: u32,
+        chains: Map<Key, Chain>,
+        (newest, tail, slots_end): (u64, u64, u32),
+    ) -> Self {
+        let in_use: Set<u32> = chains.values().filter_map(|chain| Some(chain.slot?.slot)).collect();
+        let pieces = chains
+            .iter()
+            .flat_map(|(key, chain)| chain.logged.iter().map(|piece| (piece.at, *key)));
+        let mut resumed = Self {
+            logged: pieces.collect(),
+            free_slots: (0..slots_end).filter(|slot| !in_use.contains(slot)).collect(),
+            next_slot: slots_end,
+            tail,
+            next_number: newest + 1,
+            ..Self::new(settings, log)
+        };
+        resumed.chains = chains;
+        // A chain has a number of its own, which no record of another that had its key is taken for.
+        let mut keys: Vec<Key> = resumed.chains.keys().copied().collect();
+        keys.sort_unstable();
+        for key in keys {
+            if let Some(chain) = resumed.chains.get_mut(&key) {
+                chain.born = resumed.next_number;
+                resumed.next_number += 1;
+            }
+        }
+        resumed
     }
 
     /// What was done so far.
@@ -202,6 +256,38 @@ impl ParityLog {
         self.chains.len()
     }
 
+    /// Chunks that there can be: of those that are written anew, the old and the new one lie on the disk for a while.
+    pub fn chunks_max(&self) -> u32 {
+        let Settings { layout, log_bytes, .. } = self.settings;
+        if layout.has_slots() {
+            return self
+                .settings
+                .slots_max
+                .saturating_sub(SPARE_SLOTS + self.settings.slots_max / 32);
+        }
+        let chunk = self.settings.chunk_record_bytes() as u64;
+        u32::try_from(log_bytes / 4 / chunk).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of its tables: what is known of chunks that lie on the disk.
+    pub fn table_bytes(&self) -> u64 {
+        let chain = size_of::<(Key, Chain)>() + self.settings.data_max * 12;
+        let piece = size_of::<(u64, Key)>() + size_of::<Logged>();
+        (self.chains.len() * chain + self.logged.len() * piece) as u64
+    }
+
+    /// The chunks of a list that are here, in order.
+    pub fn keys_of(&self, list: ListId) -> Vec<Key> {
+        let mut keys: Vec<Key> = self.chains.keys().filter(|key| key.list == list).copied().collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Which parity of its list a chunk is.
+    pub fn position(&self, key: Key) -> Option<Position> {
+        self.chains.get(&key).map(|chain| chain.position)
+    }
+
     /// What a chunk stands for.
     pub fn content(&self, key: Key) -> Option<&Content> {
         self.chains.get(&key).map(|chain| &chain.content)
@@ -217,9 +303,15 @@ impl ParityLog {
         core::mem::take(&mut self.bad)
     }
 
-    /// A whole chunk.
+    /// A whole chunk, which need not be here yet.
     pub fn put(&mut self, key: Key, position: Position, content: Content, bytes: Vec<u8>) {
         debug_assert_eq!(bytes.len(), self.settings.chunk_bytes);
+        self.put_extents(key, position, content, Extents::whole(bytes));
+    }
+
+    /// As `put`, of a chunk of zeros but for these.
+    pub fn put_extents(&mut self, key: Key, position: Position, content: Content, extents: Extents) {
+        debug_assert!(extents.end() <= self.settings.chunk_bytes);
         if self.chains.get(&key).is_some_and(|chain| chain.position != position) {
             self.remove(key);
         }
@@ -241,7 +333,7 @@ impl ParityLog {
             position,
             whole: true,
             content,
-            extents: Extents::whole(bytes),
+            extents,
         };
         self.enter(entry);
     }
@@ -265,7 +357,61 @@ impl ParityLog {
         true
     }
 
+    /// As `fold`, of a delta to one data chunk that is still to be multiplied: where deltas fold, in place.
+    pub fn fold_data(&mut self, key: Key, change: Change, coefficient: u8, offset: usize, xor: &[u8]) -> bool {
+        let fits = offset + xor.len() <= self.settings.chunk_bytes;
+        let Some(chain) = self.chains.get_mut(&key).filter(|_| fits) else {
+            return false;
+        };
+        change.apply(&mut chain.content);
+        let is_read = self.asked.contains_key(&key);
+        if self.settings.layout.folds_in_memory()
+            && !is_read
+            && let Some(at) = self.newest.get(&key)
+            && let Some(waiting) = self.waiting.get_mut(*at)
+        {
+            let before = waiting.bytes();
+            change.apply(&mut waiting.content);
+            waiting.extents.fold_times(coefficient, offset, xor);
+            self.waiting_bytes = self.waiting_bytes + waiting.bytes() - before;
+            self.counters.folded += 1;
+            return true;
+        }
+        let mut extents = Extents::default();
+        extents.fold_times(coefficient, offset, xor);
+        let entry = Entry {
+            key,
+            born: chain.born,
+            position: chain.position,
+            whole: false,
+            content: chain.content.clone(),
+            extents,
+        };
+        self.enter(entry);
+        true
+    }
+
     fn enter(&mut self, entry: Entry) {
+        if self.asked.contains_key(&entry.key) {
+            self.show(&entry);
+        }
+        self.wait(entry);
+    }
+
+    /// Who reads the chunk is given it as it is when the answer is.
+    fn show(&mut self, entry: &Entry) {
+        let asked = |found: &&mut Gathering| {
+            matches!(found.why, Why::Asked(_)) && (found.key, found.chain.born) == (entry.key, entry.born)
+        };
+        for found in self.gatherings.values_mut().filter(asked) {
+            match &mut found.above {
+                Some(above) => above.fold(entry),
+                None => found.above = Some(entry.clone()),
+            }
+        }
+    }
+
+    fn wait(&mut self, entry: Entry) {
         let folds = self.settings.layout.folds_in_memory();
         if folds
             && let Some(at) = self.newest.get(&entry.key)
@@ -287,7 +433,7 @@ impl ParityLog {
         entries.append(&mut self.waiting);
         (self.waiting_bytes, self.newest) = (0, map());
         for entry in entries {
-            self.enter(entry);
+            self.wait(entry);
         }
     }
 
@@ -305,25 +451,49 @@ impl ParityLog {
         self.wait_again(kept);
     }
 
-    /// Asks for a chunk as it is now; the answer comes under `number`.
+    /// Asks for a chunk; the answer comes under `number`, and is the chunk as it is then.
     pub fn read(&mut self, key: Key, number: u64, out: &mut Vec<Io>) {
         if self.failed || !self.chains.contains_key(&key) {
             self.answers.push((number, None));
             return;
         }
-        let mut above: Option<Entry> = None;
-        let born = self.chains.get(&key).map(|chain| chain.born);
+        let above = self.above(key);
+        *self.asked.entry(key).or_insert(0) += 1;
+        self.gather(key, Why::Asked(number), above, out);
+    }
+
+    /// A chunk as it is now, at once, for tests: `read` gives what lies on the disk.
+    pub fn chunk_now(&self, key: Key, read: impl Fn(Space, u64, usize) -> Vec<u8>) -> Option<(Content, Vec<u8>)> {
+        let chain = self.chains.get(&key)?;
+        let above = self.above(key);
+        let why = Why::Asked(0);
+        let mut parts = self.parts(chain, why, above.as_ref());
+        for part in &mut parts {
+            part.bytes = Some(read(part.space, self.on_disk(part.space, part.at), part.length));
+        }
+        let found = Gathering {
+            key,
+            why,
+            chain: chain.clone(),
+            parts,
+            above,
+        };
+        found.chunk(self.log, self.settings.chunk_bytes, self.settings.block_bytes)
+    }
+
+    /// What is to come on top of what lies on the disk.
+    fn above(&self, key: Key) -> Option<Entry> {
+        let born = self.chains.get(&key)?.born;
         let under_way = self.flushing.iter().map(|w| &w.entry);
-        for entry in under_way
-            .chain(&self.waiting)
-            .filter(|e| e.key == key && Some(e.born) == born)
-        {
+        let entries = under_way.chain(&self.waiting);
+        let mut above: Option<Entry> = None;
+        for entry in entries.filter(|e| e.key == key && e.born == born) {
             match &mut above {
                 Some(above) => above.fold(entry),
                 None => above = Some(entry.clone()),
             }
         }
-        self.gather(key, Why::Asked(number), above, out);
+        above
     }
 
     /// Begins what is due.
@@ -380,6 +550,7 @@ impl ParityLog {
     fn fail(&mut self) {
         self.failed = true;
         self.tasks.clear();
+        self.asked.clear();
         for (_, gathering) in self.gatherings.drain() {
             if let Why::Asked(number) = gathering.why {
                 self.answers.push((number, None));

@@ -1,20 +1,11 @@
 //! What an earlier life left on the disk (PROTOCOL 11.3): of each chunk the records that follow one another without a
-//! gap. Whether they are still what data nodes hold, their owners' versions say; nothing here is trusted before.
+//! gap. Whether a chunk is still what data nodes hold, its owners' versions say; it is not used before.
 
-use crate::Settings;
 use crate::log::{Chain, InSlot, Logged};
 use crate::record::{Content, Key, Record};
+use crate::{ParityLog, Settings};
 use paritas_base::{Map, Position, map};
 use std::collections::{BTreeMap, VecDeque};
-
-/// A chunk that was found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
-    /// Which parity of its list.
-    pub position: Position,
-    /// What it stands for.
-    pub content: Content,
-}
 
 /// Reads a log that is not being written.
 #[derive(Debug)]
@@ -24,6 +15,10 @@ pub struct Recovery {
     chains: Map<Key, Chain>,
     /// By number, of each chunk, what lies in the log area.
     logged: Map<Key, BTreeMap<u64, (Seen, Logged)>>,
+    /// The last record of all, and where the one of the log area with the highest number ends.
+    newest: u64,
+    newest_logged: (u64, u64),
+    slots_end: u32,
 }
 
 #[derive(Debug)]
@@ -42,6 +37,9 @@ impl Recovery {
             log,
             chains: map(),
             logged: map(),
+            newest: 0,
+            newest_logged: (0, 0),
+            slots_end: 0,
         }
     }
 
@@ -64,6 +62,8 @@ impl Recovery {
                 break;
             }
             at += self.settings.in_blocks(length);
+            self.newest = self.newest.max(place.number);
+            self.slots_end = self.slots_end.max(slot + 1);
             let mut now = chain.map_or_else(|| new_chain(record.position), |(_, chain)| chain);
             (now.content, now.last) = (record.content, place.number);
             now.slot = Some(InSlot {
@@ -96,6 +96,8 @@ impl Recovery {
                 number,
             };
             at += length;
+            self.newest = self.newest.max(number);
+            self.newest_logged = self.newest_logged.max((number, from + at as u64));
             let seen = Seen {
                 position: record.position,
                 content: record.content,
@@ -113,10 +115,16 @@ impl Recovery {
         Record::parse(bytes, self.settings.chunk_bytes).filter(|(record, _)| record.place.log == self.log)
     }
 
-    /// The chunks whose records follow one another.
-    pub fn finish(mut self) -> Map<Key, Found> {
+    /// The log goes on with what was found: of each chunk the records that follow one another.
+    pub fn resume(mut self) -> ParityLog {
+        // Addresses only grow: what lies behind the newest record is of the round before.
+        let log_bytes = self.settings.log_bytes;
+        let tail = log_bytes + self.settings.in_blocks(self.newest_logged.1 as usize) as u64;
         for (key, pieces) in self.logged.drain() {
-            for (seen, piece) in pieces.into_values() {
+            for (seen, mut piece) in pieces.into_values() {
+                if piece.at < self.newest_logged.1 {
+                    piece.at += log_bytes;
+                }
                 if seen.whole {
                     let mut chain = new_chain(seen.position);
                     chain.last = 0;
@@ -137,12 +145,12 @@ impl Recovery {
                 chain.logged.push_back(piece);
             }
         }
-        let mut found = map();
-        for (key, chain) in &self.chains {
-            let (position, content) = (chain.position, chain.content.clone());
-            found.insert(*key, Found { position, content });
-        }
-        found
+        ParityLog::resumed(
+            self.settings,
+            self.log,
+            self.chains,
+            (self.newest, tail, self.slots_end),
+        )
     }
 }
 

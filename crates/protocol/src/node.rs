@@ -59,7 +59,8 @@ impl Node {
             seed,
             maxmemory_bytes,
         } = identity;
-        let scheme = Scheme::new(cluster.data, cluster.parity).unwrap_or_else(|e| panic!("cluster record: {e}"));
+        let scheme = Scheme::with_logged(cluster.data, cluster.parity, cluster.logged)
+            .unwrap_or_else(|e| panic!("cluster record: {e}"));
         let slots = (maxmemory_bytes / u64::from(cluster.chunk_bytes)).clamp(1, SLOTS_MAX) as u32;
         let (redial, redial_max) = (parameters.redial, parameters.redial_max);
         let sessions = Sessions::new(cluster.id, node, incarnation, redial, redial_max);

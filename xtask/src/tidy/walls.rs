@@ -27,7 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "files",
         ],
     ),
-    ("io", &["base", "wire", "protocol"]),
+    ("io", &["base", "wire", "paritylog", "protocol"]),
     ("adapters", &["base", "protocol", "control", "files"]),
     (
         "node",
@@ -44,7 +44,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "adapters",
         ],
     ),
-    ("lab", &["base", "wire", "node"]),
+    ("lab", &["base", "code", "wire", "paritylog", "node"]),
     ("paritas", &["base", "wire", "node", "lab"]),
     ("fuzz", &["base", "wire", "store", "protocol", "control", "node"]),
     ("xtask", &[]),

@@ -5,7 +5,7 @@ use crate::message::ToAgent;
 use crate::record::StoredNode;
 use crate::rules::{self, BrokenLink, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState};
+use paritas_base::configuration::{Configuration, Duty, NodeRole, NodeState};
 use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -149,10 +149,7 @@ impl<S: Store> Coordinator<S> {
             if node.record.incarnation != claim.incarnation {
                 node.begin(claim.incarnation);
             }
-            node.record = NodeRecord {
-                role: node.record.role,
-                ..fresh.record
-            };
+            node.record = fresh.record;
         }
         for (id, life) in &self.ended {
             if let Some(node) = nodes.get_mut(id) {
@@ -192,6 +189,7 @@ impl<S: Store> Coordinator<S> {
         let mut facts = Facts {
             homes: self.homes.clone(),
             per_domain_max: self.per_domain_max,
+            logged: self.records.plan.logged.into(),
             min_redundancy: self.records.plan.min_redundancy.into(),
             lost_policy: self.records.plan.lost_policy,
             whole: self.whole.clone(),
@@ -220,6 +218,7 @@ impl<S: Store> Coordinator<S> {
                 flapping: self.is_flapping(now, *id),
                 duty: node.duty,
                 load: 0,
+                log: node.record.role == NodeRole::Log,
             };
             facts.nodes.insert(*id, known);
         }
@@ -259,11 +258,9 @@ impl<S: Store> Coordinator<S> {
 
     fn next_lists(&self, facts: &mut Facts, cut: &mut Vec<(ListId, NodeId)>) -> Vec<Configuration> {
         if self.records.lists.is_empty() {
-            let planned = &self.records.plan.nodes;
-            if !planned
-                .iter()
-                .all(|n| facts.nodes.get(&n.id).is_some_and(|f| f.available))
-            {
+            let plan = &self.records.plan;
+            let mut planned = plan.nodes.iter().chain(&plan.log_nodes);
+            if !planned.all(|n| facts.nodes.get(&n.id).is_some_and(|f| f.available)) {
                 return Vec::new();
             }
             let lists = self.homes.iter().enumerate();
@@ -281,10 +278,11 @@ impl<S: Store> Coordinator<S> {
         lists
     }
 
-    /// A node is a member while it holds a position, or is to hold some when the lists begin.
+    /// A node is a member while it holds a position, or is to hold some when the lists begin; a log node is one
+    /// whatever it holds.
     fn with_roles(&self, mut nodes: BTreeMap<NodeId, StoredNode>, facts: &Facts) -> BTreeMap<NodeId, StoredNode> {
         let begun = facts.nodes.values().any(|n| n.load > 0);
-        for (id, node) in &mut nodes {
+        for (id, node) in nodes.iter_mut().filter(|(_, n)| n.record.role != NodeRole::Log) {
             let planned = !begun && self.records.plan.nodes.iter().any(|n| n.id == *id);
             let holds = facts.nodes.get(id).is_some_and(|n| n.load > 0);
             node.record.role = if planned || holds {

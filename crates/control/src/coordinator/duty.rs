@@ -5,7 +5,7 @@ use crate::message::ToAgent;
 use crate::record::StoredNode;
 use crate::rules::{Facts, Obstacle};
 use crate::store::Store;
-use paritas_base::configuration::{Configuration, Duty, NodeState, PositionState, Tenure};
+use paritas_base::configuration::{Configuration, Duty, NodeRole, NodeState, PositionState, Tenure};
 use paritas_base::{ListId, NodeId, Position, Time};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,19 +78,26 @@ impl<S: Store> Coordinator<S> {
         if !duty.leaves() || known.duty.leaves() {
             return None;
         }
-        let (width, scheme) = (plan.width(), format!("{}+{}", plan.data, plan.parity));
+        let is_log = known.record.role == NodeRole::Log;
+        let (needed, kind) = match (is_log, plan.logged) {
+            (true, logged) => (logged.into(), "log nodes"),
+            (false, 0) => (plan.width(), "nodes"),
+            (false, _) => (plan.width_in_memory(), "nodes beside its log nodes"),
+        };
+        let scheme = plan.scheme();
         if plan.parity == 0 {
             return Some(format!(
                 "with {scheme} what a node holds is nowhere else, and cannot be moved"
             ));
         }
         let stays = |n: &&StoredNode| {
-            n.record.id != node && n.record.state == NodeState::Up && !self.duty_of(n.record.id).leaves()
+            let same = n.record.id != node && (n.record.role == NodeRole::Log) == is_log;
+            same && n.record.state == NodeState::Up && !self.duty_of(n.record.id).leaves()
         };
         let left = self.records.nodes.values().filter(stays).count();
-        if left < width {
+        if left < needed {
             return Some(format!(
-                "too few nodes: {scheme} needs {width}, and without {node} there would be {left}"
+                "too few {kind}: {scheme} needs {needed}, and without {node} there would be {left}"
             ));
         }
         let mut lists = self.records.lists.values();

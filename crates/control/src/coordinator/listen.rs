@@ -10,7 +10,7 @@ use crate::message::{
 use crate::plan::{NODES_MAX, domain_is_valid};
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
-use paritas_base::configuration::NodeState;
+use paritas_base::configuration::{NodeRole, NodeState};
 use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 
@@ -142,6 +142,9 @@ impl<S: Store> Coordinator<S> {
                 planned: planned.into(),
             });
         }
+        if let Some(why) = self.wrong_role(registration) {
+            return Some(Refusal::WrongRole { why });
+        }
         match self.records.nodes.get(&registration.node) {
             Some(known) if known.is_over(registration.incarnation) => return Some(Refusal::LifeEnded),
             None if planned.is_none() && self.records.nodes.len() + self.claims.len() >= NODES_MAX => {
@@ -157,13 +160,31 @@ impl<S: Store> Coordinator<S> {
         ahead.map(|(list, _)| Refusal::StoreIsBehind { list: *list })
     }
 
+    /// A log node is one by its settings and by plan, or beyond the plan.
+    fn wrong_role(&self, registration: &Registration) -> Option<String> {
+        let (plan, node) = (&self.records.plan, registration.node);
+        let is_log = registration.role == NodeRole::Log;
+        let planned = plan.all().any(|n| n.id == node);
+        let planned_log = plan.log_nodes.iter().any(|n| n.id == node);
+        if planned && planned_log && !is_log {
+            Some(format!("{node} is planned as a log node: set log_dir in its settings"))
+        } else if planned && !planned_log && is_log {
+            Some(format!(
+                "{node} is not planned as a log node: leave log_dir out of its settings"
+            ))
+        } else if is_log && plan.logged == 0 {
+            let scheme = plan.scheme();
+            Some(format!(
+                "{node} is a log node, and {scheme} logs no parity: leave log_dir out of its settings"
+            ))
+        } else {
+            None
+        }
+    }
+
     pub(super) fn planned_domain(&self, node: NodeId) -> Option<&str> {
-        let plan = &self.records.plan;
-        plan.nodes
-            .iter()
-            .chain(&plan.spares)
-            .find(|n| n.id == node)
-            .map(|n| n.domain.as_str())
+        let mut planned = self.records.plan.all();
+        planned.find(|n| n.id == node).map(|n| n.domain.as_str())
     }
 
     /// The first heartbeat that repeats the nonce makes the registration count. Its sender has read the answer, so

@@ -18,7 +18,7 @@ impl<S: Store> Coordinator<S> {
             ..Status::default()
         };
         let plan = &self.records.plan;
-        let planned: BTreeSet<NodeId> = plan.nodes.iter().chain(&plan.spares).map(|n| n.id).collect();
+        let planned: BTreeSet<NodeId> = plan.all().map(|n| n.id).collect();
         let ids: BTreeSet<NodeId> = planned.iter().chain(self.records.nodes.keys()).copied().collect();
         status.nodes = ids.into_iter().map(|id| self.node_status(now, id)).collect();
         for (id, presence) in &self.presences {
@@ -48,13 +48,19 @@ impl<S: Store> Coordinator<S> {
     fn node_status(&self, now: Time, id: NodeId) -> NodeStatus {
         let is_planned = |nodes: &[PlannedNode]| nodes.iter().any(|n| n.id == id);
         let Some(node) = self.records.nodes.get(&id).map(|n| &n.record) else {
-            let member = is_planned(&self.records.plan.nodes);
+            let role = if is_planned(&self.records.plan.nodes) {
+                RoleStatus::Member
+            } else if is_planned(&self.records.plan.log_nodes) {
+                RoleStatus::Log
+            } else {
+                RoleStatus::Spare
+            };
             return NodeStatus {
                 id,
                 pid: 0,
                 address: String::new(),
                 cluster_address: String::new(),
-                role: if member { RoleStatus::Member } else { RoleStatus::Spare },
+                role,
                 state: NodeCondition::Down,
                 memory_bytes: 0,
                 flapping: false,
@@ -74,7 +80,7 @@ impl<S: Store> Coordinator<S> {
             NodeCondition::Down
         } else if held().any(|(_, a)| a.state == PositionState::Filling) {
             NodeCondition::Filling
-        } else if node.role == NodeRole::Spare {
+        } else if node.role == NodeRole::Spare || held().next().is_none() {
             NodeCondition::Spare
         } else {
             NodeCondition::Live
@@ -86,10 +92,10 @@ impl<S: Store> Coordinator<S> {
             pid: node.pid,
             address: node.client_address.clone(),
             cluster_address: node.cluster_address.clone(),
-            role: if node.role == NodeRole::Member {
-                RoleStatus::Member
-            } else {
-                RoleStatus::Spare
+            role: match node.role {
+                NodeRole::Member => RoleStatus::Member,
+                NodeRole::Spare => RoleStatus::Spare,
+                NodeRole::Log => RoleStatus::Log,
             },
             state,
             memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),
@@ -99,6 +105,17 @@ impl<S: Store> Coordinator<S> {
             positions: held().count(),
             waits_for: self.waits_for(id),
         }
+    }
+
+    /// Logged positions that no log node holds.
+    fn logged_in_memory(&self, list: &Configuration) -> Vec<String> {
+        let role = |node: NodeId| self.records.nodes.get(&node).map(|n| n.record.role);
+        let all = (0..list.positions.len() as u8).map(Position);
+        all.filter(|p| self.records.cluster.is_logged(*p))
+            .filter_map(|p| Some((p, list.tenure(p)?.node)))
+            .filter(|(_, node)| role(*node) != Some(NodeRole::Log))
+            .map(|(p, node)| format!("position {} at {node}", p.0))
+            .collect()
     }
 
     fn list_status(&self, list: &Configuration) -> ListStatus {
@@ -132,9 +149,16 @@ impl<S: Store> Coordinator<S> {
             ""
         }
         .to_owned();
-        if let Some(stand_ins) = stand_ins(list).filter(|_| doubled && !list.lost) {
+        let mut say = |what: String| {
             let more = if reason.is_empty() { "" } else { "; " };
-            reason = format!("{reason}{more}{stand_ins}");
+            reason = format!("{reason}{more}{what}");
+        };
+        let in_memory = self.logged_in_memory(list);
+        if !in_memory.is_empty() && !list.lost {
+            say(format!("in memory until a log node is free: {}", in_memory.join(", ")));
+        }
+        if let Some(stand_ins) = stand_ins(list).filter(|_| doubled && !list.lost) {
+            say(stand_ins);
         }
         ListStatus {
             id: list.list,

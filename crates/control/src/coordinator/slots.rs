@@ -7,7 +7,7 @@ use crate::message::ToAgent;
 use crate::record::StoredSlots;
 use crate::status::{SlotMove, SlotMoveState};
 use crate::store::Store;
-use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, Tenure};
 use paritas_base::slots::{HandOff, SlotOrder, SlotTarget};
 use paritas_base::{Epoch, ListId, NodeId, SLOT_COUNT, Stream, Version};
 use paritas_protocol::LinkId;
@@ -155,7 +155,7 @@ impl<S: Store> Coordinator<S> {
                 .ok_or_else(|| format!("there is no data position {} in list {}", to.x.0, to.list.0))?,
             SlotTarget::Node(node) => self
                 .emptiest(node)
-                .ok_or_else(|| format!("{node} holds no data position"))?,
+                .ok_or_else(|| format!("{node} {}holds no data position", self.if_log_node(node)))?,
         };
         let mut slots = first..=last;
         let usable = |stream: Stream| lists.get(&stream.list).is_some_and(|c| !c.lost);
@@ -173,6 +173,13 @@ impl<S: Store> Coordinator<S> {
             return Err(format!("they are all of position {} of list {}", to.x.0, to.list.0));
         }
         Ok(SlotTask { first, last, to })
+    }
+
+    fn if_log_node(&self, node: NodeId) -> &'static str {
+        match self.records.nodes.get(&node).map(|n| n.record.role) {
+            Some(NodeRole::Log) => "is a log node, which ",
+            _ => "",
+        }
     }
 
     /// Of the streams that a node owns, the one with the fewest slots.

@@ -1,5 +1,6 @@
 //! Each rule by its own test, over real messages; then a random walk.
 
+mod log_nodes;
 mod moves;
 mod random;
 mod rules;

@@ -19,7 +19,7 @@ fn register() -> ToCoordinator {
 }
 
 #[test]
-fn golden_bytes_of_version_1() {
+fn golden_bytes_of_version_2() {
     let shard = ShardProgress {
         shard: 1,
         turns: 2,
@@ -41,8 +41,8 @@ fn golden_bytes_of_version_1() {
         (
             register(),
             &[
-                26, 0, 0, 0, 138, 68, 12, 132, 1, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
-                104, 58, 51, 1, 1, 5,
+                26, 0, 0, 0, 155, 200, 255, 242, 2, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50,
+                3, 104, 58, 51, 1, 1, 5,
             ],
         ),
         (
@@ -51,7 +51,7 @@ fn golden_bytes_of_version_1() {
                 shards: vec![],
                 silent: vec![(NodeId(2), Incarnation(9))],
             },
-            &[8, 0, 0, 0, 82, 203, 140, 108, 1, 1, 172, 2, 0, 1, 2, 9],
+            &[8, 0, 0, 0, 59, 76, 200, 183, 2, 1, 172, 2, 0, 1, 2, 9],
         ),
         (
             ToCoordinator::Heartbeat {
@@ -60,8 +60,8 @@ fn golden_bytes_of_version_1() {
                 silent: vec![],
             },
             &[
-                28, 0, 0, 0, 23, 91, 92, 151, 1, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9, 10,
-                1, 114, 1, 14, 15, 0,
+                28, 0, 0, 0, 186, 176, 142, 116, 2, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
+                10, 1, 114, 1, 14, 15, 0,
             ],
         ),
         (
@@ -69,7 +69,7 @@ fn golden_bytes_of_version_1() {
                 node: NodeId(1),
                 incarnation: Incarnation(2),
             },
-            &[4, 0, 0, 0, 232, 255, 10, 182, 1, 6, 1, 2],
+            &[4, 0, 0, 0, 209, 118, 40, 212, 2, 6, 1, 2],
         ),
     ];
     for (message, golden) in cases {
@@ -118,12 +118,12 @@ fn every_flipped_bit_is_noticed() {
 #[test]
 fn another_version_is_named() {
     let mut frame = encode(&register(), TO_COORDINATOR_BYTES_MAX).unwrap();
-    frame[8] = 2;
+    frame[8] = 1;
     let crc = crc32c::crc32c(&frame[8..]);
     frame[4..8].copy_from_slice(&crc.to_le_bytes());
     assert_eq!(
         decode::<ToCoordinator>(&frame, TO_COORDINATOR_BYTES_MAX),
-        Err(MessageError::Version(2))
+        Err(MessageError::Version(1))
     );
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::PlannedNode;
 use crate::store::MemoryStore;
 use paritas_base::configuration::{Assignment, NodeRole, NodeState, PositionState, Tenure};
 use paritas_base::slots::{HandOff, ListSlots, SlotRange};
@@ -76,27 +77,60 @@ fn list() -> Configuration {
 }
 
 #[test]
-fn golden_bytes_of_format_1() {
+fn golden_bytes_of_format_2() {
     assert_eq!(
         encode(&node()),
         [
-            1, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
+            2, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
         ]
     );
     assert_eq!(
         encode(&list()),
         [
-            1, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0
+            2, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0
         ]
     );
-    assert_eq!(encode(&1_u64), [1, 1]);
+    assert_eq!(encode(&1_u64), [2, 1]);
     let plan = encode(&plan());
     assert_eq!(
         plan,
         [
-            1, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0
+            2, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0, 0, 0
         ]
     );
+    let mut logged = ClusterPlan::simple(ClusterId(9), 1, 2, 2, 0);
+    logged.logged = 1;
+    logged.log_nodes = vec![PlannedNode {
+        id: NodeId(2),
+        domain: "b".into(),
+    }];
+    let logged = encode(&logged);
+    assert_eq!(logged[logged.len() - 5..], [1, 1, 2, 1, 98]);
+}
+
+#[test]
+fn records_of_format_1_are_read_and_written_anew() {
+    let mut store = MemoryStore::new();
+    let fresh = Records::open(&mut store, &plan()).unwrap();
+    for (key, entry) in store.list("").unwrap() {
+        let added = match key.as_str() {
+            "plan" => 2,
+            "cluster" => 1,
+            _ => 0,
+        };
+        let mut old = entry.value;
+        assert!(old.drain(old.len() - added..).all(|byte| byte == 0), "no log nodes");
+        old[0] = 1;
+        let change = Change {
+            key,
+            expect: Some(entry.revision),
+            action: Action::Put(old),
+        };
+        store.commit(&[change]).unwrap();
+    }
+    let read = Records::open(&mut store, &plan()).unwrap();
+    assert_eq!((read.plan, read.cluster), (fresh.plan, fresh.cluster));
+    assert_eq!(store.get("leader").unwrap().unwrap().value, [2, 2]);
 }
 
 #[test]
@@ -117,7 +151,7 @@ fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
     let newer = Change {
         key: "node/00000".into(),
         expect: None,
-        action: Action::Put(vec![2, 1, 2, 3]),
+        action: Action::Put(vec![3, 1, 2, 3]),
     };
     store.commit(&[newer]).unwrap();
     let before = store.list("").unwrap();
@@ -126,19 +160,20 @@ fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
         refused,
         OpenError::NewerFormat {
             key: "node/00000".into(),
-            found: 2
+            found: 3,
+            known: 2
         }
     );
     assert_eq!(
         refused.to_string(),
-        "record node/00000 has format 2, this version knows 1: use a newer paritas"
+        "record node/00000 has format 3, this version knows 2: use a newer paritas"
     );
     assert_eq!(store.list("").unwrap(), before);
 }
 
 #[test]
 fn a_damaged_record_is_named() {
-    for bytes in [vec![], vec![0], vec![1], vec![1, 255, 255, 255, 255]] {
+    for bytes in [vec![], vec![0], vec![1], vec![2], vec![2, 255, 255, 255, 255]] {
         let mut store = MemoryStore::new();
         Records::open(&mut store, &plan()).unwrap();
         let bad = Change {

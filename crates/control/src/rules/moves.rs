@@ -12,6 +12,7 @@ use paritas_base::{NodeId, Position};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Obstacle {
     NobodyFree,
+    NoLogNode,
     NotWhole,
     Redundancy,
     Writes,
@@ -22,6 +23,9 @@ impl fmt::Display for Obstacle {
         f.write_str(match self {
             Self::NobodyFree => {
                 "no other node can take it: one that stays, holds nothing of the list, and fits by its domain"
+            }
+            Self::NoLogNode => {
+                "no other log node can take it: one that stays, holds nothing of the list, and fits by its domain"
             }
             Self::NotWhole => "another position of the list is lost or being rebuilt",
             Self::Redundancy => "the loss of one more node would not be survived meanwhile",
@@ -50,8 +54,17 @@ impl Change<'_> {
 
     /// The best node for a position that has a holder: none that is to leave.
     pub(super) fn staying_candidate(&self, i: usize) -> Option<NodeId> {
-        let stays = |node: &NodeId| self.facts.node(*node).is_some_and(|n| !n.duty.leaves());
-        self.candidate(i, None).filter(stays)
+        self.candidate(i, None).filter(|node| self.stays(*node))
+    }
+
+    /// The same for a logged position that is held in memory anyway.
+    pub(super) fn staying_substitute(&self, i: usize) -> Option<NodeId> {
+        let node = self.substitute(i).filter(|_| self.is_misplaced(i));
+        node.filter(|node| self.stays(*node))
+    }
+
+    fn stays(&self, node: NodeId) -> bool {
+        self.facts.node(node).is_some_and(|n| !n.duty.leaves())
     }
 
     /// A drained node, and one that comes back, moves few lists at a time, one position each, and only where the list
@@ -72,6 +85,7 @@ impl Change<'_> {
             let filling = !self.is_live(i);
             let urgent = filling || leaves.is_some_and(|(_, duty)| duty != Duty::Draining);
             let obstacle = match to {
+                None if self.is_logged(i) => Some(Obstacle::NoLogNode),
                 None => Some(Obstacle::NobodyFree),
                 Some(_) if urgent => self.obstacle_at_once(i),
                 Some(_) => self.obstacle(i),
@@ -107,7 +121,8 @@ impl Change<'_> {
         let holder = self.tenure(i).filter(|_| !self.is_ended(i) && !self.is_silent(i))?;
         let duty = self.facts.node(holder.node)?.duty;
         if duty.leaves() {
-            let (leaves, to) = (Some((holder.node, duty)), self.staying_candidate(i));
+            let to = self.staying_candidate(i).or_else(|| self.staying_substitute(i));
+            let leaves = Some((holder.node, duty));
             return Some(Wish { leaves, to });
         }
         let home = self.home(i).filter(|home| *home != holder.node)?;

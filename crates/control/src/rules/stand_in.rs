@@ -1,4 +1,5 @@
-//! Stand-ins (PROTOCOL 10.5): members of a list that hold a second position of it while no other node is free.
+//! Stand-ins (PROTOCOL 10.5): members of a list that hold a second position of it while no other node is free, and
+//! whoever holds a logged position in memory while no log node is.
 
 use super::Change;
 use paritas_base::{NodeId, Position};
@@ -10,12 +11,18 @@ impl Change<'_> {
     /// position already, and better for the loss of every other node. So it is taken wherever there is nobody else, in
     /// any failure domain; one that has room for another position of the list is preferred, then who holds least.
     /// Without parity there is none: nothing could move back later without being lost.
+    ///
+    /// A logged position goes to a node that holds nothing of the list, if there is one. A log node never stands in: it
+    /// has a disk and no memory for a data position, and a second parity of a list is for nobody.
     pub(super) fn stand_in(&self, i: usize) -> Option<NodeId> {
         if !self.facts.stand_in || self.new.parity == 0 {
             return None;
         }
+        if let Some(node) = self.substitute(i) {
+            return Some(node);
+        }
         let mut best = None;
-        for (node, facts) in &self.facts.nodes {
+        for (node, facts) in self.facts.nodes.iter().filter(|(_, facts)| !facts.log) {
             let mut held = self.new.of_node(*node).filter(|(p, _)| p.index() != i);
             let member = held
                 .next()
@@ -32,18 +39,19 @@ impl Change<'_> {
         best.map(|(.., node)| node)
     }
 
-    /// What a stand-in holds goes to a node that holds nothing of the list, as soon as there is one: by an ordinary
-    /// takeover, one a list at a time.
+    /// What a stand-in holds goes to a node that holds nothing of the list, as soon as there is one, and a logged
+    /// position that is held in memory to a log node: by an ordinary takeover, one a list at a time.
     ///
     /// A position that is still Filling goes at once: it has nothing to lose, and may never be whole there for want of
     /// memory. A Live one goes once all of the list is Live and answers, if 10.3 allows for it; a parity only if writes
     /// can do without it. Where they cannot, the node gives up its other position instead.
     pub(super) fn relieve(&mut self) {
-        if self.new.parity == 0 || !self.new.has_stand_ins() {
+        let all = 0..self.new.positions.len();
+        let misplaced = |i: &usize| self.is_misplaced(*i);
+        if self.new.parity == 0 || !(self.new.has_stand_ins() || all.clone().any(|i| misplaced(&i))) {
             return;
         }
-        let all = 0..self.new.positions.len();
-        let is_stand_in = |i: &usize| self.new.is_stand_in(Position(*i as u8));
+        let is_stand_in = |i: &usize| self.new.is_stand_in(Position(*i as u8)) || misplaced(i);
         let doubled = |i: &usize| {
             let node = self.tenure(*i).map(|t| t.node);
             node.is_some_and(|node| self.new.of_node(node).count() > 1)
@@ -51,12 +59,13 @@ impl Change<'_> {
         let quiet = self.is_quiet();
         let may_go = |i: usize| quiet && self.writes_go_on_without(i) && self.decodable_without(|o| o == i);
         let mut best = None;
-        for i in all.filter(doubled) {
+        for i in all.filter(|i| doubled(i) || misplaced(i)) {
             let filling = !self.is_live(i) && is_stand_in(&i);
             if !filling && !may_go(i) {
                 continue;
             }
-            let Some(node) = self.staying_candidate(i) else {
+            let substitute = || self.staying_substitute(i).filter(|_| doubled(&i));
+            let Some(node) = self.staying_candidate(i).or_else(substitute) else {
                 continue;
             };
             let rank = (!filling, !is_stand_in(&i), self.home(i) != Some(node), i, node);

@@ -1,7 +1,9 @@
 //! MemEC Fig 2 (§3.3): bytes kept for a byte stored, by three data models, from their formulas.
 
 use crate::report::figure;
+use crate::stage::Stage;
 use crate::{Check, Experiment, Report};
+use std::io;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -64,9 +66,9 @@ fn below(bound: f64, redundancy: impl Fn(f64) -> f64) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-fn run() -> Report {
+fn run(_: &Stage) -> io::Result<Report> {
     let mut report = Report {
-        columns: vec![
+        columns: [
             "value",
             "AllRep K=8 (10;8)",
             "Hybrid K=8 (10;8)",
@@ -80,7 +82,9 @@ fn run() -> Report {
             "AllRep K=32 (14;10)",
             "Hybrid K=32 (14;10)",
             "AllEnc K=32 (14;10)",
-        ],
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         logarithmic: (true, false),
         ..Report::default()
     };
@@ -101,12 +105,8 @@ fn run() -> Report {
     // The paper gives two digits.
     let mut near = |what: &str, paper: f64, ours: f64| {
         let off = 0.051 / paper;
-        report.checks.push(Check {
-            what: format!("K=8, (10,8), {what}"),
-            paper,
-            ours,
-            band: (1.0 - off, 1.0 + off),
-        });
+        let what = format!("K=8, (10,8), {what}");
+        report.checks.push(Check::near(what, paper, ours, off));
     };
     near("copies, values of 1 B", 4.8, small.all_replication());
     near("copies, values of 10 B", 4.1, large.all_replication());
@@ -116,12 +116,7 @@ fn run() -> Report {
     near("objects coded, values of 10 B", 1.7, large.all_encoding());
     let saved = |model: fn(&Sizes) -> f64| 100.0 * (1.0 - small.all_encoding() / model(&small));
     let (copies, values) = (saved(Sizes::all_replication), saved(Sizes::hybrid_encoding));
-    let within = |what: &str, paper: f64, ours: f64, by: f64| Check {
-        what: what.to_owned(),
-        paper,
-        ours,
-        band: (1.0 - by, 1.0 + by),
-    };
+    let within = |what: &str, paper, ours, by| Check::near(what, paper, ours, by);
     report.checks.push(within("less than copies, %", 60.0, copies, 0.002));
     report
         .checks
@@ -140,7 +135,7 @@ fn run() -> Report {
         hybrid,
         0.005,
     ));
-    report
+    Ok(report)
 }
 
 #[cfg(test)]

@@ -13,15 +13,25 @@ use std::path::PathBuf;
 /// Settings of `paritas dev`.
 #[derive(Args, Clone, Debug)]
 pub struct DevSettings {
-    /// Nodes in lists
-    #[arg(long, default_value_t = 6)]
-    pub nodes: u16,
-    /// Data and parity positions: 4+2 survives two losses, 1+2 is three copies, 1+0 has no redundancy
+    /// Nodes in lists, log nodes not counted [default: 6, or as many as the scheme has positions in memory]
+    #[arg(long)]
+    pub nodes: Option<u16>,
+    /// Data and parity positions: 4+2 survives two losses, 1+2 is three copies, 1+0 has no redundancy; with 4+2/1 the
+    /// last parity is on the disks of log nodes
     #[arg(long, default_value = "4+2")]
     pub scheme: Text<Scheme>,
     /// Parities that must hold a write before it is acknowledged [default: all of them]
     #[arg(long)]
     pub ack_quorum: Option<u8>,
+    /// Log nodes [default: as many as parities are logged]
+    #[arg(long)]
+    pub log_nodes: Option<u16>,
+    /// Directory for their logs [default: in a temporary one]
+    #[arg(long)]
+    pub log_dir: Option<PathBuf>,
+    /// Bytes on disk of each
+    #[arg(long, default_value = "1gb")]
+    pub log_size: ByteCount,
     /// What becomes of a list that lost more than its scheme covers: stop, or reset to empty, as a cache may
     #[arg(long, default_value = "stop")]
     pub lost_policy: Text<LostPolicy>,
@@ -57,6 +67,8 @@ pub struct DevSettings {
 
 /// Below this a node has no room beside its rings and buffers.
 const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
+/// Nodes unless told otherwise, where no parity is logged.
+const NODES: u16 = 6;
 
 /// What to start, checked.
 #[derive(Clone, Debug)]
@@ -66,6 +78,10 @@ pub(crate) struct Plan {
     pub(crate) lost_policy: LostPolicy,
     pub(crate) slow_removal_ms: u32,
     pub(crate) members: u16,
+    /// Numbered after the members.
+    pub(crate) log_nodes: u16,
+    pub(crate) log_dir: Option<PathBuf>,
+    pub(crate) log_size: ByteCount,
     pub(crate) spares: u16,
     pub(crate) port: u16,
     pub(crate) memory: ByteCount,
@@ -89,11 +105,24 @@ impl Plan {
 
     fn checked(settings: &DevSettings) -> Result<Self, Failure> {
         let scheme = settings.scheme.0;
-        let width = u16::from(scheme.width());
-        if settings.nodes < width {
+        let in_memory = u16::from(scheme.width() - scheme.logged());
+        let logged = u16::from(scheme.logged());
+        let members = settings.nodes.unwrap_or(if logged > 0 { in_memory } else { NODES });
+        if members < in_memory {
+            let which = if logged > 0 { " in memory" } else { "" };
             return Err(Failure(format!(
-                "--nodes {}: scheme {scheme} needs at least {width} nodes, one for each position",
-                settings.nodes
+                "--nodes {members}: scheme {scheme} needs at least {in_memory} nodes, one for each position{which}"
+            )));
+        }
+        let log_nodes = settings.log_nodes.unwrap_or(logged);
+        if log_nodes < logged {
+            return Err(Failure(format!(
+                "--log-nodes {log_nodes}: scheme {scheme} needs at least {logged}, one for each logged parity"
+            )));
+        }
+        if logged == 0 && (log_nodes > 0 || settings.log_dir.is_some()) {
+            return Err(Failure(format!(
+                "--log-nodes, --log-dir: scheme {scheme} logs no parity; write {scheme}/1 to log one, or leave them out"
             )));
         }
         let all = scheme.parity();
@@ -109,7 +138,10 @@ impl Plan {
             ack_quorum,
             lost_policy: settings.lost_policy.0,
             slow_removal_ms: settings.slow_removal_ms,
-            members: settings.nodes,
+            members,
+            log_nodes,
+            log_dir: settings.log_dir.clone(),
+            log_size: settings.log_size,
             spares: settings.spares,
             port: settings.port,
             memory: settings.memory,
@@ -122,7 +154,7 @@ impl Plan {
         if plan.port == 0 {
             return Err(Failure("--port 0: choose a port, since clients must know it".into()));
         }
-        let count = u32::from(settings.nodes) + u32::from(settings.spares);
+        let count = u32::from(members) + u32::from(log_nodes) + u32::from(settings.spares);
         if count > u32::from(CLUSTER_OFFSET) {
             return Err(Failure(format!(
                 "{count} nodes: at most {CLUSTER_OFFSET}, since node i takes port + i and port + {CLUSTER_OFFSET} + i"
@@ -141,7 +173,15 @@ impl Plan {
 
     /// All nodes, spares last.
     pub(crate) fn count(&self) -> u16 {
-        self.members + self.spares
+        self.members + self.log_nodes + self.spares
+    }
+
+    pub(crate) fn is_log_node(&self, node: u16) -> bool {
+        (self.members..self.members + self.log_nodes).contains(&node)
+    }
+
+    pub(crate) fn is_spare(&self, node: u16) -> bool {
+        node >= self.members + self.log_nodes
     }
 
     pub(crate) fn any_address(&self, node: u16) -> SocketAddr {
@@ -162,12 +202,12 @@ impl Plan {
 
     /// What a user should know about a cluster just large enough.
     pub(crate) fn warning(&self) -> Option<String> {
-        let exact = self.count() == u16::from(self.scheme.width());
+        let exact = self.members == u16::from(self.scheme.width() - self.scheme.logged()) && self.spares == 0;
         (exact && self.scheme.parity() > 0).then(|| {
             format!(
                 "with exactly {} nodes the others stand in for a lost host, with memory of their own: --spares 1 keeps \
                  one in wait",
-                self.count()
+                self.members
             )
         })
     }
@@ -233,7 +273,10 @@ mod tests {
 
     fn settings(nodes: u16, scheme: &str, port: u16) -> DevSettings {
         DevSettings {
-            nodes,
+            nodes: Some(nodes),
+            log_nodes: None,
+            log_dir: None,
+            log_size: ByteCount(1 << 30),
             scheme: scheme.parse().unwrap(),
             ack_quorum: None,
             lost_policy: Text(LostPolicy::Stop),
@@ -261,6 +304,38 @@ mod tests {
             ..settings(6, "4+2", 6379)
         };
         assert!(Plan::checked(&spare).unwrap().warning().is_none());
+    }
+
+    #[test]
+    fn log_nodes_come_after_the_members_and_before_the_spares() {
+        let logged = DevSettings {
+            nodes: None,
+            spares: 1,
+            ..settings(0, "4+2/1", 6379)
+        };
+        let plan = Plan::checked(&logged).unwrap();
+        assert_eq!((plan.members, plan.log_nodes, plan.count()), (5, 1, 7));
+        let kinds: Vec<(bool, bool)> = (4..7).map(|n| (plan.is_log_node(n), plan.is_spare(n))).collect();
+        assert_eq!(kinds, [(false, false), (true, false), (false, true)]);
+        let plain = DevSettings {
+            nodes: None,
+            ..settings(0, "2+1", 6379)
+        };
+        assert_eq!(Plan::checked(&plain).unwrap().members, 6);
+    }
+
+    #[test]
+    fn log_nodes_that_do_not_fit_the_scheme_are_refused() {
+        let why = |nodes, scheme, log_nodes| {
+            let asked = DevSettings {
+                log_nodes,
+                ..settings(nodes, scheme, 6379)
+            };
+            Plan::checked(&asked).unwrap_err().0
+        };
+        assert!(why(4, "4+2/1", None).contains("at least 5 nodes, one for each position in memory"));
+        assert!(why(7, "6+3/2", Some(1)).contains("at least 2, one for each logged parity"));
+        assert!(why(6, "4+2", Some(1)).contains("write 4+2/1"));
     }
 
     #[test]

@@ -273,6 +273,7 @@ impl Supervisor {
         set("lost-policy", plan.lost_policy.to_string());
         set("slow-removal-ms", plan.slow_removal_ms.to_string());
         set("nodes", plan.members.to_string());
+        set("log-nodes", plan.log_nodes.to_string());
         set("spares", plan.spares.to_string());
         set("memory", plan.memory.0.to_string());
         set("lease-ms", LEASE_MS.to_string());
@@ -293,7 +294,12 @@ impl Supervisor {
         set("maxmemory-policy", plan.policy.to_string());
         set("reads", plan.reads.to_string());
         set("coordinator", plan.coordinator_address().to_string());
-        set("spare", (node >= plan.members).to_string());
+        if plan.is_log_node(node) {
+            set("log-dir", self.log_dir(node).display().to_string());
+            set("log-size", plan.log_size.0.to_string());
+        } else {
+            set("spare", plan.is_spare(node).to_string());
+        }
         let rates = [("scrub-rate", plan.scrub_rate), ("rebuild-rate", plan.rebuild_rate)];
         for (name, rate) in rates {
             if let Some(rate) = rate {
@@ -301,6 +307,12 @@ impl Supervisor {
             }
         }
         arguments
+    }
+
+    /// Of a log node. Beside the processes' own logs unless told otherwise, and so gone with them where they are.
+    fn log_dir(&self, node: u16) -> PathBuf {
+        let given = self.plan.log_dir.as_ref().unwrap_or(&self.dir);
+        given.join(format!("parity-{node}"))
     }
 
     /// Tries to reach the coordinator, and tells it everything again: it may be new, and may have missed something.

@@ -25,12 +25,17 @@ impl View {
 
     /// Before anything runs.
     pub(crate) fn plan(&mut self, plan: &Plan, dir: &Path) {
+        let log_nodes = match plan.log_nodes {
+            0 => String::new(),
+            1 => ", 1 log node".to_owned(),
+            count => format!(", {count} log nodes"),
+        };
         let spares = match plan.spares {
             0 => String::new(),
             spares => format!(" and {spares} to spare"),
         };
         self.line(&format!(
-            "paritas dev: {} nodes{spares}, scheme {}, {} each; data lives in memory only",
+            "paritas dev: {} nodes{log_nodes}{spares}, scheme {}, {} each; data lives in memory only",
             plan.members, plan.scheme, plan.memory
         ));
         if let Some(warning) = plan.warning() {

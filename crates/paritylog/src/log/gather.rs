@@ -41,27 +41,7 @@ impl ParityLog {
         let Some(chain) = self.chains.get(&key).cloned() else {
             return;
         };
-        let mut parts: Vec<Part> = Vec::new();
-        let mut part = |space, at, length| match parts.last_mut() {
-            Some(last) if last.space == space && last.at + last.length as u64 == at => last.length += length,
-            _ => parts.push(Part {
-                space,
-                at,
-                length,
-                bytes: None,
-            }),
-        };
-        if !above.as_ref().is_some_and(|above| above.whole) {
-            if let Some(InSlot { slot, used, .. }) = chain.slot {
-                part(Space::Slots, self.slot_at(slot), used);
-            }
-            if !matches!(why, Why::Compact { .. }) {
-                for piece in &chain.logged {
-                    // Neighbours in the area are neighbours on the disk: no write goes over its end.
-                    part(Space::Log, piece.at, piece.length);
-                }
-            }
-        }
+        let parts = self.parts(&chain, why, above.as_ref());
         let id = self.next_id;
         self.next_id += 1;
         let reads: Vec<_> = parts.iter().map(|part| (part.space, part.at, part.length)).collect();
@@ -77,12 +57,41 @@ impl ParityLog {
             self.on_gathered(id, out);
         }
         for (n, (space, at, length)) in reads.into_iter().enumerate() {
-            let at = if space == Space::Log {
-                at % self.settings.log_bytes
-            } else {
-                at
-            };
-            self.begin_read(Task::Gather(id, n), space, at, length, out);
+            self.begin_read(Task::Gather(id, n), space, self.on_disk(space, at), length, out);
+        }
+    }
+
+    /// Where a chunk's records lie, those that come on top left out.
+    pub(super) fn parts(&self, chain: &Chain, why: Why, above: Option<&Entry>) -> Vec<Part> {
+        let mut parts: Vec<Part> = Vec::new();
+        let mut part = |space, at, length| match parts.last_mut() {
+            Some(last) if last.space == space && last.at + last.length as u64 == at => last.length += length,
+            _ => parts.push(Part {
+                space,
+                at,
+                length,
+                bytes: None,
+            }),
+        };
+        if !above.is_some_and(|above| above.whole) {
+            if let Some(InSlot { slot, used, .. }) = chain.slot {
+                part(Space::Slots, self.slot_at(slot), used);
+            }
+            if !matches!(why, Why::Compact { .. }) {
+                for piece in &chain.logged {
+                    // Neighbours in the area are neighbours on the disk: no write goes over its end.
+                    part(Space::Log, piece.at, piece.length);
+                }
+            }
+        }
+        parts
+    }
+
+    /// Addresses of the log area only grow.
+    pub(super) fn on_disk(&self, space: Space, at: u64) -> u64 {
+        match space {
+            Space::Slots => at,
+            Space::Log => at % self.settings.log_bytes,
         }
     }
 
@@ -92,6 +101,14 @@ impl ParityLog {
             return;
         };
         let Gathering { key, why, chain, .. } = &found;
+        if matches!(why, Why::Asked(_))
+            && let Some(count) = self.asked.get_mut(key)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.asked.remove(key);
+            }
+        }
         let compacts = matches!(why, Why::Compact { .. });
         let drains = matches!(why, Why::Compact { drains: true, .. });
         let now = self.chains.get(key).filter(|now| now.born == chain.born);
@@ -99,9 +116,9 @@ impl ParityLog {
         // While they were read its records may have moved.
         let moved = now.is_none_or(|now| now.slot != chain.slot || now.logged.front() != chain.logged.front());
         match (why, whole) {
-            (Why::Asked(number), Some(answer)) => self.answers.push((*number, Some(answer))),
+            (Why::Asked(number), Some(answer)) if now.is_some() => self.answers.push((*number, Some(answer))),
             (Why::Asked(number), None) if now.is_some() && moved => self.read(*key, *number, out),
-            (Why::Asked(number), None) => {
+            (Why::Asked(number), _) => {
                 let is_there = now.is_some();
                 self.answers.push((*number, None));
                 if is_there {
@@ -172,7 +189,7 @@ impl Gathering {
     }
 
     /// The chunk that the records make, and what it stands for, if they are all there.
-    fn chunk(&self, log: u32, chunk_bytes: usize, block_bytes: usize) -> Option<(Content, Vec<u8>)> {
+    pub(super) fn chunk(&self, log: u32, chunk_bytes: usize, block_bytes: usize) -> Option<(Content, Vec<u8>)> {
         let mut made: Option<(Content, Vec<u8>)> = None;
         let mut last = 0;
         let mut apply = |record: Record| {

@@ -230,7 +230,7 @@ impl Desk {
             "Paritas" => {
                 let sums = sums(lists);
                 let cluster = &cx.shared.cluster;
-                line("scheme", &format!("{}+{}", cluster.data, cluster.parity));
+                line("scheme", &cx.shared.code.scheme());
                 line("ack_quorum", &cluster.ack_quorum);
                 line("chunk_bytes", &cluster.chunk_bytes);
                 line("streams_owned", &sums.owned);

@@ -134,10 +134,7 @@ fn fixed<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String
         ("min-redundancy", cx.shared.cluster.min_redundancy.to_string()),
         ("requirepass", String::new()),
         ("save", String::new()),
-        (
-            "scheme",
-            format!("{}+{}", cx.shared.cluster.data, cx.shared.cluster.parity),
-        ),
+        ("scheme", cx.shared.code.scheme().to_string()),
         ("timeout", "0".to_owned()),
     ]
 }

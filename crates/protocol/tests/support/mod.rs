@@ -196,6 +196,7 @@ impl Cluster {
             suspicion_ms: 1000,
             min_redundancy: parity.min(1),
             slots,
+            logged: 0,
         };
         let nodes: Vec<NodeRecord> = (0..count)
             .map(|i| NodeRecord {

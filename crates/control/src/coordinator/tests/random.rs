@@ -19,6 +19,7 @@ struct Marks {
     duties: u32,
     slot_orders: u32,
     slots_moved: u32,
+    logged_in_memory: u32,
 }
 
 /// Long enough after the last event: no vacancy while a node is free, and no position of a life that ended.
@@ -26,9 +27,13 @@ fn assert_nothing_undone(world: &World) {
     for c in world.coordinator.configurations() {
         let named = |id: u16| c.positions.iter().flatten().any(|a| a.tenure.node.0 == id);
         let halted = |n: &TestNode| n.halted.iter().any(|role| role.list == c.list);
-        let free = world.nodes.iter().find(|(id, n)| n.alive && !named(**id) && !halted(n));
-        if let Some((free, _)) = free.filter(|_| !c.lost) {
-            assert!(!c.positions.contains(&None), "node {free} is free: {c:?}");
+        let logged = |i: usize| world.coordinator.cluster().is_logged(Position(i as u8));
+        let is_log = |id: &u16| world.log_nodes.contains(id);
+        for i in (0..c.positions.len()).filter(|i| c.positions[*i].is_none() && !c.lost) {
+            let fits = |id: &u16| is_log(id) == logged(i) || (logged(i) && world.stand_in);
+            let mut nodes = world.nodes.iter();
+            let free = nodes.find(|(id, n)| n.alive && !named(**id) && !halted(n) && fits(id));
+            assert_eq!(free.map(|(id, _)| id), None, "it is free for position {i}: {c:?}");
         }
         // Nor while a member could stand in.
         if world.stand_in && c.parity > 0 && !c.lost {
@@ -36,7 +41,7 @@ fn assert_nothing_undone(world: &World) {
                 let may = world.nodes.iter().find(|(id, n)| {
                     let mut with = c.clone();
                     with.positions[i] = c.positions.iter().flatten().find(|a| a.tenure.node.0 == **id).copied();
-                    n.alive && !halted(n) && with.positions[i].is_some() && with.is_within_limits()
+                    n.alive && !is_log(id) && !halted(n) && with.positions[i].is_some() && with.is_within_limits()
                 });
                 assert_eq!(may.map(|(id, _)| id), None, "position {i}: {c:?}");
             }
@@ -63,13 +68,29 @@ fn stand_ins(c: &Configuration) -> impl Iterator<Item = Position> {
     (0..c.positions.len() as u8).map(Position).filter(|p| c.is_stand_in(*p))
 }
 
+/// Logged positions that no log node holds.
+fn in_memory_of_logged<'a>(world: &'a World, c: &'a Configuration) -> impl Iterator<Item = Position> + 'a {
+    let logged = |p: &Position| world.coordinator.cluster().is_logged(*p);
+    let in_memory = |p: &Position| c.tenure(*p).is_some_and(|t| !world.log_nodes.contains(&t.node.0));
+    let all = (0..c.positions.len() as u8).map(Position);
+    all.filter(logged).filter(in_memory)
+}
+
 fn walk(seed: u64, marks: &mut Marks) {
     let mut prng = Prng::new(seed);
     let (data, parity) = *prng.pick(&[(4, 2), (2, 1), (1, 2), (3, 3), (1, 0), (2, 0), (1, 1), (2, 2)]);
+    let logged = if prng.chance(400_000) {
+        prng.below(u64::from(parity).max(1)) as u8
+    } else {
+        0
+    };
     let width = u64::from(data + parity);
-    let count = prng.between(width, 2 * width) as u16;
+    let in_memory = width - u64::from(logged);
+    let members = prng.between(in_memory, 2 * in_memory) as u16;
+    let log_nodes = u16::from(logged) + if logged > 0 { prng.below(3) as u16 } else { 0 };
+    let count = members + log_nodes;
     let spares = prng.below(3) as u16;
-    let mut plan = plan(data, parity, count, spares);
+    let mut plan = plan(data, parity, members, spares).with_log_nodes(logged, log_nodes);
     plan.min_redundancy = prng.below(u64::from(parity) + 1) as u8;
     plan.ack_quorum = prng.between(u64::from(parity.min(1)), u64::from(parity)) as u8;
     if prng.chance(500_000) {
@@ -156,6 +177,8 @@ fn walk(seed: u64, marks: &mut Marks) {
         .map(|(id, _)| *id)
         .collect();
     away.into_iter().for_each(|node| world.restart(node));
+    // What became of a commit before is found out first.
+    world.pass(300);
     (0..count + spares).for_each(|node| assert!(world.try_duty(node, Duty::Returning)));
     // Long enough for any lease of before to end: a lost list begins again only then, if by policy it does.
     world.pass(6000);
@@ -181,9 +204,14 @@ fn walk(seed: u64, marks: &mut Marks) {
             "{c:?}\n{:?}",
             world.coordinator.records.nodes
         );
-        // Everybody is here, so nobody need hold two.
+        // Everybody is here, so nobody need hold two; but where writes cannot do without any parity, a logged one
+        // stays in memory.
         let doubled = stand_ins(c).next();
-        assert!(doubled.is_none() || c.lost, "{doubled:?} of {c:?}");
+        let stays = logged > 0 && min_redundancy == parity;
+        assert!(doubled.is_none() || c.lost || stays, "{doubled:?} of {c:?}");
+        let misplaced = |c: &Configuration| in_memory_of_logged(&world, c).next();
+        let moves = min_redundancy < parity && !c.lost && c.born.0 == 1;
+        assert_eq!(misplaced(c).filter(|_| moves), None, "a log node is free: {c:?}");
         marks.lost += u32::from(c.lost);
         marks.reset += u32::from(c.born.0 > 1 && parity > 0);
     }
@@ -191,6 +219,7 @@ fn walk(seed: u64, marks: &mut Marks) {
     marks.moves += world.notes.iter().filter(|n| matches!(n, Note::Moved { .. })).count() as u32;
     for c in world.history.values().flatten() {
         marks.stand_ins += stand_ins(c).count() as u32;
+        marks.logged_in_memory += in_memory_of_logged(&world, c).count() as u32;
         let live = |p: &Position| c.at(*p).is_some_and(|a| a.state == PositionState::Live);
         marks.stand_ins_whole += stand_ins(c).filter(live).count() as u32;
     }
@@ -234,6 +263,8 @@ fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
         marks.slots_moved
     );
     assert!(marks.duties > 500, "{} orders", marks.duties);
+    let logged = marks.logged_in_memory;
+    assert!(logged > 100, "{logged} logged positions in memory");
     eprintln!(
         "seeds {seed:#x}..+400: {} commits, {} moves, {} lost lists",
         marks.commits, marks.moves, marks.lost

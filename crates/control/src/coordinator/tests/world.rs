@@ -62,6 +62,8 @@ pub(super) struct World {
     pub(super) plan: ClusterPlan,
     pub(super) stand_in: bool,
     pub(super) slow_removal: Option<Span>,
+    /// Those that register as log nodes.
+    pub(super) log_nodes: BTreeSet<u16>,
     pub(super) coordinator: Coordinator<MemoryStore>,
     pub(super) nodes: BTreeMap<u16, TestNode>,
     pub(super) notes: Vec<Note>,
@@ -79,6 +81,7 @@ impl World {
     pub(super) fn new(plan: ClusterPlan) -> Self {
         let coordinator = Coordinator::open(MemoryStore::new(), &plan, 1).unwrap();
         let mut world = Self {
+            log_nodes: plan.log_nodes.iter().map(|n| n.id.0).collect(),
             plan,
             stand_in: true,
             slow_removal: None,
@@ -99,7 +102,7 @@ impl World {
 
     /// All planned nodes up, spares not.
     pub(super) fn started(plan: ClusterPlan) -> Self {
-        let count = plan.nodes.len() as u16;
+        let count = (plan.nodes.len() + plan.log_nodes.len()) as u16;
         let mut world = Self::new(plan);
         (0..count).for_each(|node| world.start(node));
         (0..count).for_each(|node| drop(world.heard_by(node)));
@@ -137,6 +140,7 @@ impl World {
                 history.push(new);
             }
         }
+        self.assert_data_in_memory();
         let cluster = self.coordinator.cluster();
         let held = self.coordinator.configurations().flat_map(|c| {
             let held = c.slots.held(c.list, cluster);
@@ -144,6 +148,20 @@ impl World {
         });
         if self.coordinator.configurations().next().is_some() {
             paritas_base::slots::check_whole(held).unwrap();
+        }
+    }
+
+    /// A log node holds logged positions only.
+    fn assert_data_in_memory(&self) {
+        let nodes = &self.coordinator.records.nodes;
+        for c in self.coordinator.configurations() {
+            for (i, held) in c.positions.iter().enumerate() {
+                let Some(held) = held else { continue };
+                let record = &nodes[&held.tenure.node].record;
+                let is_log = record.role == NodeRole::Log && record.incarnation == held.tenure.incarnation;
+                let logged = self.coordinator.cluster().is_logged(Position(i as u8));
+                assert!(logged || !is_log, "position {i} on a log node: {c:?}");
+            }
         }
     }
 
@@ -177,7 +195,11 @@ impl World {
 
     /// Registers without repeating the nonce.
     pub(super) fn offer(&mut self, link: LinkId, node: u16, life: Incarnation) -> Result<Registered, Refusal> {
-        self.say(link, &ToCoordinator::Register(Box::new(registration(node, life))));
+        let mut registration = registration(node, life);
+        if self.log_nodes.contains(&node) {
+            registration.role = NodeRole::Log;
+        }
+        self.say(link, &ToCoordinator::Register(Box::new(registration)));
         match self.heard(link).pop() {
             Some(ToAgent::Registered(registered)) => Ok(*registered),
             Some(ToAgent::Refused(refusal)) => Err(refusal),

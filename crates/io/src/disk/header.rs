@@ -1,0 +1,263 @@
+//! What a log directory says of itself (`docs/formats/paritylog.md`, "The directory"): whose it is, and what its bytes
+//! were written with.
+
+use super::problem::{Difference, LogDirectoryProblem};
+use paritas_base::{ClusterId, NodeId};
+use paritas_paritylog::{Layout, Settings};
+
+const MAGIC: [u8; 8] = *b"paritlog";
+/// This program writes it, and reads no newer one.
+const FORMAT: u32 = 1;
+pub(super) const HEADER_BYTES: usize = 72;
+
+/// Whose log it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// Of which cluster.
+    pub cluster: ClusterId,
+    /// Which node of it.
+    pub node: NodeId,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Header {
+    pub(super) owner: Owner,
+    /// Drawn when the directory was made.
+    pub(super) log: u32,
+    /// The sizes among them: how much waits in memory may differ from start to start.
+    pub(super) settings: Settings,
+    pub(super) segment_bytes: u64,
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let Settings {
+            layout,
+            chunk_bytes,
+            data_max,
+            block_bytes,
+            reserve_bytes,
+            slots_max,
+            log_bytes,
+            ..
+        } = self.settings;
+        let mut rest = Vec::with_capacity(HEADER_BYTES);
+        rest.extend_from_slice(&FORMAT.to_le_bytes());
+        rest.extend_from_slice(&self.owner.cluster.0.to_le_bytes());
+        rest.extend_from_slice(&self.owner.node.0.to_le_bytes());
+        rest.extend_from_slice(&[number_of(layout), 0]);
+        for word in [
+            self.log,
+            chunk_bytes as u32,
+            data_max as u32,
+            block_bytes as u32,
+            reserve_bytes as u32,
+            slots_max,
+            0,
+        ] {
+            rest.extend_from_slice(&word.to_le_bytes());
+        }
+        rest.extend_from_slice(&log_bytes.to_le_bytes());
+        rest.extend_from_slice(&self.segment_bytes.to_le_bytes());
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&crc32c::crc32c(&rest).to_le_bytes());
+        bytes.append(&mut rest);
+        bytes
+    }
+
+    /// The settings that are no sizes are `settings`'.
+    pub(super) fn parse(bytes: &[u8], settings: &Settings) -> Result<Self, LogDirectoryProblem> {
+        let damaged = |what: &str| LogDirectoryProblem::Damaged(format!("its file header.paritas {what}"));
+        let mut read = Reader(bytes);
+        if read.take() != Some(MAGIC) {
+            return Err(damaged("is not one of a log"));
+        }
+        let crc = read.u32().ok_or_else(|| damaged("is cut off"))?;
+        if crc32c::crc32c(read.0) != crc {
+            return Err(damaged("has changed since it was written"));
+        }
+        // A newer one may be longer: its checksum is where it is here, and of all that follows.
+        let format = read.u32().ok_or_else(|| damaged("is cut off"))?;
+        if format != FORMAT {
+            return Err(LogDirectoryProblem::OtherFormat { format, known: FORMAT });
+        }
+        read.header(settings)
+            .ok_or_else(|| damaged("has fields that make no sense"))
+    }
+
+    /// Nothing, or why this is not the log that is looked for.
+    pub(super) fn check(&self, owner: Owner, settings: &Settings) -> Result<(), LogDirectoryProblem> {
+        let there = self.owner;
+        if there.cluster != owner.cluster {
+            return Err(LogDirectoryProblem::OtherCluster {
+                there: there.cluster,
+                here: owner.cluster,
+            });
+        }
+        if there.node != owner.node {
+            return Err(LogDirectoryProblem::OtherNode {
+                there: there.node,
+                here: owner.node,
+            });
+        }
+        let differences: Vec<Difference> = sizes(&self.settings)
+            .into_iter()
+            .zip(sizes(settings))
+            .filter(|((_, there), (_, here))| there != here)
+            .map(|((name, there), (_, here))| Difference { name, there, here })
+            .collect();
+        if differences.is_empty() {
+            Ok(())
+        } else {
+            Err(LogDirectoryProblem::OtherSizes(differences))
+        }
+    }
+}
+
+/// What must be as it was when the directory was made.
+fn sizes(settings: &Settings) -> [(&'static str, String); 7] {
+    [
+        ("layout", format!("{:?}", settings.layout)),
+        ("chunk_bytes", settings.chunk_bytes.to_string()),
+        ("data_max", settings.data_max.to_string()),
+        ("block_bytes", settings.block_bytes.to_string()),
+        ("reserve_bytes", settings.reserve_bytes.to_string()),
+        ("slots_max", settings.slots_max.to_string()),
+        ("log_bytes", settings.log_bytes.to_string()),
+    ]
+}
+
+fn number_of(layout: Layout) -> u8 {
+    match layout {
+        Layout::Pl => 0,
+        Layout::Plr => 1,
+        Layout::PlrM => 2,
+        Layout::Plm => 3,
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    /// What follows the number of the format.
+    fn header(&mut self, others: &Settings) -> Option<Header> {
+        let owner = Owner {
+            cluster: ClusterId(self.u64()?),
+            node: NodeId(u16::from_le_bytes(self.take()?)),
+        };
+        let layouts = [Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm];
+        let [layout, _] = self.take()?;
+        let layout = layouts.into_iter().find(|known| number_of(*known) == layout)?;
+        let log = self.u32()?;
+        let mut settings = Settings {
+            layout,
+            chunk_bytes: self.u32()? as usize,
+            data_max: self.u32()? as usize,
+            block_bytes: self.u32()? as usize,
+            reserve_bytes: self.u32()? as usize,
+            slots_max: self.u32()?,
+            ..*others
+        };
+        let _padding = self.u32()?;
+        settings.log_bytes = self.u64()?;
+        let segment_bytes = self.u64()?;
+        Some(Header {
+            owner,
+            log,
+            settings,
+            segment_bytes,
+        })
+        .filter(|header| header.segment_bytes > 0 && self.0.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            owner: Owner {
+                cluster: ClusterId(0x0102_0304_0506_0708),
+                node: NodeId(0x090a),
+            },
+            log: 0x0b0c_0d0e,
+            settings: Settings {
+                layout: Layout::Plm,
+                chunk_bytes: 16 << 10,
+                data_max: 6,
+                block_bytes: 4096,
+                reserve_bytes: 32 << 10,
+                slots_max: 1_000_000,
+                log_bytes: 1 << 30,
+                flush_bytes: 1 << 20,
+                buffer_max_bytes: 64 << 20,
+            },
+            segment_bytes: 1 << 30,
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let bytes = header().encode();
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let golden = concat!(
+            "70617269746c6f67", // magic
+            "df9e10bb",         // sum
+            "01000000",         // format
+            "0807060504030201", // cluster
+            "0a09",             // node
+            "0300",             // layout
+            "0e0d0c0b",         // log
+            "00400000",         // chunk_bytes
+            "06000000",         // data_max
+            "00100000",         // block_bytes
+            "00800000",         // reserve_bytes
+            "40420f00",         // slots_max
+            "00000000",
+            "0000004000000000", // log_bytes
+            "0000004000000000", // segment_bytes
+        );
+        assert_eq!(hex, golden);
+        assert_eq!(bytes.len(), HEADER_BYTES);
+    }
+
+    #[test]
+    fn what_was_written_comes_back_and_nothing_else_does() {
+        let bytes = header().encode();
+        let (owner, settings) = (header().owner, header().settings);
+        let back = Header::parse(&bytes, &settings).unwrap();
+        back.check(owner, &settings).unwrap();
+        assert_eq!((back.log, back.segment_bytes), (header().log, header().segment_bytes));
+        for cut in 0..bytes.len() {
+            let found = Header::parse(&bytes[..cut], &settings);
+            assert!(
+                matches!(found, Err(LogDirectoryProblem::Damaged(_))),
+                "cut at {cut}: {found:?}"
+            );
+        }
+        for at in 0..bytes.len() {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 0x10;
+            let found = Header::parse(&wrong, &settings);
+            assert!(
+                matches!(found, Err(LogDirectoryProblem::Damaged(_))),
+                "changed at {at}: {found:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Which objects form a stripe, and where its chunks are: LogECMem's queues, Object Index and Stripe Index (§3.2,
+//! §4.1).
+
+use super::network::{Ask, Name};
+use paritas_code::{Code, Scheme};
+use std::collections::VecDeque;
+use std::io;
+
+/// A data chunk: a version of an object, and the node that has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unit {
+    /// Which object.
+    pub object: u32,
+    /// Which of its versions.
+    pub version: u32,
+    /// Where.
+    pub node: usize,
+}
+
+impl Unit {
+    /// What its node keeps it under.
+    pub fn name(self) -> Name {
+        Name::Object(self.object, self.version)
+    }
+}
+
+/// A stripe.
+#[derive(Clone, Debug)]
+pub struct Stripe {
+    /// Its data chunks in order; fewer than k where the last ones are zeros that nobody keeps.
+    pub units: Vec<Unit>,
+    /// The nodes of its parity chunks, so far as they are in memory.
+    pub parity_nodes: Vec<usize>,
+}
+
+impl Stripe {
+    /// To ask for all data chunks but some.
+    pub fn asks_but(&self, left_out: &[usize]) -> Vec<(usize, Ask)> {
+        let kept = self.units.iter().enumerate().filter(|(n, _)| !left_out.contains(n));
+        kept.map(|(_, unit)| (unit.node, Ask::Get(unit.name()))).collect()
+    }
+}
+
+/// A stripe that has just become full, with what is in it.
+#[derive(Debug)]
+pub struct Encoded {
+    /// Its number.
+    pub stripe: u32,
+    /// All its parity chunks.
+    pub parity: Vec<Vec<u8>>,
+}
+
+/// Where an object is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Nowhere.
+    None,
+    /// On its node, and in the queue of that node, not yet in a stripe.
+    Queued,
+    /// A stripe, and which chunk of it.
+    In(u32, u8),
+}
+
+/// Forms stripes of units whose nodes differ.
+#[derive(Debug)]
+pub struct Stripes {
+    code: Code,
+    parity_in_memory: usize,
+    value_bytes: usize,
+    queues: Vec<VecDeque<(Unit, Vec<u8>)>>,
+    waiting_nodes: usize,
+    places: Vec<Place>,
+    stripes: Vec<Stripe>,
+}
+
+impl Stripes {
+    /// Of `k` data chunks and `r` parity chunks, of which so many are in memory, on so many nodes.
+    pub fn new(k: u8, r: u8, parity_in_memory: usize, nodes: usize, value_bytes: usize) -> io::Result<Self> {
+        let scheme = Scheme::new(k, r).map_err(io::Error::other)?;
+        if nodes < usize::from(k) + parity_in_memory {
+            return Err(io::Error::other(format!("{nodes} nodes are too few for {scheme}")));
+        }
+        Ok(Self {
+            code: Code::new(scheme),
+            parity_in_memory,
+            value_bytes,
+            queues: vec![VecDeque::new(); nodes],
+            waiting_nodes: 0,
+            places: Vec::new(),
+            stripes: Vec::new(),
+        })
+    }
+
+    /// Its code.
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// Data chunks of a stripe.
+    pub fn k(&self) -> usize {
+        usize::from(self.code.scheme().data())
+    }
+
+    /// All of them: the Stripe Index.
+    pub fn all(&self) -> &[Stripe] {
+        &self.stripes
+    }
+
+    /// Where an object is: the Object Index.
+    pub fn place(&self, object: u32) -> Place {
+        self.places.get(object as usize).copied().unwrap_or(Place::None)
+    }
+
+    /// A chunk that waits for others, newest version last.
+    pub fn queued(&self, object: u32, node: usize) -> Option<&[u8]> {
+        let waiting = self.queues[node].iter().rev();
+        let mut found = waiting.filter(|(unit, _)| unit.object == object);
+        found.next().map(|(_, value)| value.as_slice())
+    }
+
+    /// Another value for a chunk that waits: it is in no stripe, so that no parity knows it.
+    pub fn replace_queued(&mut self, object: u32, node: usize, value: &[u8]) {
+        if let Some((_, old)) = self.queues[node].iter_mut().rev().find(|(u, _)| u.object == object) {
+            old.clear();
+            old.extend_from_slice(value);
+        }
+    }
+
+    /// A unit joins the queue of its node. Once k nodes have one waiting, a stripe is formed.
+    pub fn add(&mut self, unit: Unit, value: &[u8]) -> Option<Encoded> {
+        let at = unit.object as usize;
+        if self.places.len() <= at {
+            self.places.resize(at + 1, Place::None);
+        }
+        self.places[at] = Place::Queued;
+        let queue = &mut self.queues[unit.node];
+        self.waiting_nodes += usize::from(queue.is_empty());
+        queue.push_back((unit, value.to_vec()));
+        (self.waiting_nodes >= self.k()).then(|| self.form())
+    }
+
+    /// Forms a stripe of what waits, the rest of it zeros. None when nothing waits.
+    pub fn close_one(&mut self) -> Option<Encoded> {
+        (self.waiting_nodes > 0).then(|| self.form())
+    }
+
+    /// Of the longest queues, so that none grows without end.
+    fn form(&mut self) -> Encoded {
+        let (k, nodes) = (self.k(), self.queues.len());
+        let stripe = self.stripes.len() as u32;
+        // Which of equal ones comes first goes round, so that parity does.
+        let turn = stripe as usize % nodes;
+        let mut order: Vec<usize> = (0..nodes).map(|n| (n + turn) % nodes).collect();
+        order.sort_by_key(|node| core::cmp::Reverse(self.queues[*node].len()));
+        let (data_nodes, rest) = order.split_at(k);
+        let parity_nodes = rest[..self.parity_in_memory].to_vec();
+        let (mut units, mut values) = (Vec::with_capacity(k), Vec::with_capacity(k));
+        for node in data_nodes {
+            let Some((unit, value)) = self.queues[*node].pop_front() else {
+                continue;
+            };
+            self.waiting_nodes -= usize::from(self.queues[*node].is_empty());
+            self.places[unit.object as usize] = Place::In(stripe, units.len() as u8);
+            units.push(unit);
+            values.push(value);
+        }
+        let parity = self.encode(&values);
+        self.stripes.push(Stripe { units, parity_nodes });
+        Encoded { stripe, parity }
+    }
+
+    fn encode(&self, values: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let r = usize::from(self.code.scheme().parity());
+        let mut parity = vec![vec![0; self.value_bytes]; r];
+        let mut targets: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+        for (index, value) in (0u8..).zip(values) {
+            self.code.encode_from(index, value, &mut targets);
+        }
+        parity
+    }
+
+    /// A data chunk from all others but some, and parity chunks in their place.
+    pub fn decode(
+        &self,
+        stripe: u32,
+        wanted: usize,
+        data: &[(usize, &[u8])],
+        parity: &[(u8, &[u8])],
+    ) -> io::Result<Vec<u8>> {
+        let k = self.k();
+        let zeros = vec![0; self.value_bytes];
+        let there = self.stripes[stripe as usize].units.len();
+        let mut present: Vec<(u8, &[u8])> = data.iter().map(|(n, bytes)| (*n as u8, *bytes)).collect();
+        present.extend((there..k).map(|n| (n as u8, zeros.as_slice())));
+        present.extend(parity.iter().map(|(j, bytes)| (k as u8 + j, *bytes)));
+        let mut out = vec![0; self.value_bytes];
+        let decoded = self.code.decode(&present, &[wanted as u8], &mut [&mut out]);
+        decoded.map_err(io::Error::other)?;
+        Ok(out)
+    }
+}

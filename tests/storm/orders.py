@@ -1,0 +1,111 @@
+"""What an operator asks for in a storm: nodes are drained or shunned and taken back, slots move. The orders of a blow are undone by
+the same blow, whatever else it did; only slots go on moving, and stay where they have come to."""
+
+import random
+import time
+
+SLOTS = 16_384
+# Until an order is taken, by whomever: the coordinator may be dead just now.
+TAKEN_WITHIN = 120.0
+# Refusals that say that there is nothing to do: slots that are there already, a node that has nothing for them, a move that ended
+# by itself, or one that is the order itself, whose first answer was lost.
+MOOT = ("they are all of", "holds no data position", "no slots are being moved", "are being moved")
+
+
+class Orders:
+    """A part of `Faults`."""
+
+    def __init__(self, seed):
+        # Apart from the plan of faults: how often an order must be repeated is the machine's affair.
+        self.asking = random.Random(f"{seed}/orders")
+
+    def order(self, *words):
+        """Until somebody takes it. False if there is nothing to do."""
+        deadline = time.monotonic() + TAKEN_WITHIN
+        while why := self.cluster.order(self.asking.randrange(self.shape.nodes), *map(str, words)):
+            if any(moot in why for moot in MOOT):
+                return False
+            if time.monotonic() > deadline:
+                raise AssertionError(f"paritas {' '.join(map(str, words))}: {why}")
+            time.sleep(0.1)
+        return True
+
+    def all_serve(self):
+        """Whether no node is leaving, or still coming back: one more position may be out meanwhile."""
+        status = self.cluster.any_status()
+        return status is not None and all(node["duty"] == "full" for node in status["nodes"])
+
+    def drain(self):
+        self.send_away("drain")
+
+    def shun(self):
+        self.send_away("shun")
+
+    def drain_and_pause(self):
+        self.send_away("drain", self.pause)
+
+    def shun_and_pause(self):
+        self.send_away("shun", self.pause)
+
+    def drain_and_kill(self):
+        self.send_away("drain", self.kill_if_it_may_be)
+
+    def shun_and_kill(self):
+        self.send_away("shun", self.kill_if_it_may_be)
+
+    def drain_and_kill_coordinator(self):
+        self.send_away("drain", self.kill_coordinator)
+
+    def kill_if_it_may_be(self):
+        """One that leaves, takes over, or has nothing to do with it."""
+        victim, = self.nodes(1)
+        if self.may_lose(victim[0]):
+            self.send("kill", [victim])
+
+    def send_away(self, task, then=lambda: None):
+        """A node, for a while: it may be called back before it has left, or long after."""
+        (node, _), = self.nodes(1)
+        stays_away, goes_first = self.draw.choice([True, False]), self.draw.expovariate(1 / 0.1)
+        self.say(f"{task} n{node}")
+        self.order(task, node, "--no-wait")
+        try:
+            self.wait(goes_first)
+            then()
+            self.wait(self.draw.uniform(0, 1))
+            deadline = time.monotonic() + 10
+            while stays_away and self.holds(node) and time.monotonic() < deadline:
+                self.wait(0.1)
+        finally:
+            held = self.holds(node)
+            self.say(f"n{node} is to come back; it holds {'an unknown number of' if held is None else held} positions")
+            self.order(task, node, "--undo", "--no-wait")
+
+    def holds(self, node):
+        status = self.cluster.any_status()
+        return status and next(entry["positions"] for entry in status["nodes"] if entry["id"] == node)
+
+    def move_slots(self):
+        """Some, to a node or a stream; what is still moving is left to it, or stopped for it."""
+        if self.slots_move():
+            if self.draw.random() < 0.5:
+                return
+            self.say("stop moving slots")
+            self.order("move-slots", "--stop", "--no-wait")
+        first, count = self.draw.randrange(SLOTS), self.draw.choice([1, self.draw.randrange(1, 200), self.draw.randrange(200, 3_000)])
+        node, position = self.draw.randrange(self.shape.nodes), self.draw.randrange(self.shape.data)
+        # There is a list for each node.
+        to = self.draw.choice([f"n{node}", f"{node}/{position}"])
+        slots = f"{first}-{min(first + count, SLOTS) - 1}"
+        self.say(f"move slots {slots} to {to}")
+        self.order("move-slots", slots, "--to", to, "--no-wait")
+
+    def slots_move(self):
+        status = self.cluster.any_status()
+        return status is None or (status["slots"] or {}).get("state") == "moving"
+
+    def until_slots_rest(self):
+        began = time.monotonic()
+        while self.slots_move():
+            if time.monotonic() - began > TAKEN_WITHIN:
+                raise AssertionError(f"slots still move after {TAKEN_WITHIN:.0f} s: {self.cluster.any_status()}")
+            time.sleep(0.05)
