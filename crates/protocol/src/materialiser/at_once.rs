@@ -2,8 +2,8 @@
 //! owners are asked for their latest chunks in the same turn as a member for its parity. Mostly those are what the
 //! parity stands for, and then what has come is the chunk; each part is added up straight from its frame.
 //!
-//! Whatever is not so — another version, a refusal, a wrong sum, silence — is nobody's fault, and the chunk is asked for
-//! anew in the order of 5.7: parity first, then sources at its versions. Nothing that came here is used for that.
+//! Whatever is not so (another version, a refusal, a wrong sum, silence) is nobody's fault, and the chunk is asked for
+//! anew in the order of 5.7: parity first, then sources at its versions. Nothing that came here is used then.
 
 use super::{Materialiser, StreamOwner, Task};
 use crate::context::Context;

@@ -1,5 +1,5 @@
-//! What a frame's CRC and the sum of a chunk at its end tell of each other, so that a chunk on its way is walked once at
-//! either end and not twice.
+//! What a frame's CRC and the sum of a chunk at its end tell of each other, so that a chunk on its way is walked once
+//! at either end and not twice.
 //!
 //! Both are remainders modulo Castagnoli's polynomial (PROTOCOL 9.1): the sum is the plain one, the CRC begins with all
 //! ones and inverts its end. So the register behind prefix and chunk is the register behind the prefix, moved on by as
