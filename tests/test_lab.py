@@ -26,6 +26,7 @@ EXPERIMENTS = [
     "updated-stripes",
     "basic",
     "update-latency",
+    "paritas-updates",
     "memory",
     "wide",
     "disk-accesses",

@@ -4,8 +4,9 @@
 
 use crate::script::{Script, push_piece};
 use crate::support::Cluster;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, Tenure};
-use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Time};
+use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState, Tenure};
+use paritas_base::slots::{SlotOrder, SlotTarget};
+use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Time};
 use paritas_control::message::{
     Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode,
     encode,
@@ -444,6 +445,15 @@ fn progress() -> ShardProgress {
 pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
     let tenure = crate::support::tenure(0, 1);
     let (node, incarnation) = (NodeId(1), Incarnation(2));
+    let stream = Stream {
+        list: ListId(2),
+        x: Position(0),
+    };
+    let duty = |node: u16, duty| ToCoordinator::SetDuty {
+        n: 6,
+        node: NodeId(node),
+        duty,
+    };
     let messages = [
         ToCoordinator::Register(Box::new(registration(2, 9))),
         ToCoordinator::Register(Box::new(Registration {
@@ -466,6 +476,31 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         ToCoordinator::Status { n: 5 },
         ToCoordinator::Supervise { node, incarnation },
         ToCoordinator::Exited { node, incarnation },
+        ToCoordinator::Drained {
+            list: ListId(0),
+            position: Position(0),
+            tenure,
+        },
+        duty(1, Duty::Draining),
+        duty(2, Duty::Shunned),
+        ToCoordinator::MoveSlots {
+            n: 7,
+            order: SlotOrder::Move {
+                first: 0,
+                last: 700,
+                to: SlotTarget::Stream(stream),
+            },
+        },
+        ToCoordinator::MoveSlots {
+            n: 8,
+            order: SlotOrder::GiveUp,
+        },
+        ToCoordinator::HandOff {
+            version: 1,
+            last: Some(63),
+            from: tenure,
+            to: crate::support::tenure(2, 1),
+        },
     ];
     let say = |kind: u8, message: &ToCoordinator| {
         let mut step = vec![kind];
@@ -474,7 +509,22 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
     };
     let mut seeds: Vec<Vec<u8>> = messages.iter().map(|message| say(10, message)).collect();
     // One ends and comes back, others fall silent; a halted role.
-    let [_, _, heartbeat, _, _, status, supervise, exited] = &messages;
+    let [
+        _,
+        _,
+        heartbeat,
+        _,
+        _,
+        status,
+        supervise,
+        exited,
+        drained,
+        drain,
+        shun,
+        slots,
+        give_up,
+        hand_off,
+    ] = &messages;
     let life = ToCoordinator::Register(Box::new(registration(1, 50)));
     seeds.push(
         [
@@ -502,6 +552,23 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         ]
         .concat(),
     );
+    // Orders, and what nodes say to them: by the link of node 0, which owns what is handed off and drained.
+    let alive = |at: Vec<u8>| [vec![4, 2, 30, 4], at, vec![4, 2, 30, 4, 2, 110, 4]].concat();
+    seeds.push(alive(
+        [say(10, slots), say(10, hand_off), say(10, status), say(26, give_up)].concat(),
+    ));
+    seeds.push(alive(
+        [
+            say(10, drain),
+            vec![2, 20],
+            say(10, drained),
+            say(26, &duty(1, Duty::Returning)),
+        ]
+        .concat(),
+    ));
+    seeds.push(alive(
+        [say(10, shun), say(10, slots), vec![5, 2, 2, 50], say(10, give_up)].concat(),
+    ));
     seeds
 }
 
@@ -548,6 +615,15 @@ pub(crate) fn agent_seeds() -> Vec<Vec<u8>> {
         ToAgent::ExitNoted {
             node: NodeId(1),
             incarnation: Incarnation(2),
+        },
+        ToAgent::Drain {
+            list: ListId(0),
+            position: Position(0),
+            tenure: crate::support::tenure(0, 1),
+        },
+        ToAgent::Ordered {
+            n: 1,
+            refused: Some("no".into()),
         },
     ];
     let mut seeds = vec![say(&registered)];

@@ -8,10 +8,12 @@ use crate::frames::{seal, sealed};
 use crate::script::{Script, random};
 use crate::support::{Client, Cluster, tenure};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
+use paritas_base::slots::{HandOff, SlotRange};
 use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Time, Version};
 use paritas_protocol::{Channel, LinkId, Parameters, Port, Proposal};
 use paritas_wire::peer::{
-    self, ChunkStatus, Deltas, Header, Hello, LeaseEntry, LeaseRecord, Leases, Message, Parity, Versions,
+    self, ChunkStatus, Deltas, Header, Hello, ImportStatus, LeaseEntry, LeaseRecord, Leases, Message, ObjectRecord,
+    Objects, Parity, Versions,
 };
 
 /// Memory of each node: little, so that it fills.
@@ -25,6 +27,15 @@ struct Play<'a> {
     strangers: Vec<(usize, LinkId)>,
     /// Somebody has lied who may be believed, or has said that the configuration is another.
     believed: bool,
+    /// Of the newest hand-off of slots.
+    version: u64,
+}
+
+/// Both lists of a hand-off, once each.
+fn lists_of(what: &HandOff) -> Vec<usize> {
+    let mut lists = vec![usize::from(what.from.list.0), usize::from(what.to.list.0)];
+    lists.dedup();
+    lists
 }
 
 pub(crate) fn lies(bytes: &[u8]) {
@@ -38,6 +49,7 @@ pub(crate) fn lies(bytes: &[u8]) {
         clients: Vec::new(),
         strangers: Vec::new(),
         believed: false,
+        version: 0,
     };
     for process in &mut play.cluster.processes {
         process.out.halts = Some(Vec::new());
@@ -66,7 +78,8 @@ impl Play<'_> {
 
     fn step(&mut self) {
         match self.script.below(16) {
-            0..=4 => self.command(),
+            0..=3 => self.command(),
+            4 => self.move_slots(),
             5 => self.cluster.advance(1 + self.script.below(8) as u64 * 40),
             6 => self.hand_over(),
             7 => self.greet(),
@@ -118,7 +131,66 @@ impl Play<'_> {
         }
     }
 
-    /// What the coordinator does when a position is whole.
+    /// The coordinator has some slots handed off, or gives up what is under way (10.8).
+    fn move_slots(&mut self) {
+        let under_way = self.cluster.configurations.iter().find_map(|c| c.slots.hand_off);
+        if let Some(what) = under_way {
+            if self.script.flag() {
+                self.change_slots(&what, None);
+            }
+            return;
+        }
+        let record = self.cluster.processes[0].node.cluster().clone();
+        let (list, other) = (
+            self.script.below(self.cluster.configurations.len()),
+            self.script.below(self.cluster.configurations.len()),
+        );
+        let source = &self.cluster.configurations[list];
+        let data = self.cluster.configurations[other].data;
+        let held = source.slots.held(source.list, &record);
+        if held.is_empty() {
+            return;
+        }
+        let range = self.script.pick(&held);
+        let from = Stream {
+            list: ListId(list as u16),
+            x: range.x,
+        };
+        let to = Stream {
+            list: ListId(other as u16),
+            x: Position(self.script.below(data.into()) as u8),
+        };
+        if from == to {
+            return;
+        }
+        let versions = self.cluster.configurations.iter().map(|c| c.slots.version);
+        let what = HandOff {
+            version: versions.max().unwrap_or(0).max(self.version) + 1,
+            first: range.first,
+            last: range.last,
+            from,
+            to,
+        };
+        self.version = what.version;
+        for list in lists_of(&what) {
+            self.cluster.reconfigure(list, |c| c.slots = c.slots.during(what));
+        }
+    }
+
+    /// What is handed off is there as far as that slot, or given up.
+    fn change_slots(&mut self, what: &HandOff, last: Option<u16>) {
+        let record = self.cluster.processes[0].node.cluster().clone();
+        for list in lists_of(what) {
+            self.cluster.reconfigure(list, |c| {
+                c.slots = match last {
+                    Some(last) => c.slots.after(c.list, &record, what, last),
+                    None => c.slots.given_up(c.list, &record, what),
+                };
+            });
+        }
+    }
+
+    /// What the coordinator does when a position is whole, and when slots are where they should be.
     fn make_live(&mut self) {
         let proposals: Vec<Proposal> = self
             .cluster
@@ -127,6 +199,27 @@ impl Play<'_> {
             .flat_map(|process| core::mem::take(&mut process.out.proposals))
             .collect();
         for proposal in proposals {
+            if let Proposal::HandOff {
+                version,
+                last,
+                from,
+                to,
+            } = proposal
+            {
+                let under_way = self.cluster.configurations.iter().find_map(|c| c.slots.hand_off);
+                let tenure = |stream: Stream| self.cluster.configurations[usize::from(stream.list.0)].tenure(stream.x);
+                let agreed = |what: &HandOff| {
+                    what.version == version && (tenure(what.from), tenure(what.to)) == (Some(from), Some(to))
+                };
+                if let Some(what) = under_way.filter(agreed) {
+                    assert!(
+                        last.is_none_or(|last| what.contains(last)),
+                        "{last:?} is not of {what:?}"
+                    );
+                    self.change_slots(&what, last);
+                }
+                continue;
+            }
             let Proposal::AskLive { list, position, tenure } = proposal else {
                 continue;
             };
@@ -185,7 +278,7 @@ impl Play<'_> {
 
     /// A true frame, once, with a byte or two changed on its way, and a CRC that fits.
     fn bend_next(&mut self) {
-        let kind = 10 + self.script.below(25) as u8;
+        let kind = 10 + self.script.below(27) as u8;
         let (at, xor) = (self.script.u64() as usize, self.script.byte());
         let header_too = self.script.flag();
         self.believed = true;
@@ -384,6 +477,15 @@ impl Lies<'_, '_> {
                 Incarnation(self.script.below(7) as u64),
             )),
             7 => told.lost = true,
+            8 => told.slots.hand_off = self.script.flag().then(|| self.hand_off()),
+            9 => {
+                told.slots.version = self.script.number(told.slots.version);
+                for _ in 0..self.script.below(3) {
+                    let (first, last) = (self.slot(), self.slot());
+                    let x = Position(self.script.below(4) as u8);
+                    told.slots.ranges.push(SlotRange { first, last, x });
+                }
+            }
             _ => {}
         }
         if !told.positions.is_empty() {
@@ -399,15 +501,60 @@ impl Lies<'_, '_> {
         told
     }
 
+    fn slot(&mut self) -> u16 {
+        self.script.number(16_383) as u16
+    }
+
+    /// The one under way, nearly, or any.
+    fn hand_off(&mut self) -> HandOff {
+        let lists = &self.cluster.configurations;
+        let mut told = lists.iter().find_map(|c| c.slots.hand_off).unwrap_or(HandOff {
+            version: 1,
+            first: 0,
+            last: 100,
+            from: self.stream,
+            to: self.stream,
+        });
+        match self.script.below(6) {
+            0 => told.version = self.script.number(told.version),
+            1 => told.first = self.slot(),
+            2 => told.last = self.slot(),
+            3 => told.from = self.stream,
+            4 => told.to = self.stream,
+            _ => {}
+        }
+        told
+    }
+
+    fn objects(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for _ in 0..self.script.below(4) {
+            let key = format!("k{}", self.script.below(8));
+            let object = ObjectRecord {
+                key: key.as_bytes(),
+                value: self.script.bytes(40),
+                expiry_ms: self.script.flag().then(|| self.script.u64()),
+                flags: self.script.flag().then(|| self.script.u64() as u32),
+                hash_kind: self.script.below(8) == 0,
+            };
+            Objects::push(&mut bytes, &object);
+        }
+        if self.script.below(8) == 0 {
+            bytes.extend_from_slice(self.script.bytes(30));
+        }
+        bytes
+    }
+
     /// Any message of any kind; gives the kind.
     fn encode(&mut self, header: &Header, frame: &mut Vec<u8>) -> u8 {
-        let kind = 10 + self.script.below(26) as u8;
+        let kind = 10 + self.script.below(28) as u8;
         let (term, seq, stripe) = (self.term(), self.seq(), self.stripe());
         // Requests are numbered from 1.
         let id = self.script.below(64) as u64;
         let mut parts = Vec::new();
         let (extents, mut leases, chunk) = match kind {
             peer::kind::DELTA => (self.extents(), Vec::new(), Vec::new()),
+            peer::kind::IMPORT => (self.objects(), Vec::new(), Vec::new()),
             peer::kind::SYNC | peer::kind::SEAL_REPLY => (self.deltas(seq.wrapping_add(1)), Vec::new(), Vec::new()),
             peer::kind::PARITY_VALUE | peer::kind::CHUNK_VALUE => (Vec::new(), Vec::new(), self.chunk()),
             _ => Default::default(),
@@ -585,6 +732,22 @@ impl Lies<'_, '_> {
                     b"-ERR x\r\n",
                     b":7\r\n",
                 ]),
+            },
+            peer::kind::IMPORT => Message::Import {
+                version: self.hand_off().version,
+                term,
+                round: self.script.number(1) as u32,
+                n: self.script.below(4) as u32,
+                objects: Objects::new(&extents),
+            },
+            peer::kind::IMPORTED => Message::Imported {
+                version: self.hand_off().version,
+                term,
+                round: self.script.number(1) as u32,
+                n: self.script.below(4) as u32,
+                status: self
+                    .script
+                    .pick(&[ImportStatus::Done, ImportStatus::NoRoom, ImportStatus::Unknown]),
             },
             // A body of any bytes.
             _ => {

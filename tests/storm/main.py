@@ -31,6 +31,8 @@ LEDGER_MAX = 200_000
 SCHEMES = [(4, 2, 2), (4, 2, 2), (4, 3, 2), (2, 1, 1)]
 # One client in so many is of the cluster-aware kind.
 OWNERS_SHARE = 4
+# What no process may say, however it is treated: it would be started again, and nobody the wiser.
+NEVER_SAID = re.compile("panicked at|AddressSanitizer|HALTED a role")
 
 
 def arguments():
@@ -79,7 +81,7 @@ class Storm:
         self.ledger = Ledger()
         self.began = time.monotonic()
         self.outcomes, self.blows = collections.Counter(), collections.Counter()
-        self.lost = self.bad = self.number = 0
+        self.lost = self.bad = self.number = self.broken = 0
         self.kept, self.asked = [], []
 
     def say(self, text):
@@ -160,13 +162,21 @@ class Storm:
             directory.mkdir()
             kind = HostCluster if self.options.hosts else DevCluster
             self.cluster = kind(directory, self.shape.nodes, self.shape.scheme, self.shape.quorum, self.options.memory)
-            before = self.bad + self.ledger.lost
+            before = self.bad + self.ledger.lost + self.broken
             try:
                 self.rounds(min(deadline, time.monotonic() + self.options.act * 60))
             finally:
                 self.cluster.stop()
-            if self.bad + self.ledger.lost == before:
+                self.read_logs(directory)
+            if self.bad + self.ledger.lost + self.broken == before:
                 shutil.rmtree(directory)
+
+    def read_logs(self, directory):
+        for log in filter(pathlib.Path.is_file, directory.rglob("*log*")):
+            for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+                if NEVER_SAID.search(line):
+                    self.broken += 1
+                    self.say(f"{log}: {line}")
 
     def rounds(self, deadline):
         """Of one cluster."""
@@ -195,7 +205,7 @@ class Storm:
         operations = sum(self.outcomes.values()) + self.ledger.operations
         lost = self.lost + self.ledger.lost
         print(f"{operations} operations, {lost} lost, {self.bad} non-linearizable keys", flush=True)
-        return lost == 0 and self.bad == 0
+        return lost == 0 and self.bad == 0 and self.broken == 0
 
 
 def main():

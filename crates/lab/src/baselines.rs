@@ -7,6 +7,7 @@ pub mod in_place;
 pub mod log_node;
 pub mod memcached;
 pub mod network;
+pub mod paritas;
 pub mod repair;
 pub mod replication;
 pub mod run;

@@ -5,6 +5,7 @@ pub mod disk_accesses;
 pub mod memory;
 pub mod mttdl;
 pub mod node_repair;
+pub mod paritas_updates;
 pub mod redundancy;
 pub mod tradeoff;
 pub mod two_losses;

@@ -3,6 +3,7 @@
 
 pub mod baselines;
 pub mod experiments;
+mod relay;
 mod report;
 pub mod stage;
 pub mod workload;
@@ -36,6 +37,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::updated_stripes::EXPERIMENT,
     experiments::basic::EXPERIMENT,
     experiments::update_latency::EXPERIMENT,
+    experiments::paritas_updates::EXPERIMENT,
     experiments::memory::EXPERIMENT,
     experiments::wide::EXPERIMENT,
     experiments::disk_accesses::EXPERIMENT,

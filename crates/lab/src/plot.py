@@ -13,10 +13,10 @@ from matplotlib import pyplot
 title, png, x_logarithmic, y_logarithmic = sys.argv[1:]
 head, *rows = csv.reader(sys.stdin)
 figure, axes = pyplot.subplots(figsize=(8, 5))
-# So many lines have colours of their own; the next as many are dashed.
-COLOURS = 6
+# So many lines have colours of their own; the next as many are dashed. Four systems of four codes get four of each.
+COLOURS = 4 if len(head) - 1 in (4, 16) else 6
 for at, name in enumerate(head[1:]):
-    line = {"color": f"C{at % COLOURS}", "linestyle": ["-", "--", ":"][at // COLOURS % 3]}
+    line = {"color": f"C{at % COLOURS}", "linestyle": ["-", "--", ":", "-."][at // COLOURS % 4]}
     x, y = [float(row[0]) for row in rows], [float(row[at + 1]) for row in rows]
     axes.plot(x, y, marker="o", markersize=3, label=name, **line)
 axes.set_xlabel(head[0])
@@ -24,5 +24,5 @@ axes.set_xscale("log" if x_logarithmic == "true" else "linear")
 axes.set_yscale("log" if y_logarithmic == "true" else "linear")
 axes.set_title(title)
 axes.grid(alpha=0.3)
-axes.legend(fontsize=8)
+axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 figure.savefig(png, dpi=100, bbox_inches="tight", metadata={"Software": None})

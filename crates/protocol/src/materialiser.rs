@@ -25,6 +25,9 @@ pub(crate) struct Materialiser {
     /// Chunks may be dropped again for others: a stand-in that has not asked to be Live (5.10). And where that goes on.
     may_drop: bool,
     drop_next: u32,
+    /// Chunks dropped since the time before it.
+    drops_since: Time,
+    drops: u32,
     next_at: Time,
     /// The position is not Live yet.
     pub(crate) filling: bool,
@@ -46,6 +49,15 @@ struct Donor {
 /// A donor that misses so many more chunks than it has is not asked any more: its memory was needed for other things.
 const DONOR_MISSES_MAX: u32 = 8;
 
+/// Data chunks of a stream that are not dropped for others while there is any memory: a command that needs two, or the
+/// two longest values, must come to find them all. A stand-in may so take this much more than writers may.
+const DROP_ABOVE: u32 = 16;
+
+/// Chunks dropped at most within this time, so that a command that needs more chunks than there is room for does not
+/// keep a core busy until it is refused.
+const DROPS_MAX: u32 = 16;
+const DROPS_EVERY: Span = Span::from_ms(1);
+
 /// Chunks taken from the stash at most in a turn: each is summed and copied, so clients would wait.
 const STASHED_A_TURN_MAX: u32 = 32;
 
@@ -57,6 +69,8 @@ impl Default for Materialiser {
             sweep: None,
             may_drop: false,
             drop_next: 0,
+            drops_since: Time(0),
+            drops: 0,
             next_at: Time(u64::MAX),
             filling: false,
             held_back: false,
@@ -160,6 +174,14 @@ impl Materialiser {
         self.tasks.insert(stripe, task);
     }
 
+    /// Whether another chunk that a command waits for must wait, since so many were dropped for others just now.
+    fn drops_too_many(&mut self, now: Time) -> bool {
+        if now - self.drops_since >= DROPS_EVERY {
+            (self.drops_since, self.drops) = (now, 0);
+        }
+        self.drops >= DROPS_MAX
+    }
+
     /// Chunks that are being brought back, at the first try.
     pub(crate) fn under_way(&self) -> usize {
         self.tasks.values().filter(|t| t.mismatches == 0).count()
@@ -193,13 +215,17 @@ impl StreamOwner {
             let (mismatches, ask_all) = before.map_or((0, false), |t| (t.mismatches + 1, t.ask_all));
             self.begin(cx, configuration, stripe, mismatches, ask_all || mismatches > 2);
         }
-        for stripe in core::mem::take(&mut self.materialiser.urgent) {
+        let mut urgent = core::mem::take(&mut self.materialiser.urgent).into_iter();
+        while !self.materialiser.drops_too_many(now)
+            && let Some(stripe) = urgent.next()
+        {
             let wanted = self.is_absent(stripe) && !self.materialiser.tasks.contains_key(&stripe);
             if wanted && !self.take_stashed(cx, stripe) {
                 cx.rebuild_begins();
                 self.begin(cx, configuration, stripe, 0, false);
             }
         }
+        self.materialiser.urgent.extend(urgent);
         // A stand-in holds more than its memory was planned for (10.5): in the background it takes what writers may
         // take, and waits for room, or for a node to give the position to. What is asked for it still brings back.
         let x = self.stream().x;
@@ -236,6 +262,10 @@ impl StreamOwner {
         }
         if stashed == STASHED_A_TURN_MAX {
             self.materialiser.next_at = now;
+        }
+        if !self.materialiser.urgent.is_empty() {
+            let allowed_at = self.materialiser.drops_since + DROPS_EVERY;
+            self.materialiser.next_at = self.materialiser.next_at.min(allowed_at);
         }
     }
 
@@ -663,6 +693,11 @@ impl StreamOwner {
         }
     }
 
+    /// Whether so few data chunks are here that a command may need them all, and another can be had beside them.
+    fn is_among_the_last(&self, shared: &Shared) -> bool {
+        shared.arena.has(1) && self.store.chunks().held_counts().1 < DROP_ABOVE
+    }
+
     /// Gives up a chunk for another that is asked for: one that the members have as it is here, each in its turn, but
     /// no index page.
     fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) {
@@ -677,6 +712,7 @@ impl StreamOwner {
             if (safe || unacked) && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
                 cx.out.mark(Mark::ChunkDropped);
                 self.materialiser.drop_next = number + 1;
+                self.materialiser.drops += 1;
                 return;
             }
         }
@@ -686,7 +722,7 @@ impl StreamOwner {
         debug_assert!(self.phase() == Phase::Serve);
         // One for one, and two where more is in use than may be.
         for _ in 0..2 {
-            if self.materialiser.may_drop && !cx.shared.arena.has_room(0) {
+            if self.materialiser.may_drop && !cx.shared.arena.has_room(0) && !self.is_among_the_last(cx.shared) {
                 self.drop_chunk(cx);
             }
         }

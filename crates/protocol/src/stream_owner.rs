@@ -238,7 +238,8 @@ impl StreamOwner {
     pub fn store(&self) -> &paritas_store::Stream {
         &self.store
     }
-    pub(crate) fn has_asked_live(&self) -> bool {
+    /// Whether all of it was here once in this tenure, and it has said so.
+    pub fn has_asked_live(&self) -> bool {
         self.asked_live
     }
     /// Bytes of the side tables that hold no objects.

@@ -134,6 +134,68 @@ fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
     }
 }
 
+/// 5.10: two chunks that drop each other would never be there together.
+#[test]
+fn a_stand_in_without_any_room_does_commands_that_need_many_chunks() {
+    let mut cluster = Cluster::coded_in(64 << 20, 2, 1, 1, 0, Parameters::default());
+    let client = cluster.connect(2, Port::Any);
+    let full = cluster.connect(1, Port::Any);
+    assert_eq!(cluster.ask(full, "CONFIG SET maxmemory 32mb"), "+OK\r\n");
+    cluster.advance(1_000);
+    let part = |key: &str| paritas_wire::command::slot(key.as_bytes()) / 8192;
+    let tag = (0..).map(|n| format!("{{tag{n}}}")).find(|tag| part(tag) == 0).unwrap();
+    // Each fills most of a chunk.
+    let value = |n: usize| format!("{n:010000}");
+    for n in 0..40 {
+        assert_eq!(cluster.ask(client, &format!("SET {tag}{n} {}", value(n))), "+OK\r\n");
+    }
+    for n in (0..).filter(|n| part(&format!("key{n}")) == 1) {
+        let mut reply = cluster.ask(client, &format!("SET key{n} {}", value(n)));
+        if reply.is_empty() {
+            cluster.advance(1_000);
+            reply = String::from_utf8(cluster.take(client)).unwrap();
+        }
+        if reply != "+OK\r\n" {
+            assert!(reply.starts_with("-OOM"), "{reply}");
+            break;
+        }
+    }
+    cluster.kill(0);
+    cluster.hand_over(0, 0, 1);
+    cluster.advance(5_000);
+    assert!(!whole(&cluster, 1, 0), "there is no memory for that");
+    let mut ask = |command: &str| {
+        cluster.feed(client, format!("{command}\r\n").as_bytes());
+        for _ in 0..600 {
+            cluster.advance(10);
+            let reply = String::from_utf8(cluster.take(client)).unwrap();
+            if !reply.is_empty() {
+                return reply;
+            }
+        }
+        panic!("no answer to {command}");
+    };
+    let keys = |keys: std::ops::Range<usize>| keys.map(|n| format!(" {tag}{n}")).collect::<String>();
+    let values: String = (0..8).map(|n| format!("$10000\r\n{}\r\n", value(n))).collect();
+    let reply = ask(&format!("MGET{}", keys(0..8)));
+    assert!(reply == format!("*8\r\n{values}"), "{}", &reply[..40]);
+    assert_eq!(ask(&format!("DEL{}", keys(0..8))), ":8\r\n");
+    assert_eq!(ask(&format!("EXISTS{}", keys(2..16))), ":8\r\n");
+    // One that needs more chunks than there can be is refused, and others go on.
+    let reply = ask(&format!("MGET{}", keys(8..40)));
+    assert!(reply.starts_with("-TRYAGAIN"), "{}", &reply[..40]);
+    let reply = ask(&format!("RENAME {tag}8 {tag}9"));
+    assert!(reply.starts_with("-OOM"), "what writes needs room of its own: {reply}");
+    for n in 8..40 {
+        let reply = ask(&format!("GET {tag}{n}"));
+        assert!(reply == format!("$10000\r\n{}\r\n", value(n)), "{n}: {}", &reply[..40]);
+    }
+    // A few chunks more than writers may have, and no more.
+    let arena = cluster.processes[1].node.arena();
+    let bytes = u64::from(arena.used()) * arena.chunk_bytes() as u64;
+    assert!(arena.is_over() && bytes < 32 << 20, "{bytes}");
+}
+
 #[test]
 fn an_owner_stands_in_for_a_parity_and_rebuilds_it_from_its_own_chunks_too() {
     let (mut cluster, client) = crowded();

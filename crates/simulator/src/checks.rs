@@ -5,7 +5,7 @@ use crate::linear::{self, Operation, Outcome};
 use crate::marks::Seen;
 use crate::world::{LIST, World};
 use paritas_base::configuration::PositionState;
-use paritas_base::{NodeId, Position, Stream, Stripe};
+use paritas_base::{NodeId, Position, Stream, Stripe, Version};
 use paritas_protocol::{List, Node, Phase, Role, StreamOwner};
 
 fn owner_of(node: &Node, x: Position) -> Option<&StreamOwner> {
@@ -34,6 +34,7 @@ impl World {
                         checked = checked.and_then(|()| self.ghost.check_owner(owner, arena));
                     }
                     checked = checked.and_then(|()| self.check_log(owner, everything));
+                    checked = checked.and_then(|()| self.check_absent(owner));
                 }
                 Role::Member(member) if everything => {
                     checked = checked.and_then(|()| self.ghost.check_member(member, &self.code, arena, wrong));
@@ -134,6 +135,31 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// 5.10: what an owner drops for others is acknowledged, and nothing is dropped that the coordinator counts on.
+    fn check_absent(&self, owner: &StreamOwner) -> Result<(), String> {
+        let chunks = owner.store().chunks();
+        // What is found wrong is set aside whatever it is (9.3).
+        if owner.phase() != Phase::Serve || chunks.absent_count() == 0 || self.flipped.is_some() {
+            return Ok(());
+        }
+        let what = || format!("of {} at {}", owner.stream(), owner.tenure().node);
+        if owner.has_asked_live() {
+            return Err(format!("5.10: chunks {} are gone after it asked to be Live", what()));
+        }
+        let term = owner.tenure().term();
+        let unsafe_yet = |(stripe, version): &(Stripe, Version)| {
+            version.term() == term && version.seq() > owner.acked() && chunks.slot(*stripe).is_err()
+        };
+        match chunks.stripes().find(unsafe_yet) {
+            Some((stripe, version)) => Err(format!(
+                "5.10: {stripe} {} is gone at {version}, acknowledged to {}",
+                what(),
+                owner.acked()
+            )),
+            None => Ok(()),
+        }
     }
 
     /// When all is quiet: parity is the encoding of data (F1), and every history is linearizable (I9).

@@ -79,8 +79,7 @@ pub(crate) enum Happening {
     PushAll,
 }
 /// A process that has so many timer events within this time keeps a core busy and gets nowhere: what it asked to be
-/// called for, it does not do. Not where memory is for a few chunks: a stand-in's command that needs two may there find
-/// room for one, again and again (5.10).
+/// called for, it does not do.
 const SPIN: Span = Span::from_ms(1);
 const SPINS_MAX: u32 = 500;
 
@@ -123,7 +122,7 @@ impl World {
                 } else {
                     (now, 1)
                 };
-                if process.spins.1 > SPINS_MAX && !self.exhaustive && !self.swarm.little_memory {
+                if process.spins.1 > SPINS_MAX && !self.exhaustive {
                     self.violate(format!("L1: n{at} does nothing but ask for its timer"));
                     return;
                 }

@@ -180,7 +180,6 @@ fn swarm(space: Space) -> Swarm {
         spares: 1,
         chunk_bytes: 256,
         maxmemory_bytes: 1 << 16,
-        little_memory: false,
         clients: 0,
         keys: 1,
         filler_keys: 0,

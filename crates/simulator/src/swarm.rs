@@ -21,8 +21,6 @@ pub(crate) struct Swarm {
     pub(crate) chunk_bytes: u32,
     /// A node's memory.
     pub(crate) maxmemory_bytes: u64,
-    /// More is written than that takes.
-    pub(crate) little_memory: bool,
     /// How long faults and clients go on.
     pub(crate) chaos: Span,
     /// Clients at work.
@@ -175,7 +173,6 @@ impl Swarm {
             spares: random.below(3) as u16,
             chunk_bytes,
             maxmemory_bytes,
-            little_memory: small,
             chaos: Span::from_ms(random.between(300, 1500)),
             clients: random.between(2, 5) as usize,
             keys: random.between(1, 8),

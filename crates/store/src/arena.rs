@@ -210,7 +210,7 @@ impl Arena {
     }
 
     /// Whether so many more slots can be had at all.
-    pub(crate) fn has(&self, count: u32) -> bool {
+    pub fn has(&self, count: u32) -> bool {
         count <= (self.slots_max - self.used()).saturating_sub(self.reserved)
     }
 

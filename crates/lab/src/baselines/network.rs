@@ -144,6 +144,13 @@ pub struct Network {
 /// Waits longer than so many times the median count as that: more is what else the machine was doing.
 const LONGEST_WAIT: u32 = 3;
 
+/// The sum of waits, without what else the machine was doing.
+pub fn without_stalls(mut waits: Vec<Duration>) -> Duration {
+    waits.sort_unstable();
+    let longest = waits.get(waits.len() / 2).copied().unwrap_or_default() * LONGEST_WAIT;
+    waits.into_iter().map(|wait| wait.min(longest)).sum()
+}
+
 impl Network {
     /// Of connections, the first so many of them to nodes of memory.
     pub fn new(peers: Vec<Box<dyn Peer>>, memory_nodes: usize, way: Way) -> Self {
@@ -178,10 +185,7 @@ impl Network {
 
     /// All waits since it was asked last.
     pub fn take_waits(&mut self) -> Duration {
-        let mut waits = core::mem::take(&mut self.waits);
-        waits.sort_unstable();
-        let longest = waits.get(waits.len() / 2).copied().unwrap_or_default() * LONGEST_WAIT;
-        waits.into_iter().map(|wait| wait.min(longest)).sum()
+        without_stalls(core::mem::take(&mut self.waits))
     }
 
     /// So far.

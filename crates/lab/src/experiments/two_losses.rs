@@ -90,7 +90,7 @@ fn measure(code: (u8, u8), layout: Layout, objects: u32, reads: u32, percent: u6
 }
 
 fn run(stage: &Stage) -> io::Result<Report> {
-    let (objects, reads) = (stage.count(3000, 200), stage.count(100, 8));
+    let (objects, reads) = (stage.count(3000, 200), stage.count(60, 8));
     let codes = if stage.is_full() { &CODES[..] } else { &CODES[..1] };
     let percents = if stage.is_full() {
         &UPDATE_PERCENTS[..]

@@ -1,0 +1,195 @@
+//! Paritas itself beside them: a coordinator and nodes as processes, relays between the nodes, and a client that knows
+//! who owns what.
+
+use crate::relay::{self, Traffic};
+use crate::stage::{Directory, HOP};
+use paritas_base::{Map, map};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+const REPLY_TIME_MAX: Duration = Duration::from_secs(10);
+const CLUSTER_PORT: u16 = 1000;
+const PEER_PORT: u16 = 10_000;
+/// Where nodes are, and where the relays are that stand before them.
+const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
+const RELAYED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// A cluster of processes; they end with this.
+#[derive(Debug)]
+pub struct Paritas {
+    children: Vec<Child>,
+    clients: Map<u16, BufReader<TcpStream>>,
+    first: u16,
+    owners: Map<u32, u16>,
+    traffic: Arc<Traffic>,
+    before: (u64, u64),
+    waits: Vec<Duration>,
+    _directory: Directory,
+}
+
+impl Paritas {
+    /// Of a scheme, on as many nodes as it has positions. With `count_from` relays stand between the nodes, and count
+    /// messages of so many bytes and more; without, it is there to be timed.
+    pub fn start(binary: &Path, scheme: &str, nodes: u16, count_from: Option<usize>) -> io::Result<Self> {
+        let directory = Directory::new()?;
+        let first = free_ports(nodes)?;
+        let coordinator = first + nodes;
+        let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text);
+        write(
+            "coordinator.toml",
+            format!(
+                "listen = \"{HERE}:{coordinator}\"\nstore = \"coordinator.store\"\nscheme = \"{scheme}\"\n\
+                 memory = \"64mb\"\nlease_ms = 4000\nsuspicion_ms = 3000\n"
+            ),
+        )?;
+        let mut started = Self {
+            children: Vec::new(),
+            clients: map(),
+            first,
+            owners: map(),
+            traffic: Arc::default(),
+            before: (0, 0),
+            waits: Vec::new(),
+            _directory: directory,
+        };
+        started.run(binary, "coordinator", "coordinator.toml")?;
+        let host = if count_from.is_some() { RELAYED } else { HERE };
+        for node in 0..nodes {
+            let port = first + node;
+            let (listen, target) = ((RELAYED, port + PEER_PORT).into(), (HERE, port + PEER_PORT).into());
+            if let Some(bytes) = count_from {
+                relay::start(listen, target, bytes, Arc::clone(&started.traffic))?;
+            }
+            let name = format!("node-{node}.toml");
+            let text = format!(
+                "id = {node}\nport = {port}\nmemory = \"64mb\"\ncoordinator = [\"{HERE}:{coordinator}\"]\nbind = \
+                 \"{HERE}\"\nhost = \"{host}\"\n"
+            );
+            std::fs::write(started._directory.path().join(&name), text)?;
+            started.run(binary, "node", &name)?;
+        }
+        let deadline = Instant::now() + START_TIME_MAX;
+        while let Err(error) = started.set(0, b"ready") {
+            if Instant::now() > deadline {
+                return Err(error);
+            }
+            started.clients.clear();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(started)
+    }
+
+    fn run(&mut self, binary: &Path, role: &str, config: &str) -> io::Result<()> {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL"])
+            .arg(binary)
+            .args([role, "--config", config]);
+        command.current_dir(self._directory.path());
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        self.children.push(child);
+        Ok(())
+    }
+
+    /// Sets a value at its owner. Two round trips follow one another, from the client to the owner and from it to all
+    /// parity nodes at once: their four hops are waited for here, as a [`super::network::Network`] does.
+    pub fn set(&mut self, object: u32, value: &[u8]) -> io::Result<()> {
+        loop {
+            let known = self.owners.get(&object).copied();
+            let began = Instant::now();
+            if known.is_some() {
+                std::thread::sleep(HOP * 4);
+            }
+            let reply = self.ask(known.unwrap_or(self.first + CLUSTER_PORT), object, value)?;
+            if known.is_some() {
+                self.waits.push(began.elapsed());
+            }
+            if reply == "+OK" {
+                return Ok(());
+            }
+            let moved = reply.strip_prefix("-MOVED ").and_then(|rest| rest.rsplit(':').next());
+            let Some(port) = moved.and_then(|port| port.parse().ok()) else {
+                return Err(io::Error::other(format!("paritas says {reply:?}")));
+            };
+            self.owners.insert(object, port);
+        }
+    }
+
+    fn ask(&mut self, port: u16, object: u32, value: &[u8]) -> io::Result<String> {
+        if !self.clients.contains_key(&port) {
+            let stream = TcpStream::connect((HERE, port))?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(REPLY_TIME_MAX))?;
+            self.clients.insert(port, BufReader::new(stream));
+        }
+        let client = self.clients.get_mut(&port).ok_or(io::ErrorKind::NotConnected)?;
+        let mut message = format!("*3\r\n$3\r\nSET\r\n$20\r\nuser{object:016}\r\n${}\r\n", value.len()).into_bytes();
+        message.extend_from_slice(value);
+        message.extend_from_slice(b"\r\n");
+        client.get_mut().write_all(&message)?;
+        let mut line = String::new();
+        client.read_line(&mut line)?;
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// From here on waits and traffic are counted.
+    pub fn mark(&mut self) {
+        self.waits.clear();
+        self.before = self.so_far();
+    }
+
+    /// Waits since then.
+    pub fn take_waits(&mut self) -> Vec<Duration> {
+        core::mem::take(&mut self.waits)
+    }
+
+    /// Bytes, and messages with a value, that nodes have sent one another since then.
+    pub fn traffic(&self) -> (u64, u64) {
+        let (bytes, large) = self.so_far();
+        (bytes - self.before.0, large - self.before.1)
+    }
+
+    fn so_far(&self) -> (u64, u64) {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (of(&self.traffic.bytes), of(&self.traffic.large))
+    }
+}
+
+impl Drop for Paritas {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            // One that has ended already is only waited for.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A port from which on nodes and the coordinator find theirs free.
+fn free_ports(nodes: u16) -> io::Result<u16> {
+    let free = |ip: Ipv4Addr, port: u16| TcpListener::bind(SocketAddr::from((ip, port))).is_ok();
+    let seed = std::process::id() as u16 % 64;
+    let firsts = (0..64).map(|n| 13_000 + (seed + n) % 64 * 16);
+    for first in firsts {
+        let all = (first..=first + nodes).all(|port| {
+            let mine = [0, CLUSTER_PORT, PEER_PORT]
+                .iter()
+                .all(|offset| free(HERE, port + offset));
+            mine && free(RELAYED, port + PEER_PORT)
+        });
+        if all {
+            return Ok(first);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "no row of free ports"))
+}

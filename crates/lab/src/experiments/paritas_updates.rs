@@ -1,0 +1,107 @@
+//! LogECMem Fig 11 with Paritas beside it (§6.3, Experiment 2): what an update costs who asks for it.
+
+use super::update_latency::{VALUE_BYTES, timed};
+use crate::baselines::network::{Way, without_stalls};
+use crate::baselines::paritas::Paritas;
+use crate::baselines::run::{Kind, value};
+use crate::report::figure;
+use crate::stage::{HOP, Stage};
+use crate::workload::Workload;
+use crate::{Check, Experiment, Report};
+use std::io;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "paritas-updates",
+    figure: "LogECMem Fig 11, Paritas",
+    claim: "(ours) an update takes Paritas less time and fewer messages than LogECMem",
+    exact: false,
+    run,
+};
+
+/// Paritas' scheme, and the code of those beside it.
+const SCHEMES: [(&str, (u8, u8)); 2] = [("6+3", (6, 3)), ("10+4", (10, 4))];
+
+struct Found {
+    us: f64,
+    messages: f64,
+    kibibytes: f64,
+}
+
+fn updates(system: &mut Paritas, objects: u32, count: u32) -> io::Result<()> {
+    for object in 0..objects {
+        system.set(object, &value(object, 0, VALUE_BYTES))?;
+    }
+    system.mark();
+    let mut workload = Workload::new(30, objects, 30);
+    for round in 1..=count {
+        let object = workload.next_object();
+        system.set(object, &value(object, round, VALUE_BYTES))?;
+    }
+    Ok(())
+}
+
+fn paritas(scheme: &str, nodes: u16, objects: u32, count: u32) -> io::Result<Found> {
+    let binary = std::env::current_exe()?;
+    let mut counted = Paritas::start(&binary, scheme, nodes, Some(VALUE_BYTES))?;
+    updates(&mut counted, objects, count)?;
+    let (bytes, large) = counted.traffic();
+    drop(counted);
+    let mut timed = Paritas::start(&binary, scheme, nodes, None)?;
+    updates(&mut timed, objects, count)?;
+    let count = f64::from(count);
+    Ok(Found {
+        us: without_stalls(timed.take_waits()).as_secs_f64() * 1e6 / count,
+        messages: 1.0 + large as f64 / count,
+        kibibytes: (bytes as f64 / count + VALUE_BYTES as f64) / 1024.0,
+    })
+}
+
+fn run(stage: &Stage) -> io::Result<Report> {
+    let (objects, updates) = (stage.count(600, 50), stage.count(300, 20));
+    let schemes = if stage.is_full() { &SCHEMES[..] } else { &SCHEMES[..1] };
+    let columns = ["k", "Paritas", "LogECMem at once", "IPMem at once", "LogECMem", "IPMem"];
+    let mut report = Report {
+        columns: columns.map(str::to_owned).to_vec(),
+        ..Report::default()
+    };
+    let client = 2.0 * HOP.as_secs_f64() * 1e6;
+    for (scheme, code) in schemes {
+        (stage.say)(&format!("updates, Paritas {scheme}"));
+        let ours = paritas(scheme, u16::from(code.0 + code.1), objects, updates)?;
+        let mut cells = vec![code.0.to_string(), figure(ours.us)];
+        let mut theirs = Vec::new();
+        for way in [Way::AtOnce, Way::OneByOne] {
+            for kind in [Kind::LogEcMem, Kind::IpMem] {
+                let found = timed(kind, *code, objects, 30, way)?;
+                let us = found.mean_us() + client;
+                cells.push(figure(us));
+                theirs.push((us, 1.0 + found.mean(found.cost.messages)));
+            }
+        }
+        report.rows.push(cells);
+        let text = format!("{scheme}: messages of an update, LogECMem's over Paritas'");
+        report
+            .checks
+            .push(Check::at_least(text, 1.0, theirs[0].1 / ours.messages));
+        if stage.is_full() {
+            let text = format!("{scheme}: time of an update, LogECMem's at once over Paritas'");
+            report.checks.push(Check::at_least(text, 1.0, theirs[0].0 / ours.us));
+            let text = format!("{scheme}: time of an update, LogECMem's one by one over Paritas'");
+            report.checks.push(Check::at_least(text, 1.0, theirs[2].0 / ours.us));
+        }
+        report.remarks.push(format!(
+            "{scheme}: {} messages with a value and {} KiB an update of Paritas', {} messages of LogECMem's.",
+            figure(ours.messages),
+            figure(ours.kibibytes),
+            figure(theirs[0].1)
+        ));
+    }
+    report.remarks.push(format!(
+        "us of an update of 4 KiB, {updates} of them over {objects} objects, from a client a hop of {} us away: from \
+         the proxy, or, with Paritas, from the object's owner. Messages and bytes between its nodes are \
+         counted by relays in another run.",
+        HOP.as_micros()
+    ));
+    Ok(report)
+}
