@@ -86,11 +86,11 @@ def is_running(pid):
 class Cluster:
     """`paritas dev` and its processes."""
 
-    def __init__(self, directory, nodes=6, scheme="4+2", memory="128mb", spares=0, policy=None, binary=BINARY, more=()):
+    def __init__(self, directory, nodes=6, scheme="4+2", memory="128mb", spares=0, log_nodes=0, policy=None, binary=BINARY, more=()):
         self.directory = directory
         self.binary = binary
         self.more = more
-        self.nodes = nodes + spares
+        self.nodes = nodes + spares + log_nodes
         for attempt in range(5):
             self.port = free_base(self.nodes)
             self.output = directory / f"dev-{attempt}.out"

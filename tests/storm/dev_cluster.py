@@ -22,8 +22,11 @@ def ordered(*words):
 class DevCluster(Cluster):
     """Adds what only a storm does to a cluster."""
 
-    def __init__(self, directory, nodes=6, scheme="4+2", ack_quorum=2, memory="128mb"):
-        super().__init__(directory, nodes=nodes, scheme=scheme, memory=memory, more=("--ack-quorum", str(ack_quorum)))
+    def __init__(self, directory, shape, memory):
+        more = ["--ack-quorum", str(shape.quorum)]
+        # Little enough that the log comes round.
+        more += ["--log-nodes", str(shape.log_nodes), "--log-size", "64mb"] if shape.log_nodes else []
+        super().__init__(directory, nodes=shape.members, log_nodes=shape.log_nodes, scheme=shape.scheme, memory=memory, more=more)
 
     def any_status(self):
         return self._any_status()

@@ -67,7 +67,7 @@ class Faults(Orders):
         self.counts = {}
         self.has_hosts = hasattr(cluster, "way")
         known = {**self.BLOWS, **(self.OF_HOSTS if self.has_hosts else {})}
-        stuck = shape.nodes == shape.positions or shape.parity < 2
+        stuck = not shape.has_spare or shape.parity < 2
         never = (self.OF_TWO if self.most < 2 else set()) | (self.OF_SPARE if stuck else set())
         self.blows = {name: weight for name, weight in known.items() if name not in never and (not only or name in only)}
         assert self.blows, f"none of {only} with {shape}"

@@ -15,9 +15,9 @@ from dev_cluster import BINARY, Hosts, enter, ordered, until
 class HostCluster:
     """Processes by name: `None` is the coordinator. A thread starts what has died again, after a while."""
 
-    def __init__(self, directory, nodes, scheme, ack_quorum, memory):
-        self.directory, self.nodes, self.memory = directory, nodes, memory
-        self.scheme, self.ack_quorum = scheme, ack_quorum
+    def __init__(self, directory, shape, memory):
+        self.directory, self.memory = directory, memory
+        self.shape, self.nodes = shape, shape.nodes
         self.hosts, self.processes = Hosts(), {}
         # Until when a host is not there.
         self.away = {}
@@ -25,14 +25,14 @@ class HostCluster:
         self.draw = random.Random(directory.name)
         self.log = open(directory / "logs", "ab")
         self.supervisor = threading.Thread(target=self.supervise, daemon=True)
-        self.hosts.make(nodes)
+        self.hosts.make(self.nodes)
         try:
             # This process and all clients.
             with open(f"/run/netns/{self.hosts.name(None)}", "rb") as there:
                 enter(there)
-            for name in [None, *range(nodes)]:
+            for name in [None, *range(self.nodes)]:
                 self.start(name)
-            until(lambda: self.is_whole() and len(self.pids()) == nodes, "all positions live")
+            until(lambda: self.is_whole() and len(self.pids()) == self.nodes, "all positions live")
         except BaseException:
             self.stop()
             raise
@@ -45,12 +45,15 @@ class HostCluster:
         coordinator = f"{self.hosts.address(None)}:26379"
         if name is None:
             task = "coordinator"
-            settings = f'listen = "{coordinator}"\nstore = "{self.directory}/store"\nscheme = "{self.scheme}"\n'
-            settings += f'nodes = {self.nodes}\nmemory = "{self.memory}"\nack_quorum = {self.ack_quorum}\n'
+            settings = f'listen = "{coordinator}"\nstore = "{self.directory}/store"\nscheme = "{self.shape.scheme}"\n'
+            settings += f'nodes = {self.shape.members}\nmemory = "{self.memory}"\nack_quorum = {self.shape.quorum}\n'
+            settings += f"log_nodes = {self.shape.log_nodes}\n" if self.shape.log_nodes else ""
         else:
             task = "node"
             settings = f'id = {name}\nbind = "{self.hosts.address(name)}"\nport = 6379\nmemory = "{self.memory}"\n'
             settings += f'coordinator = ["{coordinator}"]\n'
+            if name >= self.shape.members:
+                settings += f'log_dir = "{self.directory}/parity-{name}"\nlog_size = "64mb"\n'
         file = self.directory / f"{task}-{name}.toml"
         file.write_text(settings, encoding="utf-8")
         command = ["ip", "netns", "exec", self.hosts.name(name), BINARY, task, "--config", str(file)]

@@ -27,8 +27,8 @@ from workload import any_node, client_process, keys_of_round, owners
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Keys of the ledger: it stops growing there, so that a long storm stays within its memory.
 LEDGER_MAX = 200_000
-# Data, parities, how many of these are waited for.
-SCHEMES = [(4, 2, 2), (4, 2, 2), (4, 3, 2), (2, 1, 1)]
+# And how many of the parities are waited for.
+SCHEMES = [("4+2", 2), ("4+2", 2), ("4+3", 2), ("2+1", 1), ("4+2/1", 2), ("3+3/2", 3)]
 # One client in so many is of the cluster-aware kind.
 OWNERS_SHARE = 4
 # What no process may say, however it is treated: it would be started again, and nobody the wiser.
@@ -40,7 +40,8 @@ def arguments():
     parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--nodes", type=int, default=0, help="drawn from the seed if not given, 6 to 9")
-    parser.add_argument("--scheme", help="as 4+2, or 4+3/2 for an ack quorum of 2; drawn for each act if not given")
+    parser.add_argument("--scheme", help="as 4+2, or 4+2/1 with a log node; drawn for each act if not given")
+    parser.add_argument("--ack-quorum", type=int, help="with --scheme; all parities if not given")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--rate", type=float, default=80, help="operations a second that each client tries")
     parser.add_argument("--round", type=float, default=20, help="seconds of faults before the histories are checked")
@@ -58,17 +59,21 @@ class Shape:
 
     def __init__(self, options, act):
         draw = random.Random(f"{options.seed}/{act}/shape")
-        self.data, self.parity, self.quorum = draw.choice(SCHEMES)
+        self.scheme, self.quorum = draw.choice(SCHEMES)
         if options.scheme:
-            self.data, self.parity, *quorum = (int(number) for number in re.split("[+/]", options.scheme))
-            self.quorum = quorum[0] if quorum else self.parity
+            self.scheme, self.quorum = options.scheme, options.ack_quorum
+        self.data, self.parity, *logged = (int(number) for number in re.split("[+/]", self.scheme))
+        self.quorum = self.quorum or self.parity
         self.positions = self.data + self.parity
         least = max(6, self.positions)
         self.nodes = options.nodes or draw.choice([least, draw.randint(least, 9)])
-        self.scheme = f"{self.data}+{self.parity}"
+        # The last of the nodes, one for each logged parity.
+        self.log_nodes = logged[0] if logged else 0
+        self.members = self.nodes - self.log_nodes
+        self.has_spare = self.nodes > self.positions
 
     def __str__(self):
-        return f"{self.nodes} nodes, scheme {self.scheme}, ack quorum {self.quorum}"
+        return f"{self.nodes} nodes, {self.log_nodes} of them log nodes, scheme {self.scheme}, ack quorum {self.quorum}"
 
 
 class Storm:
@@ -161,7 +166,7 @@ class Storm:
             directory = self.directory / f"act-{act}"
             directory.mkdir()
             kind = HostCluster if self.options.hosts else DevCluster
-            self.cluster = kind(directory, self.shape.nodes, self.shape.scheme, self.shape.quorum, self.options.memory)
+            self.cluster = kind(directory, self.shape, self.options.memory)
             before = self.bad + self.ledger.lost + self.broken
             try:
                 self.rounds(min(deadline, time.monotonic() + self.options.act * 60))

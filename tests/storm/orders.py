@@ -64,7 +64,8 @@ class Orders:
 
     def send_away(self, task, then=lambda: None):
         """A node, for a while: it may be called back before it has left, or long after."""
-        (node, _), = self.nodes(1)
+        # There are no more log nodes than logged positions.
+        node = self.draw.randrange(self.shape.members)
         stays_away, goes_first = self.draw.choice([True, False]), self.draw.expovariate(1 / 0.1)
         self.say(f"{task} n{node}")
         self.order(task, node, "--no-wait")
@@ -92,8 +93,8 @@ class Orders:
             self.say("stop moving slots")
             self.order("move-slots", "--stop", "--no-wait")
         first, count = self.draw.randrange(SLOTS), self.draw.choice([1, self.draw.randrange(1, 200), self.draw.randrange(200, 3_000)])
-        node, position = self.draw.randrange(self.shape.nodes), self.draw.randrange(self.shape.data)
-        # There is a list for each node.
+        node, position = self.draw.randrange(self.shape.members), self.draw.randrange(self.shape.data)
+        # There is a list for each member at least.
         to = self.draw.choice([f"n{node}", f"{node}/{position}"])
         slots = f"{first}-{min(first + count, SLOTS) - 1}"
         self.say(f"move slots {slots} to {to}")

@@ -2,11 +2,13 @@
 
 use crate::client::Clients;
 use crate::clock;
+use crate::disk::Disk;
 use crate::link::Links;
 use crate::mailbox::Desk;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use paritas_base::{ConnId, NodeId, Time};
+use paritas_paritylog::Io;
 use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Out, Proposal, ReplyBuf};
 use std::collections::VecDeque;
 use std::io;
@@ -59,6 +61,8 @@ pub(crate) struct Driver {
     pub(crate) links: Links,
     pub(crate) desk: Desk,
     pub(crate) ended: VecDeque<Ended>,
+    /// Of a log node.
+    pub(crate) disk: Option<Disk>,
 }
 
 impl Driver {
@@ -124,6 +128,13 @@ impl Out for Driver {
 
     fn propose(&mut self, proposal: Proposal) {
         self.desk.propose(proposal);
+    }
+
+    fn disk(&mut self, io: Io) {
+        // A machine that has a log was given a disk.
+        if let Some(disk) = &self.disk {
+            disk.submit(io);
+        }
     }
 
     fn halt(&mut self, reason: HaltReason) {

@@ -1,6 +1,7 @@
 //! The loop. A turn: wait; links, letters, timer, clients; then one fresh clock, and one `write` per connection.
 
 use crate::client::Clients;
+use crate::disk::{Disk, LogDirectory};
 use crate::driver::{ANY, CLUSTER, Driver, Ended, Named, PEER, WAKER, named};
 use crate::link::Links;
 use crate::listeners::Listeners;
@@ -80,6 +81,7 @@ impl Machine for Node {
                 ("tables", figures.table_bytes),
                 ("buffers", figures.buffer_bytes),
                 ("stash", figures.stash_bytes),
+                ("log", figures.log_bytes),
                 ("free", figures.free_bytes),
             ],
             rebuild_done_bytes: figures.rebuild_done_bytes,
@@ -206,6 +208,7 @@ impl<M: Machine> Shard<M> {
             links: Links::new(),
             desk,
             ended: VecDeque::new(),
+            disk: None,
         };
         let shard = Self {
             machine,
@@ -224,6 +227,13 @@ impl<M: Machine> Shard<M> {
             asked_to_stop: false,
         };
         Ok((shard, mailbox, proposals, progress))
+    }
+
+    /// Starts the disk of a log node, for a machine that has its log.
+    pub fn start_disk(&mut self, directory: LogDirectory, mailbox: &Mailbox) -> io::Result<()> {
+        let mailbox = mailbox.clone();
+        self.driver.disk = Some(Disk::start(directory, move || mailbox.wake())?);
+        Ok(())
     }
 
     /// Runs until told to stop.
@@ -308,11 +318,12 @@ impl<M: Machine> Shard<M> {
     fn turn(&mut self) {
         self.progress.step();
         self.make_huge();
-        let steps: [fn(&mut Self); 8] = [
+        let steps: [fn(&mut Self); 9] = [
             Self::tell_ends,
             Self::accept_all,
             Self::serve_links,
             Self::open_letters,
+            Self::hear_disk,
             Self::ring,
             Self::serve_clients,
             Self::resume_clients,
@@ -363,6 +374,12 @@ impl<M: Machine> Shard<M> {
                 }
                 Mail::Stop => self.asked_to_stop = true,
             }
+        }
+    }
+
+    fn hear_disk(&mut self) {
+        while let Some((id, outcome)) = self.driver.disk.as_ref().and_then(Disk::next_done) {
+            self.tell(Event::Disk { id, outcome });
         }
     }
 

@@ -5,6 +5,7 @@
 pub mod fsmem;
 pub mod in_place;
 pub mod log_node;
+pub mod log_thread;
 pub mod memcached;
 pub mod network;
 pub mod paritas;

@@ -1,6 +1,7 @@
 //! Where experiments with processes take place: a directory of their own, nodes, and how much of it all.
 
-use crate::baselines::log_node::{DiskSettings, LogNode, LogThread, Medium};
+use crate::baselines::log_node::{DiskSettings, LogNode, Medium};
+use crate::baselines::log_thread::LogThread;
 use crate::baselines::memcached::Memcached;
 use crate::baselines::network::{Blank, Network, Peer, Way};
 use paritas_code::{Code, Scheme};

@@ -24,6 +24,7 @@ mod lifeline;
 mod line;
 mod log_settings;
 mod logging;
+mod parity_disk;
 mod quantity;
 mod resolver;
 mod rewrite;

@@ -3,7 +3,6 @@
 
 use crate::settings::NodeSettings;
 use crate::{ByteCount, Failure};
-use paritas_base::configuration::ClusterRecord;
 use paritas_paritylog::{Layout, Settings};
 use std::str::FromStr;
 
@@ -42,17 +41,17 @@ impl FromStr for LogLayout {
 ///
 /// # Errors
 /// Says which settings do not fit, and what to change.
-pub fn log_settings(settings: &NodeSettings, cluster: &ClusterRecord) -> Result<Option<Settings>, Failure> {
+pub fn log_settings(settings: &NodeSettings, chunk_bytes: usize, data_max: usize) -> Result<Option<Settings>, Failure> {
     check_alone(settings)?;
     if settings.log_dir.is_none() {
         return Ok(None);
     }
     let bytes = |given: Option<ByteCount>, default: u64| given.map_or(default, |given| given.0);
-    let (direct, chunk) = (settings.log_direct.unwrap_or(false), u64::from(cluster.chunk_bytes));
+    let (direct, chunk) = (settings.log_direct.unwrap_or(false), chunk_bytes as u64);
     let mut log = Settings {
         layout: settings.log_layout.map_or(Layout::Plm, |layout| layout.0.0),
-        chunk_bytes: chunk as usize,
-        data_max: cluster.data.into(),
+        chunk_bytes,
+        data_max,
         block_bytes: if direct { DIRECT_BLOCK } else { 1 },
         reserve_bytes: 0,
         slots_max: 0,
@@ -60,9 +59,8 @@ pub fn log_settings(settings: &NodeSettings, cluster: &ClusterRecord) -> Result<
         flush_bytes: 0,
         buffer_max_bytes: 0,
     };
-    // A chunk's own record: what the smallest slot holds.
-    let record = log.slot_bytes() as u64;
-    let reserve = bytes(settings.log_reserve, chunk / 4);
+    let record = log.chunk_record_bytes().next_multiple_of(log.block_bytes) as u64;
+    let reserve = bytes(settings.log_reserve, chunk);
     if reserve > chunk * WRITES_IN_AREA {
         return fail(format!(
             "log_reserve {}: behind a chunk of {} at most {} are of use; lower it",
@@ -191,29 +189,11 @@ fn fail<T>(why: String) -> Result<T, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paritas_base::ClusterId;
-
-    fn cluster() -> ClusterRecord {
-        ClusterRecord {
-            id: ClusterId(1),
-            format: 1,
-            data: 4,
-            parity: 2,
-            ack_quorum: 2,
-            chunk_bytes: 16 << 10,
-            hash_key: [0, 0],
-            lease_ms: 1,
-            suspicion_ms: 1,
-            min_redundancy: 1,
-            slots: Vec::new(),
-            logged: 1,
-        }
-    }
 
     /// Settings in a file, `log_dir` among them.
     fn read(text: &str) -> Result<Option<Settings>, Failure> {
         let settings = NodeSettings::parse(&format!("log_dir = \"logs\"\n{text}")).unwrap();
-        log_settings(&settings, &cluster())
+        log_settings(&settings, 16 << 10, 4)
     }
 
     fn log(text: &str) -> Settings {
@@ -227,7 +207,7 @@ mod tests {
     #[test]
     fn without_log_dir_a_node_is_no_log_node_and_has_no_settings_of_one() {
         let none = NodeSettings::parse("memory = \"1gb\"").unwrap();
-        assert!(log_settings(&none, &cluster()).unwrap().is_none());
+        assert!(log_settings(&none, 16 << 10, 4).unwrap().is_none());
         for setting in [
             "log_size = \"1gb\"",
             "log_layout = \"pl\"",
@@ -238,7 +218,7 @@ mod tests {
             "log_direct = true",
         ] {
             let settings = NodeSettings::parse(setting).unwrap();
-            let why = log_settings(&settings, &cluster()).unwrap_err().0;
+            let why = log_settings(&settings, 16 << 10, 4).unwrap_err().0;
             let name = setting.split(' ').next().unwrap();
             assert!(why.starts_with(name) && why.contains("set log_dir"), "{why}");
         }

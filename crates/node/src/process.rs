@@ -1,7 +1,8 @@
 //! `paritas node`: one process of a cluster. Draws the threads of `lib.rs` together.
 
 use crate::agent::{Agent, Outcome};
-use crate::log_settings::{check_alone, log_settings};
+use crate::log_settings::check_alone;
+use crate::parity_disk::ParityDisk;
 use crate::settings::NodeSettings;
 use crate::{Failure, lifeline, logging};
 use clap::Args;
@@ -57,10 +58,6 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     }
     signals::watch_stop();
     check_alone(&settings)?;
-    // Before it registers: positions would go to a node without a disk.
-    if settings.log_dir.is_some() {
-        return Err(Failure("log_dir: log nodes are not available in this build yet".into()));
-    }
     let [any, strict, peer] = settings.listen()?;
     let listeners = Listeners::bind(any, strict, peer)
         .map_err(|(address, error)| Failure(format!("cannot listen on {address}: {error}")))?;
@@ -71,11 +68,16 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
             "`coordinator` is missing: the addresses of the coordinator, host:port".into(),
         ));
     }
+    // What is there takes a while to read, and a node that has registered is named in lists at once.
+    let log = ParityDisk::open_found(&settings, registration.node)?;
     let agent = Agent::start(registration.clone(), coordinators, random()?)?;
     let Some(cluster) = wait_for_cluster(&agent)? else {
         return Ok(());
     };
-    log_settings(&settings, &cluster)?;
+    let log = match log {
+        Some(found) => Some(found.of_cluster(&settings, &cluster)?),
+        None => ParityDisk::open_new(&settings, registration.node, &cluster)?,
+    };
     let maxmemory_bytes = settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0);
     // With as many lists as nodes, a node owns a stream in k of them and logs k streams in each of m others.
     let streams = u64::from(cluster.data) * (1 + u64::from(cluster.parity));
@@ -104,8 +106,12 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         maxmemory_bytes,
     };
     let failed = |error: std::io::Error| Failure(format!("the event loop cannot start: {error}"));
-    let node = Node::new(identity, parameters);
+    let mut node = Node::new(identity, parameters);
+    let directory = log.map(|log| log.attach(&mut node));
     let (mut shard, mailbox, proposals, progress) = Shard::new(node, listeners, Limits::default()).map_err(failed)?;
+    if let Some(directory) = directory {
+        shard.start_disk(directory, &mailbox).map_err(failed)?;
+    }
     agent.attach(mailbox, progress, proposals, file)?;
     watch_agent(agent)?;
     tracing::info!(node = %registration.node, incarnation = %registration.incarnation, %any, "node runs");

@@ -1,8 +1,13 @@
 //! What a delta changes of a parity chunk, and how deltas of one stripe fold into one (LogECMem §2.1, Property 2).
 
+use crate::record::EXTENT_BYTES;
 use paritas_code::mul_add;
 
-/// Bytes to XOR into a chunk, in order of their offsets: no two overlap or touch.
+/// So many zeros between two parts take no more than another part does in a record: no record is longer than that of a
+/// whole chunk.
+const NEAR_BYTES: usize = EXTENT_BYTES;
+
+/// Bytes to XOR into a chunk, in order of their offsets: no two overlap or are near.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Extents {
     parts: Vec<(usize, Vec<u8>)>,
@@ -27,9 +32,11 @@ impl Extents {
             return;
         }
         let end = offset + xor.len();
-        // Those that overlap or touch: the parts are in order, so that they lie together.
-        let first = self.parts.partition_point(|(at, bytes)| at + bytes.len() < offset);
-        let behind = self.parts.partition_point(|(at, _)| *at <= end);
+        // Those that overlap or are near: the parts are in order, so that they lie together.
+        let first = self
+            .parts
+            .partition_point(|(at, bytes)| at + bytes.len() + NEAR_BYTES < offset);
+        let behind = self.parts.partition_point(|(at, _)| *at <= end + NEAR_BYTES);
         if let Some((at, bytes)) = self.parts.get_mut(first).filter(|_| behind == first + 1)
             && *at <= offset
             && end <= *at + bytes.len()
@@ -85,7 +92,7 @@ impl Extents {
     }
 }
 
-/// Of two that overlap or touch.
+/// Of two; zeros lie between them.
 fn union(a: (usize, Vec<u8>), b: (usize, Vec<u8>)) -> (usize, Vec<u8>) {
     let (mut first, second) = if a.0 <= b.0 { (a, b) } else { (b, a) };
     let from = second.0 - first.0;
@@ -119,7 +126,7 @@ mod tests {
             assert_eq!(chunk, one_by_one, "seed {seed}");
             let parts: Vec<(usize, usize)> = folded.iter().map(|(at, bytes)| (at, at + bytes.len())).collect();
             assert!(
-                parts.windows(2).all(|pair| pair[0].1 < pair[1].0),
+                parts.windows(2).all(|pair| pair[0].1 + NEAR_BYTES < pair[1].0),
                 "seed {seed}: {parts:?}"
             );
         }

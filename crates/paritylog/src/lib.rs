@@ -57,7 +57,7 @@ pub struct Settings {
     pub data_max: usize,
     /// Writes begin and end at multiples of this: 1, or what direct I/O asks for.
     pub block_bytes: usize,
-    /// Space for deltas behind each chunk.
+    /// Space for deltas behind each chunk; there is room for one of a whole chunk at least.
     pub reserve_bytes: usize,
     /// Slots of [`Space::Slots`].
     pub slots_max: u32,
@@ -72,10 +72,12 @@ pub struct Settings {
 impl Settings {
     /// Bytes of a slot: a chunk's record, and the space behind it.
     pub fn slot_bytes(&self) -> usize {
-        self.in_blocks(self.chunk_record_bytes()) + self.in_blocks(self.reserve_bytes)
+        let chunk = self.chunk_record_bytes();
+        self.in_blocks(chunk) + self.in_blocks(self.reserve_bytes.max(chunk))
     }
 
-    fn chunk_record_bytes(&self) -> usize {
+    /// The longest record.
+    pub fn chunk_record_bytes(&self) -> usize {
         HEAD_BYTES + self.data_max * 12 + 8 + self.chunk_bytes
     }
 

@@ -231,6 +231,22 @@ impl ParityLog {
         self.waiting_bytes + self.flushing_bytes
     }
 
+    /// Bytes that wait.
+    pub fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
+    }
+
+    /// So many may wait and be written.
+    pub fn buffer_max_bytes(&self) -> usize {
+        self.settings.buffer_max_bytes
+    }
+
+    /// The lists that chunks here are of, in no order.
+    pub fn lists(&self) -> Vec<ListId> {
+        let lists: Set<ListId> = self.chains.keys().map(|key| key.list).collect();
+        lists.into_iter().collect()
+    }
+
     /// Whether nothing more should be given to it for now.
     pub fn is_full(&self) -> bool {
         self.buffered_bytes() >= self.settings.buffer_max_bytes

@@ -9,7 +9,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"plog");
 pub const HEAD_BYTES: usize = 48;
 const VERSION_BYTES: usize = 8;
 const SUM_BYTES: usize = 4;
-const EXTENT_BYTES: usize = 8;
+pub(crate) const EXTENT_BYTES: usize = 8;
 
 /// Which parity chunk of a log node: it holds one parity position of a list at most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

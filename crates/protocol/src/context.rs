@@ -1,5 +1,6 @@
 //! What a role borrows while it handles one event.
 
+use crate::disk_log::DiskLog;
 use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::lists::Lists;
 use crate::pace::Pace;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) code: Code,
     pub(crate) arena: Arena,
     pub(crate) stashes: Stashes,
+    /// Where a log node has its parity chunks.
+    pub(crate) disk: Option<DiskLog>,
     /// Bytes of memory for everything, as the node was told.
     pub(crate) maxmemory_bytes: u64,
     /// The most that can be said while it runs: its address space is laid out once.

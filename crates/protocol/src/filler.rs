@@ -17,6 +17,7 @@ use crate::source::Source;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Map, Position, Stream, Stripe, Term, Time, Version, map};
 use paritas_code::{mul_add, sum};
+use paritas_paritylog::Key;
 use paritas_store::delta::Extent;
 use paritas_wire::peer::Message;
 use std::collections::VecDeque;
@@ -140,7 +141,7 @@ impl Filler {
         let mut stripes: Vec<Stripe> = self.fetches.drain().map(|(s, _)| s).collect();
         stripes.sort();
         for stripe in stripes {
-            table.mark(&mut cx.shared.arena, stripe, State::Invalid);
+            table.mark(cx.shared, stripe, State::Invalid);
             if let Some(queue) = &mut self.queue {
                 queue.push_back(stripe);
             }
@@ -270,7 +271,7 @@ impl ParityMember {
                 Ok(_) => State::Invalid,
                 Err(_) => State::Valid(None),
             };
-            self.table.mark(&mut cx.shared.arena, stripe, state);
+            self.table.mark(cx.shared, stripe, state);
         }
         let mut queue = VecDeque::new();
         let mut seen = vec![0; self.logs().len()];
@@ -284,7 +285,7 @@ impl ParityMember {
                 })
                 .collect();
             if !self.reuse(cx, configuration, stripe, &versions) {
-                self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
+                self.table.mark(cx.shared, stripe, State::Invalid);
                 queue.push_back(stripe);
             }
         }
@@ -295,11 +296,19 @@ impl ParityMember {
         // What is left of the stash is of no use to a refill.
         let shared = &mut *cx.shared;
         shared.stashes.drop_at(&mut shared.arena, self.list(), self.position());
+        if let (true, Some(disk)) = (self.table.is_on_disk(), &mut shared.disk) {
+            disk.claim(self.list());
+            for key in disk.log.keys_of(self.list()) {
+                if self.table.disk_key(key.stripe).is_none() {
+                    disk.log.remove(key);
+                }
+            }
+        }
     }
 
     /// 6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions of its owners
     /// now. If no delta on the stripe has come since this tenure began (6.6) it is valid: all later ones will be
-    /// folded into it. Old chunks of another source, a disk say, would be put in place here too.
+    /// folded into it. A log node has it on its disk, of an earlier life too (11.3).
     fn reuse<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -308,17 +317,35 @@ impl ParityMember {
         versions: &[Version],
     ) -> bool {
         let without_term = cx.breaks(Mutant::ParityStashWithoutTerm);
+        let same = |(a, b): (&Version, &Version)| a == b || (without_term && a.seq() == b.seq());
         let shared = &mut *cx.shared;
+        if let (true, Some(disk)) = (self.table.is_on_disk(), &shared.disk) {
+            let key = Key {
+                list: self.list(),
+                stripe,
+            };
+            let untouched = self.table.state(stripe) == State::Untouched;
+            let here = disk.log.position(key) == Some(self.position()) && untouched;
+            let Some(content) = disk.log.content(key).filter(|_| here) else {
+                return false;
+            };
+            let sums = content.sums.clone();
+            let reused = content.versions.iter().zip(versions).all(same)
+                && (self.table).adopt_on_disk(shared, stripe, versions.iter().copied().zip(sums));
+            if reused {
+                cx.out.mark(Mark::LoggedParityReused);
+            }
+            return reused;
+        }
         let Some(stash) = shared.stashes.of(self.list(), self.position()) else {
             return false;
         };
         let Some(old) = stash.get(&shared.arena, stripe) else {
             return false;
         };
-        let same = |(a, b): (&Version, &Version)| a == b || (without_term && a.seq() == b.seq());
         let untouched = self.table.state(stripe) == State::Untouched;
         // As an owner that stands in (`materialise`).
-        let full = configuration.is_stand_in(self.position()) && !self.table.has_room(&shared.arena, 0);
+        let full = configuration.is_stand_in(self.position()) && !self.table.has_room(shared, 0);
         if !untouched || full || !old.versions.iter().zip(versions).all(same) {
             return false;
         }
@@ -335,13 +362,14 @@ impl ParityMember {
         let vacant = configuration
             .data_positions()
             .any(|x| configuration.tenure(x).is_none());
-        if vacant || cx.mono() < self.filler.blocked_until {
+        let disk_behind = self.table.is_on_disk() && cx.shared.disk.as_ref().is_some_and(|disk| disk.log.is_full());
+        if vacant || disk_behind || cx.mono() < self.filler.blocked_until {
             return;
         }
         while self.filler.queue.as_ref().is_some_and(|q| !q.is_empty()) {
             // As an owner that stands in (`materialise`).
             let under_way = cx.shared.pace.under_way();
-            if configuration.is_stand_in(self.position()) && !self.table.has_room(&cx.shared.arena, under_way) {
+            if configuration.is_stand_in(self.position()) && !self.table.has_room(cx.shared, under_way) {
                 break;
             }
             if !cx.may_rebuild(self.filler.fetches.len()) {
@@ -352,7 +380,7 @@ impl ParityMember {
                 break;
             };
             cx.rebuild_begins();
-            self.table.mark(&mut cx.shared.arena, stripe, State::Fetching);
+            self.table.mark(cx.shared, stripe, State::Fetching);
             let fetch = Fetch::new(cx, configuration);
             self.ask_chunks(cx, configuration, stripe, &fetch);
             self.filler.fetches.insert(stripe, fetch);
@@ -446,7 +474,7 @@ impl ParityMember {
         for stripe in stripes {
             cx.out.mark(Mark::FetchGivenUp);
             self.filler.fetches.remove(&stripe);
-            self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
+            self.table.mark(cx.shared, stripe, State::Invalid);
             self.filler.queue.get_or_insert_default().push_back(stripe);
         }
     }
@@ -462,16 +490,15 @@ impl ParityMember {
             .collect();
         ready.sort();
         for stripe in ready {
-            let Some(fetch) = self.filler.fetches.remove(&stripe) else {
+            let Some(mut fetch) = self.filler.fetches.remove(&stripe) else {
                 continue;
             };
-            let encoded = self.encode(cx, stripe, fetch);
-            let install =
-                |(values, bytes): (Vec<_>, Vec<u8>)| self.table.install(&mut cx.shared.arena, stripe, &values, &bytes);
+            let encoded = self.encode(cx, stripe, &mut fetch);
+            let install = |(values, bytes): (Vec<_>, Vec<u8>)| self.table.install(cx.shared, stripe, &values, &bytes);
             if encoded.is_some_and(install) {
                 self.filler.done += 1;
             } else if let Some(queue) = &mut self.filler.queue {
-                self.table.mark(&mut cx.shared.arena, stripe, State::Invalid);
+                self.table.mark(cx.shared, stripe, State::Invalid);
                 queue.push_back(stripe);
                 self.filler.blocked_until = cx.mono() + cx.shared.parameters.resend;
                 return;
@@ -489,12 +516,12 @@ impl ParityMember {
         })
     }
 
-    /// The parity chunk, with the version and sum of each data chunk that it stands for.
-    fn encode<O: Out>(&self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: Fetch) -> Option<Encoded> {
+    /// The parity chunk, taken out of the fetch, with the version and sum of each data chunk that it stands for.
+    fn encode<O: Out>(&self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch) -> Option<Encoded> {
         let (chunk_bytes, parity) = (cx.shared.arena.chunk_bytes(), self.parity());
         let value = |chunk: &Option<Chunk>| chunk.as_ref().map(|chunk| (chunk.version, chunk.sum));
         let mut values: Vec<(Version, u32)> = fetch.replies.iter().map(value).collect::<Option<_>>()?;
-        let mut bytes = fetch.parity;
+        let mut bytes = core::mem::take(&mut fetch.parity);
         bytes.resize(chunk_bytes, 0);
         for buffered in &fetch.buffer {
             let x = buffered.x.index();

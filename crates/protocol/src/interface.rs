@@ -9,6 +9,7 @@ use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, Tenure};
 use paritas_base::slots::SlotOrder;
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
+use paritas_paritylog::{Io, IoId, Outcome};
 
 /// A transport link between two nodes, named by the driver and never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -119,6 +120,13 @@ pub enum Event<'a> {
         n: u64,
         /// The reply as text; an error if it starts with `-`. Or [`Proposal::DONE`].
         text: &'a str,
+    },
+    /// The disk has done what [`Out::disk`] asked for, or could not.
+    Disk {
+        /// Of the [`Io`].
+        id: IoId,
+        /// What was read; nothing of what was written.
+        outcome: Outcome,
     },
 }
 
@@ -267,6 +275,8 @@ pub trait Out {
     fn client(&mut self, conn: ConnId) -> Option<&mut ReplyBuf>;
     /// Ask the coordinator. May be lost; the machine repeats what it needs.
     fn propose(&mut self, proposal: Proposal);
+    /// Read or write the disk of the node's log, in whatever order. Answered by [`Event::Disk`].
+    fn disk(&mut self, io: Io);
     /// A broken invariant. The driver says so as loudly as it can. The role in question is over; the node's other
     /// roles go on, and [`Node::halted`](crate::Node::halted) names it from now on.
     fn halt(&mut self, reason: HaltReason);

@@ -6,6 +6,7 @@
 
 mod commands;
 mod context;
+mod disk_log;
 mod filler;
 mod interface;
 mod lists;
@@ -37,5 +38,7 @@ pub use ring::{Record, Ring};
 pub use session::PROTOCOL_VERSION;
 pub use stream_owner::{Member, Phase, StreamOwner};
 
+/// The log of a log node, and what it wants of the disk.
+pub use paritas_paritylog as paritylog;
 /// A part of a shard's memory that is to be made a huge page.
 pub use paritas_store::HugeRange;

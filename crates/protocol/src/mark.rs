@@ -45,11 +45,15 @@ pub enum Mark {
     SlotsThawed,
     ImportRefused,
     ImportWithoutRoom,
+    AckHeldBack,
+    ParityReadFromDisk,
+    LoggedParityReused,
+    LoggedParityMended,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 39] = [
+    pub const ALL: [(Self, &'static str); 43] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -95,5 +99,12 @@ impl Mark {
         (Self::SlotsThawed, "10.8 an attempt given up, its slots served again"),
         (Self::ImportRefused, "10.8 a late import refused"),
         (Self::ImportWithoutRoom, "10.8 an import without room"),
+        (Self::AckHeldBack, "11.2 an ack held back while the disk is behind"),
+        (Self::ParityReadFromDisk, "11.1 a parity chunk read from the disk"),
+        (Self::LoggedParityReused, "11.3 a parity chunk on disk used again"),
+        (
+            Self::LoggedParityMended,
+            "11.2 a parity chunk that the disk has lost, made again",
+        ),
     ];
 }

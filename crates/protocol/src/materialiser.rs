@@ -49,10 +49,6 @@ struct Donor {
 /// A donor that misses so many more chunks than it has is not asked any more: its memory was needed for other things.
 const DONOR_MISSES_MAX: u32 = 8;
 
-/// Data chunks of a stream that are not dropped for others while there is any memory: a command that needs two, or the
-/// two longest values, must come to find them all. A stand-in may so take this much more than writers may.
-const DROP_ABOVE: u32 = 16;
-
 /// Chunks dropped at most within this time, so that a command that needs more chunks than there is room for does not
 /// keep a core busy until it is refused.
 const DROPS_MAX: u32 = 16;
@@ -695,7 +691,7 @@ impl StreamOwner {
 
     /// Whether so few data chunks are here that a command may need them all, and another can be had beside them.
     fn is_among_the_last(&self, shared: &Shared) -> bool {
-        shared.arena.has(1) && self.store.chunks().held_counts().1 < DROP_ABOVE
+        shared.arena.has(1) && self.store.chunks().held_counts().1 < shared.parameters.kept_chunks
     }
 
     /// Gives up a chunk for another that is asked for: one that the members have as it is here, each in its turn, but

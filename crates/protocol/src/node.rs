@@ -1,10 +1,12 @@
 //! The machine of one node: configurations, the epoch fence, and who gets which event.
 
 mod account;
+mod disk;
 mod dispatch;
 pub(crate) mod scrub;
 
 use crate::context::{Context, Shared};
+use crate::disk_log::DiskLog;
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
 use crate::lists::{Halted, List, Lists, Role};
 use crate::mark::Mark;
@@ -70,6 +72,7 @@ impl Node {
             code: Code::new(scheme),
             arena: Arena::new(cluster.chunk_bytes as usize, slots),
             stashes: Stashes::default(),
+            disk: None,
             maxmemory_bytes,
             maxmemory_bytes_max: maxmemory_bytes,
             changed: Vec::new(),
@@ -175,6 +178,7 @@ impl Node {
         self.shared.pace.happens(now.mono);
         let turn_ends = matches!(event, Event::TurnEnd);
         self.handle(now, event, out);
+        self.end_disk_event(now, out);
         self.end_halted(now, out);
         self.renew_slots(now, out);
         // What the end of a turn leaves unread begins the next one, and has an end of turn after it.
@@ -245,6 +249,7 @@ impl Node {
             Event::Client { conn, bytes } => self.router.on_client(&mut cx, &mut self.lists, conn, bytes),
             Event::ClientDown { conn } => self.router.on_client_down(conn),
             Event::Answer { conn, n, text } => self.router.on_answer(&mut cx, conn, n, text),
+            Event::Disk { id, outcome } => self.on_disk(id, outcome),
         }
     }
 
@@ -278,8 +283,8 @@ impl Node {
         let owns = self.lists.roles().any(|role| matches!(role, Role::Owner(_)));
         // What roles of this node still have to say to each other waits for nothing.
         let own_frames = (!self.shared.own_frames.is_empty()).then_some(Time(0));
-        let scrub = (self.shared.parameters.scrub_rate.is_some() && self.lists.roles().next().is_some())
-            .then_some(self.shared.scrub.next_at);
+        let scrubs = self.shared.parameters.scrub_rate.is_some() || self.shared.scrub.mends;
+        let scrub = (scrubs && self.lists.roles().next().is_some()).then_some(self.shared.scrub.next_at);
         let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
         roles
             .chain(self.shared.sessions.next_deadline())
@@ -288,6 +293,7 @@ impl Node {
             .chain(renew)
             .chain(scrub)
             .chain(own_frames)
+            .chain(self.shared.disk.as_ref().and_then(DiskLog::next_deadline))
             .min()
     }
 
@@ -304,6 +310,7 @@ impl Node {
         for role in self.lists.roles() {
             match role {
                 Role::Owner(owner) => absent = absent.saturating_add(owner.store().chunks().absent_count()),
+                Role::Member(member) if member.table.is_on_disk() => {}
                 Role::Member(member) => unfilled += member.filler.total.saturating_sub(member.filler.done),
                 Role::Halted(_) => {}
             }
@@ -353,6 +360,9 @@ impl Node {
             self.renew_leases(now, out);
         }
         self.shared.sessions.on_timer(now.mono, out);
+        if let Some(disk) = &mut self.shared.disk {
+            disk.on_turn_end(now.mono, self.shared.parameters.log_flush);
+        }
     }
 
     /// 10.8: owners go on with what they hand off or take in. The two streams may be of two lists.
@@ -521,6 +531,9 @@ impl Node {
         let before = entry.take();
         if before.as_ref().is_some_and(|list| list.configuration.born != new.born) {
             cx.shared.stashes.drop_list(&mut cx.shared.arena, new.list);
+            if let Some(disk) = &mut cx.shared.disk {
+                disk.drop_list(new.list);
+            }
         }
         let before = before.map_or(Vec::new(), |list| list.roles);
         let by_node = cx.breaks(Mutant::TenureByNode);
@@ -574,7 +587,14 @@ impl Node {
             } else {
                 let parity = position.0 - new.data;
                 let coefficients = (0..new.data).map(|x| cx.shared.code.coefficient(x, parity)).collect();
-                Role::Member(Box::new(ParityMember::new(new, position, tenure, coefficients)))
+                let on_disk = cx.shared.disk.is_some();
+                Role::Member(Box::new(ParityMember::new(
+                    new,
+                    position,
+                    tenure,
+                    coefficients,
+                    on_disk,
+                )))
             });
         }
         roles.sort_by_key(Role::position);

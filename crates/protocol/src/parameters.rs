@@ -86,6 +86,9 @@ pub struct Parameters {
     pub hold_max: Span,
     /// How long an owner that is asked to go begins no write, after it was asked last (5.12).
     pub drain_max: Span,
+    /// Data chunks of a stream that a stand-in does not drop for others while there is any memory (5.10): a command
+    /// that needs two, or the two longest values, must come to find them all. So it may take more than writers.
+    pub kept_chunks: u32,
     /// Mismatches after which a hold is asked for.
     pub mismatches_before_hold: u32,
     /// Chunks that a node brings back at a time at most in the background: all its roles together, of those asked for
@@ -111,6 +114,8 @@ pub struct Parameters {
     pub history: Span,
     /// Chunks of a lost position are kept for so long, if nobody needs the memory (2.4); zero: not at all.
     pub stash: Span,
+    /// How long what is to be written to the disk of a parity log waits for more, if little comes.
+    pub log_flush: Span,
     /// Shortest wait before a dial is tried again.
     pub redial: Span,
     /// Longest.
@@ -135,6 +140,7 @@ impl Default for Parameters {
             silence_report: Span::from_ms(500),
             hold_max: Span::from_ms(20),
             drain_max: Span::from_ms(500),
+            kept_chunks: 16,
             mismatches_before_hold: 8,
             fetch_max: 32,
             rebuild_rate: None,
@@ -147,6 +153,7 @@ impl Default for Parameters {
             history_bytes: 1 << 20,
             history: Span::from_secs(1),
             stash: Span::from_secs(600),
+            log_flush: Span::from_secs(1),
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
             hand_off_patience: Span::from_ms(500),

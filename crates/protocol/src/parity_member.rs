@@ -5,6 +5,7 @@
 //! fetching is in [`Filler`].
 
 use crate::context::{Context, Shared};
+use crate::disk_log::Wanted;
 use crate::filler::Filler;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
@@ -13,6 +14,7 @@ use crate::parity_table::{FoldError, ParityTable, State};
 use crate::ring::Ring;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{ListId, Position, Span, Stream, Stripe, Term, Time, Version};
+use paritas_paritylog::Key;
 use paritas_store::Arena;
 use paritas_store::delta::extents;
 use paritas_wire::peer::{self, Deltas, Header, LeaseEntry, LeaseRecord, Message, Parity, Versions};
@@ -34,6 +36,8 @@ pub struct Log {
     credit_data: u32,
     credit_index: u32,
     ack_due: bool,
+    /// The last delta that was acknowledged: below `recv` while the disk is behind (11.2).
+    acked: u64,
     lease_due: Time,
     /// 6.6, 6.7: which stripes the owner has is known, as of a seq in a term.
     pub(crate) alloc: Option<Alloc>,
@@ -53,6 +57,13 @@ struct Grant {
     until: Time,
 }
 
+/// Where the bytes of a parity chunk are.
+pub(crate) enum ParityBytes<'a> {
+    InMemory,
+    /// The disk was asked; `None` if it does not give them.
+    Read(Option<&'a [u8]>),
+}
+
 impl Log {
     fn new(known: bool, term: Term) -> Self {
         Self {
@@ -65,6 +76,7 @@ impl Log {
             credit_data: 0,
             credit_index: 0,
             ack_due: false,
+            acked: 0,
             lease_due: Time(0),
             alloc: None,
         }
@@ -94,6 +106,7 @@ impl ParityMember {
         position: Position,
         tenure: Tenure,
         coefficients: Vec<u8>,
+        on_disk: bool,
     ) -> Self {
         let born = configuration.is_born(&tenure);
         let logs = configuration
@@ -105,7 +118,7 @@ impl ParityMember {
             position,
             tenure,
             logs,
-            table: ParityTable::new(coefficients, born),
+            table: ParityTable::new(coefficients, born, on_disk.then_some((configuration.list, position))),
             filler: Filler::new(born),
         }
     }
@@ -138,11 +151,22 @@ impl ParityMember {
         &self.logs
     }
 
-    /// A parity chunk with the version of each data chunk it stands for; `None` while it is not valid.
+    /// A parity chunk with the version of each data chunk it stands for; `None` while it is not valid. Not of one that
+    /// is on disk: see [`Self::disk_key`].
     pub fn chunk<'a>(&'a self, arena: &'a Arena, stripe: Stripe) -> Option<(Vec<Version>, Option<&'a [u8]>)> {
         self.table
             .is_valid(stripe)
             .then(|| (self.table.versions(stripe).collect(), self.table.bytes(arena, stripe)))
+    }
+
+    /// The name of a parity chunk in the node's log, if it is there.
+    pub fn disk_key(&self, stripe: Stripe) -> Option<Key> {
+        self.table.disk_key(stripe)
+    }
+
+    /// A stripe whose bytes the disk has lost, and which is not mended yet.
+    pub fn lost_stripe(&self) -> Option<Stripe> {
+        self.table.next_lost()
     }
 
     /// Every stripe heard of that is valid.
@@ -174,22 +198,25 @@ impl ParityMember {
 
     /// The tenure is over. What is valid here may be so again when the position comes back (2.4, 6.7).
     pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        let Shared {
-            arena,
-            stashes,
-            parameters,
-            ..
-        } = &mut *cx.shared;
-        if parameters.stash == Span(0) {
-            return self.table.clear(arena);
+        let until = cx.now.mono + cx.shared.parameters.stash;
+        if self.table.is_on_disk() || cx.shared.parameters.stash == Span(0) {
+            self.table.clear(cx.shared);
+            if let (true, Some(disk)) = (self.table.is_on_disk(), &mut cx.shared.disk) {
+                disk.keep(self.list, until);
+            }
+            return;
         }
+        let Shared { arena, stashes, .. } = &mut *cx.shared;
         let stash = self.table.stash(arena);
-        stashes.keep(arena, self.list, self.position, cx.now.mono + parameters.stash, stash);
+        stashes.keep(arena, self.list, self.position, until, stash);
     }
 
     /// Frees everything: it is not to be trusted.
     pub(crate) fn drop_role<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        self.table.clear(&mut cx.shared.arena);
+        self.table.clear(cx.shared);
+        if let (true, Some(disk)) = (self.table.is_on_disk(), &mut cx.shared.disk) {
+            disk.drop_list(self.list);
+        }
     }
 
     /// 3.3.
@@ -214,7 +241,7 @@ impl ParityMember {
         }
         log.ack_due = true;
         let gap = seq > log.recv + 1 && !cx.breaks(Mutant::GapsAccepted);
-        if gap || !are_sound(bytes, &cx.shared.arena) {
+        if gap || !are_sound(bytes, cx.shared) {
             return;
         }
         if seq > log.recv {
@@ -254,6 +281,13 @@ impl ParityMember {
         }
     }
 
+    /// The disk has caught up: acks that were held back leave with the turn.
+    pub(crate) fn owe_acks(&mut self) {
+        for log in self.logs.iter_mut().filter(|log| log.acked < log.recv) {
+            log.ack_due = true;
+        }
+    }
+
     /// The stream is idle, for its owner says so alone that all is stable.
     pub(crate) fn give_back(&mut self, x: Position) {
         if let Some(log) = self.logs.get_mut(x.index()) {
@@ -276,10 +310,10 @@ impl ParityMember {
             match self.table.state(extent.stripe) {
                 State::Fetching => self.filler.buffer(cx, x, version, &extent),
                 State::Untouched if !self.table.is_complete() => {
-                    self.table.mark(&mut cx.shared.arena, extent.stripe, State::Invalid);
+                    self.table.mark(cx.shared, extent.stripe, State::Invalid);
                 }
                 State::Invalid => {}
-                state @ (State::Untouched | State::Valid(_)) => {
+                state @ (State::Untouched | State::Valid(_) | State::Lost) => {
                     if self.filler.checks(extent.stripe) {
                         self.filler.buffer(cx, x, version, &extent);
                     }
@@ -287,9 +321,7 @@ impl ParityMember {
                         cx.out.mark(Mark::BornWhileFilling);
                     }
                     let to = if extent.free { Version::ZERO } else { version };
-                    let result = self
-                        .table
-                        .fold(&mut cx.shared.arena, x.index(), &extent, Some(to), true);
+                    let result = self.table.fold(cx.shared, x.index(), &extent, Some(to), true);
                     self.check(cx, x, version, &extent.stripe, result);
                 }
             }
@@ -325,9 +357,9 @@ impl ParityMember {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let all: Vec<_> = extents(bytes, chunk_bytes).flatten().collect();
         for extent in all.iter().rev() {
-            if let State::Valid(_) = self.table.state(extent.stripe) {
+            if let State::Valid(_) | State::Lost = self.table.state(extent.stripe) {
                 let to = extent.base.or(Some(version));
-                let result = self.table.fold(&mut cx.shared.arena, x.index(), extent, to, false);
+                let result = self.table.fold(cx.shared, x.index(), extent, to, false);
                 self.check(cx, x, version, &extent.stripe, result);
             }
         }
@@ -353,9 +385,7 @@ impl ParityMember {
         }
         let whole =
             deltas.iter().zip(base + 1..).all(|(d, seq)| d.seq == seq) && deltas.iter().count() as u64 == top - base;
-        let sound = deltas
-            .iter()
-            .all(|d| d.term <= term && are_sound(d.extents, &cx.shared.arena));
+        let sound = deltas.iter().all(|d| d.term <= term && are_sound(d.extents, cx.shared));
         if term != owner.term() || !whole || !sound || (log.known && log.term > term) {
             return false;
         }
@@ -491,12 +521,12 @@ impl ParityMember {
         let end = |pick: fn(&Log) -> u32| self.logs.iter().map(pick).max().unwrap_or(0);
         let (data, index) = (end(|l| l.credit_data), end(|l| l.credit_index));
         // As much as there is: what little is left must not lie idle. The index first, without which nothing grows.
-        let most = self.table.slots_max(&cx.shared.arena);
+        let most = self.table.slots_max(cx.shared);
         let (data_wanted, index_wanted) = (data_end, index_end);
         let index_end = index_end.min(index.max(most.saturating_sub(data)));
         let data_end = data_end.min(data.max(most.saturating_sub(index.max(index_end))));
         let stripes = data.max(data_end).saturating_add(index.max(index_end));
-        let granted = self.table.reserve(&mut cx.shared.arena, stripes);
+        let granted = self.table.reserve(cx.shared, stripes);
         let Some(log) = self.logs.get_mut(stream.x.index()) else {
             return;
         };
@@ -561,6 +591,32 @@ impl ParityMember {
         id: u64,
         stripe: Stripe,
     ) {
+        let Some(owner) = configuration.tenure(stream.x) else {
+            return;
+        };
+        if let (Some(key), Some(disk)) = (self.table.disk_key(stripe), &mut cx.shared.disk) {
+            let wanted = Wanted::Parity {
+                list: self.list,
+                x: stream.x,
+                owner,
+                epoch: configuration.epoch,
+                id,
+                stripe,
+            };
+            return disk.read(key, wanted);
+        }
+        self.answer_parity(cx, configuration, stream, (id, stripe), ParityBytes::InMemory);
+    }
+
+    /// With the bytes as they are now.
+    pub(crate) fn answer_parity<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stream: Stream,
+        (id, stripe): (u64, Stripe),
+        bytes: ParityBytes<'_>,
+    ) {
         let (Some(owner), Some(log)) = (configuration.tenure(stream.x), self.logs.get(stream.x.index())) else {
             return;
         };
@@ -572,12 +628,16 @@ impl ParityMember {
         let Some((frames, arena)) = cx.frames_to(owner.node, owner.incarnation, Channel::Bulk) else {
             return;
         };
-        let parity = self.table.is_valid(stripe).then(|| Parity {
+        let bytes = match bytes {
+            ParityBytes::InMemory => Some(self.table.bytes(arena, stripe).unwrap_or_default()),
+            ParityBytes::Read(bytes) => bytes,
+        };
+        let parity = bytes.filter(|_| self.table.is_valid(stripe)).map(|bytes| Parity {
             recv: log.recv,
             term: log.term,
             versions: Versions::new(&versions),
             sum: self.table.sum(stripe, stream.x.index()),
-            bytes: self.table.bytes(arena, stripe).unwrap_or_default(),
+            bytes,
         });
         let reply = Message::ParityValue { id, stripe, parity };
         peer::encode(frames, &Header { stream, epoch, sent }, &reply);
@@ -605,17 +665,27 @@ impl ParityMember {
 
     /// Sends what the turn made due.
     pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        // 11.2: what waits for the disk is bounded by windows that no ack moves on. Leases go on.
+        let held = match &mut cx.shared.disk {
+            Some(disk) if self.table.is_on_disk() => disk.holds_acks(),
+            _ => false,
+        };
         for x in configuration.data_positions() {
             let log = &mut self.logs[x.index()];
             if !log.ack_due {
                 continue;
             }
             log.ack_due = false;
+            if !held {
+                log.acked = log.recv;
+            } else if log.acked < log.recv {
+                cx.out.mark(Mark::AckHeldBack);
+            }
             let Some(owner) = configuration.tenure(x) else { continue };
             let lease_sent = core::mem::take(&mut log.lease_due);
             let ack = Message::Ack {
                 term: log.term,
-                recv: log.recv,
+                recv: log.acked.min(log.recv),
                 lease_sent,
             };
             let stream = Stream {
@@ -630,9 +700,10 @@ impl ParityMember {
 
 /// Whether every extent lies within a chunk that can exist: an owner has no more chunks than memory for them, and a
 /// table must not grow by what a frame says.
-fn are_sound(bytes: &[u8], arena: &Arena) -> bool {
-    let end = arena.slots_max().saturating_mul(4);
-    extents(bytes, arena.chunk_bytes()).all(|e| e.is_ok_and(|e| e.stripe.number() < end))
+fn are_sound(bytes: &[u8], shared: &Shared) -> bool {
+    let on_disk = shared.disk.as_ref().map_or(0, |disk| disk.log.chunks_max());
+    let end = shared.arena.slots_max().max(on_disk).saturating_mul(4);
+    extents(bytes, shared.arena.chunk_bytes()).all(|e| e.is_ok_and(|e| e.stripe.number() < end))
 }
 
 /// A grant never overwrites another tenure's that still runs (4.3). The tenth more than L is the drift guard.

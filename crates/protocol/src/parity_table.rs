@@ -1,7 +1,11 @@
-//! The parity chunks of one member, with the versions and sums they stand for (PROTOCOL 1.6, 1.7).
+//! The parity chunks of one member, with the versions and sums they stand for (PROTOCOL 1.6, 1.7). The bytes are in
+//! memory, or, on a log node, on its disk (11.1).
 
-use paritas_base::{Stripe, Version};
+use crate::context::Shared;
+use crate::disk_log::DiskLog;
+use paritas_base::{ListId, Position, Stripe, Version};
 use paritas_code::{mul_add, sum};
+use paritas_paritylog::{Change, Content, Extents, Key};
 use paritas_store::delta::{Extent, extents};
 use paritas_store::{Arena, Slot, Stash, grow_table};
 
@@ -14,8 +18,17 @@ pub(crate) enum State {
     Invalid,
     /// Being fetched; its deltas are buffered (6.2).
     Fetching,
-    /// `bytes = Σ coef · D@vec`. No slot: all zeros.
-    Valid(Option<Slot>),
+    /// `bytes = Σ coef · D@vec`. No place: all zeros.
+    Valid(Option<Place>),
+    /// The disk has lost the bytes (11.2). What they stand for is still known, and they can be made again.
+    Lost,
+}
+
+/// Where the bytes of a parity chunk are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    Memory(Slot),
+    Disk,
 }
 
 /// Why an extent could not be folded.
@@ -52,12 +65,15 @@ pub(crate) struct ParityTable {
     index: Half,
     /// Stripes never heard of are zeros (6.6).
     complete: bool,
+    /// Chunks are on disk, and these name them there.
+    on_disk: Option<(ListId, Position)>,
+    /// Chunks that take room, in memory or on disk, and those granted beside them.
     slots: u32,
     reserved: u32,
 }
 
 impl ParityTable {
-    pub(crate) fn new(coefficients: Vec<u8>, complete: bool) -> Self {
+    pub(crate) fn new(coefficients: Vec<u8>, complete: bool, on_disk: Option<(ListId, Position)>) -> Self {
         let k = coefficients.len();
         Self {
             k,
@@ -65,6 +81,7 @@ impl ParityTable {
             data: Half::default(),
             index: Half::default(),
             complete,
+            on_disk,
             slots: 0,
             reserved: 0,
         }
@@ -79,8 +96,20 @@ impl ParityTable {
     }
 
     /// Parity chunks that hold memory.
-    pub(crate) fn slots(&self) -> u32 {
-        self.slots
+    pub(crate) fn memory_slots(&self) -> u32 {
+        if self.on_disk.is_some() { 0 } else { self.slots }
+    }
+
+    /// The name of a parity chunk on the disk, if it is there.
+    pub(crate) fn disk_key(&self, stripe: Stripe) -> Option<Key> {
+        let (list, _) = self.on_disk?;
+        let is_there = self.state(stripe) == State::Valid(Some(Place::Disk));
+        is_there.then_some(Key { list, stripe })
+    }
+
+    /// Whether chunks are on disk.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        self.on_disk.is_some()
     }
 
     /// Bytes of versions, sums and states.
@@ -103,7 +132,7 @@ impl ParityTable {
         match self.state(stripe) {
             State::Valid(_) => true,
             State::Untouched => self.complete,
-            State::Invalid | State::Fetching => false,
+            State::Invalid | State::Fetching | State::Lost => false,
         }
     }
 
@@ -123,15 +152,15 @@ impl ParityTable {
         self.half(stripe).sums.get(at).copied().unwrap_or_default()
     }
 
-    /// Where the parity chunk is; `None` if it is all zeros, or not valid.
+    /// Where in memory the parity chunk is; `None` if it is all zeros, on disk, or not valid.
     pub(crate) fn slot(&self, stripe: Stripe) -> Option<Slot> {
         match self.state(stripe) {
-            State::Valid(slot) => slot,
-            State::Untouched | State::Invalid | State::Fetching => None,
+            State::Valid(Some(Place::Memory(slot))) => Some(slot),
+            _ => None,
         }
     }
 
-    /// The parity chunk; `None` if it is all zeros.
+    /// The parity chunk; `None` if it is all zeros, or on disk.
     pub(crate) fn bytes<'a>(&self, arena: &'a Arena, stripe: Stripe) -> Option<&'a [u8]> {
         self.slot(stripe).map(|slot| arena.bytes(slot))
     }
@@ -167,10 +196,10 @@ impl ParityTable {
             .or_else(|| after(&self.data, first).map(Stripe::data))
     }
 
-    /// Marks a stripe. A slot that it held is freed.
-    pub(crate) fn mark(&mut self, arena: &mut Arena, stripe: Stripe, state: State) {
-        if let State::Valid(Some(slot)) = self.state(stripe) {
-            self.drop_slot(arena, slot);
+    /// Marks a stripe. A place that it held is free.
+    pub(crate) fn mark(&mut self, shared: &mut Shared, stripe: Stripe, state: State) {
+        if let State::Valid(Some(place)) = self.state(stripe) {
+            self.drop_place(shared, stripe, place);
         }
         let at = self.grow(stripe);
         self.half_mut(stripe).states[at] = state;
@@ -179,38 +208,58 @@ impl ParityTable {
     /// Puts a fetched stripe in place, valid (6.3), over what was there. False, and nothing done, if memory is short.
     pub(crate) fn install(
         &mut self,
-        arena: &mut Arena,
+        shared: &mut Shared,
         stripe: Stripe,
         values: &[(Version, u32)],
         bytes: &[u8],
     ) -> bool {
         let any = values.iter().any(|(v, _)| *v != Version::ZERO);
-        let slot = if any {
-            let Some(slot) = self.slot(stripe).or_else(|| self.take_slot(arena)) else {
+        let place = if any {
+            let before = match self.state(stripe) {
+                State::Valid(place) => place,
+                _ => None,
+            };
+            let Some(place) = before.or_else(|| self.take_place(shared)) else {
                 return false;
             };
-            arena.bytes_mut(slot).copy_from_slice(bytes);
-            Some(slot)
+            match place {
+                Place::Memory(slot) => shared.arena.bytes_mut(slot).copy_from_slice(bytes),
+                Place::Disk => {
+                    let content = Content {
+                        versions: values.iter().map(|(version, _)| *version).collect(),
+                        sums: values.iter().map(|(_, sum)| *sum).collect(),
+                    };
+                    if let (Some((list, position)), Some(disk)) = (self.on_disk, &mut shared.disk) {
+                        disk.log.put(Key { list, stripe }, position, content, bytes.to_vec());
+                    }
+                }
+            }
+            Some(place)
         } else {
-            self.mark(arena, stripe, State::Invalid);
+            self.mark(shared, stripe, State::Invalid);
             None
         };
-        let at = self.grow(stripe);
-        let k = self.k;
-        let half = self.half_mut(stripe);
-        half.states[at] = State::Valid(slot);
-        for (i, (version, sum)) in values.iter().enumerate() {
-            half.versions[at * k + i] = *version;
-            half.sums[at * k + i] = *sum;
-        }
+        self.set(stripe, place, values.iter().copied());
         true
     }
 
+    fn set(&mut self, stripe: Stripe, place: Option<Place>, values: impl Iterator<Item = (Version, u32)>) {
+        let at = self.grow(stripe);
+        let k = self.k;
+        let half = self.half_mut(stripe);
+        half.states[at] = State::Valid(place);
+        for (i, (version, sum)) in values.enumerate() {
+            half.versions[at * k + i] = version;
+            half.sums[at * k + i] = sum;
+        }
+    }
+
     /// Folds one extent into a valid stripe: `to` is the version afterwards. With `undo`, `to` is the base to go
-    /// back to and the base check is left out: XOR again undoes (3.10).
+    /// back to and the base check is left out: XOR again undoes (3.10). Of a lost stripe only what it stands for
+    /// changes.
     pub(crate) fn fold(
         &mut self,
-        arena: &mut Arena,
+        shared: &mut Shared,
         x: usize,
         extent: &Extent<'_>,
         to: Option<Version>,
@@ -225,30 +274,58 @@ impl ParityTable {
         {
             return Err(FoldError::BaseMismatch { found, base });
         }
-        let slot = match half.states[at] {
-            State::Valid(Some(slot)) => slot,
-            _ => {
-                let Some(slot) = self.take_slot(arena) else {
-                    return Err(FoldError::NoMemory);
-                };
-                self.half_mut(extent.stripe).states[at] = State::Valid(Some(slot));
-                slot
-            }
+        let before = half.states[at];
+        let place = match before {
+            State::Lost => None,
+            State::Valid(Some(place)) => Some(place),
+            _ => Some(self.take_place(shared).ok_or(FoldError::NoMemory)?),
         };
-        let chunk_bytes = arena.chunk_bytes();
-        let target = &mut arena.bytes_mut(slot)[extent.offset..extent.offset + extent.xor.len()];
-        mul_add(coefficient, extent.xor, target);
+        let chunk_bytes = shared.arena.chunk_bytes();
+        if let Some(Place::Memory(slot)) = place {
+            let target = &mut shared.arena.bytes_mut(slot)[extent.offset..extent.offset + extent.xor.len()];
+            mul_add(coefficient, extent.xor, target);
+        }
+        let on_disk = self.on_disk;
         let half = self.half_mut(extent.stripe);
+        if place.is_some() {
+            half.states[at] = State::Valid(place);
+        }
+        let of = at * k..(at + 1) * k;
         half.sums[at * k + x] ^= sum::of_extent(chunk_bytes, extent.offset, extent.xor);
         if let Some(to) = to {
             half.versions[at * k + x] = to;
-            if to == Version::ZERO && half.versions[at * k..(at + 1) * k].iter().all(|v| *v == Version::ZERO) {
+            if to == Version::ZERO && half.versions[of.clone()].iter().all(|v| *v == Version::ZERO) {
                 // By what was said, not by what lies here: a bit that memory has flipped goes with the chunk.
-                if half.sums[at * k..(at + 1) * k].iter().any(|sum| *sum != 0) {
+                if half.sums[of].iter().any(|sum| *sum != 0) {
                     return Err(FoldError::NotZeros);
                 }
                 half.states[at] = State::Valid(None);
-                self.drop_slot(arena, slot);
+                if let Some(place) = place {
+                    self.drop_place(shared, extent.stripe, place);
+                }
+                return Ok(());
+            }
+        }
+        if let (Some(Place::Disk), Some((list, position)), Some(disk)) = (place, on_disk, &mut shared.disk) {
+            let key = Key {
+                list,
+                stripe: extent.stripe,
+            };
+            let change = Change {
+                x,
+                version: half.versions[at * k + x],
+                sum: half.sums[at * k + x],
+            };
+            let is_new = before != State::Valid(place);
+            if is_new || !disk.log.fold_data(key, change, coefficient, extent.offset, extent.xor) {
+                debug_assert!(is_new, "a valid chunk is in the log");
+                let content = Content {
+                    versions: half.versions[of.clone()].into(),
+                    sums: half.sums[of].into(),
+                };
+                let mut extents = Extents::default();
+                extents.fold_times(coefficient, extent.offset, extent.xor);
+                disk.log.put_extents(key, position, content, extents);
             }
         }
         Ok(())
@@ -257,20 +334,23 @@ impl ParityTable {
     /// Brings closer the bytes that folding this delta will change: its extents lie anywhere, and their waits overlap.
     pub(crate) fn prefetch(&self, arena: &Arena, delta: &[u8]) {
         for extent in extents(delta, arena.chunk_bytes()).flatten() {
-            if let State::Valid(Some(slot)) = self.state(extent.stripe) {
+            if let Some(slot) = self.slot(extent.stripe) {
                 arena.prefetch(slot, extent.offset);
                 arena.prefetch(slot, extent.offset + extent.xor.len());
             }
         }
     }
 
-    /// Sets memory aside so that `stripes` parity chunks can be held in all. False if memory is short.
-    pub(crate) fn reserve(&mut self, arena: &mut Arena, stripes: u32) -> bool {
+    /// Sets room aside so that `stripes` parity chunks can be held in all. False if there is not enough.
+    pub(crate) fn reserve(&mut self, shared: &mut Shared, stripes: u32) -> bool {
         let have = self.slots + self.reserved;
         let Some(more) = stripes.checked_sub(have) else {
             return true;
         };
-        let fits = arena.reserve(more);
+        let fits = match self.disk(shared) {
+            Some(disk) => disk.reserve(more),
+            None => shared.arena.reserve(more),
+        };
         if fits {
             self.reserved += more;
         }
@@ -278,13 +358,56 @@ impl ParityTable {
     }
 
     /// Whether one more chunk can be held beside so many that are about to be, within what writers may take.
-    pub(crate) fn has_room(&self, arena: &Arena, about_to_be_held: usize) -> bool {
-        about_to_be_held < self.reserved as usize || arena.has_room(about_to_be_held - self.reserved as usize)
+    pub(crate) fn has_room(&self, shared: &Shared, about_to_be_held: usize) -> bool {
+        let Some(beyond) = about_to_be_held.checked_sub(self.reserved as usize) else {
+            return true;
+        };
+        match &shared.disk {
+            Some(disk) if self.on_disk.is_some() => beyond < disk.available() as usize,
+            _ => shared.arena.has_room(beyond),
+        }
     }
 
-    /// How many parity chunks there can be in all, as memory stands.
-    pub(crate) fn slots_max(&self, arena: &Arena) -> u32 {
-        self.slots + self.reserved + arena.available()
+    /// How many parity chunks there can be in all, as memory or disk stand.
+    pub(crate) fn slots_max(&self, shared: &Shared) -> u32 {
+        let available = match &shared.disk {
+            Some(disk) if self.on_disk.is_some() => disk.available(),
+            _ => shared.arena.available(),
+        };
+        self.slots + self.reserved + available
+    }
+
+    fn disk<'a>(&self, shared: &'a mut Shared) -> Option<&'a mut DiskLog> {
+        self.on_disk.and(shared.disk.as_mut())
+    }
+
+    /// Takes up again a chunk that is on the disk, valid for these versions, of a stripe that is not. False if there is
+    /// no room.
+    pub(crate) fn adopt_on_disk(
+        &mut self,
+        shared: &mut Shared,
+        stripe: Stripe,
+        values: impl Iterator<Item = (Version, u32)>,
+    ) -> bool {
+        let place = self.take_place(shared);
+        if place.is_some() {
+            self.set(stripe, place, values);
+        }
+        place.is_some()
+    }
+
+    /// The disk has lost these bytes.
+    pub(crate) fn lose(&mut self, shared: &mut Shared, stripe: Stripe) {
+        if self.disk_key(stripe).is_some() {
+            self.mark(shared, stripe, State::Lost);
+        }
+    }
+
+    /// The first stripe at or after this one whose bytes the disk has lost.
+    pub(crate) fn next_lost(&self) -> Option<Stripe> {
+        let lost = |half: &Half| half.states.iter().position(|s| *s == State::Lost).map(|at| at as u32);
+        let index = lost(&self.index).map(Stripe::index_page);
+        index.or_else(|| lost(&self.data).map(Stripe::data))
     }
 
     /// Gives all chunks up, to a stash. Nothing is here afterwards.
@@ -294,14 +417,16 @@ impl ParityTable {
         let (data, index) = (core::mem::take(&mut self.data), core::mem::take(&mut self.index));
         for (half, stripe) in [(data, Stripe::data as fn(u32) -> Stripe), (index, Stripe::index_page)] {
             for (at, state) in half.states.iter().enumerate() {
-                if let State::Valid(Some(slot)) = state {
+                if let State::Valid(Some(Place::Memory(slot))) = state {
                     let of = at * self.k..(at + 1) * self.k;
                     let values = half.versions[of.clone()].iter().zip(&half.sums[of]);
                     stash.push(arena, stripe(at as u32), *slot, values.map(|(v, s)| (*v, *s)));
                 }
             }
         }
-        self.clear(arena);
+        self.forget();
+        arena.unreserve(self.reserved);
+        (self.slots, self.reserved) = (0, 0);
         stash
     }
 
@@ -325,51 +450,61 @@ impl ParityTable {
         };
         self.reserved -= u32::from(granted);
         self.slots += 1;
-        let at = self.grow(stripe);
-        let k = self.k;
-        let half = self.half_mut(stripe);
-        half.states[at] = State::Valid(Some(slot));
-        for (i, (version, sum)) in values.enumerate() {
-            half.versions[at * k + i] = version;
-            half.sums[at * k + i] = sum;
-        }
+        self.set(stripe, Some(Place::Memory(slot)), values);
         true
     }
 
-    /// Gives all memory back.
-    pub(crate) fn clear(&mut self, arena: &mut Arena) {
-        for half in [&mut self.data, &mut self.index] {
-            for state in half.states.drain(..) {
-                if let State::Valid(Some(slot)) = state {
-                    arena.free(slot);
+    /// Gives all memory back. What is on disk stays there, as nobody's.
+    pub(crate) fn clear(&mut self, shared: &mut Shared) {
+        for half in [&self.data, &self.index] {
+            for state in &half.states {
+                if let State::Valid(Some(Place::Memory(slot))) = state {
+                    shared.arena.free(*slot);
                 }
             }
-            half.versions.clear();
-            half.sums.clear();
         }
-        arena.unreserve(self.reserved);
-        (self.slots, self.reserved, self.complete) = (0, 0, false);
+        match self.disk(shared) {
+            Some(disk) => {
+                disk.give_back(self.slots);
+                disk.unreserve(self.reserved);
+            }
+            None => shared.arena.unreserve(self.reserved),
+        }
+        self.forget();
+        (self.slots, self.reserved) = (0, 0);
     }
 
-    fn take_slot(&mut self, arena: &mut Arena) -> Option<Slot> {
-        let slot = if self.reserved > 0 {
-            let slot = arena.alloc_reserved()?;
-            self.reserved -= 1;
-            slot
-        } else {
-            arena.alloc()?
+    fn forget(&mut self) {
+        (self.data, self.index, self.complete) = (Half::default(), Half::default(), false);
+    }
+
+    fn take_place(&mut self, shared: &mut Shared) -> Option<Place> {
+        let reserved = self.reserved > 0;
+        let place = match self.disk(shared) {
+            Some(disk) => disk.take(reserved).then_some(Place::Disk)?,
+            None if reserved => Place::Memory(shared.arena.alloc_reserved()?),
+            None => Place::Memory(shared.arena.alloc()?),
         };
+        self.reserved -= u32::from(reserved);
         self.slots += 1;
-        Some(slot)
+        Some(place)
     }
 
-    fn drop_slot(&mut self, arena: &mut Arena, slot: Slot) {
-        arena.free(slot);
+    fn drop_place(&mut self, shared: &mut Shared, stripe: Stripe, place: Place) {
         self.slots -= 1;
         // It stays granted to the streams that may use the stripe again.
-        if arena.reserve_again() {
-            self.reserved += 1;
-        }
+        let again = match place {
+            Place::Memory(slot) => {
+                shared.arena.free(slot);
+                shared.arena.reserve_again()
+            }
+            Place::Disk => self.on_disk.zip(shared.disk.as_mut()).is_some_and(|((list, _), disk)| {
+                disk.log.remove(Key { list, stripe });
+                disk.give_back(1);
+                disk.reserve(1)
+            }),
+        };
+        self.reserved += u32::from(again);
     }
 
     fn half(&self, stripe: Stripe) -> &Half {

@@ -37,6 +37,8 @@ pub(crate) struct Scrub {
     pub(crate) partial: bool,
     /// Times that all chunks were gone through, and each was checked.
     pub(crate) passes: u64,
+    /// Chunks that the disk has lost are to be made again, whatever the rate.
+    pub(crate) mends: bool,
 }
 
 impl Default for Scrub {
@@ -50,6 +52,7 @@ impl Default for Scrub {
             repaired: 0,
             partial: false,
             passes: 0,
+            mends: false,
         }
     }
 }

@@ -53,6 +53,8 @@ pub struct Member {
     pub position: Position,
     /// Its tenure.
     pub tenure: Tenure,
+    /// Its parity is on a disk: the last to be asked for it.
+    pub logged: bool,
     /// Live, not Filling.
     pub live: bool,
     /// It has answered in this term (3.7).
@@ -295,6 +297,7 @@ impl StreamOwner {
                 None => Member {
                     position,
                     tenure: assignment.tenure,
+                    logged: cx.shared.cluster.is_logged(position),
                     live: false,
                     started: born && configuration.is_born(&assignment.tenure),
                     matched: 0,
@@ -344,7 +347,14 @@ impl StreamOwner {
     /// A slow one holds nobody up while others answer (17a).
     pub(crate) fn members_by_use(&self) -> impl Iterator<Item = &Member> {
         let mut members: Vec<&Member> = self.members.iter().collect();
-        members.sort_by_key(|m| (!m.live, !m.started || m.matched < self.cut, Reverse(m.matched)));
+        members.sort_by_key(|m| {
+            (
+                !m.live,
+                !m.started || m.matched < self.cut,
+                m.logged,
+                Reverse(m.matched),
+            )
+        });
         members.into_iter()
     }
 

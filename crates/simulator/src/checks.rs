@@ -7,6 +7,7 @@ use crate::world::{LIST, World};
 use paritas_base::configuration::PositionState;
 use paritas_base::{NodeId, Position, Stream, Stripe, Version};
 use paritas_protocol::{List, Node, Phase, Role, StreamOwner};
+use std::borrow::Cow;
 
 fn owner_of(node: &Node, x: Position) -> Option<&StreamOwner> {
     node.list(LIST)?.owner(x)
@@ -37,7 +38,7 @@ impl World {
                     checked = checked.and_then(|()| self.check_absent(owner));
                 }
                 Role::Member(member) if everything => {
-                    checked = checked.and_then(|()| self.ghost.check_member(member, &self.code, arena, wrong));
+                    checked = checked.and_then(|()| self.ghost.check_member(process, member, &self.code, wrong));
                 }
                 _ => {}
             }
@@ -178,14 +179,17 @@ impl World {
         stripes.sort();
         stripes.dedup();
         let allocated = stripes.len() as u64;
-        for (position, _) in self.configuration.members() {
+        for (position, a) in self.configuration.members() {
             let member_node = node(position).ok_or("F1: a parity position is vacant")?;
+            let process = self.processes[usize::from(a.tenure.node.0)].as_ref();
+            let process = process.ok_or("F1: a parity position's process is not there")?;
             let member = member_node.list(LIST).and_then(List::member);
             let Some(member) = member.filter(|m| m.position() == position) else {
                 return Err("F1: a parity position has no member".into());
             };
-            self.ghost.check_member(member, &self.code, member_node.arena(), None)?;
-            let held = member_node.figures().parity_bytes / member_node.arena().chunk_bytes() as u64;
+            self.ghost.check_member(process, member, &self.code, None)?;
+            let in_memory = member_node.figures().parity_bytes / member_node.arena().chunk_bytes() as u64;
+            let held = in_memory + member_node.logged_keys().count() as u64;
             if held != allocated {
                 return Err(format!(
                     "I10: {allocated} stripes, {held} parity chunks at position {}",
@@ -196,7 +200,7 @@ impl World {
             stripes.sort();
             stripes.dedup();
             for stripe in &stripes {
-                let Some((versions, bytes)) = member.chunk(member_node.arena(), *stripe) else {
+                let Some((versions, bytes)) = process.parity(member, *stripe) else {
                     return Err(format!("F1: {stripe} is not valid at position {}", position.0));
                 };
                 let mut expected = vec![0; member_node.arena().chunk_bytes()];
@@ -218,7 +222,7 @@ impl World {
                         paritas_code::mul_add(coefficient, data, &mut expected);
                     }
                 }
-                let same = bytes.map_or_else(|| expected.iter().all(|b| *b == 0), |b| b == expected);
+                let same = bytes.map_or_else(|| expected.iter().all(|b| *b == 0), |b| *b == *expected);
                 if !same {
                     return Err(format!("F1: {stripe} differs at parity position {}", position.0));
                 }
@@ -251,24 +255,29 @@ impl World {
         let zeros = vec![0; self.swarm.chunk_bytes as usize];
         let mut decoded = zeros.clone();
         for stripe in stripes {
-            let mut chunks: Vec<(u8, &[u8])> = Vec::new();
+            let mut chunks: Vec<(u8, Cow<'_, [u8]>)> = Vec::new();
             for i in 0..width {
                 let tenure = self.configuration.tenure(Position(i));
                 let process = tenure.and_then(|t| self.processes[usize::from(t.node.0)].as_ref());
-                let Some(node) = process.map(|p| &p.node) else { continue };
+                let Some((process, node)) = process.map(|p| (p, &p.node)) else {
+                    continue;
+                };
                 let bytes = if i < k {
-                    owner_of(node, Position(i)).and_then(|o| o.store().chunks().bytes(node.arena(), *stripe).ok()?)
+                    let owner = owner_of(node, Position(i));
+                    let bytes = owner.and_then(|o| o.store().chunks().bytes(node.arena(), *stripe).ok()?);
+                    bytes.map(Cow::Borrowed)
                 } else {
                     let member = node.list(LIST).and_then(List::member);
-                    member.and_then(|m| m.chunk(node.arena(), *stripe)?.1)
+                    member.and_then(|m| process.parity(m, *stripe)?.1)
                 };
-                chunks.push((i, bytes.unwrap_or(&zeros)));
+                chunks.push((i, bytes.unwrap_or(Cow::Borrowed(&zeros))));
             }
             for set in (0u32..1 << width).filter(|set| set.count_ones() == u32::from(k)) {
-                let sources: Vec<(u8, &[u8])> = chunks.iter().filter(|(i, _)| set >> i & 1 == 1).copied().collect();
+                let chosen = chunks.iter().filter(|(i, _)| set >> i & 1 == 1);
+                let sources: Vec<(u8, &[u8])> = chosen.map(|(i, bytes)| (*i, &**bytes)).collect();
                 for (i, bytes) in chunks.iter().filter(|(i, _)| set >> i & 1 == 0) {
                     let result = self.code.decode(&sources, &[*i], &mut [&mut decoded]);
-                    if result.is_err() || decoded != *bytes {
+                    if result.is_err() || decoded != **bytes {
                         return Err(format!(
                             "15.7: {stripe} of position {i} is not what {set:#b} give: {result:?}"
                         ));
@@ -329,6 +338,9 @@ impl World {
                         }
                     }
                     Some(Role::Member(member)) => {
+                        if let Some(stripe) = member.lost_stripe() {
+                            return Some(format!("position {i} has not mended {stripe}"));
+                        }
                         for x in self.configuration.data_positions() {
                             let held = member.log(x).map_or(0, |l| l.ring.bytes());
                             if held > 0 {

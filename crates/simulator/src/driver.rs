@@ -1,7 +1,9 @@
 //! One simulated process: a node, its buffers, and its clock. It calls the machine as `io` does.
 
+use crate::disks::Disk;
 use crate::marks::Marks;
 use paritas_base::{Clock, ConnId, Incarnation, Map, NodeId, Time};
+use paritas_protocol::paritylog::Io;
 use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Node, Out, Proposal, ReplyBuf};
 use std::collections::BTreeMap;
 
@@ -19,6 +21,8 @@ pub(crate) struct Outbox {
     pub(crate) closed: Vec<LinkId>,
     /// Requests to the coordinator.
     pub(crate) proposals: Vec<Proposal>,
+    /// Work for the disk.
+    pub(crate) ios: Vec<Io>,
     /// The broken invariant.
     pub(crate) halted: Option<String>,
     /// Rare situations it was in.
@@ -56,6 +60,9 @@ impl Out for Outbox {
     fn propose(&mut self, proposal: Proposal) {
         self.proposals.push(proposal);
     }
+    fn disk(&mut self, io: Io) {
+        self.ios.push(io);
+    }
     fn halt(&mut self, reason: HaltReason) {
         self.halted = Some(reason.0);
     }
@@ -75,6 +82,8 @@ pub(crate) struct Process {
     pub(crate) node: Node,
     /// What it has asked for.
     pub(crate) out: Outbox,
+    /// Its disk, if it is a log node.
+    pub(crate) disk: Option<Disk>,
     /// Client input that is not consumed.
     pub(crate) inputs: BTreeMap<ConnId, Vec<u8>>,
     /// It does nothing until then (SIGSTOP).
@@ -103,6 +112,7 @@ impl Process {
             incarnation: node.incarnation(),
             node,
             out: Outbox::default(),
+            disk: None,
             inputs: BTreeMap::new(),
             paused_until: Time(0),
             unflushed: false,

@@ -4,6 +4,7 @@ use crate::faults::Fault;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Time};
+use paritas_protocol::paritylog::Io;
 use paritas_protocol::{Channel, Event, LinkId, Proposal};
 use std::cmp::Ordering;
 
@@ -31,6 +32,11 @@ pub(crate) enum Happening {
         link: LinkId,
         at: usize,
         bytes: Vec<u8>,
+    },
+    Disk {
+        at: usize,
+        incarnation: Incarnation,
+        io: Io,
     },
     Push {
         at: usize,
@@ -216,6 +222,16 @@ impl World {
                     let copy = if self.is_paused(at) { bytes.clone() } else { Vec::new() };
                     let again = || Happening::Frame { link, at, bytes: copy };
                     self.turn(at, incarnation, Event::Frame { link, bytes: &bytes }, again);
+                }
+            }
+            Happening::Disk { at, incarnation, io } => {
+                if self.alive(at, incarnation).is_some() && self.is_paused(at) {
+                    let until = self.processes[at].as_ref().map_or(self.now, |p| p.paused_until);
+                    self.push_at(until, Happening::Disk { at, incarnation, io });
+                } else if let Some(bytes) = self.do_disk_work(at, incarnation, &io) {
+                    let (id, outcome) = (io.id, Ok(bytes));
+                    // It is not stopped.
+                    self.turn(at, incarnation, Event::Disk { id, outcome }, || Happening::Nodes { at });
                 }
             }
             Happening::Push { at, .. } | Happening::Nodes { at } if self.is_cut_off(at) => {}

@@ -200,6 +200,7 @@ fn swarm(space: Space) -> Swarm {
         suspect_every: never,
         hand_off_every: never,
         flip_every: never,
+        disk: None,
         parameters,
         ..drawn
     }

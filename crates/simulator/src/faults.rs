@@ -29,6 +29,7 @@ impl World {
         self.marks.add(&process.out.marks);
         self.counts.crashes += 1;
         let incarnation = self.records[at].incarnation;
+        self.keep_disk(at, incarnation, process.disk);
         self.log(|| format!("n{at} crashes"));
         let held = self.configuration.held_by(NodeId(at as u16), incarnation).count();
         if held > 1 {

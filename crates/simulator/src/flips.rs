@@ -8,6 +8,7 @@
 use crate::marks::Seen;
 use crate::world::{LIST, World};
 use paritas_base::{Incarnation, Position, Stream, Stripe};
+use paritas_protocol::paritylog::Key;
 use paritas_protocol::{Phase, Role};
 
 /// The newest flip.
@@ -51,8 +52,11 @@ impl World {
                 )
             }
             Role::Member(member) => {
-                let arena = process.node.arena();
-                let here = |stripe: &Stripe| member.chunk(arena, *stripe).is_some_and(|(_, bytes)| bytes.is_some());
+                let here = |stripe: &Stripe| {
+                    process
+                        .parity(member, *stripe)
+                        .is_some_and(|(_, bytes)| bytes.is_some())
+                };
                 (member.valid_stripes().filter(here).collect(), None)
             }
             _ => return,
@@ -60,7 +64,9 @@ impl World {
         if stripes.is_empty() || !self.may_flip(stream.is_some()) {
             return;
         }
-        let position = role.position();
+        let (position, role_at) = (role.position(), (which >> 32) as usize % roles.len());
+        let on_disk =
+            matches!(role, Role::Member(member) if member.valid_stripes().any(|s| member.disk_key(s).is_some()));
         let stripe = stripes[(which % stripes.len() as u64) as usize];
         let bit = (bit % (8 * u64::from(self.swarm.chunk_bytes))) as usize;
         let now = self.now;
@@ -73,7 +79,12 @@ impl World {
             // The open delta's bytes are not in the sum yet: it is closed, and nothing is wrong.
             process.node.scrub_now(clock, stream, stripe, &mut process.out);
         }
-        if !process.node.flip_bit((LIST, position), stripe, bit) {
+        let flipped = if on_disk {
+            process.flip_on_disk(role_at, stripe, which ^ bit as u64)
+        } else {
+            process.node.flip_bit((LIST, position), stripe, bit)
+        };
+        if !flipped {
             return;
         }
         if let Some(stream) = stream {
@@ -82,6 +93,7 @@ impl World {
         let turn_open = process.turn_open;
         self.counts.flips += 1;
         self.marks.see(match stream {
+            None if on_disk => Seen::DiskFlipped,
             None => Seen::ParityFlipped,
             Some(_) if stripe.is_index() => Seen::IndexFlipped,
             Some(_) => Seen::DataFlipped,
@@ -112,12 +124,24 @@ impl World {
             // It may come back as it is.
             return Some(flip);
         }
+        let key = Key {
+            list: LIST,
+            stripe: flip.stripe,
+        };
+        if let (Some(log), false) = (process.node.parity_log(), flip.of_data)
+            && log.position(key) == Some(flip.position)
+            && process.chunk_on_disk(key).is_none()
+        {
+            // It is not seen yet; or it may come back as it is.
+            return Some(flip);
+        }
         let mut roles = process.node.list(LIST)?.roles.iter();
         let there = match roles.find(|role| role.position() == flip.position)? {
             Role::Owner(owner) => owner.store().chunks().slot(flip.stripe).is_err(),
             Role::Member(member) => {
                 let chunk = member.chunk(process.node.arena(), flip.stripe);
-                chunk.is_some_and(|(_, bytes)| bytes.is_some())
+                let in_memory = chunk.is_some_and(|(_, bytes)| bytes.is_some());
+                in_memory || member.lost_stripe() == Some(flip.stripe)
             }
             Role::Halted(_) => false,
         };

@@ -1,5 +1,6 @@
 //! What every version of every chunk holds, as its issuers wrote it (invariants I1 and I2 of PROTOCOL §13).
 
+use crate::driver::Process;
 use paritas_base::{Map, Position, Stripe, Term, Version, map};
 use paritas_code::{Code, mul_add, sum};
 use paritas_protocol::{ParityMember, StreamOwner};
@@ -145,14 +146,14 @@ impl Ghost {
     /// perhaps.
     pub(crate) fn check_member(
         &self,
+        process: &Process,
         member: &ParityMember,
         code: &Code,
-        arena: &Arena,
         wrong: Option<Stripe>,
     ) -> Result<(), String> {
         let parity = member.position().0 - code.scheme().data();
         for stripe in member.valid_stripes().filter(|stripe| wrong != Some(*stripe)) {
-            let Some((versions, bytes)) = member.chunk(arena, stripe) else {
+            let Some((versions, bytes)) = process.parity(member, stripe) else {
                 continue;
             };
             let what = || {
@@ -162,7 +163,7 @@ impl Ghost {
                     member.position().0
                 )
             };
-            self.check_parity(stripe, parity, code, &versions, bytes, what)?;
+            self.check_parity(stripe, parity, code, &versions, bytes.as_deref(), what)?;
         }
         Ok(())
     }

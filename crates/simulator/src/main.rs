@@ -6,6 +6,7 @@
 mod checks;
 mod client;
 mod coordinator;
+mod disks;
 mod driver;
 mod events;
 mod exhaustive;

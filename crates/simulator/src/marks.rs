@@ -19,6 +19,7 @@ pub(crate) enum Seen {
     DataFlipped,
     IndexFlipped,
     ParityFlipped,
+    DiskFlipped,
     StandIn,
     StandInLost,
     Split,
@@ -26,7 +27,7 @@ pub(crate) enum Seen {
     HandOffVoid,
 }
 
-const SEEN: [(Seen, &str); 17] = [
+const SEEN: [(Seen, &str); 18] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -39,6 +40,7 @@ const SEEN: [(Seen, &str); 17] = [
     (Seen::DataFlipped, "a bit flipped in a data chunk"),
     (Seen::IndexFlipped, "a bit flipped in an index page"),
     (Seen::ParityFlipped, "a bit flipped in a parity chunk"),
+    (Seen::DiskFlipped, "a bit flipped on the disk of a log node"),
     (Seen::StandIn, "10.5 a node that is named twice in the list"),
     (Seen::StandInLost, "10.5 a crash that takes two positions of the list"),
     (Seen::Split, "an owner cut off with some of its members"),

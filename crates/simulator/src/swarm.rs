@@ -1,7 +1,9 @@
 //! What one seed draws: the shape of the cluster, the length of the run, and its own mix of faults (swarm testing,
 //! PROTOCOL 15.1). Probabilities are per million.
 
+use crate::disks::draw_settings;
 use paritas_base::{Prng, Span};
+use paritas_protocol::paritylog::Settings;
 use paritas_protocol::{ClientLimits, Parameters, Policy, Reads};
 
 /// One run's settings.
@@ -79,6 +81,12 @@ pub(crate) struct Swarm {
     pub(crate) drift_ppm: u64,
     /// Fewest live parity members for writes.
     pub(crate) min_redundancy: u8,
+    /// How the logs of log nodes are laid out, if there are any, and which nodes are, by bits. Any node may come to
+    /// hold any position.
+    pub(crate) disk: Option<Settings>,
+    pub(crate) disk_nodes: u64,
+    /// A read or a write takes so long.
+    pub(crate) disk_delay_max: Span,
     /// The machines' own numbers.
     pub(crate) parameters: Parameters,
 }
@@ -115,6 +123,8 @@ impl Swarm {
             silence_report: Span::from_ms(500),
             hold_max: Span::from_ms(10),
             drain_max: Span::from_ms(20),
+            // Its memory is for a few dozen chunks.
+            kept_chunks: 4,
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
@@ -126,6 +136,7 @@ impl Swarm {
             history_bytes: random.between(256, 16_384),
             history: Span::from_ms(random.between(20, 500)),
             stash: Span::from_secs(600),
+            log_flush: Span::from_ms(50),
             redial: Span::from_ms(2),
             redial_max: Span::from_ms(30),
             hand_off_patience: Span::from_ms(30),
@@ -216,6 +227,9 @@ impl Swarm {
             push_drop: some(random, 300_000),
             drift_ppm: 9_000,
             min_redundancy: if random.chance(500_000) { 1 } else { 0 },
+            disk: None,
+            disk_nodes: 0,
+            disk_delay_max: Span(0),
             parameters,
         };
         // Drawn last, so that a seed is otherwise what it was before.
@@ -244,6 +258,12 @@ impl Swarm {
         if swarm.data > 1 && random.chance(500_000) {
             swarm.hand_off_every = Span::from_ms(random.between(10, 200));
             swarm.parameters.hand_off_patience = Span::from_ms(random.between(5, 60));
+        }
+        if parity > 0 && random.chance(350_000) {
+            swarm.disk = Some(draw_settings(random, chunk_bytes, data));
+            swarm.disk_nodes = random.next_u64();
+            swarm.disk_delay_max = Span::from_us(random.between(10, 5_000));
+            swarm.parameters.log_flush = Span::from_ms(random.between(1, 200));
         }
         swarm
     }

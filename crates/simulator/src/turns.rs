@@ -31,7 +31,13 @@ impl World {
         let offset = self.random.below(1 << 40);
         let wall_ms = self.random.below(WALL_SKEW.as_ms() + 1);
         // Boxed: it moves with every turn (`flush`), and a node is large.
-        self.processes[at] = Some(Box::new(Process::new(node, rate, offset, wall_ms)));
+        let mut process = Box::new(Process::new(node, rate, offset, wall_ms));
+        if let (Some(disk), Some(settings)) = (self.disks[at].take(), self.swarm.disk) {
+            let clock = process.clock(self.now);
+            process.node.set_log(disk.open(settings), clock.mono);
+            process.disk = Some(disk);
+        }
+        self.processes[at] = Some(process);
         self.log(|| format!("n{at} starts"));
         for other in 0..self.processes.len() {
             let delay = self.delay();
@@ -240,5 +246,6 @@ impl World {
             }
         }
         self.processes[at] = Some(process);
+        self.begin_disk_work(at);
     }
 }

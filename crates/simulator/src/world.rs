@@ -2,6 +2,7 @@
 //! begins and ends. What happens in it is in `events`.
 
 use crate::client::{self, Client};
+use crate::disks::Disk;
 use crate::driver::Process;
 use crate::events::{Happening, Queued};
 use crate::faults::Fault;
@@ -29,6 +30,8 @@ pub(crate) struct World {
     queue: BinaryHeap<Queued>,
     queued: u64,
     pub(crate) processes: Vec<Option<Box<Process>>>,
+    /// Those of processes that are not there; none of who is no log node.
+    pub(crate) disks: Vec<Option<Disk>>,
     pub(crate) records: Vec<NodeRecord>,
     pub(crate) cluster: ClusterRecord,
     pub(crate) code: Code,
@@ -151,6 +154,8 @@ impl World {
             slots: Default::default(),
         };
         let clients = (0..swarm.clients).map(|_| Client::new()).collect();
+        let has_disk = |at: usize| swarm.disk.is_some() && swarm.disk_nodes >> at & 1 == 1;
+        let disks = (0..count).map(|at| has_disk(at).then(Disk::default)).collect();
         let mut world = Self {
             random,
             swarm,
@@ -158,6 +163,7 @@ impl World {
             queue: BinaryHeap::new(),
             queued: 0,
             processes: (0..count).map(|_| None).collect(),
+            disks,
             records,
             cluster,
             code: Code::new(scheme),

@@ -5,7 +5,7 @@ use super::problem::{LogDirectoryError, LogDirectoryProblem as Problem};
 use super::recover;
 use super::segments::{Scratch, Segments, plan, preallocate};
 use crate::entropy;
-use paritas_paritylog::{Recovery, Settings, Space};
+use paritas_paritylog::{Layout, Recovery, Settings, Space};
 use rustix::io::Errno;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -68,6 +68,25 @@ impl LogDirectory {
             directory: directory.to_owned(),
             problem,
         })
+    }
+
+    /// Whose log a directory has, and what it was made with; `None` if it has none that can be read. The settings that
+    /// are no sizes are 0.
+    pub fn look(directory: &Path) -> Option<(Owner, Settings)> {
+        let bytes = fs::read(directory.join(HEADER)).ok()?;
+        let others = Settings {
+            layout: Layout::Plm,
+            chunk_bytes: 0,
+            data_max: 0,
+            block_bytes: 0,
+            reserve_bytes: 0,
+            slots_max: 0,
+            log_bytes: 0,
+            flush_bytes: 0,
+            buffer_max_bytes: 0,
+        };
+        let header = Header::parse(&bytes, &others).ok()?;
+        Some((header.owner, header.settings))
     }
 
     /// Drawn when the directory was made.

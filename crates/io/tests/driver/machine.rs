@@ -149,7 +149,7 @@ impl Machine for Lines {
                 say(out, conn, text.as_bytes());
                 return;
             }
-            Event::Configuration(_) | Event::Nodes(_) | Event::Drain { .. } => return,
+            Event::Configuration(_) | Event::Nodes(_) | Event::Drain { .. } | Event::Disk { .. } => return,
             Event::TurnEnd => {
                 for conn in self.at_turn_end.drain(..) {
                     if let Some(reply) = out.client(conn) {

@@ -85,7 +85,9 @@ impl InPlace {
                 wanted.push_back((stripe as u32, index));
             }
         }
-        let mut ahead = Ahead::begin(self, &wanted, log_assist);
+        let stripes: Vec<u32> = wanted.iter().map(|(stripe, _)| *stripe).collect();
+        let logs: Vec<usize> = (0..self.network.log_nodes()).filter(|_| log_assist).collect();
+        let mut ahead = Ahead::begin(self, &stripes, &logs);
         let mut repaired = Repaired::default();
         let mut outcome = Ok(());
         for (stripe, index) in wanted {
@@ -107,6 +109,52 @@ impl InPlace {
         // An answer, so that what was set quietly has come to its end.
         self.network.ask(&[(node, Ask::Get(Name::Object(u32::MAX, 0)))])?;
         Ok(repaired)
+    }
+
+    /// Makes all chunks of a log node again (§5.3): each from k data chunks, or from k-1 of them and one parity chunk
+    /// of another log node, sent ahead.
+    pub fn repair_log_node(&mut self, lost: usize, log_assist: bool) -> io::Result<Repaired> {
+        let stripes: Vec<u32> = (0..self.stripes.all().len() as u32).collect();
+        let logs: Vec<usize> = (0..self.network.log_nodes())
+            .filter(|log| log_assist && *log != lost)
+            .collect();
+        let mut ahead = Ahead::begin(self, &stripes, &logs);
+        let mut repaired = Repaired::default();
+        let mut outcome = Ok(());
+        for stripe in stripes {
+            match self.repair_logged(lost, stripe, ahead.as_mut()) {
+                Ok(bytes) => {
+                    repaired.chunks += 1;
+                    repaired.bytes += bytes;
+                }
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        if let Some(ahead) = ahead {
+            ahead.end(self);
+        }
+        outcome.map(|()| repaired)
+    }
+
+    fn repair_logged(&mut self, lost: usize, stripe: u32, ahead: Option<&mut Ahead>) -> io::Result<u64> {
+        let found = &self.stripes.all()[stripe as usize];
+        let left_out: Vec<usize> = ahead.iter().map(|_| found.units.len() - 1).collect();
+        let asks = found.asks_but(&left_out);
+        let data = self.network.ask_for_all(&asks)?;
+        let sent = ahead.map(Ahead::next).transpose()?;
+        let parity: Vec<(usize, &[u8])> = sent
+            .iter()
+            .map(|(log, bytes)| (self.in_memory + log, bytes.as_slice()))
+            .collect();
+        let wanted = self.stripes.k() + self.in_memory + lost;
+        let chunk = self.decode(stripe, wanted, &left_out, &data, &parity)?;
+        let bytes = chunk.len() as u64;
+        let put = (self.network.log_node(lost), Ask::PutParity(stripe, chunk));
+        self.network.ask(&[put])?;
+        Ok(bytes)
     }
 
     fn repair_chunk(&mut self, node: usize, stripe: u32, index: usize, ahead: Option<&mut Ahead>) -> io::Result<u64> {
@@ -162,26 +210,17 @@ type Lane = (Receiver<io::Result<Vec<u8>>>, JoinHandle<Box<dyn Peer>>);
 /// Log nodes that send one parity chunk a stripe ahead, taking turns, each on a thread of its own.
 struct Ahead {
     lanes: Vec<Lane>,
-    nodes: Vec<usize>,
+    logs: Vec<usize>,
     turn: usize,
 }
 
 impl Ahead {
-    fn begin(system: &mut InPlace, wanted: &VecDeque<(u32, usize)>, log_assist: bool) -> Option<Self> {
-        let logs = system.network.log_nodes();
-        if !log_assist || logs == 0 {
-            return None;
-        }
-        let nodes: Vec<usize> = (0..logs).map(|n| system.network.log_node(n)).collect();
+    /// None without log nodes.
+    fn begin(system: &mut InPlace, stripes: &[u32], logs: &[usize]) -> Option<Self> {
         let mut lanes = Vec::new();
-        for (lane, node) in nodes.iter().enumerate() {
-            let mut peer = system.network.take(*node);
-            let mine: Vec<u32> = wanted
-                .iter()
-                .skip(lane)
-                .step_by(logs)
-                .map(|(stripe, _)| *stripe)
-                .collect();
+        for (lane, log) in logs.iter().enumerate() {
+            let mut peer = system.network.take(system.network.log_node(*log));
+            let mine: Vec<u32> = stripes.iter().skip(lane).step_by(logs.len()).copied().collect();
             let (sender, receiver) = sync_channel(AHEAD_MAX);
             let thread = std::thread::spawn(move || {
                 for stripe in mine {
@@ -196,7 +235,8 @@ impl Ahead {
             });
             lanes.push((receiver, thread));
         }
-        Some(Self { lanes, nodes, turn: 0 })
+        let logs = logs.to_vec();
+        (!logs.is_empty()).then_some(Self { lanes, logs, turn: 0 })
     }
 
     /// The next chunk, and which log node has sent it.
@@ -204,14 +244,14 @@ impl Ahead {
         let lane = self.turn % self.lanes.len();
         self.turn += 1;
         let chunk = self.lanes[lane].0.recv().map_err(io::Error::other)??;
-        Ok((lane, chunk))
+        Ok((self.logs[lane], chunk))
     }
 
     fn end(self, system: &mut InPlace) {
-        for ((receiver, thread), node) in self.lanes.into_iter().zip(self.nodes) {
+        for ((receiver, thread), log) in self.lanes.into_iter().zip(self.logs) {
             drop(receiver);
             if let Ok(peer) = thread.join() {
-                system.network.put_back(node, peer);
+                system.network.put_back(system.network.log_node(log), peer);
             }
         }
     }

@@ -159,6 +159,40 @@ fn a_node_that_lost_everything_gets_it_back() {
     }
 }
 
+/// The same of a log node: then two lost nodes of memory are made up for by what it was given.
+#[test]
+fn a_log_node_that_lost_everything_gets_it_back() {
+    for log_assist in [false, true] {
+        let (network, kept) = network(7, Some((6, 3, Layout::Plm)));
+        let mut system = InPlace::new(network, 6, 3, VALUE).unwrap();
+        agrees_with_a_model(&mut system, true, 6);
+        let code = Code::new(Scheme::new(6, 3).unwrap());
+        let disk = DiskSettings {
+            medium: Medium::Memory,
+            access: Duration::ZERO,
+        };
+        // With help the first is made from what the second was made to.
+        for lost in [1, 0] {
+            let (node, parity) = (system.network().log_node(lost), lost as u8 + 1);
+            let settings = log_settings(Layout::Plm);
+            let directory = kept.as_ref().unwrap().path();
+            let empty = LogNode::create(directory, &code, parity, settings, disk).unwrap();
+            system.network().take(node);
+            system.network().put_back(node, Box::new(empty));
+            assert!(
+                system.twice_degraded_read(0).is_err() || lost == 1,
+                "the first log node is empty"
+            );
+            let repaired = system.repair_log_node(lost, log_assist).unwrap();
+            assert_eq!(repaired.chunks, system.stripes().all().len() as u64);
+            for object in 0..100 {
+                let twice = system.twice_degraded_read(object).unwrap();
+                assert_eq!(twice, system.read(object).unwrap(), "{log_assist}, object {object}");
+            }
+        }
+    }
+}
+
 /// What each step costs, in messages and in waits (§4.2; IPMem reads and writes all parity).
 #[test]
 fn an_update_costs_what_the_paper_draws() {

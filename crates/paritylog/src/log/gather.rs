@@ -87,6 +87,16 @@ impl ParityLog {
         parts
     }
 
+    /// Where a chunk's records lie on the disk: space, address and length, for tests.
+    pub fn places(&self, key: Key) -> Vec<(Space, u64, usize)> {
+        let parts = self
+            .chains
+            .get(&key)
+            .map_or(Vec::new(), |chain| self.parts(chain, Why::Rewrite, None));
+        let place = |part: &Part| (part.space, self.on_disk(part.space, part.at), part.length);
+        parts.iter().map(place).collect()
+    }
+
     /// Addresses of the log area only grow.
     pub(super) fn on_disk(&self, space: Space, at: u64) -> u64 {
         match space {

@@ -1,12 +1,14 @@
 //! The scrub of a parity chunk (PROTOCOL 9.2, 9.3): its data chunks are fetched as for a refill, while the stripe stays
-//! valid; what they encode to must be what is here.
+//! valid; what they encode to must be what is here. One that the disk has lost (11.2) is made again in the same way.
 
 use super::Fetch;
 use crate::context::Context;
+use crate::disk_log::Wanted;
 use crate::interface::Out;
 use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
+use crate::parity_table::State;
 use crate::scrub::Step;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Stripe, Time};
@@ -22,6 +24,10 @@ pub(super) struct Check {
     /// Not asked again before: an owner that is itself getting the chunk back needs a moment.
     again_at: Time,
     tries: u32,
+    /// The chunk is being read from the disk.
+    is_read: bool,
+    /// It has been compared.
+    is_done: bool,
 }
 
 impl super::Filler {
@@ -44,18 +50,21 @@ impl ParityMember {
             .positions
             .iter()
             .all(|p| p.as_ref().is_some_and(|a| a.state == PositionState::Live));
-        let next = self.table.next_valid(self.filler.checked);
-        let may = whole && configuration.data_positions().all(known);
+        let lost = self.table.next_lost().filter(|_| !self.filler.filling);
+        let next = lost.or_else(|| self.table.next_valid(self.filler.checked));
+        let may = (whole || lost.is_some()) && configuration.data_positions().all(known);
         cx.shared.scrub.partial |= !may;
         let Some(stripe) = next.filter(|_| may) else {
             self.filler.checked = Stripe::index_page(0);
             return Step::Ended;
         };
-        self.filler.checked = if stripe.is_index() {
-            Stripe::index_page(stripe.number() + 1)
-        } else {
-            Stripe::data(stripe.number() + 1)
-        };
+        if lost.is_none() {
+            self.filler.checked = if stripe.is_index() {
+                Stripe::index_page(stripe.number() + 1)
+            } else {
+                Stripe::data(stripe.number() + 1)
+            };
+        }
         let fetch = Fetch::new(cx, configuration);
         self.ask_chunks(cx, configuration, stripe, &fetch);
         let (retry_at, again_at) = (fetch.retry_at, cx.after(cx.shared.parameters.retry));
@@ -64,20 +73,40 @@ impl ParityMember {
             fetch,
             again_at,
             tries: 0,
+            is_read: false,
+            is_done: false,
         });
         Step::Waits(retry_at)
     }
 
     fn go_on<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, mut check: Check) -> Step {
-        if self.is_complete(cx, &check.fetch) {
-            self.compare(cx, check.stripe, check.fetch);
+        if check.is_done {
             return Step::Checked;
+        }
+        if self.is_complete(cx, &check.fetch) && !check.is_read {
+            let stripe = check.stripe;
+            if self.table.state(stripe) == State::Lost {
+                self.mend(cx, stripe, &mut check.fetch);
+                return Step::Checked;
+            }
+            let Some((key, disk)) = self.table.disk_key(stripe).zip(cx.shared.disk.as_mut()) else {
+                let zeros = vec![0; cx.shared.arena.chunk_bytes()];
+                let here = self.table.bytes(&cx.shared.arena, stripe).map(<[u8]>::to_vec);
+                self.compare(cx, stripe, &mut check.fetch, &here.unwrap_or(zeros));
+                return Step::Checked;
+            };
+            let list = self.list();
+            disk.read(key, Wanted::Check { list, stripe });
+            check.is_read = true;
+            check.fetch.retry_at = cx.after(cx.shared.parameters.resend_max);
         }
         if check.tries > TRIES_MAX || check.fetch.is_overfull(cx.shared.arena.chunk_bytes()) {
             cx.shared.scrub.partial = true;
             return Step::Checked;
         }
         if check.fetch.retry_at.max(check.again_at) <= cx.mono() {
+            // A disk that is so late is asked anew, with chunks of now.
+            check.is_read = false;
             check.tries += 1;
             check.again_at = cx.after(cx.shared.parameters.retry);
             check.fetch.retry_at = cx.after(cx.shared.parameters.resend);
@@ -88,14 +117,39 @@ impl ParityMember {
         Step::Waits(due_at)
     }
 
-    /// Data that has its owners' sums, as all that was taken does, outvotes the parity.
-    fn compare<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: Fetch) {
+    /// The disk has given the chunk as it is now.
+    pub(crate) fn on_checked_read<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, bytes: Option<&[u8]>) {
+        let is_it = |check: &mut Check| check.stripe == stripe && check.is_read;
+        let Some(mut check) = self.filler.check.take_if(is_it) else {
+            return;
+        };
+        if let Some(bytes) = bytes.filter(|_| self.is_complete(cx, &check.fetch)) {
+            self.compare(cx, stripe, &mut check.fetch, bytes);
+        }
+        check.is_done = true;
+        check.fetch.retry_at = cx.mono();
+        cx.shared.scrub.next_at = cx.mono();
+        self.filler.check = Some(check);
+    }
+
+    /// What the data encodes to takes the place of what the disk has lost.
+    fn mend<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch) {
         let Some((values, bytes)) = self.encode(cx, stripe, fetch) else {
             return;
         };
-        let (here, zeros) = (self.table.bytes(&cx.shared.arena, stripe), vec![0; bytes.len()]);
-        let same = here.unwrap_or(&zeros) == bytes
-            && (values.iter().enumerate()).all(|(x, (_, sum))| self.table.sum(stripe, x) == *sum);
+        let agree = (self.table.versions(stripe)).eq(values.iter().map(|(version, _)| *version));
+        if agree && self.table.install(cx.shared, stripe, &values, &bytes) {
+            cx.out.mark(Mark::LoggedParityMended);
+            cx.shared.scrub.repaired += 1;
+        }
+    }
+
+    /// Data that has its owners' sums, as all that was taken does, outvotes the parity.
+    fn compare<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch, here: &[u8]) {
+        let Some((values, bytes)) = self.encode(cx, stripe, fetch) else {
+            return;
+        };
+        let same = here == bytes && (values.iter().enumerate()).all(|(x, (_, sum))| self.table.sum(stripe, x) == *sum);
         let versions_agree = self
             .table
             .versions(stripe)
@@ -105,7 +159,7 @@ impl ParityMember {
             return;
         }
         cx.shared.scrub.bad += 1;
-        if self.table.install(&mut cx.shared.arena, stripe, &values, &bytes) {
+        if self.table.install(cx.shared, stripe, &values, &bytes) {
             cx.out.mark(Mark::ParityReplaced);
             cx.shared.scrub.repaired += 1;
         }

@@ -1,6 +1,7 @@
 //! What a node's memory is used for, and what is left of it for chunks (PROTOCOL 8.3).
 
 use super::Node;
+use crate::disk_log::DiskLog;
 use crate::lists::Role;
 use crate::parameters::Parameters;
 use paritas_base::{Span, Time};
@@ -36,6 +37,8 @@ pub struct Figures {
     pub buffer_bytes: u64,
     /// Chunks kept of positions that were lost: whoever needs the memory has it.
     pub stash_bytes: u64,
+    /// What waits to be written to the disk of the parity log, and what is known of what lies there.
+    pub log_bytes: u64,
     /// Free chunks that still hold memory.
     pub free_bytes: u64,
     /// Chunks still to be brought back or refilled.
@@ -72,7 +75,7 @@ impl Node {
                     f.rebuild_done_bytes += u64::from(owner.materialiser.done) * chunk;
                 }
                 Role::Member(member) => {
-                    f.parity_bytes += u64::from(member.table.slots()) * chunk;
+                    f.parity_bytes += u64::from(member.table.memory_slots()) * chunk;
                     f.table_bytes += member.table.table_bytes();
                     f.ring_bytes += member.logs().iter().map(|l| l.ring.held_bytes()).sum::<u64>();
                     f.rebuild_todo_bytes += u64::from(member.filler.total.saturating_sub(member.filler.done)) * chunk;
@@ -86,6 +89,7 @@ impl Node {
         f.buffer_bytes = self.shared.arena.buffer_bytes() + self.router.buffer_bytes();
         f.stash_bytes = u64::from(self.shared.arena.lent_count()) * chunk;
         f.table_bytes += self.shared.stashes.table_bytes();
+        f.log_bytes = self.shared.disk.as_ref().map_or(0, DiskLog::memory_bytes);
         f.free_bytes = self
             .shared
             .arena
@@ -129,9 +133,12 @@ impl Node {
         let shared = &mut self.shared;
         shared.stashes.expire(&mut shared.arena, now);
         tables += shared.stashes.table_bytes();
+        let log = shared.disk.as_ref().map_or(0, DiskLog::memory_bytes);
+        let log_max = shared.disk.as_ref().map_or(0, DiskLog::memory_bytes_max);
+        tables += log_max.max(log);
         let buffers = shared.arena.buffer_bytes() + self.router.buffer_bytes();
         shared.buffers_bytes = buffers + shared.sockets_bytes;
-        let all = shared.arena.resident_bytes() + tables + rings + shared.buffers_bytes;
+        let all = shared.arena.resident_bytes() + tables - log_max.max(log) + log + rings + shared.buffers_bytes;
         shared.memory_peak_bytes = shared.memory_peak_bytes.max(all);
         let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
         let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART)

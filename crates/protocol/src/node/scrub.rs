@@ -54,7 +54,11 @@ impl Node {
     }
 
     pub(super) fn scrub(&mut self, now: Clock, out: &mut impl Out) {
-        if self.shared.parameters.scrub_rate.is_none() {
+        let lost = |role: &Role| matches!(role, Role::Member(m) if m.lost_stripe().is_some());
+        if core::mem::take(&mut self.shared.scrub.mends) {
+            self.shared.scrub.mends = self.lists.roles().any(lost);
+        }
+        if self.shared.parameters.scrub_rate.is_none() && !self.shared.scrub.mends {
             return;
         }
         for _ in 0..TURN_CHUNKS_MAX {
@@ -73,8 +77,9 @@ impl Node {
                 return;
             }
             let place = |configuration: &Configuration, role: &Role| (configuration.list, role.position());
-            let turn = cx.shared.scrub.turn;
-            let roles = self.lists.roles_mut().filter(|(c, role)| place(c, role) >= turn);
+            let (turn, mends) = (cx.shared.scrub.turn, cx.shared.scrub.mends);
+            let has_turn = |(c, role): &(&Configuration, &mut Role)| place(c, role) >= turn && (!mends || lost(role));
+            let roles = self.lists.roles_mut().filter(has_turn);
             let Some((configuration, role)) = roles.min_by_key(|(c, role)| place(c, role)) else {
                 let pause = cx.shared.parameters.scrub_pause;
                 let scrub = &mut cx.shared.scrub;

@@ -34,6 +34,10 @@ impl Out for Wire {
         None
     }
     fn propose(&mut self, _: Proposal) {}
+    fn disk(&mut self, io: paritas_paritylog::Io) {
+        panic!("no disk here: {io:?}");
+    }
+
     fn halt(&mut self, reason: HaltReason) {
         panic!("halted: {}", reason.0);
     }

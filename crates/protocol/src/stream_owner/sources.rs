@@ -76,9 +76,10 @@ impl StreamOwner {
         found: u32,
     ) -> bool {
         let (chunks, any_version) = (self.store.chunks(), cx.breaks(Mutant::NoVersionMatch));
-        let version = want.unwrap_or(chunks.version(stripe));
+        let here = chunks.version(stripe);
+        let version = want.unwrap_or(here);
         let Ok(slot) = chunks.slot(stripe) else { return false };
-        if version != chunks.version(stripe) && !any_version {
+        if version != here && !any_version {
             return false;
         }
         let (stream, epoch, sent) = (self.stream, configuration.epoch, cx.mono());

@@ -2,10 +2,14 @@
 
 #![allow(dead_code)] // Each test binary uses its part.
 
+mod disk;
+
+use disk::Disk;
 use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
 };
 use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, Stream, Time, map};
+use paritas_protocol::paritylog::{Io, Layout, ParityLog};
 use paritas_protocol::{
     Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Node, Out, Parameters, Port, Proposal, ReplyBuf,
 };
@@ -18,6 +22,7 @@ pub(crate) struct Outbox {
     clients: Map<ConnId, ReplyBuf>,
     dials: Vec<(NodeId, Channel)>,
     pub(crate) proposals: Vec<Proposal>,
+    ios: Vec<Io>,
     /// Broken invariants, where a test expects them.
     pub(crate) halts: Option<Vec<String>>,
 }
@@ -45,6 +50,10 @@ impl Out for Outbox {
     fn propose(&mut self, proposal: Proposal) {
         self.proposals.push(proposal);
     }
+    fn disk(&mut self, io: Io) {
+        self.ios.push(io);
+    }
+
     fn halt(&mut self, reason: HaltReason) {
         match &mut self.halts {
             Some(halts) => halts.push(reason.0),
@@ -59,6 +68,8 @@ pub(crate) struct Process {
     inputs: Map<ConnId, Vec<u8>>,
     outputs: Map<ConnId, Vec<u8>>,
     pub(crate) closed: Vec<ConnId>,
+    /// Of a log node.
+    disk: Option<Disk>,
     up: bool,
 }
 
@@ -120,7 +131,7 @@ impl Cluster {
             .map(|i| ((16384 * i / count - 1) as u16, stream(i - 1)))
             .collect();
         let configurations: Vec<Configuration> = (0..count).map(|i| configuration(i as u16, i, 1, 1)).collect();
-        Self::build(count, memory_bytes, parameters, (1, 0), slots, configurations)
+        Self::build(count, memory_bytes, parameters, (1, 0), slots, configurations, None)
     }
 
     /// `lists` lists with this scheme on its `k + m` nodes, each turned by one against the one before, and `spares`
@@ -137,6 +148,30 @@ impl Cluster {
         lists: u16,
         spares: usize,
         parameters: Parameters,
+    ) -> Self {
+        Self::coded_on(memory_bytes, (data, parity), lists, spares, parameters, None)
+    }
+
+    /// One list whose last `logged` positions are on log nodes, and `spares` nodes that are none.
+    pub(crate) fn logged(
+        data: u8,
+        parity: u8,
+        logged: u8,
+        spares: usize,
+        layout: Layout,
+        parameters: Parameters,
+    ) -> Self {
+        let log = Some((logged, layout));
+        Self::coded_on(16 << 20, (data, parity), 1, spares, parameters, log)
+    }
+
+    fn coded_on(
+        memory_bytes: u64,
+        (data, parity): (u8, u8),
+        lists: u16,
+        spares: usize,
+        parameters: Parameters,
+        log: Option<(u8, Layout)>,
     ) -> Self {
         let width = usize::from(data + parity);
         let streams: Vec<Stream> = (0..lists)
@@ -173,6 +208,7 @@ impl Cluster {
             (data, parity),
             slots,
             configurations,
+            log,
         )
     }
 
@@ -183,6 +219,7 @@ impl Cluster {
         (data, parity): (u8, u8),
         slots: Vec<(u16, Stream)>,
         configurations: Vec<Configuration>,
+        log: Option<(u8, Layout)>,
     ) -> Self {
         let record = ClusterRecord {
             id: ClusterId(7),
@@ -196,7 +233,7 @@ impl Cluster {
             suspicion_ms: 1000,
             min_redundancy: parity.min(1),
             slots,
-            logged: 0,
+            logged: log.map_or(0, |(logged, _)| logged),
         };
         let nodes: Vec<NodeRecord> = (0..count)
             .map(|i| NodeRecord {
@@ -231,6 +268,7 @@ impl Cluster {
                 inputs: map(),
                 outputs: map(),
                 closed: Vec::new(),
+                disk: None,
                 up: true,
             })
             .collect();
@@ -245,6 +283,12 @@ impl Cluster {
             next_conn: 0,
         };
         for at in 0..count {
+            if let Some((_, layout)) = log.filter(|_| record.is_logged(Position(at as u8))) {
+                let process = &mut cluster.processes[at];
+                let log = ParityLog::new(disk::settings(layout, data), 1);
+                process.node.set_log(log, now.mono);
+                process.disk = Some(Disk::default());
+            }
             cluster.event(at, Event::Nodes(&nodes));
             for configuration in &configurations {
                 cluster.event(at, Event::Configuration(configuration));
@@ -378,7 +422,16 @@ impl Cluster {
             process.inputs.get_mut(&conn).unwrap().drain(..consumed);
             moved |= consumed > 0;
         }
+        let process = &mut self.processes[at];
+        if let Some(disk) = &mut process.disk {
+            disk.waiting.append(&mut process.out.ios);
+            while let Some((id, outcome)) = self.processes[at].disk.as_mut().and_then(Disk::next_done) {
+                self.event(at, Event::Disk { id, outcome });
+                moved = true;
+            }
+        }
         self.event(at, Event::TurnEnd);
+        moved |= !self.processes[at].out.ios.is_empty();
         for (node, channel) in core::mem::take(&mut self.processes[at].out.dials) {
             self.dial(at, usize::from(node.0), channel);
             moved = true;
@@ -441,6 +494,11 @@ impl Cluster {
         let dialed = Some((NodeId(to as u16), channel));
         self.event(from, Event::LinkUp { link, dialed });
         self.event(to, Event::LinkUp { link, dialed: None });
+    }
+
+    /// A log node's disk.
+    pub(crate) fn disk(&mut self, at: usize) -> &mut Disk {
+        self.processes[at].disk.as_mut().unwrap()
     }
 
     /// How many processes live.

@@ -143,7 +143,7 @@ fn a_torn_last_write_takes_nothing_else_with_it() {
     }
 }
 
-/// `cargo test --release -p paritas-io --lib how_fast -- --ignored --nocapture`: what two threads do here, in accesses
+/// `cargo test -p paritas-io --lib how_fast -- --ignored --nocapture`: what two threads do here, in accesses
 /// of one block and of 1 MiB at random places.
 #[test]
 #[ignore = "a measurement"]

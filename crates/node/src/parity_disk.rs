@@ -1,0 +1,98 @@
+//! The disk of a log node when it starts: its directory, and what an earlier life has left there (PROTOCOL 11.3).
+
+use crate::log_settings::log_settings;
+use crate::settings::NodeSettings;
+use crate::{ByteCount, Failure};
+use paritas_base::NodeId;
+use paritas_base::configuration::ClusterRecord;
+use paritas_io::{LogDirectory, Owner, clock};
+use paritas_paritylog::{Recovery, Settings};
+use paritas_protocol::Node;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A log that is open.
+#[derive(Debug)]
+pub(crate) struct ParityDisk {
+    owner: Owner,
+    settings: Settings,
+    directory: LogDirectory,
+    recovery: Recovery,
+}
+
+/// How often it is said how far reading has come.
+const SAY_EVERY: Duration = Duration::from_secs(2);
+
+impl ParityDisk {
+    /// Opens the log that is in the directory already, if there is one, and reads it.
+    pub(crate) fn open_found(settings: &NodeSettings, node: NodeId) -> Result<Option<Self>, Failure> {
+        let Some(dir) = &settings.log_dir else { return Ok(None) };
+        let Some((owner, made_with)) = LogDirectory::look(dir) else {
+            return Ok(None);
+        };
+        let owner = Owner { node, ..owner };
+        let log = log_settings(settings, made_with.chunk_bytes, made_with.data_max)?;
+        log.map(|log| Self::open(dir, owner, log, settings)).transpose()
+    }
+
+    /// Makes a new log, of a node that is to have one.
+    pub(crate) fn open_new(
+        settings: &NodeSettings,
+        node: NodeId,
+        cluster: &ClusterRecord,
+    ) -> Result<Option<Self>, Failure> {
+        let Some(dir) = &settings.log_dir else { return Ok(None) };
+        let owner = Owner {
+            cluster: cluster.id,
+            node,
+        };
+        let log = log_settings(settings, cluster.chunk_bytes as usize, cluster.data.into())?;
+        log.map(|log| Self::open(dir, owner, log, settings)).transpose()
+    }
+
+    /// Whether the log that was found is of the cluster that this node is of.
+    pub(crate) fn of_cluster(self, settings: &NodeSettings, cluster: &ClusterRecord) -> Result<Self, Failure> {
+        let same_shape = self.settings.chunk_bytes == cluster.chunk_bytes as usize
+            && self.settings.data_max == usize::from(cluster.data);
+        if self.owner.cluster == cluster.id && same_shape {
+            return Ok(self);
+        }
+        let (there, dir) = (self.owner.cluster, settings.log_dir.clone().unwrap_or_default());
+        Err(Failure(format!(
+            "the log directory {} holds the log of cluster {:016x}, and this node is of cluster {:016x}: name another \
+             directory, or empty this one",
+            dir.display(),
+            there.0,
+            cluster.id.0
+        )))
+    }
+
+    fn open(dir: &Path, owner: Owner, log: Settings, settings: &NodeSettings) -> Result<Self, Failure> {
+        let mut said = Instant::now();
+        let progress = |done: u64, total: u64| {
+            if said.elapsed() >= SAY_EVERY {
+                said = Instant::now();
+                tracing::info!("log_dir: read {} of {}", ByteCount(done), ByteCount(total));
+            }
+        };
+        let direct = settings.log_direct == Some(true);
+        let (directory, recovery) =
+            LogDirectory::open(dir, owner, &log, direct, progress).map_err(|error| Failure(error.to_string()))?;
+        Ok(Self {
+            owner,
+            settings: log,
+            directory,
+            recovery,
+        })
+    }
+
+    /// Gives the node its log; the files are for the disk.
+    pub(crate) fn attach(self, node: &mut Node) -> LogDirectory {
+        let log = self.recovery.resume();
+        if log.chunks() > 0 {
+            tracing::info!("log_dir: {} parity chunks of an earlier life are there", log.chunks());
+        }
+        node.set_log(log, clock::mono());
+        self.directory
+    }
+}

@@ -1,0 +1,186 @@
+//! Where a log node keeps its parity chunks: on its disk, all of them (PROTOCOL 11.1). What the protocol asks of a
+//! chunk, versions and sums, stays in memory in the parity table; bytes are folded into what waits to be written, and
+//! read back for whoever asks.
+//!
+//! A delta counts as soon as it is here, before it is on the disk (11.4): the disk spares memory and makes a return
+//! cheap, no more.
+
+use crate::interface::Out;
+use paritas_base::configuration::Tenure;
+use paritas_base::{Epoch, ListId, Map, Position, Span, Stripe, Time, map};
+use paritas_paritylog::{Content, Io, IoId, Key, Outcome, ParityLog};
+
+/// The log of a node, and who waits for what is read from it.
+#[derive(Debug)]
+pub(crate) struct DiskLog {
+    pub(crate) log: ParityLog,
+    /// For the driver, once the event at hand is done with.
+    ios: Vec<Io>,
+    reads: Map<u64, Wanted>,
+    next_read: u64,
+    /// Valid chunks of all positions, and those granted beside them.
+    held: u32,
+    reserved: u32,
+    /// Lists of positions that were lost, whose chunks are kept until then.
+    kept: Vec<(ListId, Time)>,
+    flush_at: Time,
+    /// Acks are held back.
+    was_full: bool,
+}
+
+/// Who wants a chunk.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// An owner that brings one of its own back (5.7a).
+    Parity {
+        list: ListId,
+        x: Position,
+        owner: Tenure,
+        epoch: Epoch,
+        id: u64,
+        stripe: Stripe,
+    },
+    /// The scrub.
+    Check { list: ListId, stripe: Stripe },
+}
+
+/// What came of it.
+pub(crate) type Read = (Wanted, Option<(Content, Vec<u8>)>);
+
+impl DiskLog {
+    /// A log, with what an earlier life has left in it. What no position wants is dropped at `until`.
+    pub(crate) fn new(log: ParityLog, until: Time) -> Self {
+        let mut lists = log.lists();
+        lists.sort_unstable();
+        Self {
+            log,
+            ios: Vec::new(),
+            reads: map(),
+            next_read: 0,
+            held: 0,
+            reserved: 0,
+            kept: lists.into_iter().map(|list| (list, until)).collect(),
+            flush_at: Time(u64::MAX),
+            was_full: false,
+        }
+    }
+
+    /// What it takes of memory, and, with as much waiting as may, what it will.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.log.buffered_bytes() as u64 + self.log.table_bytes()
+    }
+
+    pub(crate) fn memory_bytes_max(&self) -> u64 {
+        self.log.buffer_max_bytes() as u64 + self.log.table_bytes()
+    }
+
+    /// Chunks that can still be granted. Those of lost positions make room.
+    pub(crate) fn available(&self) -> u32 {
+        self.log.chunks_max().saturating_sub(self.held + self.reserved)
+    }
+
+    /// Sets room aside.
+    pub(crate) fn reserve(&mut self, chunks: u32) -> bool {
+        let fits = chunks <= self.available();
+        self.reserved += if fits { chunks } else { 0 };
+        fits
+    }
+
+    pub(crate) fn unreserve(&mut self, chunks: u32) {
+        self.reserved -= chunks;
+    }
+
+    /// One chunk more is valid.
+    pub(crate) fn take(&mut self, reserved: bool) -> bool {
+        if !reserved && self.available() == 0 {
+            return false;
+        }
+        self.reserved -= u32::from(reserved);
+        self.held += 1;
+        while self.log.chunks() >= self.log.chunks_max() as usize && !self.kept.is_empty() {
+            let (list, _) = self.kept.remove(0);
+            self.drop_list(list);
+        }
+        true
+    }
+
+    /// So many chunks are valid no more.
+    pub(crate) fn give_back(&mut self, chunks: u32) {
+        self.held -= chunks;
+    }
+
+    /// A position is lost: its chunks may be of use should it come back (6.7).
+    pub(crate) fn keep(&mut self, list: ListId, until: Time) {
+        self.claim(list);
+        self.kept.push((list, until));
+    }
+
+    /// A position of this list knows which of its chunks it has.
+    pub(crate) fn claim(&mut self, list: ListId) {
+        self.kept.retain(|(kept, _)| *kept != list);
+    }
+
+    /// Nothing here of this list is to be used.
+    pub(crate) fn drop_list(&mut self, list: ListId) {
+        self.claim(list);
+        for key in self.log.keys_of(list) {
+            self.log.remove(key);
+        }
+    }
+
+    /// Reads a chunk, for `wanted`.
+    pub(crate) fn read(&mut self, key: Key, wanted: Wanted) {
+        self.next_read += 1;
+        self.reads.insert(self.next_read, wanted);
+        self.log.read(key, self.next_read, &mut self.ios);
+    }
+
+    /// The driver has done something.
+    pub(crate) fn on_done(&mut self, id: IoId, outcome: Outcome) {
+        self.log.done(id, outcome, &mut self.ios);
+    }
+
+    /// What was asked for and is there.
+    pub(crate) fn take_reads(&mut self) -> Vec<Read> {
+        let answers = self.log.take_answers();
+        let wanted = |(number, answer)| Some((self.reads.remove(&number)?, answer));
+        answers.into_iter().filter_map(wanted).collect()
+    }
+
+    /// Whether acks must wait, for more waits to be written than may (11.2).
+    pub(crate) fn holds_acks(&mut self) -> bool {
+        self.was_full = self.log.is_full();
+        self.was_full
+    }
+
+    /// Whether acks that had to wait may leave.
+    pub(crate) fn frees_acks(&mut self) -> bool {
+        self.was_full && !self.log.is_full()
+    }
+
+    /// Begins what is due: much is written when much waits, and all of it when none has come for a while.
+    pub(crate) fn on_turn_end(&mut self, now: Time, flush_after: Span) {
+        while let Some(at) = self.kept.iter().position(|(_, until)| *until <= now) {
+            let (list, _) = self.kept.remove(at);
+            self.drop_list(list);
+        }
+        if now >= self.flush_at {
+            self.flush_at = Time(u64::MAX);
+            self.log.flush(&mut self.ios);
+        } else if self.log.waiting_bytes() > 0 && self.flush_at == Time(u64::MAX) {
+            self.flush_at = now + flush_after;
+        }
+        self.log.turn(&mut self.ios);
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.kept.iter().map(|(_, until)| *until).chain([self.flush_at]).min()
+    }
+
+    /// Hands the driver what it is to do.
+    pub(crate) fn hand_over(&mut self, out: &mut impl Out) {
+        for io in self.ios.drain(..) {
+            out.disk(io);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The disk of a log node, in memory: it does at once what it is asked for, or nothing while a test holds it.
+
+use paritas_protocol::paritylog::{Bad, Io, IoId, Layout, Outcome, Settings, Space, Work};
+
+#[derive(Default)]
+pub(crate) struct Disk {
+    slots: Vec<u8>,
+    log: Vec<u8>,
+    /// What it was asked for and has not done.
+    pub(crate) waiting: Vec<Io>,
+    /// It does nothing.
+    pub(crate) held: bool,
+    /// It cannot.
+    pub(crate) broken: bool,
+}
+
+/// Room for a few thousand chunks, and little that may wait.
+pub(crate) fn settings(layout: Layout, data: u8) -> Settings {
+    Settings {
+        layout,
+        chunk_bytes: 16 << 10,
+        data_max: data.into(),
+        block_bytes: 1,
+        reserve_bytes: 16 << 10,
+        slots_max: 4_000,
+        log_bytes: 32 << 20,
+        flush_bytes: 64 << 10,
+        buffer_max_bytes: 256 << 10,
+    }
+}
+
+impl Disk {
+    /// What came of the next thing that it was asked for.
+    pub(crate) fn next_done(&mut self) -> Option<(IoId, Outcome)> {
+        if self.held || self.waiting.is_empty() {
+            return None;
+        }
+        let io = self.waiting.remove(0);
+        if self.broken {
+            return Some((io.id, Err(Bad)));
+        }
+        let bytes = match io.space {
+            Space::Slots => &mut self.slots,
+            Space::Log => &mut self.log,
+        };
+        let at = io.at as usize;
+        let end = at
+            + match &io.work {
+                Work::Read(length) => *length,
+                Work::Write(bytes) => bytes.len(),
+            };
+        bytes.resize(bytes.len().max(end), 0);
+        let read = match io.work {
+            Work::Read(_) => bytes[at..end].to_vec(),
+            Work::Write(new) => {
+                bytes[at..end].copy_from_slice(&new);
+                Vec::new()
+            }
+        };
+        Some((io.id, Ok(read)))
+    }
+}

@@ -1,0 +1,188 @@
+//! The disks of log nodes: bytes that outlive a process, work that is done late and in any order, writes that a crash
+//! tears or loses (PROTOCOL 15.1).
+
+use crate::driver::Process;
+use crate::events::Happening;
+use crate::world::{LIST, World};
+use paritas_base::{Incarnation, Prng, Span, Stripe, Version};
+use paritas_protocol::paritylog::{Io, Key, Layout, ParityLog, Recovery, Settings, Space, Work};
+use paritas_protocol::{ParityMember, Role};
+use std::borrow::Cow;
+
+/// What one node's disk holds.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Disk {
+    slots: Vec<u8>,
+    log: Vec<u8>,
+}
+
+/// What was never written.
+const JUNK: u8 = 0xa5;
+
+impl Disk {
+    fn space(&self, space: Space) -> &Vec<u8> {
+        match space {
+            Space::Slots => &self.slots,
+            Space::Log => &self.log,
+        }
+    }
+
+    pub(crate) fn read(&self, space: Space, at: u64, length: usize) -> Vec<u8> {
+        let bytes = self.space(space);
+        let from = (at as usize).min(bytes.len());
+        let mut read = bytes[from..bytes.len().min(from + length)].to_vec();
+        read.resize(length, JUNK);
+        read
+    }
+
+    fn write(&mut self, space: Space, at: u64, bytes: &[u8]) {
+        let all = match space {
+            Space::Slots => &mut self.slots,
+            Space::Log => &mut self.log,
+        };
+        let (from, end) = (at as usize, at as usize + bytes.len());
+        all.resize(all.len().max(end), JUNK);
+        all[from..end].copy_from_slice(bytes);
+    }
+
+    /// Changes one bit of what was written; whether there is such a bit.
+    fn flip(&mut self, space: Space, at: u64, bit: usize) -> bool {
+        let all = match space {
+            Space::Slots => &mut self.slots,
+            Space::Log => &mut self.log,
+        };
+        let byte = all.get_mut(at as usize + bit / 8);
+        byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
+    }
+
+    /// The log as a process finds it.
+    pub(crate) fn open(&self, settings: Settings) -> ParityLog {
+        let mut recovery = Recovery::new(settings, 1);
+        for (slot, bytes) in self.slots.chunks(settings.slot_bytes()).enumerate() {
+            recovery.slot(slot as u32, bytes);
+        }
+        recovery.log(0, &self.log);
+        recovery.resume()
+    }
+}
+
+/// A log of few small chunks, so that everything that rarely happens happens.
+pub(crate) fn draw_settings(random: &mut Prng, chunk_bytes: u32, data: u8) -> Settings {
+    let chunk_bytes = chunk_bytes as usize;
+    let chunk = chunk_bytes as u64;
+    Settings {
+        layout: *random.pick(&[Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm]),
+        chunk_bytes,
+        data_max: usize::from(data),
+        block_bytes: *random.pick(&[1, 64]),
+        reserve_bytes: random.between(chunk / 2, 4 * chunk) as usize,
+        slots_max: random.between(200, 2_000) as u32,
+        log_bytes: chunk * 64 * random.between(10, 60),
+        flush_bytes: random.between(64, 8 * chunk) as usize,
+        buffer_max_bytes: random.between(4 * chunk, 40 * chunk) as usize,
+    }
+}
+
+impl Process {
+    /// A parity chunk as it is, wherever it lies. `None` if it is not valid, or the disk has lost it.
+    #[allow(clippy::type_complexity)]
+    pub(crate) fn parity<'a>(
+        &'a self,
+        member: &'a ParityMember,
+        stripe: Stripe,
+    ) -> Option<(Vec<Version>, Option<Cow<'a, [u8]>>)> {
+        let (versions, bytes) = member.chunk(self.node.arena(), stripe)?;
+        let Some(key) = member.disk_key(stripe) else {
+            return Some((versions, bytes.map(Cow::Borrowed)));
+        };
+        Some((versions, Some(Cow::Owned(self.chunk_on_disk(key)?))))
+    }
+
+    /// A chunk of the log, if it can be read.
+    pub(crate) fn chunk_on_disk(&self, key: Key) -> Option<Vec<u8>> {
+        let disk = self.disk.as_ref()?;
+        let read = |space, at, length| disk.read(space, at, length);
+        let (_, bytes) = self.node.parity_log()?.chunk_now(key, read)?;
+        Some(bytes)
+    }
+
+    /// Changes one bit of what lies on the disk of a chunk. False, and nothing changed, if that is seen by nobody.
+    pub(crate) fn flip_on_disk(&mut self, member_at: usize, stripe: Stripe, which: u64) -> bool {
+        let member = |process: &Self| {
+            let roles = &process.node.list(LIST)?.roles;
+            let Role::Member(member) = roles.get(member_at)? else {
+                return None;
+            };
+            Some((member.disk_key(stripe)?, process.parity(member, stripe).is_some()))
+        };
+        let Some((key, true)) = member(self) else {
+            return false;
+        };
+        let places = self.node.parity_log().map_or(Vec::new(), |log| log.places(key));
+        let Some((space, at, length)) = places.get(which as usize % places.len().max(1)).copied() else {
+            return false;
+        };
+        let bit = (which >> 16) as usize % (8 * length.max(1));
+        let flipped = self.disk.as_mut().is_some_and(|disk| disk.flip(space, at, bit));
+        if flipped && member(self).is_some_and(|(_, readable)| readable) {
+            self.disk.as_mut().map(|disk| disk.flip(space, at, bit));
+            return false;
+        }
+        flipped
+    }
+}
+
+impl World {
+    /// What a process wants of its disk is done some time later.
+    pub(crate) fn begin_disk_work(&mut self, at: usize) {
+        let Some(process) = self.processes[at].as_mut() else {
+            return;
+        };
+        let incarnation = process.incarnation;
+        for io in core::mem::take(&mut process.out.ios) {
+            let most = self.swarm.disk_delay_max.0.max(1);
+            let slow = if self.random.chance(20_000) { 20 } else { 1 };
+            let delay = Span(self.random.below(most) * slow);
+            self.push(delay, Happening::Disk { at, incarnation, io });
+        }
+    }
+
+    /// Does it; what was read. `None` if the process is no more.
+    pub(crate) fn do_disk_work(&mut self, at: usize, incarnation: Incarnation, io: &Io) -> Option<Vec<u8>> {
+        let disk = self.alive(at, incarnation)?.disk.as_mut()?;
+        Some(match &io.work {
+            Work::Read(length) => disk.read(io.space, io.at, *length),
+            Work::Write(bytes) => {
+                disk.write(io.space, io.at, bytes);
+                Vec::new()
+            }
+        })
+    }
+
+    /// A process has ended: of what was being written some is there, some is torn, some is lost.
+    pub(crate) fn keep_disk(&mut self, at: usize, incarnation: Incarnation, disk: Option<Disk>) {
+        let Some(mut disk) = disk else { return };
+        let mut writes = Vec::new();
+        for queued in self.pending() {
+            if let Happening::Disk {
+                at: a,
+                incarnation: i,
+                io,
+            } = &queued.what
+                && (*a, *i) == (at, incarnation)
+                && let Work::Write(bytes) = &io.work
+            {
+                writes.push((io.space, io.at, bytes.clone()));
+            }
+        }
+        for (space, from, bytes) in writes {
+            let end = match self.random.below(3) {
+                0 => 0,
+                1 => bytes.len(),
+                _ => self.random.below(bytes.len() as u64 + 1) as usize,
+            };
+            disk.write(space, from, &bytes[..end]);
+        }
+        self.disks[at] = Some(disk);
+    }
+}
