@@ -8,6 +8,7 @@ import time
 
 import cpu
 import failure
+import logged
 import memory
 import report
 import systems
@@ -51,7 +52,7 @@ def measure_cpu():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="20 key counts and all schemes overwritten")
-    parts = ["memory", "cpu", "latency", "failure", "report"]
+    parts = ["memory", "cpu", "latency", "failure", "logged", "report"]
     parser.add_argument("--only", choices=parts, help="the rest from the last run")
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -63,6 +64,8 @@ def main():
         results["latency"] = cpu.latency(say)
     if arguments.only in (None, "failure"):
         results["failure"] = {"rebuild": failure.rebuild(say), "degraded": failure.degraded(say)}
+    if arguments.only in (None, "logged"):
+        results["logged"] = logged.measure(say)
     if arguments.only != "report":
         done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
         results["commit"], results["date"] = done.stdout.strip(), time.strftime("%F")

@@ -209,6 +209,19 @@ def failure_text(results):
     return text + table(["load", "p50", "p95", "p50 after a loss", "p95 after a loss", "p95", "target", ""], beside)
 
 
+def logged_text(rows):
+    memory, disk = rows
+    ratio = {what: disk[what] / memory[what] for what in ("bytes", "cpu_us", "p50_us", "p95_us")}
+    each = [[row["system"]] + [f"{row[what]:.1f}" for what in ratio] for row in rows]
+    last = ["ratio"] + [f"{value:.2f}" for value in ratio.values()]
+    targets = ["target", "≤ 0.78", "≤ 1.05", "≤ 1.05", ""]
+    judged = ["", verdict(ratio["bytes"] <= 0.785), verdict(ratio["cpu_us"] <= 1.05), verdict(ratio["p50_us"] <= 1.05), ""]
+    text = "\n## Redundancy on disk\n\n`6+3/2`, two of three redundancy positions on log nodes (`plm`), beside `6+3`: 200,000 values of 1000 B, then updates of the\n"
+    text += "same size (`load run --cluster --zipf 0.99 --op set`). Memory is RSS of all processes over that when empty; CPU time is that of all processes, at\n"
+    text += "full speed; latency at 4,000 updates a second. Median of five, in turns (`scripts/bench/main.py --only logged`).\n\n"
+    return text + table(["", "B per object", "CPU µs an update", "p50 µs", "p95 µs"], [*each, last, targets, judged])
+
+
 def machine():
     with open("/proc/cpuinfo", encoding="ascii") as lines:
         model = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -226,6 +239,8 @@ def write(results):
         text += latency_text(results["latency"])
     if "failure" in results:
         text += failure_text(results["failure"])
+    if "logged" in results:
+        text += logged_text(results["logged"])
     text += "\n"
     kept = PAGE.read_text(encoding="utf-8").partition(MARKER)[2] if PAGE.exists() else ""
     PAGE.write_text(text + MARKER + kept, encoding="utf-8")

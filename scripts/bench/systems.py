@@ -195,13 +195,14 @@ class System:
 class Paritas(System):
     """`paritas dev`: all its processes count, supervisor and coordinator too."""
 
-    def __init__(self, scheme, nodes, memory="1gb", policy=None, options=()):
+    def __init__(self, scheme, nodes, memory="1gb", policy=None, options=(), log_nodes=0):
         super().__init__(f"paritas {scheme}")
         self.scheme, self.nodes, self.memory, self.policy, self.options = scheme, nodes, memory, policy, options
+        self.log_nodes = log_nodes
         self.cluster = nodes > 1
 
     def start(self):
-        offsets = [offset + i for i in range(self.nodes) for offset in (0, 1_000, 10_000)]
+        offsets = [offset + i for i in range(self.nodes + self.log_nodes) for offset in (0, 1_000, 10_000)]
         base = free_base([*offsets, 20_000])
         self.port = base + (1_000 if self.cluster else 0)
         command = [PARITAS, "dev", "--nodes", str(self.nodes), "--scheme", self.scheme, "--memory", self.memory]

@@ -379,6 +379,8 @@ impl<M: Machine> Shard<M> {
 
     fn hear_disk(&mut self) {
         while let Some((id, outcome)) = self.driver.disk.as_ref().and_then(Disk::next_done) {
+            // What was written is memory to give back, also when nothing comes by the sockets any more.
+            self.moved_bytes = self.moved_bytes.max(IDLE_BYTES_MAX + 1);
             self.tell(Event::Disk { id, outcome });
         }
     }

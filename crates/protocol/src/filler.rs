@@ -318,6 +318,7 @@ impl ParityMember {
     ) -> bool {
         let without_term = cx.breaks(Mutant::ParityStashWithoutTerm);
         let same = |(a, b): (&Version, &Version)| a == b || (without_term && a.seq() == b.seq());
+        let at_any = cx.breaks(Mutant::LoggedParityAtAnyVersion);
         let shared = &mut *cx.shared;
         if let (true, Some(disk)) = (self.table.is_on_disk(), &shared.disk) {
             let key = Key {
@@ -330,7 +331,7 @@ impl ParityMember {
                 return false;
             };
             let sums = content.sums.clone();
-            let reused = content.versions.iter().zip(versions).all(same)
+            let reused = (at_any || content.versions.iter().zip(versions).all(same))
                 && (self.table).adopt_on_disk(shared, stripe, versions.iter().copied().zip(sums));
             if reused {
                 cx.out.mark(Mark::LoggedParityReused);

@@ -274,6 +274,8 @@ pub enum Mutant {
     StashWithoutTerm,
     /// 6.7
     ParityStashWithoutTerm,
+    /// 11.3
+    LoggedParityAtAnyVersion,
     /// 5.10
     ChunkDroppedAfterAskingLive,
     /// 5.10
@@ -290,7 +292,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 45] = [
+    pub const ALL: [(&'static str, Self); 46] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -330,6 +332,7 @@ impl Mutant {
         ("parity-not-scrubbed", Self::ParityNotScrubbed),
         ("stash-without-term", Self::StashWithoutTerm),
         ("parity-stash-without-term", Self::ParityStashWithoutTerm),
+        ("logged-parity-at-any-version", Self::LoggedParityAtAnyVersion),
         ("chunk-dropped-after-asking-live", Self::ChunkDroppedAfterAskingLive),
         ("chunk-dropped-with-unacked-delta", Self::ChunkDroppedWithUnackedDelta),
         ("reads-not-confirmed", Self::ReadsNotConfirmed),
