@@ -685,6 +685,7 @@ impl Lies<'_, '_> {
                 sum: self.script.u64() as u32,
                 as_of: self.seq(),
                 term,
+                found: None,
                 bytes: &chunk,
             },
             peer::kind::HOLD => Message::Hold { stripe },

@@ -133,6 +133,28 @@ fn sources_one_by_one_in_any_order_equal_encode() {
 }
 
 #[test]
+fn a_data_chunk_is_the_weighted_sum_of_the_others_and_any_one_parity() {
+    let mut prng = Prng::new(36);
+    for (k, m) in [(4, 2), (1, 3), (9, 5), (40, 3)] {
+        let code = code(k, m);
+        let stripe = stripe(&code, &mut prng, 300);
+        for wanted in 0..k {
+            for parity in 0..m {
+                let mut found = vec![0; 300];
+                for source in (0..k).filter(|y| *y != wanted).chain([k + parity]) {
+                    let weight = code.weight(wanted, parity, source);
+                    mul_add(weight, &stripe[usize::from(source)], &mut found);
+                }
+                assert!(
+                    found == stripe[usize::from(wanted)],
+                    "{k}+{m}, {wanted} by parity {parity}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn deltas_keep_the_parity_equation() {
     let seed = 35;
     let mut prng = Prng::new(seed);

@@ -8,7 +8,7 @@ use crate::shard::{Machine, READ_MAX, Shard};
 use crate::silence::end_when_silent;
 use mio::net::TcpStream;
 use paritas_base::{Clock, ConnId};
-use paritas_protocol::{Ends, Event, LinkId, Port};
+use paritas_protocol::{Channel, Ends, Event, LinkId, Port};
 use paritas_wire::peer;
 use std::io::{ErrorKind, Read};
 
@@ -160,9 +160,15 @@ impl<M: Machine> Shard<M> {
         if !link.readable {
             return;
         }
-        let room = read_room(self.limits.read_bytes, link.input.len());
-        let scratch = long_enough(&mut self.scratch, room);
-        let got = read_once(&mut link.stream, scratch);
+        let usual = match link.bound {
+            Some((_, Channel::Bulk)) => self.limits.bulk_read_bytes,
+            _ => self.limits.read_bytes,
+        };
+        let room = read_room(usual, link.input.len());
+        // The beginning of a frame goes before what is read, so that only it is copied; a long one grows where it is.
+        let kept = if link.input.len() <= usual { link.input.len() } else { 0 };
+        let scratch = long_enough(&mut self.scratch, kept + room);
+        let got = read_once(&mut link.stream, &mut scratch[kept..]);
         // Read after the bytes: what they say happened before it. A lease granted, or a wait begun, by an older
         // clock would end too early (PROTOCOL 4.3, 5.5).
         let now = clock::now();
@@ -172,13 +178,13 @@ impl<M: Machine> Shard<M> {
                 link.readable = count == room || link.ending;
                 let again = link.readable;
                 let mut input = std::mem::take(&mut link.input);
-                let scratch = std::mem::take(&mut self.scratch);
-                let used = if input.is_empty() {
-                    let used = self.deliver(id, now, &scratch[..count]);
-                    if let Ok(used) = used {
-                        input.extend_from_slice(&scratch[used..count]);
-                    }
-                    used.map(|_| ())
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let used = if kept == input.len() {
+                    scratch[..kept].copy_from_slice(&input);
+                    input.clear();
+                    let whole = &scratch[..kept + count];
+                    self.deliver(id, now, whole)
+                        .map(|used| input.extend_from_slice(&whole[used..]))
                 } else {
                     input.extend_from_slice(&scratch[..count]);
                     self.deliver(id, now, &input).map(|used| {

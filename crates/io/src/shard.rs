@@ -112,6 +112,8 @@ pub struct Limits {
     pub unbound_links_max: usize,
     /// Bytes read from one connection in a turn; one long command may have more.
     pub read_bytes: usize,
+    /// Bytes read in a turn from one link that chunks come by: they are many at a time while a node rebuilds.
+    pub bulk_read_bytes: usize,
     /// Bytes read from all clients in a turn: acks must not wait for longer.
     pub turn_bytes: usize,
     /// How long a dial or a handshake may take.
@@ -129,6 +131,7 @@ impl Default for Limits {
             link_silence: Span::from_secs(3),
             unbound_links_max: 256,
             read_bytes: 64 << 10,
+            bulk_read_bytes: 256 << 10,
             turn_bytes: 1 << 20,
             handshake: Span::from_secs(3),
             linger: Span::from_secs(10),

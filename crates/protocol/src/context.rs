@@ -106,20 +106,30 @@ impl<O: Out> Context<'_, O> {
         message: &Message<'_>,
     ) -> bool {
         let sent = self.now.mono;
-        if (node, incarnation) == (self.shared.node, self.shared.incarnation) {
-            // An owner and a member of a list on one node, or two owners (10.5).
-            let header = Header { stream, epoch, sent };
-            peer::encode(&mut self.shared.own_frames, &header, message);
-            return true;
-        }
-        if self.shared.sessions.incarnation_of(node, channel) != Some(incarnation) {
-            return false;
-        }
-        let Some(buffer) = self.out.peer(node, channel) else {
+        let Some((frames, _)) = self.frames_to(node, incarnation, channel) else {
             return false;
         };
-        peer::encode(&mut buffer.bytes, &Header { stream, epoch, sent }, message);
+        peer::encode(frames, &Header { stream, epoch, sent }, message);
         true
+    }
+
+    /// Where frames for that life of that node are appended, if they can be sent, and the arena, whose chunks they may
+    /// hold.
+    pub(crate) fn frames_to(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        channel: Channel,
+    ) -> Option<(&mut Vec<u8>, &Arena)> {
+        let shared = &mut *self.shared;
+        if (node, incarnation) == (shared.node, shared.incarnation) {
+            // An owner and a member of a list on one node, or two owners (10.5).
+            return Some((&mut shared.own_frames, &shared.arena));
+        }
+        if shared.sessions.incarnation_of(node, channel) != Some(incarnation) {
+            return None;
+        }
+        Some((&mut self.out.peer(node, channel)?.bytes, &shared.arena))
     }
 
     pub(crate) fn propose(&mut self, proposal: Proposal) {

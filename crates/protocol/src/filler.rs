@@ -13,6 +13,7 @@ use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::parity_table::{ParityTable, State};
+use crate::source::Source;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Map, Position, Stream, Stripe, Term, Time, Version, map};
 use paritas_code::{mul_add, sum};
@@ -47,6 +48,8 @@ type Encoded = (Vec<(Version, u32)>, Vec<u8>);
 struct Fetch {
     id: u64,
     replies: Vec<Option<Chunk>>,
+    /// What the chunks that have come add up to; empty until one that is not all zeros has.
+    parity: Vec<u8>,
     buffer: Vec<Buffered>,
     buffered_bytes: usize,
     retry_at: Time,
@@ -59,7 +62,6 @@ struct Chunk {
     sum: u32,
     as_of: u64,
     term: Term,
-    bytes: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,7 @@ impl Fetch {
             retry_at: cx.after(cx.shared.parameters.resend),
             id: cx.next_request_id(),
             replies: configuration.data_positions().map(|_| None).collect(),
+            parity: Vec::new(),
             buffer: Vec::new(),
             buffered_bytes: 0,
             asked_again: false,
@@ -158,15 +161,17 @@ impl Filler {
         }
     }
 
-    /// A chunk that was asked for. `None`: its owner could not give it now.
+    /// A chunk that was asked for, for the parity of this index. `None`: its owner could not give it now. It is added
+    /// to those that came before straight from the frame; one that comes twice counts once.
     pub(crate) fn on_chunk<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        x: Position,
+        (x, parity): (Position, u8),
         id: u64,
         stripe: Stripe,
-        value: Option<(Version, u32, u64, Term, &[u8])>,
+        value: Option<(Source<'_>, u64, Term)>,
     ) {
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
         let Some(fetch) = self.fetch_mut(stripe).filter(|f| f.id == id) else {
             return;
         };
@@ -174,20 +179,27 @@ impl Filler {
             // Its owner does not have it yet: the next look asks again.
             fetch.retry_at = Time(0);
         }
-        let (Some(slot), Some((version, sum, as_of, term, bytes))) = (fetch.replies.get_mut(x.index()), value) else {
+        let (Some(slot @ None), Some((source, as_of, term))) = (fetch.replies.get_mut(x.index()), value) else {
             return;
         };
-        if sum::of(bytes) != sum {
+        if !source.has_its_sum() {
             // Its owner's memory is wrong, and the parity must not become so (9.1): the timer asks again.
             cx.shared.bad_sums += 1;
             return;
         }
+        if !source.bytes.is_empty() {
+            if source.bytes.len() != chunk_bytes {
+                return;
+            }
+            fetch.parity.resize(chunk_bytes, 0);
+            let coefficient = cx.shared.code.coefficient(x.0, parity);
+            mul_add(coefficient, source.bytes, &mut fetch.parity);
+        }
         *slot = Some(Chunk {
-            version,
-            sum,
+            version: source.version,
+            sum: source.sum,
             as_of,
             term,
-            bytes: bytes.to_vec(),
         });
     }
 
@@ -478,10 +490,10 @@ impl ParityMember {
             .collect();
         ready.sort();
         for stripe in ready {
-            let Some(fetch) = self.filler.fetches.remove(&stripe) else {
+            let Some(mut fetch) = self.filler.fetches.remove(&stripe) else {
                 continue;
             };
-            let encoded = self.encode(cx, stripe, &fetch);
+            let encoded = self.encode(cx, stripe, &mut fetch);
             let install = |(values, bytes): (Vec<_>, Vec<u8>)| self.table.install(cx.shared, stripe, &values, &bytes);
             if encoded.is_some_and(install) {
                 self.filler.done += 1;
@@ -504,26 +516,13 @@ impl ParityMember {
         })
     }
 
-    /// The parity chunk, with the version and sum of each data chunk that it stands for.
-    fn encode<O: Out>(&self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &Fetch) -> Option<Encoded> {
-        let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let parity = usize::from(self.position().0) - fetch.replies.len();
-        let mut bytes = vec![0; chunk_bytes];
-        let mut values: Vec<(Version, u32)> = Vec::with_capacity(fetch.replies.len());
-        for (x, chunk) in fetch.replies.iter().enumerate() {
-            let chunk = chunk.as_ref()?;
-            if !chunk.bytes.is_empty() {
-                if chunk.bytes.len() != chunk_bytes {
-                    return None;
-                }
-                mul_add(
-                    cx.shared.code.coefficient(x as u8, parity as u8),
-                    &chunk.bytes,
-                    &mut bytes,
-                );
-            }
-            values.push((chunk.version, chunk.sum));
-        }
+    /// The parity chunk, taken out of the fetch, with the version and sum of each data chunk that it stands for.
+    fn encode<O: Out>(&self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch) -> Option<Encoded> {
+        let (chunk_bytes, parity) = (cx.shared.arena.chunk_bytes(), self.parity());
+        let value = |chunk: &Option<Chunk>| chunk.as_ref().map(|chunk| (chunk.version, chunk.sum));
+        let mut values: Vec<(Version, u32)> = fetch.replies.iter().map(value).collect::<Option<_>>()?;
+        let mut bytes = core::mem::take(&mut fetch.parity);
+        bytes.resize(chunk_bytes, 0);
         for buffered in &fetch.buffer {
             let x = buffered.x.index();
             let as_of = fetch.replies[x].as_ref().map_or(0, |c| c.as_of);
@@ -547,7 +546,7 @@ impl ParityMember {
                 return None;
             }
             let target = &mut bytes[buffered.offset..buffered.offset + buffered.xor.len()];
-            mul_add(cx.shared.code.coefficient(x as u8, parity as u8), &buffered.xor, target);
+            mul_add(cx.shared.code.coefficient(x as u8, parity), &buffered.xor, target);
             values[x].0 = if buffered.free { Version::ZERO } else { buffered.version };
             values[x].1 ^= sum::of_extent(chunk_bytes, buffered.offset, &buffered.xor);
         }

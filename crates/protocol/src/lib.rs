@@ -22,6 +22,7 @@ mod router;
 mod scrub;
 mod session;
 mod slot_map;
+mod source;
 mod stash;
 mod stream_owner;
 mod takeovers;

@@ -1,10 +1,13 @@
 //! How an owner gets an absent chunk back (PROTOCOL 5.7, 5.8): one parity at a version, the other data chunks at the
 //! versions that this parity stands for, decode. It takes no locks: a writer can only delay it.
 
+mod at_once;
+
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use crate::parameters::Mutant;
+use crate::source::Source;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Incarnation, Map, NodeId, Position, Span, Stream, Stripe, Time, Version, map};
@@ -76,6 +79,8 @@ impl Default for Materialiser {
 #[derive(Debug)]
 struct Task {
     id: u64,
+    /// Parity and sources are asked at the same time; then nothing below is used but `retry_at`.
+    at_once: Option<at_once::AtOnce>,
     /// The donor is asked, and nobody else yet.
     of_donor: bool,
     parities: Vec<ParityCopy>,
@@ -90,6 +95,25 @@ struct Task {
     ask_all: bool,
     /// Some source is wrong: a chunk decoded from it did not have its sum (5.9).
     suspect: bool,
+}
+
+impl Task {
+    /// Nobody is asked yet.
+    fn new(id: u64, retry_at: Time) -> Self {
+        Self {
+            id,
+            at_once: None,
+            of_donor: false,
+            parities: Vec::new(),
+            asked: Vec::new(),
+            refused: 0,
+            chunks: Vec::new(),
+            mismatches: 0,
+            retry_at,
+            ask_all: false,
+            suspect: false,
+        }
+    }
 }
 
 /// Sets of sources tried at most when some are wrong: all there are, in any but very wide schemes.
@@ -139,6 +163,11 @@ impl Materialiser {
 
     pub(crate) fn next_at(&self) -> Time {
         self.next_at
+    }
+
+    fn insert(&mut self, stripe: Stripe, task: Task) {
+        self.next_at = self.next_at.min(task.retry_at);
+        self.tasks.insert(stripe, task);
     }
 
     /// Whether another chunk that a command waits for must wait, since so many were dropped for others just now.
@@ -294,12 +323,13 @@ impl StreamOwner {
         if mismatches > 0 {
             cx.out.mark(Mark::MaterialiseRetried);
         }
-        let from_donor = mismatches == 0 && !ask_all && self.ask_donor(cx, configuration, stripe);
-        if !from_donor {
+        let first = mismatches == 0 && !ask_all;
+        if !(first && (self.ask_donor(cx, configuration, stripe) || self.ask_at_once(cx, configuration, stripe))) {
             self.ask_parities(cx, configuration, stripe, mismatches, ask_all);
         }
     }
 
+    /// 5.7a, b, one after the other.
     fn ask_parities<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -329,21 +359,14 @@ impl StreamOwner {
         let p = &cx.shared.parameters;
         let patience = Span((p.resend.0 << mismatches.min(8)).min(p.resend_max.0.max(p.resend.0)));
         let retry_at = cx.after(patience);
-        let chunks = configuration.data_positions().map(|_| None).collect();
         let task = Task {
-            id,
-            of_donor: false,
-            parities: Vec::new(),
             asked,
-            refused: 0,
-            chunks,
+            chunks: configuration.data_positions().map(|_| None).collect(),
             mismatches,
-            retry_at,
             ask_all,
-            suspect: false,
+            ..Task::new(id, retry_at)
         };
-        self.materialiser.tasks.insert(stripe, task);
-        self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        self.materialiser.insert(stripe, task);
     }
 
     /// Asks who held the position before for a chunk at the version that is wanted: one chunk instead of `k`.
@@ -364,19 +387,10 @@ impl StreamOwner {
         }
         let retry_at = cx.after(cx.shared.parameters.resend);
         let task = Task {
-            id,
             of_donor: true,
-            parities: Vec::new(),
-            asked: Vec::new(),
-            refused: 0,
-            chunks: Vec::new(),
-            mismatches: 0,
-            retry_at,
-            ask_all: false,
-            suspect: false,
+            ..Task::new(id, retry_at)
         };
-        self.materialiser.tasks.insert(stripe, task);
-        self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        self.materialiser.insert(stripe, task);
         true
     }
 
@@ -388,7 +402,7 @@ impl StreamOwner {
         from: (NodeId, Incarnation),
         id: u64,
         stripe: Stripe,
-        value: Option<(Version, u32, &[u8])>,
+        value: Option<Source<'_>>,
     ) {
         let asked = self
             .materialiser
@@ -402,13 +416,12 @@ impl StreamOwner {
             return;
         }
         let (want, chunk_bytes) = (self.store.chunks().version(stripe), cx.shared.arena.chunk_bytes());
-        let right = |(version, sum, bytes): &(Version, u32, &[u8])| {
-            *version == want && bytes.len() == chunk_bytes && sum::of(bytes) == *sum
-        };
-        if let Some((version, sum, bytes)) = value.filter(right) {
+        let right =
+            |source: &Source<'_>| source.version == want && source.bytes.len() == chunk_bytes && source.has_its_sum();
+        if let Some(source) = value.filter(right) {
             donor.misses = donor.misses.saturating_sub(1);
             cx.out.mark(Mark::DonorUsed);
-            self.install(cx, stripe, version, sum, bytes);
+            self.install(cx, stripe, source.version, source.sum, source.bytes);
             return;
         }
         donor.misses += 1;
@@ -416,7 +429,9 @@ impl StreamOwner {
             self.materialiser.donor = None;
         }
         self.materialiser.tasks.remove(&stripe);
-        self.ask_parities(cx, configuration, stripe, 0, false);
+        if !self.ask_at_once(cx, configuration, stripe) {
+            self.ask_parities(cx, configuration, stripe, 0, false);
+        }
     }
 
     /// 5.7a: a member's parity chunk.
@@ -448,7 +463,11 @@ impl StreamOwner {
                 && (p.bytes.is_empty() || p.bytes.len() == chunk_bytes)
         };
         let Some(position) = position else { return };
-        let Some(parity) = parity.filter(usable) else {
+        let parity = parity.filter(usable);
+        if task.at_once.is_some() {
+            return self.on_parity_at_once(cx, configuration, (position, id), stripe, parity);
+        }
+        let Some(parity) = parity else {
             // It is not valid there, or not yet.
             task.refused += 1;
             self.wait_for_more(cx, configuration, stripe);
@@ -506,10 +525,13 @@ impl StreamOwner {
         y: Position,
         id: u64,
         stripe: Stripe,
-        value: Option<(Version, u32, &[u8])>,
+        value: Option<Source<'_>>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let any_version = cx.breaks(Mutant::NoVersionMatch);
+        if self.materialiser.is_at_once(stripe, id) {
+            return self.on_source_at_once(cx, configuration, (y, id), stripe, value);
+        }
         let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
             return;
         };
@@ -518,9 +540,11 @@ impl StreamOwner {
         };
         let Answer::Asked(want) = *answer else { return };
         *answer = match value {
-            Some((version, sum, bytes)) if version == want && (bytes.is_empty() || bytes.len() == chunk_bytes) => {
-                if sum::of(bytes) == sum || any_version {
-                    Answer::Here(bytes.to_vec())
+            Some(source)
+                if source.version == want && (source.bytes.is_empty() || source.bytes.len() == chunk_bytes) =>
+            {
+                if source.has_its_sum() || any_version {
+                    Answer::Here(source.bytes.to_vec())
                 } else {
                     // Its owner's memory is wrong: as good as missing.
                     cx.shared.bad_sums += 1;

@@ -29,7 +29,7 @@ use paritas_base::slots::HandOff;
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
-use paritas_wire::peer::{self, BadFrame, Header, LeaseEntry, Leases, Message};
+use paritas_wire::peer::{self, BadFrame, Header, LeaseEntry, Leases, Message, kind};
 
 /// Releases in one turn: each may run commands that come back to this node, and few do so twice.
 const RELEASES_MAX: usize = 64;
@@ -263,7 +263,8 @@ impl Node {
     pub fn look_ahead(&self, frames: &[&[u8]]) {
         let arena = &self.shared.arena;
         for frame in frames {
-            if let Ok((header, Message::Delta { extents, .. })) = peer::decode(frame)
+            if peer::kind_of(frame) == Some(kind::DELTA)
+                && let Ok((header, Message::Delta { extents, .. })) = peer::decode(frame)
                 && let Some(member) = self.lists.get(header.stream.list).and_then(List::member)
             {
                 member.table.prefetch(arena, extents);

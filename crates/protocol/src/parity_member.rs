@@ -17,7 +17,7 @@ use paritas_base::{ListId, Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_paritylog::Key;
 use paritas_store::Arena;
 use paritas_store::delta::extents;
-use paritas_wire::peer::{Deltas, LeaseEntry, LeaseRecord, Message, Parity, Versions};
+use paritas_wire::peer::{self, Deltas, Header, LeaseEntry, LeaseRecord, Message, Parity, Versions};
 
 /// One stream's log at a member.
 #[derive(Debug)]
@@ -55,6 +55,13 @@ pub(crate) struct Alloc {
 struct Grant {
     holder: Tenure,
     until: Time,
+}
+
+/// Where the bytes of a parity chunk are.
+pub(crate) enum ParityBytes<'a> {
+    InMemory,
+    /// The disk was asked; `None` if it does not give them.
+    Read(Option<&'a [u8]>),
 }
 
 impl Log {
@@ -129,6 +136,11 @@ impl ParityMember {
     /// A stream's log.
     pub fn log(&self, x: Position) -> Option<&Log> {
         self.logs.get(x.index())
+    }
+
+    /// Which of the parities.
+    pub(crate) fn parity(&self) -> u8 {
+        self.position.0 - self.logs.len() as u8
     }
 
     pub(crate) fn list(&self) -> ListId {
@@ -596,20 +608,17 @@ impl ParityMember {
             }
             return;
         }
-        // The bytes are borrowed from the arena, which the context holds too.
-        let copy: Vec<u8> = self.table.bytes(&cx.shared.arena, stripe).unwrap_or_default().to_vec();
-        self.answer_parity(cx, configuration, stream, id, stripe, Some(&copy));
+        self.answer_parity(cx, configuration, stream, (id, stripe), ParityBytes::InMemory);
     }
 
-    /// With the bytes as they are now; `None` if the disk does not give them.
+    /// With the bytes as they are now.
     pub(crate) fn answer_parity<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         stream: Stream,
-        id: u64,
-        stripe: Stripe,
-        bytes: Option<&[u8]>,
+        (id, stripe): (u64, Stripe),
+        bytes: ParityBytes<'_>,
     ) {
         let (Some(owner), Some(log)) = (configuration.tenure(stream.x), self.logs.get(stream.x.index())) else {
             return;
@@ -618,6 +627,14 @@ impl ParityMember {
         for version in self.table.versions(stripe) {
             Versions::push(&mut versions, version);
         }
+        let (epoch, sent) = (configuration.epoch, cx.mono());
+        let Some((frames, arena)) = cx.frames_to(owner.node, owner.incarnation, Channel::Bulk) else {
+            return;
+        };
+        let bytes = match bytes {
+            ParityBytes::InMemory => Some(self.table.bytes(arena, stripe).unwrap_or_default()),
+            ParityBytes::Read(bytes) => bytes,
+        };
         let parity = bytes.filter(|_| self.table.is_valid(stripe)).map(|bytes| Parity {
             recv: log.recv,
             term: log.term,
@@ -626,7 +643,7 @@ impl ParityMember {
             bytes,
         });
         let reply = Message::ParityValue { id, stripe, parity };
-        cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &reply);
+        peer::encode(frames, &Header { stream, epoch, sent }, &reply);
     }
 
     /// 6.6, 6.7.

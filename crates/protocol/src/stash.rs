@@ -130,6 +130,7 @@ impl<O: Out> Context<'_, O> {
             sum,
             as_of: 0,
             term: 0,
+            found: None,
             bytes,
         };
         self.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &value);

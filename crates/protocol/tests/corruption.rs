@@ -50,6 +50,7 @@ fn wrong_data(wrong: usize) -> Tamper {
             as_of,
             term,
             bytes,
+            ..
         } if from == wrong && !bytes.is_empty() => {
             let mut changed = bytes.to_vec();
             changed[100] ^= 1;
@@ -61,6 +62,7 @@ fn wrong_data(wrong: usize) -> Tamper {
                 sum: *sum,
                 as_of: *as_of,
                 term: *term,
+                found: None,
                 bytes: &changed,
             };
             frame(header, &value)

@@ -141,6 +141,7 @@ fn a_donor_with_wrong_bytes_or_none_is_done_without() {
                     sum: *sum,
                     as_of: 0,
                     term: 0,
+                    found: None,
                     bytes: &changed,
                 };
                 let mut frame = Vec::new();

@@ -62,7 +62,7 @@ pub(crate) fn housekeep<O: Out>(
     // Wrong bytes must not be copied (9.1).
     if let Some(victim) = owner.store.next_victim(&cx.shared.arena) {
         owner.close_delta(cx, configuration);
-        if !owner.has_its_sum(cx, victim) {
+        if owner.checked(cx, victim).is_none() {
             return false;
         }
     }

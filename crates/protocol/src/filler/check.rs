@@ -86,13 +86,13 @@ impl ParityMember {
         if self.is_complete(cx, &check.fetch) && !check.is_read {
             let stripe = check.stripe;
             if self.table.state(stripe) == State::Lost {
-                self.mend(cx, stripe, &check.fetch);
+                self.mend(cx, stripe, &mut check.fetch);
                 return Step::Checked;
             }
             let Some((key, disk)) = self.table.disk_key(stripe).zip(cx.shared.disk.as_mut()) else {
                 let zeros = vec![0; cx.shared.arena.chunk_bytes()];
                 let here = self.table.bytes(&cx.shared.arena, stripe).map(<[u8]>::to_vec);
-                self.compare(cx, stripe, &check.fetch, &here.unwrap_or(zeros));
+                self.compare(cx, stripe, &mut check.fetch, &here.unwrap_or(zeros));
                 return Step::Checked;
             };
             let list = self.list();
@@ -123,7 +123,7 @@ impl ParityMember {
             return;
         };
         if let Some(bytes) = bytes.filter(|_| self.is_complete(cx, &check.fetch)) {
-            self.compare(cx, stripe, &check.fetch, bytes);
+            self.compare(cx, stripe, &mut check.fetch, bytes);
         }
         check.is_done = true;
         check.fetch.retry_at = cx.mono();
@@ -132,7 +132,7 @@ impl ParityMember {
     }
 
     /// What the data encodes to takes the place of what the disk has lost.
-    fn mend<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &Fetch) {
+    fn mend<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch) {
         let Some((values, bytes)) = self.encode(cx, stripe, fetch) else {
             return;
         };
@@ -144,7 +144,7 @@ impl ParityMember {
     }
 
     /// Data that has its owners' sums, as all that was taken does, outvotes the parity.
-    fn compare<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &Fetch, here: &[u8]) {
+    fn compare<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch, here: &[u8]) {
         let Some((values, bytes)) = self.encode(cx, stripe, fetch) else {
             return;
         };

@@ -6,6 +6,7 @@ use crate::disk_log::{DiskLog, Wanted};
 use crate::interface::Out;
 use crate::lists::{List, Role};
 use crate::mark::Mark;
+use crate::parity_member::ParityBytes;
 use paritas_base::{Clock, Stream, Time};
 use paritas_paritylog::{Content, IoId, Key, Outcome, ParityLog};
 
@@ -92,7 +93,8 @@ impl Node {
                 // Another owner, or one that has heard of another configuration, asks again.
                 if configuration.epoch == epoch && configuration.tenure(x) == Some(owner) {
                     cx.out.mark(Mark::ParityReadFromDisk);
-                    member.answer_parity(&mut cx, configuration, Stream { list, x }, id, stripe, bytes);
+                    let stream = Stream { list, x };
+                    member.answer_parity(&mut cx, configuration, stream, (id, stripe), ParityBytes::Read(bytes));
                 }
             }
             Wanted::Check { .. } => member.on_checked_read(&mut cx, stripe, bytes),

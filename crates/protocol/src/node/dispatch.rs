@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
+use crate::source::Source;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Incarnation, NodeId};
@@ -32,18 +33,24 @@ pub(super) fn on_owner<O: Out>(
         status,
         version,
         sum,
+        found,
         bytes,
         ..
     } = *message
     {
+        let source = Source {
+            version,
+            sum,
+            found,
+            bytes,
+        };
+        let value = (status == ChunkStatus::Here).then_some(source);
         if owner.stream() == header.stream {
             // A chunk of its own, from who held the position before.
-            let value = (status == ChunkStatus::Here).then_some((version, sum, bytes));
             return owner.on_donors_chunk(cx, configuration, from, id, stripe, value);
         }
-        let source = configuration.tenure(header.stream.x).map(|t| (t.node, t.incarnation));
-        if source == Some(from) {
-            let value = (status == ChunkStatus::Here).then_some((version, sum, bytes));
+        let holder = configuration.tenure(header.stream.x).map(|t| (t.node, t.incarnation));
+        if holder == Some(from) {
             owner.on_source_chunk(cx, configuration, header.stream.x, id, stripe, value);
         }
         return;
@@ -168,10 +175,18 @@ pub(super) fn on_member<O: Out>(
             sum,
             as_of,
             term,
+            found,
             bytes,
         } => {
-            let value = (status == ChunkStatus::Here).then_some((version, sum, as_of, term, bytes));
-            member.filler.on_chunk(cx, x, id, stripe, value);
+            let source = Source {
+                version,
+                sum,
+                found,
+                bytes,
+            };
+            let value = (status == ChunkStatus::Here).then_some((source, as_of, term));
+            let parity = member.parity();
+            member.filler.on_chunk(cx, (x, parity), id, stripe, value);
         }
         _ => {}
     }

@@ -49,7 +49,7 @@ impl Node {
             && owner.phase() == Phase::Serve
         {
             owner.close_delta(&mut cx, configuration);
-            owner.has_its_sum(&mut cx, stripe);
+            owner.checked(&mut cx, stripe);
         }
     }
 

@@ -9,7 +9,7 @@ use core::ops::Range;
 use paritas_base::Stream;
 use paritas_store::Arena;
 use paritas_wire::command::{self, CommandSpec, Refusal};
-use paritas_wire::peer::{self, Message};
+use paritas_wire::peer::{self, Message, kind};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, argument, decode, decode_more};
 
 /// Frames looked at together.
@@ -118,7 +118,8 @@ impl Router {
     pub(crate) fn look_ahead(&self, arena: &Arena, lists: &Lists, frames: &[&[u8]]) {
         let mut places = [None; FORWARDS_AHEAD_MAX];
         for (place, frame) in places.iter_mut().zip(frames) {
-            if let Ok((header, Message::Forward { command, .. })) = peer::decode(frame)
+            if peer::kind_of(frame) == Some(kind::FORWARD)
+                && let Ok((header, Message::Forward { command, .. })) = peer::decode(frame)
                 && let Some((_, owner)) = lists.owner(header.stream)
                 && let Some(key) = argument(command, 1)
             {

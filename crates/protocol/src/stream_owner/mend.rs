@@ -41,18 +41,20 @@ impl StreamOwner {
         } else {
             Stripe::data(stripe.number() + 1)
         });
-        self.has_its_sum(cx, stripe);
+        self.checked(cx, stripe);
         Step::Checked
     }
 
-    /// Whether a chunk, if it is here, has its sum; if not, it is here no more. The delta must be closed.
-    pub(crate) fn has_its_sum<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) -> bool {
+    /// The sum that a chunk's bytes have, 0 if there are none here. `None` if it is not the one that is kept: then the
+    /// chunk is here no more. The delta must be closed.
+    pub(crate) fn checked<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) -> Option<u32> {
         let chunks = self.store.chunks();
         let Ok(Some(bytes)) = chunks.bytes(&cx.shared.arena, stripe) else {
-            return true;
+            return Some(0);
         };
-        if sum::of(bytes) == chunks.sum(stripe) || cx.breaks(Mutant::WrongChunkKept) {
-            return true;
+        let found = sum::of(bytes);
+        if found == chunks.sum(stripe) || cx.breaks(Mutant::WrongChunkKept) {
+            return Some(found);
         }
         cx.shared.scrub.bad += 1;
         let version = chunks.version(stripe);
@@ -66,7 +68,7 @@ impl StreamOwner {
             self.mend.aside.push(stripe);
             self.materialiser.want(cx.mono(), stripe);
         }
-        false
+        None
     }
 
     /// A chunk is back.

@@ -10,7 +10,7 @@ use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Stripe, Version};
 use paritas_code::sum;
 use paritas_store::delta::extents;
-use paritas_wire::peer::{ChunkStatus, Message};
+use paritas_wire::peer::{self, ChunkStatus, Header, Message};
 
 impl StreamOwner {
     /// 5.7b, 6.3: a chunk at a version, or the latest.
@@ -29,11 +29,16 @@ impl StreamOwner {
             self.take_stashed(cx, stripe);
         }
         // Wrong bytes must not become part of what others hold (9.1).
-        let found = if self.phase == Phase::Serve && self.has_its_sum(cx, stripe) {
-            self.chunk_at(cx, stripe, want)
-        } else {
-            None
+        let checked = match self.phase {
+            Phase::Serve => self.checked(cx, stripe),
+            _ => None,
         };
+        if let Some(found) = checked
+            && self.send_as_it_is(cx, configuration, to, (id, stripe, want), found)
+        {
+            return;
+        }
+        let found = checked.and_then(|_| self.chunk_at(cx, stripe, want));
         let found = found.or_else(|| {
             let want = want.filter(|w| *w != Version::ZERO)?;
             cx.stashed(self.stream, stripe, want)
@@ -55,12 +60,48 @@ impl StreamOwner {
             sum,
             as_of,
             term,
+            found: None,
             bytes,
         };
         cx.send_to(to.0, to.1, Channel::Bulk, self.stream, configuration.epoch, &value);
     }
 
-    /// The chunk's bytes at a version that the ring can still undo to; empty for zeros.
+    /// The chunk straight from memory, if it is here and nothing need be undone. Its sum was found in the same event.
+    fn send_as_it_is<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        to: (NodeId, Incarnation),
+        (id, stripe, want): (u64, Stripe, Option<Version>),
+        found: u32,
+    ) -> bool {
+        let (chunks, any_version) = (self.store.chunks(), cx.breaks(Mutant::NoVersionMatch));
+        let here = chunks.version(stripe);
+        let version = want.unwrap_or(here);
+        let Ok(slot) = chunks.slot(stripe) else { return false };
+        if version != here && !any_version {
+            return false;
+        }
+        let (stream, epoch, sent) = (self.stream, configuration.epoch, cx.mono());
+        let Some((frames, arena)) = cx.frames_to(to.0, to.1, Channel::Bulk) else {
+            return true;
+        };
+        let value = Message::ChunkValue {
+            id,
+            stripe,
+            status: ChunkStatus::Here,
+            version,
+            sum: chunks.sum(stripe),
+            as_of: self.seq,
+            term: self.term(),
+            found: Some(found),
+            bytes: slot.map(|slot| arena.bytes(slot)).unwrap_or_default(),
+        };
+        peer::encode(frames, &Header { stream, epoch, sent }, &value);
+        true
+    }
+
+    /// The chunk's bytes at an older version, which the ring can still undo to; empty for zeros.
     fn chunk_at<O: Out>(
         &self,
         cx: &mut Context<'_, O>,
@@ -70,11 +111,8 @@ impl StreamOwner {
         let chunks = self.store.chunks();
         let bytes = chunks.bytes(&cx.shared.arena, stripe).ok()?;
         let (mut version, mut sum) = (chunks.version(stripe), chunks.sum(stripe));
-        let want = want.unwrap_or(version);
+        let want = want?;
         let mut copy = bytes.map(<[u8]>::to_vec);
-        if want == version || cx.breaks(Mutant::NoVersionMatch) {
-            return Some((want, sum, copy.unwrap_or_default()));
-        }
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         for record in self.ring.iter().rev() {
             if want != Version::ZERO && record.version() <= want {

@@ -133,6 +133,7 @@ impl<'a> Message<'a> {
                 sum: r.u32()?,
                 as_of: r.u64()?,
                 term: r.u32()?,
+                found: None,
                 bytes: r.rest(),
             },
             kind::HOLD => Self::Hold {

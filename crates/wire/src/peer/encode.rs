@@ -127,6 +127,7 @@ impl Message<'_> {
                 sum,
                 as_of,
                 term,
+                found: _,
                 bytes,
             } => {
                 to.u64(*id);

@@ -164,6 +164,9 @@ pub enum Message<'a> {
         sum: u32,
         as_of: u64,
         term: Term,
+        /// The sum that `bytes` have, where nobody need walk them to know it: their sender has just done so, their
+        /// receiver learns it from the frame's CRC. It is not sent; `sum` is what their owner keeps.
+        found: Option<u32>,
         bytes: &'a [u8],
     },
     /// Send no new delta on this chunk for a moment (5.8).

@@ -8,6 +8,7 @@
 //! say which stream (or position) of which list the frame speaks of and under which configuration; `sent` is the
 //! sender's monotonic clock in ns, which a lease is counted from (PROTOCOL 2.2, 2.5, 4.3).
 
+mod crc;
 mod decode;
 mod encode;
 pub mod kind;
@@ -129,7 +130,18 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), BadFrame> {
         epoch: Epoch(raw.epoch.get()),
         sent: Time(raw.sent.get()),
     };
-    Ok((header, Message::decode(raw.kind, body)?))
+    let mut message = Message::decode(raw.kind, body)?;
+    if let Message::ChunkValue { bytes, found, .. } = &mut message {
+        let before = frame.len() - bytes.len();
+        let prefix = crc32c::crc32c(frame.get(COVERED_FROM..before).unwrap_or_default());
+        *found = Some(crc::sum_of_chunk(raw.crc.get(), prefix, bytes.len()));
+    }
+    Ok((header, message))
+}
+
+/// The number that says what a frame is, before it is decoded.
+pub fn kind_of(frame: &[u8]) -> Option<u8> {
+    RawHeader::ref_from_prefix(frame).ok().map(|(raw, _)| raw.kind)
 }
 
 /// Appends one frame.
@@ -151,7 +163,24 @@ pub fn encode(to: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
     if let Some(head) = frame.get_mut(..HEADER_BYTES) {
         head.copy_from_slice(raw.as_bytes());
     }
-    let crc = crc32c::crc32c(frame.get(COVERED_FROM..).unwrap_or_default());
+    let covered = frame.get(COVERED_FROM..).unwrap_or_default();
+    let crc = match message {
+        Message::ChunkValue {
+            bytes,
+            found: Some(sum),
+            ..
+        } => {
+            let before = covered.len() - bytes.len();
+            let prefix = crc32c::crc32c(covered.get(..before).unwrap_or_default());
+            crc::with_chunk(prefix, *sum, bytes.len())
+        }
+        _ => crc32c::crc32c(covered),
+    };
+    debug_assert_eq!(
+        crc,
+        crc32c::crc32c(covered),
+        "the sum said to be found is not the chunk's"
+    );
     if let Some(place) = frame.get_mut(4..8) {
         place.copy_from_slice(&crc.to_le_bytes());
     }

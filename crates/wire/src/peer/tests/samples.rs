@@ -230,6 +230,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             sum: n32(5),
             as_of: n(6),
             term: n32(7),
+            found: Some(crc::tests::sum(b"cc")),
             bytes: b"cc",
         },
         Message::ChunkValue {
@@ -240,6 +241,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             sum: 0,
             as_of: n(6),
             term: n32(7),
+            found: Some(0),
             bytes: b"",
         },
         Message::Hold {
