@@ -604,7 +604,7 @@ impl ParityMember {
                 stripe,
             };
             if !disk.read(key, wanted) {
-                self.answer_parity(cx, configuration, stream, id, stripe, None);
+                self.answer_parity(cx, configuration, stream, (id, stripe), ParityBytes::Read(None));
             }
             return;
         }
