@@ -148,6 +148,8 @@ pub type Answer = (u64, Option<(Content, Vec<u8>)>);
 
 /// Slots kept for chunks that are written anew, and how many of them at once.
 const SPARE_SLOTS: u32 = 4;
+/// More records than can be under way at once, or lie in a slot.
+const NUMBERS_SKIPPED: u64 = 1 << 32;
 /// Of the log area, in quarters: from so much on it is drained.
 const DRAIN_FROM: u64 = 2;
 /// At most so much is read back at once.
@@ -205,7 +207,8 @@ impl ParityLog {
             free_slots: (0..slots_end).filter(|slot| !in_use.contains(slot)).collect(),
             next_slot: slots_end,
             tail,
-            next_number: newest + 1,
+            // Behind a record that was lost others may lie that were not looked at.
+            next_number: newest + NUMBERS_SKIPPED,
             ..Self::new(settings, log)
         };
         resumed.chains = chains;
@@ -381,10 +384,12 @@ impl ParityLog {
         };
         change.apply(&mut chain.content);
         let is_read = self.asked.contains_key(&key);
-        if self.settings.layout.folds_in_memory()
-            && !is_read
+        let folds = self.settings.layout.folds_in_memory();
+        // What one delta changes is one record in every layout: half of it must not stand for all of it.
+        if !is_read
             && let Some(at) = self.newest.get(&key)
             && let Some(waiting) = self.waiting.get_mut(*at)
+            && (folds || waiting.content.versions.get(change.x) == Some(&change.version))
         {
             let before = waiting.bytes();
             change.apply(&mut waiting.content);
@@ -429,9 +434,9 @@ impl ParityLog {
 
     fn wait(&mut self, entry: Entry) {
         let folds = self.settings.layout.folds_in_memory();
-        if folds
-            && let Some(at) = self.newest.get(&entry.key)
+        if let Some(at) = self.newest.get(&entry.key)
             && let Some(waiting) = self.waiting.get_mut(*at)
+            && (folds || waiting.content.versions == entry.content.versions)
         {
             let before = waiting.bytes();
             waiting.fold(&entry);

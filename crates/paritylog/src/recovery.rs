@@ -141,6 +141,12 @@ impl Recovery {
                 if !follows || piece.number <= chain.last {
                     continue;
                 }
+                if chain.logged.back().is_some_and(|before| before.at >= piece.at) {
+                    // One of an earlier round that a later write should have taken the place of, and has not: what lies
+                    // between them is not there.
+                    self.chains.remove(&key);
+                    break;
+                }
                 (chain.content, chain.last) = (seen.content, piece.number);
                 chain.logged.push_back(piece);
             }

@@ -388,6 +388,36 @@ fn a_disk_that_fails_says_so_and_nothing_is_answered_wrongly() {
     assert_eq!(log.take_answers(), [(6, None)]);
 }
 
+/// A crash must not leave half of a delta that says that it is all of it.
+#[test]
+fn what_one_delta_changes_in_several_places_is_one_record() {
+    for layout in LAYOUTS {
+        for is_read in [false, true] {
+            let mut log = ParityLog::new(settings(layout), 1);
+            let (mut disk, mut out) = (Disk::default(), Vec::new());
+            log.put(key(1), Position(3), content(1), vec![0; CHUNK]);
+            log.flush(&mut out);
+            settle(&mut log, &mut disk, &mut out);
+            if is_read {
+                log.read(key(1), 5, &mut out);
+            }
+            let version = Version(2);
+            for (sum, offset) in [(7, 10), (8, 100)] {
+                assert!(log.fold_data(key(1), Change { x: 0, version, sum }, 1, offset, &[9]));
+            }
+            let writes = log.counters().writes;
+            log.flush(&mut out);
+            settle(&mut log, &mut disk, &mut out);
+            assert_eq!(log.counters().writes - writes, 1, "{layout:?}");
+            let found = resume(&mut disk, layout, 1);
+            let sums = found
+                .content(key(1))
+                .map(|content| (content.versions[0], content.sums[0]));
+            assert_eq!(sums, Some((version, 8)), "{layout:?}");
+        }
+    }
+}
+
 #[test]
 fn a_changed_byte_on_the_disk_makes_the_chunk_bad() {
     for layout in LAYOUTS {

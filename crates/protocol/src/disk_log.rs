@@ -160,13 +160,16 @@ impl DiskLog {
 
     /// Whether acks must wait, for more waits to be written than may (11.2).
     pub(crate) fn holds_acks(&mut self) -> bool {
-        self.was_full = self.log.is_full();
-        self.was_full
+        let is_full = self.log.is_full();
+        self.was_full |= is_full;
+        is_full
     }
 
     /// Whether acks that had to wait may leave.
     pub(crate) fn frees_acks(&mut self) -> bool {
-        self.was_full && !self.log.is_full()
+        let frees = self.was_full && !self.log.is_full();
+        self.was_full &= !frees;
+        frees
     }
 
     /// Begins what is due: much is written when much waits, and all of it when none has come for a while.

@@ -325,6 +325,7 @@ impl Node {
         };
         self.router.retry_stalled(&mut cx, &mut self.lists);
         self.scrub(now, out);
+        self.free_held_acks();
         self.end_roles_turns(now, out);
         // An owner's delta to a member beside it is acked in this turn too.
         for _ in 0..EXCHANGES_MAX {

@@ -316,9 +316,13 @@ impl ParityTable {
                 version: half.versions[at * k + x],
                 sum: half.sums[at * k + x],
             };
-            let is_new = before != State::Valid(place);
-            if is_new || !disk.log.fold_data(key, change, coefficient, extent.offset, extent.xor) {
-                debug_assert!(is_new, "a valid chunk is in the log");
+            if before == State::Valid(place) {
+                if !disk.log.fold_data(key, change, coefficient, extent.offset, extent.xor) {
+                    debug_assert!(false, "a valid chunk is in the log");
+                    self.mark(shared, extent.stripe, State::Lost);
+                    shared.scrub.mends = true;
+                }
+            } else {
                 let content = Content {
                     versions: half.versions[of.clone()].into(),
                     sums: half.sums[of].into(),

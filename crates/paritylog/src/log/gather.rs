@@ -218,7 +218,9 @@ impl Gathering {
             Some(place.number)
         };
         let mut logged = self.chain.logged.iter();
-        for part in &self.parts {
+        // A whole chunk that came meanwhile needs nothing of what lies there.
+        let is_over = self.above.as_ref().is_some_and(|above| above.whole);
+        for part in self.parts.iter().filter(|_| !is_over) {
             let bytes = part.bytes.as_deref()?.get(..part.length)?;
             let mut at = 0;
             let mut newest = 0;

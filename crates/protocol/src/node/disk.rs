@@ -31,7 +31,11 @@ impl Node {
     pub(super) fn on_disk(&mut self, id: IoId, outcome: Outcome) {
         let Some(disk) = &mut self.shared.disk else { return };
         disk.on_done(id, outcome);
-        if disk.frees_acks() {
+    }
+
+    /// The disk may have caught up.
+    pub(super) fn free_held_acks(&mut self) {
+        if self.shared.disk.as_mut().is_some_and(DiskLog::frees_acks) {
             for (_, role) in self.lists.roles_mut() {
                 if let Role::Member(member) = role {
                     member.owe_acks();
