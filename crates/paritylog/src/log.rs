@@ -285,7 +285,7 @@ impl ParityLog {
                 .saturating_sub(SPARE_SLOTS + self.settings.slots_max / 32);
         }
         let chunk = self.settings.chunk_record_bytes() as u64;
-        u32::try_from(log_bytes / 4 / chunk).unwrap_or(u32::MAX)
+        u32::try_from(log_bytes / 5 / chunk).unwrap_or(u32::MAX)
     }
 
     /// Bytes of its tables: what is known of chunks that lie on the disk.

@@ -145,7 +145,7 @@ impl Recovery {
                     // One of an earlier round that a later write should have taken the place of, and has not: what lies
                     // between them is not there.
                     self.chains.remove(&key);
-                    break;
+                    continue;
                 }
                 (chain.content, chain.last) = (seen.content, piece.number);
                 chain.logged.push_back(piece);

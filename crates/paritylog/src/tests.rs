@@ -13,7 +13,7 @@ fn settings(layout: Layout) -> Settings {
         block_bytes: 64,
         reserve_bytes: 512,
         slots_max: 40,
-        log_bytes: 32 << 10,
+        log_bytes: 42 << 10,
         flush_bytes: 1 << 10,
         buffer_max_bytes: 8 << 10,
     }
@@ -388,6 +388,33 @@ fn a_disk_that_fails_says_so_and_nothing_is_answered_wrongly() {
     assert_eq!(log.take_answers(), [(6, None)]);
 }
 
+/// Records that an earlier round left, and whose successors are overwritten, say nothing about later ones.
+#[test]
+fn what_was_written_after_a_gap_is_found() {
+    let mut area = vec![0; settings(Layout::Pl).log_bytes as usize];
+    let mut write = |at: usize, number, before| {
+        let mut extents = Extents::default();
+        extents.fold(8, &[number as u8; 8]);
+        let record = Record {
+            key: key(1),
+            position: Position(3),
+            place: Place { log: 1, number, before },
+            whole: before == 0,
+            content: content(number),
+            extents,
+        };
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        area[at..at + bytes.len()].copy_from_slice(&bytes);
+    };
+    write(20 << 10, 1, 0);
+    write(10 << 10, 2, 1);
+    write(0, 3, 0);
+    let mut recovery = Recovery::new(settings(Layout::Pl), 1);
+    recovery.log(0, &area);
+    assert_eq!(recovery.resume().content(key(1)), Some(&content(3)));
+}
+
 /// A crash must not leave half of a delta that says that it is all of it.
 #[test]
 fn what_one_delta_changes_in_several_places_is_one_record() {
@@ -416,6 +443,41 @@ fn what_one_delta_changes_in_several_places_is_one_record() {
             assert_eq!(sums, Some((version, 8)), "{layout:?}");
         }
     }
+}
+
+/// Records of one chunk that end and begin the log area are neighbours by their addresses, and not on the disk.
+#[test]
+fn a_chunk_on_both_ends_of_the_log_area_is_read_whole() {
+    let settings = Settings {
+        log_bytes: 1 << 10,
+        ..settings(Layout::Pl)
+    };
+    let mut log = ParityLog::new(settings, 1);
+    let (mut disk, mut out) = (Disk::default(), Vec::new());
+    let change = |n: u64| {
+        let mut extents = Extents::default();
+        extents.fold(n as usize, &[n as u8; 48]);
+        assert_eq!(record_bytes(2, &extents), 128);
+        (content(n), extents)
+    };
+    for n in 1..=9 {
+        let (content, extents) = change(n);
+        if n < 9 {
+            log.put_extents(key(1), Position(3), content, extents);
+        } else {
+            assert!(log.fold(key(1), content, extents));
+        }
+        log.flush(&mut out);
+        settle(&mut log, &mut disk, &mut out);
+    }
+    let places: Vec<(u64, usize)> = log.places(key(1)).iter().map(|place| (place.1, place.2)).collect();
+    assert_eq!(places, [(896, 128), (0, 128)]);
+    log.read(key(1), 5, &mut out);
+    settle(&mut log, &mut disk, &mut out);
+    let [(5, Some((found, bytes)))] = &log.take_answers()[..] else {
+        panic!("it is not there")
+    };
+    assert_eq!((found.versions[0], bytes[8], bytes[56]), (Version(9), 8, 9));
 }
 
 #[test]

@@ -50,7 +50,12 @@ impl ParityLog {
             let mut keys: Vec<Key> = self.logged.range(first..end).map(|(_, key)| *key).collect();
             keys.sort_unstable();
             keys.dedup();
-            for key in keys {
+            // Those that were read and wait to be written are not read again.
+            let mut next_is_whole: Map<Key, bool> = map();
+            for entry in &self.waiting {
+                next_is_whole.entry(entry.key).or_insert(entry.whole);
+            }
+            for key in keys.into_iter().filter(|key| next_is_whole.get(key) != Some(&true)) {
                 if let Some(chain) = self.chains.get_mut(&key).filter(|chain| !chain.busy) {
                     chain.busy = true;
                     self.gather(key, Why::Rewrite, None, out);

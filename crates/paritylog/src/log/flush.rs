@@ -1,6 +1,6 @@
 //! Writing what waits: all of it at once to the log area, or each to the space behind its chunk.
 
-use super::{Entry, InSlot, Io, Logged, ParityLog, SPARE_SLOTS, Task, To, Written};
+use super::{Chain, Entry, InSlot, Io, Logged, ParityLog, SPARE_SLOTS, Task, To, Written};
 use crate::Space;
 use crate::record::{Key, Place, Record};
 use paritas_base::{Map, map};
@@ -30,20 +30,29 @@ impl ParityLog {
     /// All in one write to the log area. Gives back what must wait.
     pub(super) fn append(&mut self, entries: Vec<Entry>, out: &mut Vec<Io>) -> Vec<Entry> {
         let log_bytes = self.settings.log_bytes;
-        let most = (log_bytes / 4) as usize;
+        let most = log_bytes / 4;
         let mut kept = Vec::new();
         let (mut bytes, mut last) = (Vec::new(), map());
-        // The last quarter is for whole chunks: what they take the place of makes room.
-        let is_short = self.in_use() + most as u64 > log_bytes / 4 * 3;
-        let sizes = entries
-            .iter()
-            .filter(|entry| entry.whole || !is_short)
-            .map(Entry::bytes);
-        let length = self.settings.in_blocks(sizes.sum::<usize>().min(most)) as u64;
+        // The last quarter is for whole chunks that take the place of old records: each does so once in a round, and
+        // all of them fit in a quarter.
+        let is_short = self.in_use() + most > most * 3;
+        let old = self.tail.saturating_sub(log_bytes / 2);
+        let may = |chain: &Chain, entry: &Entry| {
+            !is_short || (entry.whole && chain.logged.front().is_some_and(|oldest| oldest.at < old))
+        };
+        let sizes = entries.iter().filter_map(|entry| {
+            let chain = self.chains.get(&entry.key)?;
+            may(chain, entry).then(|| entry.bytes() as u64)
+        });
+        let length = sizes.sum::<u64>().min(most) as usize;
+        let length = self.settings.in_blocks(length) as u64;
         // A write does not go over the end of the area.
         let rest = log_bytes - self.tail % log_bytes;
-        let skipped = if length > rest { rest } else { 0 };
-        if self.in_use() + skipped + length > log_bytes {
+        let shortest = self.settings.in_blocks(self.settings.chunk_record_bytes()) as u64;
+        let skipped = if rest < length.min(shortest) { rest } else { 0 };
+        let room = log_bytes.saturating_sub(self.in_use() + skipped);
+        let length = length.min(room).min(if skipped > 0 { log_bytes } else { rest });
+        if room == 0 {
             return entries;
         }
         self.tail += skipped;
@@ -51,7 +60,7 @@ impl ParityLog {
             let Some(chain) = self.chains.get(&entry.key) else {
                 continue;
             };
-            let fits = bytes.len() + entry.bytes() <= length as usize && (entry.whole || !is_short);
+            let fits = bytes.len() + entry.bytes() <= length as usize && may(chain, &entry);
             if chain.busy || !fits || last.contains_key(&(entry.key, true)) {
                 // Nothing of a chunk overtakes what was kept of it.
                 last.insert((entry.key, true), 0);

@@ -63,9 +63,13 @@ impl ParityLog {
 
     /// Where a chunk's records lie, those that come on top left out.
     pub(super) fn parts(&self, chain: &Chain, why: Why, above: Option<&Entry>) -> Vec<Part> {
+        // What begins the log area anew is a neighbour by its address only.
+        let begins = |space, at: u64| space == Space::Log && at.is_multiple_of(self.settings.log_bytes);
         let mut parts: Vec<Part> = Vec::new();
         let mut part = |space, at, length| match parts.last_mut() {
-            Some(last) if last.space == space && last.at + last.length as u64 == at => last.length += length,
+            Some(last) if last.space == space && last.at + last.length as u64 == at && !begins(space, at) => {
+                last.length += length;
+            }
             _ => parts.push(Part {
                 space,
                 at,
@@ -79,7 +83,6 @@ impl ParityLog {
             }
             if !matches!(why, Why::Compact { .. }) {
                 for piece in &chain.logged {
-                    // Neighbours in the area are neighbours on the disk: no write goes over its end.
                     part(Space::Log, piece.at, piece.length);
                 }
             }

@@ -116,9 +116,10 @@ impl ParityMember {
         Step::Waits(due_at)
     }
 
-    /// The disk has given the chunk as it is now.
+    /// The disk has given the chunk as it is now: a second answer, of a disk that was asked anew, finds nothing left
+    /// to compare it with.
     pub(crate) fn on_checked_read<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, bytes: Option<&[u8]>) {
-        let is_it = |check: &mut Check| check.stripe == stripe && check.is_read;
+        let is_it = |check: &mut Check| check.stripe == stripe && check.is_read && !check.is_done;
         let Some(mut check) = self.filler.check.take_if(is_it) else {
             return;
         };
