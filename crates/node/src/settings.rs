@@ -70,7 +70,7 @@ settings! {
         pub reply_max: ByteCount,
         /// Bytes a second at most that this node rebuilds, 0 for no limit [default: what clients leave room for]
         pub rebuild_rate: ByteCount,
-        /// Take parities of log nodes too while rebuilding: on, off, or auto, by what each is measured to give [default: auto]
+        /// Take parities of log nodes too while rebuilding: on, off, or auto, by what each gives [default: auto]
         pub log_assist: Text<LogAssist>,
         /// Bytes a second that this node checks for flipped bits, 0 for none [default: its memory in a day]
         pub scrub_rate: ByteCount,

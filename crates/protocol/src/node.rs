@@ -299,7 +299,7 @@ impl Node {
             .min()
     }
 
-    /// Roles that rebuild side by side: with log nodes' help all that have something left. Of one list every owner sends
+    /// Roles that rebuild side by side: with log nodes' help all that have something left. Of one list each owner sends
     /// a chunk of each stripe, so that a parity less from memory spares a node only while it sends for other lists too.
     fn sharers(&self) -> usize {
         if self.shared.cluster.logged == 0 || self.shared.parameters.log_assist == LogAssist::Off {

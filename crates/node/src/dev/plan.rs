@@ -60,7 +60,7 @@ pub struct DevSettings {
     /// Bytes a second at most that each node rebuilds, 0 for no limit [default: what clients leave room for]
     #[arg(long)]
     pub rebuild_rate: Option<ByteCount>,
-    /// Take parities of log nodes too while rebuilding: on, off, or auto, by what each is measured to give
+    /// Take parities of log nodes too while rebuilding: on, off, or auto, by what each gives
     #[arg(long, default_value = "auto")]
     pub log_assist: Text<LogAssist>,
     /// What lets a node answer reads: leases, or confirmed by other nodes each turn
