@@ -18,6 +18,8 @@ def memory(cluster):
 def test_parity_on_a_log_node_takes_no_memory(start_cluster, rng):
     cluster = start_cluster(scheme="4+2/1", nodes=5, log_nodes=1)
     load(cluster, rng, 20_000)
+    # Gauges come a moment later.
+    until(lambda: cluster.status()["memory"]["objects"] == 20_000, "all objects are counted")
     status = cluster.status()
     assert [node["role"] for node in status["nodes"]] == ["member"] * 5 + ["log"]
     kinds = status["memory"]["by_kind"]

@@ -48,9 +48,13 @@ impl Supplier {
     }
 
     /// In how many nanoseconds one more question would be answered, by all that is known; at least one for each that
-    /// comes first.
-    fn expected(&self) -> u64 {
-        let each = self.took / self.answers.max(1);
+    /// comes first. The next answer has taken so long already.
+    fn expected(&self, now: Time) -> u64 {
+        let waited = self
+            .asked
+            .front()
+            .map_or(0, |(_, at)| (now - (*at).max(self.answered_at)).0);
+        let each = (self.took / self.answers.max(1)).max(waited);
         each.max(1).saturating_mul(self.asked.len() as u64 + 1)
     }
 }
@@ -70,7 +74,7 @@ impl Suppliers {
         for node in nodes {
             let supplier = self.nodes.entry(*node).or_default();
             supplier.give_up(now, patience);
-            expected.push(supplier.expected());
+            expected.push(supplier.expected(now));
         }
         let best = (0..nodes.len()).min_by_key(|at| expected[*at]).unwrap_or(0);
         for node in nodes
