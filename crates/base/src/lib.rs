@@ -4,6 +4,7 @@ pub mod configuration;
 mod id;
 mod map;
 mod prng;
+mod reader;
 pub mod slots;
 mod time;
 mod version;
@@ -11,6 +12,7 @@ mod version;
 pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Term};
 pub use map::{FixedHasher, Map, Set, map, set};
 pub use prng::Prng;
+pub use reader::Reader;
 pub use time::{Clock, Span, Time};
 pub use version::Version;
 

@@ -3,7 +3,7 @@
 
 use crate::settings::NodeSettings;
 use crate::{ByteCount, Failure};
-use paritas_paritylog::{Layout, Settings};
+use paritas_paritylog::{Layout, PL_AREA_SHARE, Settings};
 use std::str::FromStr;
 
 /// Bytes on disk unless told otherwise: files grow by what is written.
@@ -129,7 +129,7 @@ fn share_disk(settings: &NodeSettings, mut log: Settings, record: u64, flush: u6
     let slot = log.slot_bytes() as u64;
     let needed = match log.layout.has_slots() {
         true => area.saturating_add(CHUNKS_MIN * slot),
-        false => WRITES_IN_AREA * CHUNKS_MIN * record,
+        false => PL_AREA_SHARE * CHUNKS_MIN * record,
     };
     if size < needed {
         return fail(format!(

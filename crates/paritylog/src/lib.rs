@@ -76,6 +76,25 @@ impl Settings {
         self.in_blocks(chunk) + self.in_blocks(self.reserve_bytes.max(chunk))
     }
 
+    /// Records in the log area at most: what is known of them lies in memory, and takes about as much as what waits.
+    /// Without slots each chunk has one there.
+    pub(crate) fn records_max(&self) -> usize {
+        let records = self.buffer_max_bytes / RECORD_TABLE_BYTES;
+        records.max(if self.layout == Layout::Pl {
+            2 * self.chunks_max() as usize
+        } else {
+            0
+        })
+    }
+
+    /// Chunks that there can be: of those that are written anew, the old and the new one lie on the disk for a while.
+    pub fn chunks_max(&self) -> u32 {
+        if self.layout.has_slots() {
+            return self.slots_max.saturating_sub(SPARE_SLOTS + self.slots_max / 32);
+        }
+        u32::try_from(self.log_bytes / (PL_AREA_SHARE * self.chunk_record_bytes() as u64)).unwrap_or(u32::MAX)
+    }
+
     /// The longest record.
     pub fn chunk_record_bytes(&self) -> usize {
         HEAD_BYTES + self.data_max * 12 + 8 + self.chunk_bytes
@@ -85,6 +104,13 @@ impl Settings {
         bytes.next_multiple_of(self.block_bytes)
     }
 }
+
+/// Without slots chunks have so much less than the log area: they are written anew a quarter of it at a time.
+pub const PL_AREA_SHARE: u64 = 5;
+/// Slots kept for chunks that are written anew, and how many of them at once.
+const SPARE_SLOTS: u32 = 4;
+/// What is known of a record in the log area takes, about.
+const RECORD_TABLE_BYTES: usize = 128;
 
 /// Which range of addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

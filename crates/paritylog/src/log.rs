@@ -146,8 +146,6 @@ pub struct ParityLog {
 /// What was asked for under a number, once: the chunk and what it stands for, or nothing if it can't be had.
 pub type Answer = (u64, Option<(Content, Vec<u8>)>);
 
-/// Slots kept for chunks that are written anew, and how many of them at once.
-const SPARE_SLOTS: u32 = 4;
 /// More records than can be under way at once, or lie in a slot.
 const NUMBERS_SKIPPED: u64 = 1 << 32;
 /// Of the log area, in quarters: from so much on it is drained.
@@ -275,24 +273,21 @@ impl ParityLog {
         self.chains.len()
     }
 
-    /// Chunks that there can be: of those that are written anew, the old and the new one lie on the disk for a while.
+    /// Chunks that there can be.
     pub fn chunks_max(&self) -> u32 {
-        let Settings { layout, log_bytes, .. } = self.settings;
-        if layout.has_slots() {
-            return self
-                .settings
-                .slots_max
-                .saturating_sub(SPARE_SLOTS + self.settings.slots_max / 32);
-        }
-        let chunk = self.settings.chunk_record_bytes() as u64;
-        u32::try_from(log_bytes / 5 / chunk).unwrap_or(u32::MAX)
+        self.settings.chunks_max()
+    }
+
+    /// Records in the log area that are of use.
+    pub(crate) fn records(&self) -> usize {
+        self.logged.len()
     }
 
     /// Bytes of its tables: what is known of chunks that lie on the disk.
     pub fn table_bytes(&self) -> u64 {
         let chain = size_of::<(Key, Chain)>() + self.settings.data_max * 12;
         let piece = size_of::<(u64, Key)>() + size_of::<Logged>();
-        (self.chains.len() * chain + self.logged.len() * piece) as u64
+        (self.chains.len() * chain + self.records() * piece) as u64
     }
 
     /// The chunks of a list that are here, in order.
@@ -522,7 +517,8 @@ impl ParityLog {
         if self.waiting_bytes >= self.settings.flush_bytes {
             self.flush(out);
         }
-        if self.in_use() * 4 > self.settings.log_bytes * DRAIN_FROM {
+        let crowded = self.logged.len() * 4 > self.settings.records_max() * 3;
+        if crowded || self.in_use() * 4 > self.settings.log_bytes * DRAIN_FROM {
             self.drain(out);
         }
         self.compact(out);

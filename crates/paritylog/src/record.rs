@@ -1,7 +1,7 @@
 //! One record on disk: a parity chunk, or a delta to one (`docs/formats/paritylog.md`).
 
 use crate::extents::Extents;
-use paritas_base::{ListId, Position, Stripe, Version};
+use paritas_base::{ListId, Position, Reader, Stripe, Version};
 use paritas_code::sum::crc32c;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"plog");
@@ -118,7 +118,7 @@ impl Record {
         }
         // From here on what does not fit is a mistake of whoever wrote it, and is refused all the same.
         let mut read = Reader(bytes.get(12..length)?);
-        let [whole, position, data, _] = read.take()?;
+        let [whole, position, data, _] = read.array()?;
         let (list, stripe) = (read.u32()?, read.u32()?);
         let (number, before) = (read.u64()?, read.u64()?);
         let (count, log) = (read.u32()? as usize, read.u32()?);
@@ -135,7 +135,7 @@ impl Record {
             .collect::<Option<_>>()?;
         let mut extents = Extents::default();
         for (offset, length) in places {
-            let bytes = read.slice(length)?;
+            let bytes = read.bytes(length)?;
             if offset.checked_add(length)? > chunk_bytes {
                 return None;
             }
@@ -153,27 +153,6 @@ impl Record {
             extents,
         };
         Some((record, length))
-    }
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*first)
-    }
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-    fn slice(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (first, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(first)
     }
 }
 

@@ -13,18 +13,27 @@ pub struct Recovery {
     settings: Settings,
     log: u32,
     chains: Map<Key, Chain>,
-    /// By number, of each chunk, what lies in the log area.
-    logged: Map<Key, BTreeMap<u64, (Seen, Logged)>>,
+    /// Of each chunk, by number.
+    logged: Map<Key, Found>,
     /// The last record of all, and where the one of the log area with the highest number ends.
     newest: u64,
     newest_logged: (u64, u64),
     slots_end: u32,
 }
 
+/// What lies in the log area of one chunk.
+#[derive(Default, Debug)]
+struct Found {
+    pieces: BTreeMap<u64, (Seen, Logged)>,
+    /// Number of the newest whole chunk.
+    whole: u64,
+    /// What the newest of them makes of it.
+    content: Content,
+}
+
 #[derive(Debug)]
 struct Seen {
     position: Position,
-    content: Content,
     before: u64,
     whole: bool,
 }
@@ -100,14 +109,28 @@ impl Recovery {
             self.newest_logged = self.newest_logged.max((number, from + at as u64));
             let seen = Seen {
                 position: record.position,
-                content: record.content,
                 before: record.place.before,
                 whole: record.whole,
             };
-            self.logged
-                .entry(record.key)
-                .or_insert_with(BTreeMap::new)
-                .insert(number, (seen, piece));
+            self.see(record, seen, piece);
+        }
+    }
+
+    /// Of what lies there only that is kept which is not older than a whole chunk: the rest is what was not
+    /// overwritten yet, most of a full area.
+    fn see(&mut self, record: Record, seen: Seen, piece: Logged) {
+        let number = piece.number;
+        let found = self.logged.entry(record.key).or_default();
+        if number < found.whole {
+            return;
+        }
+        if seen.whole {
+            found.whole = number;
+            found.pieces = found.pieces.split_off(&number);
+        }
+        found.pieces.insert(number, (seen, piece));
+        if found.pieces.last_key_value().is_some_and(|(last, _)| *last == number) {
+            found.content = record.content;
         }
     }
 
@@ -120,35 +143,38 @@ impl Recovery {
         // Addresses only grow: what lies behind the newest record is of the round before.
         let log_bytes = self.settings.log_bytes;
         let tail = log_bytes + self.settings.in_blocks(self.newest_logged.1 as usize) as u64;
-        for (key, pieces) in self.logged.drain() {
-            for (seen, mut piece) in pieces.into_values() {
+        for (key, found) in self.logged.drain() {
+            let newest = found.pieces.last_key_value().map_or(0, |(number, _)| *number);
+            let mut chain = self.chains.remove(&key);
+            let mut last = 0;
+            for (seen, mut piece) in found.pieces.into_values() {
                 if piece.at < self.newest_logged.1 {
                     piece.at += log_bytes;
                 }
-                if seen.whole {
-                    let mut chain = new_chain(seen.position);
-                    chain.last = 0;
-                    let old = self.chains.insert(key, chain);
-                    if let Some(old) = old.filter(|old| old.last > piece.number) {
-                        self.chains.insert(key, old);
-                        continue;
-                    }
+                let is_newer = chain.as_ref().is_none_or(|slot| slot.last < piece.number);
+                if seen.whole && is_newer {
+                    chain = Some(new_chain(seen.position));
                 }
-                let Some(chain) = self.chains.get_mut(&key) else {
-                    continue;
-                };
-                let follows = seen.whole || (chain.last == seen.before && chain.position == seen.position);
-                if !follows || piece.number <= chain.last {
+                let Some(now) = &mut chain else { continue };
+                let follows = seen.whole || (now.last == seen.before && now.position == seen.position);
+                if !follows || !is_newer {
                     continue;
                 }
-                if chain.logged.back().is_some_and(|before| before.at >= piece.at) {
+                if now.logged.back().is_some_and(|before| before.at >= piece.at) {
                     // One of an earlier round that a later write should have taken the place of, and has not: what lies
                     // between them is not there.
-                    self.chains.remove(&key);
+                    chain = None;
                     continue;
                 }
-                (chain.content, chain.last) = (seen.content, piece.number);
-                chain.logged.push_back(piece);
+                (now.last, last) = (piece.number, piece.number);
+                now.logged.push_back(piece);
+            }
+            // Where one in the middle is not there, what those before it made is not known.
+            if let Some(mut chain) = chain.filter(|_| last == newest || last == 0) {
+                if last > 0 {
+                    chain.content = found.content;
+                }
+                self.chains.insert(key, chain);
             }
         }
         ParityLog::resumed(

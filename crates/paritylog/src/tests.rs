@@ -212,6 +212,15 @@ impl World {
         self.log.turn(&mut out);
         self.under_way.append(&mut out);
         self.check();
+        // One flush more than may be there: it began when there was room.
+        let settings = settings(Layout::Pl);
+        let records_max = settings.records_max() + settings.buffer_max_bytes / HEAD_BYTES;
+        assert!(
+            self.log.records() <= records_max,
+            "{}: {}",
+            self.label,
+            self.log.records()
+        );
         let seen = self
             .log
             .chunk_now(key(stripe), |space, at, length| self.disk.look(space, at, length));

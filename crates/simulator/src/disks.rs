@@ -1,5 +1,5 @@
 //! The disks of log nodes: bytes that outlive a process, work that is done late and in any order, writes that a crash
-//! tears or loses (PROTOCOL 15.1).
+//! tears or loses, finished ones too where power fails (PROTOCOL 15.1).
 
 use crate::driver::Process;
 use crate::events::Happening;
@@ -8,16 +8,21 @@ use paritas_base::{Incarnation, Prng, Span, Stripe, Version};
 use paritas_protocol::paritylog::{Io, Key, Layout, ParityLog, Recovery, Settings, Space, Work};
 use paritas_protocol::{ParityMember, Role};
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
 /// What one node's disk holds.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Disk {
     slots: Vec<u8>,
     log: Vec<u8>,
+    /// What lay there before the last writes: they are in a cache that power feeds.
+    before: VecDeque<(Space, u64, Vec<u8>)>,
 }
 
 /// What was never written.
 const JUNK: u8 = 0xa5;
+/// So many of the last writes may be lost once they were done.
+const CACHED_WRITES: usize = 64;
 
 impl Disk {
     fn space(&self, space: Space) -> &Vec<u8> {
@@ -36,6 +41,15 @@ impl Disk {
     }
 
     fn write(&mut self, space: Space, at: u64, bytes: &[u8]) {
+        let before = self.read(space, at, bytes.len());
+        self.before.push_back((space, at, before));
+        if self.before.len() > CACHED_WRITES {
+            self.before.pop_front();
+        }
+        self.put(space, at, bytes);
+    }
+
+    fn put(&mut self, space: Space, at: u64, bytes: &[u8]) {
         let all = match space {
             Space::Slots => &mut self.slots,
             Space::Log => &mut self.log,
@@ -43,6 +57,15 @@ impl Disk {
         let (from, end) = (at as usize, at as usize + bytes.len());
         all.resize(all.len().max(end), JUNK);
         all[from..end].copy_from_slice(bytes);
+    }
+
+    /// Power fails: of what was done last some is not there. Nothing here waits for the disk's own cache (11.4).
+    fn lose_writes(&mut self, random: &mut Prng) {
+        while let Some((space, at, bytes)) = self.before.pop_back() {
+            if random.chance(500_000) {
+                self.put(space, at, &bytes);
+            }
+        }
     }
 
     /// Changes one bit of what was written; whether there is such a bit.
@@ -183,6 +206,10 @@ impl World {
             };
             disk.write(space, from, &bytes[..end]);
         }
+        if self.random.chance(300_000) {
+            disk.lose_writes(&mut self.random);
+        }
+        disk.before.clear();
         self.disks[at] = Some(disk);
     }
 }

@@ -2,7 +2,7 @@
 //! were written with.
 
 use super::problem::{Difference, LogDirectoryProblem};
-use paritas_base::{ClusterId, NodeId};
+use paritas_base::{ClusterId, NodeId, Reader};
 use paritas_paritylog::{Layout, Settings};
 
 const MAGIC: [u8; 8] = *b"paritlog";
@@ -69,7 +69,7 @@ impl Header {
     pub(super) fn parse(bytes: &[u8], settings: &Settings) -> Result<Self, LogDirectoryProblem> {
         let damaged = |what: &str| LogDirectoryProblem::Damaged(format!("its file header.paritas {what}"));
         let mut read = Reader(bytes);
-        if read.take() != Some(MAGIC) {
+        if read.array() != Some(MAGIC) {
             return Err(damaged("is not one of a log"));
         }
         let crc = read.u32().ok_or_else(|| damaged("is cut off"))?;
@@ -81,8 +81,7 @@ impl Header {
         if format != FORMAT {
             return Err(LogDirectoryProblem::OtherFormat { format, known: FORMAT });
         }
-        read.header(settings)
-            .ok_or_else(|| damaged("has fields that make no sense"))
+        header(&mut read, settings).ok_or_else(|| damaged("has fields that make no sense"))
     }
 
     /// Nothing, or why this is not the log that is looked for.
@@ -136,53 +135,35 @@ fn number_of(layout: Layout) -> u8 {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    /// What follows the number of the format.
-    fn header(&mut self, others: &Settings) -> Option<Header> {
-        let owner = Owner {
-            cluster: ClusterId(self.u64()?),
-            node: NodeId(u16::from_le_bytes(self.take()?)),
-        };
-        let layouts = [Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm];
-        let [layout, _] = self.take()?;
-        let layout = layouts.into_iter().find(|known| number_of(*known) == layout)?;
-        let log = self.u32()?;
-        let mut settings = Settings {
-            layout,
-            chunk_bytes: self.u32()? as usize,
-            data_max: self.u32()? as usize,
-            block_bytes: self.u32()? as usize,
-            reserve_bytes: self.u32()? as usize,
-            slots_max: self.u32()?,
-            ..*others
-        };
-        let _padding = self.u32()?;
-        settings.log_bytes = self.u64()?;
-        let segment_bytes = self.u64()?;
-        Some(Header {
-            owner,
-            log,
-            settings,
-            segment_bytes,
-        })
-        .filter(|header| header.segment_bytes > 0 && self.0.is_empty())
-    }
+/// What follows the number of the format.
+fn header(read: &mut Reader<'_>, others: &Settings) -> Option<Header> {
+    let owner = Owner {
+        cluster: ClusterId(read.u64()?),
+        node: NodeId(u16::from_le_bytes(read.array()?)),
+    };
+    let layouts = [Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm];
+    let [layout, _] = read.array()?;
+    let layout = layouts.into_iter().find(|known| number_of(*known) == layout)?;
+    let log = read.u32()?;
+    let mut settings = Settings {
+        layout,
+        chunk_bytes: read.u32()? as usize,
+        data_max: read.u32()? as usize,
+        block_bytes: read.u32()? as usize,
+        reserve_bytes: read.u32()? as usize,
+        slots_max: read.u32()?,
+        ..*others
+    };
+    let _padding = read.u32()?;
+    settings.log_bytes = read.u64()?;
+    let segment_bytes = read.u64()?;
+    Some(Header {
+        owner,
+        log,
+        settings,
+        segment_bytes,
+    })
+    .filter(|header| header.segment_bytes > 0 && read.0.is_empty())
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use super::in_place::InPlace;
 use super::network::{Ask, Name, Peer};
 use super::stripes::Place;
 use super::{System, missing};
-use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -77,35 +76,18 @@ impl InPlace {
     /// Makes all chunks of a node of memory again, on the same node (§5.3): each from k chunks in memory, or, with the
     /// log nodes' help, from k-1 of them and one parity chunk, which log nodes send ahead.
     pub fn repair_node(&mut self, node: usize, log_assist: bool) -> io::Result<Repaired> {
-        let mut wanted = VecDeque::new();
+        let mut wanted = Vec::new();
         for (stripe, found) in self.stripes.all().iter().enumerate() {
             let data = found.units.iter().position(|unit| unit.node == node);
             let parity = found.parity_nodes.iter().position(|at| *at == node);
             if let Some(index) = data.or_else(|| parity.map(|j| self.stripes.k() + j)) {
-                wanted.push_back((stripe as u32, index));
+                wanted.push((stripe as u32, index));
             }
         }
-        let stripes: Vec<u32> = wanted.iter().map(|(stripe, _)| *stripe).collect();
         let logs: Vec<usize> = (0..self.network.log_nodes()).filter(|_| log_assist).collect();
-        let mut ahead = Ahead::begin(self, &stripes, &logs);
-        let mut repaired = Repaired::default();
-        let mut outcome = Ok(());
-        for (stripe, index) in wanted {
-            match self.repair_chunk(node, stripe, index, ahead.as_mut()) {
-                Ok(bytes) => {
-                    repaired.chunks += 1;
-                    repaired.bytes += bytes;
-                }
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
-            }
-        }
-        if let Some(ahead) = ahead {
-            ahead.end(self);
-        }
-        outcome?;
+        let repaired = self.repair_all(&wanted, &logs, |system, (stripe, index), ahead| {
+            system.repair_chunk(node, stripe, index, ahead)
+        })?;
         // An answer, so that what was set quietly has come to its end.
         self.network.ask(&[(node, Ask::Get(Name::Object(u32::MAX, 0)))])?;
         Ok(repaired)
@@ -114,15 +96,31 @@ impl InPlace {
     /// Makes all chunks of a log node again (§5.3): each from k data chunks, or from k-1 of them and one parity chunk
     /// of another log node, sent ahead.
     pub fn repair_log_node(&mut self, lost: usize, log_assist: bool) -> io::Result<Repaired> {
-        let stripes: Vec<u32> = (0..self.stripes.all().len() as u32).collect();
+        let index = self.stripes.k() + self.in_memory + lost;
+        let wanted: Vec<_> = (0..self.stripes.all().len() as u32)
+            .map(|stripe| (stripe, index))
+            .collect();
         let logs: Vec<usize> = (0..self.network.log_nodes())
             .filter(|log| log_assist && *log != lost)
             .collect();
-        let mut ahead = Ahead::begin(self, &stripes, &logs);
+        self.repair_all(&wanted, &logs, |system, (stripe, index), ahead| {
+            system.repair_logged(lost, stripe, index, ahead)
+        })
+    }
+
+    /// Chunks of stripes, each by its place in its stripe, with parity that log nodes send ahead.
+    fn repair_all(
+        &mut self,
+        wanted: &[(u32, usize)],
+        logs: &[usize],
+        mut repair: impl FnMut(&mut Self, (u32, usize), Option<&mut Ahead>) -> io::Result<u64>,
+    ) -> io::Result<Repaired> {
+        let stripes: Vec<u32> = wanted.iter().map(|(stripe, _)| *stripe).collect();
+        let mut ahead = Ahead::begin(self, &stripes, logs);
         let mut repaired = Repaired::default();
         let mut outcome = Ok(());
-        for stripe in stripes {
-            match self.repair_logged(lost, stripe, ahead.as_mut()) {
+        for one in wanted {
+            match repair(self, *one, ahead.as_mut()) {
                 Ok(bytes) => {
                     repaired.chunks += 1;
                     repaired.bytes += bytes;
@@ -139,7 +137,7 @@ impl InPlace {
         outcome.map(|()| repaired)
     }
 
-    fn repair_logged(&mut self, lost: usize, stripe: u32, ahead: Option<&mut Ahead>) -> io::Result<u64> {
+    fn repair_logged(&mut self, lost: usize, stripe: u32, index: usize, ahead: Option<&mut Ahead>) -> io::Result<u64> {
         let found = &self.stripes.all()[stripe as usize];
         let left_out: Vec<usize> = ahead.iter().map(|_| found.units.len() - 1).collect();
         let asks = found.asks_but(&left_out);
@@ -149,8 +147,7 @@ impl InPlace {
             .iter()
             .map(|(log, bytes)| (self.in_memory + log, bytes.as_slice()))
             .collect();
-        let wanted = self.stripes.k() + self.in_memory + lost;
-        let chunk = self.decode(stripe, wanted, &left_out, &data, &parity)?;
+        let chunk = self.decode(stripe, index, &left_out, &data, &parity)?;
         let bytes = chunk.len() as u64;
         let put = (self.network.log_node(lost), Ask::PutParity(stripe, chunk));
         self.network.ask(&[put])?;

@@ -1,9 +1,9 @@
 //! Making room: what was appended is folded and goes behind its chunk (LogECMem §5.2), and chunks whose space is full
 //! are written anew.
 
-use super::{DRAIN_BYTES_MAX, Entry, InSlot, Io, ParityLog, SPARE_SLOTS, Task, To, Why, Written};
-use crate::Space;
+use super::{DRAIN_BYTES_MAX, Entry, InSlot, Io, ParityLog, Task, To, Why, Written};
 use crate::record::{Key, Record};
+use crate::{SPARE_SLOTS, Space};
 use paritas_base::{Map, map};
 
 impl ParityLog {

@@ -1,8 +1,8 @@
 //! Writing what waits: all of it at once to the log area, or each to the space behind its chunk.
 
-use super::{Chain, Entry, InSlot, Io, Logged, ParityLog, SPARE_SLOTS, Task, To, Written};
-use crate::Space;
+use super::{Chain, Entry, InSlot, Io, Logged, ParityLog, Task, To, Written};
 use crate::record::{Key, Place, Record};
+use crate::{SPARE_SLOTS, Space};
 use paritas_base::{Map, map};
 
 impl ParityLog {
@@ -37,8 +37,11 @@ impl ParityLog {
         // all of them fit in a quarter.
         let is_short = self.in_use() + most > most * 3;
         let old = self.tail.saturating_sub(log_bytes / 2);
-        let may = |chain: &Chain, entry: &Entry| {
-            !is_short || (entry.whole && chain.logged.front().is_some_and(|oldest| oldest.at < old))
+        let is_crowded = self.logged.len() >= self.settings.records_max();
+        let may = |chain: &Chain, entry: &Entry| match chain.logged.front() {
+            _ if !is_short && !is_crowded => true,
+            Some(oldest) => entry.whole && (oldest.at < old || !is_short),
+            None => false,
         };
         let sizes = entries.iter().filter_map(|entry| {
             let chain = self.chains.get(&entry.key)?;

@@ -135,10 +135,9 @@ impl Node {
         tables += shared.stashes.table_bytes();
         let log = shared.disk.as_ref().map_or(0, DiskLog::memory_bytes);
         let log_max = shared.disk.as_ref().map_or(0, DiskLog::memory_bytes_max);
-        tables += log_max.max(log);
         let buffers = shared.arena.buffer_bytes() + self.router.buffer_bytes();
         shared.buffers_bytes = buffers + shared.sockets_bytes;
-        let all = shared.arena.resident_bytes() + tables - log_max.max(log) + log + rings + shared.buffers_bytes;
+        let all = shared.arena.resident_bytes() + tables + log + rings + shared.buffers_bytes;
         shared.memory_peak_bytes = shared.memory_peak_bytes.max(all);
         let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
         let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART)
@@ -146,7 +145,7 @@ impl Node {
         let least = shared.maxmemory_bytes / 4 * 3;
         let left = shared
             .maxmemory_bytes
-            .saturating_sub(tables + rings + buffers)
+            .saturating_sub(tables + log_max.max(log) + rings + buffers)
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
         shared.arena.set_limit(slots);

@@ -2,8 +2,9 @@
 
 use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
 use super::parts::{DIRECTORY_ENTRY_BYTES, Deltas, LeaseRecord, Leases, Objects, Versions};
-use super::read::Reader;
+use super::read::tenure;
 use super::{BadFrame, kind};
+use paritas_base::Reader;
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Time, Version};
 
 impl<'a> Message<'a> {
@@ -81,8 +82,8 @@ impl<'a> Message<'a> {
                     deltas: Deltas::check(r.rest())?,
                 }
             }
-            kind::YIELD_QUERY => Self::YieldQuery { tenure: r.tenure()? },
-            kind::YIELDED => Self::Yielded { tenure: r.tenure()? },
+            kind::YIELD_QUERY => Self::YieldQuery { tenure: tenure(r)? },
+            kind::YIELDED => Self::Yielded { tenure: tenure(r)? },
             kind::READ_DIRECTORY => Self::ReadDirectory {
                 term: r.u32()?,
                 at_least: r.u64()?,

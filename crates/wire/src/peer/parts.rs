@@ -1,7 +1,8 @@
 //! Sequences within frames: built by pushing, borrowed from the frame and walked on demand.
 
 use super::message::Message;
-use super::read::{Reader, Write};
+use super::read::{Write, tenure};
+use paritas_base::Reader;
 use paritas_base::configuration::Tenure;
 use paritas_base::{Epoch, ListId, Position, Stream, Stripe, Term, Version};
 
@@ -166,7 +167,7 @@ impl LeaseRecord {
         let mut r = Reader(bytes);
         core::iter::from_fn(move || {
             Some(Self {
-                holder: r.tenure()?,
+                holder: tenure(&mut r)?,
                 remaining_ns: r.u64()?,
             })
         })

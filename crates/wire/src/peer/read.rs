@@ -1,49 +1,14 @@
-//! Little-endian reading that cannot run past the end, and its twin for writing.
+//! A tenure as it is read, and the twin of the reader for writing.
 
 use paritas_base::configuration::Tenure;
-use paritas_base::{Epoch, Incarnation, NodeId};
+use paritas_base::{Epoch, Incarnation, NodeId, Reader};
 
-/// What is left of a body. Every method gives `None` past the end.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*head)
-    }
-    pub(super) fn u8(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[b]| b)
-    }
-    pub(super) fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-    pub(super) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(head)
-    }
-    pub(super) fn rest(&mut self) -> &'a [u8] {
-        core::mem::take(&mut self.0)
-    }
-    pub(super) fn tenure(&mut self) -> Option<Tenure> {
-        Some(Tenure {
-            node: NodeId(self.u16()?),
-            incarnation: Incarnation(self.u64()?),
-            since: Epoch(self.u32()?),
-        })
-    }
-    /// The end, and nothing left over.
-    pub(super) fn end<T>(&self, value: T) -> Option<T> {
-        self.0.is_empty().then_some(value)
-    }
+pub(super) fn tenure(r: &mut Reader<'_>) -> Option<Tenure> {
+    Some(Tenure {
+        node: NodeId(r.u16()?),
+        incarnation: Incarnation(r.u64()?),
+        since: Epoch(r.u32()?),
+    })
 }
 
 pub(super) trait Write {
