@@ -153,11 +153,11 @@ fn run(stage: &Stage) -> io::Result<Report> {
         report.checks.push(check.missed_because(WHY_CPU));
     }
     report.remarks.push(format!(
-        "An update of 4 KiB, one at a time, {rounds} rounds of {updates} over {objects} objects, median: CPU time of \
-         all processes, and messages and bytes between nodes, without the client's two messages; what the nodes do without \
-         requests is measured beside it and taken off. The third message of a parity tells it, 10 ms later, what is \
-         stable. Leases last {} s here: nodes ask nearly every other one for theirs, sixteen times while one lasts, so \
-         that this grows with the square of the nodes.",
+        "An update of 4 KiB, one at a time, {rounds} rounds of {updates} over {objects} objects, median: CPU time \
+         of all processes, and messages and bytes between nodes, without the client's two messages; what the nodes \
+         do without requests is measured beside it and taken off. The third message of a parity tells it, 10 ms \
+         later, what is stable. Leases last {} s here: nodes ask nearly every other one for theirs, sixteen times \
+         while one lasts, so that this grows with the square of the nodes.",
         LEASE.as_secs()
     ));
     Ok(report)
