@@ -1,5 +1,5 @@
-//! Puts into the binary which code it is: the commit, so that a seed can be replayed on what it broke, and a hash of the
-//! rooms that the protocol is made of, so that seeds of different commits can be counted together.
+//! Puts into the binary which code it is: the commit, so that a seed can be replayed on what it broke, and a hash of
+//! the rooms that the protocol is made of, so that seeds of different commits can be counted together.
 
 use std::path::{Path, PathBuf};
 
