@@ -29,6 +29,7 @@ EXPERIMENTS = [
     "paritas-updates",
     "memory",
     "wide",
+    "paritas-wide",
     "disk-accesses",
     "two-losses",
     "node-repair",

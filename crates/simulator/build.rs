@@ -1,4 +1,10 @@
-//! Puts the commit into the binary, so that a seed can be replayed on the code that it broke.
+//! Puts into the binary which code it is: the commit, so that a seed can be replayed on what it broke, and a hash of
+//! the rooms that the protocol is made of, so that seeds of different commits can be counted together.
+
+use std::path::{Path, PathBuf};
+
+/// What a run of the simulator tries: the machines, and all that they stand on.
+const ROOMS: [&str; 6] = ["base", "code", "paritylog", "protocol", "store", "wire"];
 
 fn main() {
     let output = std::process::Command::new("git")
@@ -14,4 +20,42 @@ fn main() {
     );
     println!("cargo::rerun-if-changed=../../.git/HEAD");
     println!("cargo::rerun-if-changed=../../.git/refs/heads");
+    println!(
+        "cargo::rustc-env=PARITAS_PROTOCOL={:012x}",
+        protocol() & 0xffff_ffff_ffff
+    );
+}
+
+/// FNV-1a of all sources but tests, in order of their names.
+fn protocol() -> u64 {
+    let mut files = Vec::new();
+    for room in ROOMS {
+        let sources = Path::new("..").join(room).join("src");
+        println!("cargo::rerun-if-changed={}", sources.display());
+        collect(&sources, &mut files);
+    }
+    files.sort();
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for file in files {
+        let Ok(text) = std::fs::read(&file) else { continue };
+        let name = file.to_string_lossy().replace('\\', "/");
+        for byte in name.bytes().chain([0]).chain(text).chain([0]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    hash
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let is_test = path.file_stem().is_some_and(|name| name == "tests");
+        if path.is_dir() && !is_test {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|ending| ending == "rs") && !is_test {
+            files.push(path);
+        }
+    }
 }

@@ -10,6 +10,8 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -33,7 +33,7 @@ pub(crate) struct Shape {
 }
 
 /// List `i` has the members `i, i+1, …` of their ring, and for its logged positions the log nodes
-/// `l·i, l·i+1, …` of theirs.
+/// `l·i, l·i+1, …` of theirs. Fewer lists than members begin at even distances.
 pub(crate) fn rotate(nodes: &[PlannedNode], log_nodes: &[PlannedNode], shape: Shape, count: usize) -> Layout {
     let Shape { width, parity, logged } = shape;
     let in_memory = width - logged;
@@ -41,7 +41,8 @@ pub(crate) fn rotate(nodes: &[PlannedNode], log_nodes: &[PlannedNode], shape: Sh
     let logs = order(log_nodes, logged, logged, parity);
     let (ring, logs) = (&ring, &logs);
     let list = |turn: usize, i: usize| -> Vec<&PlannedNode> {
-        let members = (0..in_memory).map(|p| ring[(i + p) % ring.len()]);
+        let first = if count < ring.len() { i * ring.len() / count } else { i };
+        let members = (0..in_memory).map(|p| ring[(first + p) % ring.len()]);
         let log = (0..logged).map(|p| logs[(turn + i * logged + p) % logs.len()]);
         members.chain(log).collect()
     };

@@ -22,6 +22,8 @@ const CHUNK_BYTES_MIN: u32 = 4 << 10;
 const CHUNK_BYTES_MAX: u32 = 64 << 10;
 /// Streams a node should own at least, so that a lost node's work is spread (SEAMS §3).
 const STREAMS_PER_NODE_MIN: usize = 4;
+/// The same where a list has so many that not every node needs to begin one.
+const STREAMS_PER_WIDE_NODE_MIN: usize = 8;
 /// Bytes that a stream is planned for at most (SEAMS §3).
 const STREAM_BYTES_MAX: u64 = 2 << 30;
 /// How many times as many lists there may be for the sake of an even load of log nodes.
@@ -261,8 +263,12 @@ impl ClusterPlan {
     ///
     /// The factor is the smallest that gives every node four streams, each planned for at most 2 GiB. With no
     /// parity, or one node, nothing is ever taken over and there is nothing to spread: one stream is enough then.
+    ///
+    /// Nodes of wide schemes own more streams than they need, and each of their turns looks at all of them: there one
+    /// list in so many is made, evenly spread, that data and parity stay even. Each holds some positions then, not all.
+    /// There are never more streams than slots.
     pub fn list_count(&self) -> usize {
-        let data = usize::from(self.data);
+        let data = usize::from(self.data).max(1);
         let spread = if self.parity == 0 || self.nodes.len() == 1 {
             1
         } else {
@@ -270,15 +276,30 @@ impl ClusterPlan {
         };
         let data_bytes = self.node_bytes / self.width_in_memory() as u64 * u64::from(self.data);
         let sized = data_bytes.div_ceil(STREAM_BYTES_MAX * u64::from(self.data)) as usize;
-        let least = self.nodes.len() * spread.max(sized);
+        let least = self.nodes.len() / self.stride() * spread.max(sized);
         // Parts in a thousand by which the log node that holds most holds more than the one that holds least.
         let unevenness = |count: usize| {
             let (held, logs) = (count * usize::from(self.logged), self.log_nodes.len().max(1));
             let low = held / logs;
             (held.div_ceil(logs) - low) * 1000 / low.max(1)
         };
+        // Every stream needs a slot: the widest schemes have fewer lists than nodes, spread over them.
+        let slots = usize::from(SLOT_COUNT);
+        let most = if sized > 1 { least } else { least.min(slots / data) };
         let counts = (1..=LOG_FACTOR_MAX).map(|factor| factor * least);
-        counts.min_by_key(|count| unevenness(*count)).unwrap_or(least)
+        let counts = counts.filter(|count| count * data <= slots);
+        counts.min_by_key(|count| unevenness(*count)).unwrap_or(most)
+    }
+
+    /// How many members lie from the beginning of one list to that of the next.
+    fn stride(&self) -> usize {
+        let (nodes, in_memory) = (self.nodes.len(), usize::from(self.parity.saturating_sub(self.logged)));
+        let is_even = |stride: &usize| nodes.is_multiple_of(*stride) && in_memory.is_multiple_of(*stride);
+        let is_spread = |stride: &usize| usize::from(self.data) >= STREAMS_PER_WIDE_NODE_MIN * stride;
+        let stream_bytes = self.node_bytes / self.width_in_memory().max(1) as u64;
+        let is_small = |stride: &usize| stream_bytes.saturating_mul(*stride as u64) <= STREAM_BYTES_MAX;
+        let strides = (2..=in_memory).filter(|s| is_even(s) && is_spread(s) && is_small(s));
+        strides.max().unwrap_or(1)
     }
 
     /// The lists.
@@ -422,6 +443,55 @@ mod tests {
         large.node_bytes = 24 << 30;
         // 16 GiB of data a node in streams of at most 2 GiB: 8 streams, of which a rotation gives 4.
         assert_eq!(large.list_count(), 12);
+    }
+
+    #[test]
+    fn wide_schemes_have_fewer_lists_evenly_spread() {
+        // Nodes, lists, and how much more than others a node may hold.
+        let cases = [
+            (16, 4, 20, 10, 0),
+            (32, 4, 36, 9, 0),
+            (64, 4, 68, 17, 0),
+            (128, 4, 132, 33, 0),
+            (128, 4, 264, 66, 0),
+            // No two parities beside one another can be spared: as many lists as there are slots for.
+            (128, 4, 133, 128, 2),
+            (128, 3, 131, 128, 2),
+        ];
+        for (data, parity, nodes, lists, off) in cases {
+            let wide = plan(data, parity, nodes);
+            assert_eq!(
+                (wide.check(), wide.list_count()),
+                (Ok(()), lists),
+                "{data}+{parity} on {nodes}"
+            );
+            assert!(wide.record().slots_are_whole());
+            let mut held = vec![[0_usize; 2]; usize::from(nodes)];
+            for list in wide.layout().lists {
+                for (p, node) in list.iter().enumerate() {
+                    held[usize::from(node.0)][usize::from(p >= usize::from(data))] += 1;
+                }
+            }
+            for kind in 0..2 {
+                let (low, high) = (held.iter().map(|h| h[kind]).min(), held.iter().map(|h| h[kind]).max());
+                assert!(
+                    high <= low.map(|low| low + off),
+                    "{data}+{parity} on {nodes}: {low:?}..{high:?}"
+                );
+            }
+        }
+        let mut large = plan(16, 4, 20);
+        large.node_bytes = 64 << 30;
+        assert_eq!(large.list_count(), 40, "streams of 2 GiB at most");
+        let mut large = plan(128, 4, 132);
+        large.node_bytes = 1 << 40;
+        assert!(
+            large
+                .check()
+                .unwrap_err()
+                .0
+                .contains("more streams than there are slots")
+        );
     }
 
     #[test]

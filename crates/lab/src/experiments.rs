@@ -6,6 +6,7 @@ pub mod memory;
 pub mod mttdl;
 pub mod node_repair;
 pub mod paritas_updates;
+pub mod paritas_wide;
 pub mod redundancy;
 pub mod tradeoff;
 pub mod two_losses;

@@ -3,6 +3,7 @@
 
 pub mod baselines;
 pub mod experiments;
+pub mod processes;
 mod relay;
 mod report;
 pub mod stage;
@@ -40,6 +41,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::paritas_updates::EXPERIMENT,
     experiments::memory::EXPERIMENT,
     experiments::wide::EXPERIMENT,
+    experiments::paritas_wide::EXPERIMENT,
     experiments::disk_accesses::EXPERIMENT,
     experiments::two_losses::EXPERIMENT,
     experiments::node_repair::EXPERIMENT,

@@ -14,6 +14,9 @@ use paritas_protocol::{ClientLimits, Identity, Node, Parameters};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Leases are asked for at least so often while one lasts.
+const LEASE_PARTS: u64 = 16;
+
 /// What a supervisor adds when it starts a process.
 #[derive(Args, Clone, Default, Debug)]
 pub struct Supervision {
@@ -81,8 +84,12 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     let maxmemory_bytes = settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0);
     // With as many lists as nodes, a node owns a stream in k of them and logs k streams in each of m others.
     let streams = u64::from(cluster.data) * (1 + u64::from(cluster.parity));
+    let lease = Span::from_ms(cluster.lease_ms.into());
+    // Long leases need less asking, which wide schemes feel: each node asks nearly all others.
+    let renewal = Parameters::default().lease_renewal.max(Span(lease.0 / LEASE_PARTS));
     let parameters = Parameters {
-        lease: Span::from_ms(cluster.lease_ms.into()),
+        lease,
+        lease_renewal: renewal,
         rebuild_rate: settings.rebuild_rate.map(|rate| rate.0).filter(|rate| *rate > 0),
         log_assist: settings.log_assist.map(|assist| assist.0).unwrap_or_default(),
         client_limits: client_limits(&settings),

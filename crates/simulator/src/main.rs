@@ -179,8 +179,9 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
     for run in runs {
         if done == 0 {
             say(&format!(
-                "commit {}, {count} seeds from {}",
+                "commit {}, protocol {}, {count} seeds from {}",
                 env!("PARITAS_COMMIT"),
+                env!("PARITAS_PROTOCOL"),
                 run.seed
             ));
         }

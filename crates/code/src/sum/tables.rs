@@ -46,6 +46,16 @@ pub(super) const X_33: u32 = {
     r
 };
 
+/// x to the power, as a reflected 64-bit number: for carry-less products of 64 bits.
+pub(super) const fn power_64(exponent: usize) -> u64 {
+    let (mut r, mut n) = (ONE, 0);
+    while n < exponent {
+        r = times_x(r);
+        n += 1;
+    }
+    (r as u64) << 32
+}
+
 /// `SHIFTS[level][n]` is x^(8 · n · 256^level − 33), so that a shift by any `u32` of bytes is a product of four, of
 /// which chunks need two.
 ///

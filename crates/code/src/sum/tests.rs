@@ -51,6 +51,18 @@ fn every_length_equals_the_definition() {
 }
 
 #[test]
+fn long_ones_equal_the_definition() {
+    let mut prng = Prng::new(7);
+    let data = bytes(&mut prng, 9000);
+    for len in (1000..1300).chain([2047, 2048, 2049, 4096, 8191, 8192, 8999]) {
+        let at = prng.below((9001 - len) as u64) as usize;
+        let (start, part) = (prng.next_u64() as u32, &data[at..at + len]);
+        assert_eq!(crc32c_append(!start, part), !plain(start, part), "{len} bytes at {at}");
+        assert_eq!(of(part), plain(0, part), "{len} bytes at {at}");
+    }
+}
+
+#[test]
 fn appending_equals_the_whole() {
     let mut prng = Prng::new(2);
     let data = bytes(&mut prng, 5000);

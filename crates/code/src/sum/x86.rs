@@ -1,5 +1,6 @@
 //! x86-64 with SSE4.2 (`crc32`) and PCLMULQDQ.
 
+use super::avx512;
 use super::tables::SHIFTS;
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -36,6 +37,19 @@ pub(super) fn of_extent(after: u32, bytes: &[u8]) -> u32 {
 /// The remainder of `bytes` after a register of `start`.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(super) fn remainder(start: u32, bytes: &[u8]) -> u32 {
+    if bytes.len() >= avx512::FOLDS_FROM && avx512::available() {
+        // SAFETY: the features were found.
+        if let Some(([low, high], rest)) = unsafe { avx512::fold_all(start, bytes) } {
+            let r = _mm_crc32_u64(_mm_crc32_u64(0, low), high);
+            return in_lanes(r as u32, rest);
+        }
+    }
+    in_lanes(start, bytes)
+}
+
+#[inline]
+#[target_feature(enable = "sse4.2,pclmulqdq")]
+fn in_lanes(start: u32, bytes: &[u8]) -> u32 {
     let mut r = u64::from(start);
     let mut rest = bytes;
     if bytes.len() >= LANES_FROM {

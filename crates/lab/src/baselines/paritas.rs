@@ -1,8 +1,9 @@
 //! Paritas itself beside them: a coordinator and nodes as processes, relays between the nodes, and a client that knows
 //! who owns what.
 
+use crate::processes;
 use crate::relay::{self, Traffic};
-use crate::stage::{Directory, HOP};
+use crate::stage::Directory;
 use paritas_base::{Map, map};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -13,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const START_TIME_MAX: Duration = Duration::from_secs(60);
+/// As `paritas dev` has it, on a machine that has more processes than cores.
+const LEASE: Duration = Duration::from_secs(4);
 const REPLY_TIME_MAX: Duration = Duration::from_secs(10);
 const CLUSTER_PORT: u16 = 1000;
 const PEER_PORT: u16 = 10_000;
@@ -20,12 +23,45 @@ const PEER_PORT: u16 = 10_000;
 const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const RELAYED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
+/// Of what kind a cluster is.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// The program.
+    pub binary: &'a Path,
+    /// Data and parity positions.
+    pub scheme: &'a str,
+    /// On so many nodes.
+    pub nodes: u16,
+    /// How long a message takes from one node to another.
+    pub hop: Duration,
+    /// Relays stand between the nodes, and count messages of so many bytes and more; without, it is there to be timed.
+    pub count_from: Option<usize>,
+    /// How long a lease lasts; nodes ask for it sixteen times as often at most.
+    pub lease: Duration,
+}
+
+impl<'a> Setup<'a> {
+    /// One to be timed, on as many nodes as the scheme has positions.
+    pub fn new(binary: &'a Path, scheme: &'a str, nodes: u16) -> Self {
+        Self {
+            binary,
+            scheme,
+            nodes,
+            hop: Duration::ZERO,
+            count_from: None,
+            lease: LEASE,
+        }
+    }
+}
+
 /// A cluster of processes; they end with this.
 #[derive(Debug)]
 pub struct Paritas {
     children: Vec<Child>,
     clients: Map<u16, BufReader<TcpStream>>,
     first: u16,
+    nodes: u16,
+    hop: Duration,
     owners: Map<u32, u16>,
     traffic: Arc<Traffic>,
     before: (u64, u64),
@@ -34,24 +70,29 @@ pub struct Paritas {
 }
 
 impl Paritas {
-    /// Of a scheme, on as many nodes as it has positions. With `count_from` relays stand between the nodes, and count
-    /// messages of so many bytes and more; without, it is there to be timed.
-    pub fn start(binary: &Path, scheme: &str, nodes: u16, count_from: Option<usize>) -> io::Result<Self> {
+    /// Begins one, and waits until it takes writes.
+    pub fn start(setup: Setup<'_>) -> io::Result<Self> {
         let directory = Directory::new()?;
+        let (nodes, binary) = (setup.nodes, setup.binary);
         let first = free_ports(nodes)?;
         let coordinator = first + nodes;
         let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text);
         write(
             "coordinator.toml",
             format!(
-                "listen = \"{HERE}:{coordinator}\"\nstore = \"coordinator.store\"\nscheme = \"{scheme}\"\n\
-                 memory = \"64mb\"\nlease_ms = 4000\nsuspicion_ms = 3000\n"
+                "listen = \"{HERE}:{coordinator}\"\nstore = \"coordinator.store\"\nscheme = \"{}\"\nmemory = \
+                 \"64mb\"\nnodes = {nodes}\nlease_ms = {}\nsuspicion_ms = {}\n",
+                setup.scheme,
+                setup.lease.as_millis(),
+                setup.lease.as_millis() * 3 / 4
             ),
         )?;
         let mut started = Self {
             children: Vec::new(),
             clients: map(),
             first,
+            nodes,
+            hop: setup.hop,
             owners: map(),
             traffic: Arc::default(),
             before: (0, 0),
@@ -59,11 +100,11 @@ impl Paritas {
             _directory: directory,
         };
         started.run(binary, "coordinator", "coordinator.toml")?;
-        let host = if count_from.is_some() { RELAYED } else { HERE };
+        let host = if setup.count_from.is_some() { RELAYED } else { HERE };
         for node in 0..nodes {
             let port = first + node;
             let (listen, target) = ((RELAYED, port + PEER_PORT).into(), (HERE, port + PEER_PORT).into());
-            if let Some(bytes) = count_from {
+            if let Some(bytes) = setup.count_from {
                 relay::start(listen, target, bytes, Arc::clone(&started.traffic))?;
             }
             let name = format!("node-{node}.toml");
@@ -74,15 +115,22 @@ impl Paritas {
             std::fs::write(started._directory.path().join(&name), text)?;
             started.run(binary, "node", &name)?;
         }
+        started.set_in_time(0, b"ready")?;
+        Ok(started)
+    }
+
+    /// As [`Paritas::set`], while not all owners serve yet.
+    pub fn set_in_time(&mut self, object: u32, value: &[u8]) -> io::Result<()> {
         let deadline = Instant::now() + START_TIME_MAX;
-        while let Err(error) = started.set(0, b"ready") {
+        while let Err(error) = self.set(object, value) {
             if Instant::now() > deadline {
                 return Err(error);
             }
-            started.clients.clear();
+            self.clients.clear();
+            self.owners.clear();
             std::thread::sleep(Duration::from_millis(50));
         }
-        Ok(started)
+        Ok(())
     }
 
     fn run(&mut self, binary: &Path, role: &str, config: &str) -> io::Result<()> {
@@ -107,8 +155,8 @@ impl Paritas {
         loop {
             let known = self.owners.get(&object).copied();
             let began = Instant::now();
-            if known.is_some() {
-                std::thread::sleep(HOP * 4);
+            if known.is_some() && !self.hop.is_zero() {
+                std::thread::sleep(self.hop * 4);
             }
             let reply = self.ask(known.unwrap_or(self.first + CLUSTER_PORT), object, value)?;
             if known.is_some() {
@@ -159,6 +207,18 @@ impl Paritas {
         (bytes - self.before.0, large - self.before.1)
     }
 
+    /// CPU time of all its processes so far.
+    pub fn cpu(&self) -> io::Result<Duration> {
+        self.children.iter().map(|child| processes::cpu(child.id())).sum()
+    }
+
+    /// What nodes have sent one another so far, as their system knows it: without relays, which are too many threads
+    /// for many nodes.
+    pub fn sent(&self) -> io::Result<processes::Sent> {
+        let first = self.first + PEER_PORT;
+        processes::sent(first..=first + self.nodes - 1)
+    }
+
     fn so_far(&self) -> (u64, u64) {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (of(&self.traffic.bytes), of(&self.traffic.large))
@@ -179,7 +239,8 @@ impl Drop for Paritas {
 fn free_ports(nodes: u16) -> io::Result<u16> {
     let free = |ip: Ipv4Addr, port: u16| TcpListener::bind(SocketAddr::from((ip, port))).is_ok();
     let seed = std::process::id() as u16 % 64;
-    let firsts = (0..64).map(|n| 13_000 + (seed + n) % 64 * 16);
+    // Below those that the system gives to clients, with the peers'.
+    let firsts = (0..64).map(|n| 13_000 + (seed + n) % 64 * 14);
     for first in firsts {
         let all = (first..=first + nodes).all(|port| {
             let mine = [0, CLUSTER_PORT, PEER_PORT]

@@ -2,7 +2,7 @@
 
 use super::update_latency::{VALUE_BYTES, timed};
 use crate::baselines::network::{Way, without_stalls};
-use crate::baselines::paritas::Paritas;
+use crate::baselines::paritas::{Paritas, Setup};
 use crate::baselines::run::{Kind, value};
 use crate::report::figure;
 use crate::stage::{HOP, Stage};
@@ -46,11 +46,18 @@ fn updates(system: &mut Paritas, objects: u32, count: u32) -> io::Result<()> {
 
 fn paritas(scheme: &str, nodes: u16, objects: u32, count: u32) -> io::Result<Found> {
     let binary = std::env::current_exe()?;
-    let mut counted = Paritas::start(&binary, scheme, nodes, Some(VALUE_BYTES))?;
+    let setup = Setup {
+        hop: HOP,
+        ..Setup::new(&binary, scheme, nodes)
+    };
+    let mut counted = Paritas::start(Setup {
+        count_from: Some(VALUE_BYTES),
+        ..setup
+    })?;
     updates(&mut counted, objects, count)?;
     let (bytes, large) = counted.traffic();
     drop(counted);
-    let mut timed = Paritas::start(&binary, scheme, nodes, None)?;
+    let mut timed = Paritas::start(setup)?;
     updates(&mut timed, objects, count)?;
     let count = f64::from(count);
     Ok(Found {

@@ -31,6 +31,8 @@ const ENDS_MAX: usize = 256;
 /// Seven processes on two busy cores miss heartbeats; a killed one has its certificate anyway (SEAMS §5).
 const SUSPICION_MS: u32 = 3_000;
 const LEASE_MS: u32 = 4_000;
+/// Nodes of a wide scheme ask nearly all others for leases: so that a machine with a hundred does other things as well.
+const LEASE_MS_PER_PAIR: u32 = 3;
 
 /// Runs a cluster until Ctrl-C.
 pub fn run(settings: &DevSettings) -> Result<(), Failure> {
@@ -276,8 +278,9 @@ impl Supervisor {
         set("log-nodes", plan.log_nodes.to_string());
         set("spares", plan.spares.to_string());
         set("memory", plan.memory.0.to_string());
-        set("lease-ms", LEASE_MS.to_string());
-        set("suspicion-ms", SUSPICION_MS.to_string());
+        let longer = (LEASE_MS_PER_PAIR * u32::from(plan.count()).pow(2) / LEASE_MS).max(1);
+        set("lease-ms", (LEASE_MS * longer).to_string());
+        set("suspicion-ms", (SUSPICION_MS * longer).to_string());
         arguments
     }
 
