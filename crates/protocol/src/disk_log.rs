@@ -6,8 +6,7 @@
 //! cheap, no more.
 
 use crate::interface::Out;
-use paritas_base::configuration::Tenure;
-use paritas_base::{Epoch, ListId, Map, Position, Span, Stripe, Time, map};
+use paritas_base::{Epoch, Incarnation, ListId, Map, NodeId, Position, Span, Stripe, Time, map};
 use paritas_paritylog::{Content, Io, IoId, Key, Outcome, ParityLog};
 
 /// The log of a node, and who waits for what is read from it.
@@ -38,11 +37,11 @@ const READS_MAX: usize = 1024;
 /// Who wants a chunk.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
-    /// An owner that brings one of its own back (5.7a).
+    /// An owner that brings one of its own back (5.7a), or a member that fills.
     Parity {
         list: ListId,
         x: Position,
-        owner: Tenure,
+        to: (NodeId, Incarnation),
         epoch: Epoch,
         id: u64,
         stripe: Stripe,

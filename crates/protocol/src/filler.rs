@@ -6,6 +6,7 @@
 //! comparison at its end (`check`).
 
 mod check;
+mod lent;
 
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
@@ -54,6 +55,8 @@ struct Fetch {
     buffered_bytes: usize,
     retry_at: Time,
     asked_again: bool,
+    /// A log node's parity is to take the place of one of the chunks.
+    lent: Option<lent::Lent>,
 }
 
 #[derive(Debug)]
@@ -84,6 +87,7 @@ impl Fetch {
             buffer: Vec::new(),
             buffered_bytes: 0,
             asked_again: false,
+            lent: None,
         }
     }
 
@@ -194,6 +198,9 @@ impl Filler {
             fetch.parity.resize(chunk_bytes, 0);
             let coefficient = cx.shared.code.coefficient(x.0, parity);
             mul_add(coefficient, source.bytes, &mut fetch.parity);
+            if let Some(lent) = &mut fetch.lent {
+                lent.add(cx.shared, x, source.bytes);
+            }
         }
         *slot = Some(Chunk {
             version: source.version,
@@ -237,7 +244,7 @@ impl ParityMember {
             self.learn_stripes(cx, configuration);
         }
         self.drop_overfull(cx);
-        self.finish_fetches(cx);
+        self.finish_fetches(cx, configuration);
         if cx.mono() >= self.filler.next_at {
             let retry = cx.shared.parameters.retry;
             self.filler.next_at = cx.after(retry);
@@ -386,7 +393,8 @@ impl ParityMember {
             };
             cx.rebuild_begins();
             self.table.mark(cx.shared, stripe, State::Fetching);
-            let fetch = Fetch::new(cx, configuration);
+            let mut fetch = Fetch::new(cx, configuration);
+            fetch.lent = self.borrow(cx, configuration, stripe, fetch.id);
             self.ask_chunks(cx, configuration, stripe, &fetch);
             self.filler.fetches.insert(stripe, fetch);
         }
@@ -400,7 +408,9 @@ impl ParityMember {
         fetch: &Fetch,
     ) {
         for x in configuration.data_positions() {
-            if fetch.replies[x.index()].is_none()
+            if let Some(lent) = fetch.lent.as_ref().filter(|lent| lent.spares(x)) {
+                lent.ask(cx, configuration, fetch.id, stripe);
+            } else if fetch.replies[x.index()].is_none()
                 && let Some(owner) = configuration.tenure(x)
             {
                 let stream = Stream {
@@ -445,6 +455,9 @@ impl ParityMember {
         for stripe in late {
             let retry_at = cx.after(cx.shared.parameters.resend);
             if let Some(mut fetch) = self.filler.fetches.remove(&stripe) {
+                if fetch.lent.is_some() {
+                    fetch = Fetch::new(cx, configuration);
+                }
                 fetch.retry_at = retry_at;
                 fetch.asked_again = true;
                 self.ask_chunks(cx, configuration, stripe, &fetch);
@@ -485,7 +498,7 @@ impl ParityMember {
     }
 
     /// 6.3.
-    fn finish_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+    fn finish_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let mut ready: Vec<Stripe> = self
             .filler
             .fetches
@@ -498,6 +511,10 @@ impl ParityMember {
             let Some(mut fetch) = self.filler.fetches.remove(&stripe) else {
                 continue;
             };
+            if !self.settle_lent(cx, &mut fetch) {
+                self.ask_owners(cx, configuration, stripe);
+                continue;
+            }
             let encoded = self.encode(cx, stripe, &mut fetch);
             let install = |(values, bytes): (Vec<_>, Vec<u8>)| self.table.install(cx.shared, stripe, &values, &bytes);
             if encoded.is_some_and(install) {

@@ -50,11 +50,12 @@ pub enum Mark {
     LoggedParityReused,
     LoggedParityMended,
     LogAssisted,
+    RefillAssisted,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 44] = [
+    pub const ALL: [(Self, &'static str); 45] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -110,6 +111,10 @@ impl Mark {
         (
             Self::LogAssisted,
             "5.7 a parity of a log node taken beside a Live one in memory",
+        ),
+        (
+            Self::RefillAssisted,
+            "6.3 a parity refilled with one of a log node in place of a chunk",
         ),
     ];
 }

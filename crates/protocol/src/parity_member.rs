@@ -13,7 +13,7 @@ use crate::parameters::Mutant;
 use crate::parity_table::{FoldError, ParityTable, State};
 use crate::ring::Ring;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
-use paritas_base::{ListId, Position, Span, Stream, Stripe, Term, Time, Version};
+use paritas_base::{Incarnation, ListId, NodeId, Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_paritylog::Key;
 use paritas_store::Arena;
 use paritas_store::delta::extents;
@@ -587,28 +587,25 @@ impl ParityMember {
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
-        stream: Stream,
+        (stream, to): (Stream, (NodeId, Incarnation)),
         id: u64,
         stripe: Stripe,
     ) {
-        let Some(owner) = configuration.tenure(stream.x) else {
-            return;
-        };
         if let (Some(key), Some(disk)) = (self.table.disk_key(stripe), &mut cx.shared.disk) {
             let wanted = Wanted::Parity {
                 list: self.list,
                 x: stream.x,
-                owner,
+                to,
                 epoch: configuration.epoch,
                 id,
                 stripe,
             };
             if !disk.read(key, wanted) {
-                self.answer_parity(cx, configuration, stream, (id, stripe), ParityBytes::Read(None));
+                self.answer_parity(cx, configuration, (stream, to), (id, stripe), ParityBytes::Read(None));
             }
             return;
         }
-        self.answer_parity(cx, configuration, stream, (id, stripe), ParityBytes::InMemory);
+        self.answer_parity(cx, configuration, (stream, to), (id, stripe), ParityBytes::InMemory);
     }
 
     /// With the bytes as they are now.
@@ -616,11 +613,11 @@ impl ParityMember {
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
-        stream: Stream,
+        (stream, to): (Stream, (NodeId, Incarnation)),
         (id, stripe): (u64, Stripe),
         bytes: ParityBytes<'_>,
     ) {
-        let (Some(owner), Some(log)) = (configuration.tenure(stream.x), self.logs.get(stream.x.index())) else {
+        let Some(log) = self.logs.get(stream.x.index()) else {
             return;
         };
         let mut versions = Vec::new();
@@ -628,7 +625,7 @@ impl ParityMember {
             Versions::push(&mut versions, version);
         }
         let (epoch, sent) = (configuration.epoch, cx.mono());
-        let Some((frames, arena)) = cx.frames_to(owner.node, owner.incarnation, Channel::Bulk) else {
+        let Some((frames, arena)) = cx.frames_to(to.0, to.1, Channel::Bulk) else {
             return;
         };
         let bytes = match bytes {

@@ -3,6 +3,7 @@
 
 mod support;
 
+use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, NodeId, Position, Stream, Version};
 use paritas_protocol::paritylog::{Layout, Space, Work};
 use paritas_protocol::{Channel, LogAssist, Parameters, Port};
@@ -55,8 +56,8 @@ fn filled(parameters: Parameters) -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// Node 5 takes its place, under this change to what is sent.
-fn take_over(cluster: &mut Cluster, mut change: Change) -> Rc<Cell<Asked>> {
+/// Counts what is asked, under this change to what is sent.
+fn watch(cluster: &mut Cluster, mut change: Change) -> Rc<Cell<Asked>> {
     let asked: Rc<Cell<Asked>> = Rc::default();
     let seen = Rc::clone(&asked);
     cluster.tamper = Some(Box::new(move |from, to, header, message| {
@@ -72,6 +73,12 @@ fn take_over(cluster: &mut Cluster, mut change: Change) -> Rc<Cell<Asked>> {
         seen.set(now);
         change(from, header, message)
     }));
+    asked
+}
+
+/// Node 5 takes its place.
+fn take_over(cluster: &mut Cluster, change: Change) -> Rc<Cell<Asked>> {
+    let asked = watch(cluster, change);
     cluster.reconfigure(0, |c| c.gone = vec![(NodeId(0), tenure(0, 1).incarnation)]);
     cluster.hand_over(0, 0, SPARE);
     asked
@@ -92,6 +99,10 @@ fn whole(cluster: &mut Cluster, client: Client, patience_ms: u64) -> u64 {
     }
     assert_eq!(absent(cluster), None, "absent after {patience_ms} ms");
     all_are(cluster, client);
+    assisted(cluster)
+}
+
+fn assisted(cluster: &mut Cluster) -> u64 {
     let spare = cluster.connect(SPARE, Port::Any);
     let info = cluster.ask(spare, "INFO paritas");
     let line = info.lines().find_map(|line| line.strip_prefix("log_assisted_chunks:"));
@@ -238,30 +249,44 @@ fn a_disk_that_does_not_answer_delays_the_rebuild_by_little() {
     assert!(asked.get().log <= 40, "{:?}", asked.get());
 }
 
-/// 5.7c holds for whoever gives the parity.
-#[test]
-fn a_parity_of_the_log_node_for_another_version_is_not_used() {
-    let (mut cluster, client) = filled(parameters(LogAssist::On));
-    let change: Change = Box::new(|from, header, message| match message {
+/// The log node's parities stand for a later version of the chunk of data position 1 than there is, and for other bytes.
+fn later_parities() -> Change {
+    changed_parities(|parity, versions, bytes| {
+        if let Some(version) = versions.get_mut(1) {
+            *version = Version::new(version.term(), version.seq() + 1);
+        }
+        // Were it used, the chunk would be wrong.
+        if let Some(first) = bytes.first_mut() {
+            *first ^= 1;
+        }
+        parity.recv
+    })
+}
+
+/// The log node is behind: what it gives is right, but as of an older delta.
+fn parities_from_behind() -> Change {
+    changed_parities(|_, _, _| 0)
+}
+
+/// What the log node gives, with `change` made to versions and bytes, and as of the delta that it returns.
+fn changed_parities(mut change: impl FnMut(&Parity<'_>, &mut [Version], &mut [u8]) -> u64 + 'static) -> Change {
+    Box::new(move |from, header, message| match message {
         Message::ParityValue {
             id,
             stripe,
             parity: Some(parity),
         } if from == LOG_NODE => {
-            let mut versions = Vec::new();
-            for (x, version) in parity.versions.iter().enumerate() {
-                let later = Version::new(version.term(), version.seq() + 1);
-                Versions::push(&mut versions, if x == 1 { later } else { version });
-            }
+            let mut versions: Vec<Version> = parity.versions.iter().collect();
             let mut bytes = parity.bytes.to_vec();
-            // Were it used, the chunk would be wrong.
-            if let Some(first) = bytes.first_mut() {
-                *first ^= 1;
+            let recv = change(parity, &mut versions, &mut bytes);
+            let mut encoded = Vec::new();
+            for version in versions {
+                Versions::push(&mut encoded, version);
             }
             let parity = Parity {
-                recv: parity.recv,
+                recv,
                 term: parity.term,
-                versions: Versions::new(&versions),
+                versions: Versions::new(&encoded),
                 sum: parity.sum,
                 bytes: &bytes,
             };
@@ -275,8 +300,14 @@ fn a_parity_of_the_log_node_for_another_version_is_not_used() {
             Some(frame)
         }
         _ => None,
-    });
-    let asked = take_over(&mut cluster, change);
+    })
+}
+
+/// 5.7c holds for whoever gives the parity.
+#[test]
+fn a_parity_of_the_log_node_for_another_version_is_not_used() {
+    let (mut cluster, client) = filled(parameters(LogAssist::On));
+    let asked = take_over(&mut cluster, later_parities());
     assert_eq!(whole(&mut cluster, client, 100), 0);
     let asked = asked.get();
     assert!(asked.log > 10 && asked.memory >= 2 * asked.log - 2, "{asked:?}");
@@ -319,4 +350,61 @@ fn a_chunk_that_is_being_read_is_not_read_twice() {
     cluster.disk(LOG_NODE).held = false;
     cluster.pump();
     assert_eq!(answers.get(), 3);
+}
+
+/// Node 5 takes the place of node 3, whose parity was the one in memory; writes go on. Then node 6 that of node 0, with
+/// that parity and no disk: all keys are right. What was asked for the refill, and how many chunks the log node helped
+/// with.
+fn refilled(log_assist: LogAssist, wipe: bool, change: Change) -> (Asked, u64) {
+    let mut cluster = Cluster::logged(3, 2, 1, 2, Layout::Plm, parameters(log_assist));
+    let client = cluster.connect(1, Port::Any);
+    for n in 0..KEYS {
+        assert_eq!(cluster.ask(client, &format!("SET key{n} {}", value(n))), "+OK\r\n");
+    }
+    cluster.advance(2_000);
+    cluster.kill(MEMORY);
+    if wipe {
+        cluster.disk(LOG_NODE).wipe();
+    }
+    let asked = watch(&mut cluster, change);
+    cluster.reconfigure(0, |c| c.gone = vec![(NodeId(3), tenure(3, 1).incarnation)]);
+    cluster.hand_over(0, 3, SPARE);
+    for n in 0..KEYS {
+        cluster.feed(client, format!("SET key{n} {}\r\n", value(n)).as_bytes());
+        cluster.advance(1);
+    }
+    let todo = cluster.processes[SPARE].node.figures().rebuild_todo_bytes;
+    assert_eq!(todo, 0, "the parity is whole");
+    let asked = asked.get();
+    let assisted = assisted(&mut cluster);
+    cluster.tamper = None;
+    cluster.disk(LOG_NODE).wipe();
+    cluster.reconfigure(0, |c| c.positions[3].as_mut().unwrap().state = PositionState::Live);
+    cluster.kill(0);
+    cluster.reconfigure(0, |c| c.gone.push((NodeId(0), tenure(0, 1).incarnation)));
+    cluster.hand_over(0, 0, 6);
+    cluster.take(client);
+    cluster.advance(3_000);
+    all_are(&mut cluster, client);
+    (asked, assisted)
+}
+
+#[test]
+fn a_parity_is_refilled_with_the_log_node_s_in_place_of_a_chunk() {
+    for log_assist in [LogAssist::On, LogAssist::Auto] {
+        let (asked, assisted) = refilled(log_assist, false, no_change());
+        assert!(assisted > 5 && asked.log >= assisted, "{asked:?}, {assisted}");
+    }
+    let (asked, assisted) = refilled(LogAssist::Off, false, no_change());
+    assert_eq!((asked.log, assisted), (0, 0));
+}
+
+#[test]
+fn a_parity_is_refilled_by_the_owners_where_the_log_node_s_is_lost_of_another_version_or_behind() {
+    let (asked, assisted) = refilled(LogAssist::On, true, no_change());
+    assert!(asked.refused > 5 && assisted == 0, "{asked:?}, {assisted}");
+    for change in [later_parities(), parities_from_behind()] {
+        let (asked, assisted) = refilled(LogAssist::On, false, change);
+        assert!(asked.log > 5 && assisted == 0, "{asked:?}, {assisted}");
+    }
 }

@@ -93,14 +93,18 @@ impl Node {
         let bytes = answer.filter(|(content, _)| member.table.versions(stripe).eq(content.versions.iter().copied()));
         let bytes = bytes.map(|(_, bytes)| bytes.as_slice());
         match wanted {
-            Wanted::Parity {
-                x, owner, epoch, id, ..
-            } => {
-                // Another owner, or one that has heard of another configuration, asks again.
-                if configuration.epoch == epoch && configuration.tenure(x) == Some(owner) {
+            Wanted::Parity { x, to, epoch, id, .. } => {
+                // Who asked under another configuration asks again.
+                if configuration.epoch == epoch {
                     cx.out.mark(Mark::ParityReadFromDisk);
                     let stream = Stream { list, x };
-                    member.answer_parity(&mut cx, configuration, stream, (id, stripe), ParityBytes::Read(bytes));
+                    member.answer_parity(
+                        &mut cx,
+                        configuration,
+                        (stream, to),
+                        (id, stripe),
+                        ParityBytes::Read(bytes),
+                    );
                 }
             }
             Wanted::Check { .. } => member.on_checked_read(&mut cx, stripe, bytes),

@@ -120,7 +120,18 @@ pub(super) fn on_member<O: Out>(
     message: &Message<'_>,
 ) {
     let x = header.stream.x;
-    // Whatever a parity member acts on comes from the owner of the stream under this very configuration.
+    // A member that fills may borrow the parity of another.
+    match *message {
+        Message::ReadParity { id, stripe } if tenure_of(configuration, from.0, from.1).is_some() => {
+            return member.on_read_parity(cx, configuration, (header.stream, from), id, stripe);
+        }
+        Message::ParityValue { id, stripe, parity } => {
+            cx.shared.suppliers.answered(from.0, id, cx.now.mono);
+            return member.on_lent(cx, configuration, (from, x), (id, stripe), parity);
+        }
+        _ => {}
+    }
+    // Whatever else a parity member acts on comes from the owner of the stream under this very configuration.
     let Some(owner) = configuration.tenure(x) else { return };
     if (owner.node, owner.incarnation) != from && !cx.breaks(Mutant::NoEpochFence) {
         return;
@@ -159,7 +170,9 @@ pub(super) fn on_member<O: Out>(
         Message::ReadDirectory { term, at_least } => {
             member.on_read_directory(cx, configuration, header.stream, term, at_least);
         }
-        Message::ReadParity { id, stripe } => member.on_read_parity(cx, configuration, header.stream, id, stripe),
+        Message::ReadParity { id, stripe } => {
+            member.on_read_parity(cx, configuration, (header.stream, from), id, stripe);
+        }
         Message::CreditRequest {
             term,
             data_end,
@@ -186,6 +199,7 @@ pub(super) fn on_member<O: Out>(
             };
             let value = (status == ChunkStatus::Here).then_some((source, as_of, term));
             let parity = member.parity();
+            cx.shared.suppliers.answered(from.0, id, cx.now.mono);
             member.filler.on_chunk(cx, (x, parity), id, stripe, value);
         }
         _ => {}

@@ -1,0 +1,185 @@
+//! A refill with a parity of a log node (LogECMem §5.3): the owner of one data chunk is spared, whose chunk comes out
+//! of that parity and the others.
+//!
+//! It counts as if its owner had given it (PROTOCOL 6.3): at the version that the lender's parity stands for, as of the
+//! last delta in the lender's log of that stream, and of that log's term. So 6.3 holds as it is, if all other chunks are
+//! at the versions that the parity stands for (5.7c), and if the lender is not behind. Else, or if it refuses, is late
+//! or wrong, all are asked for anew, of their owners.
+
+use super::{Chunk, Fetch};
+use crate::context::{Context, Shared};
+use crate::interface::{Channel, Out};
+use crate::mark::Mark;
+use crate::parameters::{LogAssist, Mutant};
+use crate::parity_member::ParityMember;
+use paritas_base::configuration::{Configuration, PositionState, Tenure};
+use paritas_base::{Incarnation, NodeId, Position, Stream, Stripe, Version};
+use paritas_code::{mul_add, sum};
+use paritas_wire::peer::{Message, Parity};
+
+/// What is lent to one fetch.
+#[derive(Debug)]
+pub(super) struct Lent {
+    /// The data position that is not asked.
+    spared: Position,
+    position: Position,
+    lender: Tenure,
+    /// Where the log of that position's stream ended here when the fetch began. Deltas up to there were not buffered,
+    /// and an owner's answer has them; that of a lender who is behind may not.
+    began_at: u64,
+    /// What the parity stands for, once it has come.
+    versions: Option<Vec<Version>>,
+    /// The chunk, as far as it has been added up.
+    chunk: Vec<u8>,
+}
+
+impl Lent {
+    pub(super) fn spares(&self, x: Position) -> bool {
+        self.spared == x
+    }
+
+    /// One of the chunk's sources.
+    pub(super) fn add(&mut self, shared: &Shared, source: Position, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.chunk.resize(shared.arena.chunk_bytes(), 0);
+            let parity = self.position.0 - shared.code.scheme().data();
+            mul_add(
+                shared.code.weight(self.spared.0, parity, source.0),
+                bytes,
+                &mut self.chunk,
+            );
+        }
+    }
+
+    pub(super) fn ask<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration, id: u64, stripe: Stripe) {
+        let stream = Stream {
+            list: configuration.list,
+            x: self.spared,
+        };
+        let message = Message::ReadParity { id, stripe };
+        cx.send(&self.lender, Channel::Bulk, stream, configuration.epoch, &message);
+    }
+}
+
+impl ParityMember {
+    /// Whose parity takes the place of which data chunk, if any: chunks are spared in turn, and by `log_assist`.
+    pub(super) fn borrow<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stripe: Stripe,
+        id: u64,
+    ) -> Option<Lent> {
+        let assist = cx.shared.parameters.log_assist;
+        let spared = Position((stripe.number() % u32::from(configuration.data.max(1))) as u8);
+        let owner = configuration.tenure(spared)?;
+        let lends = |position: Position| position != self.position() && cx.shared.cluster.is_logged(position);
+        let lenders: Vec<(Position, Tenure)> = configuration
+            .members()
+            .filter(|(position, a)| a.state == PositionState::Live && lends(*position))
+            .map(|(position, a)| (position, a.tenure))
+            .collect();
+        if lenders.is_empty() || assist == LogAssist::Off {
+            return None;
+        }
+        let at = match assist {
+            LogAssist::Auto => {
+                let nodes: Vec<NodeId> = core::iter::once(owner.node)
+                    .chain(lenders.iter().map(|(_, tenure)| tenure.node))
+                    .collect();
+                let now = cx.now.mono;
+                let Shared {
+                    suppliers, parameters, ..
+                } = &mut *cx.shared;
+                let at = suppliers.choose(&nodes, now, parameters.resend);
+                suppliers.asked(*nodes.get(at)?, id, now);
+                at
+            }
+            _ => (stripe.number() / u32::from(configuration.data.max(1))) as usize % (lenders.len() + 1),
+        };
+        let (position, lender) = *lenders.get(at.checked_sub(1)?)?;
+        Some(Lent {
+            spared,
+            position,
+            lender,
+            began_at: self.log(spared)?.recv,
+            versions: None,
+            chunk: Vec::new(),
+        })
+    }
+
+    /// The lender's answer.
+    pub(crate) fn on_lent<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        (from, x): ((NodeId, Incarnation), Position),
+        (id, stripe): (u64, Stripe),
+        parity: Option<Parity<'_>>,
+    ) {
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let Some(fetch) = self.filler.fetches.get_mut(&stripe).filter(|f| f.id == id) else {
+            return;
+        };
+        let Some(lent) = &mut fetch.lent else { return };
+        let is_it = lent.spared == x && (lent.lender.node, lent.lender.incarnation) == from;
+        if !is_it || lent.versions.is_some() {
+            return;
+        }
+        let fits = |parity: &Parity<'_>| {
+            parity.versions.count() == usize::from(configuration.data)
+                && (parity.bytes.is_empty() || parity.bytes.len() == chunk_bytes)
+                && parity.recv >= lent.began_at
+        };
+        let Some(parity) = parity.filter(fits) else {
+            return self.ask_owners(cx, configuration, stripe);
+        };
+        let versions: Vec<Version> = parity.versions.iter().collect();
+        if let (Some(slot), Some(version)) = (fetch.replies.get_mut(x.index()), versions.get(x.index())) {
+            *slot = Some(Chunk {
+                version: *version,
+                sum: parity.sum,
+                as_of: parity.recv,
+                term: parity.term,
+            });
+        }
+        lent.add(cx.shared, lent.position, parity.bytes);
+        lent.versions = Some(versions);
+    }
+
+    /// What is lent is of no use: begins the fetch anew, with every owner. Deltas that were buffered for it are in what
+    /// the owners give from now on.
+    pub(super) fn ask_owners<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stripe: Stripe,
+    ) {
+        let fetch = Fetch::new(cx, configuration);
+        self.ask_chunks(cx, configuration, stripe, &fetch);
+        self.filler.fetches.insert(stripe, fetch);
+    }
+
+    /// All has come. Whether what was lent, if anything was, is right; then the parity is whole.
+    pub(super) fn settle_lent<O: Out>(&self, cx: &mut Context<'_, O>, fetch: &mut Fetch) -> bool {
+        let Some(mut lent) = fetch.lent.take() else { return true };
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let come = fetch.replies.iter().flatten().map(|chunk| chunk.version);
+        let agree = lent.versions.is_some_and(|versions| versions.into_iter().eq(come));
+        if !agree && !cx.breaks(Mutant::NoVersionMatch) {
+            return false;
+        }
+        lent.chunk.resize(chunk_bytes, 0);
+        let told = fetch.replies.get(lent.spared.index()).and_then(Option::as_ref);
+        if told.is_none_or(|told| told.sum != sum::of(&lent.chunk)) && !cx.breaks(Mutant::NoVersionMatch) {
+            cx.shared.bad_sums += 1;
+            return false;
+        }
+        fetch.parity.resize(chunk_bytes, 0);
+        let coefficient = cx.shared.code.coefficient(lent.spared.0, self.parity());
+        mul_add(coefficient, &lent.chunk, &mut fetch.parity);
+        cx.out.mark(Mark::RefillAssisted);
+        cx.shared.suppliers.assisted += 1;
+        true
+    }
+}
