@@ -21,8 +21,6 @@ SCHEME, MEMBERS, LOG_NODES = "6+3/2", 7, 2
 VICTIM, VALUE = 0, 1000
 READ_MAX = 1 << 14
 LATE_MAX = 0.05
-# Short, so that all positions come back at the same time: nobody certifies that the process is gone.
-TIMES = ["--lease-ms", "500", "--suspicion-ms", "5000"]
 
 
 class Limited:
@@ -79,7 +77,7 @@ class Cluster(systems.System):
         self.port = systems.free_base([offset + i for i in range(count) for offset in (0, 1_000, 10_000)] + [20_000])
         self.coordinator = f"127.0.0.1:{self.port + 20_000}"
         store = os.path.join(self.directory, "store")
-        self.run([systems.PARITAS, "coordinator", "--listen", self.coordinator, "--store", store, "--scheme", SCHEME, "--memory", "512mb", *TIMES])
+        self.run([systems.PARITAS, "coordinator", "--listen", self.coordinator, "--store", store, "--scheme", SCHEME, "--memory", "512mb"])
         if self.limited:
             for node in range(1, count):
                 peer = self.port + 10_000 + node
@@ -132,9 +130,8 @@ def once(cluster, log_assist, rate):
     victim.wait()
     cluster.children.remove(victim)
     cluster.limit(rate)
-    began, first = time.monotonic(), 0
+    began = time.monotonic()
     cluster.start_node(VICTIM, log_assist)
-
 
     def done():
         try:
@@ -142,14 +139,12 @@ def once(cluster, log_assist, rate):
         except (subprocess.CalledProcessError, OSError):
             return 0
 
-    systems.until(lambda: done() > 0, "a chunk is back")
-    if rate:
-        # Without a limit it may be whole before its first gauges come: then the start counts too.
-        began, first = time.monotonic(), done()
-    deadline = began + 300
-    while not is_whole(cluster):
-        if time.monotonic() > deadline:
+    seen = [(began, 0)]
+    while not (is_whole(cluster) and seen[-1][1]):
+        if time.monotonic() > began + 300:
             raise SystemExit("bench: not whole within 300 s")
+        if (now := done()) != seen[-1][1]:
+            seen.append((time.monotonic(), now))
         time.sleep(0.01)
     took = time.monotonic() - began
     cluster.limit(0)
@@ -157,7 +152,12 @@ def once(cluster, log_assist, rate):
     time.sleep(1)
     held = done()
     helped = counted(cluster, "log_assisted_chunks") * int(systems.info(cluster.port + VICTIM, "chunk_bytes"))
-    return (held - first) / took, helped / held
+    if rate:
+        # Without the start, when a lease is waited for, and the end, when the last list is alone.
+        middle = [(at, bytes_) for at, bytes_ in seen if 0.3 * held <= bytes_ <= 0.95 * held]
+        (began, first), (ended, last) = middle[0], middle[-1]
+        return (last - first) / (ended - began), helped / held
+    return held / took, helped / held
 
 
 def main():

@@ -249,7 +249,7 @@ fn a_disk_that_does_not_answer_delays_the_rebuild_by_little() {
     assert!(asked.get().log <= 40, "{:?}", asked.get());
 }
 
-/// The log node's parities stand for a later version of the chunk of data position 1 than there is, and for other bytes.
+/// The log node's parities stand for a later version of data chunk 1 than there is, and for other bytes.
 fn later_parities() -> Change {
     changed_parities(|parity, versions, bytes| {
         if let Some(version) = versions.get_mut(1) {
