@@ -5,7 +5,7 @@ use crate::report::figure;
 use crate::servers::Servers;
 use crate::stage::Stage;
 use crate::workload::Workload;
-use crate::{Report, Table};
+use crate::{Check, Report, Table};
 use paritas_base::Prng;
 use std::io;
 
@@ -152,6 +152,11 @@ fn one(system: &Servers, client: &mut Client, requests: &[Operation]) -> io::Res
         messages: sent.messages as f64 / count,
         bytes: sent.bytes as f64 / count,
     })
+}
+
+/// What [`compare`] has seen to, or it would have failed.
+pub(crate) fn nothing_is_missing() -> Check {
+    Check::claim("every key that was written is found", true)
 }
 
 /// CPU time to be plotted, and the rest as a table.
