@@ -65,6 +65,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         "maxmemory-policy": "allkeys-lfu",
         "maxclients": "3",
         "rebuild-rate": "50mb",
+        "log-assist": "on",
         "client-query-buffer-limit": "2mb",
         "reply-max": "4mb",
     }
@@ -76,6 +77,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         "maxmemory-policy": "allkeys-lfu",
         "maxclients": "3",
         "rebuild-rate": str(50 << 20),
+        "log-assist": "on",
         "client-query-buffer-limit": str(2 << 20),
         "reply-max": str(4 << 20),
     }
@@ -86,6 +88,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         ("maxclients", "0", "between 1 and"),
         ("maxclients", "many", "integer"),
         ("reply-max", "1", "between 1048576 and"),
+        ("log-assist", "maybe", "one of the following: on, off, auto"),
         ("scheme", "2+1", "immutable"),
         ("nothing", "1", "Unknown option"),
     ]:

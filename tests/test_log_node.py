@@ -18,6 +18,8 @@ def memory(cluster):
 def test_parity_on_a_log_node_takes_no_memory(start_cluster, rng):
     cluster = start_cluster(scheme="4+2/1", nodes=5, log_nodes=1)
     load(cluster, rng, 20_000)
+    # Gauges come a moment later.
+    until(lambda: cluster.status()["memory"]["objects"] == 20_000, "all objects are counted")
     status = cluster.status()
     assert [node["role"] for node in status["nodes"]] == ["member"] * 5 + ["log"]
     kinds = status["memory"]["by_kind"]
@@ -54,6 +56,23 @@ def test_a_log_node_that_comes_back_uses_what_is_on_its_disk(start_cluster, rng)
     # One more is lost: the disk's chunks must be right.
     cluster.until_replaced(cluster.kill(0, 2))
     compare(cluster, 1, values)
+
+
+@pytest.mark.parametrize("log_assist", ["on", "auto", "off"])
+def test_a_node_comes_back_with_the_log_node_s_help(start_cluster, rng, log_assist):
+    cluster = start_cluster(scheme="4+2/1", nodes=5, log_nodes=1, more=["--log-assist", log_assist])
+    values = load(cluster, rng, 20_000)
+    assert cluster.client(1).config_get("log-assist") == {"log-assist": log_assist}
+    chunks = cluster.client(1).info("memory")["used_memory_dataset"] // (16 << 10)
+    cluster.until_replaced(cluster.kill(1))
+    compare(cluster, 0, values)
+    helped = cluster.client(1).info("paritas")["log_assisted_chunks"]
+    reads = sum(cluster.client(node).info("paritas")["log_assisted_chunks"] for node in (0, 2, 3, 4))
+    assert reads == 0, "they had nothing to bring back"
+    if log_assist == "on":
+        assert chunks * 0.3 < helped < chunks, (helped, chunks)
+    else:
+        assert (helped > 0) == (log_assist == "auto"), helped
 
 
 LAYOUTS = ["pl", "plr", "plr-m"]

@@ -91,6 +91,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         lease,
         lease_renewal: renewal,
         rebuild_rate: settings.rebuild_rate.map(|rate| rate.0).filter(|rate| *rate > 0),
+        log_assist: settings.log_assist.map(|assist| assist.0).unwrap_or_default(),
         client_limits: client_limits(&settings),
         reads: settings.reads.map(|reads| reads.0).unwrap_or_default(),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),

@@ -6,7 +6,7 @@ use crate::{Failure, LogLayout};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{Policy, Reads};
+use paritas_protocol::{LogAssist, Policy, Reads};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -70,6 +70,8 @@ settings! {
         pub reply_max: ByteCount,
         /// Bytes a second at most that this node rebuilds, 0 for no limit [default: what clients leave room for]
         pub rebuild_rate: ByteCount,
+        /// Take parities of log nodes too while rebuilding: on, off, or auto, by what each gives [default: auto]
+        pub log_assist: Text<LogAssist>,
         /// Bytes a second that this node checks for flipped bits, 0 for none [default: its memory in a day]
         pub scrub_rate: ByteCount,
         /// What lets this node answer reads: leases, or confirmed by other nodes each turn [default: leases]
@@ -254,12 +256,13 @@ mod tests {
 
     #[test]
     fn a_file_is_read() {
-        let text = "id = 3\nport = 7000\nmemory = \"256mb\"\nrebuild_rate = \"50mb\"\n\
+        let text = "id = 3\nport = 7000\nmemory = \"256mb\"\nrebuild_rate = \"50mb\"\nlog_assist = \"on\"\n\
             coordinator = [\"a:1\", \"b:2\"]\nlog = \"debug\"\n";
         let settings: NodeSettings = parse(text).unwrap();
         assert_eq!(settings.id, Some(3));
         assert_eq!(settings.memory, Some(ByteCount(256 << 20)));
         assert_eq!(settings.rebuild_rate, Some(ByteCount(50 << 20)));
+        assert_eq!(settings.log_assist, Some(Text(LogAssist::On)));
         assert_eq!(settings.coordinator.as_ref().unwrap().len(), 2);
         let [any, cluster, peer] = settings.listen().unwrap();
         assert_eq!((any.port(), cluster.port(), peer.port()), (7000, 8000, 17000));

@@ -3,6 +3,7 @@
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::lists::Lists;
+use crate::log_assist::Suppliers;
 use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::scrub::Scrub;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) memory_peak_bytes: u64,
     pub(crate) sessions: Sessions,
     pub(crate) pace: Pace,
+    pub(crate) suppliers: Suppliers,
     pub(crate) prng: Prng,
     /// Roles that broke an invariant while the event at hand was handled; they end with it.
     pub(crate) halting: Vec<(ListId, Position, String)>,
@@ -154,7 +156,7 @@ impl<O: Out> Context<'_, O> {
     /// that cannot be had too, which the pace does not.
     pub(crate) fn may_rebuild(&self, busy_with: usize) -> bool {
         let parameters = &self.shared.parameters;
-        busy_with < parameters.fetch_max && self.shared.pace.allows(parameters, self.now.mono)
+        busy_with < self.shared.pace.share(parameters) && self.shared.pace.allows(parameters, self.now.mono)
     }
 
     pub(crate) fn rebuild_begins(&mut self) {

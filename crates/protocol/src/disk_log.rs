@@ -16,7 +16,11 @@ pub(crate) struct DiskLog {
     pub(crate) log: ParityLog,
     /// For the driver, once the event at hand is done with.
     ios: Vec<Io>,
-    reads: Map<u64, Wanted>,
+    /// Chunks that are being read, under which number; and for whom.
+    reading: Map<Key, u64>,
+    reads: Map<u64, (Key, Vec<Wanted>)>,
+    /// All who wait.
+    wanted: usize,
     next_read: u64,
     /// Valid chunks of all positions, and those granted beside them.
     held: u32,
@@ -28,7 +32,7 @@ pub(crate) struct DiskLog {
     was_full: bool,
 }
 
-/// Chunks read at once at most: each is memory, and peers ask for as many as they like.
+/// Questions for chunks at once at most: each is memory, and peers ask for as many as they like.
 const READS_MAX: usize = 1024;
 
 /// Who wants a chunk.
@@ -47,8 +51,8 @@ pub(crate) enum Wanted {
     Check { list: ListId, stripe: Stripe },
 }
 
-/// What came of it.
-pub(crate) type Read = (Wanted, Option<(Content, Vec<u8>)>);
+/// What came of it, for whom.
+pub(crate) type Read = (Vec<Wanted>, Option<(Content, Vec<u8>)>);
 
 impl DiskLog {
     /// A log, with what an earlier life has left in it. What no position wants is dropped at `until`.
@@ -58,7 +62,9 @@ impl DiskLog {
         Self {
             log,
             ios: Vec::new(),
+            reading: map(),
             reads: map(),
+            wanted: 0,
             next_read: 0,
             held: 0,
             reserved: 0,
@@ -135,13 +141,20 @@ impl DiskLog {
         }
     }
 
-    /// Reads a chunk, for `wanted`. False, and nothing done, if as many are being read as may be.
+    /// Reads a chunk, for `wanted`, once for all who want it meanwhile: the log gives it as it is in the end. False,
+    /// and nothing done, if as many wait as may.
     pub(crate) fn read(&mut self, key: Key, wanted: Wanted) -> bool {
-        if self.reads.len() >= READS_MAX {
+        if self.wanted >= READS_MAX {
             return false;
         }
+        self.wanted += 1;
+        if let Some((_, all)) = self.reading.get(&key).and_then(|number| self.reads.get_mut(number)) {
+            all.push(wanted);
+            return true;
+        }
         self.next_read += 1;
-        self.reads.insert(self.next_read, wanted);
+        self.reading.insert(key, self.next_read);
+        self.reads.insert(self.next_read, (key, vec![wanted]));
         self.log.read(key, self.next_read, &mut self.ios);
         true
     }
@@ -153,9 +166,16 @@ impl DiskLog {
 
     /// What was asked for and is there.
     pub(crate) fn take_reads(&mut self) -> Vec<Read> {
-        let answers = self.log.take_answers();
-        let wanted = |(number, answer)| Some((self.reads.remove(&number)?, answer));
-        answers.into_iter().filter_map(wanted).collect()
+        let mut reads = Vec::new();
+        for (number, answer) in self.log.take_answers() {
+            let Some((key, all)) = self.reads.remove(&number) else {
+                continue;
+            };
+            self.reading.remove(&key);
+            self.wanted -= all.len();
+            reads.push((all, answer));
+        }
+        reads
     }
 
     /// Whether acks must wait, for more waits to be written than may (11.2).

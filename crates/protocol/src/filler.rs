@@ -210,6 +210,11 @@ impl Filler {
         self.fetches.values().filter(waits).count()
     }
 
+    /// There is more to fetch.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.fetches.is_empty() || self.queue.as_ref().is_some_and(|queue| !queue.is_empty())
+    }
+
     /// The position is not Live yet.
     pub(crate) fn is_filling(&self) -> bool {
         self.filling

@@ -10,6 +10,7 @@ mod disk_log;
 mod filler;
 mod interface;
 mod lists;
+mod log_assist;
 mod mark;
 mod materialiser;
 mod node;
@@ -31,7 +32,7 @@ pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId
 pub use lists::{Halted, List, Role};
 pub use mark::Mark;
 pub use node::{Figures, Node};
-pub use parameters::{ClientLimits, Mutant, Parameters, Reads};
+pub use parameters::{ClientLimits, LogAssist, Mutant, Parameters, Reads};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
 pub use ring::{Record, Ring};

@@ -49,11 +49,12 @@ pub enum Mark {
     ParityReadFromDisk,
     LoggedParityReused,
     LoggedParityMended,
+    LogAssisted,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 43] = [
+    pub const ALL: [(Self, &'static str); 44] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -105,6 +106,10 @@ impl Mark {
         (
             Self::LoggedParityMended,
             "11.2 a parity chunk that the disk has lost, made again",
+        ),
+        (
+            Self::LogAssisted,
+            "5.7 a parity of a log node taken beside a Live one in memory",
         ),
     ];
 }

@@ -178,6 +178,11 @@ impl Materialiser {
         self.drops >= DROPS_MAX
     }
 
+    /// There is more to bring back in the background.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.held_back || (self.filling && !self.tasks.is_empty())
+    }
+
     /// Chunks that are being brought back, at the first try.
     pub(crate) fn under_way(&self) -> usize {
         self.tasks.values().filter(|t| t.mismatches == 0).count()
@@ -209,7 +214,13 @@ impl StreamOwner {
                 self.materialiser.donor = None;
             }
             let (mismatches, ask_all) = before.map_or((0, false), |t| (t.mismatches + 1, t.ask_all));
-            self.begin(cx, configuration, stripe, mismatches, ask_all || mismatches > 2);
+            self.begin(
+                cx,
+                configuration,
+                stripe,
+                false,
+                (mismatches, ask_all || mismatches > 2),
+            );
         }
         let mut urgent = core::mem::take(&mut self.materialiser.urgent).into_iter();
         while !self.materialiser.drops_too_many(now)
@@ -218,7 +229,7 @@ impl StreamOwner {
             let wanted = self.is_absent(stripe) && !self.materialiser.tasks.contains_key(&stripe);
             if wanted && !self.take_stashed(cx, stripe) {
                 cx.rebuild_begins();
-                self.begin(cx, configuration, stripe, 0, false);
+                self.begin(cx, configuration, stripe, false, (0, false));
             }
         }
         self.materialiser.urgent.extend(urgent);
@@ -238,7 +249,7 @@ impl StreamOwner {
                 continue;
             }
             cx.rebuild_begins();
-            self.begin(cx, configuration, stripe, 0, false);
+            self.begin(cx, configuration, stripe, true, (0, false));
         }
         let absent = self.store.chunks().absent_count() as usize;
         self.materialiser.held_back = self.materialiser.filling && absent > self.materialiser.tasks.len();
@@ -317,14 +328,16 @@ impl StreamOwner {
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         stripe: Stripe,
-        mismatches: u32,
-        ask_all: bool,
+        background: bool,
+        (mismatches, ask_all): (u32, bool),
     ) {
         if mismatches > 0 {
             cx.out.mark(Mark::MaterialiseRetried);
         }
         let first = mismatches == 0 && !ask_all;
-        if !(first && (self.ask_donor(cx, configuration, stripe) || self.ask_at_once(cx, configuration, stripe))) {
+        let asked = first
+            && (self.ask_donor(cx, configuration, stripe) || self.ask_at_once(cx, configuration, stripe, background));
+        if !asked {
             self.ask_parities(cx, configuration, stripe, mismatches, ask_all);
         }
     }
@@ -429,7 +442,7 @@ impl StreamOwner {
             self.materialiser.donor = None;
         }
         self.materialiser.tasks.remove(&stripe);
-        if !self.ask_at_once(cx, configuration, stripe) {
+        if !self.ask_at_once(cx, configuration, stripe, false) {
             self.ask_parities(cx, configuration, stripe, 0, false);
         }
     }
@@ -444,6 +457,7 @@ impl StreamOwner {
         stripe: Stripe,
         parity: Option<Parity<'_>>,
     ) {
+        cx.shared.suppliers.answered(from.node, id, cx.now.mono);
         let (term, cut) = (self.term(), self.cut());
         let any_term = cx.breaks(Mutant::ReadParityWithoutTerm);
         let me = self.stream().x;

@@ -9,9 +9,10 @@ use crate::context::{Context, Shared};
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
 use crate::lists::{Halted, List, Lists, Role};
+use crate::log_assist::Suppliers;
 use crate::mark::Mark;
 use crate::pace::Pace;
-use crate::parameters::{Mutant, Parameters, Reads};
+use crate::parameters::{LogAssist, Mutant, Parameters, Reads};
 use crate::parity_member::ParityMember;
 use crate::router::Router;
 use crate::scrub::Scrub;
@@ -88,6 +89,7 @@ impl Node {
             halting: Vec::new(),
             own_frames: Vec::new(),
             pace: Pace::default(),
+            suppliers: Suppliers::default(),
             request_id: 0,
             bad_sums: 0,
             scrub: Scrub::default(),
@@ -297,6 +299,20 @@ impl Node {
             .min()
     }
 
+    /// Roles that rebuild side by side: with log nodes' help all that have something left. Of one list each owner sends
+    /// a chunk of each stripe, so that a parity less from memory spares a node only while it sends for other lists too.
+    fn sharers(&self) -> usize {
+        if self.shared.cluster.logged == 0 || self.shared.parameters.log_assist == LogAssist::Off {
+            return 1;
+        }
+        let busy = |role: &Role| match role {
+            Role::Halted(_) => false,
+            Role::Owner(owner) => owner.materialiser.is_filling(),
+            Role::Member(member) => member.filler.has_more(),
+        };
+        self.lists.roles().filter(|role| busy(role)).count()
+    }
+
     /// The driver writes next: deltas, acks and whatever is due leave now.
     fn on_turn_end(&mut self, now: Clock, out: &mut impl Out) {
         let under_way = self.lists.roles().map(|role| match role {
@@ -305,6 +321,7 @@ impl Node {
             Role::Member(member) => member.filler.under_way(),
         });
         self.shared.pace.turn_ends(now.mono, under_way.sum());
+        self.shared.pace.share_between(self.sharers());
         self.account(now.mono);
         let (mut absent, mut unfilled) = (0u32, 0);
         for role in self.lists.roles() {

@@ -62,6 +62,47 @@ impl FromStr for Reads {
     }
 }
 
+/// Whether a node that brings back chunks in the background takes parities of log nodes too, beside one in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogAssist {
+    /// As many of each.
+    On,
+    /// None, as long as there is one in memory.
+    Off,
+    /// Of whoever answers first, by what was measured.
+    #[default]
+    Auto,
+}
+
+impl LogAssist {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::On, Self::Off, Self::Auto];
+
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+impl fmt::Display for LogAssist {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for LogAssist {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|assist| assist.name() == text);
+        found.ok_or_else(|| format!("{text:?} is neither on, off nor auto"))
+    }
+}
+
 /// The parameters of a node. Defaults are those of production; the simulator draws its own.
 #[derive(Clone, Debug)]
 pub struct Parameters {
@@ -96,6 +137,8 @@ pub struct Parameters {
     pub fetch_max: usize,
     /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
     pub rebuild_rate: Option<u64>,
+    /// Whose parities chunks are brought back with; CONFIG SET changes it.
+    pub log_assist: LogAssist,
     /// Bytes of its own chunks that a node checks a second (9.2); `None`: none.
     pub scrub_rate: Option<u64>,
     /// Between two passes over all of them.
@@ -144,6 +187,7 @@ impl Default for Parameters {
             mismatches_before_hold: 8,
             fetch_max: 32,
             rebuild_rate: None,
+            log_assist: LogAssist::Auto,
             scrub_rate: None,
             scrub_pause: Span::from_secs(1),
             policy: Policy::NoEviction,

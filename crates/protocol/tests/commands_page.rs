@@ -44,7 +44,7 @@ a minus means at least so many.
 | INFO commandstats | counts only; `usec` is 0. Commands are counted where their client is connected |
 | CONFIG SET | of the node asked. It changes `maxmemory` (up to what the node started with), \
 `maxmemory-policy`, `maxclients`, `client-query-buffer-limit`, `reply-max`, \
-`rebuild-rate` (0: what clients leave room for) and `scrub-rate` (0: none); what is so already is OK |
+`log-assist`, `rebuild-rate` (0: what clients leave room for) and `scrub-rate` (0: none); what is so already is OK |
 | CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place, comments kept |
 | AUTH | there is one user, `default`, without a password |
 | SELECT, COPY DB | there is one database, 0 |

@@ -4,7 +4,7 @@
 use crate::disks::draw_settings;
 use paritas_base::{Prng, Span};
 use paritas_protocol::paritylog::Settings;
-use paritas_protocol::{ClientLimits, Parameters, Policy, Reads};
+use paritas_protocol::{ClientLimits, LogAssist, Parameters, Policy, Reads};
 
 /// One run's settings.
 #[derive(Clone, Debug)]
@@ -85,6 +85,8 @@ pub(crate) struct Swarm {
     /// hold any position.
     pub(crate) disk: Option<Settings>,
     pub(crate) disk_nodes: u64,
+    /// Parity positions, the last ones, that are planned for log nodes: nodes with a disk or others may hold them.
+    pub(crate) logged: u8,
     /// A read or a write takes so long.
     pub(crate) disk_delay_max: Span,
     /// The machines' own numbers.
@@ -128,6 +130,7 @@ impl Swarm {
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
+            log_assist: LogAssist::Auto,
             client_limits: ClientLimits::default(),
             scrub_rate: None,
             scrub_pause: Span::from_ms(10),
@@ -229,6 +232,7 @@ impl Swarm {
             min_redundancy: if random.chance(500_000) { 1 } else { 0 },
             disk: None,
             disk_nodes: 0,
+            logged: 0,
             disk_delay_max: Span(0),
             parameters,
         };
@@ -264,6 +268,10 @@ impl Swarm {
             swarm.disk_nodes = random.next_u64();
             swarm.disk_delay_max = Span::from_us(random.between(10, 5_000));
             swarm.parameters.log_flush = Span::from_ms(random.between(1, 200));
+            if parity > 1 && random.chance(700_000) {
+                swarm.logged = random.between(1, u64::from(parity) - 1) as u8;
+                swarm.parameters.log_assist = *random.pick(&LogAssist::ALL);
+            }
         }
         swarm
     }

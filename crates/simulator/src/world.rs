@@ -113,7 +113,7 @@ impl World {
             suspicion_ms: 100,
             min_redundancy: swarm.min_redundancy,
             slots,
-            logged: 0,
+            logged: swarm.logged,
         };
         let records: Vec<NodeRecord> = (0..count)
             .map(|i| NodeRecord {

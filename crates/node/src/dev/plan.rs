@@ -6,7 +6,7 @@ use crate::settings::{CLUSTER_OFFSET, COORDINATOR_OFFSET, DEFAULT_PORT, PEER_OFF
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{Policy, Reads};
+use paritas_protocol::{LogAssist, Policy, Reads};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
@@ -60,6 +60,9 @@ pub struct DevSettings {
     /// Bytes a second at most that each node rebuilds, 0 for no limit [default: what clients leave room for]
     #[arg(long)]
     pub rebuild_rate: Option<ByteCount>,
+    /// Take parities of log nodes too while rebuilding: on, off, or auto, by what each gives
+    #[arg(long, default_value = "auto")]
+    pub log_assist: Text<LogAssist>,
     /// What lets a node answer reads: leases, or confirmed by other nodes each turn
     #[arg(long, default_value = "leases")]
     pub reads: Text<Reads>,
@@ -88,6 +91,7 @@ pub(crate) struct Plan {
     pub(crate) policy: Policy,
     pub(crate) scrub_rate: Option<ByteCount>,
     pub(crate) rebuild_rate: Option<ByteCount>,
+    pub(crate) log_assist: LogAssist,
     pub(crate) reads: Reads,
     pub(crate) dir: Option<PathBuf>,
 }
@@ -148,6 +152,7 @@ impl Plan {
             policy: settings.maxmemory_policy.0,
             scrub_rate: settings.scrub_rate,
             rebuild_rate: settings.rebuild_rate,
+            log_assist: settings.log_assist.0,
             reads: settings.reads.0,
             dir: settings.dir.clone(),
         };
@@ -288,6 +293,7 @@ mod tests {
             spares: 0,
             scrub_rate: None,
             rebuild_rate: None,
+            log_assist: Text(LogAssist::Auto),
             reads: Text(Reads::Leases),
         }
     }

@@ -296,6 +296,7 @@ impl Supervisor {
         set("memory", plan.memory.0.to_string());
         set("maxmemory-policy", plan.policy.to_string());
         set("reads", plan.reads.to_string());
+        set("log-assist", plan.log_assist.to_string());
         set("coordinator", plan.coordinator_address().to_string());
         if plan.is_log_node(node) {
             set("log-dir", self.log_dir(node).display().to_string());

@@ -6,12 +6,14 @@
 //! anew in the order of 5.7: parity first, then sources at its versions. Nothing that came here is used then.
 
 use super::{Materialiser, StreamOwner, Task};
-use crate::context::Context;
+use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
-use crate::parameters::Mutant;
+use crate::mark::Mark;
+use crate::parameters::{LogAssist, Mutant};
 use crate::source::Source;
+use crate::stream_owner::Member;
 use paritas_base::configuration::{Configuration, PositionState};
-use paritas_base::{Position, Stream, Stripe, Version};
+use paritas_base::{NodeId, Position, Stream, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_wire::peer::{Message, Parity};
 
@@ -20,6 +22,8 @@ use paritas_wire::peer::{Message, Parity};
 pub(super) struct AtOnce {
     /// The member that was asked for its parity.
     member: Position,
+    /// It is a log node's, and one in memory is Live.
+    assisted: bool,
     /// The versions that the parity stands for, and the sum it tells of the chunk.
     parity: Option<(Vec<Version>, u32)>,
     /// Per data position, of what has come.
@@ -53,22 +57,48 @@ impl Materialiser {
 }
 
 impl StreamOwner {
+    /// The member to ask for its parity, and whether it is a log node's beside a Live one in memory. Commands wait for
+    /// the first by use; the background takes what log nodes can give too.
+    fn supplier<O: Out>(&self, cx: &mut Context<'_, O>, stripe: Stripe, background: bool) -> Option<(&Member, bool)> {
+        let assist = cx.shared.parameters.log_assist;
+        let mut live = self.members_by_use().filter(|m| m.live);
+        let first = live.next()?;
+        if !background || assist == LogAssist::Off {
+            return Some((first, false));
+        }
+        let logs = live.filter(|m| m.logged && m.started && m.matched >= self.cut());
+        let candidates: Vec<&Member> = core::iter::once(first).chain(logs).collect();
+        let at = match assist {
+            LogAssist::Auto => {
+                let nodes: Vec<NodeId> = candidates.iter().map(|m| m.tenure.node).collect();
+                let Shared {
+                    suppliers, parameters, ..
+                } = &mut *cx.shared;
+                suppliers.choose(&nodes, cx.now.mono, parameters.resend)
+            }
+            _ => (stripe.number() as usize + self.stream().x.index()) % candidates.len(),
+        };
+        let member = candidates.get(at)?;
+        Some((member, member.logged && !first.logged))
+    }
+
     /// Asks for all at the same time. False if some would not answer.
     pub(super) fn ask_at_once<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         stripe: Stripe,
+        background: bool,
     ) -> bool {
         let me = self.stream().x;
         let others = || configuration.data_positions().filter(|y| *y != me);
         let live = |y| configuration.at(y).filter(|a| a.state == PositionState::Live);
-        let Some(member) = self.members_by_use().next().filter(|m| m.live) else {
-            return false;
-        };
         if others().any(|y| live(y).is_none()) {
             return false;
         }
+        let Some((member, assisted)) = self.supplier(cx, stripe, background) else {
+            return false;
+        };
         let (member, position) = (member.tenure, member.position);
         let (list, epoch, id) = (configuration.list, configuration.epoch, cx.next_request_id());
         let mut asked = cx.send(
@@ -85,10 +115,14 @@ impl StreamOwner {
         if !asked {
             return false;
         }
+        if background && cx.shared.parameters.log_assist == LogAssist::Auto {
+            cx.shared.suppliers.asked(member.node, id, cx.now.mono);
+        }
         let retry_at = cx.after(cx.shared.parameters.resend);
         let mut task = Task::new(id, retry_at);
         task.at_once = Some(AtOnce {
             member: position,
+            assisted,
             parity: None,
             versions: configuration.data_positions().map(|_| None).collect(),
             bytes: Vec::new(),
@@ -179,12 +213,16 @@ impl StreamOwner {
         if of_others().any(|(_, (_, come))| come.is_none()) {
             return;
         }
-        let mut bytes = core::mem::take(&mut at_once.bytes);
+        let (mut bytes, assisted) = (core::mem::take(&mut at_once.bytes), at_once.assisted);
         bytes.resize(cx.shared.arena.chunk_bytes(), 0);
         let found = sum::of(&bytes);
         if found != told && match_versions {
             cx.shared.bad_sums += 1;
             return self.ask_parities(cx, configuration, stripe, 0, true);
+        }
+        if assisted {
+            cx.out.mark(Mark::LogAssisted);
+            cx.shared.suppliers.assisted += 1;
         }
         self.install(cx, stripe, version, found, &bytes);
     }

@@ -72,12 +72,14 @@ impl Node {
             }
             return;
         }
-        for (wanted, answer) in reads {
-            self.answer_read(now, wanted, answer, out);
+        for (all, answer) in reads {
+            for wanted in all {
+                self.answer_read(now, wanted, answer.as_ref(), out);
+            }
         }
     }
 
-    fn answer_read(&mut self, now: Clock, wanted: Wanted, answer: Option<(Content, Vec<u8>)>, out: &mut impl Out) {
+    fn answer_read(&mut self, now: Clock, wanted: Wanted, answer: Option<&(Content, Vec<u8>)>, out: &mut impl Out) {
         let mut cx = Context {
             now,
             out,
@@ -89,7 +91,7 @@ impl Node {
         };
         // The log gives what it holds now, and that is what the table says.
         let bytes = answer.filter(|(content, _)| member.table.versions(stripe).eq(content.versions.iter().copied()));
-        let bytes = bytes.as_ref().map(|(_, bytes)| bytes.as_slice());
+        let bytes = bytes.map(|(_, bytes)| bytes.as_slice());
         match wanted {
             Wanted::Parity {
                 x, owner, epoch, id, ..

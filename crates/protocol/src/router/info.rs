@@ -239,6 +239,7 @@ impl Desk {
                 line("waiting_bytes", &self.parked_bytes);
                 line("takeovers", &cx.shared.takeovers.count);
                 line("takeover_recent_us", &cx.shared.takeovers);
+                line("log_assisted_chunks", &cx.shared.suppliers.assisted);
                 line("refused_sums", &cx.shared.bad_sums);
                 line("scrub_passes", &cx.shared.scrub.passes);
                 line("scrub_checked_chunks", &cx.shared.scrub.checked);

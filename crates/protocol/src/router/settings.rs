@@ -5,6 +5,7 @@ use super::connection::is_word;
 use crate::context::{Context, Shared};
 use crate::interface::{Out, Port};
 use crate::lists::Lists;
+use crate::parameters::LogAssist;
 use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors};
@@ -21,6 +22,7 @@ enum Setting {
     Policy,
     Memory,
     RebuildRate,
+    LogAssist,
     ScrubRate,
     Clients,
     Query,
@@ -28,8 +30,9 @@ enum Setting {
 }
 
 impl Setting {
-    const ALL: [(&'static str, &'static str, Self); 7] = [
+    const ALL: [(&'static str, &'static str, Self); 8] = [
         ("client-query-buffer-limit", "query_max", Self::Query),
+        ("log-assist", "log_assist", Self::LogAssist),
         ("maxclients", "clients_max", Self::Clients),
         ("maxmemory", "memory", Self::Memory),
         ("maxmemory-policy", "maxmemory_policy", Self::Policy),
@@ -44,6 +47,7 @@ impl Setting {
         match self {
             Self::Policy => shared.parameters.policy.to_string(),
             Self::Memory => shared.maxmemory_bytes.to_string(),
+            Self::LogAssist => shared.parameters.log_assist.to_string(),
             Self::RebuildRate => shared.parameters.rebuild_rate.unwrap_or(0).to_string(),
             Self::ScrubRate => shared.parameters.scrub_rate.unwrap_or(0).to_string(),
             Self::Clients => clients.clients_max.to_string(),
@@ -56,7 +60,12 @@ impl Setting {
     fn read(self, shared: &Shared, text: &[u8]) -> Result<Change, String> {
         let text = core::str::from_utf8(text).unwrap_or_default();
         if self == Self::Policy {
-            return text.parse().map(Change::Policy).map_err(|_| policy_names());
+            let names = || one_of(&Policy::ALL.map(Policy::name));
+            return text.parse().map(Change::Policy).map_err(|_| names());
+        }
+        if self == Self::LogAssist {
+            let names = || one_of(&LogAssist::ALL.map(LogAssist::name));
+            return text.parse().map(Change::LogAssist).map_err(|_| names());
         }
         let number = match self {
             Self::Clients => text.parse().ok(),
@@ -70,7 +79,7 @@ impl Setting {
             Self::Memory => (MEMORY_MIN.min(shared.maxmemory_bytes_max), shared.maxmemory_bytes_max),
             Self::Clients => (1, CLIENTS_MAX),
             Self::Query | Self::Reply => (CLIENT_BYTES_MIN, i64::MAX as u64),
-            Self::RebuildRate | Self::ScrubRate | Self::Policy => (0, i64::MAX as u64),
+            Self::RebuildRate | Self::ScrubRate | Self::Policy | Self::LogAssist => (0, i64::MAX as u64),
         };
         if !(least..=most).contains(&number) {
             let why = match self {
@@ -92,6 +101,7 @@ impl Setting {
                     owner.progress = true;
                 }
             }
+            Change::LogAssist(assist) => shared.parameters.log_assist = assist,
             Change::Number(number) => match self {
                 Self::Memory => shared.maxmemory_bytes = number,
                 Self::RebuildRate => shared.parameters.rebuild_rate = Some(number).filter(|rate| *rate > 0),
@@ -99,7 +109,7 @@ impl Setting {
                 Self::Clients => clients.clients_max = number as usize,
                 Self::Query => clients.query_bytes_max = number as usize,
                 Self::Reply => clients.reply_bytes_max = number as usize,
-                Self::Policy => {}
+                Self::Policy | Self::LogAssist => {}
             },
         }
     }
@@ -109,6 +119,7 @@ impl Setting {
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Policy(Policy),
+    LogAssist(LogAssist),
     Number(u64),
 }
 
@@ -117,6 +128,7 @@ impl Change {
     fn in_file(self) -> String {
         match self {
             Self::Policy(policy) => format!("\"{policy}\""),
+            Self::LogAssist(assist) => format!("\"{assist}\""),
             Self::Number(number) => number.to_string(),
         }
     }
@@ -223,8 +235,7 @@ fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, w
 }
 
 /// As Redis says it.
-fn policy_names() -> String {
-    let names: Vec<&str> = Policy::ALL.iter().map(|policy| policy.name()).collect();
+fn one_of(names: &[&str]) -> String {
     format!("argument(s) must be one of the following: {}", names.join(", "))
 }
 

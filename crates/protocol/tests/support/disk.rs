@@ -30,6 +30,12 @@ pub(crate) fn settings(layout: Layout, data: u8) -> Settings {
 }
 
 impl Disk {
+    /// All that was ever written is lost.
+    pub(crate) fn wipe(&mut self) {
+        self.slots.fill(0);
+        self.log.fill(0);
+    }
+
     /// What came of the next thing that it was asked for.
     pub(crate) fn next_done(&mut self) -> Option<(IoId, Outcome)> {
         if self.held || self.waiting.is_empty() {

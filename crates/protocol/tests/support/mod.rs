@@ -161,8 +161,19 @@ impl Cluster {
         layout: Layout,
         parameters: Parameters,
     ) -> Self {
+        Self::logged_lists(1, (data, parity, logged), spares, layout, parameters)
+    }
+
+    /// The same, of several lists.
+    pub(crate) fn logged_lists(
+        lists: u16,
+        (data, parity, logged): (u8, u8, u8),
+        spares: usize,
+        layout: Layout,
+        parameters: Parameters,
+    ) -> Self {
         let log = Some((logged, layout));
-        Self::coded_on(16 << 20, (data, parity), 1, spares, parameters, log)
+        Self::coded_on(16 << 20, (data, parity), lists, spares, parameters, log)
     }
 
     fn coded_on(
@@ -174,6 +185,7 @@ impl Cluster {
         log: Option<(u8, Layout)>,
     ) -> Self {
         let width = usize::from(data + parity);
+        let in_memory = width - log.map_or(0, |(logged, _)| usize::from(logged));
         let streams: Vec<Stream> = (0..lists)
             .flat_map(|list| {
                 (0..data).map(move |x| Stream {
@@ -192,8 +204,14 @@ impl Cluster {
                 ack_quorum: parity,
                 positions: (0..width)
                     .map(|i| {
+                        // Log nodes have the same positions in all lists.
+                        let turned = if i < in_memory {
+                            (i + usize::from(list)) % in_memory
+                        } else {
+                            i
+                        };
                         Some(Assignment {
-                            tenure: tenure((i + usize::from(list)) % width, 1),
+                            tenure: tenure(turned, 1),
                             state: PositionState::Live,
                         })
                     })

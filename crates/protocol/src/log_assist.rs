@@ -1,0 +1,185 @@
+//! From which member the background takes the parity of a chunk that it brings back (LogECMem §5.3): the one in memory
+//! that everybody asks, or a log node, which has nothing else to do.
+//!
+//! What each has to give is measured, at each node for itself: how long an answer took since the one before it, or
+//! since it was asked for if nobody waited, and how many are still to come. Asked is whoever is likely to answer first.
+
+use paritas_base::{Map, NodeId, Span, Time};
+use std::collections::VecDeque;
+
+/// Answers that a measure is made of: with as many again, the older half counts half.
+const ANSWERS: u64 = 32;
+/// Questions without an answer that are kept in mind, of each node.
+const ASKED_MAX: usize = 1024;
+/// Each time that another is asked a measure gets better by one part in so many, so that nobody is left out for good
+/// for what was slow once.
+const FORGETS: u64 = 64;
+
+/// What was asked of one node, and how it answers.
+#[derive(Default, Debug)]
+struct Supplier {
+    /// Questions without an answer, oldest first.
+    asked: VecDeque<(u64, Time)>,
+    /// When the last answer came.
+    answered_at: Time,
+    /// Nanoseconds that so many answers took.
+    took: u64,
+    answers: u64,
+}
+
+impl Supplier {
+    fn answer(&mut self, at: usize, now: Time) {
+        let Some((_, asked_at)) = self.asked.remove(at) else {
+            return;
+        };
+        self.took += (now - asked_at.max(self.answered_at)).0;
+        self.answers += 1;
+        self.answered_at = now;
+        if self.answers == 2 * ANSWERS {
+            (self.took, self.answers) = (self.took / 2, ANSWERS);
+        }
+    }
+
+    /// What never comes counts as if it came now.
+    fn give_up(&mut self, now: Time, patience: Span) {
+        while self.asked.front().is_some_and(|(_, at)| now - *at > patience) {
+            self.answer(0, now);
+        }
+    }
+
+    /// In how many nanoseconds one more question would be answered, by all that is known; at least one for each that
+    /// comes first. The next answer has taken so long already.
+    fn expected(&self, now: Time) -> u64 {
+        let waited = self
+            .asked
+            .front()
+            .map_or(0, |(_, at)| (now - (*at).max(self.answered_at)).0);
+        let each = (self.took / self.answers.max(1)).max(waited);
+        each.max(1).saturating_mul(self.asked.len() as u64 + 1)
+    }
+}
+
+/// The nodes that are asked for parities in the background.
+#[derive(Default, Debug)]
+pub(crate) struct Suppliers {
+    nodes: Map<NodeId, Supplier>,
+    /// Chunks brought back with a parity of a log node where one in memory was to be had.
+    pub(crate) assisted: u64,
+}
+
+impl Suppliers {
+    /// Which of these nodes is likely to answer first; the first of equals.
+    pub(crate) fn choose(&mut self, nodes: &[NodeId], now: Time, patience: Span) -> usize {
+        let mut expected = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let supplier = self.nodes.entry(*node).or_default();
+            supplier.give_up(now, patience);
+            expected.push(supplier.expected(now));
+        }
+        let best = (0..nodes.len()).min_by_key(|at| expected[*at]).unwrap_or(0);
+        for node in nodes
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != best)
+            .map(|(_, node)| node)
+        {
+            if let Some(supplier) = self.nodes.get_mut(node) {
+                supplier.took -= supplier.took.div_ceil(FORGETS);
+            }
+        }
+        best
+    }
+
+    /// This question was sent.
+    pub(crate) fn asked(&mut self, node: NodeId, id: u64, now: Time) {
+        let supplier = self.nodes.entry(node).or_default();
+        if supplier.asked.len() == ASKED_MAX {
+            supplier.answer(0, now);
+        }
+        supplier.asked.push_back((id, now));
+    }
+
+    /// An answer has come, whatever it says; to a question of the background perhaps.
+    pub(crate) fn answered(&mut self, node: NodeId, id: u64, now: Time) {
+        if let Some(supplier) = self.nodes.get_mut(&node)
+            && let Some(at) = supplier.asked.iter().position(|(asked, _)| *asked == id)
+        {
+            supplier.answer(at, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMORY: NodeId = NodeId(3);
+    const LOG: NodeId = NodeId(7);
+    const PATIENCE: Span = Span::from_ms(200);
+
+    /// How many of `questions` go to the log node if each node answers one question after another, in so many
+    /// microseconds, and 32 are under way.
+    fn share(suppliers: &mut Suppliers, from: u64, questions: u64, memory_us: u64, log_us: u64) -> u64 {
+        let mut now = Time(from);
+        // When each has answered all that it was asked, and what is to be answered when.
+        let mut free = [now; 2];
+        let mut due: Vec<(Time, NodeId, u64)> = Vec::new();
+        let mut of_log = 0;
+        for id in 0..questions {
+            while due.len() == 32 {
+                due.sort();
+                let (at, node, id) = due.remove(0);
+                now = at;
+                suppliers.answered(node, id, now);
+            }
+            let at = suppliers.choose(&[MEMORY, LOG], now, PATIENCE);
+            let (node, us) = [(MEMORY, memory_us), (LOG, log_us)][at];
+            suppliers.asked(node, id, now);
+            of_log += at as u64;
+            free[at] = free[at].max(now) + Span::from_us(us);
+            due.push((free[at], node, id));
+        }
+        for (at, node, id) in due {
+            suppliers.answered(node, id, at);
+        }
+        of_log
+    }
+
+    #[test]
+    fn each_is_asked_for_as_much_as_it_gives() {
+        for (memory_us, log_us, expected) in [(100, 100, 500), (300, 100, 750), (100, 300, 250), (100, 900, 100)] {
+            let found = share(&mut Suppliers::default(), 1_000_000_000, 1_000, memory_us, log_us);
+            assert!(found.abs_diff(expected) <= 60, "{memory_us} {log_us}: {found} of 1,000");
+        }
+    }
+
+    #[test]
+    fn who_was_slow_is_asked_again_now_and_then_and_more_once_it_is_fast() {
+        let mut suppliers = Suppliers::default();
+        let slow = share(&mut suppliers, 1_000_000_000, 2_000, 10, 20_000);
+        assert!((1..=60).contains(&slow), "{slow}");
+        let fast = share(&mut suppliers, 1 << 40, 2_000, 100, 100);
+        assert!(fast > 600, "{fast}");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_not_asked_for_long() {
+        let mut suppliers = Suppliers::default();
+        let mut now = Time(1_000_000_000);
+        let mut of_log = 0;
+        for id in 0..1_000 {
+            now = now + Span::from_ms(1);
+            match suppliers.choose(&[MEMORY, LOG], now, PATIENCE) {
+                0 => {
+                    suppliers.asked(MEMORY, id, now);
+                    suppliers.answered(MEMORY, id, now + Span::from_us(100));
+                }
+                _ => {
+                    suppliers.asked(LOG, id, now);
+                    of_log += 1;
+                }
+            }
+        }
+        assert!(of_log < 50, "{of_log}");
+    }
+}

@@ -1,0 +1,322 @@
+//! Chunks are brought back in the background with parities of a log node too (LogECMem §5.3, PROTOCOL 5.7). Scheme
+//! `3+2/1` on nodes 0 to 4, of which node 4 has the disk, and a spare that takes the place of node 0.
+
+mod support;
+
+use paritas_base::{ListId, NodeId, Position, Stream, Version};
+use paritas_protocol::paritylog::{Layout, Space, Work};
+use paritas_protocol::{Channel, LogAssist, Parameters, Port};
+use paritas_wire::peer::{self, Header, Message, Parity, Versions};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use support::{Client, Cluster, tenure};
+
+const KEYS: usize = 400;
+const VALUE_BYTES: usize = 3_000;
+const MEMORY: usize = 3;
+const LOG_NODE: usize = 4;
+const SPARE: usize = 5;
+
+/// What the owners asked each parity for, and how many of the log node's answers had none.
+#[derive(Clone, Copy, Default, Debug)]
+struct Asked {
+    memory: u64,
+    log: u64,
+    refused: u64,
+}
+
+type Change = Box<dyn FnMut(usize, &Header, &Message<'_>) -> Option<Vec<u8>>>;
+
+fn no_change() -> Change {
+    Box::new(|_, _, _| None)
+}
+
+fn value(n: usize) -> String {
+    format!("{n:0>VALUE_BYTES$}")
+}
+
+fn parameters(log_assist: LogAssist) -> Parameters {
+    Parameters {
+        log_assist,
+        ..Parameters::default()
+    }
+}
+
+/// With all on the disk, and node 0 dead but not yet replaced.
+fn filled(parameters: Parameters) -> (Cluster, Client) {
+    let mut cluster = Cluster::logged(3, 2, 1, 1, Layout::Plm, parameters);
+    let client = cluster.connect(1, Port::Any);
+    for n in 0..KEYS {
+        assert_eq!(cluster.ask(client, &format!("SET key{n} {}", value(n))), "+OK\r\n");
+    }
+    cluster.advance(2_000);
+    cluster.kill(0);
+    (cluster, client)
+}
+
+/// Node 5 takes its place, under this change to what is sent.
+fn take_over(cluster: &mut Cluster, mut change: Change) -> Rc<Cell<Asked>> {
+    let asked: Rc<Cell<Asked>> = Rc::default();
+    let seen = Rc::clone(&asked);
+    cluster.tamper = Some(Box::new(move |from, to, header, message| {
+        let mut now = seen.get();
+        match message {
+            Message::ReadParity { .. } => {
+                now.memory += u64::from(to == MEMORY);
+                now.log += u64::from(to == LOG_NODE);
+            }
+            Message::ParityValue { parity: None, .. } => now.refused += u64::from(from == LOG_NODE),
+            _ => {}
+        }
+        seen.set(now);
+        change(from, header, message)
+    }));
+    cluster.reconfigure(0, |c| c.gone = vec![(NodeId(0), tenure(0, 1).incarnation)]);
+    cluster.hand_over(0, 0, SPARE);
+    asked
+}
+
+/// Chunks brought back with the log node's help, once all are back.
+fn whole(cluster: &mut Cluster, client: Client, patience_ms: u64) -> u64 {
+    let absent = |cluster: &Cluster| {
+        let list = cluster.processes[SPARE].node.list(ListId(0)).unwrap();
+        let owner = list.owners().next().expect("node 5 is an owner");
+        (!owner.is_whole()).then(|| owner.store().chunks().absent_count())
+    };
+    for _ in 0..patience_ms {
+        if absent(cluster).is_none() {
+            break;
+        }
+        cluster.advance(1);
+    }
+    assert_eq!(absent(cluster), None, "absent after {patience_ms} ms");
+    all_are(cluster, client);
+    let spare = cluster.connect(SPARE, Port::Any);
+    let info = cluster.ask(spare, "INFO paritas");
+    let line = info.lines().find_map(|line| line.strip_prefix("log_assisted_chunks:"));
+    line.expect(&info).parse().unwrap()
+}
+
+fn all_are(cluster: &mut Cluster, client: Client) {
+    for n in 0..KEYS {
+        cluster.feed(client, format!("GET key{n}\r\n").as_bytes());
+        for _ in 0..500 {
+            cluster.advance(1);
+            let reply = String::from_utf8(cluster.take(client)).unwrap();
+            if !reply.is_empty() {
+                assert!(reply.ends_with(&format!("{}\r\n", value(n))), "key{n}: {reply}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn on_takes_half_of_the_parities_from_the_log_node() {
+    let (mut cluster, client) = filled(parameters(LogAssist::On));
+    let asked = take_over(&mut cluster, no_change());
+    let assisted = whole(&mut cluster, client, 1_000);
+    let asked = asked.get();
+    assert!(asked.log > 10 && asked.log.abs_diff(asked.memory) <= 2, "{asked:?}");
+    assert_eq!(assisted, asked.log, "{asked:?}");
+}
+
+#[test]
+fn auto_shares_between_those_who_answer_alike() {
+    let (mut cluster, client) = filled(parameters(LogAssist::Auto));
+    let asked = take_over(&mut cluster, no_change());
+    let assisted = whole(&mut cluster, client, 1_000);
+    let asked = asked.get();
+    assert!(
+        asked.log * 4 > asked.memory && asked.memory * 4 > asked.log,
+        "{asked:?}"
+    );
+    assert_eq!(assisted, asked.log, "{asked:?}");
+}
+
+#[test]
+fn off_does_not_ask_the_log_node_while_there_is_a_parity_in_memory() {
+    let (mut cluster, client) = filled(parameters(LogAssist::Off));
+    let asked = take_over(&mut cluster, no_change());
+    assert_eq!(whole(&mut cluster, client, 1_000), 0);
+    let asked = asked.get();
+    assert!(asked.memory > 20 && asked.log == 0, "{asked:?}");
+}
+
+/// Which lists the first chunks are of that node 5 asks for, once it has taken the place of node 0 in four.
+fn first_lists(log_assist: LogAssist) -> BTreeSet<ListId> {
+    let few_at_once = Parameters {
+        fetch_max: 4,
+        ..parameters(log_assist)
+    };
+    let mut cluster = Cluster::logged_lists(4, (3, 2, 1), 1, Layout::Plm, few_at_once);
+    let client = cluster.connect(1, Port::Any);
+    for n in 0..KEYS {
+        assert_eq!(cluster.ask(client, &format!("SET key{n} {}", value(n))), "+OK\r\n");
+    }
+    cluster.advance(2_000);
+    cluster.kill(0);
+    let asked: Rc<RefCell<Vec<ListId>>> = Rc::default();
+    let seen = Rc::clone(&asked);
+    cluster.tamper = Some(Box::new(move |_, _, header, message| {
+        if let Message::ReadParity { stripe, .. } = message
+            && !stripe.is_index()
+        {
+            seen.borrow_mut().push(header.stream.list);
+        }
+        None
+    }));
+    cluster.cut = true;
+    for list in 0..4 {
+        cluster.reconfigure(list, |c| c.gone = vec![(NodeId(0), tenure(0, 1).incarnation)]);
+        let position = (0..4).find(|i| (i + list) % 4 == 0).unwrap();
+        cluster.hand_over(list, position as u8, SPARE);
+    }
+    cluster.cut = false;
+    cluster.advance(1_000);
+    all_are(&mut cluster, client);
+    let asked = asked.borrow();
+    assert!(asked.len() > 15, "{}", asked.len());
+    asked.iter().take(6).copied().collect()
+}
+
+/// A parity less from memory spares a node only while it sends for other lists too.
+#[test]
+fn lists_come_back_side_by_side_if_log_nodes_help() {
+    assert_eq!(first_lists(LogAssist::Off).len(), 1);
+    assert!(first_lists(LogAssist::Auto).len() > 1);
+}
+
+#[test]
+fn the_setting_changes_while_a_node_runs() {
+    let (mut cluster, client) = filled(parameters(LogAssist::On));
+    let spare = cluster.connect(SPARE, Port::Any);
+    let refused = cluster.ask(spare, "CONFIG SET log-assist sometimes");
+    assert!(refused.contains("one of the following: on, off, auto"), "{refused}");
+    assert_eq!(cluster.ask(spare, "CONFIG SET log-assist off"), "+OK\r\n");
+    assert!(cluster.ask(spare, "CONFIG GET log-assist").ends_with("off\r\n"));
+    let asked = take_over(&mut cluster, no_change());
+    assert_eq!(whole(&mut cluster, client, 1_000), 0);
+    assert_eq!(asked.get().log, 0);
+}
+
+#[test]
+fn a_command_waits_for_the_parity_in_memory_only() {
+    let (mut cluster, client) = filled(Parameters {
+        // The background brings next to nothing.
+        rebuild_rate: Some(1),
+        ..parameters(LogAssist::On)
+    });
+    let asked = take_over(&mut cluster, no_change());
+    all_are(&mut cluster, client);
+    let asked = asked.get();
+    assert!(asked.memory > 20 && asked.log <= 1, "{asked:?}");
+}
+
+#[test]
+fn what_the_disk_has_lost_comes_from_memory_at_once() {
+    let (mut cluster, client) = filled(parameters(LogAssist::On));
+    let resend_ms = Parameters::default().resend.as_ms();
+    cluster.disk(LOG_NODE).wipe();
+    let asked = take_over(&mut cluster, no_change());
+    let assisted = whole(&mut cluster, client, resend_ms / 2);
+    let asked = asked.get();
+    assert!(
+        asked.refused > 10 && asked.refused + assisted == asked.log,
+        "{asked:?}, {assisted} assisted"
+    );
+}
+
+#[test]
+fn a_disk_that_does_not_answer_delays_the_rebuild_by_little() {
+    let (mut cluster, client) = filled(parameters(LogAssist::Auto));
+    cluster.disk(LOG_NODE).held = true;
+    let asked = take_over(&mut cluster, no_change());
+    // Those that it was asked for are asked for again after a while, of the other.
+    assert_eq!(whole(&mut cluster, client, 1_000), 0);
+    assert!(asked.get().log <= 40, "{:?}", asked.get());
+}
+
+/// 5.7c holds for whoever gives the parity.
+#[test]
+fn a_parity_of_the_log_node_for_another_version_is_not_used() {
+    let (mut cluster, client) = filled(parameters(LogAssist::On));
+    let change: Change = Box::new(|from, header, message| match message {
+        Message::ParityValue {
+            id,
+            stripe,
+            parity: Some(parity),
+        } if from == LOG_NODE => {
+            let mut versions = Vec::new();
+            for (x, version) in parity.versions.iter().enumerate() {
+                let later = Version::new(version.term(), version.seq() + 1);
+                Versions::push(&mut versions, if x == 1 { later } else { version });
+            }
+            let mut bytes = parity.bytes.to_vec();
+            // Were it used, the chunk would be wrong.
+            if let Some(first) = bytes.first_mut() {
+                *first ^= 1;
+            }
+            let parity = Parity {
+                recv: parity.recv,
+                term: parity.term,
+                versions: Versions::new(&versions),
+                sum: parity.sum,
+                bytes: &bytes,
+            };
+            let mut frame = Vec::new();
+            let value = Message::ParityValue {
+                id: *id,
+                stripe: *stripe,
+                parity: Some(parity),
+            };
+            peer::encode(&mut frame, header, &value);
+            Some(frame)
+        }
+        _ => None,
+    });
+    let asked = take_over(&mut cluster, change);
+    assert_eq!(whole(&mut cluster, client, 100), 0);
+    let asked = asked.get();
+    assert!(asked.log > 10 && asked.memory >= 2 * asked.log - 2, "{asked:?}");
+    assert_eq!(cluster.processes[SPARE].node.bad_sums(), 0, "no sum was wrong");
+}
+
+#[test]
+fn a_chunk_that_is_being_read_is_not_read_twice() {
+    let (mut cluster, _) = filled(parameters(LogAssist::Auto));
+    let list = cluster.processes[LOG_NODE].node.list(ListId(0)).unwrap();
+    let stripe = list.member().unwrap().valid_stripes().next().unwrap();
+    cluster.disk(LOG_NODE).held = true;
+    let answers = Rc::new(Cell::new(0));
+    let count = Rc::clone(&answers);
+    cluster.tamper = Some(Box::new(move |from, to, _, message| {
+        let answer = (from, to) == (LOG_NODE, 1) && matches!(message, Message::ParityValue { parity: Some(_), .. });
+        count.set(count.get() + usize::from(answer));
+        None
+    }));
+    let link = cluster.link_between(1, LOG_NODE, Channel::Bulk).unwrap();
+    for id in 1..=3 {
+        let header = Header {
+            stream: Stream {
+                list: ListId(0),
+                x: Position(1),
+            },
+            epoch: cluster.configurations[0].epoch,
+            sent: cluster.now.mono,
+        };
+        let mut frame = Vec::new();
+        peer::encode(&mut frame, &header, &Message::ReadParity { id, stripe });
+        cluster.hear(LOG_NODE, link, &frame);
+    }
+    cluster.pump();
+    let waiting = &cluster.disk(LOG_NODE).waiting;
+    let reads = || waiting.iter().filter(|io| matches!(io.work, Work::Read(_)));
+    let places: BTreeSet<(bool, u64)> = reads().map(|io| (io.space == Space::Log, io.at)).collect();
+    assert!(reads().count() > 0 && answers.get() == 0);
+    assert_eq!(places.len(), reads().count(), "no place twice");
+    cluster.disk(LOG_NODE).held = false;
+    cluster.pump();
+    assert_eq!(answers.get(), 3);
+}

@@ -1,0 +1,181 @@
+"""Node repair with and without the log nodes' help (LogECMem §5.3, Fig 15): a node of a `6+3/2` cluster is killed and
+started again; how fast it comes back, with `log_assist` off, on and auto. The others send no faster than a limit, each
+by a relay of its own, or as fast as they can.
+
+    scripts/bench/log_assist.py [--rate 8mb] [--keys 300000] [--rounds 3]
+    scripts/bench/log_assist.py --rate 0          # no relays: as fast as the machine can
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import time
+
+import systems
+
+SCHEME, MEMBERS, LOG_NODES = "6+3/2", 7, 2
+VICTIM, VALUE = 0, 1000
+READ_MAX = 1 << 14
+LATE_MAX = 0.05
+# Short, so that all positions come back at the same time: nobody certifies that the process is gone.
+TIMES = ["--lease-ms", "500", "--suspicion-ms", "5000"]
+
+
+class Limited:
+    """A relay in front of a node's port for peers: what that node sends passes at so many bytes a second, all of its
+    links together. A process of its own."""
+
+    def __init__(self, listen, target):
+        self.rate = multiprocessing.Value("d", 0.0)
+        ready = multiprocessing.Event()
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=lambda: asyncio.run(self.serve(listen, target, ready)), daemon=True)
+        self.process.start()
+        assert ready.wait(60), "the relay did not start"
+        self.free_at = 0.0
+
+    async def serve(self, listen, target, ready):
+        async def relay(reader, writer):
+            try:
+                there_reader, there_writer = await asyncio.open_connection(*target)
+            except OSError:
+                writer.close()
+                return
+            await asyncio.gather(self.pump(reader, there_writer, False), self.pump(there_reader, writer, True))
+
+        self.free_at = 0.0
+        server = await asyncio.start_server(relay, *listen)
+        ready.set()
+        await server.serve_forever()
+
+    async def pump(self, reader, writer, limited):
+        loop = asyncio.get_running_loop()
+        try:
+            while data := await reader.read(READ_MAX):
+                if limited and self.rate.value:
+                    # Who wakes up late catches up.
+                    self.free_at = max(self.free_at, loop.time() - LATE_MAX) + len(data) / self.rate.value
+                    await asyncio.sleep(max(0.0, self.free_at - loop.time()))
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        writer.close()
+
+
+class Cluster(systems.System):
+    """Nodes by hand; all but the one that is lost send through relays, if there is a limit."""
+
+    def __init__(self, limited):
+        super().__init__(f"paritas {SCHEME}")
+        self.limited, self.links, self.nodes = limited, [], {}
+
+    def start(self):
+        count = MEMBERS + LOG_NODES
+        self.port = systems.free_base([offset + i for i in range(count) for offset in (0, 1_000, 10_000)] + [20_000])
+        self.coordinator = f"127.0.0.1:{self.port + 20_000}"
+        store = os.path.join(self.directory, "store")
+        self.run([systems.PARITAS, "coordinator", "--listen", self.coordinator, "--store", store, "--scheme", SCHEME, "--memory", "512mb", *TIMES])
+        if self.limited:
+            for node in range(1, count):
+                peer = self.port + 10_000 + node
+                self.links.append(Limited(("127.0.0.2", peer), ("127.0.0.1", peer)))
+        for node in range(count):
+            self.start_node(node, "auto")
+        systems.until(lambda: all(systems.answers(self.port + node) for node in range(MEMBERS)), "all nodes answer")
+
+    def start_node(self, node, log_assist):
+        command = [systems.PARITAS, "node", "--id", str(node), "--port", str(self.port + node), "--memory", "512mb"]
+        command += ["--coordinator", self.coordinator, "--log-assist", log_assist]
+        command += ["--host", "127.0.0.2"] if self.limited and node != VICTIM else []
+        if node >= MEMBERS:
+            command += ["--log-dir", os.path.join(self.directory, f"parity-{node}"), "--log-size", "1gb"]
+        self.run(command)
+        self.nodes[node] = self.children[-1]
+
+    def limit(self, rate):
+        for link in self.links:
+            link.rate.value = rate
+
+    def stop(self):
+        for link in self.links:
+            link.process.terminate()
+        super().stop()
+
+
+def status(cluster):
+    command = [systems.PARITAS, "status", "--port", str(cluster.port + 1), "--json"]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def is_whole(cluster):
+    return all(place["state"] == "live" for each in status(cluster)["lists"] for place in each["positions"])
+
+
+def node_status(cluster):
+    """Bytes brought back so far."""
+    return status(cluster)["rebuild"]["done_bytes"]
+
+
+def counted(cluster, field):
+    return int(systems.info(cluster.port + VICTIM, field) or 0)
+
+
+def once(cluster, log_assist, rate):
+    """Bytes brought back a second, and the share of chunks that log nodes helped with."""
+    victim = cluster.nodes[VICTIM]
+    victim.kill()
+    victim.wait()
+    cluster.children.remove(victim)
+    cluster.limit(rate)
+    cluster.start_node(VICTIM, log_assist)
+
+
+    def done():
+        try:
+            return node_status(cluster)
+        except (subprocess.CalledProcessError, OSError):
+            return 0
+
+    systems.until(lambda: done() > 0, "a chunk is back")
+    began, first = time.monotonic(), done()
+    deadline = began + 300
+    while not is_whole(cluster):
+        if time.monotonic() > deadline:
+            raise SystemExit("bench: not whole within 300 s")
+        time.sleep(0.01)
+    took, held = time.monotonic() - began, done()
+    cluster.limit(0)
+    helped = counted(cluster, "log_assisted_chunks") * int(systems.info(cluster.port + VICTIM, "chunk_bytes"))
+    return (held - first) / took, helped / held
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", default="8mb", help="what each node sends a second at most, in mb; 0: no limit")
+    parser.add_argument("--keys", type=int, default=300_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    rate = float(arguments.rate.removesuffix("mb")) * (1 << 20)
+    with Cluster(rate > 0) as cluster:
+        fill = [systems.LOAD, "fill", "--port", str(cluster.port), "--from", "0", "--to", str(arguments.keys), "--value", str(VALUE)]
+        subprocess.run(fill, check=True)
+        # What waits in the log nodes' memory goes to their disks.
+        time.sleep(3)
+        found = {}
+        for _ in range(arguments.rounds):
+            for log_assist in ("off", "on", "auto"):
+                found.setdefault(log_assist, []).append(once(cluster, log_assist, rate))
+                print(f"{log_assist}: {found[log_assist][-1][0] / (1 << 20):.2f} MiB/s, {found[log_assist][-1][1]:.3f} helped", flush=True)
+    off = statistics.median(rate for rate, _ in found["off"])
+    for log_assist, rows in found.items():
+        median, share = (statistics.median(column) for column in zip(*rows))
+        print(f"{log_assist}: {median / (1 << 20):.2f} MiB/s ({100 * (median / off - 1):+.1f} %), {100 * share:.0f} % of chunks helped")
+
+
+if __name__ == "__main__":
+    main()
