@@ -2,6 +2,7 @@
 
 pub mod basic;
 pub mod disk_accesses;
+pub mod log_sizes;
 pub mod memory;
 pub mod mttdl;
 pub mod node_repair;
