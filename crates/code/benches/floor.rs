@@ -10,7 +10,7 @@
 mod support;
 
 use paritas_base::Prng;
-use paritas_code::{kernel_name, mul_add, sum, use_kernel};
+use paritas_code::{Rdp, kernel_name, mul_add, sum, use_kernel};
 use std::hint::black_box;
 use std::time::Instant;
 use support::{bytes, code, isal::Isal, matrix};
@@ -42,6 +42,73 @@ fn floor<const N: usize>(calls: usize, mut tasks: [&mut dyn FnMut(usize); N]) ->
         }
     }
     best
+}
+
+/// Row-diagonal parity beside ours, 8+2 as MemEC has them.
+fn rdp() {
+    let mut prng = Prng::new(2);
+    let (code, rdp) = (code(8, 2), Rdp::new(8, 17).expect("a prime"));
+    let data = chunks(&mut prng, 8);
+    println!("\n8+2, ns a stripe (GB/s of data), and ns for a delta of 32 B into both parities");
+    println!("| chunk | ours | RDP | decode two, ours | RDP | delta, ours | RDP |");
+    println!("|---|---|---|---|---|---|---|");
+    for len in [4 << 10, 16 << 10, 64 << 10] {
+        let sources: Vec<&[u8]> = data.iter().map(|chunk| &chunk.0[..len]).collect();
+        let (mut p, mut q) = (vec![0; len], vec![0; len]);
+        let (mut row, mut diagonal) = (vec![0; len], vec![0; len]);
+        let calls = (1 << 18) / len + 1;
+        let [ours, theirs] = floor(
+            calls,
+            [
+                &mut |n| (0..n).for_each(|_| code.encode(black_box(&sources), &mut [&mut p, &mut q])),
+                &mut |n| {
+                    (0..n).for_each(|_| rdp.encode(black_box(&sources), &mut row, &mut diagonal).expect("fits"));
+                },
+            ],
+        );
+        let mut present: Vec<(u8, &[u8])> = (0..8)
+            .zip(sources.iter().copied())
+            .filter(|(x, _)| ![1, 6].contains(x))
+            .collect();
+        present.extend([(8, &p[..]), (9, &q[..])]);
+        let mut lost = [vec![0; len], vec![0; len]];
+        let mut whole: Vec<Vec<u8>> = sources.iter().map(|chunk| chunk.to_vec()).collect();
+        whole.extend([row.clone(), diagonal.clone()]);
+        let mut whole: Vec<&mut [u8]> = whole.iter_mut().map(Vec::as_mut_slice).collect();
+        let [two, two_theirs] = floor(
+            calls,
+            [
+                &mut |n| {
+                    let [a, b] = &mut lost;
+                    (0..n).for_each(|_| code.decode(black_box(&present), &[1, 6], &mut [a, b]).expect("enough"));
+                },
+                &mut |n| (0..n).for_each(|_| rdp.decode(black_box(&mut whole), &[1, 6]).expect("enough")),
+            ],
+        );
+        let delta = &sources[0][..32];
+        let at = |i: usize| (i & 31) * 89;
+        let [small] = floor(
+            4000,
+            [&mut |n| {
+                (0..n).for_each(|i| {
+                    mul_add(code.coefficient(3, 0), black_box(delta), &mut p[at(i)..at(i) + 32]);
+                    mul_add(code.coefficient(3, 1), black_box(delta), &mut q[at(i)..at(i) + 32]);
+                });
+            }],
+        );
+        let [small_theirs] = floor(
+            4000,
+            [&mut |n| {
+                (0..n).for_each(|i| {
+                    rdp.update(3, at(i), black_box(delta), &mut row, &mut diagonal)
+                        .expect("fits");
+                });
+            }],
+        );
+        let show = |ns: f64| format!("{ns:.0} ({:.0})", 8.0 * len as f64 / ns);
+        let (ours, theirs, two, two_theirs) = (show(ours), show(theirs), show(two), show(two_theirs));
+        println!("| {len} | {ours} | {theirs} | {two} | {two_theirs} | {small:.1} | {small_theirs:.1} |");
+    }
 }
 
 fn main() {
@@ -118,6 +185,8 @@ fn main() {
             show(one)
         );
     }
+
+    rdp();
 
     println!("\none extent, ns, everything in the first-level cache; the loop alone is taken off");
     println!("| bytes | delta into one parity | ISA-L | sum of the extent |");

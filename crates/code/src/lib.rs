@@ -11,6 +11,7 @@ mod code;
 mod decode;
 mod field;
 mod kernel;
+mod rdp;
 mod scheme;
 pub mod sum;
 
@@ -19,5 +20,6 @@ pub use decode::DecodeError;
 #[doc(hidden)]
 pub use kernel::use_kernel;
 pub use kernel::{kernel_name, mul_add, xor};
+pub use rdp::{Rdp, RdpError};
 pub use scheme::{DATA_MAX, Scheme, SchemeError, WIDTH_MAX};
 pub use sum::{crc32c, crc32c_append};

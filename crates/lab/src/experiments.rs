@@ -3,6 +3,12 @@
 pub mod basic;
 pub mod disk_accesses;
 pub mod log_sizes;
+pub mod memec_coding;
+pub mod memec_lists;
+pub mod memec_memory;
+pub mod memec_moves;
+pub mod memec_sizes;
+pub mod memec_systems;
 pub mod memory;
 pub mod mttdl;
 pub mod node_repair;
@@ -14,6 +20,7 @@ pub mod two_losses;
 pub mod update_latency;
 pub mod updated_stripes;
 pub mod wide;
+mod ycsb;
 
 /// LogECMem's (§6.1): data and parity chunks.
 pub(crate) const CODES: [(u8, u8); 4] = [(6, 3), (10, 4), (12, 4), (15, 3)];

@@ -3,9 +3,11 @@
 
 pub mod baselines;
 pub mod experiments;
+pub mod load;
 pub mod processes;
 mod relay;
 mod report;
+pub mod servers;
 pub mod stage;
 pub mod workload;
 
@@ -47,6 +49,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::two_losses::EXPERIMENT,
     experiments::node_repair::EXPERIMENT,
     experiments::tradeoff::EXPERIMENT,
+    experiments::memec_lists::EXPERIMENT,
+    experiments::memec_memory::EXPERIMENT,
+    experiments::memec_systems::EXPERIMENT,
+    experiments::memec_coding::EXPERIMENT,
+    experiments::memec_sizes::EXPERIMENT,
+    experiments::memec_moves::EXPERIMENT,
 ];
 
 /// The experiment of a name.

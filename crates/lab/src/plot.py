@@ -12,12 +12,22 @@ from matplotlib import pyplot
 
 title, png, x_logarithmic, y_logarithmic = sys.argv[1:]
 head, *rows = csv.reader(sys.stdin)
+
+
+def place(text):
+    """A number, or else a name."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 figure, axes = pyplot.subplots(figsize=(8, 5))
 # So many lines have colours of their own; the next as many are dashed. Four systems of four codes get four of each.
 COLOURS = 4 if len(head) - 1 in (4, 16) else 6
 for at, name in enumerate(head[1:]):
     line = {"color": f"C{at % COLOURS}", "linestyle": ["-", "--", ":", "-."][at // COLOURS % 4]}
-    x, y = [float(row[0]) for row in rows], [float(row[at + 1]) for row in rows]
+    x, y = [place(row[0]) for row in rows], [float(row[at + 1]) for row in rows]
     axes.plot(x, y, marker="o", markersize=3, label=name, **line)
 axes.set_xlabel(head[0])
 axes.set_xscale("log" if x_logarithmic == "true" else "linear")

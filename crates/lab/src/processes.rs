@@ -1,9 +1,65 @@
 //! What the system knows of processes: their CPU time, and what went through their connections.
 
+use std::ffi::OsStr;
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::{RangeInclusive, Sub};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+/// Processes of our own; they end with this, or with the thread that began them.
+#[derive(Debug, Default)]
+pub(crate) struct Children(Vec<Child>);
+
+impl Children {
+    /// Begins one.
+    pub(crate) fn start<A: AsRef<OsStr>>(
+        &mut self,
+        program: impl AsRef<OsStr>,
+        arguments: impl IntoIterator<Item = A>,
+        directory: &Path,
+    ) -> io::Result<()> {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(&program).args(arguments);
+        command.current_dir(directory).stdin(Stdio::null());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let name = program.as_ref().to_string_lossy();
+        let child = child.map_err(|error| io::Error::new(error.kind(), format!("{name}, by setpriv: {error}")))?;
+        self.0.push(child);
+        Ok(())
+    }
+
+    /// CPU time of all of them so far.
+    pub(crate) fn cpu(&self) -> io::Result<Duration> {
+        self.0.iter().map(|child| cpu(child.id())).sum()
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // One that has ended already is only waited for.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A port so that with each of the offsets so many from it on are free, and none is one that the system gives to
+/// clients.
+pub(crate) fn free_ports(count: u16, offsets: &[(Ipv4Addr, u16)]) -> io::Result<u16> {
+    let seed = std::process::id() as u16 % 64;
+    let firsts = (0..64).map(|n| 13_000 + (seed + n) % 64 * 14);
+    let is_free = |first: &u16| {
+        let mut all = offsets
+            .iter()
+            .flat_map(|(ip, offset)| (0..count).map(move |n| (*ip, offset + n)));
+        all.all(|(ip, offset)| TcpListener::bind(SocketAddr::from((ip, first + offset))).is_ok())
+    };
+    let found = firsts.into_iter().find(is_free);
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, "no row of free ports"))
+}
 
 /// CPU time of all threads of a process so far.
 pub(crate) fn cpu(pid: u32) -> io::Result<Duration> {

@@ -50,7 +50,7 @@ impl Workload {
     }
 
     /// Gray et al., "Quickly generating billion-record synthetic databases", as YCSB has it.
-    fn next_rank(&mut self) -> u64 {
+    pub(crate) fn next_rank(&mut self) -> u64 {
         let u = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let of_two = 1.0 + 0.5f64.powf(THETA);
         let scaled = u * ZETA_OF_ITEMS;

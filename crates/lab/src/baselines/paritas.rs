@@ -1,14 +1,14 @@
 //! Paritas itself beside them: a coordinator and nodes as processes, relays between the nodes, and a client that knows
 //! who owns what.
 
-use crate::processes;
+use crate::processes::{self, Children, free_ports};
 use crate::relay::{self, Traffic};
 use crate::stage::Directory;
 use paritas_base::{Map, map};
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
+use std::ops::RangeInclusive;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -32,12 +32,16 @@ pub struct Setup<'a> {
     pub scheme: &'a str,
     /// On so many nodes.
     pub nodes: u16,
+    /// So many more wait.
+    pub spares: u16,
     /// How long a message takes from one node to another.
     pub hop: Duration,
     /// Relays stand between the nodes, and count messages of so many bytes and more; without, it is there to be timed.
     pub count_from: Option<usize>,
     /// How long a lease lasts; nodes ask for it sixteen times as often at most.
     pub lease: Duration,
+    /// Memory of a node, in MiB.
+    pub megabytes: u32,
 }
 
 impl<'a> Setup<'a> {
@@ -47,9 +51,11 @@ impl<'a> Setup<'a> {
             binary,
             scheme,
             nodes,
+            spares: 0,
             hop: Duration::ZERO,
             count_from: None,
             lease: LEASE,
+            megabytes: 64,
         }
     }
 }
@@ -57,16 +63,17 @@ impl<'a> Setup<'a> {
 /// A cluster of processes; they end with this.
 #[derive(Debug)]
 pub struct Paritas {
-    children: Vec<Child>,
+    children: Children,
     clients: Map<u16, BufReader<TcpStream>>,
     first: u16,
     nodes: u16,
+    spares: u16,
     hop: Duration,
     owners: Map<u32, u16>,
     traffic: Arc<Traffic>,
     before: (u64, u64),
     waits: Vec<Duration>,
-    _directory: Directory,
+    directory: Directory,
 }
 
 impl Paritas {
@@ -74,34 +81,40 @@ impl Paritas {
     pub fn start(setup: Setup<'_>) -> io::Result<Self> {
         let directory = Directory::new()?;
         let (nodes, binary) = (setup.nodes, setup.binary);
-        let first = free_ports(nodes)?;
-        let coordinator = first + nodes;
+        let all = nodes + setup.spares;
+        let offsets = [(HERE, 0), (HERE, CLUSTER_PORT), (HERE, PEER_PORT), (RELAYED, PEER_PORT)];
+        let first = free_ports(all + 1, &offsets)?;
+        let coordinator = first + all;
         let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text);
         write(
             "coordinator.toml",
             format!(
                 "listen = \"{HERE}:{coordinator}\"\nstore = \"coordinator.store\"\nscheme = \"{}\"\nmemory = \
-                 \"64mb\"\nnodes = {nodes}\nlease_ms = {}\nsuspicion_ms = {}\n",
+                 \"{}mb\"\nnodes = {nodes}\nspares = {}\nlease_ms = {}\nsuspicion_ms = {}\n",
                 setup.scheme,
+                setup.megabytes,
+                setup.spares,
                 setup.lease.as_millis(),
                 setup.lease.as_millis() * 3 / 4
             ),
         )?;
         let mut started = Self {
-            children: Vec::new(),
+            children: Children::default(),
             clients: map(),
             first,
             nodes,
+            spares: setup.spares,
             hop: setup.hop,
             owners: map(),
             traffic: Arc::default(),
             before: (0, 0),
             waits: Vec::new(),
-            _directory: directory,
+            directory,
         };
-        started.run(binary, "coordinator", "coordinator.toml")?;
+        let arguments = ["coordinator", "--config", "coordinator.toml"];
+        started.children.start(binary, arguments, started.directory.path())?;
         let host = if setup.count_from.is_some() { RELAYED } else { HERE };
-        for node in 0..nodes {
+        for node in 0..all {
             let port = first + node;
             let (listen, target) = ((RELAYED, port + PEER_PORT).into(), (HERE, port + PEER_PORT).into());
             if let Some(bytes) = setup.count_from {
@@ -109,11 +122,14 @@ impl Paritas {
             }
             let name = format!("node-{node}.toml");
             let text = format!(
-                "id = {node}\nport = {port}\nmemory = \"64mb\"\ncoordinator = [\"{HERE}:{coordinator}\"]\nbind = \
-                 \"{HERE}\"\nhost = \"{host}\"\n"
+                "id = {node}\nport = {port}\nmemory = \"{}mb\"\ncoordinator = [\"{HERE}:{coordinator}\"]\nbind = \
+                 \"{HERE}\"\nhost = \"{host}\"\nspare = {}\n",
+                setup.megabytes,
+                node >= nodes
             );
-            std::fs::write(started._directory.path().join(&name), text)?;
-            started.run(binary, "node", &name)?;
+            std::fs::write(started.directory.path().join(&name), text)?;
+            let arguments = ["node", "--config", &name];
+            started.children.start(binary, arguments, started.directory.path())?;
         }
         started.set_in_time(0, b"ready")?;
         Ok(started)
@@ -130,22 +146,6 @@ impl Paritas {
             self.owners.clear();
             std::thread::sleep(Duration::from_millis(50));
         }
-        Ok(())
-    }
-
-    fn run(&mut self, binary: &Path, role: &str, config: &str) -> io::Result<()> {
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--pdeathsig", "KILL"])
-            .arg(binary)
-            .args([role, "--config", config]);
-        command.current_dir(self._directory.path());
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        self.children.push(child);
         Ok(())
     }
 
@@ -207,9 +207,20 @@ impl Paritas {
         (bytes - self.before.0, large - self.before.1)
     }
 
+    /// Where clients ask for any key.
+    pub fn any_ports(&self) -> RangeInclusive<u16> {
+        self.first..=self.first + self.nodes + self.spares - 1
+    }
+
+    /// Where clients ask the owner of a key.
+    pub fn cluster_ports(&self) -> RangeInclusive<u16> {
+        let first = self.first + CLUSTER_PORT;
+        first..=first + self.nodes - 1
+    }
+
     /// CPU time of all its processes so far.
     pub fn cpu(&self) -> io::Result<Duration> {
-        self.children.iter().map(|child| processes::cpu(child.id())).sum()
+        self.children.cpu()
     }
 
     /// What nodes have sent one another so far, as their system knows it: without relays, which are too many threads
@@ -223,34 +234,4 @@ impl Paritas {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (of(&self.traffic.bytes), of(&self.traffic.large))
     }
-}
-
-impl Drop for Paritas {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            // One that has ended already is only waited for.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// A port from which on nodes and the coordinator find theirs free.
-fn free_ports(nodes: u16) -> io::Result<u16> {
-    let free = |ip: Ipv4Addr, port: u16| TcpListener::bind(SocketAddr::from((ip, port))).is_ok();
-    let seed = std::process::id() as u16 % 64;
-    // Below those that the system gives to clients, with the peers'.
-    let firsts = (0..64).map(|n| 13_000 + (seed + n) % 64 * 14);
-    for first in firsts {
-        let all = (first..=first + nodes).all(|port| {
-            let mine = [0, CLUSTER_PORT, PEER_PORT]
-                .iter()
-                .all(|offset| free(HERE, port + offset));
-            mine && free(RELAYED, port + PEER_PORT)
-        });
-        if all {
-            return Ok(first);
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::AddrInUse, "no row of free ports"))
 }

@@ -1,0 +1,241 @@
+//! MemEC Table 2 (§7.2, Experiment 5): how long a node's work takes to go to others, and to come back.
+
+use crate::load::{Client, Operation};
+use crate::report::figure;
+use crate::servers::{Servers, ask};
+use crate::stage::Stage;
+use crate::workload::Workload;
+use crate::{Check, Experiment, Report};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "memec-moves",
+    figure: "MemEC Table 2",
+    claim: "one node's work is elsewhere after 4.77 ms with requests and 1.74 ms without, two nodes' after 9.24 and \
+            4.91; back after 629 and 668 ms with requests, 1 ms without; always within a second",
+    exact: false,
+    run,
+};
+
+const NODES: u16 = 10;
+const SPARES: u16 = 2;
+const MOVE_TIME_MAX: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(2);
+/// With and without requests, one node and two: there, and back.
+const PAPER: [(bool, u16, f64, f64); 4] = [
+    (true, 1, 4.77, 628.5),
+    (true, 2, 9.24, 667.5),
+    (false, 1, 1.74, 0.91),
+    (false, 2, 4.91, 1.10),
+];
+
+const WHY_BACK: &str = "the paper's node comes back to what nobody has changed and nothing moves; here each of its \
+                        lists changes hands by a commit of the coordinator, as with requests";
+const WHY_CORES: &str = "the slowest of 8 takeovers waits for two busy cores that have 14 processes";
+
+/// What the status says of a node under a name; a word or a number.
+fn field<'a>(status: &'a str, node: u16, name: &str) -> Option<&'a str> {
+    let (_, entry) = status.split_once(&format!("{{\"id\":{node},\"pid\""))?;
+    let (_, rest) = entry.split_once(&format!("\"{name}\":"))?;
+    rest.split([',', '}']).next()
+}
+
+fn is_whole(status: &str) -> bool {
+    ["filling", "down", "vacant"]
+        .iter()
+        .all(|state| !status.contains(&format!(",\"state\":\"{state}\"}}")))
+}
+
+/// How many takeovers a node has made, and how long the newest took, in ms.
+fn takeovers(port: u16) -> io::Result<(usize, Vec<f64>)> {
+    let info = ask(port, "*1\r\n$4\r\nINFO\r\n")?;
+    let line = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
+    let recent = line("takeover_recent_us:").split(',');
+    Ok((
+        line("takeovers:").parse().unwrap_or(0),
+        recent
+            .filter_map(|us| us.parse::<f64>().ok())
+            .map(|us| us / 1000.0)
+            .collect(),
+    ))
+}
+
+struct Cluster {
+    servers: Servers,
+    ports: Vec<u16>,
+}
+
+impl Cluster {
+    fn takeovers(&self) -> io::Result<Vec<(usize, Vec<f64>)>> {
+        self.ports.iter().map(|port| takeovers(*port)).collect()
+    }
+
+    /// Gives an order for these nodes, and waits until it is done: the slowest takeover, and the time of all, in ms.
+    fn order(&self, nodes: &[u16], word: &str) -> io::Result<(f64, f64)> {
+        let before = self.takeovers()?;
+        let began = Instant::now();
+        for node in nodes {
+            let node = node.to_string();
+            let (a, b) = (node.len(), word.len());
+            let said = ask(
+                self.ports[0],
+                &format!("*3\r\n$12\r\nPARITAS.DUTY\r\n${a}\r\n{node}\r\n${b}\r\n{word}\r\n"),
+            )?;
+            if said != "+OK" {
+                return Err(io::Error::other(format!("PARITAS.DUTY: {said}")));
+            }
+        }
+        loop {
+            let status = self.servers.status()?;
+            let is_done = |node: &u16| match word {
+                "shun" => field(&status, *node, "positions") == Some("0"),
+                _ => field(&status, *node, "duty") == Some("\"full\""),
+            };
+            if nodes.iter().all(is_done) && is_whole(&status) {
+                break;
+            }
+            if began.elapsed() > MOVE_TIME_MAX {
+                return Err(io::Error::other(format!(
+                    "{word} of {nodes:?} takes too long: {status}"
+                )));
+            }
+            thread::sleep(POLL);
+        }
+        let all = began.elapsed().as_secs_f64() * 1000.0;
+        let slowest = self
+            .takeovers()?
+            .into_iter()
+            .zip(before)
+            .flat_map(|((now, recent), (before, _))| {
+                // A node that was started again counts anew.
+                recent.into_iter().take(now.saturating_sub(before))
+            });
+        Ok((slowest.fold(0.0, f64::max), all))
+    }
+}
+
+/// Of several rounds, in ms: takeovers there, all of it, takeovers back, all of it.
+fn measure(cluster: &Cluster, count: u16, rounds: u32) -> io::Result<[f64; 4]> {
+    let mut found: [Vec<f64>; 4] = Default::default();
+    for round in 0..rounds as u16 {
+        let nodes: Vec<u16> = (0..count).map(|n| 1 + (round + n * 4) % (NODES - 1)).collect();
+        let there = cluster.order(&nodes, "shun")?;
+        let back = cluster.order(&nodes, "serve")?;
+        for (found, ms) in found.iter_mut().zip([there.0, there.1, back.0, back.1]) {
+            found.push(ms);
+        }
+    }
+    Ok(found.map(|mut each| {
+        each.sort_by(f64::total_cmp);
+        each[each.len() / 2]
+    }))
+}
+
+fn run(stage: &Stage) -> io::Result<Report> {
+    let (objects, rounds) = (stage.count(100_000, 2_000), stage.count(9, 1));
+    let servers = Servers::paritas_with_spares("8+2", NODES, SPARES, 256)?;
+    let ports = servers.any_ports();
+    let mut client = Client::connect_any(&servers, &ports[..usize::from(NODES)], 24)?;
+    let value = |key: u64| if key.is_multiple_of(2) { 8 } else { 32 };
+    client.run((0..objects.into()).map(|key| Operation::Set(key, value(key))), 1000)?;
+    let cluster = Cluster { servers, ports };
+    let columns = [
+        "state",
+        "there: slowest takeover",
+        "there: all",
+        "back: slowest takeover",
+        "back: all",
+        "paper: there",
+        "paper: back",
+    ];
+    let mut report = Report {
+        columns: columns.map(str::to_owned).to_vec(),
+        logarithmic: (false, true),
+        ..Report::default()
+    };
+    let stop = AtomicBool::new(false);
+    for (requests, count, there, back) in PAPER {
+        let name = format!(
+            "{count} node{} {}",
+            if count > 1 { "s" } else { "" },
+            if requests { "busy" } else { "idle" }
+        );
+        (stage.say)(&name);
+        stop.store(!requests, Ordering::Relaxed);
+        let found = thread::scope(|scope| {
+            let client = &mut client;
+            let load = scope.spawn(|| {
+                let mut workload = Workload::new(5, objects, 50);
+                while !stop.load(Ordering::Relaxed) {
+                    let some = (0..100).map(|n| {
+                        let key = u64::from(workload.next_object());
+                        if n % 2 == 0 {
+                            Operation::Get(key)
+                        } else {
+                            Operation::Set(key, value(key))
+                        }
+                    });
+                    client.run(some, 10)?;
+                    // A third of what one core can do: so that it is the moves that are measured.
+                    thread::sleep(Duration::from_millis(5));
+                }
+                io::Result::Ok(())
+            });
+            let found = measure(&cluster, count, rounds);
+            stop.store(true, Ordering::Relaxed);
+            match load.join() {
+                Ok(done) => done.and(found),
+                Err(_) => Err(io::Error::other("the client has panicked")),
+            }
+        })?;
+        let mut row = vec![name.clone()];
+        row.extend(found.map(figure));
+        row.extend([there, back].map(figure));
+        report.rows.push(row);
+        let soon = found[1] < 1000.0 && found[3] < 1000.0;
+        if stage.is_full() {
+            let check = Check::at_least(format!("{name}: the paper's N→D over ours"), 1.0, there / found[0]);
+            report.checks.push(check.missed_because(WHY_CORES));
+            let text = format!("{name}: the paper's D→N over ours");
+            let check = Check::at_least(text, 1.0, back / found[3]);
+            let why = if requests { WHY_CORES } else { WHY_BACK };
+            report.checks.push(check.missed_because(why));
+        }
+        let claim = Check::claim(
+            format!("{name}: there and back within a second each"),
+            soon || !stage.is_full(),
+        );
+        report.checks.push(claim);
+    }
+    report.remarks.push(format!(
+        "ms, median of {rounds} rounds. `8+2` on {NODES} nodes and {SPARES} spares, {objects} objects of 8 and 32 B. \
+         There: the node is shunned; its slowest takeover, from Seal to Serve, as the paper's T_N→D, and all until \
+         everything it held is whole elsewhere. Back: the same until it serves all that is its by plan, as the \
+         paper's T_D→N. No request of the client, workload A at any node, failed."
+    ));
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_tells_of_nodes() {
+        let status = r#"{"nodes":[{"id":0,"pid":1,"duty":"full","positions":10},
+            {"id":1,"pid":2,"duty":"shunned","positions":0}],
+            "lists":[{"id":0,"epoch":1,"positions":[{"node":0,"state":"live"}]}]}"#;
+        assert_eq!(field(status, 1, "positions"), Some("0"));
+        assert_eq!(field(status, 0, "duty"), Some("\"full\""));
+        assert!(is_whole(status));
+        assert!(!is_whole(
+            &status
+                .replace(r#""state":"live"}"#, r#""state":"filling"}"#)
+                .replace("{\"node\":0", "{\"node\":0,\"x\":1")
+        ));
+    }
+}
