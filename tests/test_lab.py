@@ -31,6 +31,7 @@ EXPERIMENTS = [
     "wide",
     "paritas-wide",
     "disk-accesses",
+    "log-sizes",
     "two-losses",
     "node-repair",
     "tradeoff",

@@ -4,8 +4,8 @@
 //! wakes the loop, which takes it out with [`Disk::next_done`]. Neither queue has an end of its own: nothing that was
 //! asked for may be dropped, and the loop may not wait. What is in them is bounded by who asks. A log has writes of at
 //! most its `buffer_max_bytes` under way, one part of its log area of 8 MiB that is drained with the writes that come
-//! of it, four chunks that are written anew, and one read for each that somebody has asked for; and
-//! [`DiskFigures`] says how much it is.
+//! of it, chunks that are written anew of half its `buffer_max_bytes` or four of them, and those that somebody has
+//! asked for; and [`DiskFigures`] says how much it is.
 //!
 //! Two threads: the system reorders what they do, and a write of many megabytes does not hold up a reader. There is no
 //! order to keep: a log begins nothing that must come after something that is under way.

@@ -2,6 +2,7 @@
 
 pub mod basic;
 pub mod disk_accesses;
+pub mod log_sizes;
 pub mod memec_coding;
 pub mod memec_lists;
 pub mod memec_memory;

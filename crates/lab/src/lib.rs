@@ -45,6 +45,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::wide::EXPERIMENT,
     experiments::paritas_wide::EXPERIMENT,
     experiments::disk_accesses::EXPERIMENT,
+    experiments::log_sizes::EXPERIMENT,
     experiments::two_losses::EXPERIMENT,
     experiments::node_repair::EXPERIMENT,
     experiments::tradeoff::EXPERIMENT,

@@ -6,7 +6,7 @@ use crate::{ByteCount, Failure};
 use paritas_paritylog::{Layout, PL_AREA_SHARE, Settings};
 use std::str::FromStr;
 
-/// Bytes on disk unless told otherwise: files grow by what is written.
+/// Bytes on disk unless told otherwise, set aside at the first start.
 const SIZE: u64 = 8 << 30;
 /// Most bytes that wait in memory, and how many are written at once.
 const BUFFER: u64 = 64 << 20;
@@ -81,7 +81,7 @@ pub fn log_settings(settings: &NodeSettings, chunk_bytes: usize, data_max: usize
         ));
     }
     let flush = bytes(settings.log_flush, FLUSH.min(buffer / 4));
-    if buffer < (flush * 2).max(record * 2) {
+    if buffer < flush.saturating_mul(2).max(record * 2) {
         return fail(format!(
             "log_buffer {}: twice log_flush ({}) and two chunks of {} must fit in; raise it, or lower log_flush",
             ByteCount(buffer),
@@ -113,7 +113,7 @@ fn share_disk(settings: &NodeSettings, mut log: Settings, record: u64, flush: u6
         ));
     }
     let area = area / block * block;
-    let area_min = WRITES_IN_AREA * flush.max(record);
+    let area_min = WRITES_IN_AREA.saturating_mul(flush.max(record));
     if log.layout.appends() && area < area_min {
         return fail(format!(
             "log_area {}: at least {} are needed, four times what is written at once; raise {}, or lower log_flush",

@@ -92,7 +92,14 @@ impl Settings {
         if self.layout.has_slots() {
             return self.slots_max.saturating_sub(SPARE_SLOTS + self.slots_max / 32);
         }
-        u32::try_from(self.log_bytes / (PL_AREA_SHARE * self.chunk_record_bytes() as u64)).unwrap_or(u32::MAX)
+        u32::try_from(self.log_bytes / (PL_AREA_SHARE * self.in_blocks(self.chunk_record_bytes()) as u64))
+            .unwrap_or(u32::MAX)
+    }
+
+    /// Chunks written anew at once at most because no space is left behind them: with their reads, half of what may
+    /// wait.
+    pub(crate) fn compacting_max(&self) -> usize {
+        (self.buffer_max_bytes / 4 / self.chunk_record_bytes()).max(SPARE_SLOTS as usize)
     }
 
     /// The longest record.

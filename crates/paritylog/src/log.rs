@@ -122,6 +122,8 @@ pub struct ParityLog {
     /// Whose slots are full: written anew once nothing of theirs is under way.
     full: VecDeque<Key>,
     compacting: usize,
+    /// Chunks that are read to be appended whole.
+    rewriting: usize,
     draining: bool,
     drain_left: usize,
     /// Records of the log area that are still of use, by address. Addresses only grow.
@@ -170,6 +172,7 @@ impl ParityLog {
             asked: map(),
             full: VecDeque::new(),
             compacting: 0,
+            rewriting: 0,
             draining: false,
             drain_left: 0,
             logged: BTreeMap::new(),
@@ -278,6 +281,11 @@ impl ParityLog {
         self.settings.chunks_max()
     }
 
+    /// Whether the log area is so full that it is drained, and only what makes room is written.
+    pub(crate) fn is_short(&self) -> bool {
+        self.in_use() * 4 > self.settings.log_bytes * DRAIN_FROM
+    }
+
     /// Records in the log area that are of use.
     pub(crate) fn records(&self) -> usize {
         self.logged.len()
@@ -383,7 +391,7 @@ impl ParityLog {
         // What one delta changes is one record in every layout: half of it must not stand for all of it.
         if !is_read
             && let Some(at) = self.newest.get(&key)
-            && let Some(waiting) = self.waiting.get_mut(*at)
+            && let Some(waiting) = self.waiting.get_mut(*at).filter(|e| e.born == chain.born)
             && (folds || waiting.content.versions.get(change.x) == Some(&change.version))
         {
             let before = waiting.bytes();
@@ -430,7 +438,7 @@ impl ParityLog {
     fn wait(&mut self, entry: Entry) {
         let folds = self.settings.layout.folds_in_memory();
         if let Some(at) = self.newest.get(&entry.key)
-            && let Some(waiting) = self.waiting.get_mut(*at)
+            && let Some(waiting) = self.waiting.get_mut(*at).filter(|e| e.born == entry.born)
             && (folds || waiting.content.versions == entry.content.versions)
         {
             let before = waiting.bytes();
@@ -453,7 +461,7 @@ impl ParityLog {
         }
     }
 
-    /// A chunk is not needed any more.
+    /// A chunk is not needed any more. What waits of it is left out when the rest is written.
     pub fn remove(&mut self, key: Key) {
         let Some(chain) = self.chains.remove(&key) else { return };
         if let Some(InSlot { slot, .. }) = chain.slot {
@@ -462,9 +470,6 @@ impl ParityLog {
         for piece in &chain.logged {
             self.logged.remove(&piece.at);
         }
-        let mut kept = core::mem::take(&mut self.waiting);
-        kept.retain(|entry| entry.key != key);
-        self.wait_again(kept);
     }
 
     /// Asks for a chunk; the answer comes under `number`, and is the chunk as it is then.
@@ -517,8 +522,8 @@ impl ParityLog {
         if self.waiting_bytes >= self.settings.flush_bytes {
             self.flush(out);
         }
-        let crowded = self.logged.len() * 4 > self.settings.records_max() * 3;
-        if crowded || self.in_use() * 4 > self.settings.log_bytes * DRAIN_FROM {
+        let is_crowded = self.records() * 4 > self.settings.records_max() * 3;
+        if is_crowded || self.is_short() {
             self.drain(out);
         }
         self.compact(out);

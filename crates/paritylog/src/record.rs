@@ -10,6 +10,10 @@ pub const HEAD_BYTES: usize = 48;
 const VERSION_BYTES: usize = 8;
 const SUM_BYTES: usize = 4;
 pub(crate) const EXTENT_BYTES: usize = 8;
+/// No record has more around what it changes.
+const LONGEST_HEAD_BYTES: usize = HEAD_BYTES + 255 * (VERSION_BYTES + SUM_BYTES) + EXTENT_BYTES;
+/// Logs go on from what they find: no number is ever as high.
+const NUMBER_MAX: u64 = 1 << 62;
 
 /// Which parity chunk of a log node: it holds one parity position of a list at most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -113,6 +117,9 @@ impl Record {
         }
         let crc = read.u32()?;
         let length = read.u32()? as usize;
+        if length > LONGEST_HEAD_BYTES + chunk_bytes {
+            return None;
+        }
         if crc32c(bytes.get(8..length)?) != crc {
             return None;
         }
@@ -121,6 +128,9 @@ impl Record {
         let [whole, position, data, _] = read.array()?;
         let (list, stripe) = (read.u32()?, read.u32()?);
         let (number, before) = (read.u64()?, read.u64()?);
+        if number > NUMBER_MAX {
+            return None;
+        }
         let (count, log) = (read.u32()? as usize, read.u32()?);
         let data = usize::from(data);
         let content = Content {

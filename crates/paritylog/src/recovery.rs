@@ -169,8 +169,16 @@ impl Recovery {
                 (now.last, last) = (piece.number, piece.number);
                 now.logged.push_back(piece);
             }
+            // Without slots, where most of the area would be taken again by what may be of no use, nothing could be
+            // written.
+            let oldest = if self.settings.layout.has_slots() {
+                0
+            } else {
+                tail - log_bytes / 4 * 3
+            };
+            let in_reach = |chain: &Chain| chain.logged.front().is_none_or(|piece| piece.at >= oldest);
             // Where one in the middle is not there, what those before it made is not known.
-            if let Some(mut chain) = chain.filter(|_| last == newest || last == 0) {
+            if let Some(mut chain) = chain.filter(|chain| (last == newest || last == 0) && in_reach(chain)) {
                 if last > 0 {
                     chain.content = found.content;
                 }

@@ -19,6 +19,18 @@ fn settings(layout: Layout) -> Settings {
     }
 }
 
+/// Blocks of one byte and of more, areas that no round number divides.
+fn drawn(layout: Layout, seed: u64) -> Settings {
+    let block_bytes = if seed.is_multiple_of(2) { 64 } else { 1 };
+    let odd = seed / 2 % 8 * block_bytes as u64;
+    let settings = settings(layout);
+    Settings {
+        block_bytes,
+        log_bytes: settings.log_bytes + odd,
+        ..settings
+    }
+}
+
 const LAYOUTS: [Layout; 4] = [Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm];
 
 /// Two files in memory.
@@ -26,6 +38,8 @@ const LAYOUTS: [Layout; 4] = [Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm
 struct Disk {
     slots: Vec<u8>,
     log: Vec<u8>,
+    /// Whose multiples writes must be, if said.
+    block_bytes: usize,
 }
 
 impl Disk {
@@ -54,7 +68,11 @@ impl Disk {
         let outcome = match io.work {
             Work::Read(length) => self.space(io.space, at + length)[at..at + length].to_vec(),
             Work::Write(bytes) => {
-                assert!(at.is_multiple_of(64) && bytes.len().is_multiple_of(64), "whole blocks");
+                let block = self.block_bytes.max(1);
+                assert!(
+                    at.is_multiple_of(block) && bytes.len().is_multiple_of(block),
+                    "whole blocks"
+                );
                 self.space(io.space, at + bytes.len())[at..at + bytes.len()].copy_from_slice(&bytes);
                 Vec::new()
             }
@@ -128,6 +146,7 @@ fn fig_9_takes_8_5_and_4_disk_accesses() {
 /// What the log should hold, and what readers may be told.
 struct World {
     random: Prng,
+    settings: Settings,
     log: ParityLog,
     disk: Disk,
     under_way: Vec<Io>,
@@ -141,10 +160,16 @@ struct World {
 
 impl World {
     fn new(layout: Layout, seed: u64) -> Self {
+        let settings = drawn(layout, seed);
+        let disk = Disk {
+            block_bytes: settings.block_bytes,
+            ..Disk::default()
+        };
         Self {
             random: Prng::new(seed),
-            log: ParityLog::new(settings(layout), 1),
-            disk: Disk::default(),
+            settings,
+            log: ParityLog::new(settings, 1),
+            disk,
             under_way: Vec::new(),
             model: map(),
             asked: map(),
@@ -213,8 +238,7 @@ impl World {
         self.under_way.append(&mut out);
         self.check();
         // One flush more than may be there: it began when there was room.
-        let settings = settings(Layout::Pl);
-        let records_max = settings.records_max() + settings.buffer_max_bytes / HEAD_BYTES;
+        let records_max = self.settings.records_max() + self.settings.buffer_max_bytes / HEAD_BYTES;
         assert!(
             self.log.records() <= records_max,
             "{}: {}",
@@ -287,8 +311,7 @@ impl World {
 }
 
 /// What another process finds on the disk.
-fn resume(disk: &mut Disk, layout: Layout, log: u32) -> ParityLog {
-    let settings = settings(layout);
+fn resume(disk: &mut Disk, settings: Settings, log: u32) -> ParityLog {
     let mut recovery = Recovery::new(settings, log);
     for (slot, bytes) in disk.slots.chunks(settings.slot_bytes()).enumerate() {
         recovery.slot(slot as u32, bytes);
@@ -336,7 +359,7 @@ fn what_an_earlier_life_left_is_found_whole_or_not_at_all() {
                 world.disk.space(space, at as usize + cut)[at as usize..at as usize + cut]
                     .copy_from_slice(&bytes[..cut]);
             }
-            let mut log = resume(&mut world.disk, layout, 1);
+            let mut log = resume(&mut world.disk, world.settings, 1);
             for (stripe, (version, bytes)) in &world.model {
                 let found = log.content(key(*stripe)).cloned();
                 match &found {
@@ -367,12 +390,11 @@ fn what_an_earlier_life_left_is_found_whole_or_not_at_all() {
             (0..400).for_each(|_| world.step());
             world.calm_down();
             world.check_all();
-            let again = resume(&mut world.disk, layout, 1);
+            let again = resume(&mut world.disk, world.settings, 1);
             for (stripe, (version, _)) in &world.model {
                 assert_eq!(again.content(key(*stripe)), Some(&content(*version)), "{}", world.label);
             }
-            let settings = settings(layout);
-            let other = Recovery::new(settings, 2);
+            let other = Recovery::new(world.settings, 2);
             assert_eq!(other.resume().chunks(), 0);
         }
     }
@@ -445,7 +467,7 @@ fn what_one_delta_changes_in_several_places_is_one_record() {
             log.flush(&mut out);
             settle(&mut log, &mut disk, &mut out);
             assert_eq!(log.counters().writes - writes, 1, "{layout:?}");
-            let found = resume(&mut disk, layout, 1);
+            let found = resume(&mut disk, settings(layout), 1);
             let sums = found
                 .content(key(1))
                 .map(|content| (content.versions[0], content.sums[0]));

@@ -342,7 +342,9 @@ impl ParityMember {
                 return false;
             };
             let sums = content.sums.clone();
-            let reused = (at_any || content.versions.iter().zip(versions).all(same))
+            let of_all = content.versions.len() == versions.len();
+            let reused = of_all
+                && (at_any || content.versions.iter().zip(versions).all(same))
                 && (self.table).adopt_on_disk(shared, stripe, versions.iter().copied().zip(sums));
             if reused {
                 cx.out.mark(Mark::LoggedParityReused);

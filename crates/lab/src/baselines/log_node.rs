@@ -208,6 +208,11 @@ impl LogNode {
         }
     }
 
+    /// What its log has done so far.
+    pub fn counters(&self) -> Counters {
+        self.log.counters()
+    }
+
     /// Its chunk as it is now.
     pub(super) fn read(&mut self, stripe: u32) -> io::Result<Option<Vec<u8>>> {
         let number = self.next_read;

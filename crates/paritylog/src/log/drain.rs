@@ -4,6 +4,7 @@
 use super::{DRAIN_BYTES_MAX, Entry, InSlot, Io, ParityLog, Task, To, Why, Written};
 use crate::record::{Key, Record};
 use crate::{SPARE_SLOTS, Space};
+use core::ops::Range;
 use paritas_base::{Map, map};
 
 impl ParityLog {
@@ -47,19 +48,33 @@ impl ParityLog {
             let at = first % log_bytes;
             self.begin_read(Task::Drain(first), Space::Log, at, (end - first) as usize, out);
         } else if self.flush_left == 0 {
-            let mut keys: Vec<Key> = self.logged.range(first..end).map(|(_, key)| *key).collect();
-            keys.sort_unstable();
-            keys.dedup();
-            // Those that were read and wait to be written are not read again.
-            let mut next_is_whole: Map<Key, bool> = map();
-            for entry in &self.waiting {
-                next_is_whole.entry(entry.key).or_insert(entry.whole);
+            self.rewrite(first..end, out);
+        }
+    }
+
+    /// Begins to read chunks that are to be appended whole, those of the oldest records first: as many as may wait
+    /// beside what does, and one at least.
+    fn rewrite(&mut self, range: Range<u64>, out: &mut Vec<Io>) {
+        let chunk = self.settings.chunk_record_bytes();
+        let most = (self.settings.buffer_max_bytes / 2).saturating_sub(self.buffered_bytes()) / chunk;
+        let most = most.max(1);
+        if self.rewriting >= most {
+            return;
+        }
+        // Those that were read and wait to be written are not read again.
+        let mut next_is_whole: Map<Key, bool> = map();
+        for entry in self.waiting.iter().filter(|entry| self.chain_of(entry).is_some()) {
+            next_is_whole.entry(entry.key).or_insert(entry.whole);
+        }
+        let keys: Vec<Key> = self.logged.range(range).map(|(_, key)| *key).collect();
+        for key in keys.into_iter().filter(|key| next_is_whole.get(key) != Some(&true)) {
+            if self.rewriting >= most {
+                return;
             }
-            for key in keys.into_iter().filter(|key| next_is_whole.get(key) != Some(&true)) {
-                if let Some(chain) = self.chains.get_mut(&key).filter(|chain| !chain.busy) {
-                    chain.busy = true;
-                    self.gather(key, Why::Rewrite, None, out);
-                }
+            if let Some(chain) = self.chains.get_mut(&key).filter(|chain| !chain.busy) {
+                chain.busy = true;
+                self.rewriting += 1;
+                self.gather(key, Why::Rewrite, None, out);
             }
         }
     }
@@ -132,7 +147,7 @@ impl ParityLog {
             let written = Written { entry, number, to };
             self.drain_left += 1;
             self.settle_at(written, before, used, (true, false), out);
-        } else if !entry.whole {
+        } else if !entry.whole && self.compacting < self.settings.compacting_max() {
             self.drain_left += 1;
             self.compacting += 1;
             self.gather(entry.key, Why::Compact { number, drains: true }, Some(entry), out);

@@ -27,6 +27,11 @@ impl ParityLog {
         };
     }
 
+    /// The chain that an entry is of, unless it was removed since.
+    pub(super) fn chain_of(&self, entry: &Entry) -> Option<&Chain> {
+        self.chains.get(&entry.key).filter(|chain| chain.born == entry.born)
+    }
+
     /// All in one write to the log area. Gives back what must wait.
     pub(super) fn append(&mut self, entries: Vec<Entry>, out: &mut Vec<Io>) -> Vec<Entry> {
         let log_bytes = self.settings.log_bytes;
@@ -35,16 +40,16 @@ impl ParityLog {
         let (mut bytes, mut last) = (Vec::new(), map());
         // The last quarter is for whole chunks that take the place of old records: each does so once in a round, and
         // all of them fit in a quarter.
-        let is_short = self.in_use() + most > most * 3;
+        let is_short = self.is_short();
         let old = self.tail.saturating_sub(log_bytes / 2);
-        let is_crowded = self.logged.len() >= self.settings.records_max();
+        let is_crowded = self.records() >= self.settings.records_max();
         let may = |chain: &Chain, entry: &Entry| match chain.logged.front() {
             _ if !is_short && !is_crowded => true,
             Some(oldest) => entry.whole && (oldest.at < old || !is_short),
             None => false,
         };
         let sizes = entries.iter().filter_map(|entry| {
-            let chain = self.chains.get(&entry.key)?;
+            let chain = self.chain_of(entry)?;
             may(chain, entry).then(|| entry.bytes() as u64)
         });
         let length = sizes.sum::<u64>().min(most) as usize;
@@ -53,14 +58,16 @@ impl ParityLog {
         let rest = log_bytes - self.tail % log_bytes;
         let shortest = self.settings.in_blocks(self.settings.chunk_record_bytes()) as u64;
         let skipped = if rest < length.min(shortest) { rest } else { 0 };
+        // The oldest record may begin in the middle of a block.
         let room = log_bytes.saturating_sub(self.in_use() + skipped);
+        let room = room - room % self.settings.block_bytes as u64;
         let length = length.min(room).min(if skipped > 0 { log_bytes } else { rest });
         if room == 0 {
             return entries;
         }
         self.tail += skipped;
         for entry in entries {
-            let Some(chain) = self.chains.get(&entry.key) else {
+            let Some(chain) = self.chain_of(&entry) else {
                 continue;
             };
             let fits = bytes.len() + entry.bytes() <= length as usize && may(chain, &entry);
@@ -95,7 +102,7 @@ impl ParityLog {
         // Where each chunk's records will have ended, and which chunks' entries must wait.
         let mut planned: Map<Key, Option<InSlot>> = map();
         for entry in entries {
-            let Some(chain) = self.chains.get(&entry.key) else {
+            let Some(chain) = self.chain_of(&entry) else {
                 continue;
             };
             let now = chain.slot.filter(|_| !chain.busy);

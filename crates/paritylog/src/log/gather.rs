@@ -124,6 +124,7 @@ impl ParityLog {
         }
         let compacts = matches!(why, Why::Compact { .. });
         let drains = matches!(why, Why::Compact { drains: true, .. });
+        self.rewriting -= usize::from(*why == Why::Rewrite);
         let now = self.chains.get(key).filter(|now| now.born == chain.born);
         let whole = found.chunk(self.log, self.settings.chunk_bytes, self.settings.block_bytes);
         // While they were read its records may have moved.

@@ -125,6 +125,8 @@ impl ParityMember {
         };
         if let Some(bytes) = bytes.filter(|_| self.is_complete(cx, &check.fetch)) {
             self.compare(cx, stripe, &mut check.fetch, bytes);
+        } else {
+            cx.shared.scrub.partial = true;
         }
         check.is_done = true;
         check.fetch.retry_at = cx.mono();
