@@ -132,7 +132,7 @@ impl Logs {
         let settings = Settings {
             layout,
             chunk_bytes: value_bytes,
-            data_max: 0,
+            data_max: 1,
             block_bytes: 1,
             reserve_bytes: 16 * value_bytes,
             // Those that are closed before they are full come on top, and those that are being written anew.

@@ -1,7 +1,7 @@
 //! A log node: one parity chunk of every stripe, and deltas to them, in a [`ParityLog`] over two files (LogECMem §4.3).
 
 use super::network::{Ask, Peer};
-use paritas_base::{ListId, Map, Position, Stripe, map};
+use paritas_base::{ListId, Map, Position, Stripe, Version, map};
 use paritas_code::Code;
 use paritas_paritylog::{Bad, Content, Counters, Extents, Io, Key, ParityLog, Settings, Space, Work};
 use std::fs::{File, OpenOptions};
@@ -146,6 +146,8 @@ pub struct LogNode {
     position: Position,
     /// What is appended goes to slots in the end.
     drains: bool,
+    /// Each delta makes another version of its chunk: those that do are not one record where nothing is to fold.
+    version: u64,
     next_read: u64,
     answers: Map<u64, Option<Vec<u8>>>,
 }
@@ -166,6 +168,7 @@ impl LogNode {
             coefficients: (0..data).map(|index| code.coefficient(index, parity)).collect(),
             position: Position(data + parity),
             drains: settings.layout.has_slots(),
+            version: 0,
             next_read: 0,
             answers: map(),
         })
@@ -179,11 +182,19 @@ impl LogNode {
         }
     }
 
+    fn next_content(&mut self) -> Content {
+        self.version += 1;
+        Content {
+            versions: Box::new([Version(self.version)]),
+            sums: Box::new([0]),
+        }
+    }
+
     /// Keeps what a message brings. It is in memory then; [`LogNode::turn`] writes what is due.
     pub(super) fn keep(&mut self, ask: &Ask) -> io::Result<()> {
         match ask {
             Ask::PutParity(stripe, chunk) => {
-                let content = Content::default();
+                let content = self.next_content();
                 self.log.put(Self::key(*stripe), self.position, content, chunk.clone());
                 Ok(())
             }
@@ -199,7 +210,8 @@ impl LogNode {
                 paritas_code::mul_add(coefficient.unwrap_or_default(), xor, &mut product);
                 let mut extents = Extents::default();
                 extents.fold(*offset as usize, &product);
-                let is_here = self.log.fold(Self::key(*stripe), Content::default(), extents);
+                let content = self.next_content();
+                let is_here = self.log.fold(Self::key(*stripe), content, extents);
                 is_here
                     .then_some(())
                     .ok_or_else(|| super::missing("a logged parity chunk"))
