@@ -51,6 +51,8 @@ pub(crate) struct BrokenLink {
     pub(crate) a_reports: usize,
     pub(crate) b: NodeId,
     pub(crate) b_reports: usize,
+    /// For so long that it will hardly heal by itself.
+    pub(crate) lasting: bool,
 }
 
 /// Everything that the rules look at.
@@ -375,9 +377,14 @@ impl Change<'_> {
 
     /// 10.2: of two nodes that do not hear each other the one that more peers report goes, else the parity end.
     /// Only owner and parity member owe each other anything.
+    ///
+    /// Both are there with what they hold, and to take it away costs redundancy until it is refilled. While any other
+    /// position is missing it can wait: when that one died, the next may be dying.
     fn cut_positions(&self) -> BTreeSet<usize> {
+        let is_missing = |i: usize| !self.is_live(i) || self.is_ended(i) || self.is_silent(i);
+        let any_missing = (0..self.new.positions.len()).any(is_missing);
         let mut cut = BTreeSet::new();
-        for link in &self.facts.broken {
+        for link in self.facts.broken.iter().filter(|link| link.lasting || !any_missing) {
             for (a, _) in self.new.of_node(link.a) {
                 for (b, _) in self.new.of_node(link.b) {
                     if self.new.is_data(a) == self.new.is_data(b) {

@@ -12,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// An epoch at which people are told that a list runs out of them (PROTOCOL 1.4).
 const EPOCH_ALARM: u32 = Version::TERM_MAX - (1 << 10);
 
+/// A link that has been broken for so many suspicion times is taken for one that stays so.
+const LASTING_SUSPICIONS: u64 = 4;
+
 impl<S: Store> Coordinator<S> {
     /// Works out what should be recorded, commits the difference, and tells everybody.
     pub(super) fn decide(&mut self, now: Time, out: &mut impl CoordinatorOut) {
@@ -243,6 +246,10 @@ impl<S: Store> Coordinator<S> {
             })
             .map(|(pair, _)| *pair)
             .collect();
+        let lasts = |pair: &(NodeId, NodeId)| {
+            let report = self.reports.get(pair);
+            report.is_some_and(|r| r.latest - r.since >= Span(self.suspicion().0 * LASTING_SUSPICIONS))
+        };
         let count = |node: NodeId| ripe.iter().filter(|(_, about)| *about == node).count();
         let pairs: BTreeSet<(NodeId, NodeId)> = ripe.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
         pairs
@@ -252,6 +259,7 @@ impl<S: Store> Coordinator<S> {
                 a_reports: count(a),
                 b,
                 b_reports: count(b),
+                lasting: lasts(&(a, b)) || lasts(&(b, a)),
             })
             .collect()
     }

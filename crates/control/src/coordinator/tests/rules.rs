@@ -699,6 +699,40 @@ fn of_a_broken_link_without_more_witnesses_the_parity_end_goes() {
     assert_eq!(world.holder(list, 5), Some(2));
 }
 
+/// Else a hitch between two living nodes, just when a third dies, takes the redundancy that a fourth's death needs.
+#[test]
+fn a_broken_link_waits_while_another_position_is_missing() {
+    let mut world = World::started(plan(4, 2, 6, 0));
+    let list = list_where(&world, 2, 5);
+    let (owner, first, second) = (
+        world.holder(list, 0).unwrap(),
+        world.holder(list, 1).unwrap(),
+        world.holder(list, 2).unwrap(),
+    );
+    let broken = |world: &mut World, times: u64| {
+        for _ in 0..times {
+            world.pass(200);
+            world.report(owner, 2);
+            world.report(2, owner);
+        }
+    };
+    broken(&mut world, 4);
+    world.certify(first);
+    broken(&mut world, 6);
+    assert_eq!(world.holder(list, 5), Some(2), "it waits");
+    world.certify(second);
+    assert!(!world.list(list).lost);
+    broken(&mut world, 16);
+    assert_eq!(world.holder(list, 5), Some(2), "nothing could be rebuilt without it");
+
+    let mut world = World::started(plan(4, 2, 6, 0));
+    world.certify(first);
+    broken(&mut world, 8);
+    assert_eq!(world.holder(list, 5), Some(2));
+    broken(&mut world, 16);
+    assert_ne!(world.holder(list, 5), Some(2), "it stays broken");
+}
+
 #[test]
 fn a_short_hitch_that_peers_report_changes_nothing() {
     let mut world = World::started(plan(4, 2, 6, 1));
