@@ -11,6 +11,9 @@ const SIZE: u64 = 8 << 30;
 /// Most bytes that wait in memory, and how many are written at once.
 const BUFFER: u64 = 64 << 20;
 const FLUSH: u64 = 1 << 20;
+/// Space for deltas behind each chunk: with one chunk of it half as many accesses more are needed (`paritas lab run
+/// log-sizes`), more than two save little and take slots.
+const RESERVE_CHUNKS: u64 = 2;
 /// Of the size the area that is written in a row, where the layout has slots beside it.
 const AREA_SHARE: u64 = 8;
 /// What direct I/O asks for.
@@ -60,7 +63,7 @@ pub fn log_settings(settings: &NodeSettings, chunk_bytes: usize, data_max: usize
         buffer_max_bytes: 0,
     };
     let record = log.chunk_record_bytes().next_multiple_of(log.block_bytes) as u64;
-    let reserve = bytes(settings.log_reserve, chunk);
+    let reserve = bytes(settings.log_reserve, RESERVE_CHUNKS * chunk);
     if reserve > chunk * WRITES_IN_AREA {
         return fail(format!(
             "log_reserve {}: behind a chunk of {} at most {} are of use; lower it",

@@ -13,7 +13,7 @@ mod tests;
 
 pub use extents::Extents;
 pub use log::{Answer, Bad, Change, Counters, Io, IoId, Outcome, ParityLog, Work};
-pub use record::{Content, HEAD_BYTES, Key, Place, Record, record_bytes};
+pub use record::{Content, Key, Place, Record, record_bytes};
 pub use recovery::Recovery;
 
 /// How parity and its deltas lie on the disk (LogECMem §5).
@@ -104,7 +104,7 @@ impl Settings {
 
     /// The longest record.
     pub fn chunk_record_bytes(&self) -> usize {
-        HEAD_BYTES + self.data_max * 12 + 8 + self.chunk_bytes
+        record::HEAD_BYTES + self.data_max * 12 + 8 + self.chunk_bytes
     }
 
     pub(crate) fn in_blocks(&self, bytes: usize) -> usize {

@@ -6,7 +6,7 @@ use paritas_code::sum::crc32c;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"plog");
 /// Bytes before the versions.
-pub const HEAD_BYTES: usize = 48;
+pub(crate) const HEAD_BYTES: usize = 48;
 const VERSION_BYTES: usize = 8;
 const SUM_BYTES: usize = 4;
 pub(crate) const EXTENT_BYTES: usize = 8;

@@ -238,7 +238,7 @@ impl World {
         self.under_way.append(&mut out);
         self.check();
         // One flush more than may be there: it began when there was room.
-        let records_max = self.settings.records_max() + self.settings.buffer_max_bytes / HEAD_BYTES;
+        let records_max = self.settings.records_max() + self.settings.buffer_max_bytes / record::HEAD_BYTES;
         assert!(
             self.log.records() <= records_max,
             "{}: {}",

@@ -24,6 +24,8 @@ pub(crate) struct DiskLog {
     /// Valid chunks of all positions, and those granted beside them.
     held: u32,
     reserved: u32,
+    /// Chunks still to be refilled that nothing is set aside for.
+    owed: u32,
     /// Lists of positions that were lost, whose chunks are kept until then.
     kept: Vec<(ListId, Time)>,
     flush_at: Time,
@@ -33,6 +35,9 @@ pub(crate) struct DiskLog {
 
 /// Questions for chunks at once at most: each is memory, and peers ask for as many as they like.
 const READS_MAX: usize = 1024;
+/// Of the chunks that there can be, one in so many is not granted to writers: positions that began first on a node that
+/// was started again must leave what the others have to refill.
+const REFILL_SHARE: u32 = 8;
 
 /// Who wants a chunk.
 #[derive(Clone, Debug)]
@@ -67,6 +72,7 @@ impl DiskLog {
             next_read: 0,
             held: 0,
             reserved: 0,
+            owed: 0,
             kept: lists.into_iter().map(|list| (list, until)).collect(),
             flush_at: Time(u64::MAX),
             was_full: false,
@@ -84,7 +90,13 @@ impl DiskLog {
 
     /// Chunks that can still be granted. Those of lost positions make room.
     pub(crate) fn available(&self) -> u32 {
-        self.log.chunks_max().saturating_sub(self.held + self.reserved)
+        let most = self.log.chunks_max() - self.log.chunks_max() / REFILL_SHARE;
+        most.saturating_sub(self.held + self.reserved + self.owed)
+    }
+
+    /// Sets how many chunks will be refilled beside what is set aside: no writer may have their room.
+    pub(crate) fn set_owed(&mut self, chunks: u32) {
+        self.owed = chunks;
     }
 
     /// Sets room aside.
@@ -98,9 +110,10 @@ impl DiskLog {
         self.reserved -= chunks;
     }
 
-    /// One chunk more is valid.
+    /// One chunk more is valid. What was granted and is not used yet does not keep a refill from its end: without it a
+    /// list is a loss nearer to its own, and as much may never be used.
     pub(crate) fn take(&mut self, reserved: bool) -> bool {
-        if !reserved && self.available() == 0 {
+        if !reserved && self.held >= self.log.chunks_max() {
             return false;
         }
         self.reserved -= u32::from(reserved);
@@ -115,6 +128,12 @@ impl DiskLog {
     /// So many chunks are valid no more.
     pub(crate) fn give_back(&mut self, chunks: u32) {
         self.held -= chunks;
+    }
+
+    /// One chunk is valid no more, and stays granted.
+    pub(crate) fn keep_granted(&mut self) {
+        self.held -= 1;
+        self.reserved += 1;
     }
 
     /// A position is lost: its chunks may be of use should it come back (6.7).
@@ -215,5 +234,35 @@ impl DiskLog {
         for io in self.ios.drain(..) {
             out.disk(io);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_paritylog::{Layout, Settings};
+
+    #[test]
+    fn a_refill_comes_to_its_end_although_all_is_granted_and_no_more_is_granted_meanwhile() {
+        let settings = Settings {
+            layout: Layout::Plm,
+            chunk_bytes: 64,
+            data_max: 2,
+            block_bytes: 1,
+            reserve_bytes: 64,
+            slots_max: 400,
+            log_bytes: 1 << 16,
+            flush_bytes: 64,
+            buffer_max_bytes: 1 << 10,
+        };
+        let mut disk = DiskLog::new(ParityLog::new(settings, 1), Time(0));
+        let max = disk.log.chunks_max();
+        disk.set_owed(100);
+        let granted = disk.available();
+        assert!(granted < max - 100 && disk.reserve(granted) && !disk.reserve(1));
+        // Nobody knew of these when it was granted.
+        assert!((0..max).all(|_| disk.take(false)), "it may never be used");
+        assert!(!disk.take(false), "there are no more");
+        assert!(disk.take(true), "what was granted is not refused");
     }
 }

@@ -222,6 +222,11 @@ impl Filler {
         !self.fetches.is_empty() || self.queue.as_ref().is_some_and(|queue| !queue.is_empty())
     }
 
+    /// Stripes still to fetch, of those that were to be when they were learnt.
+    pub(crate) fn left(&self) -> u32 {
+        self.total.saturating_sub(self.done)
+    }
+
     /// The position is not Live yet.
     pub(crate) fn is_filling(&self) -> bool {
         self.filling

@@ -323,14 +323,19 @@ impl Node {
         self.shared.pace.turn_ends(now.mono, under_way.sum());
         self.shared.pace.share_between(self.sharers());
         self.account(now.mono);
-        let (mut absent, mut unfilled) = (0u32, 0);
+        let (mut absent, mut unfilled, mut unfilled_on_disk) = (0u32, 0, 0);
         for role in self.lists.roles() {
             match role {
                 Role::Owner(owner) => absent = absent.saturating_add(owner.store().chunks().absent_count()),
-                Role::Member(member) if member.table.is_on_disk() => {}
-                Role::Member(member) => unfilled += member.filler.total.saturating_sub(member.filler.done),
+                Role::Member(member) if member.table.is_on_disk() => {
+                    unfilled_on_disk += member.filler.left().saturating_sub(member.table.reserved());
+                }
+                Role::Member(member) => unfilled += member.filler.left(),
                 Role::Halted(_) => {}
             }
+        }
+        if let Some(disk) = &mut self.shared.disk {
+            disk.set_owed(unfilled_on_disk);
         }
         self.shared.arena.set_owed(absent);
         self.shared.arena.set_expected(absent.saturating_add(unfilled));

@@ -520,11 +520,17 @@ impl ParityMember {
         };
         let end = |pick: fn(&Log) -> u32| self.logs.iter().map(pick).max().unwrap_or(0);
         let (data, index) = (end(|l| l.credit_data), end(|l| l.credit_index));
-        // As much as there is: what little is left must not lie idle. The index first, without which nothing grows.
-        let most = self.table.slots_max(cx.shared);
+        // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
+        // nothing grows.
+        let most = self
+            .table
+            .slots_max(cx.shared)
+            .saturating_sub(data.saturating_add(index));
         let (data_wanted, index_wanted) = (data_end, index_end);
-        let index_end = index_end.min(index.max(most.saturating_sub(data)));
-        let data_end = data_end.min(data.max(most.saturating_sub(index.max(index_end))));
+        let (data_more, index_more) = (data_end.saturating_sub(data), index_end.saturating_sub(index));
+        let index_more = index_more.min(most.div_ceil(2).max(most.saturating_sub(data_more)));
+        let index_end = index_end.min(index.saturating_add(index_more));
+        let data_end = data_end.min(data.saturating_add(data_more.min(most - index_more)));
         let stripes = data.max(data_end).saturating_add(index.max(index_end));
         let granted = self.table.reserve(cx.shared, stripes);
         let Some(log) = self.logs.get_mut(stream.x.index()) else {

@@ -9,6 +9,9 @@ use paritas_paritylog::{Change, Content, Extents, Key};
 use paritas_store::delta::{Extent, extents};
 use paritas_store::{Arena, Slot, Stash, grow_table};
 
+/// Of what is free on a disk a list may be granted one chunk in so many ahead of use.
+const AHEAD_SHARE: u32 = 16;
+
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
@@ -361,6 +364,11 @@ impl ParityTable {
         fits
     }
 
+    /// Chunks that room is set aside for.
+    pub(crate) fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
     /// Whether one more chunk can be held beside so many that are about to be, within what writers may take.
     pub(crate) fn has_room(&self, shared: &Shared, about_to_be_held: usize) -> bool {
         let Some(beyond) = about_to_be_held.checked_sub(self.reserved as usize) else {
@@ -372,13 +380,17 @@ impl ParityTable {
         }
     }
 
-    /// How many parity chunks there can be in all, as memory or disk stand.
+    /// How many parity chunks may be granted in all, as memory or disk stand. Beside what its lists ask for ahead of use
+    /// a disk may be small: who comes first must not be given what the others cannot do without.
     pub(crate) fn slots_max(&self, shared: &Shared) -> u32 {
-        let available = match &shared.disk {
-            Some(disk) if self.on_disk.is_some() => disk.available(),
-            _ => shared.arena.available(),
+        let unused = match &shared.disk {
+            Some(disk) if self.on_disk.is_some() => {
+                let share = (self.reserved + disk.available()).div_ceil(AHEAD_SHARE);
+                share.clamp(self.reserved, self.reserved + disk.available())
+            }
+            _ => self.reserved + shared.arena.available(),
         };
-        self.slots + self.reserved + available
+        self.slots + unused
     }
 
     fn disk<'a>(&self, shared: &'a mut Shared) -> Option<&'a mut DiskLog> {
@@ -504,8 +516,8 @@ impl ParityTable {
             }
             Place::Disk => self.on_disk.zip(shared.disk.as_mut()).is_some_and(|((list, _), disk)| {
                 disk.log.remove(Key { list, stripe });
-                disk.give_back(1);
-                disk.reserve(1)
+                disk.keep_granted();
+                true
             }),
         };
         self.reserved += u32::from(again);

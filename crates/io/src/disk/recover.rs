@@ -2,7 +2,7 @@
 
 use super::directory::LogDirectory;
 use super::segments::{Scratch, Segments, Trouble};
-use paritas_paritylog::{HEAD_BYTES, Record, Recovery, Settings, Space};
+use paritas_paritylog::{Record, Recovery, Settings, Space};
 
 /// Read at once. In tests little, so that reads end amid records there too.
 const READ_BYTES: usize = if cfg!(test) { 8 << 10 } else { 4 << 20 };
@@ -18,7 +18,7 @@ pub(super) fn read(
     let slot_bytes = settings.slot_bytes();
     let of_slots = slots.written(slot_bytes as u64, 0)?;
     // A record may go on over a hole that copying the files has made of its zeros.
-    let of_area = area.written(settings.block_bytes as u64, record_bytes_max(settings) as u64)?;
+    let of_area = area.written(settings.block_bytes as u64, settings.chunk_record_bytes() as u64)?;
     let total = of_slots.iter().chain(&of_area).map(|(from, to)| to - from).sum();
     let mut done = 0;
     let mut step = |bytes: usize| {
@@ -54,11 +54,6 @@ pub(super) fn read(
     Ok(())
 }
 
-/// The longest record: a delta whose extents are single bytes.
-fn record_bytes_max(settings: &Settings) -> usize {
-    HEAD_BYTES + settings.data_max * 12 + (settings.chunk_bytes / 2 + 1) * 8 + settings.chunk_bytes
-}
-
 /// Finds the records of a range of the log area. A write's records follow one another without a gap, wherever a read
 /// ends; so they are found here, and given on one by one.
 fn walk(
@@ -70,7 +65,7 @@ fn walk(
     scratch: &mut Scratch,
     step: &mut impl FnMut(usize),
 ) -> Result<(), Trouble> {
-    let record_max = record_bytes_max(settings);
+    let record_max = settings.chunk_record_bytes();
     let window = READ_BYTES + record_max;
     // Address of the first byte that is held, and those held.
     let (mut first, mut held) = (from, Vec::<u8>::new());

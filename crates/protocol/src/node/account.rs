@@ -78,7 +78,7 @@ impl Node {
                     f.parity_bytes += u64::from(member.table.memory_slots()) * chunk;
                     f.table_bytes += member.table.table_bytes();
                     f.ring_bytes += member.logs().iter().map(|l| l.ring.held_bytes()).sum::<u64>();
-                    f.rebuild_todo_bytes += u64::from(member.filler.total.saturating_sub(member.filler.done)) * chunk;
+                    f.rebuild_todo_bytes += u64::from(member.filler.left()) * chunk;
                     f.rebuild_done_bytes += u64::from(member.filler.done) * chunk;
                 }
             }

@@ -173,7 +173,8 @@ impl Cluster {
         parameters: Parameters,
     ) -> Self {
         let log = Some((logged, layout));
-        Self::coded_on(16 << 20, (data, parity), lists, spares, parameters, log)
+        // Memory is not what they lack.
+        Self::coded_on(128 << 20, (data, parity), lists, spares, parameters, log)
     }
 
     fn coded_on(
