@@ -380,8 +380,8 @@ impl ParityTable {
         }
     }
 
-    /// How many parity chunks may be granted in all, as memory or disk stand. Beside what its lists ask for ahead of use
-    /// a disk may be small: who comes first must not be given what the others cannot do without.
+    /// How many parity chunks may be granted in all, as memory or disk stand. Beside what its lists ask for ahead of
+    /// use a disk may be small: who comes first must not be given what the others cannot do without.
     pub(crate) fn slots_max(&self, shared: &Shared) -> u32 {
         let unused = match &shared.disk {
             Some(disk) if self.on_disk.is_some() => {
