@@ -1,42 +1,67 @@
-"""A TCP relay that takes its time: what a host far away looks like to those who dial it. A process of its own, so that it
-takes no time from the client beside it."""
+"""A TCP relay that takes its time: what a host far away, or one with a slow link, looks like to those who dial it. A
+process of its own, so that it takes no time from the client beside it."""
 
 import asyncio
 import multiprocessing
 
-READ_MAX = 1 << 16
+READ_MAX = 1 << 14
+# Who wakes up late catches up so much.
+LATE_MAX = 0.05
 
 
-async def pump(reader, writer, delay):
-    """Every byte arrives `delay` seconds after it was sent, however many are under way."""
+class Rate:
+    """Bytes a second of all that passes together; 0: as many as come."""
+
+    def __init__(self, limit):
+        self.limit, self.free_at = limit, 0.0
+
+    def passes_at(self, now, size):
+        if not self.limit.value:
+            return now
+        self.free_at = max(self.free_at, now - LATE_MAX) + size / self.limit.value
+        return self.free_at
+
+
+async def pump(reader, writer, delay, rate):
+    """Every byte arrives `delay` seconds after it was sent or was its turn, however many are under way."""
     loop = asyncio.get_running_loop()
     queue = asyncio.Queue()
 
     async def deliver():
-        while (item := await queue.get()) is not None:
-            at, data = item
-            await asyncio.sleep(max(0.0, at - loop.time()))
-            writer.write(data)
+        try:
+            while (item := await queue.get()) is not None:
+                at, data = item
+                await asyncio.sleep(max(0.0, at - loop.time()))
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
         writer.close()
 
     delivery = loop.create_task(deliver())
     try:
         while data := await reader.read(READ_MAX):
-            queue.put_nowait((loop.time() + delay.value, data))
+            at = rate.passes_at(loop.time(), len(data)) if rate else loop.time()
+            queue.put_nowait((at + delay.value, data))
+            if rate:
+                # A slow link holds up who sends.
+                await asyncio.sleep(max(0.0, at - loop.time()))
     except OSError:
         pass
     queue.put_nowait(None)
     await delivery
 
 
-async def serve(listen, target, delay, ready):
+async def serve(listen, target, delay, limit, ready):
+    rate = Rate(limit)
+
     async def relay(reader, writer):
         try:
             there_reader, there_writer = await asyncio.open_connection(*target)
         except OSError:
             writer.close()
             return
-        await asyncio.gather(pump(reader, there_writer, delay), pump(there_reader, writer, delay))
+        await asyncio.gather(pump(reader, there_writer, delay, None), pump(there_reader, writer, delay, rate))
 
     server = await asyncio.start_server(relay, *listen)
     ready.set()
@@ -51,9 +76,9 @@ class SlowLink:
     """Listens at one address and relays to another."""
 
     def __init__(self, listen, target):
-        self._delay = multiprocessing.Value("d", 0.0)
+        self._delay, self._limit = multiprocessing.Value("d", 0.0), multiprocessing.Value("d", 0.0)
         ready = multiprocessing.Event()
-        arguments = (listen, target, self._delay, ready)
+        arguments = (listen, target, self._delay, self._limit, ready)
         self._process = multiprocessing.get_context("fork").Process(target=run, args=arguments, daemon=True)
         self._process.start()
         assert ready.wait(60), "the relay did not start"
@@ -61,6 +86,10 @@ class SlowLink:
     def slow_by(self, seconds):
         """How long each byte takes from now on, there and back alike."""
         self._delay.value = seconds
+
+    def limit_to(self, bytes_a_second):
+        """What may come back from the address it relays to, all links together; 0: as fast as it comes."""
+        self._limit.value = bytes_a_second
 
     def close(self):
         self._process.terminate()

@@ -7,62 +7,21 @@ by a relay of its own, or as fast as they can.
 """
 
 import argparse
-import asyncio
 import json
-import multiprocessing
 import os
+import pathlib
 import statistics
 import subprocess
+import sys
 import time
 
 import systems
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+from slow_link import SlowLink  # noqa: E402
+
 SCHEME, MEMBERS, LOG_NODES = "6+3/2", 7, 2
 VICTIM, VALUE = 0, 1000
-READ_MAX = 1 << 14
-LATE_MAX = 0.05
-
-
-class Limited:
-    """A relay in front of a node's port for peers: what that node sends passes at so many bytes a second, all of its
-    links together. A process of its own."""
-
-    def __init__(self, listen, target):
-        self.rate = multiprocessing.Value("d", 0.0)
-        ready = multiprocessing.Event()
-        context = multiprocessing.get_context("fork")
-        self.process = context.Process(target=lambda: asyncio.run(self.serve(listen, target, ready)), daemon=True)
-        self.process.start()
-        assert ready.wait(60), "the relay did not start"
-        self.free_at = 0.0
-
-    async def serve(self, listen, target, ready):
-        async def relay(reader, writer):
-            try:
-                there_reader, there_writer = await asyncio.open_connection(*target)
-            except OSError:
-                writer.close()
-                return
-            await asyncio.gather(self.pump(reader, there_writer, False), self.pump(there_reader, writer, True))
-
-        self.free_at = 0.0
-        server = await asyncio.start_server(relay, *listen)
-        ready.set()
-        await server.serve_forever()
-
-    async def pump(self, reader, writer, limited):
-        loop = asyncio.get_running_loop()
-        try:
-            while data := await reader.read(READ_MAX):
-                if limited and self.rate.value:
-                    # Who wakes up late catches up.
-                    self.free_at = max(self.free_at, loop.time() - LATE_MAX) + len(data) / self.rate.value
-                    await asyncio.sleep(max(0.0, self.free_at - loop.time()))
-                writer.write(data)
-                await writer.drain()
-        except OSError:
-            pass
-        writer.close()
 
 
 class Cluster(systems.System):
@@ -81,7 +40,7 @@ class Cluster(systems.System):
         if self.limited:
             for node in range(1, count):
                 peer = self.port + 10_000 + node
-                self.links.append(Limited(("127.0.0.2", peer), ("127.0.0.1", peer)))
+                self.links.append(SlowLink(("127.0.0.2", peer), ("127.0.0.1", peer)))
         for node in range(count):
             self.start_node(node, "auto")
         systems.until(lambda: all(systems.answers(self.port + node) for node in range(MEMBERS)), "all nodes answer")
@@ -97,11 +56,11 @@ class Cluster(systems.System):
 
     def limit(self, rate):
         for link in self.links:
-            link.rate.value = rate
+            link.limit_to(rate)
 
     def stop(self):
         for link in self.links:
-            link.process.terminate()
+            link.close()
         super().stop()
 
 

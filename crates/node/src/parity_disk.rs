@@ -88,7 +88,7 @@ impl ParityDisk {
 
     /// Gives the node its log; the files are for the disk.
     pub(crate) fn attach(self, node: &mut Node) -> LogDirectory {
-        let log = self.recovery.resume();
+        let log = self.recovery.resume(node.incarnation().0 as u16);
         if log.chunks() > 0 {
             tracing::info!("log_dir: {} parity chunks of an earlier life are there", log.chunks());
         }

@@ -12,6 +12,7 @@ use crate::extents::Extents;
 use crate::record::{Content, Key};
 use crate::{Settings, Space};
 use chain::{Entry, To, Written};
+use core::ops::Sub;
 use gather::{Gathering, Why};
 use paritas_base::{ListId, Map, Position, Set, Version, map, set};
 use std::collections::{BTreeMap, VecDeque};
@@ -64,6 +65,21 @@ pub struct Counters {
     pub folded: u64,
     /// Chunks written anew because the space behind them was full.
     pub compacted: u64,
+}
+
+impl Sub for Counters {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            writes: self.writes - before.writes,
+            write_bytes: self.write_bytes - before.write_bytes,
+            reads: self.reads - before.reads,
+            read_bytes: self.read_bytes - before.read_bytes,
+            folded: self.folded - before.folded,
+            compacted: self.compacted - before.compacted,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -198,6 +214,7 @@ impl ParityLog {
         log: u32,
         chains: Map<Key, Chain>,
         (newest, tail, slots_end): (u64, u64, u32),
+        life: u16,
     ) -> Self {
         let in_use: Set<u32> = chains.values().filter_map(|chain| Some(chain.slot?.slot)).collect();
         let pieces = chains
@@ -208,8 +225,9 @@ impl ParityLog {
             free_slots: (0..slots_end).filter(|slot| !in_use.contains(slot)).collect(),
             next_slot: slots_end,
             tail,
-            // Behind a record that was lost others may lie that were not looked at.
-            next_number: newest + NUMBERS_SKIPPED,
+            // Behind a record that was lost others may lie that were not looked at, some of them of a life of which
+            // nothing was found: no two lives begin with the same number.
+            next_number: newest + NUMBERS_SKIPPED * (1 + u64::from(life)),
             ..Self::new(settings, log)
         };
         resumed.chains = chains;

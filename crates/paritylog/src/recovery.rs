@@ -138,8 +138,9 @@ impl Recovery {
         Record::parse(bytes, self.settings.chunk_bytes).filter(|(record, _)| record.place.log == self.log)
     }
 
-    /// The log goes on with what was found: of each chunk the records that follow one another.
-    pub fn resume(mut self) -> ParityLog {
+    /// The log goes on with what was found: of each chunk the records that follow one another. `life` is drawn anew
+    /// each time.
+    pub fn resume(mut self, life: u16) -> ParityLog {
         // Addresses only grow: what lies behind the newest record is of the round before.
         let log_bytes = self.settings.log_bytes;
         let tail = log_bytes + self.settings.in_blocks(self.newest_logged.1 as usize) as u64;
@@ -190,6 +191,7 @@ impl Recovery {
             self.log,
             self.chains,
             (self.newest, tail, self.slots_end),
+            life,
         )
     }
 }

@@ -317,7 +317,7 @@ fn resume(disk: &mut Disk, settings: Settings, log: u32) -> ParityLog {
         recovery.slot(slot as u32, bytes);
     }
     recovery.log(0, &disk.log);
-    recovery.resume()
+    recovery.resume(1)
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn what_an_earlier_life_left_is_found_whole_or_not_at_all() {
                 assert_eq!(again.content(key(*stripe)), Some(&content(*version)), "{}", world.label);
             }
             let other = Recovery::new(world.settings, 2);
-            assert_eq!(other.resume().chunks(), 0);
+            assert_eq!(other.resume(1).chunks(), 0);
         }
     }
     assert!(found_count > 1500, "{found_count}");
@@ -443,7 +443,7 @@ fn what_was_written_after_a_gap_is_found() {
     write(0, 3, 0);
     let mut recovery = Recovery::new(settings(Layout::Pl), 1);
     recovery.log(0, &area);
-    assert_eq!(recovery.resume().content(key(1)), Some(&content(3)));
+    assert_eq!(recovery.resume(1).content(key(1)), Some(&content(3)));
 }
 
 /// A crash must not leave half of a delta that says that it is all of it.

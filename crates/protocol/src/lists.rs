@@ -3,7 +3,10 @@
 use crate::parity_member::ParityMember;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::Configuration;
-use paritas_base::{ListId, Position, Stream};
+use paritas_base::{ListId, Position, Stream, Time};
+
+/// Of a list that does not rest.
+const AWAKE: Time = Time(0);
 
 /// What this node is at a position of a list.
 #[derive(Debug)]
@@ -49,6 +52,19 @@ pub struct List {
 }
 
 impl List {
+    /// Until when nothing is to be done about it if nobody takes it to change; `None`: something may be in each turn.
+    pub(crate) fn rests_until(&self) -> Option<Time> {
+        let mut until = Time(u64::MAX);
+        for role in &self.roles {
+            until = until.min(match role {
+                Role::Halted(_) => continue,
+                Role::Owner(owner) => owner.rests_until(&self.configuration)?,
+                Role::Member(member) => member.rests_until()?,
+            });
+        }
+        Some(until)
+    }
+
     /// Its roles at data positions.
     pub fn owners(&self) -> impl Iterator<Item = &StreamOwner> {
         self.roles.iter().filter_map(|role| match role {
@@ -82,9 +98,15 @@ impl List {
 }
 
 /// All lists, by id.
+///
+/// A list that nothing has changed since the end of a turn, and that needs nothing before some time, *rests* until
+/// then: with wide schemes a node is in many lists, and most turns are about one. Whoever takes a list to change wakes
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     lists: Vec<Option<List>>,
+    /// Until when each rests; zero: it is awake.
+    rests: Vec<Time>,
 }
 
 impl Lists {
@@ -93,7 +115,9 @@ impl Lists {
     }
 
     pub(crate) fn get_mut(&mut self, id: ListId) -> Option<&mut List> {
-        self.lists.get_mut(usize::from(id.0))?.as_mut()
+        let at = usize::from(id.0);
+        *self.rests.get_mut(at)? = AWAKE;
+        self.lists.get_mut(at)?.as_mut()
     }
 
     /// The place of a list, made if need be.
@@ -101,7 +125,9 @@ impl Lists {
         let at = usize::from(id.0);
         if at >= self.lists.len() {
             self.lists.resize_with(at + 1, || None);
+            self.rests.resize(at + 1, AWAKE);
         }
+        self.rests[at] = AWAKE;
         &mut self.lists[at]
     }
 
@@ -109,13 +135,46 @@ impl Lists {
         self.lists.iter().flatten()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut List> {
-        self.lists.iter_mut().flatten()
+    /// Lists that do not rest.
+    pub(crate) fn awake(&self, now: Time) -> impl Iterator<Item = &List> {
+        let all = self.lists.iter().zip(&self.rests);
+        all.filter_map(move |(list, rests)| list.as_ref().filter(|_| *rests <= now))
+    }
+
+    fn awake_mut(&mut self, now: Time) -> impl Iterator<Item = &mut List> {
+        let all = self.lists.iter_mut().zip(&self.rests);
+        all.filter_map(move |(list, rests)| list.as_mut().filter(|_| *rests <= now))
+    }
+
+    /// All are to be looked at.
+    pub(crate) fn wake(&mut self) {
+        self.rests.fill(AWAKE);
+    }
+
+    /// At the end of a turn: those that may rest do, as `until` says.
+    pub(crate) fn rest(&mut self, now: Time, until: impl Fn(&List) -> Option<Time>) {
+        for (list, rests) in self.lists.iter().zip(&mut self.rests) {
+            if *rests <= now {
+                *rests = list.as_ref().map_or(Some(Time(u64::MAX)), &until).unwrap_or(AWAKE);
+            }
+        }
+    }
+
+    /// When the first of those that rest is to be looked at.
+    pub(crate) fn first_rests_until(&self) -> Option<Time> {
+        let asleep = |until: &Time| *until != AWAKE && *until != Time(u64::MAX);
+        self.rests.iter().copied().filter(asleep).min()
     }
 
     /// Every role, with the configuration of its list.
     pub(crate) fn roles_mut(&mut self) -> impl Iterator<Item = (&Configuration, &mut Role)> {
-        self.iter_mut().flat_map(|List { configuration, roles }| {
+        self.wake();
+        self.awake_roles_mut(AWAKE)
+    }
+
+    /// The same, of lists that do not rest.
+    pub(crate) fn awake_roles_mut(&mut self, now: Time) -> impl Iterator<Item = (&Configuration, &mut Role)> {
+        self.awake_mut(now).flat_map(|List { configuration, roles }| {
             let configuration = &*configuration;
             roles.iter_mut().map(move |role| (configuration, role))
         })
@@ -128,10 +187,17 @@ impl Lists {
 
     /// Every stream this node owns, with the configuration that made it so.
     pub(crate) fn owners_mut(&mut self) -> impl Iterator<Item = (&Configuration, &mut StreamOwner)> {
-        self.roles_mut().filter_map(|(configuration, role)| match role {
-            Role::Owner(owner) => Some((configuration, &mut **owner)),
-            _ => None,
-        })
+        self.wake();
+        self.awake_owners_mut(AWAKE)
+    }
+
+    /// The same, of lists that do not rest.
+    pub(crate) fn awake_owners_mut(&mut self, now: Time) -> impl Iterator<Item = (&Configuration, &mut StreamOwner)> {
+        self.awake_roles_mut(now)
+            .filter_map(|(configuration, role)| match role {
+                Role::Owner(owner) => Some((configuration, &mut **owner)),
+                _ => None,
+            })
     }
 
     /// This node's role as owner of a stream, with the configuration that made it so.
@@ -147,5 +213,59 @@ impl Lists {
     pub(crate) fn owner(&self, stream: Stream) -> Option<(&Configuration, &StreamOwner)> {
         let list = self.get(stream.list)?;
         Some((&list.configuration, list.owner(stream.x)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_base::Epoch;
+
+    fn lists(count: u16) -> Lists {
+        let mut lists = Lists::default();
+        for list in (0..count).map(ListId) {
+            let configuration = Configuration {
+                list,
+                epoch: Epoch(1),
+                born: Epoch(1),
+                data: 1,
+                parity: 0,
+                ack_quorum: 0,
+                positions: vec![None],
+                gone: Vec::new(),
+                lost: false,
+                slots: Default::default(),
+            };
+            let roles = Vec::new();
+            *lists.entry(list) = Some(List { configuration, roles });
+        }
+        lists
+    }
+
+    fn awake(lists: &Lists, now: u64) -> Vec<u16> {
+        lists.awake(Time(now)).map(|list| list.configuration.list.0).collect()
+    }
+
+    #[test]
+    fn a_list_rests_until_its_time_or_until_somebody_takes_it_to_change() {
+        let mut lists = lists(4);
+        assert_eq!(awake(&lists, 10), [0, 1, 2, 3]);
+        // The third may not.
+        let until = |list: &List| (list.configuration.list.0 != 2).then_some(Time(20));
+        lists.rest(Time(10), until);
+        assert_eq!(awake(&lists, 19), [2]);
+        assert_eq!(lists.first_rests_until(), Some(Time(20)));
+        lists.get_mut(ListId(1)).unwrap();
+        assert_eq!(awake(&lists, 19), [1, 2]);
+        assert_eq!(awake(&lists, 20), [0, 1, 2, 3]);
+        // Nothing is due of those that rest for ever.
+        lists.rest(Time(20), |_| Some(Time(u64::MAX)));
+        assert_eq!((awake(&lists, 1000), lists.first_rests_until()), (vec![], None));
+        assert_eq!(lists.roles_mut().count(), 0);
+        assert_eq!(
+            awake(&lists, 1000),
+            [0, 1, 2, 3],
+            "whoever goes through all may change any"
+        );
     }
 }

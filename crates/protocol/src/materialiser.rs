@@ -183,6 +183,11 @@ impl Materialiser {
         self.held_back || (self.filling && !self.tasks.is_empty())
     }
 
+    /// Nothing is to be brought back.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        !self.filling && !self.held_back && self.tasks.is_empty()
+    }
+
     /// Chunks that are being brought back, at the first try.
     pub(crate) fn under_way(&self) -> usize {
         self.tasks.values().filter(|t| t.mismatches == 0).count()

@@ -3,6 +3,7 @@
 mod account;
 mod disk;
 mod dispatch;
+mod leases;
 pub(crate) mod scrub;
 
 use crate::context::{Context, Shared};
@@ -30,7 +31,7 @@ use paritas_base::slots::HandOff;
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time, Version};
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
-use paritas_wire::peer::{self, BadFrame, Header, LeaseEntry, Leases, Message, kind};
+use paritas_wire::peer::{self, BadFrame, Header, Message, kind};
 
 /// Releases in one turn: each may run commands that come back to this node, and few do so twice.
 const RELEASES_MAX: usize = 64;
@@ -277,7 +278,8 @@ impl Node {
 
     /// When to call with [`Event::Timer`] at the latest.
     pub fn next_deadline(&self) -> Option<Time> {
-        let roles = self.lists.roles().filter_map(|role| match role {
+        let awake = self.lists.awake(Time(0)).flat_map(|list| &list.roles);
+        let roles = awake.filter_map(|role| match role {
             Role::Halted(_) => None,
             Role::Owner(owner) => owner.next_deadline(),
             Role::Member(member) => member.filler.next_deadline(),
@@ -289,6 +291,7 @@ impl Node {
         let scrub = (scrubs && self.lists.roles().next().is_some()).then_some(self.shared.scrub.next_at);
         let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
         roles
+            .chain(self.lists.first_rests_until())
             .chain(self.shared.sessions.next_deadline())
             .chain(self.router.next_deadline())
             .chain(self.shared.stashes.next_deadline().map(|at| at.max(self.account_at)))
@@ -301,7 +304,7 @@ impl Node {
 
     /// Roles that rebuild side by side: with log nodes' help all that have something left. Of one list each owner sends
     /// a chunk of each stripe, so that a parity less from memory spares a node only while it sends for other lists too.
-    fn sharers(&self) -> usize {
+    fn sharers(&self, now: Time) -> usize {
         if self.shared.cluster.logged == 0 || self.shared.parameters.log_assist == LogAssist::Off {
             return 1;
         }
@@ -310,30 +313,41 @@ impl Node {
             Role::Owner(owner) => owner.materialiser.is_filling(),
             Role::Member(member) => member.filler.has_more(),
         };
-        self.lists.roles().filter(|role| busy(role)).count()
+        // One that no data can come for now takes nothing.
+        let goes_on = |list: &&List| {
+            let configuration = &list.configuration;
+            configuration
+                .data_positions()
+                .all(|x| configuration.tenure(x).is_some())
+        };
+        let lists = self.lists.awake(now).filter(goes_on);
+        lists.flat_map(|list| &list.roles).filter(|role| busy(role)).count()
     }
 
     /// The driver writes next: deltas, acks and whatever is due leave now.
     fn on_turn_end(&mut self, now: Clock, out: &mut impl Out) {
-        let under_way = self.lists.roles().map(|role| match role {
-            Role::Halted(_) => 0,
-            Role::Owner(owner) => owner.materialiser.under_way(),
-            Role::Member(member) => member.filler.under_way(),
-        });
-        self.shared.pace.turn_ends(now.mono, under_way.sum());
-        self.shared.pace.share_between(self.sharers());
         self.account(now.mono);
-        let (mut absent, mut unfilled, mut unfilled_on_disk) = (0u32, 0, 0);
-        for role in self.lists.roles() {
+        let (mut under_way, mut absent, mut unfilled, mut unfilled_on_disk) = (0, 0u32, 0, 0);
+        // Whoever has anything to bring back does not rest.
+        for role in self.lists.awake(now.mono).flat_map(|list| &list.roles) {
             match role {
-                Role::Owner(owner) => absent = absent.saturating_add(owner.store().chunks().absent_count()),
-                Role::Member(member) if member.table.is_on_disk() => {
-                    unfilled_on_disk += member.filler.left().saturating_sub(member.table.reserved());
+                Role::Owner(owner) => {
+                    under_way += owner.materialiser.under_way();
+                    absent = absent.saturating_add(owner.store().chunks().absent_count());
                 }
-                Role::Member(member) => unfilled += member.filler.left(),
+                Role::Member(member) => {
+                    under_way += member.filler.under_way();
+                    if member.table.is_on_disk() {
+                        unfilled_on_disk += member.filler.left().saturating_sub(member.table.reserved());
+                    } else {
+                        unfilled += member.filler.left();
+                    }
+                }
                 Role::Halted(_) => {}
             }
         }
+        self.shared.pace.turn_ends(now.mono, under_way);
+        self.shared.pace.share_between(self.sharers(now.mono));
         if let Some(disk) = &mut self.shared.disk {
             disk.set_owed(unfilled_on_disk);
         }
@@ -366,7 +380,7 @@ impl Node {
         for _ in 0..RELEASES_MAX {
             self.router.release(&mut cx, &mut self.lists);
             let mut late = false;
-            for (configuration, owner) in self.lists.owners_mut() {
+            for (configuration, owner) in self.lists.awake_owners_mut(now.mono) {
                 if owner.open_bytes() > 0 {
                     owner.close_delta(&mut cx, configuration);
                     late = true;
@@ -379,13 +393,14 @@ impl Node {
         // Such a command may have read, too.
         let unasked =
             |(_, owner): (&Configuration, &mut StreamOwner)| owner.lease_wanted && owner.phase() == Phase::Serve;
-        if self.shared.parameters.reads == Reads::Confirmed && self.lists.owners_mut().any(unasked) {
+        if self.shared.parameters.reads == Reads::Confirmed && self.lists.awake_owners_mut(now.mono).any(unasked) {
             self.renew_leases(now, out);
         }
         self.shared.sessions.on_timer(now.mono, out);
         if let Some(disk) = &mut self.shared.disk {
             disk.on_turn_end(now.mono, self.shared.parameters.log_flush);
         }
+        self.lists.rest(now.mono, List::rests_until);
     }
 
     /// 10.8: owners go on with what they hand off or take in. The two streams may be of two lists.
@@ -393,7 +408,7 @@ impl Node {
         let work = |(configuration, owner): (&Configuration, &mut StreamOwner)| {
             Some((owner.stream(), owner.slot_work(configuration)?))
         };
-        let work: Vec<(Stream, Option<HandOff>)> = self.lists.owners_mut().filter_map(work).collect();
+        let work: Vec<(Stream, Option<HandOff>)> = self.lists.awake_owners_mut(now.mono).filter_map(work).collect();
         for (stream, hand_off) in work {
             let to = hand_off.and_then(|hand_off| {
                 let there = &self.lists.get(hand_off.to.list)?.configuration;
@@ -419,7 +434,7 @@ impl Node {
             out,
             shared: &mut self.shared,
         };
-        for (configuration, role) in self.lists.roles_mut() {
+        for (configuration, role) in self.lists.awake_roles_mut(now.mono) {
             match role {
                 Role::Halted(_) => {}
                 Role::Owner(owner) => owner.on_turn_end(&mut cx, configuration),
@@ -429,49 +444,6 @@ impl Node {
         // Before leases are asked for and replies released on its word.
         self.end_halted(now, out);
         self.renew_leases(now, out);
-    }
-
-    /// 4.3: one frame for all streams of a peer.
-    fn renew_leases(&mut self, now: Clock, out: &mut impl Out) {
-        let due = now.mono >= self.renew_at;
-        let mut wanted: Vec<(NodeId, Incarnation, LeaseEntry)> = Vec::new();
-        for (configuration, owner) in self.lists.owners_mut() {
-            if owner.phase() != Phase::Serve || !(due || core::mem::take(&mut owner.lease_wanted)) {
-                continue;
-            }
-            let entry = LeaseEntry {
-                stream: owner.stream(),
-                epoch: configuration.epoch,
-                term: owner.tenure().term(),
-                stable: owner.stable(),
-            };
-            wanted.extend(
-                owner
-                    .members()
-                    .iter()
-                    .map(|m| (m.tenure.node, m.tenure.incarnation, entry)),
-            );
-        }
-        if due {
-            self.renew_at = now.mono + self.shared.parameters.lease_renewal;
-        }
-        wanted.sort_by_key(|(node, incarnation, entry)| (*node, *incarnation, entry.stream));
-        let mut cx = Context {
-            now,
-            out,
-            shared: &mut self.shared,
-        };
-        for group in wanted.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-            let mut entries = Vec::new();
-            for (_, _, entry) in group {
-                Leases::push(&mut entries, entry);
-            }
-            let (node, incarnation, first) = group[0];
-            let request = Message::LeaseRequest {
-                streams: Leases::new(&entries),
-            };
-            cx.send_to(node, incarnation, Channel::Main, first.stream, first.epoch, &request);
-        }
     }
 
     /// 3.5: roles that broke an invariant stop here. What they held is not to be trusted, and given up; who waits for
@@ -765,56 +737,6 @@ impl Node {
                 }
             }
             message => self.on_list_message(now, (node, incarnation), header, &message, out),
-        }
-    }
-
-    fn on_lease_request(
-        &mut self,
-        now: Clock,
-        from: (NodeId, Incarnation),
-        header: &Header,
-        streams: Leases<'_>,
-        out: &mut impl Out,
-    ) {
-        let mut cx = Context {
-            now,
-            out,
-            shared: &mut self.shared,
-        };
-        let mut granted = Vec::new();
-        for entry in streams.iter() {
-            let list = self.lists.get_mut(entry.stream.list);
-            let Some((configuration, member)) = list.and_then(List::member_mut) else {
-                continue;
-            };
-            let Some(owner) = configuration.tenure(entry.stream.x) else {
-                continue;
-            };
-            if configuration.epoch != entry.epoch {
-                // The fence of every message (2.2): whoever is behind must come to know.
-                let (stream, epoch) = (entry.stream, configuration.epoch);
-                if entry.epoch > epoch {
-                    cx.send_to(from.0, from.1, Channel::Main, stream, epoch, &Message::GetConfiguration);
-                } else {
-                    let stale = Message::Stale {
-                        configuration: Box::new(configuration.clone()),
-                    };
-                    cx.send_to(from.0, from.1, Channel::Main, stream, epoch, &stale);
-                }
-                continue;
-            }
-            let is_owner = (owner.node, owner.incarnation) == from;
-            if is_owner && configuration.epoch == entry.epoch && member.on_lease_request(&mut cx, &owner, &entry) {
-                Leases::push(&mut granted, &entry);
-                member.on_stable(&mut cx, entry.stream.x, entry.term, entry.stable);
-            }
-        }
-        if !granted.is_empty() {
-            let reply = Message::Lease {
-                sent: header.sent,
-                streams: Leases::new(&granted),
-            };
-            cx.send_to(from.0, from.1, Channel::Main, header.stream, header.epoch, &reply);
         }
     }
 

@@ -288,6 +288,12 @@ impl ParityMember {
         }
     }
 
+    /// Until when nothing is to be done if nobody takes it to change; `None`: something may be in each turn.
+    pub(crate) fn rests_until(&self) -> Option<Time> {
+        let rests = !self.filler.is_filling() && !self.filler.has_more() && self.logs.iter().all(|log| !log.ack_due);
+        rests.then_some(Time(u64::MAX))
+    }
+
     /// The stream is idle, for its owner says so alone that all is stable.
     pub(crate) fn give_back(&mut self, x: Position) {
         if let Some(log) = self.logs.get_mut(x.index()) {

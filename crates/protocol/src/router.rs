@@ -253,7 +253,7 @@ impl Router {
             }
         }
         let mut progress = now >= self.desk.retry_at || core::mem::take(&mut self.desk.wake);
-        for (_, owner) in lists.owners_mut() {
+        for (_, owner) in lists.awake_owners_mut(now) {
             progress |= core::mem::take(&mut owner.progress);
         }
         if progress && !self.desk.stalled.is_empty() {
@@ -282,7 +282,7 @@ impl Router {
         self.run_loopback(cx, lists);
         let mut releasable = now >= self.desk.check_at || core::mem::take(&mut self.desk.releasable);
         let mut late_progress = core::mem::take(&mut self.desk.wake);
-        for (_, owner) in lists.owners_mut() {
+        for (_, owner) in lists.awake_owners_mut(now) {
             releasable |= core::mem::take(&mut owner.releasable);
             late_progress |= owner.progress;
         }
@@ -460,7 +460,10 @@ impl Desk {
         let now = cx.mono();
         let due = self.housekeep_at != Time(0) && now >= self.housekeep_at;
         let (mut more, mut owns) = (false, false);
-        for (configuration, owner) in lists.owners_mut() {
+        if due {
+            lists.wake();
+        }
+        for (configuration, owner) in lists.awake_owners_mut(now) {
             let written = owner.open_bytes();
             owns |= owner.store().page_count() > 0 || owner.store().chunks().here_count() > 0;
             if due || written > 0 {
@@ -470,10 +473,10 @@ impl Desk {
         }
         if more {
             self.housekeep_at = now + HOUSEKEEP_BUSY;
-        } else if !owns {
-            self.housekeep_at = Time(0);
-        } else if due || self.housekeep_at == Time(0) {
+        } else if owns && (due || self.housekeep_at == Time(0)) {
             self.housekeep_at = now + HOUSEKEEP_IDLE;
+        } else if due {
+            self.housekeep_at = Time(0);
         }
     }
 

@@ -25,7 +25,7 @@ use crate::parameters::Mutant;
 use crate::ring::Ring;
 use core::cmp::Reverse;
 pub(crate) use lease::ReadLease;
-use paritas_base::configuration::{Configuration, PositionState, Tenure};
+use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::{Position, Span, Stream, Term, Time, Version};
 use paritas_code::sum;
 use paritas_store::delta::{DELTA_BYTES_MAX, extents};
@@ -727,6 +727,21 @@ impl StreamOwner {
                 &message,
             );
         }
+    }
+
+    /// Until when nothing is to be done if nobody takes it to change; `None`: something may be in each turn, for what
+    /// it waits for depends on other roles of the node too.
+    pub(crate) fn rests_until(&self, configuration: &Configuration) -> Option<Time> {
+        let has_said = !self.progress && !self.releasable && !self.lease_wanted && self.open_bytes() == 0;
+        let is_whole = self.is_whole() && self.materialiser.is_at_rest() && !self.drain_asked;
+        // What has gone from a list that is not whole is kept for a time (3.8), and then dropped (`trim`).
+        let live = |a: &Option<Assignment>| a.as_ref().is_some_and(|a| a.state == PositionState::Live);
+        let rests = has_said
+            && is_whole
+            && self.slot_work(configuration).is_none()
+            && !configuration.is_stand_in(self.stream.x)
+            && configuration.positions.iter().all(live);
+        rests.then(|| self.next_deadline().unwrap_or(Time(u64::MAX)))
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {

@@ -79,13 +79,13 @@ impl Disk {
     }
 
     /// The log as a process finds it.
-    pub(crate) fn open(&self, settings: Settings) -> ParityLog {
+    pub(crate) fn open(&self, settings: Settings, life: Incarnation) -> ParityLog {
         let mut recovery = Recovery::new(settings, 1);
         for (slot, bytes) in self.slots.chunks(settings.slot_bytes()).enumerate() {
             recovery.slot(slot as u32, bytes);
         }
         recovery.log(0, &self.log);
-        recovery.resume()
+        recovery.resume(life.0 as u16)
     }
 }
 

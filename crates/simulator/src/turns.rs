@@ -34,7 +34,9 @@ impl World {
         let mut process = Box::new(Process::new(node, rate, offset, wall_ms));
         if let (Some(disk), Some(settings)) = (self.disks[at].take(), self.swarm.disk) {
             let clock = process.clock(self.now);
-            process.node.set_log(disk.open(settings), clock.mono);
+            process
+                .node
+                .set_log(disk.open(settings, process.node.incarnation()), clock.mono);
             process.disk = Some(disk);
         }
         self.processes[at] = Some(process);

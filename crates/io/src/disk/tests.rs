@@ -90,7 +90,7 @@ impl World {
     fn new((directory, recovery): (LogDirectory, Recovery), layout: Layout) -> Self {
         let loop_thread = std::thread::current();
         Self {
-            log: recovery.resume(),
+            log: recovery.resume(1),
             disk: Disk::start(directory, move || loop_thread.unpark()).unwrap(),
             out: Vec::new(),
             under_way: 0,

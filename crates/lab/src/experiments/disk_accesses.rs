@@ -51,15 +51,7 @@ pub(crate) fn counted(logs: &Logs, objects: u32, percent: u64) -> io::Result<Cou
             })?;
         }
     }
-    let all = node.settle()?;
-    Ok(Counters {
-        writes: all.writes - loaded.writes,
-        write_bytes: all.write_bytes - loaded.write_bytes,
-        reads: all.reads - loaded.reads,
-        read_bytes: all.read_bytes - loaded.read_bytes,
-        folded: all.folded - loaded.folded,
-        compacted: all.compacted - loaded.compacted,
-    })
+    Ok(node.settle()? - loaded)
 }
 
 fn run(stage: &Stage) -> io::Result<Report> {

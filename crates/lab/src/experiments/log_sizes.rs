@@ -110,15 +110,7 @@ fn counted(sizes: Sizes, zipf: bool, updates: u32) -> io::Result<Counters> {
     for _ in 0..updates / 2 {
         node.send(&source.next_update())?;
     }
-    let after = node.counters();
-    Ok(Counters {
-        writes: after.writes - before.writes,
-        write_bytes: after.write_bytes - before.write_bytes,
-        reads: after.reads - before.reads,
-        read_bytes: after.read_bytes - before.read_bytes,
-        folded: after.folded - before.folded,
-        compacted: after.compacted - before.compacted,
-    })
+    Ok(node.counters() - before)
 }
 
 /// Updates a second, evenly drawn, that a log node takes for so long whose disk is that slow.

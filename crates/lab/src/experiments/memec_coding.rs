@@ -1,6 +1,6 @@
 //! MemEC Fig 6 (§7.1, Experiment 2): what coding costs, beside no coding and three copies.
 
-use super::ycsb::{Extent, Phase, compare, nothing_is_missing, report};
+use super::ycsb::{Extent, Phase, compare, nothing_is_missing, report, value_as_memec};
 use crate::servers::Servers;
 use crate::stage::Stage;
 use crate::{Check, Experiment, Report};
@@ -34,14 +34,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
         Servers::paritas("10+0", NODES, 256)?,
         Servers::redis(NODES, 2)?,
     ];
-    let extent = Extent {
-        loaded: stage.count(60_000, 3_000).into(),
-        requests: stage.count(60_000, 2_000).into(),
-        rounds: stage.count(5, 1),
-    };
-    let cells = compare(stage, &systems, &PHASES, &extent, &|key| {
-        if key % 2 == 0 { 8 } else { 32 }
-    })?;
+    let extent = Extent::as_memec(stage);
+    let cells = compare(stage, &systems, &PHASES, &extent, &value_as_memec)?;
     let mut report = report(&systems, &PHASES, &cells);
     for (p, phase) in PHASES.iter().enumerate().filter(|_| stage.is_full()) {
         let over = |other: usize| cells[other][p].cpu_us / cells[0][p].cpu_us;

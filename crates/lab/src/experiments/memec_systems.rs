@@ -1,6 +1,6 @@
 //! MemEC Fig 5 (§7.1, Experiment 1): without coding, beside memcached and Valkey or Redis.
 
-use super::ycsb::{Extent, Phase, compare, nothing_is_missing, report};
+use super::ycsb::{Extent, Phase, compare, nothing_is_missing, report, value_as_memec};
 use crate::servers::Servers;
 use crate::stage::Stage;
 use crate::{Check, Experiment, Report};
@@ -30,15 +30,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
         Servers::redis(NODES, 0)?,
         Servers::memcached(NODES)?,
     ];
-    let extent = Extent {
-        loaded: stage.count(60_000, 3_000).into(),
-        requests: stage.count(60_000, 2_000).into(),
-        rounds: stage.count(5, 1),
-    };
-    // Two clients write eight bytes, two 32.
-    let cells = compare(stage, &systems, &PHASES, &extent, &|key| {
-        if key % 2 == 0 { 8 } else { 32 }
-    })?;
+    let extent = Extent::as_memec(stage);
+    let cells = compare(stage, &systems, &PHASES, &extent, &value_as_memec)?;
     let mut report = report(&systems, &PHASES, &cells);
     if stage.is_full() {
         for (p, phase) in PHASES.iter().enumerate() {

@@ -95,6 +95,22 @@ pub(crate) struct Extent {
     pub(crate) rounds: u32,
 }
 
+impl Extent {
+    /// Of MemEC's experiments 1 and 2.
+    pub(crate) fn as_memec(stage: &Stage) -> Self {
+        Self {
+            loaded: stage.count(60_000, 3_000).into(),
+            requests: stage.count(60_000, 2_000).into(),
+            rounds: stage.count(5, 1),
+        }
+    }
+}
+
+/// Bytes of MemEC's values (§6.1): two clients write eight, two 32.
+pub(crate) fn value_as_memec(key: u64) -> usize {
+    if key.is_multiple_of(2) { 8 } else { 32 }
+}
+
 /// Medians of rounds in which every system takes its turn with the same requests: for each system, for each phase.
 pub(crate) fn compare(
     stage: &Stage,
