@@ -27,8 +27,7 @@ const LEASE: Duration = Duration::from_secs(600);
 /// For so long what nodes do anyway is looked at.
 const IDLE: Duration = Duration::from_millis(500);
 
-const WHY_CPU: &str = "each turn of a node looks at every list that it is in, 10 at 16+4 and 33 at 128+4, and 133 \
-                       processes on two cores find their caches cold";
+const WHY_CPU: &str = "133 processes on two cores find their caches cold, and each has links to nearly all others";
 
 #[derive(Clone, Copy, Default)]
 struct Taken {
