@@ -23,6 +23,7 @@ def lab(*arguments):
 EXPERIMENTS = [
     "mttdl",
     "redundancy",
+    "update-schemes",
     "updated-stripes",
     "basic",
     "update-latency",
@@ -40,6 +41,8 @@ EXPERIMENTS = [
     "memec-systems",
     "memec-coding",
     "memec-sizes",
+    "memec-shards",
+    "memec-degraded",
     "memec-moves",
 ]
 

@@ -2,11 +2,14 @@
 
 pub mod basic;
 pub mod disk_accesses;
+mod duty;
 pub mod log_sizes;
 pub mod memec_coding;
+pub mod memec_degraded;
 pub mod memec_lists;
 pub mod memec_memory;
 pub mod memec_moves;
+pub mod memec_shards;
 pub mod memec_sizes;
 pub mod memec_systems;
 pub mod memory;
@@ -18,6 +21,7 @@ pub mod redundancy;
 pub mod tradeoff;
 pub mod two_losses;
 pub mod update_latency;
+pub mod update_schemes;
 pub mod updated_stripes;
 pub mod wide;
 mod ycsb;

@@ -37,6 +37,7 @@ pub const PLOT: &str = include_str!("plot.py");
 pub const EXPERIMENTS: &[Experiment] = &[
     experiments::mttdl::EXPERIMENT,
     experiments::redundancy::EXPERIMENT,
+    experiments::update_schemes::EXPERIMENT,
     experiments::updated_stripes::EXPERIMENT,
     experiments::basic::EXPERIMENT,
     experiments::update_latency::EXPERIMENT,
@@ -54,6 +55,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::memec_systems::EXPERIMENT,
     experiments::memec_coding::EXPERIMENT,
     experiments::memec_sizes::EXPERIMENT,
+    experiments::memec_shards::EXPERIMENT,
+    experiments::memec_degraded::EXPERIMENT,
     experiments::memec_moves::EXPERIMENT,
 ];
 

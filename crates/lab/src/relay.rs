@@ -1,10 +1,13 @@
-//! A relay that counts what goes through it.
+//! Relays: one counts what goes through it, the other makes it late.
 
+use paritas_base::Prng;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 const READ_BYTES: usize = 256 << 10;
 
@@ -19,6 +22,35 @@ pub(crate) struct Traffic {
 
 /// Whoever dials `listen` reaches `target`. Its threads end with the process, each connection's when one side closes.
 pub(crate) fn start(listen: SocketAddr, target: SocketAddr, large: usize, traffic: Arc<Traffic>) -> io::Result<()> {
+    accept(listen, target, move |here, there| {
+        for (from, to) in [(&here, &there), (&there, &here)] {
+            if let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) {
+                let traffic = Arc::clone(&traffic);
+                thread::spawn(move || pass(from, to, large, &traffic));
+            }
+        }
+    })
+}
+
+/// The same; while `is_slow`, what comes back from `target` is late by 2 ms on average with a deviation of 1 ms, as
+/// MemEC's failures are (§7.2). What came first arrives first.
+pub(crate) fn start_slow(listen: SocketAddr, target: SocketAddr, is_slow: Arc<AtomicBool>) -> io::Result<()> {
+    let traffic = Arc::new(Traffic::default());
+    accept(listen, target, move |here, there| {
+        if let (Ok(from), Ok(to)) = (here.try_clone(), there.try_clone()) {
+            let traffic = Arc::clone(&traffic);
+            thread::spawn(move || pass(from, to, usize::MAX, &traffic));
+        }
+        let is_slow = Arc::clone(&is_slow);
+        thread::spawn(move || delay(there, here, &is_slow));
+    })
+}
+
+fn accept(
+    listen: SocketAddr,
+    target: SocketAddr,
+    relay: impl Fn(TcpStream, TcpStream) + Send + 'static,
+) -> io::Result<()> {
     let listener = TcpListener::bind(listen)?;
     thread::spawn(move || {
         for here in listener.incoming().map_while(Result::ok) {
@@ -26,16 +58,46 @@ pub(crate) fn start(listen: SocketAddr, target: SocketAddr, large: usize, traffi
             let Ok(there) = TcpStream::connect(target) else {
                 continue;
             };
-            for (from, to) in [(&here, &there), (&there, &here)] {
-                if let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) {
-                    let _ = to.set_nodelay(true);
-                    let traffic = Arc::clone(&traffic);
-                    thread::spawn(move || pass(from, to, large, &traffic));
-                }
+            for stream in [&here, &there] {
+                let _ = stream.set_nodelay(true);
             }
+            relay(here, there);
         }
     });
     Ok(())
+}
+
+/// The sum of twelve even draws is normal enough, and has a deviation of 1.
+fn lateness(random: &mut Prng) -> Duration {
+    let sum: f64 = (0..12).map(|_| random.below(1 << 20) as f64 / f64::from(1 << 20)).sum();
+    Duration::from_secs_f64((2.0 + sum - 6.0).max(0.0) / 1000.0)
+}
+
+fn delay(mut from: TcpStream, mut to: TcpStream, is_slow: &AtomicBool) {
+    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
+    let later = thread::spawn(move || {
+        for (at, bytes) in receiver {
+            thread::sleep(at.saturating_duration_since(Instant::now()));
+            if to.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+    });
+    let mut random = Prng::new(from.local_addr().map_or(1, |address| address.port().into()));
+    let (mut bytes, mut last) = (vec![0; READ_BYTES], Instant::now());
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        let late = match is_slow.load(Ordering::Relaxed) {
+            true => lateness(&mut random),
+            false => Duration::ZERO,
+        };
+        last = last.max(Instant::now() + late);
+        if sender.send((last, bytes[..count].to_vec())).is_err() {
+            break;
+        }
+    }
+    drop(sender);
+    let _ = later.join();
 }
 
 fn pass(mut from: TcpStream, mut to: TcpStream, large: usize, traffic: &Traffic) {
@@ -49,4 +111,24 @@ fn pass(mut from: TcpStream, mut to: TcpStream, large: usize, traffic: &Traffic)
     }
     // The other side may have closed it already.
     let _ = to.shutdown(Shutdown::Both);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lateness_is_that_of_the_paper() {
+        let mut random = Prng::new(1);
+        let draws: Vec<f64> = (0..20_000)
+            .map(|_| lateness(&mut random).as_secs_f64() * 1000.0)
+            .collect();
+        let mean = draws.iter().sum::<f64>() / draws.len() as f64;
+        let deviation = (draws.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / draws.len() as f64).sqrt();
+        // Nothing is early, which takes a little off the deviation.
+        assert!(
+            (mean - 2.0).abs() < 0.05 && (deviation - 1.0).abs() < 0.05,
+            "{mean} ± {deviation}"
+        );
+    }
 }

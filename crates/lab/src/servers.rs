@@ -48,10 +48,22 @@ impl Servers {
 
     /// The same with nodes that wait to take others' places.
     pub fn paritas_with_spares(scheme: &str, nodes: u16, spares: u16, megabytes: u32) -> io::Result<Self> {
+        Self::paritas_with_slow(scheme, nodes, spares, megabytes, None)
+    }
+
+    /// The same with a node that can be made slow.
+    pub fn paritas_with_slow(
+        scheme: &str,
+        nodes: u16,
+        spares: u16,
+        megabytes: u32,
+        slow: Option<u16>,
+    ) -> io::Result<Self> {
         let binary = std::env::current_exe()?;
         let paritas = Paritas::start(Setup {
             megabytes,
             spares,
+            slow,
             ..Setup::new(&binary, scheme, nodes)
         })?;
         let ports: Vec<u16> = paritas.cluster_ports().collect();
@@ -187,6 +199,13 @@ impl Servers {
     pub fn any_ports(&self) -> Vec<u16> {
         let paritas = self.paritas.iter();
         paritas.flat_map(|paritas| paritas.any_ports()).collect()
+    }
+
+    /// Makes the slow node of a cluster of Paritas slow, or no longer so.
+    pub fn set_slow(&self, is_slow: bool) {
+        if let Some(paritas) = &self.paritas {
+            paritas.set_slow(is_slow);
+        }
     }
 
     /// What a cluster of Paritas says of itself, as JSON.

@@ -143,6 +143,27 @@ fn fig_9_takes_8_5_and_4_disk_accesses() {
     assert_eq!(accesses(Layout::Plm, &[8]), 4);
 }
 
+/// LogECMem Fig 8: the stream a, b, a', b', a'' leaves three deltas of a + 2b, or one.
+#[test]
+fn fig_8_makes_one_delta_of_three() {
+    let deltas = |layout| {
+        let mut log = ParityLog::new(settings(layout), 1);
+        let (mut disk, mut out) = (Disk::default(), Vec::new());
+        log.put(key(0), Position(3), content(1), vec![1; CHUNK]);
+        log.flush(&mut out);
+        settle(&mut log, &mut disk, &mut out);
+        for (n, value) in [1, 2, 3].into_iter().enumerate() {
+            let mut delta = Extents::default();
+            delta.fold(0, &[value; CHUNK]);
+            assert!(log.fold(key(0), content(n as u64 + 2), delta));
+        }
+        let chunk = settings(layout).chunk_record_bytes();
+        log.buffered_bytes().div_ceil(chunk)
+    };
+    assert_eq!(deltas(Layout::Plr), 3, "HybridPL");
+    assert_eq!((deltas(Layout::PlrM), deltas(Layout::Plm)), (1, 1), "LogECMem");
+}
+
 /// What the log should hold, and what readers may be told.
 struct World {
     random: Prng,

@@ -408,3 +408,50 @@ fn a_parity_is_refilled_by_the_owners_where_the_log_node_s_is_lost_of_another_ve
         assert!(asked.log > 5 && assisted == 0, "{asked:?}, {assisted}");
     }
 }
+
+/// `3+3/2`: node 5, a log node too, has nothing of its parity, and refills while writes go on. Then node 6 takes the
+/// place of node 0, when only that parity is left.
+#[test]
+fn a_log_node_is_refilled_with_the_other_s_parity_in_place_of_a_chunk() {
+    for (log_assist, helps) in [(LogAssist::On, true), (LogAssist::Auto, true), (LogAssist::Off, false)] {
+        let mut cluster = Cluster::logged(3, 3, 2, 1, Layout::Plm, parameters(log_assist));
+        let client = cluster.connect(1, Port::Any);
+        cluster.reconfigure(0, |c| c.positions[5] = None);
+        for n in 0..KEYS {
+            assert_eq!(cluster.ask(client, &format!("SET key{n} {}", value(n))), "+OK\r\n");
+        }
+        cluster.advance(2_000);
+        let asked = watch(&mut cluster, no_change());
+        cluster.hand_over(0, 5, 5);
+        for n in 0..KEYS {
+            cluster.feed(client, format!("SET key{n} {}\r\n", value(n)).as_bytes());
+            cluster.advance(1);
+        }
+        assert_eq!(
+            cluster.processes[5].node.figures().rebuild_todo_bytes,
+            0,
+            "the parity is whole"
+        );
+        let (asked, assisted) = (asked.get(), assisted(&mut cluster));
+        assert_eq!(
+            (assisted > 5, asked.log > 5),
+            (helps, helps),
+            "{log_assist}: {asked:?}, {assisted}"
+        );
+        cluster.tamper = None;
+        for lost in [0, MEMORY, LOG_NODE] {
+            cluster.kill(lost);
+        }
+        cluster.reconfigure(0, |c| {
+            c.positions[5].as_mut().unwrap().state = PositionState::Live;
+            c.gone = [0, 3, 4]
+                .map(|node| (NodeId(node), tenure(node.into(), 1).incarnation))
+                .into();
+            (c.positions[MEMORY], c.positions[LOG_NODE]) = (None, None);
+        });
+        cluster.hand_over(0, 0, 6);
+        cluster.take(client);
+        cluster.advance(3_000);
+        all_are(&mut cluster, client);
+    }
+}

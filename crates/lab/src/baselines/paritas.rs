@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const START_TIME_MAX: Duration = Duration::from_secs(60);
@@ -38,6 +38,8 @@ pub struct Setup<'a> {
     pub hop: Duration,
     /// Relays stand between the nodes, and count messages of so many bytes and more; without, it is there to be timed.
     pub count_from: Option<usize>,
+    /// What this node sends to those that dial it, all with lower numbers, can be made late.
+    pub slow: Option<u16>,
     /// How long a lease lasts; nodes ask for it sixteen times as often at most.
     pub lease: Duration,
     /// Memory of a node, in MiB.
@@ -54,6 +56,7 @@ impl<'a> Setup<'a> {
             spares: 0,
             hop: Duration::ZERO,
             count_from: None,
+            slow: None,
             lease: LEASE,
             megabytes: 64,
         }
@@ -71,6 +74,7 @@ pub struct Paritas {
     hop: Duration,
     owners: Map<u32, u16>,
     traffic: Arc<Traffic>,
+    is_slow: Arc<AtomicBool>,
     before: (u64, u64),
     waits: Vec<Duration>,
     directory: Directory,
@@ -107,18 +111,22 @@ impl Paritas {
             hop: setup.hop,
             owners: map(),
             traffic: Arc::default(),
+            is_slow: Arc::default(),
             before: (0, 0),
             waits: Vec::new(),
             directory,
         };
         let arguments = ["coordinator", "--config", "coordinator.toml"];
         started.children.start(binary, arguments, started.directory.path())?;
-        let host = if setup.count_from.is_some() { RELAYED } else { HERE };
         for node in 0..all {
+            let is_relayed = setup.count_from.is_some() || setup.slow == Some(node);
+            let host = if is_relayed { RELAYED } else { HERE };
             let port = first + node;
             let (listen, target) = ((RELAYED, port + PEER_PORT).into(), (HERE, port + PEER_PORT).into());
             if let Some(bytes) = setup.count_from {
                 relay::start(listen, target, bytes, Arc::clone(&started.traffic))?;
+            } else if is_relayed {
+                relay::start_slow(listen, target, Arc::clone(&started.is_slow))?;
             }
             let name = format!("node-{node}.toml");
             let text = format!(
@@ -216,6 +224,11 @@ impl Paritas {
     pub fn cluster_ports(&self) -> RangeInclusive<u16> {
         let first = self.first + CLUSTER_PORT;
         first..=first + self.nodes - 1
+    }
+
+    /// Makes the slow node slow, or no longer so.
+    pub fn set_slow(&self, is_slow: bool) {
+        self.is_slow.store(is_slow, Ordering::Relaxed);
     }
 
     /// CPU time of all its processes so far.

@@ -1,15 +1,16 @@
 //! MemEC Table 2 (§7.2, Experiment 5): how long a node's work takes to go to others, and to come back.
 
+use super::duty::Cluster;
 use crate::load::{Client, Operation};
 use crate::report::figure;
-use crate::servers::{Servers, ask};
+use crate::servers::Servers;
 use crate::stage::Stage;
 use crate::workload::Workload;
 use crate::{Check, Experiment, Report};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -23,8 +24,6 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const NODES: u16 = 10;
 const SPARES: u16 = 2;
-const MOVE_TIME_MAX: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(2);
 /// With and without requests, one node and two: there, and back.
 const PAPER: [(bool, u16, f64, f64); 4] = [
     (true, 1, 4.77, 628.5),
@@ -36,87 +35,6 @@ const PAPER: [(bool, u16, f64, f64); 4] = [
 const WHY_BACK: &str = "the paper's node comes back to what nobody has changed and nothing moves; here each of its \
                         lists changes hands by a commit of the coordinator, as with requests";
 const WHY_CORES: &str = "each of many takeovers waits for two cores that have 14 processes, and other work";
-
-/// What the status says of a node under a name; a word or a number.
-fn field<'a>(status: &'a str, node: u16, name: &str) -> Option<&'a str> {
-    let (_, entry) = status.split_once(&format!("{{\"id\":{node},\"pid\""))?;
-    let (_, rest) = entry.split_once(&format!("\"{name}\":"))?;
-    rest.split([',', '}']).next()
-}
-
-fn is_whole(status: &str) -> bool {
-    ["filling", "down", "vacant"]
-        .iter()
-        .all(|state| !status.contains(&format!(",\"state\":\"{state}\"}}")))
-}
-
-/// How many takeovers a node has made, and how long the newest took, in ms.
-fn takeovers(port: u16) -> io::Result<(usize, Vec<f64>)> {
-    let info = ask(port, "*1\r\n$4\r\nINFO\r\n")?;
-    let line = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
-    let recent = line("takeover_recent_us:").split(',');
-    Ok((
-        line("takeovers:").parse().unwrap_or(0),
-        recent
-            .filter_map(|us| us.parse::<f64>().ok())
-            .map(|us| us / 1000.0)
-            .collect(),
-    ))
-}
-
-struct Cluster {
-    servers: Servers,
-    ports: Vec<u16>,
-}
-
-impl Cluster {
-    fn takeovers(&self) -> io::Result<Vec<(usize, Vec<f64>)>> {
-        self.ports.iter().map(|port| takeovers(*port)).collect()
-    }
-
-    /// Gives an order for these nodes, and waits until it is done: the slowest takeover, and the time of all, in ms.
-    fn order(&self, nodes: &[u16], word: &str) -> io::Result<(f64, f64)> {
-        let before = self.takeovers()?;
-        let began = Instant::now();
-        for node in nodes {
-            let node = node.to_string();
-            let (a, b) = (node.len(), word.len());
-            let said = ask(
-                self.ports[0],
-                &format!("*3\r\n$12\r\nPARITAS.DUTY\r\n${a}\r\n{node}\r\n${b}\r\n{word}\r\n"),
-            )?;
-            if said != "+OK" {
-                return Err(io::Error::other(format!("PARITAS.DUTY: {said}")));
-            }
-        }
-        loop {
-            let status = self.servers.status()?;
-            let is_done = |node: &u16| match word {
-                "shun" => field(&status, *node, "positions") == Some("0"),
-                _ => field(&status, *node, "duty") == Some("\"full\""),
-            };
-            if nodes.iter().all(is_done) && is_whole(&status) {
-                break;
-            }
-            if began.elapsed() > MOVE_TIME_MAX {
-                return Err(io::Error::other(format!(
-                    "{word} of {nodes:?} takes too long: {status}"
-                )));
-            }
-            thread::sleep(POLL);
-        }
-        let all = began.elapsed().as_secs_f64() * 1000.0;
-        let slowest = self
-            .takeovers()?
-            .into_iter()
-            .zip(before)
-            .flat_map(|((now, recent), (before, _))| {
-                // A node that was started again counts anew.
-                recent.into_iter().take(now.saturating_sub(before))
-            });
-        Ok((slowest.fold(0.0, f64::max), all))
-    }
-}
 
 /// Of several rounds, in ms: takeovers there, all of it, takeovers back, all of it.
 fn measure(cluster: &Cluster, count: u16, rounds: u32) -> io::Result<[f64; 4]> {
@@ -218,24 +136,4 @@ fn run(stage: &Stage) -> io::Result<Report> {
          paper's T_D→N. No request of the client, workload A at any node, failed."
     ));
     Ok(report)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_status_tells_of_nodes() {
-        let status = r#"{"nodes":[{"id":0,"pid":1,"duty":"full","positions":10},
-            {"id":1,"pid":2,"duty":"shunned","positions":0}],
-            "lists":[{"id":0,"epoch":1,"positions":[{"node":0,"state":"live"}]}]}"#;
-        assert_eq!(field(status, 1, "positions"), Some("0"));
-        assert_eq!(field(status, 0, "duty"), Some("\"full\""));
-        assert!(is_whole(status));
-        assert!(!is_whole(
-            &status
-                .replace(r#""state":"live"}"#, r#""state":"filling"}"#)
-                .replace("{\"node\":0", "{\"node\":0,\"x\":1")
-        ));
-    }
 }

@@ -31,6 +31,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
         loaded: stage.count(20_000, 500).into(),
         requests: stage.count(20_000, 500).into(),
         rounds: stage.count(3, 1),
+        window_each: None,
     };
     let mut all = Vec::new();
     for bytes in sizes {

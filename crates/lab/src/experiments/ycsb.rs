@@ -45,7 +45,13 @@ impl Phase {
     }
 
     /// `count` of them to keys below `keys`, which grow.
-    fn requests(self, seed: u64, keys: &mut u64, count: u64, value: &dyn Fn(u64) -> usize) -> Vec<Operation> {
+    pub(crate) fn requests(
+        self,
+        seed: u64,
+        keys: &mut u64,
+        count: u64,
+        value: &dyn Fn(u64) -> usize,
+    ) -> Vec<Operation> {
         let (mut popular, mut random) = (Workload::new(seed, (*keys).max(1) as u32, 0), Prng::new(seed));
         let set = |key: u64| Operation::Set(key, value(key));
         let mut all = Vec::new();
@@ -93,6 +99,8 @@ pub(crate) struct Extent {
     pub(crate) loaded: u64,
     pub(crate) requests: u64,
     pub(crate) rounds: u32,
+    /// Requests under way at each server; `None`: [`WINDOW`] over all.
+    pub(crate) window_each: Option<usize>,
 }
 
 impl Extent {
@@ -102,6 +110,7 @@ impl Extent {
             loaded: stage.count(60_000, 3_000).into(),
             requests: stage.count(60_000, 2_000).into(),
             rounds: stage.count(5, 1),
+            window_each: None,
         }
     }
 }
@@ -135,7 +144,8 @@ pub(crate) fn compare(
             };
             let requests = phase.requests(u64::from(round) + 1, &mut keys, count, value);
             for ((system, client), found) in systems.iter().zip(&mut clients).zip(&mut found) {
-                found[p].push(one(system, client, &requests)?);
+                let window = extent.window_each.map_or(WINDOW, |each| each * system.ports.len());
+                found[p].push(one(system, client, &requests, window)?);
             }
         }
     }
@@ -153,9 +163,9 @@ pub(crate) fn compare(
     Ok(found.iter().map(|phases| phases.iter().map(cell).collect()).collect())
 }
 
-fn one(system: &Servers, client: &mut Client, requests: &[Operation]) -> io::Result<Cell> {
+fn one(system: &Servers, client: &mut Client, requests: &[Operation], window: usize) -> io::Result<Cell> {
     let (cpu, sent) = (system.cpu()?, system.sent()?);
-    let outcome = client.run(requests.iter().copied(), WINDOW)?;
+    let outcome = client.run(requests.iter().copied(), window)?;
     let (cpu, sent) = (system.cpu()?.saturating_sub(cpu), system.sent()? - sent);
     if outcome.missing > 0 {
         let missing = outcome.missing;
