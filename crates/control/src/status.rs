@@ -43,6 +43,17 @@ pub struct ShardProgress {
     pub halted: Vec<HaltedRole>,
     /// How late acks of each peer come, in microseconds, where something was measured of late (PROTOCOL 10.2a).
     pub ack_us: Vec<(NodeId, u64)>,
+    /// Of a log node.
+    pub log: Option<LogStatus>,
+}
+
+/// How full a log node's disk is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LogStatus {
+    /// Parity chunks on it.
+    pub chunks: u32,
+    /// So many there can be.
+    pub chunks_max: u32,
 }
 
 /// A role that broke an invariant.
@@ -133,6 +144,8 @@ pub struct NodeStatus {
     pub state: NodeCondition,
     /// All its memory.
     pub memory_bytes: u64,
+    /// How full its disk is, of a log node.
+    pub log: Option<LogStatus>,
     /// It fell again and again of late, and is named only where nobody else is free (PROTOCOL 10.7).
     pub flapping: bool,
     /// Roles that broke an invariant in its present life: those lists are without it until it is started again.

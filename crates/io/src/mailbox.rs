@@ -106,6 +106,8 @@ pub struct Gauges {
     pub halted: Vec<Halted>,
     /// How late acks of each peer come, in microseconds.
     pub ack_us: Vec<(NodeId, u64)>,
+    /// Of a log node: parity chunks on its disk, and how many there can be.
+    pub log_chunks: Option<(u32, u32)>,
 }
 
 /// How far a shard has come, for heartbeats: a stuck one must be seen (PROTOCOL 10.2b).

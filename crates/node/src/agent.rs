@@ -9,7 +9,7 @@ use crate::rewrite;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Position, Span};
 use paritas_control::message::{Refusal, Registration, TO_AGENT_BYTES_MAX};
-use paritas_control::status::{HALTED_MAX, HaltedRole, ScrubStatus, ShardProgress, Status};
+use paritas_control::status::{HALTED_MAX, HaltedRole, LogStatus, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{LinkId, Proposal};
@@ -361,6 +361,9 @@ fn progress(progress: &Progress) -> ShardProgress {
             repaired_chunks,
         },
         ack_us: gauges.ack_us,
+        log: gauges
+            .log_chunks
+            .map(|(chunks, chunks_max)| LogStatus { chunks, chunks_max }),
         halted: gauges
             .halted
             .into_iter()

@@ -31,8 +31,13 @@ impl ParityDisk {
             return Ok(None);
         };
         let owner = Owner { node, ..owner };
-        let log = log_settings(settings, made_with.chunk_bytes, made_with.data_max)?;
-        log.map(|log| Self::open(dir, owner, log, settings)).transpose()
+        // What is not said stays as it was made: defaults may change.
+        let settings = NodeSettings {
+            log_reserve: settings.log_reserve.or(Some(ByteCount(made_with.reserve_bytes as u64))),
+            ..settings.clone()
+        };
+        let log = log_settings(&settings, made_with.chunk_bytes, made_with.data_max)?;
+        log.map(|log| Self::open(dir, owner, log, &settings)).transpose()
     }
 
     /// Makes a new log, of a node that is to have one.

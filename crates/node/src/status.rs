@@ -2,7 +2,9 @@
 
 use crate::{ByteCount, Failure};
 use paritas_base::configuration::Duty;
-use paritas_control::status::{NodeCondition, PositionCondition, PositionStatus, RebuildStatus, RoleStatus, Status};
+use paritas_control::status::{
+    LogStatus, NodeCondition, PositionCondition, PositionStatus, RebuildStatus, RoleStatus, Status,
+};
 use std::fmt::{self, Write as _};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -146,7 +148,22 @@ impl fmt::Display for Shown<'_> {
             .collect();
         kinds
             .chunks(4)
-            .try_for_each(|some| write!(f, "\n        {}", some.join(", ")))
+            .try_for_each(|some| write!(f, "\n        {}", some.join(", ")))?;
+        let full = |log: LogStatus| 100 * u64::from(log.chunks) / u64::from(log.chunks_max.max(1));
+        let logs: Vec<String> = status
+            .nodes
+            .iter()
+            .filter_map(|node| Some((node.id, node.log?)))
+            .map(|(id, log)| format!("{id} {} of {} chunks ({} %)", log.chunks, log.chunks_max, full(log)))
+            .collect();
+        logs.chunks(3).enumerate().try_for_each(|(n, some)| {
+            write!(
+                f,
+                "\n{} {}",
+                if n == 0 { "disks: " } else { "       " },
+                some.join(", ")
+            )
+        })
     }
 }
 
@@ -338,7 +355,8 @@ mod tests {
     #[test]
     fn the_json_has_the_names_that_scripts_read() {
         let json = "{\"nodes\":[{\"id\":0,\"pid\":7,\"address\":\"a:1\",\"cluster_address\":\"a:2\",\
-            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\"flapping\":false,\"halted\":[],\
+            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\
+            \"log\":{\"chunks\":3,\"chunks_max\":9},\"flapping\":false,\"halted\":[],\
             \"duty\":\"full\",\"positions\":1,\"waits_for\":\"\"}],\
             \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
             \"lost\":false,\"reset\":false,\"reason\":\"\"}],\
@@ -350,5 +368,7 @@ mod tests {
         let status: Status = serde_json::from_str(json).unwrap();
         assert!(is_whole(&status));
         assert_eq!(serde_json::to_string(&status).unwrap(), json);
+        let text = Shown(&status).to_string();
+        assert!(text.ends_with("\ndisks:  n0 3 of 9 chunks (33 %)"), "{text}");
     }
 }

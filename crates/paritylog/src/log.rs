@@ -166,6 +166,8 @@ pub type Answer = (u64, Option<(Content, Vec<u8>)>);
 
 /// More records than can be under way at once, or lie in a slot.
 const NUMBERS_SKIPPED: u64 = 1 << 32;
+/// So that half a million lives fit in a log's numbers.
+const LIVES_TOLD_APART: u16 = 1 << 12;
 /// Of the log area, in quarters: from so much on it is drained.
 const DRAIN_FROM: u64 = 2;
 /// At most so much is read back at once.
@@ -226,8 +228,8 @@ impl ParityLog {
             next_slot: slots_end,
             tail,
             // Behind a record that was lost others may lie that were not looked at, some of them of a life of which
-            // nothing was found: no two lives begin with the same number.
-            next_number: newest + NUMBERS_SKIPPED * (1 + u64::from(life)),
+            // nothing was found: two lives hardly ever begin with the same number.
+            next_number: newest + NUMBERS_SKIPPED * (1 + u64::from(life % LIVES_TOLD_APART)),
             ..Self::new(settings, log)
         };
         resumed.chains = chains;

@@ -26,6 +26,8 @@ pub(crate) struct DiskLog {
     reserved: u32,
     /// Chunks still to be refilled that nothing is set aside for.
     owed: u32,
+    /// Some position does not know yet what it has to refill.
+    learns: bool,
     /// Lists of positions that were lost, whose chunks are kept until then.
     kept: Vec<(ListId, Time)>,
     flush_at: Time,
@@ -38,6 +40,10 @@ const READS_MAX: usize = 1024;
 /// Of the chunks that there can be, one in so many is not granted to writers: positions that began first on a node that
 /// was started again must leave what the others have to refill.
 const REFILL_SHARE: u32 = 8;
+/// Of what is free a list may be granted one chunk in so many ahead of use; and only so many while some position does
+/// not know what it will need.
+const AHEAD_SHARE: u32 = 16;
+const AHEAD_LEARNING_MAX: u32 = 2;
 
 /// Who wants a chunk.
 #[derive(Clone, Debug)]
@@ -73,6 +79,7 @@ impl DiskLog {
             held: 0,
             reserved: 0,
             owed: 0,
+            learns: false,
             kept: lists.into_iter().map(|list| (list, until)).collect(),
             flush_at: Time(u64::MAX),
             was_full: false,
@@ -94,15 +101,31 @@ impl DiskLog {
         most.saturating_sub(self.held + self.reserved + self.owed)
     }
 
-    /// Sets how many chunks will be refilled beside what is set aside: no writer may have their room.
-    pub(crate) fn set_owed(&mut self, chunks: u32) {
-        self.owed = chunks;
+    /// Sets how many chunks will be refilled beside what is set aside: no writer may have their room. And whether there
+    /// will be more, it is not known how many.
+    pub(crate) fn set_owed(&mut self, chunks: u32, learns: bool) {
+        (self.owed, self.learns) = (chunks, learns);
     }
 
-    /// Sets room aside.
-    pub(crate) fn reserve(&mut self, chunks: u32) -> bool {
-        let fits = chunks <= self.available();
-        self.reserved += if fits { chunks } else { 0 };
+    /// Chunks that a list may be granted ahead of use which has so many set aside. Beside what its lists ask for a disk
+    /// may be small: who comes first must not be given what the others cannot do without.
+    pub(crate) fn ahead_max(&self, reserved: u32) -> u32 {
+        let share = (self.available() + reserved).div_ceil(AHEAD_SHARE);
+        if self.learns {
+            share.min(AHEAD_LEARNING_MAX)
+        } else {
+            share
+        }
+    }
+
+    /// Sets room aside for a list that is owed so many.
+    pub(crate) fn reserve(&mut self, chunks: u32, owed: u32) -> bool {
+        let of_owed = chunks.min(owed).min(self.owed);
+        let fits = chunks - of_owed <= self.available();
+        if fits {
+            self.reserved += chunks;
+            self.owed -= of_owed;
+        }
         fits
     }
 
@@ -257,9 +280,13 @@ mod tests {
         };
         let mut disk = DiskLog::new(ParityLog::new(settings, 1), Time(0));
         let max = disk.log.chunks_max();
-        disk.set_owed(100);
+        disk.set_owed(100, false);
         let granted = disk.available();
-        assert!(granted < max - 100 && disk.reserve(granted) && !disk.reserve(1));
+        assert!(granted < max - 100 && disk.reserve(granted, 0) && !disk.reserve(1, 0));
+        assert!(
+            disk.reserve(40, 40) && disk.reserve(60, 100) && !disk.reserve(1, 100),
+            "what it is owed"
+        );
         // Nobody knew of these when it was granted.
         assert!((0..max).all(|_| disk.take(false)), "it may never be used");
         assert!(!disk.take(false), "there are no more");

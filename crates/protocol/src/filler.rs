@@ -227,6 +227,16 @@ impl Filler {
         self.total.saturating_sub(self.done)
     }
 
+    /// Of them, those that the table has set no room aside for; `None` until it is known which stripes exist.
+    pub(crate) fn owed(&self, table: &ParityTable) -> Option<u32> {
+        self.queue.as_ref()?;
+        Some(if self.filling {
+            self.left().saturating_sub(table.reserved())
+        } else {
+            0
+        })
+    }
+
     /// The position is not Live yet.
     pub(crate) fn is_filling(&self) -> bool {
         self.filling
@@ -310,6 +320,7 @@ impl ParityMember {
         cx.out.mark(Mark::StripesLearnt);
         self.filler.total = queue.len() as u32;
         self.filler.queue = Some(queue);
+        self.grant_more(cx, configuration);
         // What is left of the stash is of no use to a refill.
         let shared = &mut *cx.shared;
         shared.stashes.drop_at(&mut shared.arena, self.list(), self.position());

@@ -65,6 +65,14 @@ impl List {
         Some(until)
     }
 
+    /// Whether somebody holds each data position.
+    pub(crate) fn has_all_data(&self) -> bool {
+        let configuration = &self.configuration;
+        configuration
+            .data_positions()
+            .all(|x| configuration.tenure(x).is_some())
+    }
+
     /// Its roles at data positions.
     pub fn owners(&self) -> impl Iterator<Item = &StreamOwner> {
         self.roles.iter().filter_map(|role| match role {

@@ -308,20 +308,18 @@ impl Node {
         if self.shared.cluster.logged == 0 || self.shared.parameters.log_assist == LogAssist::Off {
             return 1;
         }
-        let busy = |role: &Role| match role {
-            Role::Halted(_) => false,
-            Role::Owner(owner) => owner.materialiser.is_filling(),
-            Role::Member(member) => member.filler.has_more(),
+        let busy = |list: &List| {
+            list.roles
+                .iter()
+                .filter(|role| match role {
+                    Role::Halted(_) => false,
+                    Role::Owner(owner) => owner.materialiser.is_filling(),
+                    // One that no data can come for takes nothing.
+                    Role::Member(member) => member.filler.has_more() && list.has_all_data(),
+                })
+                .count()
         };
-        // One that no data can come for now takes nothing.
-        let goes_on = |list: &&List| {
-            let configuration = &list.configuration;
-            configuration
-                .data_positions()
-                .all(|x| configuration.tenure(x).is_some())
-        };
-        let lists = self.lists.awake(now).filter(goes_on);
-        lists.flat_map(|list| &list.roles).filter(|role| busy(role)).count()
+        self.lists.awake(now).map(busy).sum()
     }
 
     /// The driver writes next: deltas, acks and whatever is due leave now.
@@ -329,7 +327,9 @@ impl Node {
         self.account(now.mono);
         let (mut under_way, mut absent, mut unfilled, mut unfilled_on_disk) = (0, 0u32, 0, 0);
         // Whoever has anything to bring back does not rest.
-        for role in self.lists.awake(now.mono).flat_map(|list| &list.roles) {
+        let mut learns = false;
+        let awake = self.lists.awake(now.mono);
+        for (list, role) in awake.flat_map(|list| list.roles.iter().map(move |role| (list, role))) {
             match role {
                 Role::Owner(owner) => {
                     under_way += owner.materialiser.under_way();
@@ -338,7 +338,9 @@ impl Node {
                 Role::Member(member) => {
                     under_way += member.filler.under_way();
                     if member.table.is_on_disk() {
-                        unfilled_on_disk += member.filler.left().saturating_sub(member.table.reserved());
+                        let owed = member.filler.owed(&member.table);
+                        unfilled_on_disk += owed.unwrap_or(0);
+                        learns |= owed.is_none() && list.has_all_data();
                     } else {
                         unfilled += member.filler.left();
                     }
@@ -349,7 +351,7 @@ impl Node {
         self.shared.pace.turn_ends(now.mono, under_way);
         self.shared.pace.share_between(self.sharers(now.mono));
         if let Some(disk) = &mut self.shared.disk {
-            disk.set_owed(unfilled_on_disk);
+            disk.set_owed(unfilled_on_disk, learns);
         }
         self.shared.arena.set_owed(absent);
         self.shared.arena.set_expected(absent.saturating_add(unfilled));

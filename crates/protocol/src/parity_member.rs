@@ -35,6 +35,8 @@ pub struct Log {
     leases: Vec<Grant>,
     credit_data: u32,
     credit_index: u32,
+    /// What was asked for and not granted, in which term.
+    credit_wish: Option<(Term, (u32, u32))>,
     ack_due: bool,
     /// The last delta that was acknowledged: below `recv` while the disk is behind (11.2).
     acked: u64,
@@ -75,6 +77,7 @@ impl Log {
             leases: Vec::new(),
             credit_data: 0,
             credit_index: 0,
+            credit_wish: None,
             ack_due: false,
             acked: 0,
             lease_due: Time(0),
@@ -525,29 +528,23 @@ impl ParityMember {
             return;
         };
         let end = |pick: fn(&Log) -> u32| self.logs.iter().map(pick).max().unwrap_or(0);
-        let (data, index) = (end(|l| l.credit_data), end(|l| l.credit_index));
-        // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
-        // nothing grows.
-        let most = self
-            .table
-            .slots_max(cx.shared)
-            .saturating_sub(data.saturating_add(index));
-        let (data_wanted, index_wanted) = (data_end, index_end);
-        let (data_more, index_more) = (data_end.saturating_sub(data), index_end.saturating_sub(index));
-        let index_more = index_more.min(most.div_ceil(2).max(most.saturating_sub(data_more)));
-        let index_end = index_end.min(index.saturating_add(index_more));
-        let data_end = data_end.min(data.saturating_add(data_more.min(most - index_more)));
-        let stripes = data.max(data_end).saturating_add(index.max(index_end));
-        let granted = self.table.reserve(cx.shared, stripes);
+        let have = (end(|l| l.credit_data), end(|l| l.credit_index));
+        let wanted = (data_end, index_end);
+        let owed = self.filler.owed(&self.table);
+        let (data_end, index_end) = self.table.grantable(cx.shared, have, wanted, owed);
+        let stripes = have.0.max(data_end).saturating_add(have.1.max(index_end));
+        let granted = self.table.reserve(cx.shared, stripes, owed.unwrap_or(0));
         let Some(log) = self.logs.get_mut(stream.x.index()) else {
             return;
         };
-        if !granted || (data_end, index_end) != (data_wanted, index_wanted) {
-            cx.out.mark(Mark::CreditRefused);
-        }
         if granted {
-            log.credit_data = log.credit_data.max(data_end);
-            log.credit_index = log.credit_index.max(index_end);
+            log.credit_data = log.credit_data.max(data_end.min(wanted.0));
+            log.credit_index = log.credit_index.max(index_end.min(wanted.1));
+        }
+        let is_less = log.credit_data < wanted.0 || log.credit_index < wanted.1;
+        log.credit_wish = is_less.then_some((term, wanted));
+        if is_less {
+            cx.out.mark(Mark::CreditRefused);
         }
         let window_bytes = cx.shared.parameters.window_bytes;
         let (data_end, index_end) = (log.credit_data, log.credit_index);
@@ -558,6 +555,17 @@ impl ParityMember {
             window_bytes,
         };
         cx.send(&owner, Channel::Main, stream, configuration.epoch, &reply);
+    }
+
+    /// More may be granted now to whoever was granted less than it asked for.
+    pub(crate) fn grant_more<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        for x in configuration.data_positions() {
+            let log = self.logs.get_mut(x.index());
+            if let Some((term, (data_end, index_end))) = log.and_then(|log| log.credit_wish.take()) {
+                let stream = Stream { list: self.list, x };
+                self.on_credit_request(cx, configuration, stream, term, data_end, index_end);
+            }
+        }
     }
 
     /// 5.5: which stripes of the stream exist. Only from a Live member whose log is the successor's and long enough.

@@ -9,9 +9,6 @@ use paritas_paritylog::{Change, Content, Extents, Key};
 use paritas_store::delta::{Extent, extents};
 use paritas_store::{Arena, Slot, Stash, grow_table};
 
-/// Of what is free on a disk a list may be granted one chunk in so many ahead of use.
-const AHEAD_SHARE: u32 = 16;
-
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
@@ -348,14 +345,15 @@ impl ParityTable {
         }
     }
 
-    /// Sets room aside so that `stripes` parity chunks can be held in all. False if there is not enough.
-    pub(crate) fn reserve(&mut self, shared: &mut Shared, stripes: u32) -> bool {
+    /// Sets room aside so that `stripes` parity chunks can be held in all, `owed` among them that are still to be
+    /// refilled. False if there is not enough.
+    pub(crate) fn reserve(&mut self, shared: &mut Shared, stripes: u32, owed: u32) -> bool {
         let have = self.slots + self.reserved;
         let Some(more) = stripes.checked_sub(have) else {
             return true;
         };
         let fits = match self.disk(shared) {
-            Some(disk) => disk.reserve(more),
+            Some(disk) => disk.reserve(more, owed),
             None => shared.arena.reserve(more),
         };
         if fits {
@@ -380,17 +378,33 @@ impl ParityTable {
         }
     }
 
-    /// How many parity chunks may be granted in all, as memory or disk stand. Beside what its lists ask for ahead of
-    /// use a disk may be small: who comes first must not be given what the others cannot do without.
-    pub(crate) fn slots_max(&self, shared: &Shared) -> u32 {
-        let unused = match &shared.disk {
+    /// What of the ends of data and index stripes that are wanted can be granted, beside those that are, as memory or
+    /// disk stand. `owed`: stripes still to be refilled; `None`: it is not known yet how many.
+    pub(crate) fn grantable(
+        &self,
+        shared: &Shared,
+        (data, index): (u32, u32),
+        (mut data_end, mut index_end): (u32, u32),
+        owed: Option<u32>,
+    ) -> (u32, u32) {
+        let available = match &shared.disk {
             Some(disk) if self.on_disk.is_some() => {
-                let share = (self.reserved + disk.available()).div_ceil(AHEAD_SHARE);
-                share.clamp(self.reserved, self.reserved + disk.available())
+                let ahead = owed.map_or(0, |_| disk.ahead_max(self.reserved));
+                let used = |half: &Half, ahead: u32| (half.states.len() as u32).saturating_add(ahead);
+                data_end = data_end.min(data.max(used(&self.data, ahead)));
+                index_end = index_end.min(index.max(used(&self.index, ahead.div_ceil(2))));
+                disk.available() + owed.unwrap_or(0)
             }
-            _ => self.reserved + shared.arena.available(),
+            _ => shared.arena.available(),
         };
-        self.slots + unused
+        // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
+        // nothing grows.
+        let room = (self.slots + self.reserved).saturating_add(available);
+        let room = room.saturating_sub(data.saturating_add(index));
+        let (data_more, index_more) = (data_end.saturating_sub(data), index_end.saturating_sub(index));
+        let index_more = index_more.min(room.div_ceil(2).max(room.saturating_sub(data_more)));
+        let data_more = data_more.min(room - index_more);
+        (data.saturating_add(data_more), index.saturating_add(index_more))
     }
 
     fn disk<'a>(&self, shared: &'a mut Shared) -> Option<&'a mut DiskLog> {

@@ -3,6 +3,7 @@
 
 mod support;
 
+use paritas_base::ListId;
 use paritas_base::configuration::{Assignment, PositionState};
 use paritas_protocol::paritylog::Layout;
 use paritas_protocol::{Parameters, Port, Proposal};
@@ -65,4 +66,63 @@ fn positions_that_begin_first_leave_the_others_what_they_refill() {
     }
     cluster.advance(5_000);
     assert_eq!(cluster.take(client), "+OK\r\n".repeat(KEYS).into_bytes());
+}
+
+/// Writes new keys until one is refused: how many stripes the log node has then.
+fn fill(slots: u32) -> usize {
+    let mut cluster = Cluster::logged_in(slots, 1, (2, 2, 1), 0, Layout::Plm, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    for n in 0.. {
+        cluster.feed(client, format!("SET key{n} {}\r\n", "x".repeat(8_000)).as_bytes());
+        let mut reply = Vec::new();
+        for _ in 0..100 {
+            cluster.advance(10);
+            reply = cluster.take(client);
+            if !reply.is_empty() {
+                break;
+            }
+        }
+        if reply.starts_with(b"-OOM") {
+            break;
+        }
+        assert_eq!(reply, b"+OK\r\n", "key{n}");
+    }
+    let list = cluster.processes[LOG_NODE].node.list(ListId(0)).unwrap();
+    list.member().unwrap().valid_stripes().count()
+}
+
+#[test]
+fn one_list_alone_can_have_what_is_not_kept_for_refills() {
+    for slots in [100, 400, 1_100] {
+        let stripes = fill(slots);
+        let most = (slots - 4 - slots / 32) / 8 * 7;
+        assert!(stripes as u32 * 5 > most * 4, "{stripes} of {most}");
+    }
+}
+
+#[test]
+fn a_list_that_is_large_beside_its_disk_grows_while_it_is_refilled() {
+    let slow = Parameters {
+        rebuild_rate: Some(256 << 10),
+        ..Parameters::default()
+    };
+    let mut cluster = Cluster::logged_in(1_000, 1, (2, 2, 1), 0, Layout::Plm, slow);
+    let client = cluster.connect(0, Port::Any);
+    let set = |cluster: &mut Cluster, from: usize, count: usize| {
+        for n in from..from + count {
+            cluster.feed(client, format!("SET key{n} {}\r\n", "x".repeat(8_000)).as_bytes());
+            cluster.advance(10);
+        }
+        cluster.advance(1_000);
+        assert_eq!(cluster.take(client), "+OK\r\n".repeat(count).into_bytes());
+    };
+    cluster.reconfigure(0, |c| c.positions[LOG_NODE] = None);
+    set(&mut cluster, 0, 800);
+    cluster.hand_over(0, LOG_NODE as u8, LOG_NODE);
+    let left = |cluster: &Cluster| cluster.processes[LOG_NODE].node.figures().rebuild_todo_bytes;
+    set(&mut cluster, 800, 10);
+    let before = left(&cluster);
+    set(&mut cluster, 810, 100);
+    let after = left(&cluster);
+    assert!(before > 0 && after > 0, "while it is refilled: {before}, {after}");
 }

@@ -59,11 +59,16 @@ impl Disk {
         all[from..end].copy_from_slice(bytes);
     }
 
-    /// Power fails: of what was done last some is not there. Nothing here waits for the disk's own cache (11.4).
+    /// Power fails: of what was done last some is not there, or half of it. Nothing here waits for the disk's own cache
+    /// (11.4).
     fn lose_writes(&mut self, random: &mut Prng) {
         while let Some((space, at, bytes)) = self.before.pop_back() {
-            if random.chance(500_000) {
-                self.put(space, at, &bytes);
+            let cut = random.below(bytes.len() as u64 + 1) as usize;
+            match random.below(6) {
+                0..=1 => self.put(space, at, &bytes),
+                2 => self.put(space, at, &bytes[..cut]),
+                3 => self.put(space, at + cut as u64, &bytes[cut..]),
+                _ => {}
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::marks::Seen;
 use crate::world::{LIST, World};
 use paritas_base::{Incarnation, Position, Stream, Stripe};
 use paritas_protocol::paritylog::Key;
-use paritas_protocol::{Phase, Role};
+use paritas_protocol::{List, ParityMember, Phase, Role};
 
 /// The newest flip.
 #[derive(Clone, Copy, Debug)]
@@ -173,11 +173,14 @@ impl World {
             .collect();
     }
 
-    /// Whose pass is not over yet, if bits have flipped. The one under way when the faults ended was not whole.
+    /// Whose pass is not over yet, if bits have flipped. The one under way when the faults ended was not whole. A node
+    /// may have gone through nothing, for it held nothing, and have found since what it has to mend.
     pub(crate) fn pass_under_way(&self) -> Option<usize> {
         let done = |process: &crate::driver::Process| {
             let began = self.passes.iter().find(|(life, _)| *life == process.incarnation);
+            let members = process.node.lists().filter_map(List::member);
             process.node.figures().scrub_passes >= began.map_or(0, |(_, passes)| *passes) + 2
+                && members.map(ParityMember::lost_stripe).all(|lost| lost.is_none())
         };
         let mut processes = self.processes.iter().flatten();
         (self.counts.flips > 0)

@@ -12,7 +12,7 @@ mod world;
 use super::*;
 use crate::message::{MESSAGE_VERSION, Refusal, Registered, TO_COORDINATOR_BYTES_MAX, ToCoordinator, decode};
 use crate::plan::LostPolicy;
-use crate::status::{HaltedRole, ScrubStatus, ShardProgress};
+use crate::status::{HaltedRole, LogStatus, ScrubStatus, ShardProgress};
 use crate::status::{NodeCondition, PositionCondition, RoleStatus};
 use crate::store::MemoryStore;
 use paritas_base::ClusterId;
@@ -284,6 +284,10 @@ fn status_tells_nodes_lists_rebuild_and_memory() {
         scrub: ScrubStatus::default(),
         halted: vec![],
         ack_us: vec![],
+        log: Some(LogStatus {
+            chunks: 3,
+            chunks_max: 100,
+        }),
     };
     world.beat_with(0, vec![shard(1, 0)]);
     world.tick(500);
@@ -295,6 +299,11 @@ fn status_tells_nodes_lists_rebuild_and_memory() {
         panic!("no report")
     };
     assert_eq!(status.nodes.len(), 4);
+    assert_eq!(
+        status.nodes[0].log.map(|log| (log.chunks, log.chunks_max)),
+        Some((3, 100))
+    );
+    assert_eq!(status.nodes[1].log, None);
     assert_eq!(
         (status.nodes[0].state, status.nodes[0].memory_bytes),
         (NodeCondition::Live, 5000)

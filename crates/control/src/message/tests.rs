@@ -1,5 +1,5 @@
 use super::*;
-use crate::status::{HaltedRole, ScrubStatus};
+use crate::status::{HaltedRole, LogStatus, ScrubStatus};
 use paritas_base::Prng;
 
 fn register() -> ToCoordinator {
@@ -36,6 +36,10 @@ fn golden_bytes_of_version_2() {
         },
         halted: vec![HaltedRole::new(ListId(9), Position(10), "r".into())],
         ack_us: vec![(NodeId(14), 15)],
+        log: Some(LogStatus {
+            chunks: 16,
+            chunks_max: 17,
+        }),
     };
     let cases: [(ToCoordinator, &[u8]); 4] = [
         (
@@ -60,8 +64,8 @@ fn golden_bytes_of_version_2() {
                 silent: vec![],
             },
             &[
-                28, 0, 0, 0, 186, 176, 142, 116, 2, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
-                10, 1, 114, 1, 14, 15, 0,
+                31, 0, 0, 0, 250, 236, 24, 25, 2, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
+                10, 1, 114, 1, 14, 15, 1, 16, 17, 0,
             ],
         ),
         (

@@ -14,15 +14,15 @@ pub(crate) struct Disk {
     pub(crate) broken: bool,
 }
 
-/// Room for a few thousand chunks, and little that may wait.
-pub(crate) fn settings(layout: Layout, data: u8) -> Settings {
+/// Room for so many chunks, about, and little that may wait.
+pub(crate) fn settings(layout: Layout, data: u8, slots_max: u32) -> Settings {
     Settings {
         layout,
         chunk_bytes: 16 << 10,
         data_max: data.into(),
         block_bytes: 1,
         reserve_bytes: 16 << 10,
-        slots_max: 4_000,
+        slots_max,
         log_bytes: 32 << 20,
         flush_bytes: 64 << 10,
         buffer_max_bytes: 256 << 10,

@@ -172,7 +172,19 @@ impl Cluster {
         layout: Layout,
         parameters: Parameters,
     ) -> Self {
-        let log = Some((logged, layout));
+        Self::logged_in(4_000, lists, (data, parity, logged), spares, layout, parameters)
+    }
+
+    /// The same, with room for so many chunks on each disk.
+    pub(crate) fn logged_in(
+        slots: u32,
+        lists: u16,
+        (data, parity, logged): (u8, u8, u8),
+        spares: usize,
+        layout: Layout,
+        parameters: Parameters,
+    ) -> Self {
+        let log = Some((logged, layout, slots));
         // Memory is not what they lack.
         Self::coded_on(128 << 20, (data, parity), lists, spares, parameters, log)
     }
@@ -183,10 +195,10 @@ impl Cluster {
         lists: u16,
         spares: usize,
         parameters: Parameters,
-        log: Option<(u8, Layout)>,
+        log: Option<(u8, Layout, u32)>,
     ) -> Self {
         let width = usize::from(data + parity);
-        let in_memory = width - log.map_or(0, |(logged, _)| usize::from(logged));
+        let in_memory = width - log.map_or(0, |(logged, ..)| usize::from(logged));
         let streams: Vec<Stream> = (0..lists)
             .flat_map(|list| {
                 (0..data).map(move |x| Stream {
@@ -238,7 +250,7 @@ impl Cluster {
         (data, parity): (u8, u8),
         slots: Vec<(u16, Stream)>,
         configurations: Vec<Configuration>,
-        log: Option<(u8, Layout)>,
+        log: Option<(u8, Layout, u32)>,
     ) -> Self {
         let record = ClusterRecord {
             id: ClusterId(7),
@@ -252,7 +264,7 @@ impl Cluster {
             suspicion_ms: 1000,
             min_redundancy: parity.min(1),
             slots,
-            logged: log.map_or(0, |(logged, _)| logged),
+            logged: log.map_or(0, |(logged, ..)| logged),
         };
         let nodes: Vec<NodeRecord> = (0..count)
             .map(|i| NodeRecord {
@@ -302,9 +314,9 @@ impl Cluster {
             next_conn: 0,
         };
         for at in 0..count {
-            if let Some((_, layout)) = log.filter(|_| record.is_logged(Position(at as u8))) {
+            if let Some((_, layout, slots)) = log.filter(|_| record.is_logged(Position(at as u8))) {
                 let process = &mut cluster.processes[at];
-                let log = ParityLog::new(disk::settings(layout, data), 1);
+                let log = ParityLog::new(disk::settings(layout, data, slots), 1);
                 process.node.set_log(log, now.mono);
                 process.disk = Some(Disk::default());
             }
