@@ -114,6 +114,8 @@ def once(cluster, log_assist, rate):
     if rate:
         # Without the start, when a lease is waited for, and the end, when the last list is alone.
         middle = [(at, bytes_) for at, bytes_ in seen if 0.3 * held <= bytes_ <= 0.95 * held]
+        if len(middle) < 2:
+            raise SystemExit("bench: all was back before it could be looked at twice; raise --keys, or lower --rate")
         (began, first), (ended, last) = middle[0], middle[-1]
         return (last - first) / (ended - began), helped / held
     return held / took, helped / held
