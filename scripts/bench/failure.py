@@ -109,9 +109,14 @@ def reads(system, rate, sets_rate):
 
 
 def degraded(say):
-    """GETs beside a node that is coming back, from 1 s after it answers, beside GETs of the whole cluster."""
+    """GETs beside a node that is coming back, on six nodes and on as many as MemEC was measured on."""
+    return degraded_on("4+2", 6, say) + degraded_on("8+2", 16, say)
+
+
+def degraded_on(scheme, nodes, say):
+    """From 1 s after the node answers, beside GETs of the whole cluster."""
     rows = []
-    with systems.Paritas("4+2", 6, options=["--rebuild-rate", RATE]) as system:
+    with systems.Paritas(scheme, nodes, options=["--rebuild-rate", RATE]) as system:
         system.fill(0, KEYS, 1000)
         for name, rate, sets_rate in (("GET only", 4_000, 0), ("GET and SET, one to one", 2_000, 2_000)):
             normal, lost = [], []
@@ -127,10 +132,10 @@ def degraded(say):
                     raise SystemExit("bench: the node was whole before the reads ended")
                 at_once(victim)
                 systems.until(lambda: is_whole(status(system), [victim["pid"]]), "rebuilt")
-            row = {"load": name, "rate": rate}
+            row = {"nodes": f"{nodes}, `{scheme}`", "load": name, "rate": rate}
             for what, each in (("normal", normal), ("lost", lost)):
                 row |= {f"{what}_p50": statistics.median(e[0] for e in each)}
                 row |= {f"{what}_p95": statistics.median(e[1] for e in each)}
             rows.append(row)
-            say(f"{name}: p95 {row['normal_p95']:.0f} us, beside a node that comes back {row['lost_p95']:.0f} us")
+            say(f"{nodes} nodes, {name}: p95 {row['normal_p95']:.0f} us, beside a node that comes back {row['lost_p95']:.0f} us")
     return rows

@@ -202,6 +202,12 @@ impl Filler {
                 lent.add(cx.shared, x, source.bytes);
             }
         }
+        // A chunk freed long ago has version 0, and deltas from before would be folded in once more.
+        let as_of = if cx.breaks(Mutant::VersionForAsOf) {
+            source.version.seq()
+        } else {
+            as_of
+        };
         *slot = Some(Chunk {
             version: source.version,
             sum: source.sum,

@@ -465,6 +465,7 @@ impl StreamOwner {
         cx.shared.suppliers.answered(from.node, id, cx.now.mono);
         let (term, cut) = (self.term(), self.cut());
         let any_term = cx.breaks(Mutant::ReadParityWithoutTerm);
+        let any_recv = cx.breaks(Mutant::ReadParityWithoutRecv);
         let me = self.stream().x;
         let position = self.members().iter().find(|m| m.tenure == from).map(|m| m.position);
         let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
@@ -476,7 +477,7 @@ impl StreamOwner {
         let any_version = cx.breaks(Mutant::MendedAtAnyVersion);
         let usable = |p: &Parity<'_>| {
             (p.term == term || any_term)
-                && p.recv >= cut
+                && (p.recv >= cut || any_recv)
                 && (any_version || version.term() < term || p.versions.iter().nth(me.index()) == Some(version))
                 && p.versions.count() == usize::from(configuration.data)
                 && (p.bytes.is_empty() || p.bytes.len() == chunk_bytes)
@@ -580,6 +581,7 @@ impl StreamOwner {
         let me = self.stream().x;
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let match_versions = !cx.breaks(Mutant::NoVersionMatch);
+        let match_parities = match_versions && !cx.breaks(Mutant::ParitiesNotCompared);
         let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
             return;
         };
@@ -600,7 +602,7 @@ impl StreamOwner {
         let agreeing: Vec<&ParityCopy> = task
             .parities
             .iter()
-            .filter(|p| p.versions == first.versions || !match_versions)
+            .filter(|p| p.versions == first.versions || !match_parities)
             .collect();
         if agreeing.len() < missing {
             self.wait_for_more(cx, configuration, stripe);
@@ -624,7 +626,7 @@ impl StreamOwner {
             sources.push((parity.position.0, or_zeros(parity.bytes.as_slice())));
         }
         // What members tell of the chunk is a figure that no holder of the bytes has a hand in.
-        let told = |sum: u32| agreeing.iter().any(|p| p.sum == sum) || !match_versions;
+        let told = |sum: u32| agreeing.iter().any(|p| p.sum == sum) || !match_parities;
         if let Some((bytes, sum)) = decode_checked(&cx.shared.code, &sources, me, chunk_bytes, told) {
             if missing > 1 {
                 cx.out.mark(Mark::TwoUnknowns);

@@ -282,6 +282,16 @@ pub enum Mutant {
     ValidBeforeLogCaughtUp,
     /// 5.7a
     ReadParityWithoutTerm,
+    /// 5.7a
+    ReadParityWithoutRecv,
+    /// 5.7d
+    ParitiesNotCompared,
+    /// 6.3
+    VersionForAsOf,
+    /// 5.5
+    DirectoryBelowCut,
+    /// 3.6, 8.2
+    CreditNotAwaited,
     /// 6.6
     AllocWithoutUntouchedTest,
     /// 2.3
@@ -332,11 +342,13 @@ pub enum Mutant {
     EarlierImportsKept,
     /// 10.8, of the simulator's coordinator
     HandOffBetweenAnyTenures,
+    /// 4.2, of the simulator's driver
+    LateRepliesSent,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 46] = [
+    pub const ALL: [(&'static str, Self); 52] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -358,6 +370,11 @@ impl Mutant {
         ("fetch-without-term", Self::FetchWithoutTerm),
         ("valid-before-log-caught-up", Self::ValidBeforeLogCaughtUp),
         ("read-parity-without-term", Self::ReadParityWithoutTerm),
+        ("read-parity-without-recv", Self::ReadParityWithoutRecv),
+        ("parities-not-compared", Self::ParitiesNotCompared),
+        ("version-for-as-of", Self::VersionForAsOf),
+        ("directory-below-cut", Self::DirectoryBelowCut),
+        ("credit-not-awaited", Self::CreditNotAwaited),
         ("alloc-without-untouched-test", Self::AllocWithoutUntouchedTest),
         ("tenure-by-node", Self::TenureByNode),
         ("acks-ignore-filling-members", Self::AcksIgnoreFillingMembers),
@@ -383,5 +400,6 @@ impl Mutant {
         ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
         ("earlier-imports-kept", Self::EarlierImportsKept),
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
+        ("late-replies-sent", Self::LateRepliesSent),
     ];
 }

@@ -583,7 +583,8 @@ impl ParityMember {
         let (Some(owner), Some(log)) = (configuration.tenure(stream.x), self.logs.get(stream.x.index())) else {
             return;
         };
-        if !live || !log.known || log.term != term || log.recv < at_least {
+        let too_early = log.recv < at_least && !cx.breaks(Mutant::DirectoryBelowCut);
+        if !live || !log.known || log.term != term || too_early {
             return;
         }
         let x = stream.x.index();

@@ -331,7 +331,7 @@ impl World {
     }
 
     /// 10.8: the map changes only for the two tenures between which it was agreed.
-    pub(crate) fn on_hand_off_proposal(&mut self, proposal: &Proposal) {
+    fn on_hand_off_proposal(&mut self, proposal: &Proposal) {
         let Proposal::HandOff {
             version,
             last,
@@ -382,28 +382,41 @@ impl World {
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Drained { position, tenure });
         }
-        if let Proposal::HandOff { .. } = proposal {
+        if let Proposal::HandOff { .. } | Proposal::AskLive { .. } = proposal {
             // The agent's way to the coordinator is not simulated; it may be long all the same.
             let late = self.random.chance(300_000).then(|| self.random.below(60_000_000));
             match late {
-                Some(after) => self.push(Span(after), Happening::Proposed(proposal.clone())),
-                None => self.on_hand_off_proposal(&proposal),
+                Some(after) if !self.exhaustive => self.push(Span(after), Happening::Proposed(proposal)),
+                _ => self.take_proposal(&proposal),
             }
         }
-        if let Proposal::AskLive { position, tenure, .. } = proposal
-            && (self.healing || !self.exhaustive)
-        {
-            let Some(a) = self.configuration.at(position).copied() else {
-                return;
-            };
-            if a.tenure == tenure && a.state == PositionState::Filling {
-                self.commit(|next, _| {
-                    if let Some(a) = &mut next.positions[position.index()] {
-                        a.state = PositionState::Live;
-                    }
-                });
+    }
+
+    /// What was asked has come.
+    pub(crate) fn take_proposal(&mut self, proposal: &Proposal) {
+        match *proposal {
+            Proposal::HandOff { .. } => self.on_hand_off_proposal(proposal),
+            Proposal::AskLive { position, tenure, .. } if self.healing || !self.exhaustive => {
+                self.on_ask_live(position, tenure);
             }
+            _ => {}
         }
+    }
+
+    /// 5.6, 6.5: whatever has become of the others, as long as the tenure is the same.
+    fn on_ask_live(&mut self, position: Position, tenure: Tenure) {
+        let asks = |a: &Assignment| a.tenure == tenure && a.state == PositionState::Filling;
+        if !self.configuration.at(position).is_some_and(asks) {
+            return;
+        }
+        if !self.healing && self.random.chance(self.swarm.split_at_ask) {
+            self.split_beside(position);
+        }
+        self.commit(|next, _| {
+            if let Some(a) = &mut next.positions[position.index()] {
+                a.state = PositionState::Live;
+            }
+        });
     }
 }
 

@@ -135,6 +135,11 @@ impl Process {
         waiting.map(|(conn, _)| *conn).collect()
     }
 
+    /// Its wall clock is set, forwards or back.
+    pub(crate) fn set_wall(&mut self, wall_ms: u64) {
+        self.wall_ms = wall_ms;
+    }
+
     /// Its clock, at a true time.
     pub(crate) fn clock(&self, now: Time) -> Clock {
         let mono = self.offset + (u128::from(now.0) * u128::from(self.rate_ppm) / u128::from(MILLION)) as u64;

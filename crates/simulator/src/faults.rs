@@ -2,10 +2,11 @@
 //! network's (`network`).
 
 use crate::events::Happening;
-use crate::linear::{Action, Operation, Outcome};
+use crate::linear::{Action, Operation, Outcome, WALL_SKEW};
 use crate::marks::Seen;
 use crate::world::World;
-use paritas_base::{NodeId, Position, Span};
+use paritas_base::configuration::Tenure;
+use paritas_base::{NodeId, Position, Span, Time};
 use paritas_protocol::LinkId;
 
 /// What may go wrong.
@@ -19,6 +20,7 @@ pub(crate) enum Fault {
     Flip,
     Move,
     HandOff,
+    WallClock,
 }
 
 impl World {
@@ -88,6 +90,7 @@ impl World {
             Fault::Flip => self.swarm.flip_every,
             Fault::Move => self.swarm.move_every,
             Fault::HandOff => self.swarm.hand_off_every,
+            Fault::WallClock => self.swarm.wall_clock_every,
         };
         if mean.0 > 0 {
             let after = Span(self.random.below(2 * mean.0));
@@ -139,6 +142,13 @@ impl World {
             Fault::Flip => self.flip(),
             Fault::Move => self.plan_move(),
             Fault::HandOff => self.hand_off(),
+            Fault::WallClock => {
+                let at = self.random.below(count) as usize;
+                let wall_ms = self.random.below(WALL_SKEW.as_ms() + 1);
+                if let Some(process) = self.processes[at].as_mut() {
+                    process.set_wall(wall_ms);
+                }
+            }
         }
     }
 
@@ -149,22 +159,13 @@ impl World {
         let Some(owner) = self.configuration.tenure(x).map(|t| usize::from(t.node.0)) else {
             return;
         };
-        let until = self.now + Span(self.random.below(6 * self.swarm.parameters.lease.0));
         let mut side = vec![owner];
         for at in (0..self.processes.len()).filter(|at| *at != owner) {
             if self.random.chance(300_000) {
                 side.push(at);
             }
         }
-        for a in 0..self.processes.len() {
-            for b in (0..a).filter(|b| side.contains(&a) != side.contains(b)) {
-                self.blocked.insert((a, b), until);
-                self.blocked.insert((b, a), until);
-            }
-        }
-        self.log(|| format!("{side:?} are cut off until {} ms", until.0 / 1_000_000));
-        self.cut_off = (side, until);
-        self.marks.see(Seen::Split);
+        let until = self.cut_off(side);
         for _ in 0..self.random.below(3) {
             let after = Span(self.random.below(2 * self.swarm.parameters.lease.0));
             self.push(after, Happening::Replace(x));
@@ -174,6 +175,50 @@ impl World {
             let after = Span(self.random.below(self.swarm.delay_max.0));
             self.push_at(until + after, Happening::Replace(x));
         }
+    }
+
+    /// While a position asks to be called Live, an owner and other members are cut off, and do not hear of it; they are
+    /// replaced, the members first. Who takes over has only the new member to ask whom it has granted a lease.
+    pub(crate) fn split_beside(&mut self, asking: Position) {
+        let x = Position(self.random.below(u64::from(self.configuration.data)) as u8);
+        let node = |tenure: Tenure| usize::from(tenure.node.0);
+        let asks = self.configuration.tenure(asking).map(node);
+        let Some(owner) = self.configuration.tenure(x).map(node).filter(|at| Some(*at) != asks) else {
+            return;
+        };
+        let lease = self.swarm.parameters.lease.0;
+        let mut side = vec![owner];
+        let members: Vec<(Position, usize)> = self
+            .configuration
+            .members()
+            .map(|(position, a)| (position, node(a.tenure)))
+            .collect();
+        let mut after = 0;
+        for (position, at) in members {
+            if Some(at) != asks && at != owner && self.random.chance(700_000) {
+                side.push(at);
+                after += self.random.below(lease / 2);
+                self.push(Span(after), Happening::Replace(position));
+            }
+        }
+        self.cut_off(side);
+        after += self.random.below(lease);
+        self.push(Span(after), Happening::Replace(x));
+    }
+
+    /// From now on these processes hear nobody else, nor the coordinator, and until when.
+    fn cut_off(&mut self, side: Vec<usize>) -> Time {
+        let until = self.now + Span(self.random.below(6 * self.swarm.parameters.lease.0));
+        for a in 0..self.processes.len() {
+            for b in (0..a).filter(|b| side.contains(&a) != side.contains(b)) {
+                self.blocked.insert((a, b), until);
+                self.blocked.insert((b, a), until);
+            }
+        }
+        self.log(|| format!("{side:?} are cut off until {} ms", until.0 / 1_000_000));
+        self.cut_off = (side, until);
+        self.marks.see(Seen::Split);
+        until
     }
 
     /// Whether the coordinator does not reach a process.

@@ -69,8 +69,12 @@ pub(crate) struct Swarm {
     pub(crate) flip_every: Span,
     /// An owner is asked to go, and its position given to another.
     pub(crate) move_every: Span,
+    /// As a position is to be called Live, the world splits beside it.
+    pub(crate) split_at_ask: u32,
     /// Slots go from one stream to another.
     pub(crate) hand_off_every: Span,
+    /// A node's wall clock is set.
+    pub(crate) wall_clock_every: Span,
     /// A crash is certified by a supervisor.
     pub(crate) certified: u32,
     /// More events follow before a turn ends.
@@ -179,7 +183,9 @@ impl Swarm {
         let mut swarm = Self {
             flip_every,
             move_every: Span(0),
+            split_at_ask: 0,
             hand_off_every: Span(0),
+            wall_clock_every: Span(0),
             data,
             parity,
             ack_quorum: parity,
@@ -272,6 +278,20 @@ impl Swarm {
                 swarm.logged = random.between(1, u64::from(parity) - 1) as u8;
                 swarm.parameters.log_assist = *random.pick(&LogAssist::ALL);
             }
+        }
+        swarm.split_at_ask = some(random, 100_000);
+        if swarm.expiring > 0 {
+            swarm.wall_clock_every = every(random, 100);
+        }
+        if parity > 0 && random.chance(80_000) {
+            // No node is free, and none has memory for two positions: who stands in drops chunks for others (5.10).
+            swarm.spares = 0;
+            swarm.maxmemory_bytes = u64::from(chunk_bytes) * random.between(10, 30);
+            swarm.parameters.policy = Policy::NoEviction;
+            swarm.filler_keys = random.between(20, 120);
+            swarm.filler_bytes = random.between(8, u64::from(chunk_bytes) / 2) as usize;
+            swarm.suspect_every = Span::from_ms(random.between(8, 100));
+            swarm.drop = random.below(100_000) as u32;
         }
         swarm
     }

@@ -174,6 +174,12 @@ impl World {
         };
         process.unflushed = false;
         let fresh = process.clock(self.now).mono;
+        #[cfg(feature = "mutants")]
+        let fresh = if self.swarm.parameters.mutant == Some(paritas_protocol::Mutant::LateRepliesSent) {
+            Time(0)
+        } else {
+            fresh
+        };
         let ready = |(link, buffer): (&LinkId, &FrameBuf)| {
             (!buffer.bytes.is_empty() || buffer.deadline.is_some()).then_some(*link)
         };

@@ -208,6 +208,7 @@ impl World {
             Fault::Flip,
             Fault::Move,
             Fault::HandOff,
+            Fault::WallClock,
         ] {
             world.plan(fault);
         }

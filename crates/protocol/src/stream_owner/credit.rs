@@ -3,6 +3,7 @@
 use super::{Member, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
+use crate::parameters::Mutant;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Span, Stripe, Term, Time};
 use paritas_wire::peer::Message;
@@ -69,6 +70,9 @@ impl StreamOwner {
     /// Asks every member that has granted less for what the store wants.
     pub(super) fn ask_credit<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
+        if cx.breaks(Mutant::CreditNotAwaited) {
+            self.store.set_credit(Stripe::NUMBER_MAX, Stripe::NUMBER_MAX);
+        }
         if let Some((data_end, index_end)) = self.store.wants_credit() {
             let wish = (data_end.max(self.credit_wish.0), index_end.max(self.credit_wish.1));
             if wish != self.credit_wish {

@@ -3,6 +3,7 @@
 use super::{Member, Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
+use crate::parameters::Mutant;
 use paritas_base::Stripe;
 use paritas_base::Term;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
@@ -65,7 +66,8 @@ impl StreamOwner {
     ) {
         let live = self.members.iter().any(|m| m.tenure == from && m.live);
         let wanted = self.phase == Phase::Serve && term == self.term() && !self.store.chunks().directory_known();
-        if !wanted || !live || complete_for < self.cut {
+        let too_early = complete_for < self.cut && !cx.breaks(Mutant::DirectoryBelowCut);
+        if !wanted || !live || too_early {
             return;
         }
         self.store
