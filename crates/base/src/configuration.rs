@@ -105,6 +105,14 @@ impl Configuration {
         self.of_node(held.node).any(|(p, a)| age(p, a) < mine)
     }
 
+    /// Whether the memory of who holds the position was not planned for it: of two positions of a node that is the
+    /// younger one, and the older one too until it is whole. A younger parity may be whole first, and have taken what
+    /// there was.
+    pub fn may_lack_memory(&self, position: Position) -> bool {
+        let filling = |a: &Assignment| a.state == PositionState::Filling && self.of_node(a.tenure.node).count() > 1;
+        self.is_stand_in(position) || self.at(position).is_some_and(filling)
+    }
+
     /// Every position that `node` holds, in whatever life.
     pub fn of_node(&self, node: NodeId) -> impl Iterator<Item = (Position, &Assignment)> {
         self.positions.iter().enumerate().filter_map(move |(i, a)| {

@@ -24,6 +24,8 @@ pub(crate) struct Materialiser {
     sweep: Option<Stripe>,
     /// Chunks may be dropped again for others: a stand-in that has not asked to be Live (5.10). And where that goes on.
     may_drop: bool,
+    /// Another position came before this one to its node.
+    stands_in: bool,
     drop_next: u32,
     /// Chunks dropped since the time before it.
     drops_since: Time,
@@ -64,6 +66,7 @@ impl Default for Materialiser {
             urgent: Vec::new(),
             sweep: None,
             may_drop: false,
+            stands_in: false,
             drop_next: 0,
             drops_since: Time(0),
             drops: 0,
@@ -240,11 +243,9 @@ impl StreamOwner {
         self.materialiser.urgent.extend(urgent);
         // A stand-in holds more than its memory was planned for (10.5): in the background it takes what writers may
         // take, and waits for room, or for a node to give the position to. What is asked for it still brings back.
-        let x = self.stream().x;
-        let stands_in = configuration.is_stand_in(x);
-        let full = |shared: &Shared| stands_in && !shared.arena.has_room(shared.pace.under_way());
+        let full = |owner: &Self, shared: &Shared| owner.is_full(shared, shared.pace.under_way());
         let mut stashed = 0;
-        while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) && !full(cx.shared) {
+        while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) && !full(self, cx.shared) {
             let Some(stripe) = self.next_absent() else { break };
             if self.take_stashed(cx, stripe) {
                 stashed += 1;
@@ -265,7 +266,7 @@ impl StreamOwner {
             .map(|t| t.retry_at)
             .min()
             .unwrap_or(Time(u64::MAX));
-        if self.materialiser.held_back && full(cx.shared) {
+        if self.materialiser.held_back && full(self, cx.shared) {
             self.materialiser.held_back = false;
             let retry_at = cx.after(cx.shared.parameters.resend);
             self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
@@ -703,10 +704,22 @@ impl StreamOwner {
 
     /// 5.10: whether chunks may be dropped for others, as long as nobody counts on their being here.
     pub(crate) fn look_at_room<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        let stands_in = configuration.is_stand_in(self.stream().x);
-        self.materialiser.may_drop = stands_in && !self.has_asked_live();
-        if cx.breaks(Mutant::ChunkDroppedAfterAskingLive) && stands_in && !cx.shared.arena.has_room(0) {
+        let x = self.stream().x;
+        self.materialiser.stands_in = configuration.is_stand_in(x);
+        self.materialiser.may_drop = configuration.may_lack_memory(x) && !self.has_asked_live();
+        let after_asking = self.materialiser.stands_in && cx.breaks(Mutant::ChunkDroppedAfterAskingLive);
+        if after_asking && !cx.shared.arena.has_room(0) {
             self.drop_chunk(cx);
+        }
+    }
+
+    /// Whether the position has all the memory that it may take, beside so many chunks that are on their way: a stand-in
+    /// what writers may take, the older position of its node all there is (10.5).
+    fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
+        if self.materialiser.stands_in {
+            !shared.arena.has_room(under_way)
+        } else {
+            self.materialiser.may_drop && !shared.arena.has(under_way as u32 + 1)
         }
     }
 
@@ -739,7 +752,7 @@ impl StreamOwner {
         debug_assert!(self.phase() == Phase::Serve);
         // One for one, and two where more is in use than may be.
         for _ in 0..2 {
-            if self.materialiser.may_drop && !cx.shared.arena.has_room(0) && !self.is_among_the_last(cx.shared) {
+            if self.materialiser.may_drop && self.is_full(cx.shared, 0) && !self.is_among_the_last(cx.shared) {
                 self.drop_chunk(cx);
             }
         }

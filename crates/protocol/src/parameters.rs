@@ -342,13 +342,11 @@ pub enum Mutant {
     EarlierImportsKept,
     /// 10.8, of the simulator's coordinator
     HandOffBetweenAnyTenures,
-    /// 4.2, of the simulator's driver
-    LateRepliesSent,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 52] = [
+    pub const ALL: [(&'static str, Self); 51] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -400,6 +398,5 @@ impl Mutant {
         ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
         ("earlier-imports-kept", Self::EarlierImportsKept),
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
-        ("late-replies-sent", Self::LateRepliesSent),
     ];
 }

@@ -79,14 +79,10 @@ fn a_parity_holder_stands_in_for_an_owner_and_a_second_loss_is_survived() {
     all_there(&mut cluster, client, "again");
 }
 
-/// 5.10.
-#[test]
-fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
-    let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());
-    let client = cluster.connect(2, Port::Any);
+/// Sets keys until there is no memory for another; how many.
+fn fill(cluster: &mut Cluster, client: Client) -> usize {
     let value = "v".repeat(10_000);
-    let mut count = 0;
-    loop {
+    for count in 0.. {
         let mut reply = cluster.ask(client, &format!("SET key{count} {value}{count}"));
         if reply.is_empty() {
             cluster.advance(1_000);
@@ -94,25 +90,39 @@ fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
         }
         if reply != "+OK\r\n" {
             assert!(reply.starts_with("-OOM"), "{reply}");
+            return count;
+        }
+    }
+    unreachable!()
+}
+
+/// One of those keys is answered within a second.
+fn get(cluster: &mut Cluster, client: Client, n: usize) {
+    cluster.feed(client, format!("GET key{n}\r\n").as_bytes());
+    let mut reply = String::new();
+    for _ in 0..100 {
+        cluster.advance(10);
+        reply = String::from_utf8(cluster.take(client)).unwrap();
+        if !reply.is_empty() {
             break;
         }
-        count += 1;
     }
+    assert!(reply.ends_with(&format!("v{n}\r\n")), "key{n}: {reply}");
+}
+
+/// 5.10.
+#[test]
+fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
+    let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());
+    let client = cluster.connect(2, Port::Any);
+    let count = fill(&mut cluster, client);
     cluster.kill(0);
     cluster.hand_over(0, 0, 1);
     cluster.advance(5_000);
     assert!(!whole(&cluster, 1, 0), "there is no memory for that");
     for round in 0..2 {
         for n in (0..count).map(|n| (n * 7 + round) % count) {
-            cluster.feed(client, format!("GET key{n}\r\n").as_bytes());
-            for _ in 0..100 {
-                cluster.advance(10);
-                let reply = String::from_utf8(cluster.take(client)).unwrap();
-                if !reply.is_empty() {
-                    assert!(reply.ends_with(&format!("v{n}\r\n")), "key{n} of {count}: {reply}");
-                    break;
-                }
-            }
+            get(&mut cluster, client, n);
             let arena = cluster.processes[1].node.arena();
             assert!(arena.resident_bytes() < 16 << 20);
         }
@@ -131,6 +141,26 @@ fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
         cluster.advance(200);
         let reply = String::from_utf8(cluster.take(client)).unwrap();
         assert!(reply.ends_with(&format!("w{n}\r\n")), "key{n}: {reply}");
+    }
+}
+
+/// 5.10: where the younger of two positions is whole first, by what its node had set aside, the older one lacks memory.
+#[test]
+fn an_older_position_without_memory_beside_a_whole_younger_one_serves_all_keys() {
+    let mut cluster = Cluster::coded(2, 2, 1, 1, Parameters::default());
+    let client = cluster.connect(3, Port::Any);
+    let count = fill(&mut cluster, client);
+    cluster.hand_over(0, 2, 4);
+    cluster.advance(5_000);
+    cluster.kill(0);
+    cluster.hand_over(0, 0, 2);
+    cluster.hand_over(0, 2, 2);
+    cluster.advance(5_000);
+    assert_eq!(positions(&cluster, 2), [0, 2]);
+    assert!(!whole(&cluster, 2, 0), "there is no memory for that");
+    for n in (0..count).map(|n| n * 7 % count) {
+        get(&mut cluster, client, n);
+        assert!(cluster.processes[2].node.arena().resident_bytes() < 16 << 20);
     }
 }
 

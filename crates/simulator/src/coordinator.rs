@@ -130,6 +130,10 @@ impl World {
             self.marks.see(Seen::StandIn);
         }
         self.configuration = next;
+        if self.healing {
+            // What a node had set aside may come back with a bit that flipped before.
+            self.passes_begin();
+        }
         for at in 0..self.processes.len() {
             if self.healing || !self.random.chance(self.swarm.push_drop) {
                 let delay = Span(self.random.below(5_000_000));
@@ -281,8 +285,8 @@ impl World {
         }
         // What a stand-in holds goes to whoever is free (10.5). It must come to that: it may lack the memory.
         let count = self.configuration.positions.len() as u8;
-        let is_stand_in = |p: &Position| self.configuration.is_stand_in(*p);
-        let positions: Vec<Position> = (0..count).map(Position).filter(is_stand_in).collect();
+        let may_go = |p: &Position| self.configuration.may_lack_memory(*p);
+        let positions: Vec<Position> = (0..count).map(Position).filter(may_go).collect();
         let free = self.free(&self.configuration);
         if let (false, Some(free)) = (positions.is_empty(), free.first())
             && self.random.chance(300_000)

@@ -2,7 +2,7 @@
 
 use crate::disks::Disk;
 use crate::marks::Marks;
-use paritas_base::{Clock, ConnId, Incarnation, Map, NodeId, Time};
+use paritas_base::{Clock, ConnId, Incarnation, Map, NodeId, Span, Time};
 use paritas_protocol::paritylog::Io;
 use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Node, Out, Proposal, ReplyBuf};
 use std::collections::BTreeMap;
@@ -88,6 +88,9 @@ pub(crate) struct Process {
     pub(crate) inputs: BTreeMap<ConnId, Vec<u8>>,
     /// It does nothing until then (SIGSTOP).
     pub(crate) paused_until: Time,
+    /// It was stopped between reading its clock for clients and reading what they sent: it goes on with them, by that
+    /// clock (PROTOCOL 4.2, H12).
+    pub(crate) stopped_at: Option<Time>,
     /// Output of the last turn is still to be written.
     pub(crate) unflushed: bool,
     /// Events were handled, and the turn's end is still to come.
@@ -115,6 +118,7 @@ impl Process {
             disk: None,
             inputs: BTreeMap::new(),
             paused_until: Time(0),
+            stopped_at: None,
             unflushed: false,
             turn_open: false,
             timer_at: None,
@@ -133,6 +137,11 @@ impl Process {
             .iter()
             .filter(|(conn, input)| !input.is_empty() && may(conn));
         waiting.map(|(conn, _)| *conn).collect()
+    }
+
+    /// When it sees what came while it was stopped: what clients sent first, if it was about to read that.
+    pub(crate) fn resumes_at(&self) -> Time {
+        self.paused_until + Span(u64::from(self.stopped_at.is_some()))
     }
 
     /// Its wall clock is set, forwards or back.

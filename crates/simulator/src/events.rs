@@ -136,7 +136,7 @@ impl World {
                     return;
                 };
                 if process.paused_until > now {
-                    let until = process.paused_until;
+                    let until = process.resumes_at();
                     process.timer_at = Some(until);
                     self.push_at(until, Happening::Timer(at, incarnation));
                     return;
@@ -146,7 +146,7 @@ impl World {
             Happening::TurnEnd(at, incarnation) => {
                 if self.alive(at, incarnation).is_some_and(|p| p.turn_open) {
                     if self.is_paused(at) {
-                        let until = self.processes[at].as_ref().map_or(self.now, |p| p.paused_until);
+                        let until = self.processes[at].as_ref().map_or(self.now, |p| p.resumes_at());
                         self.push_at(until, Happening::TurnEnd(at, incarnation));
                     } else {
                         self.end_turn(at, incarnation);
@@ -226,7 +226,7 @@ impl World {
             }
             Happening::Disk { at, incarnation, io } => {
                 if self.alive(at, incarnation).is_some() && self.is_paused(at) {
-                    let until = self.processes[at].as_ref().map_or(self.now, |p| p.paused_until);
+                    let until = self.processes[at].as_ref().map_or(self.now, |p| p.resumes_at());
                     self.push_at(until, Happening::Disk { at, incarnation, io });
                 } else if let Some(bytes) = self.do_disk_work(at, incarnation, &io) {
                     let (id, outcome) = (io.id, Ok(bytes));

@@ -111,10 +111,12 @@ impl World {
                 let at = self.random.below(count) as usize;
                 let pause = Span(self.random.below(4 * self.swarm.parameters.lease.0));
                 let until = self.now + pause;
+                let stopped_at = self.random.chance(400_000).then_some(self.now);
                 if let Some(process) = self.processes[at].as_mut()
                     && !process.unflushed
                 {
                     process.paused_until = until;
+                    process.stopped_at = stopped_at.filter(|_| !process.turn_open);
                     self.counts.pauses += 1;
                     self.log(|| format!("n{at} pauses for {} ms", pause.as_ms()));
                 }

@@ -73,7 +73,7 @@ impl World {
             return;
         };
         if process.paused_until > now {
-            let until = process.paused_until;
+            let until = process.resumes_at();
             self.push_at(until, again());
             return;
         }
@@ -107,12 +107,17 @@ impl World {
     }
 
     pub(crate) fn end_turn(&mut self, at: usize, incarnation: Incarnation) {
+        self.end_turn_of(at, incarnation, self.now);
+    }
+
+    /// With the clock that was read at that time.
+    pub(crate) fn end_turn_of(&mut self, at: usize, incarnation: Incarnation, clock_read_at: Time) {
         let now = self.now;
         let Some(process) = self.processes[at].as_mut() else {
             return;
         };
         process.turn_open = false;
-        let clock = process.clock(now);
+        let clock = process.clock(clock_read_at);
         process.node.on(clock, Event::TurnEnd, &mut process.out);
         self.feed_resumed(at);
         self.after_turn(at);
@@ -136,25 +141,12 @@ impl World {
     fn feed_resumed(&mut self, at: usize) {
         let now = self.now;
         for _ in 0..4 {
-            let Some(process) = self.processes[at].as_mut() else {
-                return;
-            };
-            let ready = process.ready_inputs();
-            if ready.is_empty() {
+            if !self.feed(at, now) {
                 return;
             }
-            let clock = process.clock(now);
-            for conn in ready {
-                let input = process.inputs.get(&conn).cloned().unwrap_or_default();
-                process
-                    .node
-                    .on(clock, Event::Client { conn, bytes: &input }, &mut process.out);
-                if let (Some(buffer), Some(input)) = (process.out.clients.get_mut(&conn), process.inputs.get_mut(&conn))
-                {
-                    input.drain(..core::mem::take(&mut buffer.consumed));
-                }
+            if let Some(process) = self.processes[at].as_mut() {
+                process.node.on(process.clock(now), Event::TurnEnd, &mut process.out);
             }
-            process.node.on(clock, Event::TurnEnd, &mut process.out);
         }
         let Some(process) = self.processes[at].as_mut() else {
             return;
@@ -167,6 +159,30 @@ impl World {
         }
     }
 
+    /// Gives a process what its clients have sent, as of a time at which it read its clock. False if there is nothing.
+    pub(crate) fn feed(&mut self, at: usize, clock_read_at: Time) -> bool {
+        let Some(process) = self.processes[at].as_mut() else {
+            return false;
+        };
+        let ready = process.ready_inputs();
+        let clock = process.clock(clock_read_at);
+        for conn in &ready {
+            let input = process.inputs.get(conn).cloned().unwrap_or_default();
+            process.node.on(
+                clock,
+                Event::Client {
+                    conn: *conn,
+                    bytes: &input,
+                },
+                &mut process.out,
+            );
+            if let (Some(buffer), Some(input)) = (process.out.clients.get_mut(conn), process.inputs.get_mut(conn)) {
+                input.drain(..core::mem::take(&mut buffer.consumed));
+            }
+        }
+        !ready.is_empty()
+    }
+
     /// Writes what a process has ready, as the driver does: with a fresh look at the clock.
     pub(crate) fn flush(&mut self, at: usize) {
         let Some(mut process) = self.processes[at].take() else {
@@ -174,12 +190,6 @@ impl World {
         };
         process.unflushed = false;
         let fresh = process.clock(self.now).mono;
-        #[cfg(feature = "mutants")]
-        let fresh = if self.swarm.parameters.mutant == Some(paritas_protocol::Mutant::LateRepliesSent) {
-            Time(0)
-        } else {
-            fresh
-        };
         let ready = |(link, buffer): (&LinkId, &FrameBuf)| {
             (!buffer.bytes.is_empty() || buffer.deadline.is_some()).then_some(*link)
         };

@@ -172,11 +172,17 @@ impl World {
             self.push_at(until, Happening::ClientSends { client, conn, bytes });
             return;
         }
+        let now = self.now;
         let Some(process) = self.alive(at, incarnation) else {
             return;
         };
         if let Some(input) = process.inputs.get_mut(&conn) {
             input.extend_from_slice(&bytes);
+            let stopped_at = process.stopped_at.take().filter(|_| process.paused_until == now);
+            if let Some(before) = stopped_at {
+                self.feed(at, before);
+                return self.end_turn_of(at, incarnation, before);
+            }
             // The input is looked at in this turn.
             self.turn(at, incarnation, Event::Timer, || Happening::ClientSends {
                 client,

@@ -42,8 +42,8 @@ impl Change<'_> {
     /// What a stand-in holds goes to a node that holds nothing of the list, as soon as there is one, and a logged
     /// position that is held in memory to a log node: by an ordinary takeover, one a list at a time.
     ///
-    /// A position that is still Filling goes at once: it has nothing to lose, and may never be whole there for want of
-    /// memory. A Live one goes once all of the list is Live and answers, if 10.3 allows for it; a parity only if writes
+    /// A position that is still Filling goes at once, be it the older one of its node: it has nothing to lose, and may
+    /// never be whole there for want of memory. A Live one goes once all of the list is Live and answers, if 10.3 allows for it; a parity only if writes
     /// can do without it. Where they cannot, the node gives up its other position instead.
     pub(super) fn relieve(&mut self) {
         let all = 0..self.new.positions.len();
@@ -60,7 +60,7 @@ impl Change<'_> {
         let may_go = |i: usize| quiet && self.writes_go_on_without(i) && self.decodable_without(|o| o == i);
         let mut best = None;
         for i in all.filter(|i| doubled(i) || misplaced(i)) {
-            let filling = !self.is_live(i) && is_stand_in(&i);
+            let filling = !self.is_live(i);
             if !filling && !may_go(i) {
                 continue;
             }

@@ -140,6 +140,29 @@ fn a_spare_that_registers_takes_what_stand_ins_hold() {
 }
 
 #[test]
+fn the_older_position_of_a_node_is_taken_from_it_too_while_it_is_not_whole() {
+    let mut world = World::started(plan(2, 2, 4, 0));
+    // What it holds is to be brought back there, and then it stands in.
+    world.restart(0);
+    world.certify(3);
+    world.pass(600);
+    let list = lists(&world)
+        .into_iter()
+        .find(|c| stand_ins(c)[0].1 == 0)
+        .expect("it takes its share");
+    let (younger, _) = stand_ins(&list)[0];
+    let (older, _) = list.of_node(NodeId(0)).find(|(p, _)| p.0 != younger).unwrap();
+    world.ask_live(list.list.0, younger);
+    world.pass(300);
+    assert_eq!(state(&world, list.list.0, older.0), Some(PositionState::Filling));
+    // With no memory for both it may never be whole, and nothing else of the list before it.
+    world.start(7);
+    world.pass(300);
+    assert_eq!(world.holder(list.list.0, older.0), Some(7));
+    assert_eq!(world.holder(list.list.0, younger), Some(0));
+}
+
+#[test]
 fn a_stand_in_counts_twice_when_it_falls_silent() {
     let mut world = World::started(plan(4, 2, 6, 0));
     world.certify(1);
