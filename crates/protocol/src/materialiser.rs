@@ -713,8 +713,8 @@ impl StreamOwner {
         }
     }
 
-    /// Whether the position has all the memory that it may take, beside so many chunks that are on their way: a stand-in
-    /// what writers may take, the older position of its node all there is (10.5).
+    /// Whether the position has all the memory that it may take, beside so many chunks that are on their way: a
+    /// stand-in what writers may take, the older position of its node all there is (10.5).
     fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
         if self.materialiser.stands_in {
             !shared.arena.has_room(under_way)
