@@ -127,7 +127,7 @@ impl World {
         // Between the machine's turn and the driver's writes the process may be stopped.
         if !self.healing && self.swarm.pause_every.0 > 0 && self.random.chance(2_000) {
             let pause = Span(self.random.below(3 * self.swarm.parameters.lease.0));
-            process.paused_until = now + pause;
+            (process.paused_until, process.stopped_at) = (now + pause, None);
             process.unflushed = true;
             self.counts.pauses += 1;
             self.log(|| format!("n{at} pauses before writing for {} ms", pause.as_ms()));

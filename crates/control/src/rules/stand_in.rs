@@ -43,9 +43,9 @@ impl Change<'_> {
     /// position that is held in memory to a log node: by an ordinary takeover, one a list at a time.
     ///
     /// A position that is still Filling goes at once, be it the older one of its node: it has nothing to lose, and may
-    /// never be whole there for want of memory. A Live one goes once all of the list is Live and answers, if 10.3 allows
-    /// for it; a parity only if writes can do without it. Where they cannot, the node gives up its other position
-    /// instead.
+    /// never be whole there for want of memory. A Live one goes once all of the list is Live and answers, if 10.3
+    /// allows for it; a parity only if writes can do without it. Where they cannot, the node gives up its other
+    /// position instead.
     pub(super) fn relieve(&mut self) {
         let all = 0..self.new.positions.len();
         let misplaced = |i: &usize| self.is_misplaced(*i);
