@@ -110,19 +110,20 @@ def reads(system, rate, sets_rate):
 
 def degraded(say):
     """GETs beside a node that is coming back, on six nodes and on as many as MemEC was measured on."""
-    return degraded_on("4+2", 6, say) + degraded_on("8+2", 16, say)
+    return degraded_on("4+2", 6, 4_000, say) + degraded_on("8+2", 16, 1_000, say)
 
 
-def degraded_on(scheme, nodes, say):
-    """From 1 s after the node answers, beside GETs of the whole cluster."""
+def degraded_on(scheme, nodes, rate_max, say):
+    """From 1 s after the node answers, beside GETs of the whole cluster; so few a second that they do not queue."""
     rows = []
     with systems.Paritas(scheme, nodes, options=["--rebuild-rate", RATE]) as system:
         system.fill(0, KEYS, 1000)
-        for name, rate, sets_rate in (("GET only", 4_000, 0), ("GET and SET, one to one", 2_000, 2_000)):
+        for name, rate, sets_rate in (("GET only", rate_max, 0), ("GET and SET, one to one", rate_max // 2, rate_max // 2)):
             normal, lost = [], []
             for _ in range(ROUNDS):
                 normal.append(reads(system, rate, sets_rate))
-                victim = status(system)["nodes"][-1]
+                # Another one each time, as above.
+                victim = status(system)["nodes"][-1 - len(lost)]
                 os.kill(victim["pid"], signal.SIGKILL)
                 systems.until(lambda: is_back(system, victim), "the node answers again")
                 # The instant that the target is set for.
