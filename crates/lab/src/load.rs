@@ -27,9 +27,21 @@ pub struct Outcome {
     pub count: u64,
     /// Of them, those whose key had no value.
     pub missing: u64,
+    /// Of them, those that were refused: their owner was just being replaced.
+    pub refused: u64,
     /// How long all took.
     pub time: Duration,
 }
+
+/// What a request found.
+enum Reply {
+    Done,
+    Missing,
+    Refused,
+}
+
+/// What is answered while an owner is being replaced.
+const REFUSALS: [&str; 3] = ["-TRYAGAIN ", "-UNCERTAIN ", "-CLUSTERDOWN "];
 
 struct Connection {
     stream: TcpStream,
@@ -50,6 +62,8 @@ pub struct Client {
     noise: Vec<u8>,
     turn: usize,
     key_bytes: usize,
+    /// Requests may be refused; else that is an error.
+    pub may_be_refused: bool,
 }
 
 /// With leading zeros, as long as is asked for; the paper's keys have 24 bytes.
@@ -96,6 +110,7 @@ impl Client {
             noise: (0..NOISE_BYTES).map(|_| b'a' + random.below(26) as u8).collect(),
             turn: 0,
             key_bytes,
+            may_be_refused: false,
         })
     }
 
@@ -114,9 +129,12 @@ impl Client {
             }
             for connection in &mut self.connections {
                 for is_value in std::mem::take(&mut connection.due) {
-                    let found = connection.reply(self.tongue, is_value)?;
                     outcome.count += 1;
-                    outcome.missing += u64::from(!found);
+                    match connection.reply(self.tongue, is_value, self.may_be_refused)? {
+                        Reply::Done => {}
+                        Reply::Missing => outcome.missing += 1,
+                        Reply::Refused => outcome.refused += 1,
+                    }
                 }
             }
         }
@@ -152,16 +170,19 @@ impl Client {
 }
 
 impl Connection {
-    /// Whether the next one found something.
-    fn reply(&mut self, tongue: Tongue, is_value: bool) -> io::Result<bool> {
+    /// What the next one found.
+    fn reply(&mut self, tongue: Tongue, is_value: bool, may_be_refused: bool) -> io::Result<Reply> {
         let line = self.line()?;
         let unexpected = || io::Error::other(format!("unexpected reply: {line:?}"));
         let length = match tongue {
-            Tongue::Redis if line == "+OK" && !is_value => return Ok(true),
-            Tongue::Redis if line == "$-1" && is_value => return Ok(false),
+            Tongue::Redis if line == "+OK" && !is_value => return Ok(Reply::Done),
+            Tongue::Redis if line == "$-1" && is_value => return Ok(Reply::Missing),
+            Tongue::Redis if may_be_refused && REFUSALS.iter().any(|text| line.starts_with(text)) => {
+                return Ok(Reply::Refused);
+            }
             Tongue::Redis => line.strip_prefix('$'),
-            Tongue::Memcached if line == "STORED" && !is_value => return Ok(true),
-            Tongue::Memcached if line == "END" && is_value => return Ok(false),
+            Tongue::Memcached if line == "STORED" && !is_value => return Ok(Reply::Done),
+            Tongue::Memcached if line == "END" && is_value => return Ok(Reply::Missing),
             Tongue::Memcached => line.strip_prefix("VALUE ").and_then(|rest| rest.rsplit(' ').next()),
         };
         let length: usize = length.and_then(|text| text.parse().ok()).ok_or_else(unexpected)?;
@@ -170,7 +191,7 @@ impl Connection {
         if tongue == Tongue::Memcached && self.line()? != "END" {
             return Err(unexpected());
         }
-        Ok(true)
+        Ok(Reply::Done)
     }
 
     fn line(&mut self) -> io::Result<String> {
