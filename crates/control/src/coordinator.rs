@@ -33,6 +33,8 @@ pub const SILENT_MAX: usize = 64;
 const FALLS_FORGOTTEN: Span = Span::from_secs(60);
 /// How long a node that was fenced for a broken link is not named again in that list.
 const AVOID_SPAN: Span = Span::from_secs(10);
+/// How long a position may be Filling at a node that holds another one of the list before it goes to a free one.
+const STUCK_SPAN: Span = Span::from_secs(30);
 
 /// What happens to a coordinator.
 #[derive(Debug)]
@@ -214,6 +216,8 @@ pub struct Coordinator<S> {
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
     falls: BTreeMap<NodeId, Falls>,
     whole: Vec<(ListId, Position, Tenure)>,
+    /// Since when positions are Filling at nodes that hold another one of the list.
+    doubled: BTreeMap<(ListId, Position, Tenure), Time>,
     stand_in: bool,
     prng: Prng,
     /// Silence before this is not counted: this coordinator was not there to hear.
@@ -255,6 +259,7 @@ impl<S: Store> Coordinator<S> {
             recent: BTreeMap::new(),
             falls: BTreeMap::new(),
             whole: Vec::new(),
+            doubled: BTreeMap::new(),
             stand_in: true,
             prng: Prng::new(seed),
             quiet_from: None,

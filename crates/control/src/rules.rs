@@ -80,6 +80,8 @@ pub(crate) struct Facts {
     pub(crate) recent: BTreeSet<(ListId, NodeId, Incarnation)>,
     /// Whether a member of a list may hold a second position of it (10.5).
     pub(crate) stand_in: bool,
+    /// Positions that have long been Filling at nodes that hold another one of the list.
+    pub(crate) stuck: BTreeSet<(ListId, Position, Tenure)>,
     /// Positions whose owners have finished what they had begun: they may go (5.12).
     pub(crate) drained: BTreeSet<(ListId, Position, Tenure)>,
     /// Lists from which a position may still be moved that need not go at once.

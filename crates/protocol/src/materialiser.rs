@@ -22,10 +22,12 @@ pub(crate) struct Materialiser {
     urgent: Vec<Stripe>,
     /// Where the background sweep goes on: index pages first, then data.
     sweep: Option<Stripe>,
-    /// Chunks may be dropped again for others: a stand-in that has not asked to be Live (5.10). And where that goes on.
+    /// Chunks may be dropped again for others, where memory is short: nobody counts on their being here until it asks
+    /// to be Live (5.10). And where that goes on.
     may_drop: bool,
-    /// Another position came before this one to its node.
+    /// Another position of the list came before this one to its node; or after it.
     stands_in: bool,
+    is_doubled: bool,
     drop_next: u32,
     /// Chunks dropped since the time before it.
     drops_since: Time,
@@ -67,6 +69,7 @@ impl Default for Materialiser {
             sweep: None,
             may_drop: false,
             stands_in: false,
+            is_doubled: false,
             drop_next: 0,
             drops_since: Time(0),
             drops: 0,
@@ -705,22 +708,38 @@ impl StreamOwner {
     /// 5.10: whether chunks may be dropped for others, as long as nobody counts on their being here.
     pub(crate) fn look_at_room<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let x = self.stream().x;
+        let filling = configuration.at(x).is_some_and(|a| a.state == PositionState::Filling);
         self.materialiser.stands_in = configuration.is_stand_in(x);
-        self.materialiser.may_drop = configuration.may_lack_memory(x) && !self.has_asked_live();
+        self.materialiser.is_doubled = configuration.may_lack_memory(x);
+        self.materialiser.may_drop = filling && !self.has_asked_live();
         let after_asking = self.materialiser.stands_in && cx.breaks(Mutant::ChunkDroppedAfterAskingLive);
-        if after_asking && !cx.shared.arena.has_room(0) {
+        if after_asking && self.lacks_memory(cx.shared) {
             self.drop_chunk(cx);
         }
     }
 
-    /// Whether the position has all the memory that it may take, beside so many chunks that are on their way: a
-    /// stand-in what writers may take, the older position of its node all there is (10.5).
+    /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
+    /// all there is. Its memory was planned for, but a younger one may have it (10.5), or a stand-in of another list.
+    fn lacks_memory(&self, shared: &Shared) -> bool {
+        if self.materialiser.stands_in {
+            !shared.arena.has_room(0)
+        } else {
+            !shared.arena.has(1)
+        }
+    }
+
+    /// Whether the background is to bring nothing more back, beside so many chunks that are on their way. Where two
+    /// positions must share, it leaves some for what commands ask for: it may be index pages that it brings.
     fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
         if self.materialiser.stands_in {
-            !shared.arena.has_room(under_way)
-        } else {
-            self.materialiser.may_drop && !shared.arena.has(under_way as u32 + 1)
+            return !shared.arena.has_room(under_way);
         }
+        let kept = if self.materialiser.is_doubled {
+            shared.parameters.kept_chunks
+        } else {
+            0
+        };
+        self.materialiser.may_drop && !shared.arena.has((under_way + 1) as u32 + kept)
     }
 
     /// Whether so few data chunks are here that a command may need them all, and another can be had beside them.
@@ -752,7 +771,7 @@ impl StreamOwner {
         debug_assert!(self.phase() == Phase::Serve);
         // One for one, and two where more is in use than may be.
         for _ in 0..2 {
-            if self.materialiser.may_drop && self.is_full(cx.shared, 0) && !self.is_among_the_last(cx.shared) {
+            if self.materialiser.may_drop && self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared) {
                 self.drop_chunk(cx);
             }
         }

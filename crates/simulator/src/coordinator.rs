@@ -391,27 +391,30 @@ impl World {
             let late = self.random.chance(300_000).then(|| self.random.below(60_000_000));
             match late {
                 Some(after) if !self.exhaustive => self.push(Span(after), Happening::Proposed(proposal)),
-                _ => self.take_proposal(&proposal),
+                _ => self.take_proposal(&proposal, false),
             }
         }
     }
 
     /// What was asked has come.
-    pub(crate) fn take_proposal(&mut self, proposal: &Proposal) {
+    pub(crate) fn take_proposal(&mut self, proposal: &Proposal, late: bool) {
         match *proposal {
             Proposal::HandOff { .. } => self.on_hand_off_proposal(proposal),
             Proposal::AskLive { position, tenure, .. } if self.healing || !self.exhaustive => {
-                self.on_ask_live(position, tenure);
+                self.on_ask_live(position, tenure, late);
             }
             _ => {}
         }
     }
 
     /// 5.6, 6.5: whatever has become of the others, as long as the tenure is the same.
-    fn on_ask_live(&mut self, position: Position, tenure: Tenure) {
+    fn on_ask_live(&mut self, position: Position, tenure: Tenure, late: bool) {
         let asks = |a: &Assignment| a.tenure == tenure && a.state == PositionState::Filling;
         if !self.configuration.at(position).is_some_and(asks) {
             return;
+        }
+        if late {
+            self.marks.see(Seen::AskedLiveLate);
         }
         if !self.healing && self.random.chance(self.swarm.split_at_ask) {
             self.split_beside(position);

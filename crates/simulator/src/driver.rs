@@ -149,6 +149,15 @@ impl Process {
         self.wall_ms = wall_ms;
     }
 
+    /// Its clock as it was read at one time, with the wall clock of another: what a stop adds to lives of keys is not
+    /// looked at.
+    pub(crate) fn clock_of(&self, read_at: Time, now: Time) -> Clock {
+        Clock {
+            mono: self.clock(read_at).mono,
+            ..self.clock(now)
+        }
+    }
+
     /// Its clock, at a true time.
     pub(crate) fn clock(&self, now: Time) -> Clock {
         let mono = self.offset + (u128::from(now.0) * u128::from(self.rate_ppm) / u128::from(MILLION)) as u64;

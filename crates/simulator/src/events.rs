@@ -277,7 +277,7 @@ impl World {
             }
             Happening::Drain { position, tenure } => self.ask_to_drain(position, tenure),
             Happening::Drained { position, tenure } => self.on_drained(position, tenure),
-            Happening::Proposed(proposal) => self.take_proposal(&proposal),
+            Happening::Proposed(proposal) => self.take_proposal(&proposal, true),
             Happening::PushAll => {
                 // While faults go on, pushes are late and lost like anything else: nodes must tell each other.
                 for at in 0..self.processes.len() {

@@ -149,6 +149,8 @@ impl World {
                 let wall_ms = self.random.below(WALL_SKEW.as_ms() + 1);
                 if let Some(process) = self.processes[at].as_mut() {
                     process.set_wall(wall_ms);
+                    self.marks.see(Seen::WallClockSet);
+                    self.log(|| format!("n{at} has its wall clock set"));
                 }
             }
         }
@@ -188,6 +190,7 @@ impl World {
         let Some(owner) = self.configuration.tenure(x).map(node).filter(|at| Some(*at) != asks) else {
             return;
         };
+        self.marks.see(Seen::SplitBeside);
         let lease = self.swarm.parameters.lease.0;
         let mut side = vec![owner];
         let members: Vec<(Position, usize)> = self

@@ -25,9 +25,13 @@ pub(crate) enum Seen {
     Split,
     PlannedMove,
     HandOffVoid,
+    StoppedBeforeReading,
+    AskedLiveLate,
+    SplitBeside,
+    WallClockSet,
 }
 
-const SEEN: [(Seen, &str); 18] = [
+const SEEN: [(Seen, &str); 22] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -46,6 +50,13 @@ const SEEN: [(Seen, &str); 18] = [
     (Seen::Split, "an owner cut off with some of its members"),
     (Seen::PlannedMove, "5.12 a drained position goes to another node"),
     (Seen::HandOffVoid, "10.8 a proposal between tenures that are over"),
+    (
+        Seen::StoppedBeforeReading,
+        "4.2 a command read after a stop, by the clock of before",
+    ),
+    (Seen::AskedLiveLate, "6.5 a position called Live late"),
+    (Seen::SplitBeside, "4.2 the world splits as a position is called Live"),
+    (Seen::WallClockSet, "8.4 a wall clock set"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

@@ -107,17 +107,12 @@ impl World {
     }
 
     pub(crate) fn end_turn(&mut self, at: usize, incarnation: Incarnation) {
-        self.end_turn_of(at, incarnation, self.now);
-    }
-
-    /// With the clock that was read at that time.
-    pub(crate) fn end_turn_of(&mut self, at: usize, incarnation: Incarnation, clock_read_at: Time) {
         let now = self.now;
         let Some(process) = self.processes[at].as_mut() else {
             return;
         };
         process.turn_open = false;
-        let clock = process.clock(clock_read_at);
+        let clock = process.clock(now);
         process.node.on(clock, Event::TurnEnd, &mut process.out);
         self.feed_resumed(at);
         self.after_turn(at);
@@ -161,11 +156,12 @@ impl World {
 
     /// Gives a process what its clients have sent, as of a time at which it read its clock. False if there is nothing.
     pub(crate) fn feed(&mut self, at: usize, clock_read_at: Time) -> bool {
+        let now = self.now;
         let Some(process) = self.processes[at].as_mut() else {
             return false;
         };
         let ready = process.ready_inputs();
-        let clock = process.clock(clock_read_at);
+        let clock = process.clock_of(clock_read_at, now);
         for conn in &ready {
             let input = process.inputs.get(conn).cloned().unwrap_or_default();
             process.node.on(

@@ -137,7 +137,7 @@ impl World {
         }
         let at = usize::from(node.0);
         if self.is_paused(at) {
-            let until = self.processes[at].as_ref().map_or(self.now, |p| p.paused_until);
+            let until = self.processes[at].as_ref().map_or(self.now, |p| p.resumes_at());
             self.push_at(until, Happening::ClientUp { client, conn });
             return;
         }
@@ -180,8 +180,9 @@ impl World {
             input.extend_from_slice(&bytes);
             let stopped_at = process.stopped_at.take().filter(|_| process.paused_until == now);
             if let Some(before) = stopped_at {
+                self.marks.see(Seen::StoppedBeforeReading);
                 self.feed(at, before);
-                return self.end_turn_of(at, incarnation, before);
+                return self.end_turn(at, incarnation);
             }
             // The input is looked at in this turn.
             self.turn(at, incarnation, Event::Timer, || Happening::ClientSends {

@@ -54,7 +54,7 @@ pub(crate) struct World {
     pub(crate) final_reads: Vec<String>,
     /// The newest flip of a bit.
     pub(crate) flipped: Option<Flip>,
-    /// How often each process had gone through its chunks when the faults ended.
+    /// How often each process had gone through its chunks when the faults ended, or at the last configuration since.
     pub(crate) passes: Vec<(Incarnation, u64)>,
     pub(crate) violation: Option<String>,
     /// Violations that begin so are not looked at.

@@ -1,11 +1,11 @@
 //! From what is known to records: one transaction, then the messages that tell of it.
 
-use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Falls, Note, first_record, send};
+use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Falls, Note, STUCK_SPAN, first_record, send};
 use crate::message::ToAgent;
 use crate::record::StoredNode;
 use crate::rules::{self, BrokenLink, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Configuration, Duty, NodeRole, NodeState};
+use paritas_base::configuration::{Assignment, Configuration, Duty, NodeRole, NodeState, PositionState};
 use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -135,6 +135,7 @@ impl<S: Store> Coordinator<S> {
         self.avoided.retain(|_, until| now < *until);
         self.reports.retain(|_, report| now - report.latest <= suspicion);
         self.recent.retain(|_, at| now - *at <= lease_twice);
+        self.note_doubled(now);
         self.falls.retain(|_, falls| !falls.is_forgotten(now));
     }
 
@@ -188,6 +189,21 @@ impl<S: Store> Coordinator<S> {
         now >= self.silent_at(presence).max(self.healing_until)
     }
 
+    /// Notes which positions are Filling at nodes that hold another one of the list.
+    fn note_doubled(&mut self, now: Time) {
+        let lists = self.records.lists.values().filter(|list| list.has_stand_ins());
+        let doubled = lists.flat_map(|list| {
+            let filling = |a: &Assignment| a.state == PositionState::Filling && list.of_node(a.tenure.node).count() > 1;
+            let positions = list.positions.iter().enumerate();
+            positions
+                .filter_map(move |(i, a)| a.filter(filling).map(|a| (list.list, Position(i as u8), a.tenure)))
+                .collect::<Vec<_>>()
+        });
+        self.doubled = doubled
+            .map(|position| (position, self.doubled.get(&position).copied().unwrap_or(now)))
+            .collect();
+    }
+
     fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>) -> Facts {
         let mut facts = Facts {
             homes: self.homes.clone(),
@@ -207,6 +223,12 @@ impl<S: Store> Coordinator<S> {
             stand_in: self.stand_in,
             drained: self.drained(now),
             moves_left: self.moves_left(),
+            stuck: self
+                .doubled
+                .iter()
+                .filter(|(_, since)| now - **since >= STUCK_SPAN)
+                .map(|(position, _)| *position)
+                .collect(),
             ..Facts::default()
         };
         for (id, node) in nodes {

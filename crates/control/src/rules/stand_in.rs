@@ -42,10 +42,10 @@ impl Change<'_> {
     /// What a stand-in holds goes to a node that holds nothing of the list, as soon as there is one, and a logged
     /// position that is held in memory to a log node: by an ordinary takeover, one a list at a time.
     ///
-    /// A position that is still Filling goes at once, be it the older one of its node: it has nothing to lose, and may
-    /// never be whole there for want of memory. A Live one goes once all of the list is Live and answers, if 10.3
-    /// allows for it; a parity only if writes can do without it. Where they cannot, the node gives up its other
-    /// position instead.
+    /// A stand-in that is still Filling goes at once: it has nothing to lose, and may never be whole there for want of
+    /// memory. So does the older position of its node once it has been Filling for long. Who takes over must find
+    /// enough members to ask. A Live one goes once all of the list is Live and answers, if 10.3 allows for it; a parity
+    /// only if writes can do without it. Where they cannot, the node gives up its other position instead.
     pub(super) fn relieve(&mut self) {
         let all = 0..self.new.positions.len();
         let misplaced = |i: &usize| self.is_misplaced(*i);
@@ -61,12 +61,14 @@ impl Change<'_> {
         let may_go = |i: usize| quiet && self.writes_go_on_without(i) && self.decodable_without(|o| o == i);
         let mut best = None;
         for i in all.filter(|i| doubled(i) || misplaced(i)) {
-            let filling = !self.is_live(i);
+            let filling = !self.is_live(i) && (is_stand_in(&i) || self.is_stuck(i)) && self.can_be_sealed(i);
             if !filling && !may_go(i) {
                 continue;
             }
             let substitute = || self.staying_substitute(i).filter(|_| doubled(&i));
-            let Some(node) = self.staying_candidate(i).or_else(substitute) else {
+            // Who keeps falling would take it again and again.
+            let stands = |node: &NodeId| is_stand_in(&i) || self.facts.node(*node).is_some_and(|n| !n.flapping);
+            let Some(node) = self.staying_candidate(i).or_else(substitute).filter(stands) else {
                 continue;
             };
             let rank = (!filling, !is_stand_in(&i), self.home(i) != Some(node), i, node);
@@ -77,5 +79,18 @@ impl Change<'_> {
         if let Some((.., i, node)) = best {
             self.assign(i, node);
         }
+    }
+
+    /// Whether the position has been Filling for long at a node that holds another.
+    fn is_stuck(&self, i: usize) -> bool {
+        let key = |tenure| (self.new.list, Position(i as u8), tenure);
+        self.tenure(i)
+            .is_some_and(|tenure| self.facts.stuck.contains(&key(tenure)))
+    }
+
+    /// Whether a takeover would find the Live members that it must ask (5.3).
+    fn can_be_sealed(&self, i: usize) -> bool {
+        let wanted = usize::from(self.new.parity - self.new.ack_quorum) + 1;
+        self.is_parity(i) || self.parities_beside(i, &[]) >= wanted
     }
 }

@@ -155,11 +155,31 @@ fn the_older_position_of_a_node_is_taken_from_it_too_while_it_is_not_whole() {
     world.ask_live(list.list.0, younger);
     world.pass(300);
     assert_eq!(state(&world, list.list.0, older.0), Some(PositionState::Filling));
-    // With no memory for both it may never be whole, and nothing else of the list before it.
+    // It may have the memory, and then is soon whole. With none for both it never is, nor the list.
     world.start(7);
-    world.pass(300);
+    world.pass(20_000);
+    assert_eq!(world.holder(list.list.0, older.0), Some(0));
+    world.pass(11_000);
     assert_eq!(world.holder(list.list.0, older.0), Some(7));
     assert_eq!(world.holder(list.list.0, younger), Some(0));
+}
+
+#[test]
+fn nothing_is_taken_from_a_stand_in_that_nobody_could_take_over_from() {
+    let mut plan = plan(2, 2, 4, 0);
+    plan.ack_quorum = 1;
+    let mut world = World::started(plan);
+    // An owner's position is on a stand-in, and one of two parities is silent: it may not be removed with the other.
+    let list = list_where(&world, 3, 0);
+    world.certify(3);
+    world.pass(600);
+    let held = world.holder(list, 0);
+    let silent = (2..4).find_map(|p| world.holder(list, p).filter(|node| Some(*node) != held));
+    world.kill(silent.expect("they cannot both stand in"));
+    world.pass(3000);
+    world.start(7);
+    world.pass(3000);
+    assert_eq!(world.holder(list, 0), held);
 }
 
 #[test]
