@@ -257,3 +257,28 @@ fn a_lone_parity_that_dies_with_an_owner_takes_that_stream_with_it() {
     let list = cluster.processes[4].node.list(ListId(0)).unwrap();
     assert!(list.owner(Position(1)).is_none_or(|owner| !owner.is_whole()));
 }
+
+/// 3.1, 3.7, H50: with no redundancy node left nothing new is written, and nothing is said to be that was under way.
+#[test]
+fn without_live_redundancy_writes_are_refused_and_reads_go_on() {
+    let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());
+    let clients = [0, 1].map(|node| cluster.connect(node, Port::Any));
+    for client in clients {
+        for n in 0..8 {
+            assert_eq!(cluster.ask(client, &format!("SET key{n} before")), "+OK\r\n");
+        }
+    }
+    cluster.kill(2);
+    // This one has reached nobody else when the list loses its last redundancy.
+    cluster.feed(clients[0], b"SET key0 under-way\r\n");
+    cluster.advance(10);
+    cluster.reconfigure(0, |c| c.positions[2] = None);
+    cluster.advance(10_000);
+    let reply = String::from_utf8(cluster.take(clients[0])).unwrap();
+    assert!(reply.starts_with("-UNCERTAIN"), "{reply}");
+    for n in 1..8 {
+        let reply = cluster.ask(clients[1], &format!("SET key{n} after"));
+        assert!(reply.starts_with("-NOREPLICAS"), "{reply}");
+        assert_eq!(cluster.ask(clients[1], &format!("GET key{n}")), "$6\r\nbefore\r\n");
+    }
+}
