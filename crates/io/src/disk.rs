@@ -34,6 +34,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 const WORKERS: usize = 2;
+/// Buffers of so many bytes are mapped on their own.
+#[cfg(target_env = "gnu")]
+const LARGE_BUFFER_BYTES: libc::c_int = 1 << 20;
 
 /// What was done of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -135,6 +138,7 @@ impl Disk {
             has_complained: AtomicBool::new(false),
             wake: Box::new(wake),
         });
+        return_large_buffers();
         let (sender, done) = channel();
         let mut disk = Self {
             shared,
@@ -264,6 +268,17 @@ impl Shared {
                 trouble.error
             );
         }
+    }
+}
+
+/// What large reads and writes take goes back to the system when they are done. Else the allocator keeps it, in an
+/// arena of each worker whose end not even `malloc_trim` gives back: 8 MiB each for reading the log area back.
+fn return_large_buffers() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a setting of the allocator, which may be changed at any time.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BUFFER_BYTES);
     }
 }
 

@@ -30,8 +30,10 @@ pub struct Setup<'a> {
     pub binary: &'a Path,
     /// Data and parity positions.
     pub scheme: &'a str,
-    /// On so many nodes.
+    /// On so many nodes with memory.
     pub nodes: u16,
+    /// And so many log nodes.
+    pub log_nodes: u16,
     /// So many more wait.
     pub spares: u16,
     /// How long a message takes from one node to another.
@@ -53,6 +55,7 @@ impl<'a> Setup<'a> {
             binary,
             scheme,
             nodes,
+            log_nodes: 0,
             spares: 0,
             hop: Duration::ZERO,
             count_from: None,
@@ -85,19 +88,25 @@ impl Paritas {
     pub fn start(setup: Setup<'_>) -> io::Result<Self> {
         let directory = Directory::new()?;
         let (nodes, binary) = (setup.nodes, setup.binary);
-        let all = nodes + setup.spares;
+        let in_memory = nodes + setup.spares;
+        let all = in_memory + setup.log_nodes;
         let offsets = [(HERE, 0), (HERE, CLUSTER_PORT), (HERE, PEER_PORT), (RELAYED, PEER_PORT)];
         let first = free_ports(all + 1, &offsets)?;
         let coordinator = first + all;
         let write = |name: &str, text: String| std::fs::write(directory.path().join(name), text);
+        let log_nodes = match setup.log_nodes {
+            0 => String::new(),
+            count => format!("log_nodes = {count}\n"),
+        };
         write(
             "coordinator.toml",
             format!(
                 "listen = \"{HERE}:{coordinator}\"\nstore = \"coordinator.store\"\nscheme = \"{}\"\nmemory = \
-                 \"{}mb\"\nnodes = {nodes}\nspares = {}\nlease_ms = {}\nsuspicion_ms = {}\n",
+                 \"{}mb\"\nnodes = {nodes}\nspares = {}\n{}lease_ms = {}\nsuspicion_ms = {}\n",
                 setup.scheme,
                 setup.megabytes,
                 setup.spares,
+                log_nodes,
                 setup.lease.as_millis(),
                 setup.lease.as_millis() * 3 / 4
             ),
@@ -131,9 +140,13 @@ impl Paritas {
             let name = format!("node-{node}.toml");
             let text = format!(
                 "id = {node}\nport = {port}\nmemory = \"{}mb\"\ncoordinator = [\"{HERE}:{coordinator}\"]\nbind = \
-                 \"{HERE}\"\nhost = \"{host}\"\nspare = {}\n",
+                 \"{HERE}\"\nhost = \"{host}\"\n{}",
                 setup.megabytes,
-                node >= nodes
+                if node >= in_memory {
+                    format!("log_dir = \"log-{node}\"\nlog_size = \"256mb\"\n")
+                } else {
+                    format!("spare = {}\n", node >= nodes)
+                }
             );
             std::fs::write(started.directory.path().join(&name), text)?;
             let arguments = ["node", "--config", &name];

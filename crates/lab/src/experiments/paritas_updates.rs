@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 /// Paritas' scheme, and the code of those beside it.
-const SCHEMES: [(&str, (u8, u8)); 2] = [("6+3", (6, 3)), ("10+4", (10, 4))];
+const SCHEMES: [(&str, (u8, u8)); 3] = [("6+3", (6, 3)), ("6+3/2", (6, 3)), ("10+4", (10, 4))];
 
 const WHY_CORES: &str = "an update of Paritas waits for the slowest of its parity processes to get a core, on a busy \
                          machine for longer than what a round trip saves";
@@ -46,8 +46,12 @@ fn updates(system: &mut Paritas, objects: u32, count: u32) -> io::Result<()> {
 
 fn paritas(scheme: &str, nodes: u16, objects: u32, count: u32) -> io::Result<Found> {
     let binary = std::env::current_exe()?;
+    let logged = scheme.split_once('/').and_then(|(_, logged)| logged.parse().ok());
+    let log_nodes: u16 = logged.unwrap_or(0);
+    let nodes = nodes - log_nodes;
     let setup = Setup {
         hop: HOP,
+        log_nodes,
         ..Setup::new(&binary, scheme, nodes)
     };
     let mut counted = Paritas::start(Setup {
@@ -71,7 +75,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
     let (objects, updates) = (stage.count(600, 50), stage.count(300, 20));
     let schemes = if stage.is_full() { &SCHEMES[..] } else { &SCHEMES[..1] };
     let columns = [
-        "k",
+        "Paritas'",
         "Paritas",
         "LogECMem at once",
         "IPMem at once",
@@ -88,7 +92,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
     for (scheme, code) in schemes {
         (stage.say)(&format!("updates, Paritas {scheme}"));
         let ours = paritas(scheme, u16::from(code.0 + code.1), objects, updates)?;
-        let mut cells = vec![code.0.to_string(), figure(ours.us)];
+        let mut cells = vec![(*scheme).to_owned(), figure(ours.us)];
         let mut theirs = Vec::new();
         for way in [Way::AtOnce, Way::OneByOne] {
             // FSMem where it is at its best (§7).
