@@ -2,6 +2,7 @@
 //! versions that this parity stands for, decode. It takes no locks: a writer can only delay it.
 
 mod at_once;
+mod room;
 
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
@@ -52,11 +53,6 @@ struct Donor {
 
 /// A donor that misses so many more chunks than it has is not asked any more: its memory was needed for other things.
 const DONOR_MISSES_MAX: u32 = 8;
-
-/// Chunks dropped at most within this time, so that a command that needs more chunks than there is room for does not
-/// keep a core busy until it is refused.
-const DROPS_MAX: u32 = 16;
-const DROPS_EVERY: Span = Span::from_ms(1);
 
 /// Chunks taken from the stash at most in a turn: each is summed and copied, so clients would wait.
 const STASHED_A_TURN_MAX: u32 = 32;
@@ -176,14 +172,6 @@ impl Materialiser {
         self.tasks.insert(stripe, task);
     }
 
-    /// Whether another chunk that a command waits for must wait, since so many were dropped for others just now.
-    fn drops_too_many(&mut self, now: Time) -> bool {
-        if now - self.drops_since >= DROPS_EVERY {
-            (self.drops_since, self.drops) = (now, 0);
-        }
-        self.drops >= DROPS_MAX
-    }
-
     /// There is more to bring back in the background.
     pub(crate) fn is_filling(&self) -> bool {
         self.held_back || (self.filling && !self.tasks.is_empty())
@@ -204,8 +192,7 @@ impl StreamOwner {
     /// Begins and repeats what is due.
     pub(crate) fn materialise<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
-        let me = configuration.at(self.stream().x);
-        self.materialiser.filling = me.is_some_and(|a| a.state == PositionState::Filling);
+        self.look_at_room(cx, configuration);
         if now < self.materialiser.next_at
             && !(self.materialiser.held_back && cx.may_rebuild(self.materialiser.tasks.len()))
         {
@@ -280,7 +267,7 @@ impl StreamOwner {
             self.materialiser.next_at = now;
         }
         if !self.materialiser.urgent.is_empty() {
-            let allowed_at = self.materialiser.drops_since + DROPS_EVERY;
+            let allowed_at = self.materialiser.may_drop_again_at();
             self.materialiser.next_at = self.materialiser.next_at.min(allowed_at);
         }
     }
@@ -705,76 +692,9 @@ impl StreamOwner {
         }
     }
 
-    /// 5.10: whether chunks may be dropped for others, as long as nobody counts on their being here.
-    pub(crate) fn look_at_room<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        let x = self.stream().x;
-        let filling = configuration.at(x).is_some_and(|a| a.state == PositionState::Filling);
-        self.materialiser.stands_in = configuration.is_stand_in(x);
-        self.materialiser.is_doubled = configuration.may_lack_memory(x);
-        self.materialiser.may_drop = filling && !self.has_asked_live();
-        let after_asking = self.materialiser.stands_in && cx.breaks(Mutant::ChunkDroppedAfterAskingLive);
-        if after_asking && self.lacks_memory(cx.shared) {
-            self.drop_chunk(cx);
-        }
-    }
-
-    /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
-    /// all there is. Its memory was planned for, but a younger one may have it (10.5), or a stand-in of another list.
-    fn lacks_memory(&self, shared: &Shared) -> bool {
-        if self.materialiser.stands_in {
-            !shared.arena.has_room(0)
-        } else {
-            !shared.arena.has(1)
-        }
-    }
-
-    /// Whether the background is to bring nothing more back, beside so many chunks that are on their way. Where two
-    /// positions must share, it leaves some for what commands ask for: it may be index pages that it brings.
-    fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
-        if self.materialiser.stands_in {
-            return !shared.arena.has_room(under_way);
-        }
-        let kept = if self.materialiser.is_doubled {
-            shared.parameters.kept_chunks
-        } else {
-            0
-        };
-        self.materialiser.may_drop && !shared.arena.has((under_way + 1) as u32 + kept)
-    }
-
-    /// Whether so few data chunks are here that a command may need them all, and another can be had beside them.
-    fn is_among_the_last(&self, shared: &Shared) -> bool {
-        shared.arena.has(1) && self.store.chunks().held_counts().1 < shared.parameters.kept_chunks
-    }
-
-    /// Gives up a chunk for another that is asked for: one that the members have as it is here, each in its turn, but
-    /// no index page.
-    fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        let (term, acked) = (self.term(), self.acked());
-        let unacked = cx.breaks(Mutant::ChunkDroppedWithUnackedDelta);
-        let from = self.materialiser.drop_next;
-        let end = self.store.chunks().end(false);
-        for number in (from..end).chain(0..from.min(end)) {
-            let stripe = Stripe::data(number);
-            let version = self.store.chunks().version(stripe);
-            let safe = version.term() < term || version.seq() <= acked;
-            if (safe || unacked) && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
-                cx.out.mark(Mark::ChunkDropped);
-                self.materialiser.drop_next = number + 1;
-                self.materialiser.drops += 1;
-                return;
-            }
-        }
-    }
-
     fn install<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, version: Version, sum: u32, bytes: &[u8]) {
         debug_assert!(self.phase() == Phase::Serve);
-        // One for one, and two where more is in use than may be.
-        for _ in 0..2 {
-            if self.materialiser.may_drop && self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared) {
-                self.drop_chunk(cx);
-            }
-        }
+        self.make_room(cx);
         if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
             self.materialiser.done += 1;
             self.mended(cx, stripe);

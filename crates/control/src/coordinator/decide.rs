@@ -5,7 +5,7 @@ use crate::message::ToAgent;
 use crate::record::StoredNode;
 use crate::rules::{self, BrokenLink, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Assignment, Configuration, Duty, NodeRole, NodeState, PositionState};
+use paritas_base::configuration::{Configuration, Duty, NodeRole, NodeState, PositionState};
 use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,11 +193,11 @@ impl<S: Store> Coordinator<S> {
     fn note_doubled(&mut self, now: Time) {
         let lists = self.records.lists.values().filter(|list| list.has_stand_ins());
         let doubled = lists.flat_map(|list| {
-            let filling = |a: &Assignment| a.state == PositionState::Filling && list.of_node(a.tenure.node).count() > 1;
-            let positions = list.positions.iter().enumerate();
-            positions
-                .filter_map(move |(i, a)| a.filter(filling).map(|a| (list.list, Position(i as u8), a.tenure)))
-                .collect::<Vec<_>>()
+            let positions = (0..).map(Position).zip(&list.positions);
+            positions.filter_map(|(position, held)| {
+                let held = held.filter(|a| a.state == PositionState::Filling && list.may_lack_memory(position))?;
+                Some((list.list, position, held.tenure))
+            })
         });
         self.doubled = doubled
             .map(|position| (position, self.doubled.get(&position).copied().unwrap_or(now)))

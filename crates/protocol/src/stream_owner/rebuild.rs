@@ -40,7 +40,6 @@ impl StreamOwner {
             }
             return;
         }
-        self.look_at_room(cx, configuration);
         self.materialise(cx, configuration);
         if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
             self.ask_live_at = cx.after(cx.shared.parameters.retry);
