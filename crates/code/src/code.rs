@@ -55,20 +55,6 @@ impl Code {
         self.row(parity_index)[usize::from(data_index)]
     }
 
-    /// What position `source` is multiplied by in the sum that gives data position `wanted`: of all other data and one
-    /// parity, whose own position is `k + parity_index`. As [`Code::decode`] has it, for sources that come one by one.
-    ///
-    /// # Panics
-    /// If the scheme has no such positions.
-    #[inline]
-    pub fn weight(&self, wanted: u8, parity_index: u8, source: u8) -> u8 {
-        let scale = inverse(self.coefficient(wanted, parity_index));
-        if source == self.scheme.data() + parity_index {
-            return scale;
-        }
-        mul(scale, self.coefficient(source, parity_index))
-    }
-
     /// All coefficients of a parity position.
     #[inline]
     pub(crate) fn row(&self, parity_index: u8) -> &[u8] {

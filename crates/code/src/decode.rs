@@ -77,6 +77,17 @@ struct Sources<'a, const N: usize> {
     missing_count: usize,
 }
 
+impl<const N: usize> Sources<'_, N> {
+    fn none() -> Self {
+        Self {
+            chunks: [&[][..]; N],
+            missing: [0; N],
+            stand_ins: [0; N],
+            missing_count: 0,
+        }
+    }
+}
+
 impl Code {
     /// Computes the chunks (or equal ranges of them) of the `wanted` positions into `out`, in that order, from
     /// `present`: any `k` or more of the stripe's positions with their bytes, in any order. More than `k` are welcome:
@@ -107,35 +118,14 @@ impl Code {
         out: &mut [&mut [u8]],
     ) -> Result<(), DecodeError> {
         let k = usize::from(self.scheme().data());
-        let mut sources = Sources {
-            chunks: [&[][..]; N],
-            missing: [0; N],
-            stand_ins: [0; N],
-            missing_count: 0,
-        };
+        let mut sources = Sources::<N>::none();
         self.choose(present, &mut sources)?;
         let len = sources.chunks[0].len();
         if present.iter().any(|(_, s)| s.len() != len) || out.iter().any(|o| o.len() != len) {
             return Err(DecodeError::Lengths);
         }
-        let e = sources.missing_count;
-        // What the stand-ins hold of the missing data, beside the identity.
-        let (mut small, mut large);
-        let system: &mut [u8] = if e <= SMALL {
-            small = [0u8; 2 * SMALL * SMALL];
-            &mut small[..2 * e * e]
-        } else {
-            large = vec![0u8; 2 * e * e];
-            &mut large
-        };
-        for (t, &parity) in sources.stand_ins[..e].iter().enumerate() {
-            let row = &mut system[2 * e * t..][..2 * e];
-            for (c, &data) in row.iter_mut().zip(&sources.missing[..e]) {
-                *c = self.row(parity)[usize::from(data)];
-            }
-            row[e + t] = 1;
-        }
-        invert(system, e);
+        let (mut small, mut large) = ([0u8; 2 * SMALL * SMALL], Vec::new());
+        let system = self.solve(&sources, &mut small, &mut large);
         let mut rows = [[0u8; N]; ROWS_MAX];
         let rows = rows.as_flattened_mut();
         for (wanted, out) in wanted.chunks(ROWS_MAX).zip(out.chunks_mut(ROWS_MAX)) {
@@ -146,6 +136,62 @@ impl Code {
             combine(rows, &sources.chunks[..k], out);
         }
         Ok(())
+    }
+
+    /// What each position is multiplied by in the sum that gives data or parity position `wanted`: 0 for those that are
+    /// not among `sources`, which are `k` positions or more. As [`Code::decode`] has it, for sources that come one by
+    /// one.
+    pub fn weights(&self, sources: &[u8], wanted: u8) -> Result<Vec<u8>, DecodeError> {
+        if wanted >= self.scheme().width() {
+            return Err(DecodeError::NoSuchPosition { position: wanted });
+        }
+        if usize::from(self.scheme().data()) <= K_SMALL {
+            self.weights_by::<K_SMALL>(sources, wanted)
+        } else {
+            self.weights_by::<K_MAX>(sources, wanted)
+        }
+    }
+
+    fn weights_by<const N: usize>(&self, positions: &[u8], wanted: u8) -> Result<Vec<u8>, DecodeError> {
+        let k = self.scheme().data();
+        let mut sources = Sources::<N>::none();
+        let present: Vec<(u8, &[u8])> = positions.iter().map(|position| (*position, &[][..])).collect();
+        self.choose(&present, &mut sources)?;
+        let (mut small, mut large) = ([0u8; 2 * SMALL * SMALL], Vec::new());
+        let system = self.solve(&sources, &mut small, &mut large);
+        let mut weights = vec![0; usize::from(self.scheme().width())];
+        let (row, of_parities) = weights.split_at_mut(usize::from(k));
+        self.decode_row(wanted, &sources, system, row);
+        let missing = &sources.missing[..sources.missing_count];
+        for (&data, &parity) in missing.iter().zip(&sources.stand_ins) {
+            of_parities[usize::from(parity)] = core::mem::take(&mut row[usize::from(data)]);
+        }
+        Ok(weights)
+    }
+
+    /// Inverts what the stand-ins hold of the missing data: the inverse is in the right half of each row.
+    fn solve<'s, const N: usize>(
+        &self,
+        sources: &Sources<'_, N>,
+        small: &'s mut [u8; 2 * SMALL * SMALL],
+        large: &'s mut Vec<u8>,
+    ) -> &'s mut [u8] {
+        let e = sources.missing_count;
+        let system = if e <= SMALL {
+            &mut small[..2 * e * e]
+        } else {
+            large.resize(2 * e * e, 0);
+            large.as_mut_slice()
+        };
+        for (t, &parity) in sources.stand_ins[..e].iter().enumerate() {
+            let row = &mut system[2 * e * t..][..2 * e];
+            for (c, &data) in row.iter_mut().zip(&sources.missing[..e]) {
+                *c = self.row(parity)[usize::from(data)];
+            }
+            row[e + t] = 1;
+        }
+        invert(system, e);
+        system
     }
 
     /// Fills `sources`, which come empty.

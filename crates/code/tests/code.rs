@@ -133,24 +133,36 @@ fn sources_one_by_one_in_any_order_equal_encode() {
 }
 
 #[test]
-fn a_data_chunk_is_the_weighted_sum_of_the_others_and_any_one_parity() {
-    let mut prng = Prng::new(36);
-    for (k, m) in [(4, 2), (1, 3), (9, 5), (40, 3)] {
+fn a_chunk_is_the_weighted_sum_of_any_k_others() {
+    let seed = 36;
+    let mut prng = Prng::new(seed);
+    for (k, m) in [(4, 2), (1, 3), (9, 5), (6, 3), (40, 3), (20, 12)] {
         let code = code(k, m);
         let stripe = stripe(&code, &mut prng, 300);
-        for wanted in 0..k {
-            for parity in 0..m {
-                let mut found = vec![0; 300];
-                for source in (0..k).filter(|y| *y != wanted).chain([k + parity]) {
-                    let weight = code.weight(wanted, parity, source);
-                    mul_add(weight, &stripe[usize::from(source)], &mut found);
-                }
-                assert!(
-                    found == stripe[usize::from(wanted)],
-                    "{k}+{m}, {wanted} by parity {parity}"
-                );
+        for _ in 0..60 {
+            let mut sources: Vec<u8> = (0..k + m).collect();
+            let wanted = sources.swap_remove(prng.below(u64::from(k + m)) as usize);
+            while sources.len() > usize::from(k) {
+                sources.swap_remove(prng.below(sources.len() as u64) as usize);
             }
+            let weights = code.weights(&sources, wanted).unwrap();
+            let mut found = vec![0; 300];
+            for &source in &sources {
+                let weight = weights[usize::from(source)];
+                assert_ne!(weight, 0, "{k}+{m}, {wanted} of {sources:?}: each counts");
+                mul_add(weight, &stripe[usize::from(source)], &mut found);
+            }
+            assert!(
+                found == stripe[usize::from(wanted)],
+                "{k}+{m}, {wanted} of {sources:?}, seed {seed}"
+            );
+            let others = weights.iter().filter(|weight| **weight != 0).count();
+            assert_eq!(others, usize::from(k), "no weight for what is not a source");
         }
+        let error = code.weights(&[0], k + m).unwrap_err();
+        assert_eq!(error, DecodeError::NoSuchPosition { position: k + m });
+        let few: Vec<u8> = (1..k).collect();
+        assert!(matches!(code.weights(&few, 0), Err(DecodeError::TooFew { .. })));
     }
 }
 

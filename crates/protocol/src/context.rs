@@ -156,7 +156,7 @@ impl<O: Out> Context<'_, O> {
     /// that cannot be had too, which the pace does not.
     pub(crate) fn may_rebuild(&self, busy_with: usize) -> bool {
         let parameters = &self.shared.parameters;
-        busy_with < self.shared.pace.share(parameters) && self.shared.pace.allows(parameters, self.now.mono)
+        busy_with < parameters.fetch_max && self.shared.pace.allows(parameters, self.now.mono)
     }
 
     pub(crate) fn rebuild_begins(&mut self) {

@@ -1,5 +1,5 @@
-//! From which member the background takes the parity of a chunk that it brings back (LogECMem §5.3): the one in memory
-//! that everybody asks, or a log node, which has nothing else to do.
+//! From whom the background takes what a chunk that it brings back is made of (LogECMem §5.3): nodes with memory, or
+//! log nodes, which have nothing else to do.
 //!
 //! What each has to give is measured, at each node for itself: how long an answer took since the one before it, or
 //! since it was asked for if nobody waited, and how many are still to come. Asked is whoever is likely to answer first.
@@ -68,26 +68,23 @@ pub(crate) struct Suppliers {
 }
 
 impl Suppliers {
-    /// Which of these nodes is likely to answer first; the first of equals.
-    pub(crate) fn choose(&mut self, nodes: &[NodeId], now: Time, patience: Span) -> usize {
+    /// Which of these nodes, so many of them, are likely to answer first; the first of equals.
+    pub(crate) fn choose(&mut self, nodes: &[NodeId], count: usize, now: Time, patience: Span) -> Vec<usize> {
         let mut expected = Vec::with_capacity(nodes.len());
-        for node in nodes {
+        for (at, node) in nodes.iter().enumerate() {
             let supplier = self.nodes.entry(*node).or_default();
             supplier.give_up(now, patience);
-            expected.push(supplier.expected(now));
+            expected.push((supplier.expected(now), at));
         }
-        let best = (0..nodes.len()).min_by_key(|at| expected[*at]).unwrap_or(0);
-        for node in nodes
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| *at != best)
-            .map(|(_, node)| node)
-        {
+        expected.sort_unstable();
+        let mut order = expected.into_iter().map(|(_, at)| at);
+        let chosen = order.by_ref().take(count).collect();
+        for node in order.filter_map(|at| nodes.get(at)) {
             if let Some(supplier) = self.nodes.get_mut(node) {
                 supplier.took -= supplier.took.div_ceil(FORGETS);
             }
         }
-        best
+        chosen
     }
 
     /// This question was sent.
@@ -132,7 +129,7 @@ mod tests {
                 now = at;
                 suppliers.answered(node, id, now);
             }
-            let at = suppliers.choose(&[MEMORY, LOG], now, PATIENCE);
+            let at = suppliers.choose(&[MEMORY, LOG], 1, now, PATIENCE)[0];
             let (node, us) = [(MEMORY, memory_us), (LOG, log_us)][at];
             suppliers.asked(node, id, now);
             of_log += at as u64;
@@ -169,7 +166,7 @@ mod tests {
         let mut of_log = 0;
         for id in 0..1_000 {
             now = now + Span::from_ms(1);
-            match suppliers.choose(&[MEMORY, LOG], now, PATIENCE) {
+            match suppliers.choose(&[MEMORY, LOG], 1, now, PATIENCE)[0] {
                 0 => {
                     suppliers.asked(MEMORY, id, now);
                     suppliers.answered(MEMORY, id, now + Span::from_us(100));

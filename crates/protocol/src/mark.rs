@@ -49,13 +49,14 @@ pub enum Mark {
     ParityReadFromDisk,
     LoggedParityReused,
     LoggedParityMended,
+    ParitiesAtOnce,
     LogAssisted,
     RefillAssisted,
 }
 
 impl Mark {
     /// All of them, in the order of the enumeration, with what they stand for.
-    pub const ALL: [(Self, &'static str); 45] = [
+    pub const ALL: [(Self, &'static str); 46] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -107,6 +108,10 @@ impl Mark {
         (
             Self::LoggedParityMended,
             "11.2 a parity chunk that the disk has lost, made again",
+        ),
+        (
+            Self::ParitiesAtOnce,
+            "5.7 a chunk of several parities in one round trip",
         ),
         (
             Self::LogAssisted,

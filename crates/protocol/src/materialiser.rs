@@ -172,11 +172,6 @@ impl Materialiser {
         self.tasks.insert(stripe, task);
     }
 
-    /// There is more to bring back in the background.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.held_back || (self.filling && !self.tasks.is_empty())
-    }
-
     /// Nothing is to be brought back.
     pub(crate) fn is_at_rest(&self) -> bool {
         !self.filling && !self.held_back && self.tasks.is_empty()

@@ -13,7 +13,7 @@ use crate::lists::{Halted, List, Lists, Role};
 use crate::log_assist::Suppliers;
 use crate::mark::Mark;
 use crate::pace::Pace;
-use crate::parameters::{LogAssist, Mutant, Parameters, Reads};
+use crate::parameters::{Mutant, Parameters, Reads};
 use crate::parity_member::ParityMember;
 use crate::router::Router;
 use crate::scrub::Scrub;
@@ -302,26 +302,6 @@ impl Node {
             .min()
     }
 
-    /// Roles that rebuild side by side: with log nodes' help all that have something left. Of one list each owner sends
-    /// a chunk of each stripe, so that a parity less from memory spares a node only while it sends for other lists too.
-    fn sharers(&self, now: Time) -> usize {
-        if self.shared.cluster.logged == 0 || self.shared.parameters.log_assist == LogAssist::Off {
-            return 1;
-        }
-        let busy = |list: &List| {
-            list.roles
-                .iter()
-                .filter(|role| match role {
-                    Role::Halted(_) => false,
-                    Role::Owner(owner) => owner.materialiser.is_filling(),
-                    // One that no data can come for takes nothing.
-                    Role::Member(member) => member.filler.has_more() && list.has_all_data(),
-                })
-                .count()
-        };
-        self.lists.awake(now).map(busy).sum()
-    }
-
     /// The driver writes next: deltas, acks and whatever is due leave now.
     fn on_turn_end(&mut self, now: Clock, out: &mut impl Out) {
         self.account(now.mono);
@@ -349,7 +329,6 @@ impl Node {
             }
         }
         self.shared.pace.turn_ends(now.mono, under_way);
-        self.shared.pace.share_between(self.sharers(now.mono));
         if let Some(disk) = &mut self.shared.disk {
             disk.set_owed(unfilled_on_disk, learns);
         }

@@ -29,8 +29,6 @@ pub(crate) struct Pace {
     /// As many as may be have begun: those that come after them begin together.
     is_full: bool,
     resume_at: usize,
-    /// Roles that take equal parts; fewer than two: who comes first takes all.
-    sharers: usize,
 }
 
 impl Pace {
@@ -50,16 +48,6 @@ impl Pace {
         if took > TURN_MAX && !self.gives_way {
             self.way_until = now + took.min(WAY_MAX);
         }
-    }
-
-    /// So many roles are to get on side by side.
-    pub(crate) fn share_between(&mut self, roles: usize) {
-        self.sharers = roles;
-    }
-
-    /// Chunks that one role may have under way.
-    pub(crate) fn share(&self, parameters: &Parameters) -> usize {
-        parameters.fetch_max.div_ceil(self.sharers.max(1))
     }
 
     /// Chunks under way, of all roles.

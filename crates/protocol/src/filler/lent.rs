@@ -24,6 +24,8 @@ pub(super) struct Lent {
     spared: Position,
     position: Position,
     lender: Tenure,
+    /// What each position's chunk is multiplied by in the one that is spared.
+    weights: Vec<u8>,
     /// Where the log of that position's stream ended here when the fetch began. Deltas up to there were not buffered,
     /// and an owner's answer has them; that of a lender who is behind may not.
     began_at: u64,
@@ -42,12 +44,8 @@ impl Lent {
     pub(super) fn add(&mut self, shared: &Shared, source: Position, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.chunk.resize(shared.arena.chunk_bytes(), 0);
-            let parity = self.position.0 - shared.code.scheme().data();
-            mul_add(
-                shared.code.weight(self.spared.0, parity, source.0),
-                bytes,
-                &mut self.chunk,
-            );
+            let weight = self.weights.get(source.index()).copied().unwrap_or_default();
+            mul_add(weight, bytes, &mut self.chunk);
         }
     }
 
@@ -91,17 +89,20 @@ impl ParityMember {
                 let Shared {
                     suppliers, parameters, ..
                 } = &mut *cx.shared;
-                let at = suppliers.choose(&nodes, now, parameters.resend);
+                let at = *suppliers.choose(&nodes, 1, now, parameters.resend).first()?;
                 suppliers.asked(*nodes.get(at)?, id, now);
                 at
             }
             _ => (stripe.number() / u32::from(configuration.data.max(1))) as usize % (lenders.len() + 1),
         };
         let (position, lender) = *lenders.get(at.checked_sub(1)?)?;
+        let others = configuration.data_positions().filter(|y| *y != spared);
+        let sources: Vec<u8> = others.chain([position]).map(|p| p.0).collect();
         Some(Lent {
             spared,
             position,
             lender,
+            weights: cx.shared.code.weights(&sources, spared.0).ok()?,
             began_at: self.log(spared)?.recv,
             versions: None,
             chunk: Vec::new(),

@@ -1,6 +1,6 @@
-//! The usual way to an absent chunk, in one round trip (PROTOCOL 5.7): where every other data position is Live, the
-//! owners are asked for their latest chunks in the same turn as a member for its parity. Mostly those are what the
-//! parity stands for, and then what has come is the chunk; each part is added up straight from its frame.
+//! The usual way to an absent chunk, in one round trip (PROTOCOL 5.7): `k` positions that are Live, owners and members,
+//! are asked in the same turn for their latest chunks and their parities. Mostly the chunks are what the parities stand
+//! for, and then what has come is the chunk; each part is added up straight from its frame.
 //!
 //! Whatever is not so (another version, a refusal, a wrong sum, silence) is nobody's fault, and the chunk is asked for
 //! anew in the order of 5.7: parity first, then sources at its versions. Nothing that came here is used then.
@@ -12,35 +12,54 @@ use crate::mark::Mark;
 use crate::parameters::{LogAssist, Mutant};
 use crate::source::Source;
 use crate::stream_owner::Member;
-use paritas_base::configuration::{Configuration, PositionState};
+use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{NodeId, Position, Stream, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_wire::peer::{Message, Parity};
 
+/// A position that can be asked.
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    position: Position,
+    tenure: Tenure,
+    /// It is a log node's.
+    logged: bool,
+}
+
 /// What has come of one chunk's sources.
 #[derive(Debug)]
 pub(super) struct AtOnce {
-    /// The member that was asked for its parity.
-    member: Position,
-    /// It is a log node's, and one in memory is Live.
+    /// What each position's chunk is multiplied by: 0 for those that were not asked.
+    weights: Vec<u8>,
+    /// Of all positions, what has come: of a member the version of the wanted chunk.
+    come: Vec<Option<Version>>,
+    /// Sources that have not come.
+    waiting: usize,
+    /// A log node's parity is among them, where memory had enough.
     assisted: bool,
-    /// The versions that the parity stands for, and the sum it tells of the chunk.
+    /// The versions that the parities stand for, and the sum they tell of the chunk.
     parity: Option<(Vec<Version>, u32)>,
-    /// Per data position, of what has come.
-    versions: Vec<Option<Version>>,
     /// What has come, added up; empty until something that is not all zeros has.
     bytes: Vec<u8>,
 }
 
 impl AtOnce {
-    fn add<O: Out>(&mut self, cx: &Context<'_, O>, wanted: Position, source: Position, bytes: &[u8]) {
-        if bytes.is_empty() {
+    /// Whether this position was asked and has not answered.
+    fn waits_for(&self, source: Position) -> bool {
+        let asked = self.weights.get(source.index()).is_some_and(|weight| *weight != 0);
+        asked && self.come.get(source.index()).is_some_and(Option::is_none)
+    }
+
+    fn add<O: Out>(&mut self, cx: &Context<'_, O>, source: Position, version: Version, bytes: &[u8]) {
+        let (Some(weight), Some(come)) = (self.weights.get(source.index()), self.come.get_mut(source.index())) else {
             return;
+        };
+        *come = Some(version);
+        self.waiting -= 1;
+        if !bytes.is_empty() {
+            self.bytes.resize(cx.shared.arena.chunk_bytes(), 0);
+            mul_add(*weight, bytes, &mut self.bytes);
         }
-        self.bytes.resize(cx.shared.arena.chunk_bytes(), 0);
-        let code = &cx.shared.code;
-        let parity = self.member.0 - code.scheme().data();
-        mul_add(code.weight(wanted.0, parity, source.0), bytes, &mut self.bytes);
     }
 }
 
@@ -57,32 +76,58 @@ impl Materialiser {
 }
 
 impl StreamOwner {
-    /// The member to ask for its parity, and whether it is a log node's beside a Live one in memory. Commands wait for
-    /// the first by use; the background takes what log nodes can give too.
-    fn supplier<O: Out>(&self, cx: &mut Context<'_, O>, stripe: Stripe, background: bool) -> Option<(&Member, bool)> {
-        let assist = cx.shared.parameters.log_assist;
-        let mut live = self.members_by_use().filter(|m| m.live);
-        let first = live.next()?;
-        if !background || assist == LogAssist::Off {
-            return Some((first, false));
-        }
-        let logs = live.filter(|m| m.logged && m.started && m.matched >= self.cut());
-        let candidates: Vec<&Member> = core::iter::once(first).chain(logs).collect();
-        let at = match assist {
-            LogAssist::Auto => {
-                let nodes: Vec<NodeId> = candidates.iter().map(|m| m.tenure.node).collect();
-                let Shared {
-                    suppliers, parameters, ..
-                } = &mut *cx.shared;
-                suppliers.choose(&nodes, cx.now.mono, parameters.resend)
-            }
-            _ => (stripe.number() as usize + self.stream().x.index()) % candidates.len(),
+    /// Whom to ask, `k` in all: the other owners that are Live, and as many members as that leaves, by use. None if
+    /// there are too few. The background takes what log nodes can give in place of any of these.
+    fn holders<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stripe: Stripe,
+        background: bool,
+    ) -> Option<Vec<Holder>> {
+        let (me, needed) = (self.stream().x, usize::from(configuration.data));
+        let others = configuration.data_positions().filter(|y| *y != me);
+        let live = others.filter_map(|position| {
+            let held = configuration.at(position)?;
+            (held.state == PositionState::Live).then_some(Holder {
+                position,
+                tenure: held.tenure,
+                logged: false,
+            })
+        });
+        let mut holders: Vec<Holder> = live.collect();
+        let mut members = self.members_by_use().filter(|m| m.live);
+        let holder = |member: &Member| Holder {
+            position: member.position,
+            tenure: member.tenure,
+            logged: member.logged,
         };
-        let member = candidates.get(at)?;
-        Some((member, member.logged && !first.logged))
+        while holders.len() < needed {
+            holders.push(holder(members.next()?));
+        }
+        let assist = cx.shared.parameters.log_assist;
+        if background && assist != LogAssist::Off {
+            let logs = members.filter(|m| m.logged && m.started && m.matched >= self.cut());
+            holders.extend(logs.map(holder));
+        }
+        if holders.len() == needed {
+            return Some(holders);
+        }
+        let chosen = if assist == LogAssist::Auto {
+            let nodes: Vec<NodeId> = holders.iter().map(|h| h.tenure.node).collect();
+            let Shared {
+                suppliers, parameters, ..
+            } = &mut *cx.shared;
+            suppliers.choose(&nodes, needed, cx.now.mono, parameters.resend)
+        } else {
+            // Block after block, around: each as often as any other.
+            let first = stripe.number() as usize * needed + me.index();
+            (0..needed).map(|i| (first + i) % holders.len()).collect()
+        };
+        Some(chosen.into_iter().filter_map(|at| holders.get(at).copied()).collect())
     }
 
-    /// Asks for all at the same time. False if some would not answer.
+    /// Asks for all at the same time. False if too few would answer.
     pub(super) fn ask_at_once<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -91,47 +136,57 @@ impl StreamOwner {
         background: bool,
     ) -> bool {
         let me = self.stream().x;
-        let others = || configuration.data_positions().filter(|y| *y != me);
-        let live = |y| configuration.at(y).filter(|a| a.state == PositionState::Live);
-        if others().any(|y| live(y).is_none()) {
-            return false;
-        }
-        let Some((member, assisted)) = self.supplier(cx, stripe, background) else {
+        let Some(holders) = self.holders(cx, configuration, stripe, background) else {
             return false;
         };
-        let (member, position) = (member.tenure, member.position);
-        let (list, epoch, id) = (configuration.list, configuration.epoch, cx.next_request_id());
-        let mut asked = cx.send(
-            &member,
-            Channel::Bulk,
-            self.stream(),
-            epoch,
-            &Message::ReadParity { id, stripe },
-        );
-        for y in others() {
-            let message = Message::ReadChunk { id, stripe, want: None };
-            asked &= live(y).is_some_and(|a| cx.send(&a.tenure, Channel::Bulk, Stream { list, x: y }, epoch, &message));
-        }
-        if !asked {
+        let positions: Vec<u8> = holders.iter().map(|h| h.position.0).collect();
+        let Ok(weights) = cx.shared.code.weights(&positions, me.0) else {
             return false;
+        };
+        let (list, epoch, id) = (configuration.list, configuration.epoch, cx.next_request_id());
+        for holder in &holders {
+            let is_owner = configuration.is_data(holder.position);
+            let (x, message) = if is_owner {
+                (holder.position, Message::ReadChunk { id, stripe, want: None })
+            } else {
+                (me, Message::ReadParity { id, stripe })
+            };
+            if !cx.send(&holder.tenure, Channel::Bulk, Stream { list, x }, epoch, &message) {
+                return false;
+            }
         }
-        if background && cx.shared.parameters.log_assist == LogAssist::Auto {
-            cx.shared.suppliers.asked(member.node, id, cx.now.mono);
+        if background && cx.shared.parameters.log_assist == LogAssist::Auto && cx.shared.cluster.logged > 0 {
+            for holder in &holders {
+                cx.shared.suppliers.asked(holder.tenure.node, id, cx.now.mono);
+            }
         }
+        // Where memory alone had enough, a log node was asked for its help.
+        let in_memory = |position| {
+            configuration
+                .at(position)
+                .is_some_and(|a| a.state == PositionState::Live)
+        };
+        let of_memory = configuration
+            .data_positions()
+            .filter(|y| *y != me && in_memory(*y))
+            .count()
+            + self.members().iter().filter(|m| m.live && !m.logged).count();
+        let assisted = of_memory >= holders.len() && holders.iter().any(|h| h.logged);
         let retry_at = cx.after(cx.shared.parameters.resend);
         let mut task = Task::new(id, retry_at);
         task.at_once = Some(AtOnce {
-            member: position,
+            come: vec![None; weights.len()],
+            weights,
+            waiting: holders.len(),
             assisted,
             parity: None,
-            versions: configuration.data_positions().map(|_| None).collect(),
             bytes: Vec::new(),
         });
         self.materialiser.insert(stripe, task);
         true
     }
 
-    /// The member's parity: `None` if it is of no use.
+    /// A member's parity: `None` if it is of no use.
     pub(super) fn on_parity_at_once<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -141,17 +196,24 @@ impl StreamOwner {
         parity: Option<Parity<'_>>,
     ) {
         let me = self.stream().x;
+        let match_parities = !cx.breaks(Mutant::NoVersionMatch) && !cx.breaks(Mutant::ParitiesNotCompared);
         let Some(at_once) = self.materialiser.at_once(stripe, id) else {
             return;
         };
-        if from != at_once.member || at_once.parity.is_some() {
+        if !at_once.waits_for(from) {
             return;
         }
         let Some(parity) = parity else {
             return self.ask_parities(cx, configuration, stripe, 0, false);
         };
-        at_once.parity = Some((parity.versions.iter().collect(), parity.sum));
-        at_once.add(cx, me, from, parity.bytes);
+        let (versions, _) = at_once
+            .parity
+            .get_or_insert_with(|| (parity.versions.iter().collect(), parity.sum));
+        if match_parities && !parity.versions.iter().eq(versions.iter().copied()) {
+            return self.ask_parities(cx, configuration, stripe, 0, false);
+        }
+        let version = versions[me.index()];
+        at_once.add(cx, from, version, parity.bytes);
         self.try_sum(cx, configuration, (id, stripe));
     }
 
@@ -164,14 +226,17 @@ impl StreamOwner {
         stripe: Stripe,
         source: Option<Source<'_>>,
     ) {
-        let (me, chunk_bytes) = (self.stream().x, cx.shared.arena.chunk_bytes());
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
         let any_version = cx.breaks(Mutant::NoVersionMatch);
+        if let Some(owner) = configuration.tenure(y) {
+            cx.shared.suppliers.answered(owner.node, id, cx.now.mono);
+        }
         let Some(at_once) = self.materialiser.at_once(stripe, id) else {
             return;
         };
-        let Some(version @ None) = at_once.versions.get_mut(y.index()) else {
+        if !at_once.waits_for(y) {
             return;
-        };
+        }
         let fits = |source: &Source<'_>| source.bytes.is_empty() || source.bytes.len() == chunk_bytes;
         let Some(source) = source.filter(fits) else {
             return self.ask_parities(cx, configuration, stripe, 0, false);
@@ -181,12 +246,11 @@ impl StreamOwner {
             cx.shared.bad_sums += 1;
             return self.ask_parities(cx, configuration, stripe, 0, false);
         }
-        *version = Some(source.version);
-        at_once.add(cx, me, y, source.bytes);
+        at_once.add(cx, y, source.version, source.bytes);
         self.try_sum(cx, configuration, (id, stripe));
     }
 
-    /// 5.7c, 5.9: if all has come, and at exactly the versions that the parity stands for, it is the chunk.
+    /// 5.7c, 5.9: if all has come, and at exactly the versions that the parities stand for, it is the chunk.
     fn try_sum<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, (id, stripe): (u64, Stripe)) {
         let me = self.stream().x;
         let match_versions = !cx.breaks(Mutant::NoVersionMatch);
@@ -196,29 +260,32 @@ impl StreamOwner {
         let Some((versions, told)) = &at_once.parity else {
             return;
         };
-        let of_others = || {
-            versions
-                .iter()
-                .zip(&at_once.versions)
-                .enumerate()
-                .filter(|(y, _)| *y != me.index())
-        };
         let (version, told) = (versions[me.index()], *told);
-        if of_others().any(|(_, (stood_for, come))| match_versions && come.is_some_and(|come| come != *stood_for)) {
+        let mut of_owners = versions.iter().zip(&at_once.come);
+        if match_versions && of_owners.any(|(stood_for, come)| come.is_some_and(|come| come != *stood_for)) {
             return self.ask_parities(cx, configuration, stripe, 0, false);
         }
         if version == Version::ZERO {
             return self.install(cx, stripe, version, 0, &[]);
         }
-        if of_others().any(|(_, (_, come))| come.is_none()) {
+        if at_once.waiting > 0 {
             return;
         }
         let (mut bytes, assisted) = (core::mem::take(&mut at_once.bytes), at_once.assisted);
+        let parities = at_once
+            .come
+            .iter()
+            .skip(usize::from(configuration.data))
+            .flatten()
+            .count();
         bytes.resize(cx.shared.arena.chunk_bytes(), 0);
         let found = sum::of(&bytes);
         if found != told && match_versions {
             cx.shared.bad_sums += 1;
             return self.ask_parities(cx, configuration, stripe, 0, true);
+        }
+        if parities > 1 {
+            cx.out.mark(Mark::ParitiesAtOnce);
         }
         if assisted {
             cx.out.mark(Mark::LogAssisted);
