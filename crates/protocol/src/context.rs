@@ -15,7 +15,7 @@ use paritas_base::configuration::{ClusterRecord, Tenure};
 use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
 use paritas_code::Code;
 use paritas_store::Arena;
-use paritas_wire::peer::{self, Header, Message};
+use paritas_wire::peer::{self, ChunkStatus, Header, Message};
 
 /// What all roles of a node share.
 #[derive(Debug)]
@@ -115,6 +115,13 @@ impl<O: Out> Context<'_, O> {
         true
     }
 
+    /// Whether a frame for it could be sent now.
+    pub(crate) fn reaches(&self, to: &Tenure, channel: Channel) -> bool {
+        let shared = &*self.shared;
+        (to.node, to.incarnation) == (shared.node, shared.incarnation)
+            || shared.sessions.incarnation_of(to.node, channel) == Some(to.incarnation)
+    }
+
     /// Where frames for that life of that node are appended, if they can be sent, and the arena, whose chunks they may
     /// hold.
     pub(crate) fn frames_to(
@@ -132,6 +139,21 @@ impl<O: Out> Context<'_, O> {
             return None;
         }
         Some((&mut self.out.peer(node, channel)?.bytes, &shared.arena))
+    }
+
+    /// How a node answers is measured once a message, before any role looks at it: whoever asked may not wait for it
+    /// any more.
+    pub(crate) fn note_answer(&mut self, from: NodeId, message: &Message<'_>) {
+        let (id, given) = match message {
+            Message::ChunkValue { id, status, .. } => (*id, *status == ChunkStatus::Here),
+            Message::ParityValue { id, parity, .. } => (*id, parity.is_some()),
+            _ => return,
+        };
+        let Shared {
+            suppliers, parameters, ..
+        } = &mut *self.shared;
+        let refused = (!given).then_some(parameters.resend);
+        suppliers.answered(from, id, self.now.mono, refused);
     }
 
     pub(crate) fn propose(&mut self, proposal: Proposal) {

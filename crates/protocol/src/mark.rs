@@ -115,7 +115,7 @@ impl Mark {
         ),
         (
             Self::LogAssisted,
-            "5.7 a parity of a log node taken beside a Live one in memory",
+            "5.7 a parity of a log node taken where memory had enough",
         ),
         (
             Self::RefillAssisted,

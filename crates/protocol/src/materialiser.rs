@@ -448,7 +448,6 @@ impl StreamOwner {
         stripe: Stripe,
         parity: Option<Parity<'_>>,
     ) {
-        cx.shared.suppliers.answered(from.node, id, cx.now.mono);
         let (term, cut) = (self.term(), self.cut());
         let any_term = cx.breaks(Mutant::ReadParityWithoutTerm);
         let any_recv = cx.breaks(Mutant::ReadParityWithoutRecv);
@@ -515,8 +514,11 @@ impl StreamOwner {
                         stripe,
                         want: Some(want),
                     };
-                    cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &message);
-                    Answer::Asked(want)
+                    if cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &message) {
+                        Answer::Asked(want)
+                    } else {
+                        Answer::None
+                    }
                 }
             };
             task.chunks[y.index()] = Some(answer);

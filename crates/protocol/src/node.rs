@@ -735,6 +735,7 @@ impl Node {
             out,
             shared: &mut self.shared,
         };
+        cx.note_answer(from.0, message);
         let Some(list) = self.lists.get_mut(header.stream.list) else {
             cx.send_to(
                 from.0,

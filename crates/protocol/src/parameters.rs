@@ -62,14 +62,15 @@ impl FromStr for Reads {
     }
 }
 
-/// Whether a node that brings back chunks in the background takes parities of log nodes too, beside one in memory.
+/// Whether a node that brings back chunks in the background takes parities of log nodes where memory has enough, in
+/// place of chunks or of parities in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogAssist {
-    /// As many of each.
+    /// As often as of any other node.
     On,
-    /// None, as long as there is one in memory.
+    /// None while memory has enough.
     Off,
-    /// Of whoever answers first, by what was measured.
+    /// Of whoever is likely to answer first, by what was measured.
     #[default]
     Auto,
 }
@@ -137,7 +138,7 @@ pub struct Parameters {
     pub fetch_max: usize,
     /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
     pub rebuild_rate: Option<u64>,
-    /// Whose parities chunks are brought back with; CONFIG SET changes it.
+    /// Whether log nodes help to bring chunks back; CONFIG SET changes it.
     pub log_assist: LogAssist,
     /// Bytes of its own chunks that a node checks a second (9.2); `None`: none.
     pub scrub_rate: Option<u64>,

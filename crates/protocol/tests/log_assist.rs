@@ -128,7 +128,7 @@ fn all_are(cluster: &mut Cluster, client: Client) {
 }
 
 #[test]
-fn on_takes_half_of_the_parities_from_the_log_node() {
+fn on_takes_as_many_parities_from_the_log_node_as_from_memory() {
     let (mut cluster, client) = filled(parameters(LogAssist::On));
     let asked = take_over(&mut cluster, no_change());
     let assisted = whole(&mut cluster, client, 1_000);
@@ -244,6 +244,20 @@ fn what_the_disk_has_lost_comes_from_memory_at_once() {
         asked.refused > 10 && asked.refused + assisted == asked.log,
         "{asked:?}, {assisted} assisted"
     );
+}
+
+/// Nothing is faster than a refusal: it is not taken for a good answer.
+#[test]
+fn auto_does_not_go_to_a_log_node_that_refuses() {
+    let (mut cluster, client) = filled(Parameters {
+        fetch_max: 4,
+        ..parameters(LogAssist::Auto)
+    });
+    cluster.disk(LOG_NODE).wipe();
+    let asked = take_over(&mut cluster, no_change());
+    whole(&mut cluster, client, 1_000);
+    let asked = asked.get();
+    assert!(asked.memory > 20 && (1..=4).contains(&asked.refused), "{asked:?}");
 }
 
 #[test]

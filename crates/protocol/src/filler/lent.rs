@@ -90,7 +90,7 @@ impl ParityMember {
                     suppliers, parameters, ..
                 } = &mut *cx.shared;
                 let at = *suppliers.choose(&nodes, 1, now, parameters.resend).first()?;
-                suppliers.asked(*nodes.get(at)?, id, now);
+                suppliers.asked(*nodes.get(at)?, id, now, parameters.resend);
                 at
             }
             _ => (stripe.number() / u32::from(configuration.data.max(1))) as usize % (lenders.len() + 1),

@@ -76,27 +76,31 @@ impl Materialiser {
 }
 
 impl StreamOwner {
-    /// Whom to ask, `k` in all: the other owners that are Live, and as many members as that leaves, by use. None if
-    /// there are too few. The background takes what log nodes can give in place of any of these.
+    /// Whom to ask, `k` in all: the other owners that are Live and can be reached, and as many members as that leaves,
+    /// by use. None if there are too few. The background takes what log nodes can give in place of any of these; told
+    /// is whether it does though memory has enough.
     fn holders<O: Out>(
         &self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         stripe: Stripe,
         background: bool,
-    ) -> Option<Vec<Holder>> {
+    ) -> Option<(Vec<Holder>, bool)> {
         let (me, needed) = (self.stream().x, usize::from(configuration.data));
         let others = configuration.data_positions().filter(|y| *y != me);
         let live = others.filter_map(|position| {
             let held = configuration.at(position)?;
-            (held.state == PositionState::Live).then_some(Holder {
+            let can_give = held.state == PositionState::Live && cx.reaches(&held.tenure, Channel::Bulk);
+            can_give.then_some(Holder {
                 position,
                 tenure: held.tenure,
                 logged: false,
             })
         });
         let mut holders: Vec<Holder> = live.collect();
-        let mut members = self.members_by_use().filter(|m| m.live);
+        let mut members = self
+            .members_by_use()
+            .filter(|m| m.live && cx.reaches(&m.tenure, Channel::Bulk));
         let holder = |member: &Member| Holder {
             position: member.position,
             tenure: member.tenure,
@@ -105,13 +109,14 @@ impl StreamOwner {
         while holders.len() < needed {
             holders.push(holder(members.next()?));
         }
+        let enough_in_memory = holders.iter().all(|h| !h.logged);
         let assist = cx.shared.parameters.log_assist;
         if background && assist != LogAssist::Off {
             let logs = members.filter(|m| m.logged && m.started && m.matched >= self.cut());
             holders.extend(logs.map(holder));
         }
         if holders.len() == needed {
-            return Some(holders);
+            return Some((holders, false));
         }
         let chosen = if assist == LogAssist::Auto {
             let nodes: Vec<NodeId> = holders.iter().map(|h| h.tenure.node).collect();
@@ -124,7 +129,9 @@ impl StreamOwner {
             let first = stripe.number() as usize * needed + me.index();
             (0..needed).map(|i| (first + i) % holders.len()).collect()
         };
-        Some(chosen.into_iter().filter_map(|at| holders.get(at).copied()).collect())
+        let chosen: Vec<Holder> = chosen.into_iter().filter_map(|at| holders.get(at).copied()).collect();
+        let assisted = enough_in_memory && chosen.iter().any(|h| h.logged);
+        Some((chosen, assisted))
     }
 
     /// Asks for all at the same time. False if too few would answer.
@@ -136,7 +143,7 @@ impl StreamOwner {
         background: bool,
     ) -> bool {
         let me = self.stream().x;
-        let Some(holders) = self.holders(cx, configuration, stripe, background) else {
+        let Some((holders, assisted)) = self.holders(cx, configuration, stripe, background) else {
             return false;
         };
         let positions: Vec<u8> = holders.iter().map(|h| h.position.0).collect();
@@ -156,22 +163,13 @@ impl StreamOwner {
             }
         }
         if background && cx.shared.parameters.log_assist == LogAssist::Auto && cx.shared.cluster.logged > 0 {
+            let Shared {
+                suppliers, parameters, ..
+            } = &mut *cx.shared;
             for holder in &holders {
-                cx.shared.suppliers.asked(holder.tenure.node, id, cx.now.mono);
+                suppliers.asked(holder.tenure.node, id, cx.now.mono, parameters.resend);
             }
         }
-        // Where memory alone had enough, a log node was asked for its help.
-        let in_memory = |position| {
-            configuration
-                .at(position)
-                .is_some_and(|a| a.state == PositionState::Live)
-        };
-        let of_memory = configuration
-            .data_positions()
-            .filter(|y| *y != me && in_memory(*y))
-            .count()
-            + self.members().iter().filter(|m| m.live && !m.logged).count();
-        let assisted = of_memory >= holders.len() && holders.iter().any(|h| h.logged);
         let retry_at = cx.after(cx.shared.parameters.resend);
         let mut task = Task::new(id, retry_at);
         task.at_once = Some(AtOnce {
@@ -228,9 +226,6 @@ impl StreamOwner {
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let any_version = cx.breaks(Mutant::NoVersionMatch);
-        if let Some(owner) = configuration.tenure(y) {
-            cx.shared.suppliers.answered(owner.node, id, cx.now.mono);
-        }
         let Some(at_once) = self.materialiser.at_once(stripe, id) else {
             return;
         };
@@ -254,6 +249,7 @@ impl StreamOwner {
     fn try_sum<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, (id, stripe): (u64, Stripe)) {
         let me = self.stream().x;
         let match_versions = !cx.breaks(Mutant::NoVersionMatch);
+        let match_sums = match_versions && !cx.breaks(Mutant::ParitiesNotCompared);
         let Some(at_once) = self.materialiser.at_once(stripe, id) else {
             return;
         };
@@ -280,7 +276,7 @@ impl StreamOwner {
             .count();
         bytes.resize(cx.shared.arena.chunk_bytes(), 0);
         let found = sum::of(&bytes);
-        if found != told && match_versions {
+        if found != told && match_sums {
             cx.shared.bad_sums += 1;
             return self.ask_parities(cx, configuration, stripe, 0, true);
         }

@@ -126,7 +126,6 @@ pub(super) fn on_member<O: Out>(
             return member.on_read_parity(cx, configuration, (header.stream, from), id, stripe);
         }
         Message::ParityValue { id, stripe, parity } => {
-            cx.shared.suppliers.answered(from.0, id, cx.now.mono);
             return member.on_lent(cx, configuration, (from, x), (id, stripe), parity);
         }
         _ => {}
@@ -199,7 +198,6 @@ pub(super) fn on_member<O: Out>(
             };
             let value = (status == ChunkStatus::Here).then_some((source, as_of, term));
             let parity = member.parity();
-            cx.shared.suppliers.answered(from.0, id, cx.now.mono);
             member.filler.on_chunk(cx, (x, parity), id, stripe, value);
         }
         _ => {}
