@@ -17,6 +17,7 @@ pub mod duty;
 pub mod process;
 pub mod settings;
 pub mod slots;
+pub mod snapshot;
 pub mod status;
 
 mod agent;

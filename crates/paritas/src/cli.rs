@@ -6,10 +6,10 @@ use paritas_node::dev::DevSettings;
 use paritas_node::duty::{Duty, NodeNumber, Order};
 use paritas_node::settings::{CoordinatorSettings, DEFAULT_PORT, NodeSettings};
 use paritas_node::slots::{Slots, Target};
-use paritas_node::{Failure, Supervision, coordinator, dev, process, slots, status};
+use paritas_node::{Failure, Supervision, coordinator, dev, process, slots, snapshot, status};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A key-value store in memory that survives the loss of machines without keeping whole copies. Any Redis client works.
 #[derive(Parser, Debug)]
@@ -33,6 +33,10 @@ enum Task {
     Drain(DutyTask),
     /// Move everything away from a node that does harm, as fast as the redundancy bears it
     Shun(DutyTask),
+    /// Write every key into a file, while clients go on; Redis and Valkey read it too
+    Snapshot(SnapshotTask),
+    /// Set every key of a snapshot, or of a dump.rdb of Redis or Valkey
+    Restore(RestoreTask),
     /// The papers' figures and tables, made again
     Lab(LabTask),
     /// Move slots, and their keys, to another stream or node, while clients go on
@@ -154,7 +158,51 @@ impl DutyTask {
     }
 }
 
+#[derive(Args, Debug)]
+struct SnapshotTask {
+    /// Where to: one that is there is replaced once the new one is whole
+    file: PathBuf,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+impl SnapshotTask {
+    fn run(&self) -> Result<(), Failure> {
+        let took = Instant::now();
+        let count = snapshot::take(self.whom.address(), &self.file, SNAPSHOT_PATIENCE, &mut tell)?;
+        println!("{count}, in {:.1} s", took.elapsed().as_secs_f32());
+        Ok(())
+    }
+}
+
+#[derive(Args, Debug)]
+struct RestoreTask {
+    /// The snapshot
+    file: PathBuf,
+    /// Leave keys that are there as they are; otherwise they are overwritten
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    whom: Whom,
+}
+
+impl RestoreTask {
+    fn run(&self) -> Result<(), Failure> {
+        let took = Instant::now();
+        let count = snapshot::restore(self.whom.address(), &self.file, self.keep, SNAPSHOT_PATIENCE, &mut tell)?;
+        println!("{count}, in {:.1} s", took.elapsed().as_secs_f32());
+        Ok(())
+    }
+}
+
+/// Progress, beside what scripts read.
+fn tell(count: &snapshot::Count) {
+    eprintln!("{count} so far");
+}
+
 const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+/// A takeover that takes longer than this is not waited for.
+const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     match cli.task {
@@ -172,6 +220,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         }
         Task::Drain(task) => task.run(Duty::Draining),
         Task::Shun(task) => task.run(Duty::Shunned),
+        Task::Snapshot(task) => task.run(),
+        Task::Restore(task) => task.run(),
         Task::Lab(task) => task.run(),
         Task::MoveSlots(task) => task.run(),
     }

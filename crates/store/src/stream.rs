@@ -140,6 +140,8 @@ struct Index {
     fill_max: u32,
     /// Inserts to wait before a growth step that could not be done is tried again.
     grow_wait: u32,
+    /// Keys that hash alike came together, as in the order of SCAN: a growth step is due however few keys there are.
+    crowded: bool,
     /// Where active expiry goes on: page, line.
     expiry_cursor: (u32, u32),
     /// Where the search for keys with an expiry to evict goes on: a line, counted over all pages.

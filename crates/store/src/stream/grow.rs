@@ -1,6 +1,7 @@
 //! Growth of the index: one group rebuilt over one page more (docs/formats/index.md, "Growth").
 
 use super::{Blocked, Stream, has_room, page_stripe, spill_stripe, usage};
+use crate::delta::DELTA_BYTES_MAX;
 use crate::index::page::{self, LINE_BYTES, SLOTS};
 use crate::index::shape::{Place, Step};
 use crate::index::spill::{self, Spilled};
@@ -20,11 +21,18 @@ struct Rebuilt {
 /// Inserts between two tries of a step that could not be done.
 const GROW_WAIT: u32 = 64;
 
+/// Entries in spill pages that are no accident: there are none while keys come in any order but that of their hashes.
+pub(super) const SPILLED_MAX: usize = 32;
+
 impl Stream {
     /// A step of its own after an insert. If it cannot be done now, it is tried again later.
     pub(super) fn grow_after_insert(&mut self, arena: &mut Arena, delta: &mut Delta) {
         if self.index.grow_wait > 0 {
             self.index.grow_wait -= 1;
+            return;
+        }
+        // A command of several changes has made sure of room for its own growth, and no more.
+        if self.index.crowded && delta.bytes_max() > DELTA_BYTES_MAX {
             return;
         }
         match self.grow_if_due(arena, delta) {
@@ -34,9 +42,9 @@ impl Stream {
         }
     }
 
-    /// Grows the index by one page if there are more keys than it should hold. True if it did.
+    /// Grows the index by one page if there are more keys than it should hold, or they crowd. True if it did.
     pub(super) fn grow_if_due(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
-        let due = self.index.pages > 0 && self.index.keys > self.index.keys_max;
+        let due = self.index.pages > 0 && (self.index.keys > self.index.keys_max || self.index.crowded);
         // Without the count it is not known whether growth is due.
         if !due || !self.index_here() {
             return Ok(false);
@@ -82,6 +90,7 @@ impl Stream {
         self.write_spills(arena, delta, &rebuilt.spilled, spills);
         self.index.spills = spills;
         self.index.pages += 1;
+        self.index.crowded = false;
         self.usage.set_pages(self.index.pages, self.shape.lines());
         if self.usage.is_on() {
             let slots = self.shape.lines() as usize * SLOTS;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::delta::{DELTA_BYTES_MAX, extents};
+use crate::index::page;
 use crate::{Object, Policy, Presence, Value};
 use paritas_base::Prng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -687,6 +688,52 @@ fn keys_outlast_many_doublings_and_spill_pages() {
             world.delete(format!("{i}").as_bytes()).unwrap();
         }
         world.compare_all();
+    }
+}
+
+/// A client that has seen SCAN can send keys in the order of their hashes: one line of a small index gets them all.
+/// What is blocked is tried again behind housekeeping, as a node does it.
+#[test]
+fn keys_in_the_order_of_a_scan_find_room() {
+    for (chunk_bytes, keys) in [(256, 5_000), (1024, 20_000), (4096, 100_000), (16_384, 400_000)] {
+        let mut arena = Arena::new(chunk_bytes, 1 << 16);
+        let mut stream = Stream::new(Settings::new(chunk_bytes, KEY));
+        stream.set_credit(u32::MAX, u32::MAX);
+        let mut in_order: Vec<(u64, [u8; 4])> = (0..keys as u32)
+            .map(|i| (stream.hash(&i.to_le_bytes()), i.to_le_bytes()))
+            .collect();
+        in_order.sort_unstable();
+        let mut seq = 0;
+        let (mut blocked, mut spills) = (0, 0);
+        for (hash, key) in &in_order {
+            for tries in 0.. {
+                seq += 1;
+                let mut delta = Delta::new(Version::new(1, seq), Vec::new());
+                match stream.put(&mut arena, &mut delta, *hash, key, Value::default()) {
+                    Ok(()) => break,
+                    Err(Blocked::DeltaFull) => {}
+                    Err(Blocked::Memory) => {
+                        blocked += 1;
+                        seq += 1;
+                        let mut delta = Delta::new(Version::new(1, seq), Vec::new());
+                        assert_eq!(stream.housekeep(&mut arena, &mut delta, 1 << 17), Ok(true));
+                    }
+                    Err(other) => panic!("{other:?}"),
+                }
+                assert!(tries < 64, "chunk {chunk_bytes}: no room after {tries} steps");
+            }
+            spills = spills.max(stream.index.spills);
+        }
+        let (pages, slots) = (stream.index.pages, stream.shape.lines() as usize * page::SLOTS);
+        let fill = keys as f64 / (pages as usize * slots) as f64;
+        println!("chunk {chunk_bytes}: fill {fill:.2}, {pages} pages, {spills} spill pages, {blocked} times blocked");
+        assert!(
+            fill > 0.3 && stream.count() == Some(keys as u64),
+            "chunk {chunk_bytes}: fill {fill}"
+        );
+        for (hash, key) in &in_order {
+            assert!(stream.find(&arena, *hash, key).unwrap().is_some());
+        }
     }
 }
 

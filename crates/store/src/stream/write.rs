@@ -1,6 +1,7 @@
 //! Changing keys: put, delete, expiry, FLUSHALL.
 
 use super::find::{At, Found};
+use super::grow::SPILLED_MAX;
 use super::place::{INDEX_CHANGE_BYTES, Writer};
 use super::{Blocked, LivePage, Stream, has_room, page_stripe, spill_stripe};
 use crate::index::page::{self, Lines, Room};
@@ -187,6 +188,7 @@ impl Stream {
         let index = &mut self.index;
         index.garbage_end = self.chunks.end(true);
         (index.pages, index.spills, index.keys, index.missing) = (0, 0, 0, 0);
+        index.crowded = false;
         index.expiry_cursor = (0, 0);
         self.usage.clear();
         self.update_keys_max();
@@ -194,8 +196,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Finds room for a new entry. Changes nothing.
-    fn entry_for(&self, arena: &Arena, hash: u64) -> Result<Entry, Blocked> {
+    /// Finds room for a new entry. Changes no bytes, and notes if it is in a crowd.
+    fn entry_for(&mut self, arena: &Arena, hash: u64) -> Result<Entry, Blocked> {
         let Some(place) = self.place(hash)? else {
             if self.credit.1 == 0 {
                 return Err(Blocked::Credit { index: true });
@@ -210,16 +212,19 @@ impl Stream {
             return Ok(Entry::Page(place, room));
         }
         if !page::may_spill(page::line(bytes, place.line)) {
+            self.index.crowded = true;
             return Err(Blocked::Memory);
         }
         for spill in 0..self.index.spills {
             let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
             let nth = spill::entries(bytes.unwrap_or_default()).count();
             if nth < spill::capacity(self.settings.chunk_bytes) {
+                self.index.crowded |= spill > 0 || nth >= SPILLED_MAX;
                 return Ok(Entry::Spill(place, spill, nth));
             }
         }
         let spill = self.index.spills;
+        self.index.crowded |= spill > 0;
         self.may_add_spills(arena, 1, 1)?;
         Ok(Entry::Spill(place, spill, 0))
     }

@@ -1,0 +1,74 @@
+//! A connection of our own to a node: many commands at once, and their replies in order.
+
+use crate::Failure;
+use paritas_wire::resp::{self, ReplyDecoder, Value};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Read at once.
+const READ_BYTES: usize = 64 << 10;
+
+pub(super) struct Connection {
+    node: SocketAddr,
+    stream: TcpStream,
+    output: Vec<u8>,
+    input: Vec<u8>,
+    /// Of the input, taken.
+    taken: usize,
+    decoder: ReplyDecoder,
+}
+
+impl Connection {
+    pub(super) fn open(node: SocketAddr, patience: Duration) -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure(format!("{node} does not answer: {error}"));
+        let stream = TcpStream::connect_timeout(&node, patience).map_err(failed)?;
+        stream.set_read_timeout(Some(patience)).map_err(failed)?;
+        stream.set_write_timeout(Some(patience)).map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        Ok(Self {
+            node,
+            stream,
+            output: Vec::new(),
+            input: Vec::new(),
+            taken: 0,
+            decoder: ReplyDecoder::new(),
+        })
+    }
+
+    /// Commands wait to be sent until a reply is asked for.
+    pub(super) fn send(&mut self, words: &[&[u8]]) {
+        resp::encode::request(&mut self.output, words);
+    }
+
+    /// The reply to the oldest command without one.
+    pub(super) fn reply(&mut self) -> Result<Value, Failure> {
+        let node = self.node;
+        let failed = |error: std::io::Error| Failure(format!("{node} does not answer any more: {error}"));
+        if !self.output.is_empty() {
+            self.stream.write_all(&self.output).map_err(failed)?;
+            self.output.clear();
+        }
+        loop {
+            let rest = self.input.get(self.taken..).unwrap_or_default();
+            match self.decoder.decode(rest) {
+                Ok(Some((reply, bytes))) => {
+                    let value = reply.to_value();
+                    self.taken += bytes;
+                    return Ok(value);
+                }
+                Ok(None) => {}
+                Err(error) => return Err(Failure(format!("{node}: {error}: is it a node of Paritas?"))),
+            }
+            self.input.drain(..self.taken);
+            self.taken = 0;
+            let held = self.input.len();
+            self.input.resize(held + READ_BYTES, 0);
+            let read = self.stream.read(&mut self.input[held..]).map_err(failed)?;
+            self.input.truncate(held + read);
+            if read == 0 {
+                return Err(Failure(format!("{node} closed the connection")));
+            }
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Snapshots: every key of a cluster in a file, and back (PROTOCOL 16: a restore point, for when more is lost than any
+//! redundancy covers). The cluster is asked as any client asks it, and goes on meanwhile; so a snapshot has each key
+//! as it was at some moment while it was taken.
+
+mod connection;
+pub mod rdb;
+
+use crate::{ByteCount, Failure};
+use connection::Connection;
+use paritas_store::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use paritas_wire::resp::Value;
+use rdb::{Entry, Limits, Reader, Writer};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{BufReader, BufWriter};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Keys that SCAN is asked for at a time, and that are read together.
+const SCAN_COUNT: &str = "256";
+const KEYS_MAX: usize = 64;
+/// Bytes of commands that are sent before their replies are read.
+const SENT_BYTES_MAX: usize = 256 << 10;
+const SENT_MAX: usize = 256;
+/// Between two tries of what a takeover kept from being answered.
+const RETRY_EVERY: Duration = Duration::from_millis(20);
+/// How often progress is told.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// A key whose expiry changes is read again so often.
+const READS_MAX: usize = 8;
+
+/// What a file may hold.
+pub const LIMITS: Limits = Limits {
+    key_bytes_max: KEY_BYTES_MAX,
+    value_bytes_max: VALUE_BYTES_MAX,
+};
+
+/// How far it has come.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Count {
+    /// Written or set.
+    pub keys: u64,
+    /// Of their keys and values.
+    pub bytes: u64,
+    /// Left out: their time is over.
+    pub expired: u64,
+    /// Left as they were.
+    pub kept: u64,
+}
+
+impl Count {
+    fn add(&mut self, entry: &Entry) {
+        self.keys += 1;
+        self.bytes += (entry.key.len() + entry.value.len()) as u64;
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys, {}", self.keys, ByteCount(self.bytes))?;
+        if self.expired > 0 {
+            write!(f, "; {} left out, for their time is over", self.expired)?;
+        }
+        if self.kept > 0 {
+            write!(f, "; {} left as they were", self.kept)?;
+        }
+        Ok(())
+    }
+}
+
+/// Tells how far it has come, now and then.
+struct Teller<'a> {
+    next_at: Instant,
+    tell: &'a mut dyn FnMut(&Count),
+}
+
+impl<'a> Teller<'a> {
+    fn new(tell: &'a mut dyn FnMut(&Count)) -> Self {
+        let next_at = Instant::now() + TELL_EVERY;
+        Self { next_at, tell }
+    }
+
+    fn tell(&mut self, count: &Count) {
+        if Instant::now() >= self.next_at {
+            (self.tell)(count);
+            self.next_at = Instant::now() + TELL_EVERY;
+        }
+    }
+}
+
+/// A file that takes its name when it is whole: what was there before stays until then.
+struct Fresh {
+    partial: PathBuf,
+    path: PathBuf,
+}
+
+impl Fresh {
+    fn new(path: &Path) -> Self {
+        let mut name = OsString::from(path);
+        name.push(format!(".{}.partial", std::process::id()));
+        Self {
+            partial: name.into(),
+            path: path.to_owned(),
+        }
+    }
+
+    fn finish(&self, file: &File) -> std::io::Result<()> {
+        file.sync_all()?;
+        fs::rename(&self.partial, &self.path)?;
+        match self.path.parent() {
+            Some(directory) if directory != Path::new("") => File::open(directory)?.sync_all(),
+            _ => File::open(".")?.sync_all(),
+        }
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        // It is gone if all went well.
+        let _ = fs::remove_file(&self.partial);
+    }
+}
+
+/// Writes every key of the cluster that `node` belongs to into a file, which takes its name when it is whole.
+///
+/// # Errors
+/// If a node or the disk fails: says which; no file is left, and one that was there before stays.
+pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn FnMut(&Count)) -> Result<Count, Failure> {
+    let failed = |error: std::io::Error| Failure(format!("{}: {error}", path.display()));
+    let mut connection = Connection::open(node, patience)?;
+    refuse_strict(&mut connection, node, patience)?;
+    let fresh = Fresh::new(path);
+    let file = File::create(&fresh.partial).map_err(failed)?;
+    let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
+    let (mut count, mut teller) = (Count::default(), Teller::new(tell));
+    // SCAN may show a key twice, and Redis refuses a file that does. By two hashes of 64 bits: 16 bytes a key here.
+    let (one, other) = (RandomState::new(), RandomState::new());
+    let mut seen: HashSet<(u64, u64)> = HashSet::new();
+    let mut cursor = b"0".to_vec();
+    loop {
+        let (next, mut keys) = scan(&mut connection, &cursor, patience)?;
+        keys.retain(|key| seen.insert((one.hash_one(key), other.hash_one(key))));
+        for keys in keys.chunks(KEYS_MAX) {
+            for entry in read(&mut connection, keys, patience)? {
+                writer.push(&entry).map_err(failed)?;
+                count.add(&entry);
+            }
+            teller.tell(&count);
+        }
+        if next == b"0" {
+            break;
+        }
+        cursor = next;
+    }
+    let file = writer
+        .finish()
+        .and_then(|out| out.into_inner().map_err(std::io::IntoInnerError::into_error))
+        .map_err(failed)?;
+    fresh.finish(&file).map_err(failed)?;
+    Ok(count)
+}
+
+/// On the port for cluster clients a node tells of its own keys only.
+fn refuse_strict(connection: &mut Connection, node: SocketAddr, patience: Duration) -> Result<(), Failure> {
+    let replies = ask(connection, &[vec![b"INFO", b"server"]], patience)?;
+    let strict = |text: &[u8]| text.windows(18).any(|part| part == b"redis_mode:cluster");
+    if matches!(replies.first(), Some(Value::Bulk(text)) if strict(text)) {
+        return Err(Failure(format!(
+            "{node} is a port for cluster clients, where each node has its own keys only: name the node's other port"
+        )));
+    }
+    Ok(())
+}
+
+/// One step: the next cursor, and keys.
+fn scan(connection: &mut Connection, cursor: &[u8], patience: Duration) -> Result<(Vec<u8>, Vec<Vec<u8>>), Failure> {
+    let words: [&[u8]; 4] = [b"SCAN", cursor, b"COUNT", SCAN_COUNT.as_bytes()];
+    let replies = ask(connection, &[words.to_vec()], patience)?;
+    let strange = || Failure("SCAN was answered strangely: is it a node of Paritas?".into());
+    let Some(Value::Array(parts)) = replies.into_iter().next() else {
+        return Err(strange());
+    };
+    let Ok([Value::Bulk(next), Value::Array(keys)]) = <[Value; 2]>::try_from(parts) else {
+        return Err(strange());
+    };
+    let keys = keys.into_iter().filter_map(|key| match key {
+        Value::Bulk(key) => Some(key),
+        _ => None,
+    });
+    Ok((next, keys.collect()))
+}
+
+/// The keys that are still there. Expiry and value are two commands: the expiry is asked for before and after, and a
+/// key for which it is not the same is read again.
+fn read(connection: &mut Connection, keys: &[Vec<u8>], patience: Duration) -> Result<Vec<Entry>, Failure> {
+    let mut found = Vec::with_capacity(keys.len());
+    let mut left: Vec<&Vec<u8>> = keys.iter().collect();
+    for reads in 1.. {
+        let commands: Vec<Vec<&[u8]>> = left
+            .iter()
+            .flat_map(|key| [&b"PEXPIRETIME"[..], b"GET", b"PEXPIRETIME"].map(|name| vec![name, key.as_slice()]))
+            .collect();
+        let mut replies = ask(connection, &commands, patience)?.into_iter();
+        let mut again = Vec::new();
+        for key in left {
+            let (before, value, after) = (replies.next(), replies.next(), replies.next());
+            let Some(Value::Bulk(value)) = value else { continue };
+            if before != after && reads < READS_MAX {
+                again.push(key);
+                continue;
+            }
+            let expiry_ms = match after {
+                Some(Value::Integer(at_ms)) => u64::try_from(at_ms).ok(),
+                _ => None,
+            };
+            found.push(Entry {
+                key: key.clone(),
+                value,
+                expiry_ms,
+            });
+        }
+        if again.is_empty() {
+            break;
+        }
+        left = again;
+    }
+    Ok(found)
+}
+
+/// Sends commands and gives their replies in order. What a takeover keeps from being answered is asked again, for
+/// `patience` at most: all that is asked here may be done twice.
+fn ask(connection: &mut Connection, commands: &[Vec<&[u8]>], patience: Duration) -> Result<Vec<Value>, Failure> {
+    let mut replies: Vec<Option<Value>> = commands.iter().map(|_| None).collect();
+    let deadline = Instant::now() + patience;
+    loop {
+        let missing = || commands.iter().zip(0..);
+        let asked: Vec<usize> = missing()
+            .filter(|(_, at)| replies.get(*at).is_some_and(Option::is_none))
+            .map(|(command, at)| {
+                connection.send(command);
+                at
+            })
+            .collect();
+        let mut refused = None;
+        for at in asked {
+            match connection.reply()? {
+                Value::Error(error) if is_passing(&error) => refused = Some(error),
+                Value::Error(error) => return Err(Failure(explained(&error))),
+                value => replies[at] = Some(value),
+            }
+        }
+        let Some(error) = refused else { break };
+        if Instant::now() >= deadline {
+            return Err(Failure(format!("for {} s: {error}", patience.as_secs())));
+        }
+        thread::sleep(RETRY_EVERY);
+    }
+    Ok(replies.into_iter().flatten().collect())
+}
+
+/// Errors that a takeover may give.
+fn is_passing(error: &str) -> bool {
+    let code = error.split(' ').next().unwrap_or_default();
+    ["TRYAGAIN", "UNCERTAIN", "CLUSTERDOWN", "NOREPLICAS"].contains(&code)
+}
+
+fn explained(error: &str) -> String {
+    match error.split(' ').next() {
+        Some("MOVED") => format!("{error}: this port is for cluster clients; the node's other one takes every key"),
+        Some("OOM") => format!("{error}: there is no room for all of the file"),
+        _ => error.into(),
+    }
+}
+
+/// Sets every key of a file in the cluster that `node` belongs to; keys that are there already are overwritten, or with
+/// `keep` stay as they are. The file is read through before anything is set.
+///
+/// # Errors
+/// If the file is no snapshot or damaged, and nothing is changed then; if a node fails, and says how many keys are in:
+/// to do it again does no harm.
+pub fn restore(
+    node: SocketAddr,
+    path: &Path,
+    keep: bool,
+    patience: Duration,
+    tell: &mut dyn FnMut(&Count),
+) -> Result<Count, Failure> {
+    let failed = |error: &dyn fmt::Display| Failure(format!("{}: {error}", path.display()));
+    let open = || {
+        let file = File::open(path).map_err(|error| failed(&error))?;
+        Reader::new(BufReader::new(file), LIMITS).map_err(|error| failed(&error))
+    };
+    let mut check = open()?;
+    while check.next_entry().map_err(|error| failed(&error))?.is_some() {}
+    let mut connection = Connection::open(node, patience)?;
+    let (mut count, mut teller) = (Count::default(), Teller::new(tell));
+    let mut reader = open()?;
+    loop {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < SENT_MAX && bytes < SENT_BYTES_MAX {
+            let Some(entry) = reader.next_entry().map_err(|error| failed(&error))? else {
+                break;
+            };
+            if entry.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms()) {
+                count.expired += 1;
+                continue;
+            }
+            bytes += entry.key.len() + entry.value.len();
+            batch.push(entry);
+        }
+        if batch.is_empty() {
+            return Ok(count);
+        }
+        let expiries: Vec<Option<String>> = batch
+            .iter()
+            .map(|entry| entry.expiry_ms.map(|at_ms| at_ms.to_string()))
+            .collect();
+        let commands: Vec<Vec<&[u8]>> = batch
+            .iter()
+            .zip(&expiries)
+            .map(|(entry, expiry)| {
+                let mut words: Vec<&[u8]> = vec![b"SET", &entry.key, &entry.value];
+                if let Some(at_ms) = expiry {
+                    words.extend([&b"PXAT"[..], at_ms.as_bytes()]);
+                }
+                if keep {
+                    words.push(b"NX");
+                }
+                words
+            })
+            .collect();
+        let replies = ask(&mut connection, &commands, patience)
+            .map_err(|Failure(why)| Failure(format!("{why}\n{count} are in; to restore once more does no harm")))?;
+        for (entry, reply) in batch.iter().zip(replies) {
+            match reply {
+                Value::Null => count.kept += 1,
+                _ => count.add(entry),
+            }
+        }
+        teller.tell(&count);
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+use super::rdb::{Entry, Limits, RdbError, Reader, Writer, Wrong};
+use super::{Count, LIMITS};
+
+fn entry(key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> Entry {
+    Entry {
+        key: key.into(),
+        value: value.into(),
+        expiry_ms,
+    }
+}
+
+fn all(file: &[u8], limits: Limits) -> Result<Vec<Entry>, RdbError> {
+    let mut reader = Reader::new(file, limits)?;
+    let mut entries = Vec::new();
+    while let Some(entry) = reader.next_entry()? {
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// A file of Redis 7 around these bytes, without a sum.
+fn around(body: &[u8]) -> Vec<u8> {
+    [b"REDIS0011", body, &[0xFF], &[0; 8]].concat()
+}
+
+fn refused(body: &[u8]) -> String {
+    all(&around(body), LIMITS).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_written_is_read_again_and_damage_is_noticed() {
+    let entries = [
+        entry(b"", b"", None),
+        entry(b"a", &[b'v'; 63], Some(1)),
+        entry(b"b", &[b'v'; 64], None),
+        entry(&[0xFF; 300], &[0; 16_383], Some(u64::MAX)),
+        entry(b"c", &[7; 16_384], None),
+        entry(b"d", &[7; 65_536], None),
+    ];
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    for entry in &entries {
+        writer.push(entry).unwrap();
+    }
+    let file = writer.finish().unwrap();
+    assert_eq!(all(&file, LIMITS).unwrap(), entries);
+    for length in 0..file.len() {
+        assert!(all(&file[..length], LIMITS).is_err(), "cut at {length}");
+    }
+    for at in (9..file.len()).step_by(97) {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x10;
+        assert!(all(&damaged, LIMITS).is_err(), "changed at {at}");
+    }
+    let longer = [&file[..], b"x"].concat();
+    assert!(all(&longer, LIMITS).is_err());
+}
+
+/// Byte for byte, so that a change of the format is seen: the sum is Redis' CRC-64.
+#[test]
+fn the_bytes_are_those_of_the_drawing() {
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    writer.push(&entry(b"key", b"value", Some(0x0102))).unwrap();
+    let file = writer.finish().unwrap();
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    let head = [
+        b"REDIS0009\xFA\x0Bparitas-ver",
+        &[version.len() as u8][..],
+        version,
+        b"\xFE\x00",
+    ]
+    .concat();
+    let body = b"\xFC\x02\x01\0\0\0\0\0\0\x00\x03key\x05value\xFF";
+    assert_eq!(file[..head.len()], head);
+    assert_eq!(file[head.len()..file.len() - 8], body[..]);
+    let crc = crc::Crc::<u64>::new(&crc::CRC_64_REDIS);
+    assert_eq!(
+        crc.checksum(b"123456789"),
+        0xE9C6_D914_C4B8_D9CA,
+        "the value that Redis tests"
+    );
+    assert_eq!(
+        file[file.len() - 8..],
+        crc.checksum(&file[..file.len() - 8]).to_le_bytes()
+    );
+}
+
+#[test]
+fn the_forms_that_redis_writes_are_read() {
+    let body = [
+        &b"\xFA\x09redis-ver\x057.4.0"[..],
+        b"\xFA\x0Aredis-bits\xC0\x40",
+        b"\xFE\x00\xFB\x07\x01",
+        b"\xF4\x01\x02\x00",
+        b"\x00\x04tiny\xC0\xFF",
+        b"\x00\x05small\xC1\x39\x30",
+        b"\x00\x06medium\xC2\x15\xCD\x5B\x07",
+        b"\xFC\x01\0\0\0\0\0\0\0\x00\x02ms\x01v",
+        b"\xFD\x02\0\0\0\x00\x01s\x01v",
+        b"\xF8\x05\x00\x04idle\x01v",
+        b"\xF9\x07\x00\x04used\x01v",
+        // Twenty times an a, packed: the letter, then 19 bytes from one before.
+        b"\x00\x06packed\xC3\x05\x14\x00a\xE0\x0A\x00",
+        b"\x00\x04long\x80\0\0\0\x02ab",
+        b"\x00\x06longer\x81\0\0\0\0\0\0\0\x02ab",
+    ]
+    .concat();
+    let found = all(&around(&body), LIMITS).unwrap();
+    let expected = [
+        entry(b"tiny", b"-1", None),
+        entry(b"small", b"12345", None),
+        entry(b"medium", b"123456789", None),
+        entry(b"ms", b"v", Some(1)),
+        entry(b"s", b"v", Some(2_000)),
+        entry(b"idle", b"v", None),
+        entry(b"used", b"v", None),
+        entry(b"packed", &[b'a'; 20], None),
+        entry(b"long", b"ab", None),
+        entry(b"longer", b"ab", None),
+    ];
+    assert_eq!(found, expected);
+    // Valkey's own name for it, and a version without a sum at the end.
+    assert_eq!(all(b"VALKEY080\xFE\x00\xFF\0\0\0\0\0\0\0\0", LIMITS).unwrap(), []);
+    assert_eq!(
+        all(b"REDIS0003\x00\x01k\x01v\xFF", LIMITS).unwrap(),
+        [entry(b"k", b"v", None)]
+    );
+}
+
+#[test]
+fn what_cannot_be_kept_is_named() {
+    assert!(refused(b"\x01\x05queue\x00").contains("queue is a list; only strings are kept here"));
+    assert!(refused(b"\x04\x01h\x00").contains("h is a hash"));
+    assert!(refused(b"\xFE\x03\x00\x01k\x01v").contains("database 3"));
+    assert!(refused(b"\xF5\x01f").contains("functions"));
+    assert!(refused(b"\xF7\x01").contains("a module"));
+    assert!(refused(b"\xF2").contains("operation 242"));
+    assert!(refused(b"\x00\x01k\xC9").contains("unknown form"));
+    assert!(refused(b"\x00\x01k\xC3\x02\x05\x20\x09").contains("cannot be unpacked"));
+    let long = refused(b"\x00\x01k\x80\x7F\xFF\xFF\xFF");
+    assert!(
+        long.contains("the value of k has 2147483647 bytes, 65536 are the most"),
+        "{long}"
+    );
+    let damaged = all(b"REDIS0009\xFF\x01\0\0\0\0\0\0\0", LIMITS).unwrap_err();
+    assert!(matches!(damaged.what, Wrong::Sum), "{damaged}");
+    for other in [
+        &b""[..],
+        b"REDIS",
+        b"PK\x03\x04 a zip file",
+        b"REDIS-009\xFF",
+        b"VALKEYxyz\xFF",
+    ] {
+        assert!(matches!(all(other, LIMITS).unwrap_err().what, Wrong::Magic));
+    }
+}
+
+#[test]
+fn counts_read_as_people_do() {
+    let mut count = Count::default();
+    count.add(&entry(b"key", &[0; 2_045], None));
+    assert_eq!(count.to_string(), "1 keys, 2.0 KB");
+    (count.expired, count.kept) = (2, 3);
+    assert_eq!(
+        count.to_string(),
+        "1 keys, 2.0 KB; 2 left out, for their time is over; 3 left as they were"
+    );
+}

