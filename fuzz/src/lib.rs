@@ -14,6 +14,7 @@ mod peers;
 mod resp;
 mod script;
 mod settings;
+mod snapshots;
 
 // The driver of the machines' own tests: one, so that both mean the same by a turn.
 #[allow(unreachable_pub)]
@@ -111,6 +112,15 @@ pub const TARGETS: &[Target] = &[
         limit_bytes: |_| 1 << 20,
         run: settings::files,
         seeds: settings::seeds,
+    },
+    Target {
+        name: "snapshots",
+        about: "files of keys, our own and those of Redis and Valkey",
+        input_bytes_max: 4 << 10,
+        // The longest value, and an error that names the longest key.
+        limit_bytes: |_| 64 << 10,
+        run: snapshots::files,
+        seeds: snapshots::seeds,
     },
     Target {
         name: "coordinator",

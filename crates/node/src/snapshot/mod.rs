@@ -271,7 +271,6 @@ fn is_passing(error: &str) -> bool {
 
 fn explained(error: &str) -> String {
     match error.split(' ').next() {
-        Some("MOVED") => format!("{error}: this port is for cluster clients; the node's other one takes every key"),
         Some("OOM") => format!("{error}: there is no room for all of the file"),
         _ => error.into(),
     }
@@ -298,6 +297,7 @@ pub fn restore(
     let mut check = open()?;
     while check.next_entry().map_err(|error| failed(&error))?.is_some() {}
     let mut connection = Connection::open(node, patience)?;
+    refuse_strict(&mut connection, node, patience)?;
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
     let mut reader = open()?;
     loop {

@@ -225,8 +225,8 @@ impl<R: BufRead> Reader<R> {
                 END => self.end()?,
                 STRING => {
                     let key = self.string(self.limits.key_bytes_max, || "a key".into())?;
-                    let shown = key.escape_ascii().to_string();
-                    let value = self.string(self.limits.value_bytes_max, || format!("the value of {shown}"))?;
+                    let of_key = || format!("the value of {}", key.escape_ascii());
+                    let value = self.string(self.limits.value_bytes_max, of_key)?;
                     return Ok(Some(Entry { key, value, expiry_ms }));
                 }
                 FUNCTIONS | OLD_FUNCTIONS => {

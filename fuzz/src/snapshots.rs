@@ -1,0 +1,57 @@
+//! Files of keys.
+
+use paritas_node::snapshot::LIMITS;
+use paritas_node::snapshot::rdb::{Entry, RdbError, Reader, Writer};
+
+/// Bytes are keys, or an error that says where; and what was read can be written and read again.
+pub(crate) fn files(bytes: &[u8]) {
+    let mut entries = Vec::new();
+    let ended = read(bytes, &mut entries);
+    if let Err(error) = &ended {
+        assert!(error.offset <= bytes.len() as u64 && !error.to_string().is_empty());
+    }
+    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
+    for entry in &entries {
+        writer.push(entry).expect("memory takes all");
+    }
+    let written = writer.finish().expect("memory takes all");
+    let mut again = Vec::new();
+    read(&written, &mut again).expect("what was written is whole");
+    assert_eq!(again, entries);
+}
+
+fn read(bytes: &[u8], entries: &mut Vec<Entry>) -> Result<(), RdbError> {
+    // What the keys of one input may take together.
+    const HELD_BYTES_MAX: usize = 16 << 10;
+    let mut reader = Reader::new(bytes, LIMITS)?;
+    let mut held = 0;
+    while let Some(entry) = reader.next_entry()? {
+        assert!(entry.key.len() <= LIMITS.key_bytes_max && entry.value.len() <= LIMITS.value_bytes_max);
+        held += entry.key.len() + entry.value.len();
+        if held <= HELD_BYTES_MAX && entries.len() < 64 {
+            entries.push(entry);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn seeds() -> Vec<Vec<u8>> {
+    let around = |version: &[u8], body: &[u8]| [version, body, &[0xFF], &[0; 8]].concat();
+    let bodies: [&[u8]; 10] = [
+        b"\xFA\x09redis-ver\x057.4.0\xFE\x00\xFB\x01\x01\xFC\0\0\0\0\0\0\0\x01\x00\x03key\x05value",
+        b"\xFD\x02\0\0\0\x00\x01s\xC0\xFF\xF8\x05\x00\x01i\xC1\x39\x30\xF9\x07\x00\x01f\xC2\x15\xCD\x5B\x07",
+        b"\x00\x06packed\xC3\x05\x14\x00a\xE0\x0A\x00",
+        b"\x00\x04long\x80\0\0\0\x02ab\x00\x06longer\x81\0\0\0\0\0\0\0\x02ab\x00\x40\x02ab\x00",
+        b"\xF4\x01\x02\x00\xFE\x01",
+        b"\x01\x05queue\x00",
+        b"\xF5\x01f",
+        b"\xF7\x01",
+        b"\x00\x01k\x80\x7F\xFF\xFF\xFF",
+        b"",
+    ];
+    let versions: [&[u8]; 3] = [b"REDIS0011", b"VALKEY080", b"REDIS0003"];
+    versions
+        .iter()
+        .flat_map(|version| bodies.iter().map(|body| around(version, body)))
+        .collect()
+}
