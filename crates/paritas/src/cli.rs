@@ -31,16 +31,16 @@ enum Task {
     Status(StatusTask),
     /// Move everything away from a node, a few lists at a time, and wait until it holds nothing
     Drain(DutyTask),
-    /// Move everything away from a node that does harm, as fast as the redundancy bears it
+    /// Move everything away from a node that does harm, at once: a few commands may have to be sent again
     Shun(DutyTask),
+    /// Move slots, and their keys, to another stream or node, while clients go on
+    MoveSlots(SlotsTask),
     /// Write every key into a file, while clients go on; Redis and Valkey read it too
     Snapshot(SnapshotTask),
     /// Set every key of a snapshot, or of a dump.rdb of Redis or Valkey
     Restore(RestoreTask),
     /// The papers' figures and tables, made again
     Lab(LabTask),
-    /// Move slots, and their keys, to another stream or node, while clients go on
-    MoveSlots(SlotsTask),
 }
 
 #[derive(Args, Debug)]

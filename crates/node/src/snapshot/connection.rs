@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use paritas_wire::resp::{self, ReplyDecoder, Value};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -64,7 +64,13 @@ impl Connection {
             self.taken = 0;
             let held = self.input.len();
             self.input.resize(held + READ_BYTES, 0);
-            let read = self.stream.read(&mut self.input[held..]).map_err(failed)?;
+            let read = loop {
+                match self.stream.read(&mut self.input[held..]) {
+                    // A process that was stopped goes on.
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    read => break read.map_err(failed)?,
+                }
+            };
             self.input.truncate(held + read);
             if read == 0 {
                 return Err(Failure(format!("{node} closed the connection")));

@@ -7,16 +7,18 @@ pub mod rdb;
 
 use crate::{ByteCount, Failure};
 use connection::Connection;
+use paritas_base::Prng;
 use paritas_store::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use paritas_wire::resp::Value;
-use rdb::{Entry, Limits, Reader, Writer};
+use rdb::{Entry, Limits, RdbError, Reader, Writer};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Read};
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,6 +26,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Keys that SCAN is asked for at a time, and that are read together.
 const SCAN_COUNT: &str = "256";
 const KEYS_MAX: usize = 64;
+/// Bytes of the commands that read them.
+const READ_BYTES_MAX: usize = 64 << 10;
+/// Of a command beside the key.
+const COMMAND_BYTES: usize = 48;
 /// Bytes of commands that are sent before their replies are read.
 const SENT_BYTES_MAX: usize = 256 << 10;
 const SENT_MAX: usize = 256;
@@ -33,6 +39,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(20);
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// A key whose expiry changes is read again so often.
 const READS_MAX: usize = 8;
+
+/// The latest end of a key: 48 bits.
+const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
 
 /// What a file may hold.
 pub const LIMITS: Limits = Limits {
@@ -102,7 +111,10 @@ struct Fresh {
 impl Fresh {
     fn new(path: &Path) -> Self {
         let mut name = OsString::from(path);
-        name.push(format!(".{}.partial", std::process::id()));
+        name.push(format!(
+            ".{:016x}.partial",
+            RandomState::new().hash_one(std::process::id())
+        ));
         Self {
             partial: name.into(),
             path: path.to_owned(),
@@ -135,17 +147,17 @@ pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn Fn
     let mut connection = Connection::open(node, patience)?;
     refuse_strict(&mut connection, node, patience)?;
     let fresh = Fresh::new(path);
-    let file = File::create(&fresh.partial).map_err(failed)?;
+    let file = File::create_new(&fresh.partial).map_err(failed)?;
     let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
-    // SCAN may show a key twice, and Redis refuses a file that does. By two hashes of 64 bits: 16 bytes a key here.
+    // SCAN may show a key twice, and Redis refuses a file that does. By two hashes of 64 bits: 20 to 60 bytes a key.
     let (one, other) = (RandomState::new(), RandomState::new());
     let mut seen: HashSet<(u64, u64)> = HashSet::new();
     let mut cursor = b"0".to_vec();
     loop {
         let (next, mut keys) = scan(&mut connection, &cursor, patience)?;
         keys.retain(|key| seen.insert((one.hash_one(key), other.hash_one(key))));
-        for keys in keys.chunks(KEYS_MAX) {
+        for keys in batches(&keys) {
             for entry in read(&mut connection, keys, patience)? {
                 writer.push(&entry).map_err(failed)?;
                 count.add(&entry);
@@ -165,9 +177,25 @@ pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn Fn
     Ok(count)
 }
 
+/// Keys that are read together: few enough for their commands to be sent before a reply is read.
+fn batches(keys: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
+    let mut rest = keys;
+    core::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |key: &&Vec<u8>| {
+            bytes += 3 * (key.len() + COMMAND_BYTES);
+            bytes <= READ_BYTES_MAX
+        };
+        let count = rest.iter().take(KEYS_MAX).take_while(fits).count().max(1);
+        let (now, after) = rest.split_at_checked(count)?;
+        rest = after;
+        Some(now)
+    })
+}
+
 /// On the port for cluster clients a node tells of its own keys only.
 fn refuse_strict(connection: &mut Connection, node: SocketAddr, patience: Duration) -> Result<(), Failure> {
-    let replies = ask(connection, &[vec![b"INFO", b"server"]], patience)?;
+    let replies = ask(connection, &[vec![vec![b"INFO", b"server"]]], patience)?.concat();
     let strict = |text: &[u8]| text.windows(18).any(|part| part == b"redis_mode:cluster");
     if matches!(replies.first(), Some(Value::Bulk(text)) if strict(text)) {
         return Err(Failure(format!(
@@ -180,7 +208,7 @@ fn refuse_strict(connection: &mut Connection, node: SocketAddr, patience: Durati
 /// One step: the next cursor, and keys.
 fn scan(connection: &mut Connection, cursor: &[u8], patience: Duration) -> Result<(Vec<u8>, Vec<Vec<u8>>), Failure> {
     let words: [&[u8]; 4] = [b"SCAN", cursor, b"COUNT", SCAN_COUNT.as_bytes()];
-    let replies = ask(connection, &[words.to_vec()], patience)?;
+    let replies = ask(connection, &[vec![words.to_vec()]], patience)?.concat();
     let strange = || Failure("SCAN was answered strangely: is it a node of Paritas?".into());
     let Some(Value::Array(parts)) = replies.into_iter().next() else {
         return Err(strange());
@@ -188,11 +216,14 @@ fn scan(connection: &mut Connection, cursor: &[u8], patience: Duration) -> Resul
     let Ok([Value::Bulk(next), Value::Array(keys)]) = <[Value; 2]>::try_from(parts) else {
         return Err(strange());
     };
-    let keys = keys.into_iter().filter_map(|key| match key {
-        Value::Bulk(key) => Some(key),
-        _ => None,
-    });
-    Ok((next, keys.collect()))
+    let keys: Result<Vec<Vec<u8>>, Failure> = keys
+        .into_iter()
+        .map(|key| match key {
+            Value::Bulk(key) => Ok(key),
+            _ => Err(strange()),
+        })
+        .collect();
+    Ok((next, keys?))
 }
 
 /// The keys that are still there. Expiry and value are two commands: the expiry is asked for before and after, and a
@@ -201,28 +232,39 @@ fn read(connection: &mut Connection, keys: &[Vec<u8>], patience: Duration) -> Re
     let mut found = Vec::with_capacity(keys.len());
     let mut left: Vec<&Vec<u8>> = keys.iter().collect();
     for reads in 1.. {
-        let commands: Vec<Vec<&[u8]>> = left
+        let requests: Vec<Vec<Vec<&[u8]>>> = left
             .iter()
-            .flat_map(|key| [&b"PEXPIRETIME"[..], b"GET", b"PEXPIRETIME"].map(|name| vec![name, key.as_slice()]))
+            .map(|key| {
+                [&b"PEXPIRETIME"[..], b"GET", b"PEXPIRETIME"]
+                    .map(|name| vec![name, key.as_slice()])
+                    .into()
+            })
             .collect();
-        let mut replies = ask(connection, &commands, patience)?.into_iter();
         let mut again = Vec::new();
-        for key in left {
-            let (before, value, after) = (replies.next(), replies.next(), replies.next());
-            let Some(Value::Bulk(value)) = value else { continue };
+        for (key, replies) in left.into_iter().zip(ask(connection, &requests, patience)?) {
+            let strange = || Failure(format!("{} was answered strangely", key.escape_ascii()));
+            let [before, value, after] = <[Value; 3]>::try_from(replies).map_err(|_| strange())?;
+            let value = match value {
+                Value::Bulk(value) => value,
+                Value::Null => continue,
+                _ => return Err(strange()),
+            };
+            let (Value::Integer(before), Value::Integer(after)) = (before, after) else {
+                return Err(strange());
+            };
             if before != after && reads < READS_MAX {
                 again.push(key);
                 continue;
             }
-            let expiry_ms = match after {
-                Some(Value::Integer(at_ms)) => u64::try_from(at_ms).ok(),
-                _ => None,
-            };
-            found.push(Entry {
-                key: key.clone(),
-                value,
-                expiry_ms,
-            });
+            // One that changes so often has an end, if it had one at either time.
+            match (before.max(after), after) {
+                (_, GONE) => {}
+                (at_ms, _) => found.push(Entry {
+                    key: key.clone(),
+                    value,
+                    expiry_ms: u64::try_from(at_ms).ok(),
+                }),
+            }
         }
         if again.is_empty() {
             break;
@@ -232,35 +274,56 @@ fn read(connection: &mut Connection, keys: &[Vec<u8>], patience: Duration) -> Re
     Ok(found)
 }
 
-/// Sends commands and gives their replies in order. What a takeover keeps from being answered is asked again, for
-/// `patience` at most: all that is asked here may be done twice.
-fn ask(connection: &mut Connection, commands: &[Vec<&[u8]>], patience: Duration) -> Result<Vec<Value>, Failure> {
-    let mut replies: Vec<Option<Value>> = commands.iter().map(|_| None).collect();
+/// PEXPIRETIME of a key that is not there.
+const GONE: i64 = -2;
+
+/// Sends requests of one or more commands each, and gives their replies in order. A request of which a takeover kept
+/// a command from being answered is sent again as a whole, for `patience` at most: all that is asked here may be done
+/// twice.
+fn ask(
+    connection: &mut Connection,
+    requests: &[Vec<Vec<&[u8]>>],
+    patience: Duration,
+) -> Result<Vec<Vec<Value>>, Failure> {
     let deadline = Instant::now() + patience;
-    loop {
-        let missing = || commands.iter().zip(0..);
-        let asked: Vec<usize> = missing()
-            .filter(|(_, at)| replies.get(*at).is_some_and(Option::is_none))
-            .map(|(command, at)| {
+    let mut answered: Vec<Option<Vec<Value>>> = requests.iter().map(|_| None).collect();
+    let mut left: Vec<usize> = (0..requests.len()).collect();
+    let mut together = requests.len();
+    while !left.is_empty() {
+        // While something is amiss one at a time: a node answers what waits for a takeover one after the other.
+        let now: Vec<usize> = left.iter().copied().take(together).collect();
+        for at in &now {
+            for command in &requests[*at] {
                 connection.send(command);
-                at
-            })
-            .collect();
-        let mut refused = None;
-        for at in asked {
-            match connection.reply()? {
-                Value::Error(error) if is_passing(&error) => refused = Some(error),
-                Value::Error(error) => return Err(Failure(explained(&error))),
-                value => replies[at] = Some(value),
             }
         }
-        let Some(error) = refused else { break };
-        if Instant::now() >= deadline {
-            return Err(Failure(format!("for {} s: {error}", patience.as_secs())));
+        let mut refused = None;
+        for at in now {
+            let mut replies = Vec::with_capacity(requests[at].len());
+            for command in &requests[at] {
+                match connection.reply()? {
+                    Value::Error(error) if is_passing(&error) => refused = Some(error),
+                    Value::Error(error) => return Err(Failure(explained(command, &error))),
+                    value => replies.push(value),
+                }
+            }
+            if replies.len() == requests[at].len() {
+                answered[at] = Some(replies);
+            }
         }
-        thread::sleep(RETRY_EVERY);
+        left.retain(|at| answered[*at].is_none());
+        match refused {
+            Some(error) if Instant::now() >= deadline => {
+                return Err(Failure(format!("for {} s: {error}", patience.as_secs())));
+            }
+            Some(_) => {
+                together = 1;
+                thread::sleep(RETRY_EVERY);
+            }
+            None => together = (2 * together).min(requests.len()),
+        }
     }
-    Ok(replies.into_iter().flatten().collect())
+    Ok(answered.into_iter().flatten().collect())
 }
 
 /// Errors that a takeover may give.
@@ -269,9 +332,11 @@ fn is_passing(error: &str) -> bool {
     ["TRYAGAIN", "UNCERTAIN", "CLUSTERDOWN", "NOREPLICAS"].contains(&code)
 }
 
-fn explained(error: &str) -> String {
-    match error.split(' ').next() {
-        Some("OOM") => format!("{error}: there is no room for all of the file"),
+/// An error that stays, with the key that it is about.
+fn explained(command: &[&[u8]], error: &str) -> String {
+    match (error.split(' ').next(), command) {
+        (Some("OOM"), _) => format!("{error}: there is no room for all of the file"),
+        (_, [_, key, ..]) => format!("{}: {error}", key.escape_ascii()),
         _ => error.into(),
     }
 }
@@ -290,21 +355,16 @@ pub fn restore(
     tell: &mut dyn FnMut(&Count),
 ) -> Result<Count, Failure> {
     let failed = |error: &dyn fmt::Display| Failure(format!("{}: {error}", path.display()));
-    let open = || {
-        let file = File::open(path).map_err(|error| failed(&error))?;
-        Reader::new(BufReader::new(file), LIMITS).map_err(|error| failed(&error))
-    };
-    let mut check = open()?;
-    while check.next_entry().map_err(|error| failed(&error))?.is_some() {}
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let mut keys = Shuffled::new(&file).map_err(|error| failed(&error))?;
     let mut connection = Connection::open(node, patience)?;
     refuse_strict(&mut connection, node, patience)?;
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
-    let mut reader = open()?;
     loop {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while batch.len() < SENT_MAX && bytes < SENT_BYTES_MAX {
-            let Some(entry) = reader.next_entry().map_err(|error| failed(&error))? else {
+            let Some(entry) = keys.next_entry().map_err(|error| failed(&error))? else {
                 break;
             };
             if entry.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms()) {
@@ -321,7 +381,7 @@ pub fn restore(
             .iter()
             .map(|entry| entry.expiry_ms.map(|at_ms| at_ms.to_string()))
             .collect();
-        let commands: Vec<Vec<&[u8]>> = batch
+        let requests: Vec<Vec<Vec<&[u8]>>> = batch
             .iter()
             .zip(&expiries)
             .map(|(entry, expiry)| {
@@ -332,18 +392,87 @@ pub fn restore(
                 if keep {
                     words.push(b"NX");
                 }
-                words
+                vec![words]
             })
             .collect();
-        let replies = ask(&mut connection, &commands, patience)
-            .map_err(|Failure(why)| Failure(format!("{why}\n{count} are in; to restore once more does no harm")))?;
-        for (entry, reply) in batch.iter().zip(replies) {
+        let replies = ask(&mut connection, &requests, patience).map_err(|Failure(why)| {
+            Failure(format!(
+                "{why}\n{count} are in, or a few more; to restore once more does no harm"
+            ))
+        })?;
+        for (entry, reply) in batch.iter().zip(replies.concat()) {
             match reply {
                 Value::Null => count.kept += 1,
                 _ => count.add(entry),
             }
         }
         teller.tell(&count);
+    }
+}
+
+/// The keys of a file in any order. A snapshot has them in the order of SCAN, which is that of a stream's hashes: sent
+/// in that order they would crowd in one place of its index (docs/formats/index.md, "Growth").
+struct Shuffled<'a> {
+    file: &'a File,
+    /// Where each key begins that is still to come.
+    offsets: Vec<u64>,
+}
+
+/// Where a file is read on.
+struct Place<'a> {
+    file: &'a File,
+    offset: u64,
+}
+
+impl Read for Place<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.file.read_at(bytes, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+/// What is read for a key at first: most are shorter.
+const ENTRY_BYTES: usize = 512;
+
+impl<'a> Shuffled<'a> {
+    /// Reads the file through once.
+    fn new(file: &'a File) -> Result<Self, RdbError> {
+        let mut check = Reader::new(BufReader::new(Place { file, offset: 0 }), LIMITS)?;
+        let mut offsets = Vec::new();
+        let mut begins = check.offset();
+        while let Some(entry) = check.next_entry()? {
+            if entry.expiry_ms.is_some_and(|at_ms| at_ms > EXPIRY_MS_MAX) {
+                return Err(check.refuse(&format!(
+                    "{} ends {} ms after 1970, {EXPIRY_MS_MAX} are the most here",
+                    entry.key.escape_ascii(),
+                    entry.expiry_ms.unwrap_or_default()
+                )));
+            }
+            offsets.push(begins);
+            begins = check.offset();
+        }
+        let mut prng = Prng::new(RandomState::new().hash_one(0));
+        for at in (1..offsets.len()).rev() {
+            offsets.swap(at, prng.below(at as u64 + 1) as usize);
+        }
+        Ok(Self { file, offsets })
+    }
+
+    fn next_entry(&mut self) -> Result<Option<Entry>, RdbError> {
+        let Some(offset) = self.offsets.pop() else {
+            return Ok(None);
+        };
+        let place = Place {
+            file: self.file,
+            offset,
+        };
+        let mut reader = Reader::at(BufReader::with_capacity(ENTRY_BYTES, place), LIMITS, offset);
+        match reader.next_entry()? {
+            Some(entry) => Ok(Some(entry)),
+            // It was whole a moment ago.
+            None => Err(reader.refuse("the file has changed")),
+        }
     }
 }
 

@@ -195,9 +195,33 @@ impl<R: BufRead> Reader<R> {
             _ => error,
         })?;
         let digits = magic.strip_prefix(b"REDIS").or_else(|| magic.strip_prefix(b"VALKEY"));
-        let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+        let number = digits
+            .filter(|digits| digits.iter().all(u8::is_ascii_digit))
+            .and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
         reader.version = number.ok_or_else(|| reader.wrong(Wrong::Magic))?;
         Ok(reader)
+    }
+
+    /// Reads on from where a key begins, of a file that has been read through. Its sum is not looked at.
+    pub fn at(input: R, limits: Limits, offset: u64) -> Self {
+        Self {
+            input,
+            limits,
+            offset,
+            sum: SUM.digest(),
+            version: 0,
+            ended: false,
+        }
+    }
+
+    /// How much has been read.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// That something here cannot be kept.
+    pub fn refuse(&self, what: &str) -> RdbError {
+        self.wrong(Wrong::Unknown(what.into()))
     }
 
     /// The next key, or none after the last.
@@ -230,14 +254,14 @@ impl<R: BufRead> Reader<R> {
                     return Ok(Some(Entry { key, value, expiry_ms }));
                 }
                 FUNCTIONS | OLD_FUNCTIONS => {
-                    return Err(self.unknown("functions (scripts), which are not kept here: FUNCTION FLUSH first"));
+                    return Err(self.refuse("functions (scripts), which are not kept here: FUNCTION FLUSH first"));
                 }
-                MODULE => return Err(self.unknown("data of a module, which is not kept here")),
-                kind @ 240.. => return Err(self.unknown(&format!("operation {kind}, of a later version"))),
+                MODULE => return Err(self.refuse("data of a module, which is not kept here")),
+                kind @ 240.. => return Err(self.refuse(&format!("operation {kind}, of a later version"))),
                 kind => {
                     let key = self.string(self.limits.key_bytes_max, || "a key".into())?;
                     let key = key.escape_ascii();
-                    return Err(self.unknown(&format!("{key} is {}; only strings are kept here", name_of(kind))));
+                    return Err(self.refuse(&format!("{key} is {}; only strings are kept here", name_of(kind))));
                 }
             }
         }
@@ -256,7 +280,7 @@ impl<R: BufRead> Reader<R> {
         }
         match self.input.fill_buf() {
             Ok([]) => Ok(()),
-            Ok(_) => Err(self.unknown("more after the end: several files in one?")),
+            Ok(_) => Err(self.refuse("more after the end: several files in one?")),
             Err(error) => Err(self.wrong(Wrong::Io(error))),
         }
     }
@@ -266,10 +290,6 @@ impl<R: BufRead> Reader<R> {
             offset: self.offset,
             what,
         }
-    }
-
-    fn unknown(&self, what: &str) -> RdbError {
-        self.wrong(Wrong::Unknown(what.into()))
     }
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), RdbError> {
@@ -300,7 +320,7 @@ impl<R: BufRead> Reader<R> {
             0x40..0x80 => Length::Bytes(low << 8 | u64::from(self.byte()?)),
             0x80 => Length::Bytes(u32::from_be_bytes(self.array()?).into()),
             0x81 => Length::Bytes(u64::from_be_bytes(self.array()?)),
-            0x82..0xC0 => return Err(self.unknown(&format!("{first} is no length"))),
+            0x82..0xC0 => return Err(self.refuse(&format!("{first} is no length"))),
             _ => Length::Encoded(first & 0x3F),
         })
     }
@@ -308,7 +328,7 @@ impl<R: BufRead> Reader<R> {
     fn plain_length(&mut self) -> Result<u64, RdbError> {
         match self.length()? {
             Length::Bytes(bytes) => Ok(bytes),
-            Length::Encoded(_) => Err(self.unknown("a string where a number is due")),
+            Length::Encoded(_) => Err(self.refuse("a string where a number is due")),
         }
     }
 
@@ -339,9 +359,9 @@ impl<R: BufRead> Reader<R> {
                 let packed = bounded(self, packed)?;
                 let mut input = vec![0; packed];
                 self.fill(&mut input)?;
-                unpack(&input, length).ok_or_else(|| self.unknown("a compressed string that cannot be unpacked"))
+                unpack(&input, length).ok_or_else(|| self.refuse("a compressed string that cannot be unpacked"))
             }
-            Length::Encoded(other) => Err(self.unknown(&format!("a string in an unknown form, {other}"))),
+            Length::Encoded(other) => Err(self.refuse(&format!("a string in an unknown form, {other}"))),
         }
     }
 
@@ -356,7 +376,7 @@ impl<R: BufRead> Reader<R> {
                 self.plain_length()?;
                 packed
             }
-            Length::Encoded(other) => return Err(self.unknown(&format!("a string in an unknown form, {other}"))),
+            Length::Encoded(other) => return Err(self.refuse(&format!("a string in an unknown form, {other}"))),
         };
         let mut left = bytes;
         let mut piece = [0; 256];

@@ -1,5 +1,6 @@
 use super::rdb::{Entry, Limits, RdbError, Reader, Writer, Wrong};
-use super::{Count, LIMITS};
+use super::{Count, LIMITS, Shuffled, batches};
+use std::fs::File;
 
 fn entry(key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> Entry {
     Entry {
@@ -164,4 +165,48 @@ fn counts_read_as_people_do() {
         count.to_string(),
         "1 keys, 2.0 KB; 2 left out, for their time is over; 3 left as they were"
     );
+}
+
+/// Every key once, and neighbours far from each other.
+#[test]
+fn the_keys_of_a_file_come_in_any_order() {
+    let path = std::env::temp_dir().join(format!("paritas-snapshot-{}", std::process::id()));
+    for count in [0u32, 1, 2, 20_000] {
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        for n in 0..count {
+            let expiry_ms = (n % 3 == 0).then_some(u64::from(n) + 1);
+            let value = vec![b'v'; n as usize % 1_500];
+            writer.push(&entry(&n.to_be_bytes(), &value, expiry_ms)).unwrap();
+        }
+        std::fs::write(&path, writer.finish().unwrap()).unwrap();
+        let file = File::open(&path).unwrap();
+        let mut keys = Shuffled::new(&file).unwrap();
+        let mut found = Vec::new();
+        while let Some(entry) = keys.next_entry().unwrap() {
+            let n = u32::from_be_bytes(entry.key.as_slice().try_into().unwrap());
+            assert_eq!(entry.expiry_ms, (n % 3 == 0).then_some(u64::from(n) + 1));
+            assert_eq!(entry.value.len(), n as usize % 1_500);
+            found.push(n);
+        }
+        let neighbours = found.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 10).count();
+        assert!(neighbours <= 100 || count < 1_000, "{count}: {neighbours}");
+        found.sort_unstable();
+        assert!(found.iter().copied().eq(0..count), "{count}");
+    }
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    writer.push(&entry(b"late", b"v", Some(1 << 48))).unwrap();
+    std::fs::write(&path, writer.finish().unwrap()).unwrap();
+    let refused = Shuffled::new(&File::open(&path).unwrap()).err().unwrap().to_string();
+    assert!(refused.contains("late ends 281474976710656 ms"), "{refused}");
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn keys_are_read_in_batches_of_bounded_bytes() {
+    let keys: Vec<Vec<u8>> = (0..500).map(|n| vec![b'k'; n * 37 % 8_000]).collect();
+    let parts: Vec<&[Vec<u8>]> = batches(&keys).collect();
+    assert_eq!(parts.concat(), keys);
+    let bytes = |part: &&[Vec<u8>]| part.iter().map(|key| 3 * key.len()).sum::<usize>();
+    assert!(parts.iter().all(|part| part.len() == 1 || bytes(part) <= 64 << 10));
+    assert!(parts.len() < 250 && batches(&[]).next().is_none());
 }
