@@ -280,7 +280,12 @@ impl Router {
         let now = cx.mono();
         self.desk.counters.start(now);
         self.run_loopback(cx, lists);
-        let mut releasable = now >= self.desk.check_at || core::mem::take(&mut self.desk.releasable);
+        // The next check has its own time: put off by every release it would never come on a busy node.
+        let due = now >= self.desk.check_at;
+        if due {
+            self.desk.check_at = now + cx.shared.parameters.lease_renewal;
+        }
+        let mut releasable = core::mem::take(&mut self.desk.releasable) || due;
         let mut late_progress = core::mem::take(&mut self.desk.wake);
         for (_, owner) in lists.awake_owners_mut(now) {
             releasable |= core::mem::take(&mut owner.releasable);
@@ -290,7 +295,6 @@ impl Router {
             self.desk.retry_at = now;
         }
         if releasable {
-            self.desk.check_at = now + cx.shared.parameters.lease_renewal;
             for caller in core::mem::take(&mut self.desk.held) {
                 self.release_caller(cx, lists, caller);
             }

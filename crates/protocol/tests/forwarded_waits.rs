@@ -38,3 +38,32 @@ fn a_second_full_window_makes_forwarded_writes_wait_like_the_first() {
         cluster.advance(10_000);
     }
 }
+
+/// Its answer was lost with a link, say. Other commands of the node are answered all the time, which must not put off
+/// the look at what waits for too long.
+#[test]
+fn a_forwarded_command_without_an_answer_ends_while_others_go_on() {
+    let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
+    let client = cluster.connect(1, Port::Any);
+    let other = cluster.connect(1, Port::Any);
+    let key_of = |low: bool| {
+        let mut keys = (0..).map(|i| format!("k{i}"));
+        keys.find(|key| (command::slot(key.as_bytes()) < 8192) == low).unwrap()
+    };
+    let (theirs, own) = (key_of(true), key_of(false));
+    cluster.tamper = Some(Box::new(|_, _, _, message| {
+        matches!(message, Message::Reply { .. }).then(Vec::new)
+    }));
+    cluster.feed(client, format!("GET {theirs}\r\n").as_bytes());
+    cluster.pump();
+    cluster.tamper = None;
+    let mut reply = Vec::new();
+    let lease_ms = Parameters::default().lease.as_ms();
+    for n in 0..4 * lease_ms {
+        assert_eq!(cluster.ask(other, &format!("SET {own} {n}")), "+OK\r\n");
+        cluster.advance(1);
+        reply.extend(cluster.take(client));
+    }
+    let reply = String::from_utf8(reply).unwrap();
+    assert!(reply.starts_with("-TRYAGAIN"), "{reply:?}");
+}
