@@ -21,6 +21,7 @@ pub mod snapshot;
 pub mod status;
 
 mod agent;
+mod connection;
 mod lifeline;
 mod line;
 mod log_settings;

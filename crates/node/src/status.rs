@@ -1,13 +1,14 @@
 //! What a cluster says of itself: asked from any node's client port, which asks the coordinator (SEAMS §5).
 
+use crate::connection::Connection;
 use crate::{ByteCount, Failure};
 use paritas_base::configuration::Duty;
 use paritas_control::status::{
     LogStatus, NodeCondition, PositionCondition, PositionStatus, RebuildStatus, RoleStatus, Status,
 };
-use std::fmt::{self, Write as _};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use paritas_wire::resp::Value;
+use std::fmt;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -195,9 +196,6 @@ impl fmt::Display for Progress<'_> {
     }
 }
 
-/// Longest reply that is read.
-const REPLY_BYTES_MAX: u64 = 64 << 20;
-
 /// Asks a node for the cluster's status, as JSON.
 pub fn ask_json(node: SocketAddr, patience: Duration) -> Result<String, Failure> {
     let reply = command(node, &["PARITAS.STATUS"], patience)?;
@@ -249,39 +247,18 @@ pub fn describe(status: &Status) -> String {
 
 /// Sends one command to a node and gives the bytes of a simple, integer or bulk reply; none for nil.
 pub(crate) fn command(node: SocketAddr, words: &[&str], patience: Duration) -> Result<Vec<u8>, Failure> {
-    let failed = |error: std::io::Error| Failure(format!("{node} does not answer: {error}"));
-    let mut stream = TcpStream::connect_timeout(&node, patience).map_err(failed)?;
-    stream.set_read_timeout(Some(patience)).map_err(failed)?;
-    stream.set_write_timeout(Some(patience)).map_err(failed)?;
-    let mut request = format!("*{}\r\n", words.len());
-    for word in words {
-        let _ = write!(request, "${}\r\n{word}\r\n", word.len());
-    }
-    stream.write_all(request.as_bytes()).map_err(failed)?;
-    let mut input = BufReader::new(stream).take(REPLY_BYTES_MAX);
-    let mut line = String::new();
-    input.read_line(&mut line).map_err(failed)?;
-    let line = line.trim_end();
-    match line.split_at_checked(1) {
-        Some(("+" | ":", rest)) => Ok(rest.as_bytes().to_vec()),
-        Some(("$", "-1")) | Some(("_", "")) => Ok(Vec::new()),
-        Some(("-", error)) => Err(Failure(format!("{node}: {error}"))),
-        Some(("$", length)) => {
-            let length: u64 = length
-                .parse()
-                .ok()
-                .filter(|length| *length <= REPLY_BYTES_MAX)
-                .ok_or_else(|| Failure(format!("{node} answered `{line}`")))?;
-            let mut bytes = Vec::new();
-            input.take(length).read_to_end(&mut bytes).map_err(failed)?;
-            if (bytes.len() as u64) < length {
-                return Err(Failure(format!(
-                    "{node} closed the connection half way through its answer"
-                )));
-            }
-            Ok(bytes)
-        }
-        _ => Err(Failure(format!("{node} answered `{line}`: is it a node of Paritas?"))),
+    let mut connection = Connection::open(node, patience)?;
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    connection.send(&words);
+    match connection.reply()? {
+        Value::Simple(text) => Ok(text.into_bytes()),
+        Value::Integer(number) => Ok(number.to_string().into_bytes()),
+        Value::Bulk(bytes) => Ok(bytes),
+        Value::Null => Ok(Vec::new()),
+        Value::Error(error) => Err(Failure(format!("{node}: {error}"))),
+        other => Err(Failure(format!(
+            "{node} answered `{other:?}`: is it a node of Paritas?"
+        ))),
     }
 }
 
@@ -290,6 +267,7 @@ mod tests {
     use super::*;
     use paritas_base::{ListId, NodeId};
     use paritas_control::status::ListStatus;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     fn answer(reply: &'static [u8]) -> Result<Vec<u8>, Failure> {

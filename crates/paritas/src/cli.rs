@@ -168,10 +168,7 @@ struct SnapshotTask {
 
 impl SnapshotTask {
     fn run(&self) -> Result<(), Failure> {
-        let took = Instant::now();
-        let count = snapshot::take(self.whom.address(), &self.file, SNAPSHOT_PATIENCE, &mut tell)?;
-        println!("{count}, in {:.1} s", took.elapsed().as_secs_f32());
-        Ok(())
+        timed(|| snapshot::take(self.whom.address(), &self.file, SNAPSHOT_PATIENCE, &mut tell))
     }
 }
 
@@ -188,11 +185,17 @@ struct RestoreTask {
 
 impl RestoreTask {
     fn run(&self) -> Result<(), Failure> {
-        let took = Instant::now();
-        let count = snapshot::restore(self.whom.address(), &self.file, self.keep, SNAPSHOT_PATIENCE, &mut tell)?;
-        println!("{count}, in {:.1} s", took.elapsed().as_secs_f32());
-        Ok(())
+        let whom = self.whom.address();
+        timed(|| snapshot::restore(whom, &self.file, self.keep, SNAPSHOT_PATIENCE, &mut tell))
     }
+}
+
+/// Does it, and says how much it was and how long it took.
+fn timed(work: impl FnOnce() -> Result<snapshot::Count, Failure>) -> Result<(), Failure> {
+    let began = Instant::now();
+    let count = work()?;
+    println!("{count}, in {:.1} s", began.elapsed().as_secs_f32());
+    Ok(())
 }
 
 /// Progress, beside what scripts read.

@@ -2,11 +2,10 @@
 //! redundancy covers). The cluster is asked as any client asks it, and goes on meanwhile; so a snapshot has each key
 //! as it was at some moment while it was taken.
 
-mod connection;
 pub mod rdb;
 
+use crate::connection::Connection;
 use crate::{ByteCount, Failure};
-use connection::Connection;
 use paritas_base::Prng;
 use paritas_store::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use paritas_wire::resp::Value;

@@ -32,7 +32,8 @@ impl Stream {
             return;
         }
         // A command of several changes has made sure of room for its own growth, and no more.
-        if self.index.crowded && delta.bytes_max() > DELTA_BYTES_MAX {
+        let by_count = self.index.keys > self.index.keys_max;
+        if self.index.crowded && !by_count && delta.bytes_max() > DELTA_BYTES_MAX {
             return;
         }
         match self.grow_if_due(arena, delta) {

@@ -1,4 +1,4 @@
-//! A connection of our own to a node: many commands at once, and their replies in order.
+//! A connection of our own to a node's client port: many commands at once, and their replies in order.
 
 use crate::Failure;
 use paritas_wire::resp::{self, ReplyDecoder, Value};
@@ -8,8 +8,10 @@ use std::time::Duration;
 
 /// Read at once.
 const READ_BYTES: usize = 64 << 10;
+/// Longest reply that is read.
+const REPLY_BYTES_MAX: usize = 64 << 20;
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     node: SocketAddr,
     stream: TcpStream,
     output: Vec<u8>,
@@ -20,7 +22,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn open(node: SocketAddr, patience: Duration) -> Result<Self, Failure> {
+    pub(crate) fn open(node: SocketAddr, patience: Duration) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure(format!("{node} does not answer: {error}"));
         let stream = TcpStream::connect_timeout(&node, patience).map_err(failed)?;
         stream.set_read_timeout(Some(patience)).map_err(failed)?;
@@ -37,12 +39,12 @@ impl Connection {
     }
 
     /// Commands wait to be sent until a reply is asked for.
-    pub(super) fn send(&mut self, words: &[&[u8]]) {
+    pub(crate) fn send(&mut self, words: &[&[u8]]) {
         resp::encode::request(&mut self.output, words);
     }
 
     /// The reply to the oldest command without one.
-    pub(super) fn reply(&mut self) -> Result<Value, Failure> {
+    pub(crate) fn reply(&mut self) -> Result<Value, Failure> {
         let node = self.node;
         let failed = |error: std::io::Error| Failure(format!("{node} does not answer any more: {error}"));
         if !self.output.is_empty() {
@@ -63,6 +65,11 @@ impl Connection {
             self.input.drain(..self.taken);
             self.taken = 0;
             let held = self.input.len();
+            if held > REPLY_BYTES_MAX {
+                return Err(Failure(format!(
+                    "{node} answers with more than {REPLY_BYTES_MAX} bytes"
+                )));
+            }
             self.input.resize(held + READ_BYTES, 0);
             let read = loop {
                 match self.stream.read(&mut self.input[held..]) {
