@@ -466,7 +466,7 @@ impl<O: Out> Operation<'_, '_, O> {
                 Stop::Stall
             }
             Blocked::Credit { .. } if self.owner.credit_refused(self.cx) => Stop::Error(errors::OOM),
-            Blocked::Directory | Blocked::Credit { .. } | Blocked::DeltaFull => Stop::Stall,
+            Blocked::Directory | Blocked::Credit { .. } | Blocked::DeltaFull | Blocked::Crowded => Stop::Stall,
             // What may be evicted may not be here yet.
             Blocked::Memory if self.owner.store.policy().evicts() && self.owner.store.chunks().absent_count() > 0 => {
                 Stop::Stall

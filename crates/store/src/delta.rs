@@ -63,6 +63,11 @@ impl Delta {
         self.bytes_max
     }
 
+    /// Whether it takes a command of several changes, which has made sure of room before its first.
+    pub(crate) fn is_of_several(&self) -> bool {
+        self.bytes_max > DELTA_BYTES_MAX
+    }
+
     /// The version it leaves.
     pub fn version(&self) -> Version {
         self.version

@@ -47,6 +47,8 @@ pub enum Blocked {
     },
     /// No memory is left: compact, evict, or say OOM.
     Memory,
+    /// Keys that hash alike crowd in a part of the index: let it grow ([`Stream::grow`]), however few they are.
+    Crowded,
     /// The delta has no room left: close it and try again with a fresh one.
     DeltaFull,
     /// Key or value is longer than this stream takes: see [`Stream::limits`].

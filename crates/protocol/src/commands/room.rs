@@ -160,8 +160,13 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     /// Makes sure of room for a command of `changes` changes with so many bytes of keys and values, before the
-    /// first of them.
-    pub(super) fn reserve(&mut self, changes: usize, bytes: usize) -> Result<(), Stop> {
+    /// first of them. Keys in the arguments `inserted` may be new.
+    pub(super) fn reserve(
+        &mut self,
+        changes: usize,
+        bytes: usize,
+        inserted: impl Iterator<Item = usize> + Clone,
+    ) -> Result<(), Stop> {
         self.admit()?;
         let bytes_max = command_bytes_max(&self.cx.shared.parameters);
         if changes > 1 && bytes > bytes_max {
@@ -169,6 +174,9 @@ impl<O: Out> Operation<'_, '_, O> {
         }
         if changes > 1 && !fits_one_delta(&self.cx.shared.parameters, changes, bytes) {
             return Err(Stop::Error(TOO_MANY_KEYS));
+        }
+        if changes > 1 {
+            self.reserve_index(inserted)?;
         }
         self.several = changes > 1;
         let needed = bytes + changes * CHANGE_BYTES;
@@ -192,9 +200,23 @@ impl<O: Out> Operation<'_, '_, O> {
         Err(Stop::Stall)
     }
 
+    /// Makes sure that new keys, in these arguments, do not crowd in the index.
+    fn reserve_index(&mut self, inserted: impl Iterator<Item = usize> + Clone) -> Result<(), Stop> {
+        for _ in 0..self.tries() {
+            let (owner, args) = (&*self.owner, self.job.args);
+            let hashes = inserted.clone().map(|at| owner.store.hash(args.arg(at)));
+            let Err(blocked) = owner.store.may_insert(hashes) else {
+                return Ok(());
+            };
+            self.find_room(blocked)?;
+        }
+        Err(Stop::Stall)
+    }
+
     /// Makes room for what is blocked; an error if that is not to be had now, or at all.
     pub(super) fn find_room(&mut self, blocked: Blocked) -> Result<(), Stop> {
         let room = match blocked {
+            Blocked::Crowded => return self.grow_index(),
             Blocked::Memory | Blocked::Credit { .. } => self.make_room(blocked),
             _ => Room::None,
         };
@@ -204,6 +226,28 @@ impl<O: Out> Operation<'_, '_, O> {
             // Without credit for long: refused all the same.
             Room::Wait if !matches!(blocked, Blocked::Credit { .. }) => Err(Stop::Stall),
             Room::Wait | Room::None => Err(self.blocked(blocked)),
+        }
+    }
+
+    /// A step of the index's growth, for keys that crowd. Nothing is evicted for that but for what the step itself needs.
+    fn grow_index(&mut self) -> Result<(), Stop> {
+        if self.begun {
+            return Err(Stop::Stall);
+        }
+        let was_open = self.owner.open_bytes() > 0;
+        let (store, delta) = self.owner.delta();
+        match store.grow(&mut self.cx.shared.arena, delta) {
+            Ok(()) => {
+                // There may be more to do than others wait for: the command is tried again at once.
+                self.owner.progress = true;
+                Ok(())
+            }
+            Err(Blocked::DeltaFull) if was_open => {
+                self.owner.close_delta(self.cx, self.configuration);
+                Ok(())
+            }
+            Err(Blocked::DeltaFull | Blocked::Crowded) => Err(Stop::Error(errors::OOM)),
+            Err(blocked) => self.find_room(blocked),
         }
     }
 }

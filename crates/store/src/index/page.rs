@@ -4,7 +4,8 @@
 //! 10 × { u16 tag, u32 locator }   u16 guests (10 bits) | away (6 bits)   u16 bloom of those away
 //! ```
 //! An entry lies in its key's home line or, as a *guest*, in its alternate line of the same page. A line counts how
-//! many of its own keys are *away*: guests elsewhere, or in a spill page.
+//! many of its own keys are *away*: guests elsewhere, or in a spill page. At its most it means "so many or more", and
+//! stays until the page is rebuilt.
 #![allow(unsafe_code)]
 
 use super::shape::Shape;
@@ -14,8 +15,8 @@ pub(crate) const SLOTS: usize = 10;
 const ENTRY_BYTES: usize = 6;
 const GUESTS_AT: usize = SLOTS * ENTRY_BYTES;
 const BLOOM_AT: usize = GUESTS_AT + 2;
-/// No line sends more keys away; far above what random hashes do.
-const AWAY_MAX: u16 = 56;
+/// Six bits; far above what keys in random order do.
+const AWAY_MAX: u16 = 63;
 /// Longest chain of entries moved to make room, and how many lines are looked at to find it.
 const MOVES_MAX: usize = 6;
 const LINES_SEEN_MAX: usize = 96;
@@ -232,16 +233,15 @@ pub(crate) fn room(page: &[u8], shape: Shape, home: u32, tag: u16) -> Option<Roo
     if let Some(slot) = free_slot(line(page, home)) {
         return Some(Room::at(home, slot));
     }
-    let may_leave = away(line(page, home)) < AWAY_MAX;
     let alternate = shape.alternate(home, tag);
-    if may_leave && let Some(slot) = free_slot(line(page, alternate)) {
+    if let Some(slot) = free_slot(line(page, alternate)) {
         return Some(Room::at(alternate, slot));
     }
-    room_by_moving(page, shape, home, may_leave.then_some(alternate))
+    room_by_moving(page, shape, home, alternate)
 }
 
 /// Breadth first, so that as few entries move as can be.
-fn room_by_moving(page: &[u8], shape: Shape, home: u32, alternate: Option<u32>) -> Option<Room> {
+fn room_by_moving(page: &[u8], shape: Shape, home: u32, alternate: u32) -> Option<Room> {
     struct Seen {
         line: u32,
         /// Which entry of which seen line would move here.
@@ -250,7 +250,7 @@ fn room_by_moving(page: &[u8], shape: Shape, home: u32, alternate: Option<u32>) 
     }
     let mut seen: Vec<Seen> = Vec::with_capacity(LINES_SEEN_MAX);
     let mut marks = [0u64; 16];
-    for line in [Some(home), alternate].into_iter().flatten() {
+    for line in [home, alternate] {
         marks[line as usize / 64] |= 1 << (line % 64);
         seen.push(Seen {
             line,
@@ -269,10 +269,8 @@ fn room_by_moving(page: &[u8], shape: Shape, home: u32, alternate: Option<u32>) 
             let tag = tag(bytes, slot);
             let to = if is_guest(bytes, slot) {
                 shape.home(from_line, tag)
-            } else if away(bytes) < AWAY_MAX {
-                shape.alternate(from_line, tag)
             } else {
-                continue;
+                shape.alternate(from_line, tag)
             };
             let mark = 1 << (to % 64);
             if marks[to as usize / 64] & mark != 0 {
@@ -347,16 +345,13 @@ pub(crate) fn remove(lines: &mut impl Lines, line: u32, slot: usize, home: u32) 
     }
 }
 
-/// Whether a key of this line may go to a spill page.
-pub(crate) fn may_spill(home: &Line) -> bool {
-    away(home) < AWAY_MAX
-}
-
 /// Counts a key of a home line that lives elsewhere.
 pub(crate) fn send_away(lines: &mut impl Lines, home: u32, tag: u16) {
     let mut bytes = lines.read(home);
-    let word = u16_at(&bytes, GUESTS_AT) + (1 << SLOTS);
-    set_u16(&mut bytes, GUESTS_AT, word);
+    if away(&bytes) < AWAY_MAX {
+        let word = u16_at(&bytes, GUESTS_AT) + (1 << SLOTS);
+        set_u16(&mut bytes, GUESTS_AT, word);
+    }
     let bloom = u16_at(&bytes, BLOOM_AT) | bloom_bit(tag);
     set_u16(&mut bytes, BLOOM_AT, bloom);
     lines.write(home, &bytes);
@@ -365,6 +360,9 @@ pub(crate) fn send_away(lines: &mut impl Lines, home: u32, tag: u16) {
 /// Counts one key less that lives elsewhere.
 pub(crate) fn call_back(lines: &mut impl Lines, home: u32) {
     let mut bytes = lines.read(home);
+    if away(&bytes) == AWAY_MAX {
+        return;
+    }
     let word = u16_at(&bytes, GUESTS_AT).saturating_sub(1 << SLOTS);
     set_u16(&mut bytes, GUESTS_AT, word);
     if away(&bytes) == 0 {

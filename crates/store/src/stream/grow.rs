@@ -1,7 +1,6 @@
 //! Growth of the index: one group rebuilt over one page more (docs/formats/index.md, "Growth").
 
 use super::{Blocked, Stream, has_room, page_stripe, spill_stripe, usage};
-use crate::delta::DELTA_BYTES_MAX;
 use crate::index::page::{self, LINE_BYTES, SLOTS};
 use crate::index::shape::{Place, Step};
 use crate::index::spill::{self, Spilled};
@@ -22,7 +21,12 @@ struct Rebuilt {
 const GROW_WAIT: u32 = 64;
 
 /// Entries in spill pages that are no accident: there are none while keys come in any order but that of their hashes.
-pub(super) const SPILLED_MAX: usize = 32;
+pub(super) const CROWD: usize = 32;
+/// With so many no key more goes there before the index has grown. A step writes them anew, twice over at worst, and
+/// must fit a delta with them and those of one command.
+pub(super) const SPILLED_MAX: usize = 1024;
+/// Keys of one command that may go into one page, and into one spill page if need be.
+pub(super) const TOGETHER_MAX: usize = 1536;
 
 impl Stream {
     /// A step of its own after an insert. If it cannot be done now, it is tried again later.
@@ -33,7 +37,7 @@ impl Stream {
         }
         // A command of several changes has made sure of room for its own growth, and no more.
         let by_count = self.index.keys > self.index.keys_max;
-        if self.index.crowded && !by_count && delta.bytes_max() > DELTA_BYTES_MAX {
+        if self.index.crowded && !by_count && delta.is_of_several() {
             return;
         }
         match self.grow_if_due(arena, delta) {
@@ -54,8 +58,15 @@ impl Stream {
         Ok(true)
     }
 
-    fn grow(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
+    /// Grows the index by one page, for keys that are [`Blocked::Crowded`].
+    ///
+    /// # Errors
+    /// What stands in the way; [`Blocked::Crowded`] if no growth helps.
+    pub fn grow(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
         let pages = self.index.pages;
+        if pages == 0 {
+            return self.first_page(arena, delta);
+        }
         let (born, after) = (page_stripe(pages), page_stripe(pages + 1));
         if born.number() >= self.credit.1 {
             return Err(Blocked::Credit { index: true });
@@ -99,6 +110,26 @@ impl Stream {
                 self.usage.marks(*page).copy_from_slice(marks);
             }
         }
+        self.update_keys_max();
+        Ok(())
+    }
+
+    /// The first page, before its first key.
+    fn first_page(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
+        if !self.chunks.directory_known() {
+            return Err(Blocked::Directory);
+        }
+        if self.credit.1 == 0 {
+            return Err(Blocked::Credit { index: true });
+        }
+        let chunk = self.settings.chunk_bytes;
+        has_room(delta, chunk + 16)?;
+        Self::has_memory(arena, 1, 1)?;
+        self.chunks.touch(arena, page_stripe(0));
+        self.chunks
+            .change(arena, delta, page_stripe(0), 0, &vec![0; chunk], true);
+        self.index.pages = 1;
+        self.usage.set_pages(1, self.shape.lines());
         self.update_keys_max();
         Ok(())
     }
@@ -150,10 +181,6 @@ impl Stream {
                 let place = self.advanced(arena, step, member as u32, line, tag, locator)?;
                 rebuilt.insert(self, place, locator, 0);
             }
-        }
-        if rebuilt.spilled.iter().any(|entry| entry.tag == 0) {
-            // A line would send away more keys than it can count: random hashes never do that.
-            return Err(Blocked::Memory);
         }
         Ok(rebuilt)
     }
@@ -239,14 +266,11 @@ impl Rebuilt {
             }
             return;
         }
-        let counted = page::may_spill(page::line(bytes, line));
-        if counted {
-            page::send_away(&mut bytes, line, tag);
-        }
+        page::send_away(&mut bytes, line, tag);
         self.spilled.push(Spilled {
             page,
             line,
-            tag: if counted { tag } else { 0 },
+            tag,
             locator,
         });
     }

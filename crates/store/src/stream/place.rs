@@ -1,5 +1,6 @@
 //! Where an object's bytes go: best fit among a few open chunks, in pieces where a tail would be wasted.
 
+use super::grow::SPILLED_MAX;
 use super::{Blocked, Stream, has_room, page_stripe, spill_stripe};
 use crate::index::spill;
 use crate::object::{PIECE_HEAD_BYTES, Value, encode_piece_head};
@@ -101,8 +102,13 @@ impl Stream {
     /// # Errors
     /// What stands in the way.
     pub fn may_take(&mut self, arena: &Arena, chunks: u32, pages: u32) -> Result<(), Blocked> {
+        let mut spilled = 0;
         for spill in 0..=self.index.spills {
-            self.chunks.slot(spill_stripe(spill))?;
+            let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
+            spilled += spill::entries(bytes.unwrap_or_default()).count();
+        }
+        if spilled >= SPILLED_MAX {
+            return Err(Blocked::Crowded);
         }
         if spill_stripe(self.index.spills).number() >= self.credit.1 {
             self.index.spill_wanted = true;

@@ -1,7 +1,7 @@
 //! A stream against a model map, its deltas against a mirror that applies them as a parity member would.
 
 use super::*;
-use crate::delta::{DELTA_BYTES_MAX, extents};
+use crate::delta::{COMMAND_DELTA_BYTES_MAX, DELTA_BYTES_MAX, extents};
 use crate::index::page;
 use crate::{Object, Policy, Presence, Value};
 use paritas_base::Prng;
@@ -693,47 +693,155 @@ fn keys_outlast_many_doublings_and_spill_pages() {
 
 /// A client that has seen SCAN can send keys in the order of their hashes: one line of a small index gets them all.
 /// What is blocked is tried again behind housekeeping, as a node does it.
+/// Keys as small integers, in the order of their hashes: as one has them who asked SCAN.
+fn in_order_of_hashes(stream: &Stream, keys: u32) -> Vec<(u64, [u8; 4])> {
+    let keys = (0..keys).map(u32::to_le_bytes);
+    let mut in_order: Vec<_> = keys.map(|key| (stream.hash(&key), key)).collect();
+    in_order.sort_unstable();
+    in_order
+}
+
+/// Lets the index grow by one page, in a delta of its own.
+fn grow_for_a_crowd(arena: &mut Arena, stream: &mut Stream, seq: &mut u64) {
+    *seq += 1;
+    let mut delta = Delta::new(Version::new(1, *seq), Vec::new());
+    assert_eq!(stream.grow(arena, &mut delta), Ok(()), "an empty delta takes a step");
+}
+
 #[test]
 fn keys_in_the_order_of_a_scan_find_room() {
-    for (chunk_bytes, keys) in [(256, 5_000), (1024, 20_000), (4096, 100_000), (16_384, 400_000)] {
+    // Steps are done behind inserts, or as seldom as can be.
+    for (chunk_bytes, keys, eager) in [
+        (256, 5_000, true),
+        (1024, 20_000, true),
+        (4096, 100_000, true),
+        (16_384, 400_000, true),
+        (256, 20_000, false),
+        (4096, 200_000, false),
+        (16_384, 1_000_000, false),
+        (65_536, 400_000, false),
+    ] {
         let mut arena = Arena::new(chunk_bytes, 1 << 16);
         let mut stream = Stream::new(Settings::new(chunk_bytes, KEY));
         stream.set_credit(u32::MAX, u32::MAX);
-        let mut in_order: Vec<(u64, [u8; 4])> = (0..keys as u32)
-            .map(|i| (stream.hash(&i.to_le_bytes()), i.to_le_bytes()))
-            .collect();
-        in_order.sort_unstable();
-        let mut seq = 0;
-        let (mut blocked, mut spills) = (0, 0);
+        let in_order = in_order_of_hashes(&stream, keys);
+        let (mut seq, mut blocked, mut spills) = (0, 0, 0);
         for (hash, key) in &in_order {
             for tries in 0.. {
+                assert!(tries < 2000, "chunk {chunk_bytes}: no room after {tries} steps");
+                if !eager {
+                    stream.index.grow_wait = 2;
+                }
                 seq += 1;
                 let mut delta = Delta::new(Version::new(1, seq), Vec::new());
                 match stream.put(&mut arena, &mut delta, *hash, key, Value::default()) {
                     Ok(()) => break,
                     Err(Blocked::DeltaFull) => {}
-                    Err(Blocked::Memory) => {
+                    Err(Blocked::Crowded) => {
                         blocked += 1;
-                        seq += 1;
-                        let mut delta = Delta::new(Version::new(1, seq), Vec::new());
-                        assert_eq!(stream.housekeep(&mut arena, &mut delta, 1 << 17), Ok(true));
+                        grow_for_a_crowd(&mut arena, &mut stream, &mut seq);
                     }
                     Err(other) => panic!("{other:?}"),
                 }
-                assert!(tries < 64, "chunk {chunk_bytes}: no room after {tries} steps");
             }
             spills = spills.max(stream.index.spills);
         }
         let (pages, slots) = (stream.index.pages, stream.shape.lines() as usize * page::SLOTS);
-        let fill = keys as f64 / (pages as usize * slots) as f64;
+        let fill = f64::from(keys) / (pages as usize * slots) as f64;
         println!("chunk {chunk_bytes}: fill {fill:.2}, {pages} pages, {spills} spill pages, {blocked} times blocked");
         assert!(
-            fill > 0.3 && stream.count() == Some(keys as u64),
+            fill > 0.3 && stream.count() == Some(keys.into()),
             "chunk {chunk_bytes}: fill {fill}"
         );
+        assert!(eager || blocked > 0, "chunk {chunk_bytes}: they never crowded");
         for (hash, key) in &in_order {
             assert!(stream.find(&arena, *hash, key).unwrap().is_some());
         }
+        // Lines that lost count of their keys forget none when some go.
+        for (hash, key) in in_order.iter().step_by(2) {
+            seq += 1;
+            let mut delta = Delta::new(Version::new(1, seq), Vec::new());
+            assert_eq!(stream.delete(&mut arena, &mut delta, *hash, key), Ok(true));
+        }
+        for (nth, (hash, key)) in in_order.iter().enumerate() {
+            let found = stream.find(&arena, *hash, key).unwrap().is_some();
+            assert_eq!(found, nth % 2 == 1, "chunk {chunk_bytes}: key {nth}");
+        }
+    }
+}
+
+/// One command of as many keys as one may have, whose hashes follow each other: all of them, in one delta.
+#[test]
+fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
+    for (chunk_bytes, keys, others) in [
+        (256, 20_000, 0),
+        (1024, 50_000, 0),
+        (4096, 500_000, 30_000),
+        (16_384, 500_000, 0),
+        (16_384, 500_000, 30_000),
+        (65_536, 500_000, 0),
+    ] {
+        let mut arena = Arena::new(chunk_bytes, 1 << 15);
+        let mut stream = Stream::new(Settings::new(chunk_bytes, KEY));
+        let in_order = in_order_of_hashes(&stream, keys);
+        let (batch, rest) = in_order.split_at(4000);
+        let (mut seq, mut steps) = (0, 0);
+        stream.set_credit(u32::MAX, 2);
+        // The others come in any order, and fill the pages.
+        let mut rest = rest.to_vec();
+        rest.sort_unstable_by_key(|(hash, _)| hash.reverse_bits());
+        for (hash, key) in &rest[..others] {
+            seq += 1;
+            let mut delta = Delta::new(Version::new(1, seq), Vec::new());
+            while stream
+                .put(&mut arena, &mut delta, *hash, key, Value::default())
+                .is_err()
+            {
+                let (data, index) = stream.wants_credit().expect("only credit is short");
+                stream.set_credit(data, index);
+            }
+        }
+        loop {
+            let more = stream.may_insert(batch.iter().map(|(hash, _)| *hash)).and_then(|()| {
+                let pages = stream.pages_for(batch.len());
+                stream.may_take(&arena, 4000 * 60 / chunk_bytes as u32 + 2, pages)
+            });
+            match more {
+                Ok(()) => break,
+                Err(Blocked::Crowded) => {
+                    while stream.credit.1 < stream.index.pages * 2 + 4 {
+                        stream.set_credit(u32::MAX, stream.credit.1 + 1);
+                    }
+                    grow_for_a_crowd(&mut arena, &mut stream, &mut seq);
+                }
+                Err(Blocked::Credit { .. }) => {
+                    let (data, index) = stream.wants_credit().expect("it asks for what it lacks");
+                    stream.set_credit(data, index);
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+            steps += 1;
+            assert!(steps < 5000, "chunk {chunk_bytes}: it goes on");
+        }
+        seq += 1;
+        let mut delta = Delta::new(Version::new(1, seq), Vec::new());
+        delta.set_bytes_max(COMMAND_DELTA_BYTES_MAX);
+        for (nth, (hash, key)) in batch.iter().enumerate() {
+            let done = stream.put(&mut arena, &mut delta, *hash, key, Value::default());
+            assert_eq!(done, Ok(()), "chunk {chunk_bytes}, {others} others: key {nth}");
+        }
+        println!(
+            "chunk {chunk_bytes}, {others} others: {} pages, {} spill pages, delta of {} bytes",
+            stream.index.pages,
+            stream.index.spills,
+            delta.bytes().len()
+        );
+        for (hash, key) in batch.iter().chain(&rest[..others]) {
+            assert!(stream.find(&arena, *hash, key).unwrap().is_some());
+        }
+        // Whatever it left in spill pages, the next step takes.
+        stream.set_credit(u32::MAX, u32::MAX);
+        grow_for_a_crowd(&mut arena, &mut stream, &mut seq);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Changing keys: put, delete, expiry, FLUSHALL.
 
 use super::find::{At, Found};
-use super::grow::SPILLED_MAX;
+use super::grow::{CROWD, SPILLED_MAX, TOGETHER_MAX};
 use super::place::{INDEX_CHANGE_BYTES, Writer};
 use super::{Blocked, LivePage, Stream, has_room, page_stripe, spill_stripe};
 use crate::index::page::{self, Lines, Room};
@@ -48,7 +48,7 @@ impl Stream {
             .plan(arena, delta, key.len(), &value, Writer::Foreground, &mut plan)
             .and_then(|()| {
                 let entry = match old {
-                    None => Some(self.entry_for(arena, hash)?),
+                    None => Some(self.entry_for(arena, hash, delta.is_of_several())?),
                     Some(_) => None,
                 };
                 let locator = self.write_object(arena, delta, hash, key, &value, &plan);
@@ -197,7 +197,7 @@ impl Stream {
     }
 
     /// Finds room for a new entry. Changes no bytes, and notes if it is in a crowd.
-    fn entry_for(&mut self, arena: &Arena, hash: u64) -> Result<Entry, Blocked> {
+    fn entry_for(&mut self, arena: &Arena, hash: u64, several: bool) -> Result<Entry, Blocked> {
         let Some(place) = self.place(hash)? else {
             if self.credit.1 == 0 {
                 return Err(Blocked::Credit { index: true });
@@ -211,22 +211,51 @@ impl Stream {
         if let Some(room) = page::room(bytes, self.shape, place.line, place.tag) {
             return Ok(Entry::Page(place, room));
         }
-        if !page::may_spill(page::line(bytes, place.line)) {
-            self.index.crowded = true;
-            return Err(Blocked::Memory);
-        }
+        let mut spilled = 0;
+        let mut gap = None;
         for spill in 0..self.index.spills {
             let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
-            let nth = spill::entries(bytes.unwrap_or_default()).count();
-            if nth < spill::capacity(self.settings.chunk_bytes) {
-                self.index.crowded |= spill > 0 || nth >= SPILLED_MAX;
-                return Ok(Entry::Spill(place, spill, nth));
+            let count = spill::entries(bytes.unwrap_or_default()).count();
+            if count < spill::capacity(self.settings.chunk_bytes) {
+                gap = gap.or(Some((spill, count)));
             }
+            spilled += count;
         }
-        let spill = self.index.spills;
-        self.index.crowded |= spill > 0;
-        self.may_add_spills(arena, 1, 1)?;
-        Ok(Entry::Spill(place, spill, 0))
+        // A command of several changes has looked before its first.
+        if spilled >= SPILLED_MAX && !several {
+            return Err(Blocked::Crowded);
+        }
+        let (spill, nth) = match gap {
+            Some(gap) => gap,
+            None => {
+                self.may_add_spills(arena, 1, 1)?;
+                (self.index.spills, 0)
+            }
+        };
+        self.index.crowded |= spilled >= CROWD;
+        Ok(Entry::Spill(place, spill, nth))
+    }
+
+    /// Whether a command of several changes may begin with new keys of these hashes, as far as they crowd. One spill
+    /// page more is sure to be had ([`Stream::may_take`]).
+    ///
+    /// # Errors
+    /// [`Blocked::Crowded`] if the index must grow before.
+    pub fn may_insert(&self, hashes: impl Iterator<Item = u64>) -> Result<(), Blocked> {
+        let together_max = TOGETHER_MAX.min(spill::capacity(self.settings.chunk_bytes));
+        if hashes.size_hint().1.is_some_and(|count| count <= together_max) {
+            return Ok(());
+        }
+        let pages = self.index.pages;
+        if pages == 0 {
+            return Err(Blocked::Crowded);
+        }
+        let mut numbers: Vec<u32> = hashes.map(|hash| self.shape.place(hash, pages).page).collect();
+        numbers.sort_unstable();
+        if numbers.chunk_by(|a, b| a == b).any(|page| page.len() > together_max) {
+            return Err(Blocked::Crowded);
+        }
+        Ok(())
     }
 
     /// Whether `count` spill pages more may be born, `spare` chunks of memory left over.
@@ -236,7 +265,7 @@ impl Stream {
         }
         let spills = self.index.spills + count;
         if spills > self.spills_max() {
-            return Err(Blocked::Memory);
+            return Err(Blocked::Crowded);
         }
         let stripe = spill_stripe(spills - 1);
         if stripe.number() >= self.credit.1 {

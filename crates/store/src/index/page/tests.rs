@@ -94,6 +94,35 @@ fn entries_move_and_are_found_until_a_page_is_nearly_full() {
     }
 }
 
+/// More keys of one line than it can count: its count stops at the most it can say, and forgets none of them.
+#[test]
+fn a_line_loses_count_of_its_keys_but_not_the_keys() {
+    let shape = Shape::new(16384);
+    let mut bytes = vec![0u8; 16384];
+    let mut page = &mut bytes[..];
+    let hashes: Vec<u64> = (0..250u64)
+        .map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 10)
+        .collect();
+    let places: Vec<_> = hashes.iter().map(|hash| shape.place(*hash, 1)).collect();
+    assert!(places.iter().all(|place| place.line == 0));
+    for (locator, place) in places.iter().enumerate() {
+        let room = room(page, shape, 0, place.tag).expect("lines beside are empty");
+        insert(&mut page, shape, &room, 0, place.tag, locator as u32);
+    }
+    assert_eq!(away(line(page, 0)), AWAY_MAX);
+    for (locator, place) in places.iter().enumerate() {
+        assert!(find(page, shape, 0, place.tag, locator as u32).is_some());
+        if locator % 2 == 0 {
+            let (at, slot) = find(page, shape, 0, place.tag, locator as u32).unwrap();
+            remove(&mut page, at, slot, 0);
+        }
+    }
+    for (locator, place) in places.iter().enumerate() {
+        let found = find(page, shape, 0, place.tag, locator as u32).is_some();
+        assert_eq!(found, locator % 2 == 1);
+    }
+}
+
 fn find(page: &[u8], shape: Shape, home: u32, tag: u16, wanted: u32) -> Option<(u32, usize)> {
     let alternate = shape.alternate(home, tag);
     let here = |number: u32, guests: bool| {
