@@ -229,7 +229,7 @@ impl<O: Out> Operation<'_, '_, O> {
         }
     }
 
-    /// A step of the index's growth, for keys that crowd. Nothing is evicted for that but for what the step itself needs.
+    /// A step of the index's growth, for keys that crowd. Nothing is evicted but for what the step itself needs.
     fn grow_index(&mut self) -> Result<(), Stop> {
         if self.begun {
             return Err(Stop::Stall);
