@@ -26,7 +26,7 @@ fn cluster(policy: Policy, credit_batch: u32) -> (Cluster, Client) {
 fn first_in_order(cluster: &Cluster, of: u32, count: usize) -> Vec<String> {
     let list = cluster.processes[0].node.list(ListId(0)).unwrap();
     let store = list.owners().next().expect("node 0 is an owner").store();
-    let mut keys: Vec<_> = (0..of).map(|n| format!("{{a}}{n}")).collect();
+    let mut keys: Vec<_> = (0..of).map(|n| format!("{{b}}{n}")).collect();
     keys.sort_by_cached_key(|key| store.hash(key.as_bytes()));
     keys.truncate(count);
     keys
@@ -86,15 +86,37 @@ fn single_keys_in_the_order_of_their_hashes_are_all_taken() {
 
 #[test]
 fn commands_of_many_keys_in_the_order_of_their_hashes_are_all_taken() {
-    for (count, at_once) in [(3_200, 3_200), (12_000, 1_000), (12_000, 40)] {
-        let (mut cluster, client) = cluster(Policy::AllKeysLru, 4);
-        let keys = first_in_order(&cluster, 200_000, count);
-        for some in keys.chunks(at_once) {
-            let mut words = vec!["MSET"];
-            words.extend(some.iter().flat_map(|key| [key.as_str(), "v"]));
-            all_ok(&mut cluster, client, &command(&words), 1);
+    for policy in [Policy::NoEviction, Policy::AllKeysLru] {
+        for (count, at_once) in [(3_500, 3_500), (12_000, 1_000), (12_000, 40)] {
+            let (mut cluster, client) = cluster(policy, 4);
+            let keys = first_in_order(&cluster, 200_000, count);
+            for some in keys.chunks(at_once) {
+                let mut words = vec!["MSET"];
+                words.extend(some.iter().flat_map(|key| [key.as_str(), "v"]));
+                all_ok(&mut cluster, client, &command(&words), 1);
+            }
+            assert_eq!(cluster.ask(client, "DBSIZE"), format!(":{count}\r\n"));
+            assert!(!evicted(&mut cluster, client), "memory is free");
         }
-        assert_eq!(cluster.ask(client, "DBSIZE"), format!(":{count}\r\n"));
-        assert!(!evicted(&mut cluster, client), "memory is free");
     }
+}
+
+/// Keys that are there, or that a command names many times, are no crowd.
+#[test]
+fn the_index_does_not_grow_for_keys_that_are_not_new() {
+    let (mut cluster, client) = cluster(Policy::NoEviction, 4);
+    let pages = |cluster: &Cluster| {
+        let list = cluster.processes[0].node.list(ListId(0)).unwrap();
+        list.owners().next().unwrap().store().page_count()
+    };
+    let words: Vec<&str> = ["MSET"].into_iter().chain(["k{b}", "v"].repeat(3_500)).collect();
+    all_ok(&mut cluster, client, &command(&words), 1);
+    assert_eq!((pages(&cluster), &*cluster.ask(client, "DBSIZE")), (1, ":1\r\n"));
+    let keys: Vec<String> = (0..2_300).map(|n| format!("{{b}}{n}")).collect();
+    let mut words = vec!["MSET"];
+    words.extend(keys.iter().flat_map(|key| [key.as_str(), "v"]));
+    all_ok(&mut cluster, client, &command(&words), 1);
+    let before = pages(&cluster);
+    all_ok(&mut cluster, client, &command(&words), 1);
+    assert_eq!(pages(&cluster), before);
 }

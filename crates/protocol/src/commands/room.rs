@@ -146,7 +146,7 @@ impl<O: Out> Operation<'_, '_, O> {
         }
         // Evicted keys are given up for good: only where that is what the write waits for.
         if self.owner.admit_write(self.cx) != Admission::Admitted
-            || (matches!(blocked, Blocked::Credit { .. }) && !self.owner.eviction_helps())
+            || matches!(blocked, Blocked::Credit { index } if !self.owner.eviction_helps(index))
         {
             return Room::Wait;
         }
@@ -165,7 +165,7 @@ impl<O: Out> Operation<'_, '_, O> {
         &mut self,
         changes: usize,
         bytes: usize,
-        inserted: impl Iterator<Item = usize> + Clone,
+        inserted: impl ExactSizeIterator<Item = usize> + Clone,
     ) -> Result<(), Stop> {
         self.admit()?;
         let bytes_max = command_bytes_max(&self.cx.shared.parameters);
@@ -174,9 +174,6 @@ impl<O: Out> Operation<'_, '_, O> {
         }
         if changes > 1 && !fits_one_delta(&self.cx.shared.parameters, changes, bytes) {
             return Err(Stop::Error(TOO_MANY_KEYS));
-        }
-        if changes > 1 {
-            self.reserve_index(inserted)?;
         }
         self.several = changes > 1;
         let needed = bytes + changes * CHANGE_BYTES;
@@ -190,9 +187,11 @@ impl<O: Out> Operation<'_, '_, O> {
         // Any two chunks in a row are more than half full.
         let chunk = self.cx.shared.arena.chunk_bytes();
         let chunks = u32::try_from(2 * (bytes + changes * OBJECT_BYTES) / chunk + 2).unwrap_or(u32::MAX);
-        let pages = self.owner.store.pages_for(changes);
         for _ in 0..self.tries() {
-            let Err(blocked) = self.owner.store.may_take(&self.cx.shared.arena, chunks, pages) else {
+            let crowd = self.crowd(inserted.clone());
+            let store = &mut self.owner.store;
+            let pages = store.pages_for(changes);
+            let Err(blocked) = crowd.and_then(|()| store.may_take(&self.cx.shared.arena, chunks, pages)) else {
                 return Ok(());
             };
             self.find_room(blocked)?;
@@ -200,17 +199,22 @@ impl<O: Out> Operation<'_, '_, O> {
         Err(Stop::Stall)
     }
 
-    /// Makes sure that new keys, in these arguments, do not crowd in the index.
-    fn reserve_index(&mut self, inserted: impl Iterator<Item = usize> + Clone) -> Result<(), Stop> {
-        for _ in 0..self.tries() {
-            let (owner, args) = (&*self.owner, self.job.args);
-            let hashes = inserted.clone().map(|at| owner.store.hash(args.arg(at)));
-            let Err(blocked) = owner.store.may_insert(hashes) else {
-                return Ok(());
-            };
-            self.find_room(blocked)?;
+    /// What stands in the way of new keys in these arguments, as far as they crowd in the index.
+    fn crowd(&self, inserted: impl ExactSizeIterator<Item = usize>) -> Result<(), Blocked> {
+        let store = &self.owner.store;
+        if inserted.len() <= store.crowd_max() {
+            return Ok(());
         }
-        Err(Stop::Stall)
+        let arena = &self.cx.shared.arena;
+        let mut hashes = Vec::with_capacity(inserted.len());
+        for at in inserted {
+            let key = self.job.args.arg(at);
+            let hash = store.hash(key);
+            if store.find(arena, hash, key)?.is_none() {
+                hashes.push(hash);
+            }
+        }
+        store.may_insert(arena, &mut hashes)
     }
 
     /// Makes room for what is blocked; an error if that is not to be had now, or at all.
@@ -231,12 +235,13 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// A step of the index's growth, for keys that crowd. Nothing is evicted but for what the step itself needs.
     fn grow_index(&mut self) -> Result<(), Stop> {
-        if self.begun {
+        // Steps are writes, and wait as such.
+        if self.begun || self.owner.admit_write(self.cx) != Admission::Admitted {
             return Err(Stop::Stall);
         }
         let was_open = self.owner.open_bytes() > 0;
         let (store, delta) = self.owner.delta();
-        match store.grow(&mut self.cx.shared.arena, delta) {
+        match store.grow_for_crowd(&mut self.cx.shared.arena, delta) {
             Ok(()) => {
                 // There may be more to do than others wait for: the command is tried again at once.
                 self.owner.progress = true;

@@ -38,7 +38,7 @@ impl Stream {
             Err(blocked) => return Err(blocked),
         }
         // Not at once: a stream of few keys may often be empty.
-        if self.count() == Some(0) && self.index.pages > EMPTY_PAGES_KEPT {
+        if self.count() == Some(0) && self.index.pages > EMPTY_PAGES_KEPT && !self.index.awaits {
             self.flush(arena, delta)?;
             return Ok(true);
         }

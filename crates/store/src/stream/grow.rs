@@ -1,6 +1,7 @@
 //! Growth of the index: one group rebuilt over one page more (docs/formats/index.md, "Growth").
 
 use super::{Blocked, Stream, has_room, page_stripe, spill_stripe, usage};
+use crate::delta::DELTA_BYTES_MAX;
 use crate::index::page::{self, LINE_BYTES, SLOTS};
 use crate::index::shape::{Place, Step};
 use crate::index::spill::{self, Spilled};
@@ -25,7 +26,7 @@ pub(super) const CROWD: usize = 32;
 /// With so many no key more goes there before the index has grown. A step writes them anew, twice over at worst, and
 /// must fit a delta with them and those of one command.
 pub(super) const SPILLED_MAX: usize = 1024;
-/// Keys of one command that may go into one page, and into one spill page if need be.
+/// Keys of one command that may go into spill pages.
 pub(super) const TOGETHER_MAX: usize = 1536;
 
 impl Stream {
@@ -35,10 +36,13 @@ impl Stream {
             self.index.grow_wait -= 1;
             return;
         }
-        // A command of several changes has made sure of room for its own growth, and no more.
-        let by_count = self.index.keys > self.index.keys_max;
-        if self.index.crowded && !by_count && delta.is_of_several() {
-            return;
+        if delta.is_of_several() {
+            // It has made sure of room for its own growth, and no more; and the rest of it must fit its delta.
+            let by_count = self.index.keys > self.index.keys_max;
+            let rest = delta.bytes_max().saturating_sub(delta.bytes().len());
+            if !by_count || rest < 2 * DELTA_BYTES_MAX {
+                return;
+            }
         }
         match self.grow_if_due(arena, delta) {
             // Likely at once with the next delta.
@@ -58,15 +62,22 @@ impl Stream {
         Ok(true)
     }
 
-    /// Grows the index by one page, for keys that are [`Blocked::Crowded`].
+    /// A step for keys that are [`Blocked::Crowded`].
     ///
     /// # Errors
     /// What stands in the way; [`Blocked::Crowded`] if no growth helps.
-    pub fn grow(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
-        let pages = self.index.pages;
-        if pages == 0 {
-            return self.first_page(arena, delta);
+    pub fn grow_for_crowd(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
+        if self.index.pages == 0 {
+            self.first_page(arena, delta)?;
+        } else {
+            self.grow(arena, delta)?;
         }
+        self.index.awaits = true;
+        Ok(())
+    }
+
+    fn grow(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
+        let pages = self.index.pages;
         let (born, after) = (page_stripe(pages), page_stripe(pages + 1));
         if born.number() >= self.credit.1 {
             return Err(Blocked::Credit { index: true });
@@ -74,9 +85,13 @@ impl Stream {
         let step = self.shape.step(pages);
         let chunk = self.settings.chunk_bytes;
         let changed = self.shape.members(step.old) as usize + 1;
-        // The page after the new one must be zeros, or a successor would count it: see `flush`.
-        let garbage = self.chunks.slot(after)?.is_some();
-        let bytes = (changed + usize::from(garbage)) * (chunk + 16);
+        // The page after the new one must be zeros, or a successor would count it: see `flush`. That is a step too.
+        if self.chunks.slot(after)?.is_some() {
+            has_room(delta, chunk + 16)?;
+            self.chunks.free(arena, delta, after);
+            return Ok(());
+        }
+        let bytes = changed * (chunk + 16);
         has_room(delta, bytes)?;
         Self::has_memory(arena, 1, 1)?;
         for member in 0..self.shape.members(step.old) {
@@ -91,9 +106,6 @@ impl Stream {
         let spill_bytes = self.spill_bytes(arena, &rebuilt.spilled, spills)?;
         has_room(delta, bytes + spill_bytes + spills as usize * 16)?;
 
-        if garbage {
-            self.chunks.free(arena, delta, after);
-        }
         for (page, bytes) in rebuilt.pages.iter().zip(rebuilt.bytes.chunks(chunk)) {
             let stripe = page_stripe(*page);
             self.chunks.touch(arena, stripe);

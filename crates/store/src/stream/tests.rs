@@ -705,7 +705,11 @@ fn in_order_of_hashes(stream: &Stream, keys: u32) -> Vec<(u64, [u8; 4])> {
 fn grow_for_a_crowd(arena: &mut Arena, stream: &mut Stream, seq: &mut u64) {
     *seq += 1;
     let mut delta = Delta::new(Version::new(1, *seq), Vec::new());
-    assert_eq!(stream.grow(arena, &mut delta), Ok(()), "an empty delta takes a step");
+    assert_eq!(
+        stream.grow_for_crowd(arena, &mut delta),
+        Ok(()),
+        "an empty delta takes a step"
+    );
 }
 
 #[test]
@@ -770,53 +774,87 @@ fn keys_in_the_order_of_a_scan_find_room() {
     }
 }
 
-/// One command of as many keys as one may have, whose hashes follow each other: all of them, in one delta.
+/// One command of as many keys as one may have, whose hashes lie close together: all of them, in one delta, with no
+/// more credit than was promised.
 #[test]
 fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
+    enum Others {
+        None,
+        Anywhere(usize),
+        /// As many as there are beside those of the command in this part of the hashes, in their order.
+        Among(usize),
+    }
     for (chunk_bytes, keys, others) in [
-        (256, 20_000, 0),
-        (1024, 50_000, 0),
-        (4096, 500_000, 30_000),
-        (16_384, 500_000, 0),
-        (16_384, 500_000, 30_000),
-        (65_536, 500_000, 0),
+        (256, 20_000, Others::None),
+        (1024, 50_000, Others::None),
+        (4096, 500_000, Others::None),
+        (4096, 500_000, Others::Anywhere(30_000)),
+        (4096, 40_000, Others::Among(10_400)),
+        (8192, 40_000, Others::Among(14_000)),
+        (16_384, 500_000, Others::None),
+        (16_384, 500_000, Others::Anywhere(30_000)),
+        (16_384, 40_000, Others::Among(20_000)),
+        (65_536, 500_000, Others::None),
     ] {
         let mut arena = Arena::new(chunk_bytes, 1 << 15);
         let mut stream = Stream::new(Settings::new(chunk_bytes, KEY));
-        let in_order = in_order_of_hashes(&stream, keys);
-        let (batch, rest) = in_order.split_at(4000);
-        let (mut seq, mut steps) = (0, 0);
         stream.set_credit(u32::MAX, 2);
-        // The others come in any order, and fill the pages.
-        let mut rest = rest.to_vec();
-        rest.sort_unstable_by_key(|(hash, _)| hash.reverse_bits());
-        for (hash, key) in &rest[..others] {
-            seq += 1;
-            let mut delta = Delta::new(Version::new(1, seq), Vec::new());
-            while stream
-                .put(&mut arena, &mut delta, *hash, key, Value::default())
-                .is_err()
-            {
-                let (data, index) = stream.wants_credit().expect("only credit is short");
-                stream.set_credit(data, index);
+        let mut rest = in_order_of_hashes(&stream, keys);
+        let batch: Vec<(u64, [u8; 4])> = match others {
+            Others::None => rest.drain(..).take(3900).collect(),
+            Others::Anywhere(count) => {
+                let batch = rest.drain(..3900).collect();
+                rest.sort_unstable_by_key(|(hash, _)| hash.reverse_bits());
+                rest.truncate(count);
+                batch
+            }
+            Others::Among(part) => {
+                rest.truncate(part);
+                let (every, mut nth) = (part / 3900, 0);
+                rest.extract_if(.., |_| {
+                    nth += 1;
+                    nth % every == 0
+                })
+                .take(3900)
+                .collect()
+            }
+        };
+        let (mut seq, mut steps) = (0, 0);
+        let more_credit = |stream: &mut Stream| {
+            let (data, index) = stream.wants_credit().expect("it asks for what it lacks");
+            stream.set_credit(data, index);
+        };
+        for (hash, key) in &rest {
+            loop {
+                seq += 1;
+                let mut delta = Delta::new(Version::new(1, seq), Vec::new());
+                match stream.put(&mut arena, &mut delta, *hash, key, Value::default()) {
+                    Ok(()) => break,
+                    Err(Blocked::Crowded) => grow_for_a_crowd(&mut arena, &mut stream, &mut seq),
+                    Err(Blocked::Credit { .. }) => more_credit(&mut stream),
+                    Err(other) => panic!("{other:?}"),
+                }
             }
         }
+        let before = stream.index.pages;
         loop {
-            let more = stream.may_insert(batch.iter().map(|(hash, _)| *hash)).and_then(|()| {
+            let mut hashes = batch.iter().map(|(hash, _)| *hash).collect();
+            let more = stream.may_insert(&arena, &mut hashes).and_then(|()| {
                 let pages = stream.pages_for(batch.len());
-                stream.may_take(&arena, 4000 * 60 / chunk_bytes as u32 + 2, pages)
+                stream.may_take(&arena, 3900 * 60 / chunk_bytes as u32 + 2, pages)
             });
             match more {
                 Ok(()) => break,
+                Err(Blocked::Credit { .. }) => more_credit(&mut stream),
                 Err(Blocked::Crowded) => {
-                    while stream.credit.1 < stream.index.pages * 2 + 4 {
-                        stream.set_credit(u32::MAX, stream.credit.1 + 1);
+                    while let Some((_, index)) = stream.wants_credit() {
+                        stream.set_credit(u32::MAX, index);
                     }
                     grow_for_a_crowd(&mut arena, &mut stream, &mut seq);
-                }
-                Err(Blocked::Credit { .. }) => {
-                    let (data, index) = stream.wants_credit().expect("it asks for what it lacks");
-                    stream.set_credit(data, index);
+                    // The house is kept meanwhile: what has grown for them stays.
+                    seq += 1;
+                    let mut delta = Delta::new(Version::new(1, seq), Vec::new());
+                    stream.housekeep(&mut arena, &mut delta, 4096).unwrap();
                 }
                 Err(other) => panic!("{other:?}"),
             }
@@ -828,15 +866,16 @@ fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
         delta.set_bytes_max(COMMAND_DELTA_BYTES_MAX);
         for (nth, (hash, key)) in batch.iter().enumerate() {
             let done = stream.put(&mut arena, &mut delta, *hash, key, Value::default());
-            assert_eq!(done, Ok(()), "chunk {chunk_bytes}, {others} others: key {nth}");
+            assert_eq!(done, Ok(()), "chunk {chunk_bytes}, {} others: key {nth}", rest.len());
         }
         println!(
-            "chunk {chunk_bytes}, {others} others: {} pages, {} spill pages, delta of {} bytes",
+            "chunk {chunk_bytes}, {} others: {before}, then {} pages, {} spill pages, delta of {} bytes",
+            rest.len(),
             stream.index.pages,
             stream.index.spills,
             delta.bytes().len()
         );
-        for (hash, key) in batch.iter().chain(&rest[..others]) {
+        for (hash, key) in batch.iter().chain(&rest) {
             assert!(stream.find(&arena, *hash, key).unwrap().is_some());
         }
         // Whatever it left in spill pages, the next step takes.

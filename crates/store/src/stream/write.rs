@@ -188,7 +188,7 @@ impl Stream {
         let index = &mut self.index;
         index.garbage_end = self.chunks.end(true);
         (index.pages, index.spills, index.keys, index.missing) = (0, 0, 0, 0);
-        index.crowded = false;
+        (index.crowded, index.awaits) = (false, false);
         index.expiry_cursor = (0, 0);
         self.usage.clear();
         self.update_keys_max();
@@ -236,23 +236,41 @@ impl Stream {
         Ok(Entry::Spill(place, spill, nth))
     }
 
-    /// Whether a command of several changes may begin with new keys of these hashes, as far as they crowd. One spill
-    /// page more is sure to be had ([`Stream::may_take`]).
+    /// So many new keys of one command find room however they crowd: in one spill page more, if need be, which is sure
+    /// to be had ([`Stream::may_take`]).
+    pub fn crowd_max(&self) -> usize {
+        TOGETHER_MAX.min(spill::capacity(self.settings.chunk_bytes)) * 3 / 4
+    }
+
+    /// Whether more new keys than that, with these hashes, find room: tried on a copy of their pages.
     ///
     /// # Errors
     /// [`Blocked::Crowded`] if the index must grow before.
-    pub fn may_insert(&self, hashes: impl Iterator<Item = u64>) -> Result<(), Blocked> {
-        let together_max = TOGETHER_MAX.min(spill::capacity(self.settings.chunk_bytes));
-        if hashes.size_hint().1.is_some_and(|count| count <= together_max) {
-            return Ok(());
+    pub fn may_insert(&self, arena: &Arena, hashes: &mut Vec<u64>) -> Result<(), Blocked> {
+        // Pages are ranges of hashes. A key given twice is one.
+        hashes.sort_unstable();
+        hashes.dedup();
+        let pages = self.index.pages.max(1);
+        let places: Vec<Place> = hashes.iter().map(|hash| self.shape.place(*hash, pages)).collect();
+        // Fewer are no crowd.
+        let few = self.shape.lines() as usize / 8;
+        let mut spilled = 0;
+        let mut copy = Vec::with_capacity(self.settings.chunk_bytes);
+        for together in places.chunk_by(|a, b| a.page == b.page).filter(|some| some.len() > few) {
+            copy.clear();
+            if self.index.pages > 0 {
+                let bytes = self.chunks.bytes(arena, page_stripe(together[0].page))?;
+                copy.extend_from_slice(bytes.unwrap_or_default());
+            }
+            copy.resize(self.settings.chunk_bytes, 0);
+            for place in together {
+                match page::room(&copy, self.shape, place.line, place.tag) {
+                    Some(room) => page::insert(&mut &mut copy[..], self.shape, &room, place.line, place.tag, 0),
+                    None => spilled += 1,
+                }
+            }
         }
-        let pages = self.index.pages;
-        if pages == 0 {
-            return Err(Blocked::Crowded);
-        }
-        let mut numbers: Vec<u32> = hashes.map(|hash| self.shape.place(hash, pages).page).collect();
-        numbers.sort_unstable();
-        if numbers.chunk_by(|a, b| a == b).any(|page| page.len() > together_max) {
+        if spilled > self.crowd_max() {
             return Err(Blocked::Crowded);
         }
         Ok(())
@@ -284,6 +302,7 @@ impl Stream {
     fn add_entry(&mut self, arena: &mut Arena, delta: &mut Delta, entry: Entry, locator: u32) {
         let shape = self.shape;
         self.index.keys += 1;
+        self.index.awaits = false;
         match entry {
             Entry::First(place) => {
                 self.index.pages = 1;
