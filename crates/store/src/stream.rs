@@ -47,7 +47,7 @@ pub enum Blocked {
     },
     /// No memory is left: compact, evict, or say OOM.
     Memory,
-    /// Keys that hash alike crowd in a part of the index: let it grow ([`Stream::grow`]), however few they are.
+    /// Keys that hash alike crowd in a part of the index, however few they are: [`Stream::grow_for_crowd`].
     Crowded,
     /// The delta has no room left: close it and try again with a fresh one.
     DeltaFull,
