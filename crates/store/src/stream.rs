@@ -144,8 +144,9 @@ struct Index {
     grow_wait: u32,
     /// Keys that hash alike came together, as in the order of SCAN: a growth step is due however few keys there are.
     crowded: bool,
-    /// It grew for keys of a command that has not run yet: no page is given back, though there may be no key.
-    awaits: bool,
+    /// It grew for keys of a command that has not run yet: though there is no key, so many times housekeeping gives no
+    /// page back.
+    kept_for: u32,
     /// Where active expiry goes on: page, line.
     expiry_cursor: (u32, u32),
     /// Where the search for keys with an expiry to evict goes on: a line, counted over all pages.

@@ -34,13 +34,16 @@ impl Stream {
         }
         match self.grow_if_due(arena, delta) {
             Ok(true) => return Ok(true),
-            Ok(false) | Err(Blocked::Credit { .. } | Blocked::Memory) => {}
+            Ok(false) | Err(Blocked::Credit { .. } | Blocked::Memory | Blocked::Crowded) => {}
             Err(blocked) => return Err(blocked),
         }
         // Not at once: a stream of few keys may often be empty.
-        if self.count() == Some(0) && self.index.pages > EMPTY_PAGES_KEPT && !self.index.awaits {
-            self.flush(arena, delta)?;
-            return Ok(true);
+        if self.count() == Some(0) && self.index.pages > EMPTY_PAGES_KEPT {
+            if self.index.kept_for == 0 {
+                self.flush(arena, delta)?;
+                return Ok(true);
+            }
+            self.index.kept_for -= 1;
         }
         if self.compact(arena, delta, budget)? {
             return Ok(true);

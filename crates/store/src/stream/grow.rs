@@ -21,6 +21,9 @@ struct Rebuilt {
 /// Inserts between two tries of a step that could not be done.
 const GROW_WAIT: u32 = 64;
 
+/// Rounds of housekeeping for which pages are kept that keys of a command wait for.
+const KEPT_FOR: u32 = 1000;
+
 /// Entries in spill pages that are no accident: there are none while keys come in any order but that of their hashes.
 pub(super) const CROWD: usize = 32;
 /// With so many no key more goes there before the index has grown. A step writes them anew, twice over at worst, and
@@ -67,16 +70,21 @@ impl Stream {
     /// # Errors
     /// What stands in the way; [`Blocked::Crowded`] if no growth helps.
     pub fn grow_for_crowd(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
-        if self.index.pages == 0 {
-            self.first_page(arena, delta)?;
+        let grown = if self.index.pages == 0 {
+            self.first_page(arena, delta)
         } else {
-            self.grow(arena, delta)?;
+            self.grow(arena, delta)
+        };
+        match grown {
+            Ok(()) => self.index.kept_for = KEPT_FOR,
+            // Free chunks go to the index now.
+            Err(Blocked::Memory) => self.index.grow_wait = GROW_WAIT,
+            Err(_) => {}
         }
-        self.index.awaits = true;
-        Ok(())
+        grown
     }
 
-    fn grow(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
+    pub(super) fn grow(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
         let pages = self.index.pages;
         let (born, after) = (page_stripe(pages), page_stripe(pages + 1));
         if born.number() >= self.credit.1 {
@@ -99,10 +107,19 @@ impl Stream {
             self.usage.marks(self.shape.member(step.old, member));
         }
         let rebuilt = self.rebuild(arena, step)?;
+        if delta.is_of_several() && rebuilt.spilled.len() > self.spilled(arena)? {
+            // Two pages' crowds became one. There may be no room for more of it than the command has looked for.
+            return Err(Blocked::Crowded);
+        }
         let spill_pages = rebuilt.spilled.len().div_ceil(spill::capacity(chunk));
         let new_spills = (spill_pages as u32).saturating_sub(self.index.spills);
-        self.may_add_spills(arena, new_spills, 2)?;
         let spills = self.index.spills + new_spills;
+        let room = self.may_add_spills(arena, new_spills, 2);
+        if let Err(Blocked::Credit { .. }) = room {
+            let end = spill_stripe(spills).number();
+            self.wanted.1 = self.wanted.1.max(end - born.number());
+        }
+        room?;
         let spill_bytes = self.spill_bytes(arena, &rebuilt.spilled, spills)?;
         has_room(delta, bytes + spill_bytes + spills as usize * 16)?;
 
@@ -218,14 +235,19 @@ impl Stream {
         Ok(self.shape.place(hash, self.index.pages + 1))
     }
 
-    /// Bytes by which the spill pages change, at most.
-    fn spill_bytes(&self, arena: &Arena, spilled: &[Spilled], spills: u32) -> Result<usize, Blocked> {
-        let mut before = 0;
+    /// Entries in spill pages.
+    pub(super) fn spilled(&self, arena: &Arena) -> Result<usize, Blocked> {
+        let mut entries = 0;
         for spill in 0..self.index.spills {
             let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
-            before += spill::entries(bytes.unwrap_or_default()).count();
+            entries += spill::entries(bytes.unwrap_or_default()).count();
         }
-        let entries = (before + spilled.len()) * spill::ENTRY_BYTES;
+        Ok(entries)
+    }
+
+    /// Bytes by which the spill pages change, at most.
+    fn spill_bytes(&self, arena: &Arena, spilled: &[Spilled], spills: u32) -> Result<usize, Blocked> {
+        let entries = (self.spilled(arena)? + spilled.len()) * spill::ENTRY_BYTES;
         Ok(entries.min(spills as usize * self.settings.chunk_bytes))
     }
 

@@ -102,14 +102,10 @@ impl Stream {
     /// # Errors
     /// What stands in the way.
     pub fn may_take(&mut self, arena: &Arena, chunks: u32, pages: u32) -> Result<(), Blocked> {
-        let mut spilled = 0;
-        for spill in 0..=self.index.spills {
-            let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
-            spilled += spill::entries(bytes.unwrap_or_default()).count();
-        }
-        if spilled >= SPILLED_MAX {
+        if self.spilled(arena)? >= SPILLED_MAX {
             return Err(Blocked::Crowded);
         }
+        self.chunks.slot(spill_stripe(self.index.spills))?;
         if spill_stripe(self.index.spills).number() >= self.credit.1 {
             self.index.spill_wanted = true;
             return Err(Blocked::Credit { index: true });
@@ -125,7 +121,8 @@ impl Stream {
         }
         space?;
         let zeros = (chunks + Writer::Foreground.spare()).saturating_sub(self.space.free.len() as u32);
-        Self::has_memory(arena, zeros.saturating_add(pages), 0)
+        // A spill page is born only if one slot stays.
+        Self::has_memory(arena, zeros.saturating_add(pages), 1)
     }
 
     /// Index pages that are born at most, spill pages among them, when so many keys are new.

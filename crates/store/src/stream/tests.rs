@@ -884,6 +884,43 @@ fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
     }
 }
 
+/// A growth step may make one crowd of two. While a command of several changes is under way, which has looked for less
+/// room than that takes, it must wait.
+#[test]
+fn no_growth_step_within_a_command_adds_to_what_is_spilled() {
+    let mut arena = Arena::new(16_384, 1 << 12);
+    let mut stream = Stream::new(Settings::new(16_384, KEY));
+    stream.set_credit(u32::MAX, u32::MAX);
+    let in_order = in_order_of_hashes(&stream, 30_000);
+    // Most of them close together.
+    let (near, rest) = (&in_order[10_000..15_000], in_order.iter().step_by(20));
+    let mut adding = 0;
+    for (nth, (hash, key)) in rest.chain(near).enumerate() {
+        let mut delta = Delta::new(Version::new(1, 3 * nth as u64 + 1), Vec::new());
+        // Steps are done below.
+        stream.index.grow_wait = 2;
+        let done = stream.put(&mut arena, &mut delta, *hash, key, Value::default());
+        assert!(matches!(done, Ok(()) | Err(Blocked::Crowded)), "key {nth}: {done:?}");
+        let before = (stream.index.pages, stream.spilled(&arena).unwrap());
+        if !stream.index.crowded {
+            continue;
+        }
+        let mut delta = Delta::new(Version::new(1, 3 * nth as u64 + 2), Vec::new());
+        delta.set_bytes_max(COMMAND_DELTA_BYTES_MAX);
+        let refused = stream.grow(&mut arena, &mut delta) == Err(Blocked::Crowded);
+        let after = (stream.index.pages, stream.spilled(&arena).unwrap());
+        if refused {
+            assert_eq!((after, delta.is_empty()), (before, true));
+            let mut delta = Delta::new(Version::new(1, 3 * nth as u64 + 3), Vec::new());
+            assert_eq!(stream.grow(&mut arena, &mut delta), Ok(()));
+            adding += usize::from(stream.spilled(&arena).unwrap() > before.1);
+        } else {
+            assert!(after.0 == before.0 + 1 && after.1 <= before.1, "{before:?}, {after:?}");
+        }
+    }
+    assert!(adding > 0, "no step has added any");
+}
+
 #[test]
 fn the_index_fills_well_from_a_hundred_thousand_keys_on() {
     let mut arena = Arena::new(16384, 1 << 16);

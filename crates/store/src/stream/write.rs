@@ -188,7 +188,7 @@ impl Stream {
         let index = &mut self.index;
         index.garbage_end = self.chunks.end(true);
         (index.pages, index.spills, index.keys, index.missing) = (0, 0, 0, 0);
-        (index.crowded, index.awaits) = (false, false);
+        (index.crowded, index.kept_for) = (false, 0);
         index.expiry_cursor = (0, 0);
         self.usage.clear();
         self.update_keys_max();
@@ -302,7 +302,6 @@ impl Stream {
     fn add_entry(&mut self, arena: &mut Arena, delta: &mut Delta, entry: Entry, locator: u32) {
         let shape = self.shape;
         self.index.keys += 1;
-        self.index.awaits = false;
         match entry {
             Entry::First(place) => {
                 self.index.pages = 1;
