@@ -55,6 +55,8 @@ pub struct Count {
     pub expired: u64,
     /// Left as they were.
     pub kept: u64,
+    /// Left out: how often a module kept something beside keys.
+    pub modules: u64,
     /// The coordinator did not say whether slots moved meanwhile, whose keys may be missing then.
     pub unwatched: bool,
 }
@@ -74,6 +76,9 @@ impl fmt::Display for Count {
         }
         if self.kept > 0 {
             write!(f, "; {} left as they were", self.kept)?;
+        }
+        if self.modules > 0 {
+            f.write_str("; what modules keep beside keys left out")?;
         }
         if self.unwatched {
             f.write_str("; the coordinator did not answer: if slots moved meanwhile, keys of theirs may be missing")?;
@@ -313,6 +318,7 @@ pub fn restore(
             batch.push(entry);
         }
         if batch.is_empty() {
+            count.modules = keys.skipped_modules();
             return Ok(count);
         }
         let expiries: Vec<Option<String>> = batch

@@ -173,6 +173,7 @@ pub struct Reader<R> {
     offset: u64,
     sum: Digest<'static, u64, Table<16>>,
     version: u32,
+    skipped_modules: u64,
     ended: bool,
 }
 
@@ -185,6 +186,7 @@ impl<R: BufRead> Reader<R> {
             offset: 0,
             sum: SUM.digest(),
             version: 0,
+            skipped_modules: 0,
             ended: false,
         };
         let magic: [u8; 9] = reader.array().map_err(|error| match error.what {
@@ -200,6 +202,11 @@ impl<R: BufRead> Reader<R> {
             .and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
         reader.version = number.ok_or_else(|| reader.wrong(Wrong::Magic))?;
         Ok(reader)
+    }
+
+    /// How many times there was something of a module, beside keys, that is not kept here.
+    pub fn skipped_modules(&self) -> u64 {
+        self.skipped_modules
     }
 
     /// That something here cannot be kept.
@@ -239,7 +246,7 @@ impl<R: BufRead> Reader<R> {
                 FUNCTIONS | OLD_FUNCTIONS => {
                     return Err(self.refuse("functions (scripts), which are not kept here: FUNCTION FLUSH first"));
                 }
-                MODULE => return Err(self.refuse("data of a module, which is not kept here")),
+                MODULE => self.skip_module()?,
                 kind @ 240.. => return Err(self.refuse(&format!("operation {kind}, of a later version"))),
                 kind => {
                     let key = self.string(self.limits.key_bytes_max, || "a key".into())?;
@@ -346,6 +353,24 @@ impl<R: BufRead> Reader<R> {
             }
             Length::Encoded(other) => Err(self.refuse(&format!("a string in an unknown form, {other}"))),
         }
+    }
+
+    /// What a module keeps beside keys, such as how its indexes are defined: its number, when it is to be read, and
+    /// values up to an end.
+    fn skip_module(&mut self) -> Result<(), RdbError> {
+        self.plain_length()?;
+        loop {
+            match self.plain_length()? {
+                0 => break,
+                1 | 2 => drop(self.plain_length()?),
+                3 => drop(self.array::<4>()?),
+                4 => drop(self.array::<8>()?),
+                5 => self.skip_string()?,
+                other => return Err(self.refuse(&format!("data of a module in an unknown form, {other}"))),
+            }
+        }
+        self.skipped_modules += 1;
+        Ok(())
     }
 
     fn skip_string(&mut self) -> Result<(), RdbError> {

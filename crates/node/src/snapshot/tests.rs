@@ -95,6 +95,9 @@ fn the_forms_that_redis_writes_are_read() {
         b"\xFA\x0Aredis-bits\xC0\x40",
         b"\xFE\x00\xFB\x07\x01",
         b"\xF4\x01\x02\x00",
+        // Of a module: when, then 7, -1, a float, a double, a string, the end.
+        b"\xF7\x81\0\0\0\0\0\0\x01\x02\x02\x01\x02\x07\x01\x81\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF",
+        b"\x03\0\0\x80\x3F\x04\0\0\0\0\0\0\xF0\x3F\x05\x03abc\x00",
         b"\x00\x04tiny\xC0\xFF",
         b"\x00\x05small\xC1\x39\x30",
         b"\x00\x06medium\xC2\x15\xCD\x5B\x07",
@@ -136,7 +139,7 @@ fn what_cannot_be_kept_is_named() {
     assert!(refused(b"\x04\x01h\x00").contains("h is a hash"));
     assert!(refused(b"\xFE\x03\x00\x01k\x01v").contains("database 3"));
     assert!(refused(b"\xF5\x01f").contains("functions"));
-    assert!(refused(b"\xF7\x01").contains("a module"));
+    assert!(refused(b"\xF7\x01\x02\x02\x07").contains("data of a module in an unknown form, 7"));
     assert!(refused(b"\xF2").contains("operation 242"));
     assert!(refused(b"\x00\x01k\xC9").contains("unknown form"));
     assert!(refused(b"\x00\x01k\xC3\x02\x05\x20\x09").contains("cannot be unpacked"));
