@@ -1,5 +1,6 @@
 //! What a role borrows while it handles one event.
 
+use crate::asked::Asked;
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::lists::Lists;
@@ -59,6 +60,7 @@ pub(crate) struct Shared {
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,
     pub(crate) takeovers: Takeovers,
+    pub(crate) asked: Asked,
 }
 
 impl Shared {
@@ -113,6 +115,23 @@ impl<O: Out> Context<'_, O> {
         };
         peer::encode(frames, &Header { stream, epoch, sent }, message);
         true
+    }
+
+    /// Asks a peer for its configuration of the list, which is newer than that of this node (2.2): of epoch `wanted`. False
+    /// if there is no session to ask by.
+    pub(crate) fn ask_configuration(
+        &mut self,
+        (node, incarnation): (NodeId, Incarnation),
+        stream: Stream,
+        installed: Epoch,
+        wanted: Epoch,
+    ) -> bool {
+        let (now, wait) = (self.mono(), self.shared.parameters.retry);
+        if !self.shared.asked.is_due(stream.list, node, wanted, now, wait) {
+            return true;
+        }
+        let message = Message::GetConfiguration;
+        self.send_to(node, incarnation, Channel::Main, stream, installed, &message)
     }
 
     /// Whether a frame for it could be sent now.

@@ -4,6 +4,7 @@
 //! the role that a list has given this node: [`StreamOwner`] at a data position, [`ParityMember`] at a parity position.
 //! Clients' commands come in through the router.
 
+mod asked;
 mod commands;
 mod context;
 mod disk_log;

@@ -6,6 +6,7 @@ mod dispatch;
 mod leases;
 pub(crate) mod scrub;
 
+use crate::asked::Asked;
 use crate::context::{Context, Shared};
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
@@ -95,6 +96,7 @@ impl Node {
             bad_sums: 0,
             scrub: Scrub::default(),
             takeovers: Takeovers::default(),
+            asked: Asked::default(),
         };
         Self {
             shared,
@@ -672,16 +674,11 @@ impl Node {
             Message::GetConfiguration => {
                 if let Some(list) = self.lists.get_mut(header.stream.list) {
                     let configuration = Box::new(list.configuration.clone());
-                    let stale = Message::Stale { configuration };
-                    cx.send_to(
-                        node,
-                        incarnation,
-                        Channel::Main,
-                        header.stream,
-                        list.configuration.epoch,
-                        &stale,
-                    );
-                    // What made it ask was dropped: it goes again behind the answer.
+                    let (stale, epoch) = (Message::Stale { configuration }, list.configuration.epoch);
+                    // What made it ask was dropped: it goes again behind the answer, on either channel.
+                    for channel in [Channel::Main, Channel::Bulk] {
+                        cx.send_to(node, incarnation, channel, header.stream, epoch, &stale);
+                    }
                     for role in &mut list.roles {
                         if let Role::Owner(owner) = role {
                             owner.on_session_up(&mut cx, node);
@@ -737,14 +734,7 @@ impl Node {
         };
         cx.note_answer(from.0, message);
         let Some(list) = self.lists.get_mut(header.stream.list) else {
-            cx.send_to(
-                from.0,
-                from.1,
-                Channel::Main,
-                header.stream,
-                header.epoch,
-                &Message::GetConfiguration,
-            );
+            cx.ask_configuration(from, header.stream, header.epoch, header.epoch);
             return;
         };
         let installed = list.configuration.epoch;
@@ -757,15 +747,7 @@ impl Node {
             return;
         }
         if header.epoch > installed {
-            let asked = cx.send_to(
-                from.0,
-                from.1,
-                Channel::Main,
-                header.stream,
-                installed,
-                &Message::GetConfiguration,
-            );
-            if !asked {
+            if !cx.ask_configuration(from, header.stream, installed, header.epoch) {
                 cx.propose(Proposal::GetConfiguration {
                     list: header.stream.list,
                 });

@@ -2,9 +2,12 @@
 
 mod support;
 
-use paritas_base::ListId;
 use paritas_base::configuration::Assignment;
-use paritas_protocol::Parameters;
+use paritas_base::{Epoch, ListId};
+use paritas_protocol::{Parameters, Port};
+use paritas_wire::peer::Message;
+use std::cell::Cell;
+use std::rc::Rc;
 use support::Cluster;
 
 #[test]
@@ -22,4 +25,37 @@ fn a_configuration_is_taken_by_all_nodes_or_by_none() {
         assert_eq!(*installed, before, "{}", process.node.id());
     }
     cluster.advance(500);
+}
+
+/// Messages of a newer epoch are on their way to a member, and the answer that would let it read them is late: they are
+/// asked about once, not each, or they would multiply.
+#[test]
+fn messages_that_are_too_new_do_not_multiply() {
+    let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    assert_eq!(cluster.ask(client, "SET a{b} v"), "+OK\r\n");
+    let asked = Rc::new(Cell::new(0));
+    let count = Rc::clone(&asked);
+    cluster.tamper = Some(Box::new(move |_, _, _, message| match message {
+        Message::GetConfiguration => {
+            count.set(count.get() + 1);
+            None
+        }
+        Message::Stale { .. } => Some(Vec::new()),
+        _ => None,
+    }));
+    // Node 0 alone knows the newer epoch.
+    let mut newer = cluster.processes[0].node.list(ListId(0)).unwrap().configuration.clone();
+    newer.epoch = Epoch(newer.epoch.0 + 1);
+    cluster.configure(0, &newer);
+    let commands: String = (0..50).map(|n| format!("SET {n}{{b}} v\r\n")).collect();
+    for command in commands.split_inclusive('\n') {
+        cluster.feed(client, command.as_bytes());
+        cluster.turn(0);
+    }
+    cluster.pump();
+    assert!((1..=4).contains(&asked.get()), "asked {} times", asked.get());
+    cluster.tamper = None;
+    cluster.advance(1_000);
+    assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), "+OK\r\n".repeat(50));
 }

@@ -130,10 +130,6 @@ impl World {
             self.marks.see(Seen::StandIn);
         }
         self.configuration = next;
-        if self.healing {
-            // What a node had set aside may come back with a bit that flipped before.
-            self.passes_begin();
-        }
         for at in 0..self.processes.len() {
             if self.healing || !self.random.chance(self.swarm.push_drop) {
                 let delay = Span(self.random.below(5_000_000));

@@ -248,7 +248,6 @@ impl World {
                 self.push(Span::from_ms(1), Happening::Restart(at));
             }
         }
-        self.passes_begin();
         self.final_reads = self.history.keys().cloned().collect();
     }
 }

@@ -163,23 +163,28 @@ impl World {
         Some(flip.stripe)
     }
 
-    /// After the faults every process goes through all its chunks once: from here, or from the start of its life.
-    pub(crate) fn passes_begin(&mut self) {
-        self.passes = self
-            .processes
-            .iter()
-            .flatten()
-            .map(|p| (p.incarnation, p.node.figures().scrub_passes))
-            .collect();
+    /// After the faults every process goes through all its chunks once: from when it knows the configuration that stays.
+    /// What a node had set aside may come back with it, and a bit that flipped before.
+    pub(crate) fn note_passes(&mut self) {
+        let epoch = self.configuration.epoch;
+        for process in self.processes.iter().flatten() {
+            let installed = process.node.list(LIST).map_or(epoch, |list| list.configuration.epoch);
+            let mut noted = self.passes.iter();
+            if installed == epoch && !noted.any(|(life, of, _)| (*life, *of) == (process.incarnation, epoch)) {
+                let passes = process.node.figures().scrub_passes;
+                self.passes.push((process.incarnation, epoch, passes));
+            }
+        }
     }
 
     /// Whose pass is not over yet, if bits have flipped. The one under way when the faults ended was not whole. A node
     /// may have gone through nothing, for it held nothing, and have found since what it has to mend.
     pub(crate) fn pass_under_way(&self) -> Option<usize> {
         let done = |process: &crate::driver::Process| {
-            let began = self.passes.iter().find(|(life, _)| *life == process.incarnation);
+            let now = (process.incarnation, self.configuration.epoch);
+            let began = self.passes.iter().find(|(life, epoch, _)| (*life, *epoch) == now);
             let members = process.node.lists().filter_map(List::member);
-            process.node.figures().scrub_passes >= began.map_or(0, |(_, passes)| *passes) + 2
+            began.is_some_and(|(_, _, passes)| process.node.figures().scrub_passes >= passes + 2)
                 && members.map(ParityMember::lost_stripe).all(|lost| lost.is_none())
         };
         let mut processes = self.processes.iter().flatten();

@@ -54,8 +54,8 @@ pub(crate) struct World {
     pub(crate) final_reads: Vec<String>,
     /// The newest flip of a bit.
     pub(crate) flipped: Option<Flip>,
-    /// How often each process had gone through its chunks when the faults ended, or at the last configuration since.
-    pub(crate) passes: Vec<(Incarnation, u64)>,
+    /// How often each life had gone through its chunks when it was first seen to know the configuration of an epoch.
+    pub(crate) passes: Vec<(Incarnation, Epoch, u64)>,
     pub(crate) violation: Option<String>,
     /// Violations that begin so are not looked at.
     pub(crate) blind_to: Option<String>,
@@ -74,6 +74,9 @@ pub(crate) struct World {
 const TRACE_MAX: usize = 200;
 /// The list of the run.
 pub(crate) const LIST: ListId = ListId(0);
+
+/// A hundred times what a run usually has.
+const EVENTS_MAX: u64 = 500_000;
 
 impl World {
     /// The world of a seed.
@@ -314,6 +317,7 @@ impl World {
             }
             // Quiescence is looked at now and then: it is a walk over everything.
             if self.counts.events.is_multiple_of(64) {
+                self.note_passes();
                 settled = if self.unsettled().is_none() { settled + 1 } else { 0 };
                 if settled > 3 {
                     break;
@@ -349,6 +353,10 @@ impl World {
         };
         self.now = at;
         self.counts.events += 1;
+        if self.counts.events > EVENTS_MAX {
+            self.violate(format!("L1: more than {EVENTS_MAX} events: messages multiply"));
+            return false;
+        }
         self.mix(at.0 ^ n);
         self.happen(what);
         true

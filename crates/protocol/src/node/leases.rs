@@ -80,7 +80,7 @@ impl Node {
                 // The fence of every message (2.2): whoever is behind must come to know.
                 let (stream, epoch) = (entry.stream, configuration.epoch);
                 if entry.epoch > epoch {
-                    cx.send_to(from.0, from.1, Channel::Main, stream, epoch, &Message::GetConfiguration);
+                    cx.ask_configuration(from, stream, epoch, entry.epoch);
                 } else {
                     let stale = Message::Stale {
                         configuration: Box::new(configuration.clone()),

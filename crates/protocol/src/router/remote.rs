@@ -215,8 +215,7 @@ impl Desk {
             return None;
         };
         if installed.is_none_or(|installed| installed < epoch) {
-            let ask = Message::GetConfiguration;
-            cx.send_to(node, client.remote.incarnation, Channel::Main, stream, epoch, &ask);
+            cx.ask_configuration((node, client.remote.incarnation), stream, epoch, epoch);
             return Some(Ran::Stalled);
         }
         if let Some(list) = now.and_then(|now| lists.get(now.list)) {
@@ -252,8 +251,7 @@ impl Desk {
             Some((_, owner)) if owner.tenure().since <= epoch => Standing::Owner,
             _ if installed.is_none_or(|installed| installed < epoch) => {
                 if let Caller::Remote(node, _) = client.caller {
-                    let ask = Message::GetConfiguration;
-                    cx.send_to(node, client.remote.incarnation, Channel::Main, stream, epoch, &ask);
+                    cx.ask_configuration((node, client.remote.incarnation), stream, epoch, epoch);
                 }
                 Standing::Early
             }
