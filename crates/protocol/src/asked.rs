@@ -38,7 +38,7 @@ mod tests {
     fn each_epoch_is_asked_for_at_once_and_again_later() {
         let mut asked = Asked::default();
         let mut ask = |node, epoch, ms| {
-            let now = Time::from_ms(ms);
+            let now = Time(0) + Span::from_ms(ms);
             asked.is_due(ListId(1), NodeId(node), Epoch(epoch), now, Span::from_ms(20))
         };
         assert!(ask(1, 5, 100) && !ask(1, 5, 100) && !ask(1, 4, 119));

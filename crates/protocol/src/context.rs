@@ -117,8 +117,8 @@ impl<O: Out> Context<'_, O> {
         true
     }
 
-    /// Asks a peer for its configuration of the list, which is newer than that of this node (2.2): of epoch `wanted`. False
-    /// if there is no session to ask by.
+    /// Asks a peer for its configuration of the list, which is newer than that of this node (2.2): of epoch `wanted`.
+    /// False if there is no session to ask by.
     pub(crate) fn ask_configuration(
         &mut self,
         (node, incarnation): (NodeId, Incarnation),

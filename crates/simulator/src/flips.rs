@@ -163,8 +163,8 @@ impl World {
         Some(flip.stripe)
     }
 
-    /// After the faults every process goes through all its chunks once: from when it knows the configuration that stays.
-    /// What a node had set aside may come back with it, and a bit that flipped before.
+    /// After the faults every process goes through all its chunks once: from when it knows the configuration that
+    /// stays. What a node had set aside may come back with it, and a bit that flipped before.
     pub(crate) fn note_passes(&mut self) {
         let epoch = self.configuration.epoch;
         for process in self.processes.iter().flatten() {
