@@ -1,7 +1,12 @@
 """What every client does first."""
 
+import os
+import subprocess
+
 import pytest
 import redis
+
+from conftest import BINARY, PATIENCE
 
 
 def test_ping_set_get_del_through_every_node(cluster):
@@ -90,3 +95,15 @@ def test_status_says_what_scripts_read(cluster):
         assert len({position["node"] for position in entry["positions"]}) == 6
     assert set(status["rebuild"]) >= {"done_bytes", "total_bytes", "bytes_per_second", "eta_seconds"}
     assert set(status["memory"]) >= {"objects", "user_bytes", "by_kind"}
+
+
+def test_status_ends_quietly_when_nobody_reads(cluster):
+    status = [BINARY, "status", "--port", str(cluster.port)]
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as nobody:
+        ended = subprocess.run(status, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        ended = subprocess.run(status, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+    assert ended.returncode == 1 and ended.stderr.startswith("paritas: standard output: "), ended.stderr

@@ -138,6 +138,9 @@ def test_valkey_reads_a_snapshot_and_its_dump_is_restored(start_cluster, start_v
     valkey = start_valkey(tmp_path / "there")
     assert valkey.dbsize() == len(data)
     assert contents(valkey, list(data)) == data
+    for task, file in [("snapshot", tmp_path / "no.rdb"), ("restore", tmp_path / "there" / "dump.rdb")]:
+        other = paritas(task, file, valkey.connection_pool.connection_kwargs["port"])
+        assert other.returncode == 1 and "is no node of Paritas" in other.stderr, other
     # And back, as Valkey writes it.
     valkey.save()
     client.flushall()
@@ -264,7 +267,14 @@ def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):
     for task, file in [("snapshot", tmp_path / "strict.rdb"), ("restore", whole)]:
         strict = paritas(task, file, cluster.port + 1_000)
         assert strict.returncode == 1 and "other" in strict.stderr and "cluster clients" in strict.stderr, strict
+        # Where nodes speak with each other: said at once.
+        began = time.monotonic()
+        peers = paritas(task, file, cluster.port + 10_000)
+        assert peers.returncode == 1 and "does not answer as a node of Paritas" in peers.stderr, peers
+        assert time.monotonic() - began < PATIENCE / 2
     assert not (tmp_path / "strict.rdb").exists()
+    directory = paritas("snapshot", tmp_path, cluster.port)
+    assert directory.returncode == 1 and "is a directory" in directory.stderr
     whole.write_bytes(b"precious")
     gone = paritas("snapshot", whole, free_base(1))
     assert gone.returncode == 1 and "does not answer" in gone.stderr

@@ -36,6 +36,7 @@ pub use process::Supervision;
 pub use quantity::{ByteCount, Text};
 
 use std::fmt;
+use std::io::{self, Write};
 
 /// Something that a person must read and mend.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,3 +49,15 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+/// Prints a line. Whoever reads no further has seen what they wanted.
+///
+/// # Errors
+/// If it cannot be written, as to a disk that is full.
+pub fn print(line: impl fmt::Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{line}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure(format!("standard output: {error}"))),
+        _ => Ok(()),
+    }
+}

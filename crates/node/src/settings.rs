@@ -86,7 +86,7 @@ settings! {
         pub log_buffer: ByteCount,
         /// So many bytes waiting are written at once [default: 1mb, or a quarter of log_buffer]
         pub log_flush: ByteCount,
-        /// Space for deltas behind each parity chunk ; room for one chunk's is always there [default: a chunk]
+        /// Space for deltas behind each parity chunk ; room for one chunk's is always there [default: two chunks]
         pub log_reserve: ByteCount,
         /// Part of log_size that is written in a row first, with plm [default: an eighth of it]
         pub log_area: ByteCount,

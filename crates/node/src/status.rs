@@ -225,7 +225,7 @@ pub(crate) fn watch(
                 answered = Instant::now();
                 let (line, end) = progress(&status)?;
                 if line != shown {
-                    println!("{line}");
+                    crate::print(&line)?;
                     shown = line;
                 }
                 if let Some(end) = end {

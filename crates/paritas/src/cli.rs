@@ -6,7 +6,7 @@ use paritas_node::dev::DevSettings;
 use paritas_node::duty::{Duty, NodeNumber, Order};
 use paritas_node::settings::{CoordinatorSettings, DEFAULT_PORT, NodeSettings};
 use paritas_node::slots::{Slots, Target};
-use paritas_node::{Failure, Supervision, coordinator, dev, process, slots, snapshot, status};
+use paritas_node::{Failure, Supervision, coordinator, dev, print, process, slots, snapshot, status};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -194,8 +194,7 @@ impl RestoreTask {
 fn timed(work: impl FnOnce() -> Result<snapshot::Count, Failure>) -> Result<(), Failure> {
     let began = Instant::now();
     let count = work()?;
-    println!("{count}, in {:.1} s", began.elapsed().as_secs_f32());
-    Ok(())
+    print(format_args!("{count}, in {:.1} s", began.elapsed().as_secs_f32()))
 }
 
 /// Progress, beside what scripts read.
@@ -215,11 +214,10 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Task::Status(task) => {
             let node = task.whom.address();
             if task.json {
-                println!("{}", status::ask_json(node, STATUS_PATIENCE)?);
+                print(status::ask_json(node, STATUS_PATIENCE)?)
             } else {
-                println!("{}", status::describe(&status::ask(node, STATUS_PATIENCE)?));
+                print(status::describe(&status::ask(node, STATUS_PATIENCE)?))
             }
-            Ok(())
         }
         Task::Drain(task) => task.run(Duty::Draining),
         Task::Shun(task) => task.run(Duty::Shunned),

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use paritas_lab::experiments::mttdl::{Code, Model};
 use paritas_lab::stage::{Extent, Stage};
 use paritas_lab::{Check, EXPERIMENTS, Experiment, PLOT, Report, find};
-use paritas_node::{ByteCount, Failure};
+use paritas_node::{ByteCount, Failure, print};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -61,7 +61,10 @@ impl LabTask {
         match &self.what {
             What::List => {
                 for experiment in EXPERIMENTS {
-                    println!("{:<15} {:<26} {}", experiment.name, experiment.figure, experiment.claim);
+                    print(format_args!(
+                        "{:<15} {:<26} {}",
+                        experiment.name, experiment.figure, experiment.claim
+                    ))?;
                 }
                 Ok(())
             }
@@ -88,9 +91,12 @@ impl Run {
         };
         let mut missed = Vec::new();
         for experiment in chosen {
-            println!("{}, {}: {}\n", experiment.name, experiment.figure, experiment.claim);
+            print(format_args!(
+                "{}, {}: {}\n",
+                experiment.name, experiment.figure, experiment.claim
+            ))?;
             let report = (experiment.run)(&stage).map_err(|error| Failure(format!("{}: {error}", experiment.name)))?;
-            println!("{}", report.text());
+            print(report.text())?;
             if let Some(directory) = &self.out {
                 write(experiment, &report, directory)?;
             }
@@ -114,11 +120,11 @@ fn write(experiment: &Experiment, report: &Report, directory: &Path) -> Result<(
         directory.join(format!("{}.png", experiment.name)),
     );
     std::fs::write(&csv, report.csv()).map_err(|error| failed(&csv, error))?;
-    println!("{}", csv.display());
+    print(csv.display())?;
     for table in &report.tables {
         let path = directory.join(format!("{}-{}.csv", experiment.name, table.name));
         std::fs::write(&path, table.csv()).map_err(|error| failed(&path, error))?;
-        println!("{}", path.display());
+        print(path.display())?;
     }
     let (x, y) = report.logarithmic;
     let arguments = [
@@ -138,10 +144,7 @@ fn write(experiment: &Experiment, report: &Report, directory: &Path) -> Result<(
         let _ = input.write_all(report.csv().as_bytes());
     }
     match python.wait() {
-        Ok(status) if status.success() => {
-            println!("{}", png.display());
-            Ok(())
-        }
+        Ok(status) if status.success() => print(png.display()),
         Ok(_) => Err(Failure(format!("{} is not drawn", png.display()))),
         Err(error) => Err(Failure(format!("python3: {error}"))),
     }
@@ -168,7 +171,6 @@ impl Mttdl {
             repair_cost: f64::from(self.scheme.data),
             detection_seconds: self.detection,
         };
-        println!("{:.3e} years", model.years());
-        Ok(())
+        print(format_args!("{:.3e} years", model.years()))
     }
 }

@@ -104,8 +104,10 @@ impl<S: Store> Coordinator<S> {
         if plan.min_redundancy >= plan.parity && lists.any(|list| list.of_node(node).any(|(p, _)| !list.is_data(p))) {
             return Some(format!(
                 "{scheme} with min_redundancy {} cannot spare a redundancy position even for a moment: writes would be \
-                 refused until it is filled again elsewhere",
-                plan.min_redundancy
+                 refused until it is filled again elsewhere. Clusters with more redundancy, such as {}+{}, can",
+                plan.min_redundancy,
+                plan.data,
+                plan.min_redundancy + 1
             ));
         }
         None

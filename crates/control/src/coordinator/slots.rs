@@ -147,6 +147,16 @@ impl<S: Store> Coordinator<S> {
                 task.first, task.last
             ));
         }
+        let holds = |node: NodeId, slot: u16| {
+            let of = holder(lists.values(), &self.records.cluster, slot).map(|(stream, _)| stream);
+            let tenure = of.and_then(|stream| lists.get(&stream.list)?.tenure(stream.x));
+            tenure.is_some_and(|tenure| tenure.node == node)
+        };
+        if let SlotTarget::Node(node) = to
+            && (first..=last).all(|slot| holds(node, slot))
+        {
+            return Err(format!("they are all of streams of {node} already"));
+        }
         let to = match to {
             SlotTarget::Stream(to) => lists
                 .get(&to.list)

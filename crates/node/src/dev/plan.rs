@@ -39,7 +39,8 @@ pub struct DevSettings {
     /// those of others, 0 for none
     #[arg(long, default_value_t = 0)]
     pub slow_removal_ms: u32,
-    /// Port of the first node; node i takes port + i and port + 1000 + i
+    /// Port of the first node; node i takes port + i and port + 1000 + i, and for itself port + 10000 + i; the
+    /// coordinator port + 20000. Below 12000 all of them are out of the way of ports that systems give to clients
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
     /// Memory of each node

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 /// Between two tries of what a takeover kept from being answered.
 const RETRY_EVERY: Duration = Duration::from_millis(20);
+/// What is waited for is told after so long, and then as often.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// One of its nodes is asked, over one connection.
 pub(super) struct Cluster {
@@ -45,25 +48,13 @@ impl Cluster {
     /// # Errors
     /// If it does not answer, or that is its port for cluster clients.
     pub(super) fn open(node: SocketAddr, patience: Duration) -> Result<Self, Failure> {
-        let mut cluster = Self {
+        let mut connection = Connection::open(node, patience / 3)?;
+        check(&mut connection, node)?;
+        Ok(Self {
             nodes: vec![node],
-            connection: Connection::open(node, patience / 3)?,
+            connection,
             patience,
-        };
-        cluster.refuse_strict(node)?;
-        Ok(cluster)
-    }
-
-    /// On the port for cluster clients a node tells of its own keys only.
-    fn refuse_strict(&mut self, node: SocketAddr) -> Result<(), Failure> {
-        let replies = self.ask(&[vec![vec![b"INFO", b"server"]]])?.concat();
-        let strict = |text: &[u8]| text.windows(18).any(|part| part == b"redis_mode:cluster");
-        if matches!(replies.first(), Some(Value::Bulk(text)) if strict(text)) {
-            return Err(Failure(format!(
-                "{node} is a port for cluster clients, where each node has its own keys only: name the other port"
-            )));
-        }
-        Ok(())
+        })
     }
 
     /// Asks the coordinator which slots moved last, and where else the cluster may be asked.
@@ -98,6 +89,7 @@ impl Cluster {
         let mut answered: Vec<Option<Vec<Value>>> = requests.iter().map(|_| None).collect();
         let mut left: Vec<usize> = (0..requests.len()).collect();
         let mut together = requests.len();
+        let mut told_at = Instant::now() + TELL_AFTER;
         while !left.is_empty() {
             // While something is amiss one at a time: a node answers what waits for a takeover one after the other.
             let now: Vec<usize> = left.iter().copied().take(together).collect();
@@ -114,7 +106,11 @@ impl Cluster {
                     let why = explained(&requests[at][0], &error);
                     return Err(Failure(format!("for {} s: {why}", self.patience.as_secs())));
                 }
-                Some(_) => {
+                Some((_, error)) => {
+                    if Instant::now() >= told_at {
+                        eprintln!("waiting: {error}");
+                        told_at += TELL_EVERY;
+                    }
                     together = 1;
                     thread::sleep(RETRY_EVERY);
                 }
@@ -169,6 +165,27 @@ impl Cluster {
     }
 }
 
+/// Whether this is a node's port for all keys: on that for cluster clients it tells of its own only, and others are for
+/// nodes among themselves.
+fn check(connection: &mut Connection, node: SocketAddr) -> Result<(), Failure> {
+    connection.send(&[b"INFO", b"server"]);
+    let Ok(Value::Bulk(text)) = connection.reply() else {
+        return Err(Failure(format!(
+            "{node} does not answer as a node of Paritas does: name a node's port for all keys"
+        )));
+    };
+    let says = |what: &str| text.windows(what.len()).any(|part| part == what.as_bytes());
+    if !says("paritas_version:") {
+        return Err(Failure(format!("{node} is no node of Paritas")));
+    }
+    if says("redis_mode:cluster") {
+        return Err(Failure(format!(
+            "{node} is a port for cluster clients, where each node has its own keys only: name the node's other port"
+        )));
+    }
+    Ok(())
+}
+
 /// Errors that a takeover may give, and one that a rebuild may: memory is short until it has ended.
 fn is_passing(error: &str) -> bool {
     let code = error.split(' ').next().unwrap_or_default();
@@ -178,7 +195,7 @@ fn is_passing(error: &str) -> bool {
 /// An error that stays, with the key that it is about.
 fn explained(command: &[&[u8]], error: &str) -> String {
     match (error.split(' ').next(), command) {
-        (Some("OOM"), _) => format!("{error}: there is no room for all of the file"),
+        (Some("OOM"), _) => format!("{error}: there is no room for all of the file; give the cluster more memory"),
         (_, [_, key, ..]) => format!("{}: {error}", key.escape_ascii()),
         _ => error.into(),
     }

@@ -149,6 +149,9 @@ impl Drop for Fresh {
 /// If a node or the disk fails: says which; no file is left, and one that was there before stays.
 pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn FnMut(&Count)) -> Result<Count, Failure> {
     let failed = |error: std::io::Error| Failure(format!("{}: {error}", path.display()));
+    if path.is_dir() {
+        return Err(Failure(format!("{} is a directory: name a file in it", path.display())));
+    }
     let mut cluster = Cluster::open(node, patience)?;
     let before = cluster.slots();
     if before.are_moving() {
@@ -341,7 +344,7 @@ pub fn restore(
             .collect();
         let replies = cluster.ask(&requests).map_err(|Failure(why)| {
             Failure(format!(
-                "{why}\n{count} are in, or a few more; to restore once more does no harm"
+                "{why}\nso far: {count}, or a few more; to restore once more does no harm"
             ))
         })?;
         for (entry, reply) in batch.iter().zip(replies.concat()) {

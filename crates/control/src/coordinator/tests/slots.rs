@@ -184,6 +184,17 @@ fn orders_that_cannot_be_are_refused() {
     let (last, owner) = cluster.slots[0];
     let said = world.order_slots(order(0, last, owner)).unwrap();
     assert!(said.contains("they are all of position"), "{said}");
+    let holder = world.coordinator.records.lists[&owner.list]
+        .tenure(owner.x)
+        .unwrap()
+        .node;
+    let to_holder = SlotOrder::Move {
+        first: 0,
+        last,
+        to: SlotTarget::Node(holder),
+    };
+    let said = world.order_slots(to_holder).unwrap();
+    assert_eq!(said, format!("they are all of streams of {holder} already"));
 }
 
 #[test]
