@@ -15,18 +15,22 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// Whether to ask that node now, which speaks of this epoch: for each epoch at once, and again after `wait`.
-    pub(crate) fn is_due(&mut self, list: ListId, node: NodeId, epoch: Epoch, now: Time, wait: Span) -> bool {
-        if let Some((before, at)) = self.last.get(&(list, node))
-            && *before >= epoch
-            && now - *at < wait
-        {
-            return false;
-        }
+    pub(crate) fn is_due(&self, list: ListId, node: NodeId, epoch: Epoch, now: Time, wait: Span) -> bool {
+        let last = self.last.get(&(list, node));
+        last.is_none_or(|(before, at)| *before < epoch || now - *at >= wait)
+    }
+
+    /// It was asked.
+    pub(crate) fn note(&mut self, list: ListId, node: NodeId, epoch: Epoch, now: Time) {
         if self.last.len() >= ASKED_MAX {
             self.last.clear();
         }
         self.last.insert((list, node), (epoch, now));
-        true
+    }
+
+    /// A session with it has begun: what was asked before may be lost.
+    pub(crate) fn on_session_up(&mut self, node: NodeId) {
+        self.last.retain(|(_, asked), _| *asked != node);
     }
 }
 
@@ -37,20 +41,26 @@ mod tests {
     #[test]
     fn each_epoch_is_asked_for_at_once_and_again_later() {
         let mut asked = Asked::default();
-        let mut ask = |node, epoch, ms| {
-            let now = Time(0) + Span::from_ms(ms);
-            asked.is_due(ListId(1), NodeId(node), Epoch(epoch), now, Span::from_ms(20))
+        let ask = |asked: &mut Asked, node, epoch, ms| {
+            let (list, node, epoch, now) = (ListId(1), NodeId(node), Epoch(epoch), Time(0) + Span::from_ms(ms));
+            let due = asked.is_due(list, node, epoch, now, Span::from_ms(20));
+            if due {
+                asked.note(list, node, epoch, now);
+            }
+            due
         };
-        assert!(ask(1, 5, 100) && !ask(1, 5, 100) && !ask(1, 4, 119));
-        assert!(ask(2, 5, 100), "another may know it too");
-        assert!(ask(1, 6, 101) && !ask(1, 5, 110) && ask(1, 6, 121));
+        assert!(ask(&mut asked, 1, 5, 100) && !ask(&mut asked, 1, 5, 100) && !ask(&mut asked, 1, 4, 119));
+        assert!(ask(&mut asked, 2, 5, 100), "another may know it too");
+        assert!(ask(&mut asked, 1, 6, 101) && !ask(&mut asked, 1, 5, 110) && ask(&mut asked, 1, 6, 121));
+        asked.on_session_up(NodeId(1));
+        assert!(ask(&mut asked, 1, 6, 122) && !ask(&mut asked, 2, 5, 119));
     }
 
     #[test]
     fn a_peer_cannot_make_it_grow() {
         let mut asked = Asked::default();
         for list in 0..=u16::MAX {
-            assert!(asked.is_due(ListId(list), NodeId(1), Epoch(1), Time(0), Span(1)));
+            asked.note(ListId(list), NodeId(1), Epoch(1), Time(0));
             assert!(asked.last.len() <= ASKED_MAX);
         }
     }

@@ -126,12 +126,17 @@ impl<O: Out> Context<'_, O> {
         installed: Epoch,
         wanted: Epoch,
     ) -> bool {
-        let (now, wait) = (self.mono(), self.shared.parameters.retry);
+        // Within a session nothing is lost.
+        let (now, wait) = (self.mono(), self.shared.parameters.resend);
         if !self.shared.asked.is_due(stream.list, node, wanted, now, wait) {
             return true;
         }
         let message = Message::GetConfiguration;
-        self.send_to(node, incarnation, Channel::Main, stream, installed, &message)
+        let sent = self.send_to(node, incarnation, Channel::Main, stream, installed, &message);
+        if sent {
+            self.shared.asked.note(stream.list, node, wanted, now);
+        }
+        sent
     }
 
     /// Whether a frame for it could be sent now.

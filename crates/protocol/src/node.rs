@@ -611,6 +611,7 @@ impl Node {
         if let Message::Hello(hello) = &message {
             let greeting = self.shared.sessions.on_hello(now.mono, link, hello, out);
             if let Greeting::Bound(node, ..) = greeting {
+                self.shared.asked.on_session_up(node);
                 let mut cx = Context {
                     now,
                     out,
@@ -680,8 +681,10 @@ impl Node {
                         cx.send_to(node, incarnation, channel, header.stream, epoch, &stale);
                     }
                     for role in &mut list.roles {
-                        if let Role::Owner(owner) = role {
-                            owner.on_session_up(&mut cx, node);
+                        match role {
+                            Role::Halted(_) => {}
+                            Role::Owner(owner) => owner.on_session_up(&mut cx, node),
+                            Role::Member(member) => member.filler.on_session_up(now.mono),
                         }
                     }
                 }
