@@ -142,7 +142,7 @@ impl World {
     fn check_absent(&self, owner: &StreamOwner) -> Result<(), String> {
         let chunks = owner.store().chunks();
         // What is found wrong is set aside whatever it is (9.3).
-        if owner.phase() != Phase::Serve || chunks.absent_count() == 0 || self.flipped.is_some() {
+        if owner.phase() != Phase::Serve || chunks.absent_count() == 0 || self.counts.flips > 0 {
             return Ok(());
         }
         let what = || format!("of {} at {}", owner.stream(), owner.tenure().node);

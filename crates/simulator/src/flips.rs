@@ -148,6 +148,13 @@ impl World {
         there.then_some(flip)
     }
 
+    /// A chunk that has gone takes its wrong bit along, though another of its stripe may come.
+    pub(crate) fn forget_flip(&mut self, at: usize) {
+        if self.flipped.is_some_and(|flip| flip.at == at) && self.unrepaired().is_none() {
+            self.flipped = None;
+        }
+    }
+
     /// As [`lost`](Self::lost): data and parity chunks that a flip takes at present.
     pub(crate) fn flipped_chunks(&self) -> (usize, usize) {
         match self.unrepaired() {

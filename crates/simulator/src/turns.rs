@@ -114,6 +114,7 @@ impl World {
         process.turn_open = false;
         let clock = process.clock(now);
         process.node.on(clock, Event::TurnEnd, &mut process.out);
+        self.forget_flip(at);
         self.feed_resumed(at);
         self.after_turn(at);
         let Some(process) = self.processes[at].as_mut() else {
