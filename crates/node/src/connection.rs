@@ -11,6 +11,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Longest reply that is read.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
+/// Blocks; a node that is silent for the patience it was opened with is lost.
 pub(crate) struct Connection {
     node: SocketAddr,
     stream: TcpStream,

@@ -5,8 +5,11 @@ use paritas_base::{ConnId, Incarnation, NodeId, Time};
 use paritas_protocol::Port;
 use std::collections::VecDeque;
 
-/// The keys of a group, which are written together and read together: they must always have one value.
+/// Keys that are written together and read together must always have one value: groups, whose names begin with `{`.
+/// Most have these keys.
 const GROUP: [&str; 3] = ["a", "b", "c"];
+/// How the names of those begin whose keys' hashes are neighbours: crowds.
+pub(crate) const CROWD: &str = "{crowd}";
 
 /// How keys begin that are written once. Their values have leading zeros, up to a length.
 pub(crate) const FILLER: &str = "filler:";
@@ -77,16 +80,33 @@ pub(crate) enum Answer {
     Uncertain,
 }
 
-/// A command as a client sends it.
-pub(crate) fn encode(keys: &[String], action: Action, filler_bytes: usize) -> Vec<u8> {
-    let mut names: Vec<String> = Vec::new();
-    for key in keys {
-        if key.starts_with('{') {
-            names.extend(GROUP.iter().map(|part| format!("{key}{part}")));
-        } else {
-            names.push(key.clone());
+/// Keys of which a growing index has more in a page than in others.
+#[derive(Default, Debug)]
+pub(crate) struct Crowds(Vec<Vec<String>>);
+
+impl Crowds {
+    /// So many crowds of so many keys: those of many that come first in the order of their hashes, as from SCAN.
+    pub(crate) fn new(count: usize, keys: usize, hash: impl Fn(&str) -> u64) -> Self {
+        let mut names: Vec<String> = (0..16 * count * keys).map(|n| format!("{CROWD}{n}")).collect();
+        names.sort_by_cached_key(|name| hash(name));
+        names.truncate(count * keys);
+        Self(names.chunks(keys.max(1)).map(<[String]>::to_vec).collect())
+    }
+
+    /// The keys of what a client names: of a group, or itself.
+    pub(crate) fn keys(&self, name: &str) -> Vec<String> {
+        let crowd = name.strip_prefix(CROWD).and_then(|nth| nth.parse::<usize>().ok());
+        match crowd.and_then(|nth| self.0.get(nth)) {
+            Some(keys) => keys.clone(),
+            None if name.starts_with('{') => GROUP.iter().map(|part| format!("{name}{part}")).collect(),
+            None => vec![name.to_string()],
         }
     }
+}
+
+/// A command as a client sends it, on keys and groups.
+pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, filler_bytes: usize) -> Vec<u8> {
+    let names: Vec<String> = keys.iter().flat_map(|key| crowds.keys(key)).collect();
     let several = names.len() > 1;
     let mut args: Vec<String> = Vec::new();
     let text = |name: &str, n: i64| {

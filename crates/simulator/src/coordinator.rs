@@ -1,7 +1,7 @@
 //! The configuration service of a run: it obeys PROTOCOL §10 (compare and swap on the epoch, the decodability rule,
 //! crashed lives always removed), and within that does its worst: late detection, false suspicion, odd successors.
 
-use crate::client::FILLER;
+use crate::client::{CROWD, FILLER};
 use crate::events::Happening;
 use crate::marks::Seen;
 use crate::world::{LIST, World};
@@ -306,6 +306,7 @@ impl World {
         let key = match self.random.below(10) {
             0..2 => format!("{{g{}}}", self.random.below(2)),
             2..4 => format!("{FILLER}{}", self.random.below(40)),
+            _ if self.swarm.crowds > 0 && self.random.chance(300_000) => CROWD.into(),
             _ => format!("k{}", self.random.below(self.swarm.keys)),
         };
         let slot = command::slot(key.as_bytes());

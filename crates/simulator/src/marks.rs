@@ -29,9 +29,10 @@ pub(crate) enum Seen {
     AskedLiveLate,
     SplitBeside,
     WallClockSet,
+    CrowdRead,
 }
 
-const SEEN: [(Seen, &str); 22] = [
+const SEEN: [(Seen, &str); 23] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -57,6 +58,10 @@ const SEEN: [(Seen, &str); 22] = [
     (Seen::AskedLiveLate, "6.5 a position called Live late"),
     (Seen::SplitBeside, "4.2 the world splits as a position is called Live"),
     (Seen::WallClockSet, "8.4 a wall clock set"),
+    (
+        Seen::CrowdRead,
+        "keys of one MSET read together, neighbours in the index",
+    ),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

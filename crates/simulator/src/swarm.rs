@@ -33,6 +33,9 @@ pub(crate) struct Swarm {
     pub(crate) filler_keys: u64,
     /// A command is about a group of keys that are always written together.
     pub(crate) group: u32,
+    /// Groups of so many keys, neighbours in the index.
+    pub(crate) crowds: u64,
+    pub(crate) crowd_keys: usize,
     /// A SET of one key is an MSET of two, in slots of their own.
     pub(crate) pairs: u32,
     /// A SET has an end.
@@ -209,6 +212,8 @@ impl Swarm {
             strict: some(random, 900_000),
             // Of keys that are always written together, one may go without the others.
             group: if evicts { 0 } else { some(random, 300_000) },
+            crowds: 0,
+            crowd_keys: 0,
             pairs: some(random, 300_000),
             expiring: some(random, 700_000),
             flushes: if random.chance(300_000) {
@@ -292,6 +297,17 @@ impl Swarm {
             swarm.filler_bytes = random.between(8, u64::from(chunk_bytes) / 2) as usize;
             swarm.suspect_every = Span::from_ms(random.between(8, 100));
             swarm.drop = random.below(100_000) as u32;
+        }
+        // Without parity, and full, streams may come to differ more than a new one can hold (docs/protocol.md, 8.2).
+        let bounded = swarm.min_redundancy > 0 || swarm.maxmemory_bytes >= 1 << 20;
+        if bounded && !swarm.parameters.policy.evicts() && random.chance(80_000) {
+            swarm.crowds = random.between(1, 4);
+            swarm.crowd_keys = random.between(10, 90) as usize;
+        }
+        if random.chance(100_000) {
+            // As far apart as in production.
+            swarm.parameters.retry = Span::from_ms(random.between(1, 2));
+            swarm.parameters.resend = Span(10 * swarm.parameters.retry.0);
         }
         swarm
     }

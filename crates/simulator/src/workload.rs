@@ -1,6 +1,6 @@
 //! What clients ask, and what they are told.
 
-use crate::client::{self, Answer, FILLER, Pending};
+use crate::client::{self, Answer, CROWD, FILLER, Pending};
 use crate::events::Happening;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
@@ -55,7 +55,7 @@ impl World {
             let Some((keys, action)) = self.next_command(self.clients[client].port) else {
                 break;
             };
-            bytes.extend(client::encode(&keys, action, self.swarm.filler_bytes));
+            bytes.extend(client::encode(&self.crowds, &keys, action, self.swarm.filler_bytes));
             self.clients[client].pending.push_back(Pending {
                 keys,
                 action,
@@ -86,12 +86,11 @@ impl World {
         let group = self.random.chance(self.swarm.group);
         if group {
             let key = format!("{{g{}}}", self.random.below(2));
-            let action = match self.random.below(10) {
-                0..5 => Action::Get,
-                5..9 => self.set(),
-                _ => Action::Delete,
-            };
-            return self.has_room(&key).then(|| (vec![key], action));
+            return self.on_group(key);
+        }
+        if self.swarm.crowds > 0 && self.random.chance(100_000) {
+            let key = format!("{CROWD}{}", self.random.below(self.swarm.crowds));
+            return self.on_group(key);
         }
         let key = format!("k{}", self.random.below(self.swarm.keys));
         if !self.has_room(&key) {
@@ -115,6 +114,15 @@ impl World {
             _ => Action::Delete,
         };
         Some((vec![key], action))
+    }
+
+    fn on_group(&mut self, key: String) -> Option<(Vec<String>, Action)> {
+        let action = match self.random.below(10) {
+            0..5 => Action::Get,
+            5..9 => self.set(),
+            _ => Action::Delete,
+        };
+        self.has_room(&key).then(|| (vec![key], action))
     }
 
     fn set(&mut self) -> Action {
@@ -261,10 +269,14 @@ impl World {
             }
             Answer::Outcome(outcome) => outcome,
         };
-        let outcome = match (pending.action, outcome) {
-            // DEL of a group counts its keys.
-            (Action::Delete, Outcome::Done(Some(n))) if n > 1 => Outcome::Done(Some(i64::from(n == 3) * 2 - 1)),
-            (_, outcome) => outcome,
+        let group = pending.keys.iter().find(|key| key.starts_with('{'));
+        let outcome = match (pending.action, outcome, group) {
+            // Its keys are counted: all or none.
+            (Action::Delete, Outcome::Done(Some(n)), Some(group)) if n != 0 => {
+                let all = self.crowds.keys(group).len();
+                Outcome::Done(Some(i64::from(n == all as i64) * 2 - 1))
+            }
+            (_, outcome, _) => outcome,
         };
         let operation = Operation {
             begin: pending.begin,
@@ -272,10 +284,14 @@ impl World {
             action: pending.action,
             outcome,
         };
-        let group = pending.keys.iter().any(|key| key.starts_with('{'));
         match outcome {
             Outcome::Done(_) if pending.action == Action::Flush => self.marks.see(Seen::Flushed),
-            Outcome::Done(Some(_)) if pending.action == Action::Get && group => self.marks.see(Seen::GroupRead),
+            Outcome::Done(Some(_)) if pending.action == Action::Get && group.is_some_and(|g| g.starts_with(CROWD)) => {
+                self.marks.see(Seen::CrowdRead);
+            }
+            Outcome::Done(Some(_)) if pending.action == Action::Get && group.is_some() => {
+                self.marks.see(Seen::GroupRead);
+            }
             _ => {}
         }
         if pending.action == Action::Flush {

@@ -1,7 +1,7 @@
 //! The simulated world: processes, links between them, clients, and one queue of events in time order; how a run
 //! begins and ends. What happens in it is in `events`.
 
-use crate::client::{self, Client};
+use crate::client::{self, Client, Crowds};
 use crate::disks::Disk;
 use crate::driver::Process;
 use crate::events::{Happening, Queued};
@@ -20,6 +20,7 @@ use paritas_base::configuration::{
 use paritas_base::{ClusterId, Epoch, Incarnation, ListId, Map, NodeId, Position, Prng, Span, Stream, Time, map};
 use paritas_code::{Code, Scheme};
 use paritas_protocol::LinkId;
+use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// One run.
@@ -52,6 +53,7 @@ pub(crate) struct World {
     pub(crate) healing: bool,
     /// Keys still to be read once at the end.
     pub(crate) final_reads: Vec<String>,
+    pub(crate) crowds: Crowds,
     /// The newest flip of a bit.
     pub(crate) flipped: Option<Flip>,
     /// How often each life had gone through its chunks when it was first seen to know the configuration of an epoch.
@@ -159,6 +161,10 @@ impl World {
         let clients = (0..swarm.clients).map(|_| Client::new()).collect();
         let has_disk = |at: usize| swarm.disk.is_some() && swarm.disk_nodes >> at & 1 == 1;
         let disks = (0..count).map(|at| has_disk(at).then(Disk::default)).collect();
+        let hasher = SipHasher13::new_with_keys(cluster.hash_key[0], cluster.hash_key[1]);
+        let crowds = Crowds::new(swarm.crowds as usize, swarm.crowd_keys, |key| {
+            hasher.hash(key.as_bytes())
+        });
         let mut world = Self {
             random,
             swarm,
@@ -183,6 +189,7 @@ impl World {
             next_value: 0,
             healing: false,
             final_reads: Vec::new(),
+            crowds,
             flipped: None,
             passes: Vec::new(),
             violation: None,

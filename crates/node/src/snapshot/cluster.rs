@@ -13,6 +13,9 @@ const RETRY_EVERY: Duration = Duration::from_millis(20);
 /// What is waited for is told after so long, and then as often.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(5);
+/// Parts of the patience after which a silent node counts as fallen: the first, as no other is known yet, and others.
+const FIRST_SILENT_PARTS: u32 = 3;
+const OTHER_SILENT_PARTS: u32 = 15;
 
 /// One of its nodes is asked, over one connection.
 pub(super) struct Cluster {
@@ -46,9 +49,9 @@ impl Cluster {
     /// Through this node; others are known as soon as the coordinator has named them.
     ///
     /// # Errors
-    /// If it does not answer, or that is its port for cluster clients.
+    /// If it does not answer, is no node of Paritas, or that is not its port for all keys.
     pub(super) fn open(node: SocketAddr, patience: Duration) -> Result<Self, Failure> {
-        let mut connection = Connection::open(node, patience / 3)?;
+        let mut connection = Connection::open(node, patience / FIRST_SILENT_PARTS)?;
         check(&mut connection, node)?;
         Ok(Self {
             nodes: vec![node],
@@ -152,14 +155,15 @@ impl Cluster {
     /// Connects to the next node that answers, the same one last.
     fn go_elsewhere(&mut self, deadline: Instant, lost: Failure) -> Result<(), Failure> {
         while Instant::now() < deadline {
+            // First, for a node may accept and close at once.
+            thread::sleep(RETRY_EVERY);
             for _ in 0..self.nodes.len() {
                 self.nodes.rotate_left(1);
-                if let Ok(connection) = Connection::open(self.nodes[0], self.patience / 15) {
+                if let Ok(connection) = Connection::open(self.nodes[0], self.patience / OTHER_SILENT_PARTS) {
                     self.connection = connection;
                     return Ok(());
                 }
             }
-            thread::sleep(RETRY_EVERY);
         }
         Err(lost)
     }
