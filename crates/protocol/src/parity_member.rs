@@ -527,20 +527,14 @@ impl ParityMember {
         let Some(owner) = configuration.tenure(stream.x) else {
             return;
         };
-        let end = |pick: fn(&Log) -> u32| self.logs.iter().map(pick).max().unwrap_or(0);
-        let have = (end(|l| l.credit_data), end(|l| l.credit_index));
         let wanted = (data_end, index_end);
         let owed = self.filler.owed(&self.table);
-        let (data_end, index_end) = self.table.grantable(cx.shared, have, wanted, owed);
-        let stripes = have.0.max(data_end).saturating_add(have.1.max(index_end));
-        let granted = self.table.reserve(cx.shared, stripes, owed.unwrap_or(0));
+        let granted = self.table.grant(cx.shared, wanted, owed);
         let Some(log) = self.logs.get_mut(stream.x.index()) else {
             return;
         };
-        if granted {
-            log.credit_data = log.credit_data.max(data_end.min(wanted.0));
-            log.credit_index = log.credit_index.max(index_end.min(wanted.1));
-        }
+        log.credit_data = log.credit_data.max(granted.0.min(wanted.0));
+        log.credit_index = log.credit_index.max(granted.1.min(wanted.1));
         let is_less = log.credit_data < wanted.0 || log.credit_index < wanted.1;
         log.credit_wish = is_less.then_some((term, wanted));
         if is_less {

@@ -24,6 +24,17 @@ pub(crate) enum State {
     Lost,
 }
 
+impl State {
+    /// It takes room, or will as soon as its bytes are here.
+    fn is_held(self) -> bool {
+        !matches!(self, Self::Untouched | Self::Valid(None))
+    }
+
+    fn has_place(self) -> bool {
+        matches!(self, Self::Valid(Some(_)))
+    }
+}
+
 /// Where the bytes of a parity chunk are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
@@ -56,6 +67,48 @@ struct Half {
     sums: Vec<u32>,
 }
 
+impl Half {
+    fn state(&self, number: u32) -> State {
+        self.states.get(number as usize).copied().unwrap_or(State::Untouched)
+    }
+
+    /// Stripes from this number on that will take room and do not yet.
+    fn awaited_from(&self, first: u32) -> u32 {
+        let rest = self.states.get(first as usize..).unwrap_or_default();
+        rest.iter()
+            .filter(|state| state.is_held() && !state.has_place())
+            .count() as u32
+    }
+
+    /// Of the numbers from `first` to `end`, those that take no room and need not.
+    fn unused(&self, first: u32, end: u32) -> u32 {
+        let known = (self.states.len() as u32).clamp(first, end.max(first));
+        let unused = (first..known).filter(|number| !self.state(*number).is_held()).count();
+        unused as u32 + end.max(first) - known
+    }
+
+    /// How far from `first` towards `end` so many of those reach.
+    fn reach(&self, first: u32, end: u32, mut unused: u32) -> u32 {
+        let known = (self.states.len() as u32).min(end);
+        for number in first..known {
+            if !self.state(number).is_held() {
+                let Some(left) = unused.checked_sub(1) else {
+                    return number;
+                };
+                unused = left;
+            }
+        }
+        first.max(known).saturating_add(unused).min(first.max(end))
+    }
+
+    /// Of these numbers, those without a place.
+    fn without_place(&self, first: u32, end: u32) -> u32 {
+        let known = (self.states.len() as u32).min(end);
+        let placed = (first..known).filter(|number| self.state(*number).has_place()).count();
+        end - first - placed as u32
+    }
+}
+
 /// All stripes of a list as one parity member has them.
 #[derive(Debug)]
 pub(crate) struct ParityTable {
@@ -67,7 +120,9 @@ pub(crate) struct ParityTable {
     complete: bool,
     /// Chunks are on disk, and these name them there.
     on_disk: Option<(ListId, Position)>,
-    /// Chunks that take room, in memory or on disk, and those granted beside them.
+    /// Ends of the data and index stripes that are granted (8.2). Below them each has its chunk, or room set aside for it.
+    granted: (u32, u32),
+    /// Chunks that take room, in memory or on disk, and those that room is set aside for.
     slots: u32,
     reserved: u32,
 }
@@ -82,6 +137,7 @@ impl ParityTable {
             index: Half::default(),
             complete,
             on_disk,
+            granted: (0, 0),
             slots: 0,
             reserved: 0,
         }
@@ -219,7 +275,7 @@ impl ParityTable {
                 State::Valid(place) => place,
                 _ => None,
             };
-            let Some(place) = before.or_else(|| self.take_place(shared)) else {
+            let Some(place) = before.or_else(|| self.take_place(shared, stripe)) else {
                 return false;
             };
             match place {
@@ -278,7 +334,7 @@ impl ParityTable {
         let place = match before {
             State::Lost => None,
             State::Valid(Some(place)) => Some(place),
-            _ => Some(self.take_place(shared).ok_or(FoldError::NoMemory)?),
+            _ => Some(self.take_place(shared, extent.stripe).ok_or(FoldError::NoMemory)?),
         };
         let chunk_bytes = shared.arena.chunk_bytes();
         if let Some(Place::Memory(slot)) = place {
@@ -345,23 +401,6 @@ impl ParityTable {
         }
     }
 
-    /// Sets room aside so that `stripes` parity chunks can be held in all, `owed` among them that are still to be
-    /// refilled. False if there is not enough.
-    pub(crate) fn reserve(&mut self, shared: &mut Shared, stripes: u32, owed: u32) -> bool {
-        let have = self.slots + self.reserved;
-        let Some(more) = stripes.checked_sub(have) else {
-            return true;
-        };
-        let fits = match self.disk(shared) {
-            Some(disk) => disk.reserve(more, owed),
-            None => shared.arena.reserve(more),
-        };
-        if fits {
-            self.reserved += more;
-        }
-        fits
-    }
-
     /// Chunks that room is set aside for.
     pub(crate) fn reserved(&self) -> u32 {
         self.reserved
@@ -378,15 +417,13 @@ impl ParityTable {
         }
     }
 
-    /// What of the ends of data and index stripes that are wanted can be granted, beside those that are, as memory or
-    /// disk stand. `owed`: stripes still to be refilled; `None`: it is not known yet how many.
-    pub(crate) fn grantable(
-        &self,
-        shared: &Shared,
-        (data, index): (u32, u32),
-        (mut data_end, mut index_end): (u32, u32),
-        owed: Option<u32>,
-    ) -> (u32, u32) {
+    /// Sets room aside for stripes up to these ends, as far as memory or disk stand; gives the ends that are granted now.
+    /// `owed`: stripes still to be refilled without room set aside; `None`: it is not known yet which there are.
+    pub(crate) fn grant(&mut self, shared: &mut Shared, wanted: (u32, u32), owed: Option<u32>) -> (u32, u32) {
+        let (data, index) = self.granted;
+        let (mut data_end, mut index_end) = (wanted.0.max(data), wanted.1.max(index));
+        // Stripes that were there before this member came, and are beyond what it granted, have the first call.
+        let awaited = self.data.awaited_from(data) + self.index.awaited_from(index);
         let available = match &shared.disk {
             Some(disk) if self.on_disk.is_some() => {
                 let ahead = owed.map_or(0, |_| disk.ahead_max(self.reserved));
@@ -399,12 +436,31 @@ impl ParityTable {
         };
         // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
         // nothing grows.
-        let room = (self.slots + self.reserved).saturating_add(available);
-        let room = room.saturating_sub(data.saturating_add(index));
-        let (data_more, index_more) = (data_end.saturating_sub(data), index_end.saturating_sub(index));
+        let room = available.saturating_sub(awaited);
+        let (data_more, index_more) = (self.data.unused(data, data_end), self.index.unused(index, index_end));
+        let is_short = room < data_more.saturating_add(index_more);
+        if is_short && owed.is_none() {
+            // What there is may be needed for what was there before.
+            return self.granted;
+        }
         let index_more = index_more.min(room.div_ceil(2).max(room.saturating_sub(data_more)));
-        let data_more = data_more.min(room - index_more);
-        (data.saturating_add(data_more), index.saturating_add(index_more))
+        let data_end = self.data.reach(data, data_end, data_more.min(room - index_more));
+        let index_end = self.index.reach(index, index_end, index_more);
+        let more = self.data.without_place(data, data_end) + self.index.without_place(index, index_end);
+        let fits = match self.disk(shared) {
+            Some(disk) => disk.reserve(more, owed.unwrap_or(0)),
+            None => shared.arena.reserve(more),
+        };
+        if fits {
+            self.granted = (data_end, index_end);
+            self.reserved += more;
+        }
+        self.granted
+    }
+
+    fn is_granted(&self, stripe: Stripe) -> bool {
+        let (data_end, index_end) = self.granted;
+        stripe.number() < if stripe.is_index() { index_end } else { data_end }
     }
 
     fn disk<'a>(&self, shared: &'a mut Shared) -> Option<&'a mut DiskLog> {
@@ -419,7 +475,7 @@ impl ParityTable {
         stripe: Stripe,
         values: impl Iterator<Item = (Version, u32)>,
     ) -> bool {
-        let place = self.take_place(shared);
+        let place = self.take_place(shared, stripe);
         if place.is_some() {
             self.set(stripe, place, values);
         }
@@ -456,7 +512,7 @@ impl ParityTable {
         }
         self.forget();
         arena.unreserve(self.reserved);
-        (self.slots, self.reserved) = (0, 0);
+        (self.slots, self.reserved, self.granted) = (0, 0, (0, 0));
         stash
     }
 
@@ -469,7 +525,7 @@ impl ParityTable {
         stripe: Stripe,
         values: impl Iterator<Item = (Version, u32)>,
     ) -> bool {
-        let granted = self.reserved > 0;
+        let granted = self.reserved > 0 && self.is_granted(stripe);
         if granted {
             arena.unreserve(1);
         }
@@ -501,15 +557,16 @@ impl ParityTable {
             None => shared.arena.unreserve(self.reserved),
         }
         self.forget();
-        (self.slots, self.reserved) = (0, 0);
+        (self.slots, self.reserved, self.granted) = (0, 0, (0, 0));
     }
 
     fn forget(&mut self) {
         (self.data, self.index, self.complete) = (Half::default(), Half::default(), false);
     }
 
-    fn take_place(&mut self, shared: &mut Shared) -> Option<Place> {
-        let reserved = self.reserved > 0;
+    fn take_place(&mut self, shared: &mut Shared, stripe: Stripe) -> Option<Place> {
+        // What is set aside for others is not for a refill of what was there before.
+        let reserved = self.reserved > 0 && self.is_granted(stripe);
         let place = match self.disk(shared) {
             Some(disk) => disk.take(reserved).then_some(Place::Disk)?,
             None if reserved => Place::Memory(shared.arena.alloc_reserved()?),
@@ -523,15 +580,20 @@ impl ParityTable {
     fn drop_place(&mut self, shared: &mut Shared, stripe: Stripe, place: Place) {
         self.slots -= 1;
         // It stays granted to the streams that may use the stripe again.
+        let granted = self.is_granted(stripe);
         let again = match place {
             Place::Memory(slot) => {
                 shared.arena.free(slot);
-                shared.arena.reserve_again()
+                granted && shared.arena.reserve_again()
             }
             Place::Disk => self.on_disk.zip(shared.disk.as_mut()).is_some_and(|((list, _), disk)| {
                 disk.log.remove(Key { list, stripe });
-                disk.keep_granted();
-                true
+                if granted {
+                    disk.keep_granted();
+                } else {
+                    disk.give_back(1);
+                }
+                granted
             }),
         };
         self.reserved += u32::from(again);

@@ -229,6 +229,11 @@ impl World {
             }
         }
         self.check_subsets(&stripes)?;
+        self.check_histories()
+    }
+
+    /// I9, I13.
+    pub(crate) fn check_histories(&mut self) -> Result<(), String> {
         let mut unchecked = 0;
         for (key, history) in &self.history {
             let began = history.iter().map(|o| o.begin).min().unwrap_or_default();
@@ -286,6 +291,46 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Whether a parity can never be whole: with none of its kind there to grant credit, the streams have grown together
+    /// beyond what the new one's node has room for (docs/protocol.md, 8.2).
+    pub(crate) fn is_outgrown(&self) -> bool {
+        let owners = || {
+            self.configuration.data_positions().filter_map(|x| {
+                let at = usize::from(self.configuration.tenure(x)?.node.0);
+                Some((at, owner_of(&self.processes[at].as_ref()?.node, x)?))
+            })
+        };
+        let held = |owner: &StreamOwner| {
+            owner
+                .store()
+                .chunks()
+                .stripes()
+                .map(|(stripe, _)| stripe)
+                .collect::<Vec<_>>()
+        };
+        let mut stripes: Vec<Stripe> = owners().flat_map(|(_, owner)| held(owner)).collect();
+        stripes.sort();
+        stripes.dedup();
+        self.configuration.members().any(|(_, a)| {
+            let at = usize::from(a.tenure.node.0);
+            let Some(process) = self.processes[at]
+                .as_ref()
+                .filter(|_| a.state == PositionState::Filling)
+            else {
+                return false;
+            };
+            let beside = owners().filter(|(node, _)| *node == at);
+            let (beside, room) = match &self.swarm.disk {
+                Some(disk) if self.disks[at].is_some() => (0, disk.chunks_max()),
+                _ => (
+                    beside.map(|(_, owner)| held(owner).len()).sum(),
+                    process.node.arena().slots_max(),
+                ),
+            };
+            stripes.len() + beside > room as usize
+        })
     }
 
     /// What is still going on, if anything (I12).

@@ -30,9 +30,10 @@ pub(crate) enum Seen {
     SplitBeside,
     WallClockSet,
     CrowdRead,
+    Outgrown,
 }
 
-const SEEN: [(Seen, &str); 23] = [
+const SEEN: [(Seen, &str); 24] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -62,10 +63,14 @@ const SEEN: [(Seen, &str); 23] = [
         Seen::CrowdRead,
         "keys of one MSET read together, neighbours in the index",
     ),
+    (
+        Seen::Outgrown,
+        "8.2 a parity with less memory than its streams have grown to",
+    ),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.
-const OPTIONAL: [Seen; 2] = [Seen::HistoryUnchecked, Seen::ReadAgain];
+const OPTIONAL: [Seen; 3] = [Seen::HistoryUnchecked, Seen::ReadAgain, Seen::Outgrown];
 
 /// How often each mark was met.
 #[derive(Clone, Debug)]

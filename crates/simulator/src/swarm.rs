@@ -298,9 +298,7 @@ impl Swarm {
             swarm.suspect_every = Span::from_ms(random.between(8, 100));
             swarm.drop = random.below(100_000) as u32;
         }
-        // Without parity, and full, streams may come to differ more than a new one can hold (docs/protocol.md, 8.2).
-        let bounded = swarm.min_redundancy > 0 || swarm.maxmemory_bytes >= 1 << 20;
-        if bounded && !swarm.parameters.policy.evicts() && random.chance(80_000) {
+        if !swarm.parameters.policy.evicts() && random.chance(80_000) {
             swarm.crowds = random.between(1, 4);
             swarm.crowd_keys = random.between(10, 90) as usize;
         }

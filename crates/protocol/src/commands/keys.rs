@@ -21,7 +21,7 @@ impl<O: Out> Operation<'_, '_, O> {
             }
         }
         if bytes > 0 {
-            self.reserve(self.count() - 1, 0, 0..0)?;
+            self.reserve(self.count() - 1, 0, 1..self.count(), 0..0)?;
         }
         let mut count = 0;
         for at in 1..self.count() {
@@ -114,7 +114,7 @@ impl<O: Out> Operation<'_, '_, O> {
         let renames = !(same || only_if_free && taken);
         if renames {
             self.check_limits(2, bytes.len())?;
-            self.reserve(2, bytes.len() + self.job.args.arg(2).len(), 2..3)?;
+            self.reserve(2, bytes.len() + self.job.args.arg(2).len(), 1..3, 2..3)?;
             // The order matters: what can fail for want of room comes first.
             self.put_object(2, &seen, &bytes)?;
             self.remove(1)?;

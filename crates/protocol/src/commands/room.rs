@@ -160,11 +160,12 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     /// Makes sure of room for a command of `changes` changes with so many bytes of keys and values, before the
-    /// first of them. Keys in the arguments `inserted` may be new.
+    /// first of them. It is about the keys in the arguments `keys`; those in `inserted` may be new.
     pub(super) fn reserve(
         &mut self,
         changes: usize,
         bytes: usize,
+        keys: impl Iterator<Item = usize> + Clone,
         inserted: impl ExactSizeIterator<Item = usize> + Clone,
     ) -> Result<(), Stop> {
         self.admit()?;
@@ -180,8 +181,11 @@ impl<O: Out> Operation<'_, '_, O> {
         if self.owner.open_bytes() + needed > DELTA_BYTES_MAX {
             self.owner.close_delta(self.cx, self.configuration);
         }
-        if changes < 2 || bytes == 0 {
+        if changes < 2 {
             return Ok(());
+        }
+        if bytes == 0 {
+            return self.all_here(keys);
         }
         // However few the bytes: the first change may fit where the second does not (I9, batches are atomic).
         // Any two chunks in a row are more than half full.
@@ -192,11 +196,20 @@ impl<O: Out> Operation<'_, '_, O> {
             let store = &mut self.owner.store;
             let pages = store.pages_for(changes);
             let Err(blocked) = crowd.and_then(|()| store.may_take(&self.cx.shared.arena, chunks, pages)) else {
-                return Ok(());
+                return self.all_here(keys);
             };
             self.find_room(blocked)?;
         }
         Err(Stop::Stall)
+    }
+
+    /// No key in these arguments is looked for in vain later, for want of a chunk that is not its own.
+    fn all_here(&mut self, keys: impl Iterator<Item = usize>) -> Result<(), Stop> {
+        for at in keys {
+            let here = self.owner.store.may_compare(&self.cx.shared.arena, self.hash_of(at));
+            here.map_err(|blocked| self.blocked(blocked))?;
+        }
+        Ok(())
     }
 
     /// What stands in the way of new keys in these arguments, as far as they crowd in the index.

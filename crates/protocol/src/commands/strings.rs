@@ -226,7 +226,8 @@ impl<O: Out> Operation<'_, '_, O> {
             there += usize::from(self.seen(at)?.is_some());
             bytes += self.job.args.arg(at).len() + self.job.args.arg(at + 1).len();
         }
-        self.reserve(self.count() / 2, bytes, (1..self.count()).step_by(2))?;
+        let keys = (1..self.count()).step_by(2);
+        self.reserve(self.count() / 2, bytes, keys.clone(), keys)?;
         Ok(there)
     }
 

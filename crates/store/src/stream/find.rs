@@ -117,6 +117,21 @@ impl Stream {
         Ok(found.zip(head).map(|((at, locator), head)| Found { at, locator, head }))
     }
 
+    /// Whether all is here that keys of this hash may be compared with, whatever order their entries come to lie in: a
+    /// removal moves others.
+    ///
+    /// # Errors
+    /// [`Blocked::Missing`], or what stands in the way of any search.
+    pub fn may_compare(&self, arena: &Arena, hash: u64) -> Result<(), Blocked> {
+        if let Some(place) = self.place(hash)? {
+            self.search(arena, place, |locator| {
+                self.data(arena, self.split(locator).0)?;
+                Ok(false)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Where a hash lives; `None` in an empty index.
     #[inline]
     pub(super) fn place(&self, hash: u64) -> Result<Option<Place>, Blocked> {

@@ -29,7 +29,7 @@ pub(super) const CROWD: usize = 32;
 /// With so many no key more goes there before the index has grown. A step writes them anew, twice over at worst, and
 /// must fit a delta with them and those of one command.
 pub(super) const SPILLED_MAX: usize = 1024;
-/// Keys of one command that may go into spill pages.
+/// However large a spill page, keys of one command have no more of it.
 pub(super) const TOGETHER_MAX: usize = 1536;
 
 impl Stream {
@@ -40,10 +40,11 @@ impl Stream {
             return;
         }
         if delta.is_of_several() {
-            // It has made sure of room for its own growth, and no more; and the rest of it must fit its delta.
+            // It has made sure of room for its own growth, and no more; and the rest of it must fit its delta. Its keys
+            // must not come to lie with others whose chunks are not here.
             let by_count = self.index.keys > self.index.keys_max;
             let rest = delta.bytes_max().saturating_sub(delta.bytes().len());
-            if !by_count || rest < 2 * DELTA_BYTES_MAX {
+            if !by_count || rest < 2 * DELTA_BYTES_MAX || self.chunks.absent_count() > 0 {
                 return;
             }
         }
@@ -237,12 +238,15 @@ impl Stream {
 
     /// Entries in spill pages.
     pub(super) fn spilled(&self, arena: &Arena) -> Result<usize, Blocked> {
-        let mut entries = 0;
-        for spill in 0..self.index.spills {
+        self.spilled_by_page(arena).sum()
+    }
+
+    /// Entries in each spill page.
+    pub(super) fn spilled_by_page(&self, arena: &Arena) -> impl Iterator<Item = Result<usize, Blocked>> {
+        (0..self.index.spills).map(|spill| {
             let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
-            entries += spill::entries(bytes.unwrap_or_default()).count();
-        }
-        Ok(entries)
+            Ok(spill::entries(bytes.unwrap_or_default()).count())
+        })
     }
 
     /// Bytes by which the spill pages change, at most.

@@ -213,9 +213,8 @@ impl Stream {
         }
         let mut spilled = 0;
         let mut gap = None;
-        for spill in 0..self.index.spills {
-            let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
-            let count = spill::entries(bytes.unwrap_or_default()).count();
+        for (spill, count) in (0..).zip(self.spilled_by_page(arena)) {
+            let count = count?;
             if count < spill::capacity(self.settings.chunk_bytes) {
                 gap = gap.or(Some((spill, count)));
             }
