@@ -323,6 +323,7 @@ impl ParityMember {
             }
         }
         self.table.set_complete();
+        self.forget_stripe_lists();
         cx.out.mark(Mark::StripesLearnt);
         self.filler.total = queue.len() as u32;
         self.filler.queue = Some(queue);

@@ -453,7 +453,8 @@ impl StreamOwner {
         let any_recv = cx.breaks(Mutant::ReadParityWithoutRecv);
         let me = self.stream().x;
         let position = self.members().iter().find(|m| m.tenure == from).map(|m| m.position);
-        let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
+        let asked = |task: &&mut Task| task.id == id && !task.of_donor;
+        let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(asked) else {
             return;
         };
         let chunk_bytes = cx.shared.arena.chunk_bytes();

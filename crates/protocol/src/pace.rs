@@ -74,6 +74,11 @@ impl Pace {
         }
     }
 
+    /// Another rate is set: what the one before has still to make up for is of no interest.
+    pub(crate) fn set_anew(&mut self) {
+        self.next_at = Time(0);
+    }
+
     /// When one who was not allowed should ask again at the latest. What waits for others to finish is asked again in
     /// the turn in which they do.
     pub(crate) fn ask_at(&self, now: Time) -> Time {

@@ -208,13 +208,17 @@ impl Default for Parameters {
     }
 }
 
+/// A window of the smallest deltas is twice its bytes in a `Sync` or a `SealReply`, and each of those is one frame.
+const SHARE_BYTES_MAX: u64 = 12 << 20;
+
 impl Parameters {
     /// With the windows and histories that a node of so much memory can afford when it takes part in `streams`
     /// streams (SEAMS §2, "Rings"): they share a 64th of the memory, and none has more than a quarter of that.
     pub fn for_memory(maxmemory_bytes: u64, streams: u64) -> Self {
         let pool_bytes = (maxmemory_bytes / 64).max(4 << 20);
         // An owner keeps a window and as much history; a member of a stream, a window.
-        let share_bytes = (pool_bytes / (2 * streams.max(1))).clamp(256 << 10, pool_bytes / 4);
+        let most = SHARE_BYTES_MAX.min(pool_bytes / 4);
+        let share_bytes = (pool_bytes / (2 * streams.max(1))).clamp(256 << 10, most);
         Self {
             window_bytes: share_bytes,
             history_bytes: share_bytes,
@@ -400,4 +404,24 @@ impl Mutant {
         ("earlier-imports-kept", Self::EarlierImportsKept),
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
     ];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_wire::peer::FRAME_BYTES_MAX;
+
+    #[test]
+    fn a_window_of_whatever_deltas_fits_a_frame() {
+        for streams in [1, 2, 4, 10, 24, 1000] {
+            for gib in (0..12).map(|n| 1 << n) {
+                let window_bytes = Parameters::for_memory(gib << 30, streams).window_bytes;
+                let frame_bytes = 2 * window_bytes as usize + paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
+                assert!(
+                    frame_bytes < FRAME_BYTES_MAX,
+                    "{streams} streams in {gib} GiB: {frame_bytes}"
+                );
+            }
+        }
+    }
 }

@@ -678,6 +678,13 @@ impl ParityMember {
         }
     }
 
+    /// The owners' lists of stripes are learnt, and are large.
+    pub(crate) fn forget_stripe_lists(&mut self) {
+        for log in &mut self.logs {
+            log.alloc = None;
+        }
+    }
+
     /// Sends what the turn made due.
     pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         // 11.2: what waits for the disk is bounded by windows that no ack moves on. Leases go on.

@@ -125,6 +125,8 @@ pub(crate) struct ParityTable {
     /// Chunks that take room, in memory or on disk, and those that room is set aside for.
     slots: u32,
     reserved: u32,
+    /// Room kept for stripes beyond those ends that were freed: what freed them may be void, and is then undone (3.10).
+    freed: u32,
 }
 
 impl ParityTable {
@@ -140,6 +142,7 @@ impl ParityTable {
             granted: (0, 0),
             slots: 0,
             reserved: 0,
+            freed: 0,
         }
     }
 
@@ -436,7 +439,7 @@ impl ParityTable {
         };
         // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
         // nothing grows.
-        let room = available.saturating_sub(awaited);
+        let room = (available + self.freed).saturating_sub(awaited);
         let (data_more, index_more) = (self.data.unused(data, data_end), self.index.unused(index, index_end));
         let is_short = room < data_more.saturating_add(index_more);
         if is_short && owed.is_none() {
@@ -447,13 +450,14 @@ impl ParityTable {
         let data_end = self.data.reach(data, data_end, data_more.min(room - index_more));
         let index_end = self.index.reach(index, index_end, index_more);
         let more = self.data.without_place(data, data_end) + self.index.without_place(index, index_end);
+        let freed = more.min(self.freed);
         let fits = match self.disk(shared) {
-            Some(disk) => disk.reserve(more, owed.unwrap_or(0)),
-            None => shared.arena.reserve(more),
+            Some(disk) => disk.reserve(more - freed, owed.unwrap_or(0)),
+            None => shared.arena.reserve(more - freed),
         };
         if fits {
             self.granted = (data_end, index_end);
-            self.reserved += more;
+            (self.reserved, self.freed) = (self.reserved + more, self.freed - freed);
         }
         self.granted
     }
@@ -511,8 +515,8 @@ impl ParityTable {
             }
         }
         self.forget();
-        arena.unreserve(self.reserved);
-        (self.slots, self.reserved, self.granted) = (0, 0, (0, 0));
+        arena.unreserve(self.reserved + self.freed);
+        (self.slots, self.reserved, self.freed, self.granted) = (0, 0, 0, (0, 0));
         stash
     }
 
@@ -525,16 +529,16 @@ impl ParityTable {
         stripe: Stripe,
         values: impl Iterator<Item = (Version, u32)>,
     ) -> bool {
-        let granted = self.reserved > 0 && self.is_granted(stripe);
+        let granted = *self.set_aside(stripe) > 0;
         if granted {
             arena.unreserve(1);
         }
         let Some(slot) = stash.redeem(arena, stripe) else {
             // What was given up a moment ago is there.
-            self.reserved -= u32::from(granted && !arena.reserve_again());
+            *self.set_aside(stripe) -= u32::from(granted && !arena.reserve_again());
             return false;
         };
-        self.reserved -= u32::from(granted);
+        *self.set_aside(stripe) -= u32::from(granted);
         self.slots += 1;
         self.set(stripe, Some(Place::Memory(slot)), values);
         true
@@ -552,27 +556,35 @@ impl ParityTable {
         match self.disk(shared) {
             Some(disk) => {
                 disk.give_back(self.slots);
-                disk.unreserve(self.reserved);
+                disk.unreserve(self.reserved + self.freed);
             }
-            None => shared.arena.unreserve(self.reserved),
+            None => shared.arena.unreserve(self.reserved + self.freed),
         }
         self.forget();
-        (self.slots, self.reserved, self.granted) = (0, 0, (0, 0));
+        (self.slots, self.reserved, self.freed, self.granted) = (0, 0, 0, (0, 0));
     }
 
     fn forget(&mut self) {
         (self.data, self.index, self.complete) = (Half::default(), Half::default(), false);
     }
 
+    /// What is set aside for a stripe's bytes: for others' it is not.
+    fn set_aside(&mut self, stripe: Stripe) -> &mut u32 {
+        if self.is_granted(stripe) {
+            &mut self.reserved
+        } else {
+            &mut self.freed
+        }
+    }
+
     fn take_place(&mut self, shared: &mut Shared, stripe: Stripe) -> Option<Place> {
-        // What is set aside for others is not for a refill of what was there before.
-        let reserved = self.reserved > 0 && self.is_granted(stripe);
+        let reserved = *self.set_aside(stripe) > 0;
         let place = match self.disk(shared) {
             Some(disk) => disk.take(reserved).then_some(Place::Disk)?,
             None if reserved => Place::Memory(shared.arena.alloc_reserved()?),
             None => Place::Memory(shared.arena.alloc()?),
         };
-        self.reserved -= u32::from(reserved);
+        *self.set_aside(stripe) -= u32::from(reserved);
         self.slots += 1;
         Some(place)
     }
@@ -580,23 +592,18 @@ impl ParityTable {
     fn drop_place(&mut self, shared: &mut Shared, stripe: Stripe, place: Place) {
         self.slots -= 1;
         // It stays granted to the streams that may use the stripe again.
-        let granted = self.is_granted(stripe);
         let again = match place {
             Place::Memory(slot) => {
                 shared.arena.free(slot);
-                granted && shared.arena.reserve_again()
+                shared.arena.reserve_again()
             }
             Place::Disk => self.on_disk.zip(shared.disk.as_mut()).is_some_and(|((list, _), disk)| {
                 disk.log.remove(Key { list, stripe });
-                if granted {
-                    disk.keep_granted();
-                } else {
-                    disk.give_back(1);
-                }
-                granted
+                disk.keep_granted();
+                true
             }),
         };
-        self.reserved += u32::from(again);
+        *self.set_aside(stripe) += u32::from(again);
     }
 
     fn half(&self, stripe: Stripe) -> &Half {

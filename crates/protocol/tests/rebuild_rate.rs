@@ -68,6 +68,29 @@ fn an_owner_comes_back_at_the_rate_and_serves_meanwhile() {
     assert!(done < todo / 2, "{done} of {todo}");
 }
 
+/// What commands asked for meanwhile was more than the rate allows, and is made up for no longer.
+#[test]
+fn a_rate_that_is_set_anew_holds_from_then_on() {
+    let parameters = Parameters {
+        rebuild_rate: Some(10_000),
+        ..Parameters::default()
+    };
+    let (mut cluster, client) = loaded_with(1, KEYS, parameters);
+    cluster.hand_over(0, 0, 3);
+    cluster.advance(20);
+    for n in 0..KEYS / 4 {
+        cluster.ask(client, &format!("GET key{n}"));
+    }
+    let operator = cluster.connect(3, Port::Any);
+    assert_eq!(cluster.ask(operator, "CONFIG SET rebuild-rate 0"), "+OK\r\n");
+    cluster.advance(1_000);
+    let figures = cluster.processes[3].node.figures();
+    assert!(
+        figures.rebuild_todo_bytes == 0 && figures.rebuild_done_bytes > BYTES_MIN,
+        "{figures:?}"
+    );
+}
+
 #[test]
 fn neither_an_owner_nor_a_parity_is_rebuilt_faster_than_the_rate() {
     for position in [0, 2] {

@@ -6,6 +6,7 @@ use crate::context::{Context, Shared};
 use crate::interface::{Out, Port};
 use crate::lists::Lists;
 use crate::parameters::LogAssist;
+use paritas_base::Time;
 use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors};
@@ -104,8 +105,14 @@ impl Setting {
             Change::LogAssist(assist) => shared.parameters.log_assist = assist,
             Change::Number(number) => match self {
                 Self::Memory => shared.maxmemory_bytes = number,
-                Self::RebuildRate => shared.parameters.rebuild_rate = Some(number).filter(|rate| *rate > 0),
-                Self::ScrubRate => shared.parameters.scrub_rate = Some(number).filter(|rate| *rate > 0),
+                Self::RebuildRate => {
+                    shared.parameters.rebuild_rate = Some(number).filter(|rate| *rate > 0);
+                    shared.pace.set_anew();
+                }
+                Self::ScrubRate => {
+                    shared.parameters.scrub_rate = Some(number).filter(|rate| *rate > 0);
+                    shared.scrub.next_at = Time(0);
+                }
                 Self::Clients => clients.clients_max = number as usize,
                 Self::Query => clients.query_bytes_max = number as usize,
                 Self::Reply => clients.reply_bytes_max = number as usize,
