@@ -609,14 +609,19 @@ impl Node {
             }
         };
         if let Message::Hello(hello) = &message {
+            let before = self.shared.sessions.incarnation_of(hello.node, Channel::Main);
             let greeting = self.shared.sessions.on_hello(now.mono, link, hello, out);
-            if let Greeting::Bound(node, ..) = greeting {
+            if let Greeting::Bound(node, _, channel) = greeting {
                 self.shared.asked.on_session_up(node);
                 let mut cx = Context {
                     now,
                     out,
                     shared: &mut self.shared,
                 };
+                if let (Some(incarnation), Channel::Main) = (before, channel) {
+                    // The end of the link before is told later, when it is nobody's.
+                    self.router.on_session_down(&mut cx, node, incarnation);
+                }
                 for (_, role) in self.lists.roles_mut() {
                     match role {
                         Role::Halted(_) => {}

@@ -2,7 +2,7 @@
 
 mod support;
 
-use paritas_protocol::{Parameters, Port};
+use paritas_protocol::{Channel, Event, Parameters, Port};
 use paritas_wire::command;
 use paritas_wire::peer::Message;
 use support::Cluster;
@@ -66,4 +66,27 @@ fn a_forwarded_command_without_an_answer_ends_while_others_go_on() {
     }
     let reply = String::from_utf8(reply).unwrap();
     assert!(reply.starts_with("-TRYAGAIN"), "{reply:?}");
+}
+
+/// Where a turn was long the next link of a peer is greeted before the end of the one before is told.
+#[test]
+fn what_was_forwarded_on_a_link_that_is_replaced_is_asked_again() {
+    let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
+    let client = cluster.connect(1, Port::Any);
+    let mut keys = (0..).map(|i| format!("k{i}"));
+    let theirs = keys.find(|key| command::slot(key.as_bytes()) < 8192).unwrap();
+    cluster.tamper = Some(Box::new(|_, _, _, message| {
+        matches!(message, Message::Reply { .. }).then(Vec::new)
+    }));
+    cluster.feed(client, format!("GET {theirs}\r\n").as_bytes());
+    cluster.pump();
+    cluster.tamper = None;
+    // Only who dialled hears of its end, and dials again.
+    let link = cluster.link_between(0, 1, Channel::Main).unwrap();
+    cluster.event(0, Event::LinkDown { link });
+    cluster.pump();
+    cluster.advance(100);
+    let again = cluster.link_between(0, 1, Channel::Main).unwrap();
+    assert!(again != link, "node 0 has not dialled again");
+    assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), "$-1\r\n");
 }
