@@ -90,3 +90,20 @@ fn what_was_forwarded_on_a_link_that_is_replaced_is_asked_again() {
     assert!(again != link, "node 0 has not dialled again");
     assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), "$-1\r\n");
 }
+
+/// What a node asks its coordinator or its disk is not asked twice, and may be lost: who waits is told.
+#[test]
+fn a_question_that_nobody_answers_ends() {
+    let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
+    let client = cluster.connect(1, Port::Any);
+    cluster.feed(client, b"PARITAS.STATUS\r\nPING\r\n");
+    cluster.pump();
+    cluster.advance(9_000);
+    assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), "");
+    cluster.advance(2_000);
+    let replies = String::from_utf8(cluster.take(client)).unwrap();
+    assert!(
+        replies.starts_with("-ERR no answer") && replies.ends_with("\r\n+PONG\r\n"),
+        "{replies:?}"
+    );
+}

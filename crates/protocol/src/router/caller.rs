@@ -245,7 +245,7 @@ pub(super) enum Wait {
     /// The answers of several owners.
     Gathered(Box<Gather>),
     /// An answer from outside the machine.
-    Answer,
+    Answer { since: Time },
 }
 
 impl Wait {

@@ -104,7 +104,7 @@ impl Desk {
                     let settings = cx.shared.changed.clone();
                     let n = client.next_n;
                     cx.propose(Proposal::Rewrite { conn, n, settings });
-                    wait = Wait::Answer;
+                    wait = Wait::Answer { since: cx.mono() };
                 }
             }
             Command::Role => {
@@ -130,14 +130,14 @@ impl Desk {
             Command::ParitasStatus => {
                 if let Caller::Local(conn) = client.caller {
                     cx.propose(Proposal::Ask { conn, n: client.next_n });
-                    wait = Wait::Answer;
+                    wait = Wait::Answer { since: cx.mono() };
                 }
             }
             Command::ParitasSlots => match (slot_order(args), client.caller) {
                 (Some(order), Caller::Local(conn)) => {
                     let n = client.next_n;
                     cx.propose(Proposal::MoveSlots { conn, n, order });
-                    wait = Wait::Answer;
+                    wait = Wait::Answer { since: cx.mono() };
                 }
                 _ => encode::error(
                     out,
@@ -148,7 +148,7 @@ impl Desk {
                 (Some((node, duty)), Caller::Local(conn)) => {
                     let n = client.next_n;
                     cx.propose(Proposal::SetDuty { conn, n, node, duty });
-                    wait = Wait::Answer;
+                    wait = Wait::Answer { since: cx.mono() };
                 }
                 _ => encode::error(out, "ERR usage: PARITAS.DUTY node drain|shun|serve"),
             },

@@ -354,7 +354,7 @@ impl Router {
         let mut found = None;
         for segment in &mut client.segments {
             match &mut segment.wait {
-                Wait::Answer if segment.n == n => {
+                Wait::Answer { .. } if segment.n == n => {
                     segment.wait = Wait::Ready;
                     found = Some(segment);
                 }

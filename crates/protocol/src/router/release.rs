@@ -10,6 +10,9 @@ use crate::stream_owner::ReadLease;
 use paritas_base::{Span, Time};
 use paritas_wire::resp::{encode, errors};
 
+/// How long an answer from outside the machine is waited for. A coordinator may be replaced meanwhile.
+const ANSWER_MAX: Span = Span::from_secs(10);
+
 impl Desk {
     /// Adds the segment of a command whose reply begins at `start`, and releases it at once if nothing stands before
     /// it and nothing is to be waited for.
@@ -141,7 +144,10 @@ pub(super) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> 
     let late = |since: Time| cx.now.mono - since > timeout;
     match wait {
         Wait::Ready => Verdict::Ready(None),
-        Wait::Forwarded(_) | Wait::Gathered(_) | Wait::Answer => Verdict::Hold,
+        Wait::Forwarded(_) | Wait::Gathered(_) => Verdict::Hold,
+        // The question may have been lost where too many were asked at once.
+        Wait::Answer { since } if cx.mono() - *since > ANSWER_MAX => Verdict::Instead(errors::NO_ANSWER),
+        Wait::Answer { .. } => Verdict::Hold,
         Wait::Write {
             stream,
             term,

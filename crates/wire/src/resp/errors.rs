@@ -93,6 +93,9 @@ pub const NOREPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
 /// The write may or may not have happened; ours.
 pub const UNCERTAIN: &str =
     "UNCERTAIN The write may or may not have happened: its owner was lost before it was acknowledged";
+/// Nobody has answered what a node asks others for; ours.
+pub const NO_ANSWER: &str = "ERR no answer for 10 s: whether it was done is not known. Look at PARITAS.STATUS, and ask \
+                             again";
 /// No memory left.
 pub const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 /// Not ready for clients yet.
