@@ -4,6 +4,7 @@ use crate::parity_member::ParityMember;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::Configuration;
 use paritas_base::{ListId, Position, Stream, Time};
+use paritas_store::Arena;
 
 /// Of a list that does not rest.
 const AWAKE: Time = Time(0);
@@ -186,6 +187,15 @@ impl Lists {
             let configuration = &*configuration;
             roles.iter_mut().map(move |role| (configuration, role))
         })
+    }
+
+    /// Memory that parity has, or that is set aside for it.
+    pub(crate) fn parity_bytes(&self, arena: &Arena) -> u64 {
+        let members = self.roles().filter_map(|role| match role {
+            Role::Member(member) => Some(u64::from(member.table.memory_slots_granted())),
+            _ => None,
+        });
+        members.sum::<u64>() * arena.chunk_bytes() as u64
     }
 
     /// Every role, to look at.

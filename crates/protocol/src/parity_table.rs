@@ -159,6 +159,15 @@ impl ParityTable {
         if self.on_disk.is_some() { 0 } else { self.slots }
     }
 
+    /// With those that memory is set aside for.
+    pub(crate) fn memory_slots_granted(&self) -> u32 {
+        if self.on_disk.is_some() {
+            0
+        } else {
+            self.slots + self.reserved + self.freed
+        }
+    }
+
     /// The name of a parity chunk on the disk, if it is there.
     pub(crate) fn disk_key(&self, stripe: Stripe) -> Option<Key> {
         let (list, _) = self.on_disk?;

@@ -42,7 +42,8 @@ a minus means at least so many.
 | SCAN | the cursor is 64 bits: the stream, then its own; a step stays in one stream, so that many may be empty |
 | CLIENT LIST, CLIENT INFO | `fd` is -1; of buffers, only replies not offered to the socket are told |
 | INFO commandstats | counts only; `usec` is 0. Commands are counted where their client is connected |
-| CONFIG SET | of the node asked. It changes `maxmemory` (up to what the node started with), \
+| CONFIG SET | of the node asked. It changes `maxmemory` (up to what the node started with, \
+and where keys are evicted not below one and a half times what parity has), \
 `maxmemory-policy`, `maxclients`, `client-query-buffer-limit`, `reply-max`, \
 `log-assist`, `rebuild-rate` (0: what clients leave room for) and `scrub-rate` (0: none); what is so already is OK |
 | CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place, comments kept |

@@ -284,3 +284,44 @@ fn who_fills_memory_first_leaves_room_for_those_that_come_later() {
         check_parity(&cluster);
     }
 }
+
+/// Parity is not evicted: less memory than it leaves room in would cost all keys, and is refused.
+#[test]
+fn memory_is_not_set_below_what_parity_has() {
+    let parameters = Parameters {
+        policy: Policy::AllKeysLru,
+        credit_batch: 16,
+        ..Parameters::for_memory(64 << 20, 2)
+    };
+    let mut cluster = Cluster::coded_in(64 << 20, 1, 1, 2, 0, parameters);
+    let client = cluster.connect(0, Port::Any);
+    let count = |cluster: &mut Cluster| -> u32 {
+        let reply = cluster.ask(client, "DBSIZE");
+        reply.trim_matches([':', '\r', '\n']).parse().unwrap()
+    };
+    let value = "v".repeat(60_000);
+    for n in 0..1_300 {
+        assert_eq!(cluster.ask(client, &format!("SET k{n} {value}")), "+OK\r\n");
+    }
+    let before = count(&mut cluster);
+    for at in 0..2 {
+        let client = cluster.connect(at, Port::Any);
+        let refused = cluster.ask(client, "CONFIG SET maxmemory 32mb");
+        assert!(
+            refused.contains("parity has") && refused.contains("not evicted"),
+            "{refused}"
+        );
+    }
+    cluster.advance(1_000);
+    let after = count(&mut cluster);
+    assert!(before < 1_200 && after + 20 > before, "{after} of {before}");
+    for at in 0..2 {
+        let client = cluster.connect(at, Port::Any);
+        assert_eq!(cluster.ask(client, "CONFIG SET maxmemory 48mb"), "+OK\r\n");
+    }
+    cluster.advance(60_000);
+    let left = count(&mut cluster);
+    assert!((before / 8..before).contains(&left), "{left} of {before}");
+    assert_eq!(cluster.ask(client, "SET again 1"), "+OK\r\n");
+    assert_eq!(cluster.ask(client, "GET again"), "$1\r\n1\r\n");
+}

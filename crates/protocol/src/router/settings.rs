@@ -58,7 +58,7 @@ impl Setting {
     }
 
     /// What a text means for it; the reason if nothing.
-    fn read(self, shared: &Shared, text: &[u8]) -> Result<Change, String> {
+    fn read(self, shared: &Shared, lists: &Lists, text: &[u8]) -> Result<Change, String> {
         let text = core::str::from_utf8(text).unwrap_or_default();
         if self == Self::Policy {
             let names = || one_of(&Policy::ALL.map(Policy::name));
@@ -76,16 +76,25 @@ impl Setting {
             Self::Clients => "argument couldn't be parsed into an integer".to_owned(),
             _ => "argument must be a memory value".to_owned(),
         })?;
+        // Parity of others' keys is not evicted here: with less, all keys of this node would go, and none could come.
+        let parity_bytes = match self {
+            Self::Memory if shared.parameters.policy.evicts() => lists.parity_bytes(&shared.arena),
+            _ => 0,
+        };
         let (least, most) = match self {
-            Self::Memory => (MEMORY_MIN.min(shared.maxmemory_bytes_max), shared.maxmemory_bytes_max),
+            Self::Memory => {
+                let most = shared.maxmemory_bytes_max;
+                (MEMORY_MIN.max(parity_bytes / 2 * 3).min(most), most)
+            }
             Self::Clients => (1, CLIENTS_MAX),
             Self::Query | Self::Reply => (CLIENT_BYTES_MIN, i64::MAX as u64),
             Self::RebuildRate | Self::ScrubRate | Self::Policy | Self::LogAssist => (0, i64::MAX as u64),
         };
         if !(least..=most).contains(&number) {
             let why = match self {
-                Self::Memory => ": more than at its start a node cannot have",
-                _ => "",
+                Self::Memory if number > most => ": more than at its start a node cannot have".to_owned(),
+                Self::Memory if parity_bytes > 0 => format!(": parity has {parity_bytes} bytes, and is not evicted"),
+                _ => String::new(),
             };
             return Err(format!("argument must be between {least} and {most} inclusive{why}"));
         }
@@ -195,7 +204,7 @@ pub(super) fn config_set<O: Out>(
         let online = Setting::ALL.iter().find(|(name, ..)| is_word(args, at, name));
         let (name, result) = match (online, fixed.iter().find(|(name, _)| is_word(args, at, name))) {
             (Some((name, key, setting)), _) => {
-                let read = setting.read(cx.shared, value);
+                let read = setting.read(cx.shared, lists, value);
                 (name, read.map(|change| changes.push((*key, *setting, change))))
             }
             (None, Some((name, now))) if now.as_bytes() == value => (name, Ok(())),
