@@ -151,6 +151,8 @@ struct Index {
     expiry_cursor: (u32, u32),
     /// Where the search for keys with an expiry to evict goes on: a line, counted over all pages.
     eviction_cursor: u64,
+    /// Lines that it has passed since a key to evict was found.
+    searched_lines: u64,
 }
 
 impl Stream {

@@ -154,6 +154,9 @@ impl<O: Out> Operation<'_, '_, O> {
         if evict(self.cx, self.owner, chunk) {
             self.owner.progress = true;
             Room::Made
+        } else if self.owner.store.eviction_goes_on() {
+            self.owner.progress = true;
+            Room::Wait
         } else {
             Room::None
         }

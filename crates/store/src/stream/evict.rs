@@ -10,6 +10,8 @@ const LINES: u32 = 8;
 /// Where only some keys count, the search goes on until so many were found, or so many lines were seen.
 const CANDIDATES: usize = 16;
 const LINES_MAX: u64 = 1024;
+/// Lines seen in one go at most, whatever was found: headers of keys that do not count are looked at for nothing.
+const SEARCH_LINES_MAX: u64 = 8192;
 /// Keys evicted in one go at most.
 const VICTIMS_MAX: u32 = 256;
 
@@ -59,7 +61,8 @@ impl Stream {
     }
 
     /// Evicts keys, as the policy says, until `bytes` bytes have died, or many keys, or the delta is full. `gone` is
-    /// told the hash of each. Gives how many; none if nothing may be evicted, or what may is not here.
+    /// told the hash of each. Gives how many; none if nothing may be evicted, or what may is not here, or not found yet
+    /// ([`Stream::eviction_goes_on`]).
     pub fn evict(
         &mut self,
         arena: &mut Arena,
@@ -68,9 +71,12 @@ impl Stream {
         mut gone: impl FnMut(u64),
     ) -> Result<u32, Blocked> {
         let died = self.space.died_bytes;
-        let mut count = 0;
+        let (mut count, mut lines_left) = (0, SEARCH_LINES_MAX);
+        if self.index.searched_lines >= self.line_count() {
+            self.index.searched_lines = 0;
+        }
         while count < VICTIMS_MAX && self.space.died_bytes - died < bytes {
-            let Some((at, locator)) = self.find_victim(arena) else {
+            let Some((at, locator)) = self.find_victim(arena, &mut lines_left) else {
                 break;
             };
             let Some(head) = self.head(arena, locator)? else {
@@ -89,17 +95,27 @@ impl Stream {
         Ok(count)
     }
 
+    /// Whether a search for keys to evict has found none so far, and has not seen all of the index.
+    pub fn eviction_goes_on(&self) -> bool {
+        (1..self.line_count()).contains(&self.index.searched_lines)
+    }
+
+    fn line_count(&self) -> u64 {
+        u64::from(self.index.pages) * u64::from(self.shape.lines())
+    }
+
     /// The key least worth keeping among some, all of whose chunks are here.
-    fn find_victim(&mut self, arena: &Arena) -> Option<(At, u32)> {
+    fn find_victim(&mut self, arena: &Arena, lines_left: &mut u64) -> Option<(At, u32)> {
         let policy = self.usage.policy();
         let (pages, lines) = (self.index.pages, self.shape.lines());
         let none = policy.is_volatile() && self.space.expiring() == 0;
         if !policy.evicts() || pages == 0 || none || !self.chunks.directory_known() {
+            self.index.searched_lines = 0;
             return None;
         }
-        let all = u64::from(pages) * u64::from(lines);
+        let all = self.line_count();
         // Keys with an expiry may be few: the next search goes on where this one ends.
-        let start = if policy.is_volatile() {
+        let start = if policy.is_volatile() || self.index.searched_lines > 0 {
             self.index.eviction_cursor % all
         } else {
             self.usage.next_random() % all
@@ -113,7 +129,7 @@ impl Stream {
             worst: None,
         };
         let mut seen = 0;
-        while seen < all {
+        while seen < all.min(*lines_left) {
             let at = (start + seen) % all;
             let (page, first) = ((at / u64::from(lines)) as u32, (at % u64::from(lines)) as u32);
             let last = (first + LINES).min(lines);
@@ -124,6 +140,11 @@ impl Stream {
             }
         }
         self.index.eviction_cursor = start + seen;
+        *lines_left = lines_left.saturating_sub(seen);
+        self.index.searched_lines = match search.worst {
+            Some(_) => 0,
+            None => self.index.searched_lines + seen,
+        };
         search.worst.map(|(_, at, locator)| (at, locator))
     }
 
