@@ -1,6 +1,7 @@
 """What every client does first."""
 
 import os
+import socket
 import subprocess
 
 import pytest
@@ -67,6 +68,21 @@ def test_a_pipeline_is_answered_in_order(cluster):
             pipe.get(f"pipe:{n % 700}")
         replies = pipe.execute()
     assert replies[1::2] == [str(n) for n in range(2_000)]
+
+
+def test_who_sends_and_stops_sending_gets_all_replies(cluster):
+    """As `printf ... | nc -N` does; most of these keys are other nodes'."""
+    client = cluster.client()
+    for n in range(20):
+        client.set(f"half:{n}", n)
+        with socket.create_connection(("127.0.0.1", cluster.port), timeout=PATIENCE) as connection:
+            connection.sendall(f"GET half:{n}\r\nMGET half:0 half:{n}\r\nDBSIZE\r\n".encode())
+            connection.shutdown(socket.SHUT_WR)
+            replies = b""
+            while part := connection.recv(65_536):
+                replies += part
+        value = f"${len(str(n))}\r\n{n}\r\n"
+        assert replies.decode().startswith(f"{value}*2\r\n$1\r\n0\r\n{value}:"), replies
 
 
 def test_unknown_commands_and_wrong_arity_are_errors(cluster):

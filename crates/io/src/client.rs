@@ -85,7 +85,8 @@ impl Client {
                 Err(_) => return false,
             }
         }
-        let answered = self.reply.bytes.is_empty() && !self.reply.stalled && !self.hungry;
+        let owes = self.reply.owes || self.reply.stalled;
+        let answered = self.reply.bytes.is_empty() && !owes && !self.hungry;
         let done = self.reply.close || (self.ended_at.is_some() && answered);
         !(done && self.backlog.is_empty())
     }

@@ -254,6 +254,8 @@ pub struct ReplyBuf {
     /// The next command cannot start yet, or this client has had its share of the turn. The driver reads no more from
     /// it and sends no [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
     pub stalled: bool,
+    /// Replies to commands that were taken are still to come, though nothing of them may be in `bytes` yet.
+    pub owes: bool,
     /// Close the connection once the released bytes are written.
     pub close: bool,
 }

@@ -236,7 +236,8 @@ impl Router {
             buffer.consumed += consumed;
             buffer.stalled = stalled || sated;
             client.closing |= close;
-            buffer.close |= client.closing && client.segments.is_empty();
+            buffer.owes = !client.segments.is_empty();
+            buffer.close |= client.closing && !buffer.owes;
         }
         self.desk.note(client, stalled, cx.mono());
         if sated {
@@ -320,7 +321,8 @@ impl Router {
                 if let Some(buffer) = cx.out.client(conn) {
                     buffer.bytes = bytes;
                     (buffer.released, buffer.deadline) = (released, deadline);
-                    buffer.close |= client.closing && client.segments.is_empty();
+                    buffer.owes = !client.segments.is_empty();
+                    buffer.close |= client.closing && !buffer.owes;
                 }
                 client.held = false;
                 let stalled = client.stalled;

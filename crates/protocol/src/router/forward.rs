@@ -408,7 +408,8 @@ impl Router {
             client.segments.pop_front();
         }
         client.forwarded_bytes += gathered_bytes;
-        buffer.close |= client.closing && client.segments.is_empty();
+        buffer.owes = !client.segments.is_empty();
+        buffer.close |= client.closing && !buffer.owes;
         self.desk.releasable |= !client.segments.is_empty();
         if let Some(forwarded) = answered {
             self.desk.forget(client, forwarded);
