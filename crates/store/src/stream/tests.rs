@@ -691,6 +691,39 @@ fn keys_outlast_many_doublings_and_spill_pages() {
     }
 }
 
+/// Where another key of the same tag lies behind a key, a look-up ends before it; where a removal has moved it before, it
+/// must be here. A command of several changes must know that before its first.
+#[test]
+fn what_a_key_may_be_compared_with_is_told_before() {
+    let mut world = World::new(256, 1 << 10);
+    let place = |world: &World, key: &[u8]| world.stream.shape.place(world.stream.hash(key), 1);
+    let (first, other) = (1..)
+        .find_map(|n| {
+            let (key, place_of) = (numbered(n), |key: &[u8]| place(&world, key));
+            let other = (0..n).map(numbered).find(|other| place_of(other) == place_of(&key))?;
+            Some((other, key))
+        })
+        .unwrap();
+    let between = (1_000_000..).map(numbered).filter(|key| place(&world, key) != place(&world, &first));
+    let between: Vec<_> = between.take(12).collect();
+    for key in [&first].into_iter().chain(&between).chain([&other]) {
+        let stored = Stored {
+            bytes: vec![7; 40],
+            ..Stored::default()
+        };
+        world.put(key, &stored).unwrap();
+    }
+    assert_eq!(world.stream.page_count(), 1);
+    world.take_over();
+    world.directory();
+    let hash = world.stream.hash(&first);
+    world.insist(|world| world.find(&first).map(|_| ()));
+    let missing = world.stream.may_compare(&world.arena, hash);
+    assert!(matches!(missing, Err(Blocked::Missing(stripe)) if !stripe.is_index()), "{missing:?}");
+    world.insist(|world| world.stream.may_compare(&world.arena, hash));
+    assert!(world.insist(|world| world.find(&other)).is_some());
+}
+
 /// A client that has seen SCAN can send keys in the order of their hashes: one line of a small index gets them all.
 /// What is blocked is tried again behind housekeeping, as a node does it.
 /// Keys as small integers, in the order of their hashes: as one has them who asked SCAN.
