@@ -120,7 +120,7 @@ pub(crate) struct ParityTable {
     complete: bool,
     /// Chunks are on disk, and these name them there.
     on_disk: Option<(ListId, Position)>,
-    /// Ends of the data and index stripes that are granted (8.2). Below them each has its chunk, or room set aside for it.
+    /// Ends of the data and index stripes that are granted (8.2). Each below has its chunk, or room set aside for it.
     granted: (u32, u32),
     /// Chunks that take room, in memory or on disk, and those that room is set aside for.
     slots: u32,
@@ -429,7 +429,7 @@ impl ParityTable {
         }
     }
 
-    /// Sets room aside for stripes up to these ends, as far as memory or disk stand; gives the ends that are granted now.
+    /// Sets room aside for stripes up to these ends, as far as memory or disk stand; gives the ends that are granted.
     /// `owed`: stripes still to be refilled without room set aside; `None`: it is not known yet which there are.
     pub(crate) fn grant(&mut self, shared: &mut Shared, wanted: (u32, u32), owed: Option<u32>) -> (u32, u32) {
         let (data, index) = self.granted;

@@ -293,8 +293,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether a parity can never be whole: with none of its kind there to grant credit, the streams have grown together
-    /// beyond what the new one's node has room for (docs/protocol.md, 8.2).
+    /// Whether a parity can never be whole: with none of its kind there to grant credit, the streams have grown beyond
+    /// what the new one's node has room for (docs/protocol.md, 8.2).
     pub(crate) fn is_outgrown(&self) -> bool {
         let owners = || {
             self.configuration.data_positions().filter_map(|x| {

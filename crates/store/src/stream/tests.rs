@@ -691,8 +691,8 @@ fn keys_outlast_many_doublings_and_spill_pages() {
     }
 }
 
-/// Where another key of the same tag lies behind a key, a look-up ends before it; where a removal has moved it before, it
-/// must be here. A command of several changes must know that before its first.
+/// Where another key of the same tag lies behind a key, a look-up ends before it; where a removal has moved it before,
+/// it must be here. A command of several changes must know that before its first.
 #[test]
 fn what_a_key_may_be_compared_with_is_told_before() {
     let mut world = World::new(256, 1 << 10);
@@ -704,7 +704,9 @@ fn what_a_key_may_be_compared_with_is_told_before() {
             Some((other, key))
         })
         .unwrap();
-    let between = (1_000_000..).map(numbered).filter(|key| place(&world, key) != place(&world, &first));
+    let between = (1_000_000..)
+        .map(numbered)
+        .filter(|key| place(&world, key) != place(&world, &first));
     let between: Vec<_> = between.take(12).collect();
     for key in [&first].into_iter().chain(&between).chain([&other]) {
         let stored = Stored {
@@ -719,7 +721,10 @@ fn what_a_key_may_be_compared_with_is_told_before() {
     let hash = world.stream.hash(&first);
     world.insist(|world| world.find(&first).map(|_| ()));
     let missing = world.stream.may_compare(&world.arena, hash);
-    assert!(matches!(missing, Err(Blocked::Missing(stripe)) if !stripe.is_index()), "{missing:?}");
+    assert!(
+        matches!(missing, Err(Blocked::Missing(stripe)) if !stripe.is_index()),
+        "{missing:?}"
+    );
     world.insist(|world| world.stream.may_compare(&world.arena, hash));
     assert!(world.insist(|world| world.find(&other)).is_some());
 }
