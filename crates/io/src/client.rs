@@ -72,9 +72,9 @@ impl Client {
             _ => false,
         };
         if late {
-            self.reply.bytes.clear();
-            self.reply.released = 0;
-            self.reply.close = true;
+            // At once, also with a backlog: the machine goes on to release what it holds, and no reply may leave
+            // behind a gap.
+            return false;
         }
         let ready = std::mem::take(&mut self.reply.released);
         if self.blocked {

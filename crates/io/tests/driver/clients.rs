@@ -128,6 +128,40 @@ fn a_reply_past_its_deadline_never_leaves() {
 }
 
 #[test]
+fn a_late_reply_behind_a_backlog_ends_the_client_before_more_is_released() {
+    const BYTES: usize = 30_000_000;
+    let shard = Running::start(Limits {
+        clients: ClientLimits {
+            reply_bytes_max: 2 * BYTES,
+            ..ClientLimits::default()
+        },
+        ..Limits::default()
+    });
+    let mut slow = shard.client();
+    let conn = shard.seen(|seen| match seen {
+        Seen::ClientUp(conn) => Some(conn),
+        _ => None,
+    });
+    slow.send(&format!("SEGMENTS {BYTES}\n"));
+    // Its first byte is here, so both segments wait in the buffer, and the socket has taken what it can.
+    slow.expect("x");
+    let mut other = shard.client();
+    other.send("RELEASE late\n");
+    other.expect("released\n");
+    other.send("RELEASE\n");
+    other.expect("released\n");
+    shard.seen(|seen| (seen == Seen::ClientDown(conn)).then_some(()));
+    other.send("PING\n");
+    other.expect("PONG\n");
+    let rest = slow.rest();
+    assert!(
+        rest.len() < BYTES && rest.iter().all(|byte| *byte == b'x'),
+        "{} bytes",
+        rest.len()
+    );
+}
+
+#[test]
 fn a_slow_reader_gets_everything_and_does_not_hold_up_others() {
     const BYTES: usize = 200_000;
     let shard = Running::start(Limits {

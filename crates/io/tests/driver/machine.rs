@@ -3,6 +3,7 @@
 use paritas_base::{Clock, ConnId, NodeId, Span, Time};
 use paritas_io::{Limits, Listeners, Machine, Mailbox, Progress, Proposals, Shard, Stop, clock};
 use paritas_protocol::{Channel, Event, HaltReason, LinkId, Out, Proposal};
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -28,6 +29,8 @@ pub(crate) struct Lines {
     stalled: Vec<ConnId>,
     held: Vec<ConnId>,
     at_turn_end: Vec<ConnId>,
+    /// Of each segment in a client's buffer that waits, its length as it was written.
+    segments: VecDeque<(ConnId, usize)>,
     timer: Option<Time>,
     /// Input bytes looked at, again and again ones too.
     pub(crate) looked_at: u64,
@@ -57,6 +60,24 @@ impl Lines {
                     }
                 }
                 say(out, conn, b"freed\n");
+            }
+            // A long reply that may leave, and two segments behind it that wait.
+            "SEGMENTS" => {
+                say(out, conn, &vec![b'x'; number(1) as usize]);
+                for segment in ["first\n", "second\n"] {
+                    out.client(conn).unwrap().bytes.extend_from_slice(segment.as_bytes());
+                    self.segments.push_back((conn, segment.len()));
+                }
+            }
+            // Releases the next segment by the length it was noted with, whatever has become of the buffer.
+            "RELEASE" => {
+                if let Some((conn, length)) = self.segments.pop_front()
+                    && let Some(reply) = out.client(conn)
+                {
+                    reply.released += length;
+                    reply.deadline = (words.get(1) == Some(&"late")).then_some(now.mono);
+                }
+                say(out, conn, b"released\n");
             }
             // A reply that may leave at the end of the turn.
             "WRITE" => {
@@ -212,6 +233,7 @@ impl Running {
             stalled: Vec::new(),
             held: Vec::new(),
             at_turn_end: Vec::new(),
+            segments: VecDeque::new(),
             timer: None,
             looked_at: 0,
         };
