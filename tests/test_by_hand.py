@@ -1,5 +1,7 @@
 """A cluster started process by process, from files."""
 
+import contextlib
+import socket
 import subprocess
 
 import pytest
@@ -163,6 +165,65 @@ def test_one_client_too_many_is_told_so(run, tmp_path):
     for client in clients:
         client.close()
     until(lambda: answers(base), "room again")
+
+
+def limited(limit):
+    """A command that runs another with limits of the shell's `ulimit`."""
+    return ("sh", "-c", f'ulimit {limit}; exec "$@"', "sh")
+
+
+def try_client(port):
+    """A connection of a client, and how its PING was answered."""
+    client = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    client.sendall(b"PING\r\n")
+    return client, client.recv(100)
+
+
+def test_few_descriptors_are_kept_for_peers(run, tmp_path):
+    base = free_base(3)
+    listen = f"127.0.0.1:{base + 20_000}"
+    run("coordinator", f'listen = "{listen}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n')
+
+    def start(node, inside=()):
+        settings = f'id = {node}\nport = {base + node}\nmemory = "64mb"\ncoordinator = ["{listen}"]\n'
+        return run("node", settings, inside)
+
+    poor = start(0, limited("-n 128"))
+    other = start(1)
+    start(2)
+    until(lambda: all(serves(base + node) for node in range(3)), "all nodes to serve")
+    until(lambda: "LimitNOFILE" in poor.log.read_text(), "the log to say so")
+    taken = []
+    with contextlib.ExitStack() as stack:
+        while True:
+            client, answer = try_client(base)
+            stack.enter_context(client)
+            if answer != b"+PONG\r\n":
+                break
+            taken.append(client)
+        assert answer == b"-ERR max number of clients reached\r\n" and 20 < len(taken) < 128, (answer, len(taken))
+        # With all clients there, a peer that comes back is let in, and lists acknowledge.
+        other.kill()
+        other.wait()
+        start(1)
+        until(lambda: serves(base + 1), "the node that came back to serve")
+        client = redis.Redis(port=base + 1, socket_timeout=PATIENCE)
+        assert all(client.set(f"poor:{n}", n) for n in range(100))
+    assert poor.log.read_text().count("LimitNOFILE") == 1 and "cannot accept" not in poor.log.read_text()
+
+
+def test_a_low_soft_limit_is_raised(run, tmp_path):
+    base = free_base(1)
+    listen = f"127.0.0.1:{base + 20_000}"
+    run("coordinator", f'listen = "{listen}"\nstore = "{tmp_path}/store"\nscheme = "1+0"\nmemory = "64mb"\n')
+    settings = f'id = 0\nport = {base}\nmemory = "64mb"\ncoordinator = ["{listen}"]\n'
+    run("node", settings, limited("-Sn 64"))
+    until(lambda: answers(base), "the node to answer")
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            client, answer = try_client(base)
+            stack.enter_context(client)
+            assert answer == b"+PONG\r\n"
 
 
 @pytest.mark.parametrize(

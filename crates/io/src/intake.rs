@@ -68,7 +68,7 @@ impl<M: Machine> Shard<M> {
     }
 
     fn admit_client(&mut self, stream: TcpStream, port: Port) {
-        if self.driver.clients.len() >= self.limits.clients.clients_max {
+        if self.driver.clients.len() >= self.clients_max() {
             self.refused_count += 1;
             refuse(stream);
             return;
@@ -90,7 +90,8 @@ impl<M: Machine> Shard<M> {
     }
 
     fn admit_link(&mut self, stream: TcpStream) {
-        if self.driver.links.unbound_count() >= self.limits.unbound_links_max {
+        let sockets = self.driver.links.len() + self.driver.clients.len();
+        if self.driver.links.unbound_count() >= self.limits.unbound_links_max || sockets >= self.limits.sockets_max {
             self.refused_count += 1;
             return;
         }

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod clock;
+pub mod descriptors;
 pub mod entropy;
 pub mod signals;
 

@@ -10,6 +10,8 @@ use std::io;
 use std::net::SocketAddr;
 
 const KEEP_BYTES: usize = 16 << 10;
+/// Connections kept free for those who have not said who they are.
+const STRANGERS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -103,6 +105,19 @@ impl Links {
 
     pub(crate) fn learn(&mut self, peers: Vec<(NodeId, SocketAddr)>) {
         self.addresses = peers.into_iter().collect();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Connections that must be possible whatever clients do: each channel dialed from both ends, and strangers.
+    pub(crate) fn reserved(&self) -> usize {
+        2 * 2 * self.addresses.len() + STRANGERS
+    }
+
+    pub(crate) fn knows_peers(&self) -> bool {
+        !self.addresses.is_empty()
     }
 
     pub(crate) fn address(&self, node: NodeId) -> Option<SocketAddr> {

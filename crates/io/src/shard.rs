@@ -103,6 +103,9 @@ impl Machine for Node {
 pub struct Limits {
     /// Of clients. The machine's word goes before.
     pub clients: ClientLimits,
+    /// Connections of clients and peers together. Clients have what is not kept for peers: without a descriptor for
+    /// a peer no write would be acknowledged.
+    pub sockets_max: usize,
     /// Unwritten reply bytes of a client above which no more of its commands are started.
     pub reply_soft_max: usize,
     /// Unwritten bytes of a link above which it is closed.
@@ -127,6 +130,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             clients: ClientLimits::default(),
+            sockets_max: usize::MAX,
             reply_soft_max: 1 << 20,
             link_bytes_max: 256 << 20,
             link_silence: Span::from_secs(3),
@@ -167,6 +171,8 @@ pub struct Shard<M> {
     /// Listeners that may have somebody waiting: any, cluster, peer.
     pub(crate) arrivals: [bool; 3],
     pub(crate) refused_count: u64,
+    /// Clients taken, when the log last said that they are fewer than allowed.
+    said_clients_max: usize,
     poll: Poll,
     progress: Progress,
     sweep_at: Time,
@@ -219,6 +225,7 @@ impl<M: Machine> Shard<M> {
             scratch: Vec::new(),
             arrivals: [true; 3],
             refused_count: 0,
+            said_clients_max: usize::MAX,
             poll,
             progress: progress.clone(),
             sweep_at: clock::mono() + SWEEP,
@@ -427,6 +434,25 @@ impl<M: Machine> Shard<M> {
         self.driver.clients.give_back(clients);
     }
 
+    /// How many clients are taken: as many as are allowed, but that peers find room too.
+    pub(crate) fn clients_max(&self) -> usize {
+        let room = self.limits.sockets_max.saturating_sub(self.driver.links.reserved());
+        self.limits.clients.clients_max.min(room)
+    }
+
+    /// Once the peers are known, and again only if it gets worse.
+    fn say_clients_max(&mut self) {
+        let (allowed, taken) = (self.limits.clients.clients_max, self.clients_max());
+        if taken < allowed.min(self.said_clients_max) && self.driver.links.knows_peers() {
+            tracing::warn!(
+                "room for {taken} clients instead of {allowed} beside the other nodes: too few descriptors. Let this \
+                 process have {} more (`ulimit -n`, or LimitNOFILE= in systemd), or set clients_max = {taken}",
+                allowed - taken
+            );
+            self.said_clients_max = taken;
+        }
+    }
+
     /// A few times a second: gauges, memory of bursts, and connections that wait in vain.
     fn sweep(&mut self, now: Time) {
         let mut buffers = self.scratch.capacity();
@@ -454,6 +480,7 @@ impl<M: Machine> Shard<M> {
         self.give_memory_back(busy);
         self.machine.set_sockets_bytes(buffers as u64);
         self.limits.clients = self.machine.client_limits().unwrap_or(self.limits.clients);
+        self.say_clients_max();
         let mut gauges = self.machine.gauges();
         gauges.memory.push(("sockets", buffers as u64));
         self.progress.publish(gauges);

@@ -38,6 +38,11 @@ pub use quantity::{ByteCount, Text};
 use std::fmt;
 use std::io::{self, Write};
 
+/// Lets this process have as many descriptors as the system allows it: for each role, before it begins.
+pub fn raise_limits() {
+    paritas_io::descriptors::raise_limit();
+}
+
 /// Something that a person must read and mend.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure(pub String);

@@ -9,7 +9,7 @@ use clap::Args;
 use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
 use paritas_control::message::Registration;
-use paritas_io::{Limits, Listeners, Shard, Stop, entropy, signals};
+use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
 use paritas_protocol::{ClientLimits, Identity, Node, Parameters};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,7 +116,11 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     let failed = |error: std::io::Error| Failure(format!("the event loop cannot start: {error}"));
     let mut node = Node::new(identity, parameters);
     let directory = log.map(|log| log.attach(&mut node));
-    let (mut shard, mailbox, proposals, progress) = Shard::new(node, listeners, Limits::default()).map_err(failed)?;
+    let limits = Limits {
+        sockets_max: sockets_max(),
+        ..Limits::default()
+    };
+    let (mut shard, mailbox, proposals, progress) = Shard::new(node, listeners, limits).map_err(failed)?;
     if let Some(directory) = directory {
         shard.start_disk(directory, &mailbox).map_err(failed)?;
     }
@@ -175,6 +179,14 @@ fn client_limits(settings: &NodeSettings) -> ClientLimits {
         query_bytes_max: settings.query_max.map_or(default.query_bytes_max, bytes),
         reply_bytes_max: settings.reply_max.map_or(default.reply_bytes_max, bytes),
     }
+}
+
+/// How many connections this process has descriptors for, beside those that are open now.
+fn sockets_max() -> usize {
+    // The event loop's own, the line to the coordinator while it is made again, names looked up, a file written.
+    const OTHERS: usize = 32;
+    let limit = descriptors::raise_limit().map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    limit.saturating_sub(descriptors::open_count() + OTHERS)
 }
 
 fn random() -> Result<u64, Failure> {

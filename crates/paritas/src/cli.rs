@@ -207,6 +207,7 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(5);
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
+    paritas_node::raise_limits();
     match cli.task {
         Task::Dev(settings) => dev::run(&settings),
         Task::Node(task) => process::run(task.settings, task.config, task.supervision),

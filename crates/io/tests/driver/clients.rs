@@ -226,6 +226,51 @@ fn one_client_too_many_is_told_so() {
 }
 
 #[test]
+fn clients_leave_descriptors_for_peers() {
+    let (shard, other) = (
+        Running::start(Limits {
+            sockets_max: 30,
+            ..Limits::default()
+        }),
+        Running::start(Limits::default()),
+    );
+    let mut taken = Vec::new();
+    let refused = loop {
+        let mut client = shard.client();
+        client.send("PING\n");
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut client.0, &mut byte).unwrap();
+        if byte == *b"-" {
+            break client.rest();
+        }
+        client.expect("ONG\n");
+        taken.push(client);
+    };
+    assert_eq!(refused, b"ERR max number of clients reached\r\n");
+    assert!((1..30).contains(&taken.len()), "{} clients", taken.len());
+    // A peer is still dialed, and one that dials is still let in.
+    crate::peers::learn(&shard, &[(2, other.peer)]);
+    taken[0].send("DIAL 2\n");
+    taken[0].expect("dialing\n");
+    shard.seen(|seen| matches!(seen, Seen::LinkUp(_, true)).then_some(()));
+    let _peer = Client::to(shard.peer);
+    shard.seen(|seen| matches!(seen, Seen::LinkUp(_, false)).then_some(()));
+    // The peers that there are take their share of the room.
+    let before = taken.len();
+    drop(taken);
+    let again = (0..before)
+        .map(|_| shard.client())
+        .filter_map(|mut client| {
+            client.send("PING\n");
+            let mut byte = [0];
+            std::io::Read::read_exact(&mut client.0, &mut byte).ok()?;
+            (byte == *b"P").then_some(client)
+        })
+        .count();
+    assert!(again < before, "{again} of {before}");
+}
+
+#[test]
 fn a_client_that_stops_sending_gets_its_last_replies() {
     let shard = Running::start(Limits::default());
     let (mut first, mut second) = (shard.client(), shard.client());

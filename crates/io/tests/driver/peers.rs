@@ -16,7 +16,7 @@ pub(crate) fn forward(to: &mut Vec<u8>, n: u64, command: &[u8]) {
     encode(to, &Header::bare(Time(5)), &message);
 }
 
-fn learn(shard: &Running, peers: &[(u16, SocketAddr)]) {
+pub(crate) fn learn(shard: &Running, peers: &[(u16, SocketAddr)]) {
     let peers = peers.iter().map(|(node, at)| (NodeId(*node), *at)).collect();
     shard
         .mailbox
