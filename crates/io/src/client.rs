@@ -3,7 +3,7 @@
 use crate::backlog::Backlog;
 use crate::slots::Slots;
 use mio::net::TcpStream;
-use paritas_base::Time;
+use paritas_base::{Span, Time};
 use paritas_protocol::ReplyBuf;
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -24,6 +24,8 @@ pub(crate) struct Client {
     pub(crate) ending: bool,
     /// When the last byte was read, for a client that stopped sending but waits for replies.
     pub(crate) ended_at: Option<Time>,
+    /// When a sweep first saw it closing, with replies that it does not read.
+    pub(crate) closing_at: Option<Time>,
     /// Input is left that the machine has not been able to look at.
     pub(crate) hungry: bool,
     /// The socket takes no more for now.
@@ -42,6 +44,7 @@ impl Client {
             readable: true,
             ending: false,
             ended_at: None,
+            closing_at: None,
             hungry: false,
             blocked: false,
             touched: false,
@@ -89,6 +92,15 @@ impl Client {
         let answered = self.reply.bytes.is_empty() && !owes && !self.hungry;
         let done = self.reply.close || (self.ended_at.is_some() && answered);
         !(done && self.backlog.is_empty())
+    }
+
+    /// Whether it has waited for longer than `linger` for replies to be made, or to be read.
+    pub(crate) fn is_overdue(&mut self, now: Time, linger: Span) -> bool {
+        if self.reply.close {
+            self.closing_at.get_or_insert(now);
+        }
+        let over = |since: Option<Time>| since.is_some_and(|since| now - since > linger);
+        over(self.ended_at) || over(self.closing_at)
     }
 
     /// Memory of it and its buffers.

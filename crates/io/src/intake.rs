@@ -5,7 +5,7 @@ use crate::clock;
 use crate::driver::{client_token, link_token, watch};
 use crate::listeners::{Accepted, accept};
 use crate::shard::{Machine, READ_MAX, Shard};
-use crate::silence::end_when_silent;
+use crate::silence::{end_when_gone, end_when_silent};
 use mio::net::TcpStream;
 use paritas_base::{Clock, ConnId};
 use paritas_protocol::{Channel, Ends, Event, LinkId, Port};
@@ -77,6 +77,8 @@ impl<M: Machine> Shard<M> {
         let (Ok(client), Ok(server)) = (stream.peer_addr(), stream.local_addr()) else {
             return;
         };
+        // Without it the client's end is seen later, when it is written to.
+        let _ = end_when_gone(&stream);
         let registry = &self.driver.registry;
         let id = self
             .driver

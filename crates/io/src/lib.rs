@@ -13,6 +13,7 @@ pub mod clock;
 pub mod descriptors;
 pub mod entropy;
 pub mod signals;
+pub mod silence;
 
 mod backlog;
 mod client;
@@ -23,7 +24,6 @@ mod link;
 mod listeners;
 mod mailbox;
 mod shard;
-mod silence;
 mod slots;
 
 pub use disk::{Difference, Disk, DiskFigures, DiskWork, LogDirectory, LogDirectoryError, LogDirectoryProblem, Owner};

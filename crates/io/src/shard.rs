@@ -122,7 +122,7 @@ pub struct Limits {
     pub turn_bytes: usize,
     /// How long a dial or a handshake may take.
     pub handshake: Span,
-    /// How long a client that has stopped sending may wait for its replies.
+    /// How long a client that has stopped sending may wait for its replies, and one that is closed may take to read.
     pub linger: Span,
 }
 
@@ -473,7 +473,7 @@ impl<M: Machine> Shard<M> {
             };
             client.shrink(busy);
             buffers += client.held_bytes();
-            if client.ended_at.is_some_and(|ended| now - ended > self.limits.linger) {
+            if client.is_overdue(now, self.limits.linger) {
                 self.driver.end_client(id);
             }
         }

@@ -1,40 +1,79 @@
-//! A peer whose host has vanished sends no end of stream. The system is told to end a link that gets no sign of life:
-//! the machine then hears `LinkDown`, dials again and sends again what was not acknowledged.
+//! An end whose host has vanished sends no end of stream. The system is told to end a connection that gets no sign of
+//! life. Of a link the machine then hears `LinkDown`, dials again and sends again what was not acknowledged; a client or
+//! a control line no longer takes a descriptor and memory.
 
-use mio::net::TcpStream;
 use paritas_base::Span;
 use std::io;
+use std::os::fd::AsRawFd;
+
+/// As Redis' `tcp-keepalive`: a client that says nothing for so long is asked whether it is there, three times.
+#[cfg(target_os = "linux")]
+const CLIENT_IDLE: Span = Span::from_secs(300);
+#[cfg(target_os = "linux")]
+const CLIENT_PROBES: u64 = 3;
 
 /// Ends the connection, with an error on the next read or write, once the other end's system has acknowledged nothing
 /// for so long: data, or the probes that are sent after a second without any.
 #[cfg(target_os = "linux")]
-pub(crate) fn end_when_silent(stream: &TcpStream, after: Span) -> io::Result<()> {
+pub fn end_when_silent(stream: &impl AsRawFd, after: Span) -> io::Result<()> {
     let probes = libc::c_int::try_from(after.as_ms() / 1000)
         .unwrap_or(libc::c_int::MAX)
         .max(1);
     let timeout = libc::c_int::try_from(after.as_ms()).unwrap_or(libc::c_int::MAX);
-    for (level, option, value) in [
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, probes),
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, timeout),
-    ] {
-        set(stream, level, option, value)?;
-    }
+    set_all(
+        stream,
+        &[
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 1),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, probes),
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, timeout),
+        ],
+    )
+}
+
+/// Ends a client's connection once its idle host does not answer. Bytes that it does not take are no reason: a client
+/// may read slowly.
+#[cfg(target_os = "linux")]
+pub(crate) fn end_when_gone(stream: &impl AsRawFd) -> io::Result<()> {
+    let seconds = |ms: u64| libc::c_int::try_from(ms / 1000).unwrap_or(libc::c_int::MAX);
+    set_all(
+        stream,
+        &[
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds(CLIENT_IDLE.as_ms())),
+            (
+                libc::IPPROTO_TCP,
+                libc::TCP_KEEPINTVL,
+                seconds(CLIENT_IDLE.as_ms() / CLIENT_PROBES),
+            ),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, seconds(CLIENT_PROBES * 1000)),
+        ],
+    )
+}
+
+/// Elsewhere the system's own time-outs have to do.
+#[cfg(not(target_os = "linux"))]
+pub fn end_when_silent(_: &impl AsRawFd, _: Span) -> io::Result<()> {
     Ok(())
 }
 
 /// Elsewhere the system's own time-outs have to do.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn end_when_silent(_: &TcpStream, _: Span) -> io::Result<()> {
+pub(crate) fn end_when_gone(_: &impl AsRawFd) -> io::Result<()> {
     Ok(())
 }
 
 #[cfg(target_os = "linux")]
+fn set_all(stream: &impl AsRawFd, options: &[(libc::c_int, libc::c_int, libc::c_int)]) -> io::Result<()> {
+    options
+        .iter()
+        .try_for_each(|(level, option, value)| set(stream, *level, *option, *value))
+}
+
+#[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
-fn set(stream: &TcpStream, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    use std::os::fd::AsRawFd;
+fn set(stream: &impl AsRawFd, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the descriptor is open as long as `stream` is borrowed, and `value` outlives the call that reads it.
     let done = unsafe { libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), size) };
@@ -48,8 +87,7 @@ fn set(stream: &TcpStream, level: libc::c_int, option: libc::c_int, value: libc:
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
-    use std::os::fd::AsRawFd;
+    use std::net::{TcpListener, TcpStream};
 
     #[allow(unsafe_code)]
     fn get(stream: &TcpStream, option: libc::c_int) -> libc::c_int {
@@ -77,5 +115,16 @@ mod tests {
         assert_eq!(get(&stream, libc::TCP_USER_TIMEOUT), 3000);
         assert_eq!(get(&stream, libc::TCP_KEEPIDLE), 1);
         assert_eq!(get(&stream, libc::TCP_KEEPCNT), 3);
+    }
+
+    #[test]
+    fn a_client_has_as_long_as_with_redis() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        end_when_gone(&stream).unwrap();
+        assert_eq!(get(&stream, libc::TCP_KEEPIDLE), 300);
+        assert_eq!(get(&stream, libc::TCP_KEEPINTVL), 100);
+        assert_eq!(get(&stream, libc::TCP_KEEPCNT), 3);
+        assert_eq!(get(&stream, libc::TCP_USER_TIMEOUT), 0);
     }
 }

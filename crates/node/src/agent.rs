@@ -239,7 +239,7 @@ impl Runner {
         self.shell.link = link;
         let happenings = self.happenings.clone();
         let tell = move |arrived| happenings.send(Happening::Line(link, arrived)).is_ok();
-        Line::start(stream, TO_AGENT_BYTES_MAX, tell).map_err(failed)
+        Line::start_dialed(stream, TO_AGENT_BYTES_MAX, tell).map_err(failed)
     }
 
     fn post_all(&mut self) {

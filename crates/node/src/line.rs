@@ -1,16 +1,23 @@
 //! Frames between a process and its coordinator: rare, small, over blocking TCP on threads of their own, so that
 //! neither a busy shard nor a stuck peer holds up a heartbeat (PROTOCOL 10.2b).
 
+use paritas_base::Span;
 use paritas_control::message::split;
+use paritas_io::silence::end_when_silent;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Frames that wait for a slow reader; past that the line is closed, and made anew by whoever dialed it.
 const WAITING_MAX: usize = 1_024;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long whoever called may take for a first frame: a stranger that says nothing must not hold a line.
+const FIRST_FRAME: Duration = Duration::from_secs(10);
+/// How long the other end's system may acknowledge nothing.
+const SILENCE: Span = Span::from_secs(5);
 
 /// What a line's reader says.
 #[derive(Debug)]
@@ -29,12 +36,34 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Starts the two threads of a connection. `tell` runs on the reader's, and returns false to end it.
+    /// Starts the two threads of a connection that was accepted. `tell` runs on the reader's, and returns false to end
+    /// it.
     pub(crate) fn start(
         stream: TcpStream,
         frame_max: usize,
+        tell: impl FnMut(Arrived) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start_within(stream, frame_max, Some(FIRST_FRAME), tell)
+    }
+
+    /// The same for a connection that was dialed: a coordinator may have nothing to say for long.
+    pub(crate) fn start_dialed(
+        stream: TcpStream,
+        frame_max: usize,
+        tell: impl FnMut(Arrived) -> bool + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start_within(stream, frame_max, None, tell)
+    }
+
+    fn start_within(
+        stream: TcpStream,
+        frame_max: usize,
+        first: Option<Duration>,
         mut tell: impl FnMut(Arrived) -> bool + Send + 'static,
     ) -> io::Result<Self> {
+        if let Err(error) = end_when_silent(&stream, SILENCE) {
+            tracing::warn!(%error, "a control line keeps the system's own time-outs");
+        }
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         let (waiting, frames) = sync_channel(WAITING_MAX);
@@ -44,8 +73,13 @@ impl Line {
             .name("line-write".into())
             .spawn(move || write_all(output, &frames))?;
         thread::Builder::new().name("line-read".into()).spawn(move || {
+            let mut first = first.map(|patience| Instant::now() + patience);
             loop {
-                match read_frame(&mut input, frame_max) {
+                let read = match first.take() {
+                    Some(until) => read_first_frame(&mut input, frame_max, until),
+                    None => read_frame(&mut input, frame_max),
+                };
+                match read {
                     Ok(frame) => {
                         if !tell(Arrived::Frame(frame)) {
                             break;
@@ -106,6 +140,29 @@ fn write_all(mut stream: TcpStream, frames: &Receiver<Vec<u8>>) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
+fn read_first_frame(stream: &mut TcpStream, bytes_max: usize, until: Instant) -> io::Result<Vec<u8>> {
+    let frame = read_frame(&mut ReadUntil { stream, until }, bytes_max)?;
+    stream.set_read_timeout(None)?;
+    Ok(frame)
+}
+
+/// However slowly the bytes drip.
+struct ReadUntil<'a> {
+    stream: &'a mut TcpStream,
+    until: Instant,
+}
+
+impl Read for ReadUntil<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(to)
+    }
+}
+
 fn read_frame(stream: &mut impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     stream.read_exact(&mut frame)?;
@@ -137,7 +194,7 @@ mod tests {
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let far = listener.accept().unwrap().0;
         let far = Line::start(far, MAX, move |arrived| seen.send(arrived).is_ok()).unwrap();
-        let near = Line::start(near, MAX, |_| true).unwrap();
+        let near = Line::start_dialed(near, MAX, |_| true).unwrap();
         let frame = |n: u32| encode(&vec![n; n as usize * 100], MAX).unwrap();
         for n in 0..100 {
             near.send(frame(n));
@@ -151,6 +208,46 @@ mod tests {
         }
         assert!(matches!(arrived.recv_timeout(PATIENCE).unwrap(), Arrived::Down));
         drop(far);
+    }
+
+    #[test]
+    fn a_line_is_ended_without_a_first_frame_in_time_and_not_for_a_later_one() {
+        const LIMIT: Duration = Duration::from_millis(100);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let accept = |says: &[u8]| {
+            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            near.write_all(says).unwrap();
+            let (seen, arrived) = channel();
+            let tell = move |arrived| seen.send(arrived).is_ok();
+            let far = listener.accept().unwrap().0;
+            (near, Line::start_within(far, MAX, Some(LIMIT), tell).unwrap(), arrived)
+        };
+        let frame = encode(&7_u8, MAX).unwrap();
+        for says in [&[][..], &frame[..frame.len() - 1]] {
+            let (_near, _far, arrived) = accept(says);
+            assert!(matches!(arrived.recv_timeout(PATIENCE).unwrap(), Arrived::Down));
+        }
+        let (_near, _far, arrived) = accept(&frame);
+        assert!(matches!(arrived.recv_timeout(PATIENCE).unwrap(), Arrived::Frame(_)));
+        assert!(arrived.recv_timeout(LIMIT * 5).is_err(), "ended though it had spoken");
+    }
+
+    /// The system shows a timer for a connection whose other end it asks whether it is there.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn both_ends_of_an_idle_line_ask_whether_the_other_is_there() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let ends =
+            [listener.local_addr().unwrap(), near.local_addr().unwrap()].map(|end| format!(":{:04X}", end.port()));
+        let _far = Line::start(listener.accept().unwrap().0, MAX, |_| true).unwrap();
+        let _near = Line::start_dialed(near, MAX, |_| true).unwrap();
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let asked = rows
+            .filter(|row| (0..2).any(|at| row[1].ends_with(&ends[at]) && row[2].ends_with(&ends[1 - at])))
+            .filter(|row| row[5].starts_with("02:"));
+        assert_eq!(asked.count(), 2, "{table}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
 use crate::machine::{Client, Running, Seen};
+use paritas_base::Span;
 use paritas_io::{Limits, Mail, Stop};
 use paritas_protocol::{ClientLimits, Proposal};
 use std::io::Write;
@@ -293,6 +294,41 @@ fn the_machine_may_close_a_client() {
     client.send("BYE\nPING\n");
     assert!(client.rest().starts_with(b"bye\n"));
     shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
+}
+
+#[test]
+fn a_client_that_is_closed_and_does_not_read_ends() {
+    let shard = Running::start(Limits {
+        linger: Span::from_ms(100),
+        ..Limits::default()
+    });
+    let mut client = shard.client();
+    client.send("BYE 30000000\n");
+    shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
+    assert!(client.rest().len() < 30_000_000);
+}
+
+/// A connection whose host has vanished is found by the system, which shows a timer for it.
+#[cfg(target_os = "linux")]
+#[test]
+fn idle_clients_are_asked_whether_they_are_there() {
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    client.send("PING\n");
+    client.expect("PONG\n");
+    let ends = [shard.any.port(), client.0.local_addr().unwrap().port()].map(|port| format!(":{port:04X}"));
+    let until = std::time::Instant::now() + crate::machine::PATIENCE;
+    loop {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let row = rows.find(|row| row[1].ends_with(&ends[0]) && row[2].ends_with(&ends[1]));
+        // What it sent may not be acknowledged yet, which has a timer of its own.
+        if row.is_some_and(|row| row[5].starts_with("02:")) {
+            return;
+        }
+        assert!(std::time::Instant::now() < until, "no timer in {table}");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl Lines {
             "BIG" => say(out, conn, &vec![b'x'; number(1) as usize]),
             "BYE" => {
                 say(out, conn, b"bye\n");
+                say(out, conn, &vec![b'x'; number(1) as usize]);
                 out.client(conn).unwrap().close = true;
             }
             // A reply that must wait until somebody says FREE.

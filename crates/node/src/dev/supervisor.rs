@@ -326,7 +326,7 @@ impl Supervisor {
         };
         let happenings = self.happenings.clone();
         let tell = move |arrived| happenings.send(Happening::Link(arrived)).is_ok();
-        let Ok(line) = Line::start(stream, TO_AGENT_BYTES_MAX, tell) else {
+        let Ok(line) = Line::start_dialed(stream, TO_AGENT_BYTES_MAX, tell) else {
             return;
         };
         self.link = Some(line);
