@@ -1,6 +1,7 @@
 """`paritas dev` as a program: what it refuses, what it leaves behind, what it starts again."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -78,6 +79,32 @@ def test_one_node_without_redundancy_serves(start_cluster):
     dead = cluster.kill(0)
     cluster.until_replaced(dead)
     assert cluster.client().get("key:1") is None
+
+
+def test_a_binary_that_was_replaced_does_not_matter(start_cluster, tmp_path):
+    binary = tmp_path / "paritas"
+    shutil.copy(BINARY, binary)
+    cluster = start_cluster(nodes=3, scheme="2+1", memory="64mb", binary=str(binary))
+    cluster.client().set("before", "1")
+    # As a build does: another file in its place.
+    binary.unlink()
+    binary.write_text("not whole yet", encoding="utf-8")
+    cluster.until_replaced(cluster.kill(1))
+    assert cluster.client().get("before") == "1" and cluster.process.poll() is None
+
+
+def test_a_node_that_cannot_be_started_for_now_is_tried_again(start_cluster):
+    cluster = start_cluster(nodes=3, scheme="2+1", memory="64mb")
+    cluster.client().set("before", "1")
+    log = cluster.directory / "data" / "node-1.log"
+    log.rename(log.with_suffix(".old"))
+    log.mkdir()
+    dead = cluster.kill(1)
+    until(lambda: cluster.text().count("node-1 cannot be started") >= 2, "dev to say so, and to try again")
+    assert cluster.process.poll() is None
+    log.rmdir()
+    cluster.until_replaced(dead)
+    assert cluster.client().get("before") == "1"
 
 
 def test_a_dead_coordinator_comes_back_and_the_cluster_never_noticed(start_cluster):

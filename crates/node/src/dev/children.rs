@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Instant;
 
@@ -60,8 +61,21 @@ pub(crate) fn start(
     tell: impl FnOnce(Exit) + Send + 'static,
 ) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| Failure(format!("{who} cannot be started: {error}"));
-    let program = std::env::current_exe().map_err(failed)?;
     let log = open_log(dir, who).map_err(failed)?;
+    // The one who waits is there first: a process must not run that nobody sees end.
+    let (started, starts) = channel::<std::process::Child>();
+    thread::Builder::new()
+        .name(format!("wait-{who}"))
+        .spawn(move || {
+            if let Ok(mut child) = starts.recv()
+                && let Ok(status) = child.wait()
+            {
+                let pid = child.id();
+                tell(Exit { pid, status });
+            }
+        })
+        .map_err(failed)?;
+    let program = own_program().map_err(failed)?;
     let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::piped())
@@ -77,20 +91,31 @@ pub(crate) fn start(
         .stdin
         .take()
         .ok_or_else(|| Failure(format!("{who} has no standard input")))?;
-    thread::Builder::new()
-        .name(format!("wait-{pid}"))
-        .spawn(move || {
-            if let Ok(status) = child.wait() {
-                tell(Exit { pid, status });
-            }
-        })
-        .map_err(failed)?;
+    // It waits for nothing else.
+    let _ = started.send(child);
     Ok(Child {
         who,
         pid,
         started: Instant::now(),
         _lifeline: lifeline,
     })
+}
+
+/// The program that runs here, by its path if that is still the same file: it may have been built anew since, or be
+/// gone, and a cluster is of one version.
+fn own_program() -> std::io::Result<PathBuf> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let own = Path::new("/proc/self/exe");
+        let file = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+        if let Some(running) = file(own)
+            && !std::env::current_exe().is_ok_and(|path| file(&path) == Some(running))
+        {
+            return Ok(own.to_path_buf());
+        }
+    }
+    std::env::current_exe()
 }
 
 /// Ends processes at once. They are children that nobody has waited for yet, so the numbers are still theirs.

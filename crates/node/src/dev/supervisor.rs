@@ -48,6 +48,7 @@ pub fn run(settings: &DevSettings) -> Result<(), Failure> {
         nodes: (0..plan.count()).map(|_| Slot::default()).collect(),
         failures: 0,
         restarts: Vec::new(),
+        ready: false,
         ends: Vec::new(),
         link: None,
         plan,
@@ -122,6 +123,8 @@ struct Supervisor {
     /// The coordinator's early ends in a row.
     failures: u32,
     restarts: Vec<(Instant, Who)>,
+    /// All keys could be served once: from then on there is data to lose.
+    ready: bool,
     /// Lives that have certainly ended, until the coordinator has noted it.
     ends: Vec<(NodeId, Incarnation)>,
     link: Option<Line>,
@@ -153,10 +156,9 @@ impl Supervisor {
 
     fn watch(&mut self, inbox: &Receiver<Happening>) -> Result<(), Failure> {
         let started = self.started;
-        let mut ready = false;
         while !signals::stop_requested() {
             match inbox.recv_timeout(TICK) {
-                Ok(Happening::Exit(exit)) => self.on_exit(&exit, ready)?,
+                Ok(Happening::Exit(exit)) => self.on_exit(&exit)?,
                 Ok(Happening::Link(Arrived::Down)) => self.link = None,
                 Ok(Happening::Link(Arrived::Frame(frame))) => {
                     if let Ok(ToAgent::ExitNoted { node, incarnation }) = decode(&frame, TO_AGENT_BYTES_MAX) {
@@ -164,18 +166,18 @@ impl Supervisor {
                     }
                 }
                 Ok(Happening::Seen(status, serving)) => {
-                    if !ready && serving {
-                        ready = true;
+                    if !self.ready && serving {
+                        self.ready = true;
                         let pids = self.pids();
                         self.view.ready(&self.plan, &pids, started.elapsed());
                     }
-                    if ready {
+                    if self.ready {
                         self.view.status(&status);
                     }
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
-            if !ready && started.elapsed() > START {
+            if !self.ready && started.elapsed() > START {
                 return Err(Failure(format!(
                     "the cluster was not ready within {} s; see the logs in {}",
                     START.as_secs(),
@@ -191,22 +193,13 @@ impl Supervisor {
     }
 
     /// A certificate first, then the next life.
-    fn on_exit(&mut self, exit: &Exit, ready: bool) -> Result<(), Failure> {
+    fn on_exit(&mut self, exit: &Exit) -> Result<(), Failure> {
         let Some((child, failures)) = self.take(exit.pid) else {
             return Ok(());
         };
         let who = child.who;
-        if let Who::Node(node) = who
-            && let Some(incarnation) = self.nodes[usize::from(node)].incarnation.take()
-        {
-            let node = NodeId(node);
-            if self.ends.len() == ENDS_MAX {
-                self.ends.remove(0);
-            }
-            self.ends.push((node, incarnation));
-            self.tell(&ToCoordinator::Exited { node, incarnation });
-        }
-        if !ready && exit.status.code().is_some() {
+        self.certify(who);
+        if !self.ready && exit.status.code().is_some() {
             return Err(self.not_up(who));
         }
         let wait = if child.started.elapsed() >= WELL {
@@ -214,11 +207,7 @@ impl Supervisor {
             Duration::ZERO
         } else {
             self.note_failures(who, failures + 1);
-            if failures == 0 {
-                Duration::ZERO
-            } else {
-                (WAIT_MIN * 2_u32.saturating_pow(failures - 1)).min(WAIT_MAX)
-            }
+            wait_after(failures)
         };
         self.view.line(&format!(
             "{who} (pid {}) has ended: {}; starting it again",
@@ -229,11 +218,37 @@ impl Supervisor {
         self.start_due()
     }
 
+    /// Tells that the life that a node was given has ended, or never began.
+    fn certify(&mut self, who: Who) {
+        if let Who::Node(node) = who
+            && let Some(incarnation) = self.nodes[usize::from(node)].incarnation.take()
+        {
+            let node = NodeId(node);
+            if self.ends.len() == ENDS_MAX {
+                self.ends.remove(0);
+            }
+            self.ends.push((node, incarnation));
+            self.tell(&ToCoordinator::Exited { node, incarnation });
+        }
+    }
+
+    /// Once there is data, one process that cannot be started is no reason to end the others.
     fn start_due(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
         while let Some(at) = self.restarts.iter().position(|(due, _)| *due <= now) {
             let (_, who) = self.restarts.swap_remove(at);
-            self.start_process(who)?;
+            match self.start_process(who) {
+                Err(failure) if self.ready => {
+                    self.certify(who);
+                    let failures = self.failures_of(who).max(1);
+                    self.note_failures(who, failures + 1);
+                    let wait = wait_after(failures);
+                    self.view
+                        .line(&format!("{failure}; tried again in {:.1} s", wait.as_secs_f32()));
+                    self.restarts.push((now + wait, who));
+                }
+                outcome => outcome?,
+            }
         }
         Ok(())
     }
@@ -390,6 +405,13 @@ impl Supervisor {
             .find_map(|slot| Some((slot.child.take_if(|child| child.pid == pid)?, slot.failures)))
     }
 
+    fn failures_of(&self, who: Who) -> u32 {
+        match who {
+            Who::Coordinator => self.failures,
+            Who::Node(node) => self.nodes[usize::from(node)].failures,
+        }
+    }
+
     fn note_failures(&mut self, who: Who, failures: u32) {
         match who {
             Who::Coordinator => self.failures = failures,
@@ -437,6 +459,14 @@ impl Supervisor {
     }
 }
 
+/// How long a process waits that ended early, or could not be started, so often in a row before.
+fn wait_after(failures: u32) -> Duration {
+    match failures.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(doublings) => WAIT_MIN.saturating_mul(2_u32.saturating_pow(doublings)).min(WAIT_MAX),
+    }
+}
+
 /// Whether one node answers for a key of every stream.
 fn every_owner_serves(node: SocketAddr, streams: usize, patience: Duration) -> bool {
     let keys = one_key_each(streams);
@@ -465,6 +495,12 @@ fn one_key_each(streams: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_grow_up_to_their_limit() {
+        let waits: Vec<u128> = [0, 1, 2, 3, 6, 7, u32::MAX].map(|n| wait_after(n).as_millis()).into();
+        assert_eq!(waits, [0, 100, 200, 400, 3200, 5000, 5000]);
+    }
 
     #[test]
     fn the_probe_has_a_key_for_every_stream() {
