@@ -14,7 +14,8 @@ use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{LinkId, Proposal};
 use std::collections::VecDeque;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
@@ -229,12 +230,9 @@ impl Runner {
 
     fn connect(&mut self, coordinator: usize) -> Result<Line, Failure> {
         let name = self.shell.coordinators.get(coordinator).cloned().unwrap_or_default();
-        let failed = |error: std::io::Error| Failure(format!("coordinator {name}: {error}"));
-        let mut addresses = name.to_socket_addrs().map_err(failed)?;
-        let address = addresses
-            .next()
-            .ok_or_else(|| Failure(format!("coordinator {name} has no address")))?;
-        let stream = TcpStream::connect_timeout(&address, DIAL_PATIENCE).map_err(failed)?;
+        let failed = |error: io::Error| Failure(format!("coordinator {name}: {error}"));
+        let addresses: Vec<_> = name.to_socket_addrs().map_err(failed)?.collect();
+        let stream = first_that_answers(&addresses).map_err(failed)?;
         let link = LinkId(self.shell.link.0 + 1);
         self.shell.link = link;
         let happenings = self.happenings.clone();
@@ -254,6 +252,18 @@ impl Runner {
             }
         }
     }
+}
+
+/// A connection to whichever of a name's addresses takes it first: `localhost` is `::1` too, where nobody may listen.
+fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(address, DIAL_PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 /// What the agent may do.
@@ -370,5 +380,20 @@ fn progress(progress: &Progress) -> ShardProgress {
             .take(HALTED_MAX)
             .map(|role| HaltedRole::new(role.list, role.position, role.reason))
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn every_address_of_a_name_is_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(first_that_answers(&[gone, here]).unwrap().peer_addr().unwrap(), here);
+        assert!(first_that_answers(&[gone]).is_err() && first_that_answers(&[]).is_err());
     }
 }

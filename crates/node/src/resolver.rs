@@ -1,17 +1,20 @@
 //! Looks up peers' addresses on a thread of its own: a slow name server must hold up neither the shard nor a
-//! heartbeat.
+//! heartbeat. Names are looked up again all the time: hosts move, and a name server may have been silent.
 
 use crate::Failure;
 use paritas_base::NodeId;
 use paritas_base::configuration::NodeRecord;
 use paritas_io::{Mail, Mailbox, MailboxFull};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 const RETRY: Duration = Duration::from_millis(5);
+/// Between two rounds of looking names up.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Passes node records on to a shard, with addresses.
 #[derive(Debug)]
@@ -21,27 +24,18 @@ pub(crate) struct Resolver {
 
 impl Resolver {
     pub(crate) fn start(mailbox: Mailbox) -> Result<Self, Failure> {
-        let (records, inbox) = channel::<Vec<NodeRecord>>();
-        let run = move || {
-            // Names that were looked up, so that one that cannot be for now keeps its last address.
-            let mut known = BTreeMap::new();
-            while let Ok(mut records) = inbox.recv() {
-                // Only the newest counts.
-                while let Ok(newer) = inbox.try_recv() {
-                    records = newer;
-                }
-                let peers = records
-                    .iter()
-                    .filter_map(|record| Some((record.id, find(&mut known, record)?)))
-                    .collect();
-                let mut letter = Mail::Nodes { records, peers };
-                while let Err(MailboxFull(back)) = mailbox.post(letter) {
-                    letter = *back;
-                    thread::sleep(RETRY);
-                }
+        let (records, inbox) = channel();
+        let look_up = |name: &str| name.to_socket_addrs().map(Iterator::collect);
+        let post = move |mut letter| {
+            while let Err(MailboxFull(back)) = mailbox.post(letter) {
+                letter = *back;
+                thread::sleep(RETRY);
             }
         };
-        match thread::Builder::new().name("resolver".into()).spawn(run) {
+        let started = thread::Builder::new()
+            .name("resolver".into())
+            .spawn(move || run(&inbox, AGAIN, look_up, post));
+        match started {
             Ok(_) => Ok(Self { records }),
             Err(error) => Err(Failure(format!("no thread for names: {error}"))),
         }
@@ -53,21 +47,191 @@ impl Resolver {
     }
 }
 
-fn find(known: &mut BTreeMap<(NodeId, String), SocketAddr>, record: &NodeRecord) -> Option<SocketAddr> {
-    if let Ok(address) = record.peer_address.parse() {
-        return Some(address);
-    }
-    let key = (record.id, record.peer_address.clone());
-    match record
-        .peer_address
-        .to_socket_addrs()
-        .ok()
-        .and_then(|mut found| found.next())
-    {
-        Some(address) => {
-            known.insert(key, address);
-            Some(address)
+fn run(
+    inbox: &Receiver<Vec<NodeRecord>>,
+    again: Duration,
+    mut look_up: impl FnMut(&str) -> io::Result<Vec<SocketAddr>>,
+    mut post: impl FnMut(Mail),
+) {
+    let mut names = Names::default();
+    let mut records: Vec<NodeRecord> = Vec::new();
+    let mut newer = None;
+    loop {
+        let came = newer.take().map_or_else(|| inbox.recv_timeout(again), Ok);
+        match came {
+            Ok(came) => {
+                // Only the newest counts. What needs no name server does not wait for one.
+                records = inbox.try_iter().last().unwrap_or(came);
+                names.forget_others(&records);
+                post(names.letter(&records));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
         }
-        None => known.get(&key).copied(),
+        for record in records.iter().filter(|record| literal(record).is_none()) {
+            let name = &record.peer_address;
+            if names.learn(record.id, name, look_up(name)) {
+                post(names.letter(&records));
+            }
+            newer = inbox.try_recv().ok();
+            if newer.is_some() {
+                break;
+            }
+        }
+    }
+}
+
+fn literal(record: &NodeRecord) -> Option<SocketAddr> {
+    record.peer_address.parse().ok()
+}
+
+/// What names stand for, as last heard: one that cannot be looked up for now keeps its address.
+#[derive(Default)]
+struct Names {
+    known: BTreeMap<String, SocketAddr>,
+    /// Of which the log says that they have none.
+    without: BTreeSet<String>,
+}
+
+impl Names {
+    /// Whether something has changed.
+    fn learn(&mut self, node: NodeId, name: &str, found: io::Result<Vec<SocketAddr>>) -> bool {
+        let before = self.known.get(name).copied();
+        let (found, error) = match found {
+            Ok(found) => (found, "it has no address".to_owned()),
+            Err(error) => (Vec::new(), error.to_string()),
+        };
+        // Servers give several in any order: one that still holds is kept.
+        let Some(address) = before
+            .filter(|before| found.contains(before))
+            .or(found.first().copied())
+        else {
+            if self.without.insert(name.to_owned()) {
+                tracing::warn!(%node, name, %error, "a peer's name cannot be looked up: tried again until it can");
+            }
+            return false;
+        };
+        if self.without.remove(name) {
+            tracing::info!(%node, name, %address, "a peer's name is found again");
+        }
+        self.known.insert(name.to_owned(), address);
+        before != Some(address)
+    }
+
+    fn forget_others(&mut self, records: &[NodeRecord]) {
+        let names: BTreeSet<&String> = records.iter().map(|record| &record.peer_address).collect();
+        self.known.retain(|name, _| names.contains(name));
+        self.without.retain(|name| names.contains(name));
+    }
+
+    fn letter(&self, records: &[NodeRecord]) -> Mail {
+        let address = |record| literal(record).or_else(|| self.known.get(&record.peer_address).copied());
+        Mail::Nodes {
+            records: records.to_vec(),
+            peers: records
+                .iter()
+                .filter_map(|record| Some((record.id, address(record)?)))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_base::Incarnation;
+    use paritas_base::configuration::{NodeRole, NodeState};
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    type Peers = Vec<(NodeId, SocketAddr)>;
+
+    /// A resolver over a name server that answers what is sent to it, one question after the other.
+    struct Tried {
+        records: Sender<Vec<NodeRecord>>,
+        answers: Sender<io::Result<Vec<SocketAddr>>>,
+        posted: Receiver<Peers>,
+    }
+
+    impl Tried {
+        fn start() -> Self {
+            let (records, inbox) = channel();
+            let (answers, server) = channel::<io::Result<Vec<SocketAddr>>>();
+            let (post, posted) = channel();
+            let look_up = move |_: &str| server.recv().unwrap_or_else(|_| Ok(Vec::new()));
+            let post = move |letter| {
+                if let Mail::Nodes { peers, .. } = letter {
+                    let _ = post.send(peers);
+                }
+            };
+            thread::spawn(move || run(&inbox, Duration::from_millis(1), look_up, post));
+            Self {
+                records,
+                answers,
+                posted,
+            }
+        }
+
+        fn answer(&self, found: &[&str]) {
+            let found = found.iter().map(|address| address.parse().unwrap()).collect();
+            self.answers.send(Ok(found)).unwrap();
+        }
+
+        fn next(&self) -> Vec<(u16, String)> {
+            let peers = self.posted.recv_timeout(PATIENCE).expect("nothing was posted in time");
+            peers
+                .iter()
+                .map(|(node, address)| (node.0, address.to_string()))
+                .collect()
+        }
+    }
+
+    fn record(node: u16, address: &str) -> NodeRecord {
+        NodeRecord {
+            id: NodeId(node),
+            incarnation: Incarnation(1),
+            domain: node.to_string(),
+            role: NodeRole::Member,
+            state: NodeState::Up,
+            pid: 1,
+            client_address: address.to_owned(),
+            cluster_address: address.to_owned(),
+            peer_address: address.to_owned(),
+        }
+    }
+
+    fn peers(expected: &[(u16, &str)]) -> Vec<(u16, String)> {
+        expected
+            .iter()
+            .map(|(node, address)| (*node, (*address).to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn an_address_does_not_wait_for_another_nodes_name() {
+        let tried = Tried::start();
+        tried
+            .records
+            .send(vec![record(1, "host:1"), record(2, "10.0.0.2:2")])
+            .unwrap();
+        assert_eq!(tried.next(), peers(&[(2, "10.0.0.2:2")]));
+        tried.answer(&["10.0.0.1:1"]);
+        assert_eq!(tried.next(), peers(&[(1, "10.0.0.1:1"), (2, "10.0.0.2:2")]));
+    }
+
+    #[test]
+    fn a_name_is_looked_up_until_it_is_found_and_whenever_it_moves() {
+        let tried = Tried::start();
+        tried.records.send(vec![record(1, "host:1")]).unwrap();
+        assert_eq!(tried.next(), peers(&[]));
+        tried.answers.send(Err(io::ErrorKind::TimedOut.into())).unwrap();
+        tried.answer(&[]);
+        tried.answer(&["10.0.0.1:1", "10.0.0.2:1"]);
+        assert_eq!(tried.next(), peers(&[(1, "10.0.0.1:1")]));
+        // The same in another order, or no answer for now, is no news.
+        tried.answer(&["10.0.0.2:1", "10.0.0.1:1"]);
+        tried.answers.send(Err(io::ErrorKind::TimedOut.into())).unwrap();
+        tried.answer(&["10.0.0.3:1"]);
+        assert_eq!(tried.next(), peers(&[(1, "10.0.0.3:1")]));
     }
 }
