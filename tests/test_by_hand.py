@@ -179,6 +179,19 @@ def try_client(port):
     return client, client.recv(100)
 
 
+def test_a_silent_coordinator_is_named_once(run):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE)
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        node = run("node", f'id = 0\nport = {free_base(1)}\nmemory = "64mb"\ncoordinator = ["{address}"]\n')
+        with contextlib.ExitStack() as stack:
+            # The third line is made when two have been given up.
+            for _ in range(3):
+                stack.enter_context(silent.accept()[0])
+            log = node.log.read_text()
+            assert log.count("says nothing") == 1 and address in log, log
+
+
 def test_few_descriptors_are_kept_for_peers(run, tmp_path):
     base = free_base(3)
     listen = f"127.0.0.1:{base + 20_000}"

@@ -8,7 +8,9 @@ use crate::resolver::Resolver;
 use crate::rewrite;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Position, Span};
-use paritas_control::message::{Refusal, Registration, TO_AGENT_BYTES_MAX};
+use paritas_control::message::{
+    MESSAGE_VERSION, MessageError, Refusal, Registration, TO_AGENT_BYTES_MAX, ToAgent, decode,
+};
 use paritas_control::status::{HALTED_MAX, HaltedRole, LogStatus, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
@@ -24,6 +26,9 @@ use std::time::Duration;
 const DIAL_PATIENCE: Duration = Duration::from_secs(1);
 /// How soon letters are tried again that a busy shard did not take.
 const REPOST: Duration = Duration::from_millis(5);
+
+/// Where a frame says its version: behind length and CRC.
+const VERSION_AT: usize = 8;
 
 /// The process's end of its agent.
 #[derive(Debug)]
@@ -64,6 +69,10 @@ impl Agent {
                 nodes: None,
                 letters: VecDeque::new(),
                 refused: None,
+                known: false,
+                foreign: None,
+                heard: false,
+                said_silent: false,
                 outcomes: outcomes_in,
             },
             shard: None,
@@ -180,7 +189,10 @@ impl Runner {
                     // Of an older line there is nothing more to hear.
                     if self.shell.line.is_some() && link == self.shell.link {
                         let event = match &arrived {
-                            Arrived::Frame(frame) => AgentEvent::Message(frame),
+                            Arrived::Frame(frame) => {
+                                self.shell.note_frame(frame);
+                                AgentEvent::Message(frame)
+                            }
                             Arrived::Down => {
                                 self.shell.line = None;
                                 AgentEvent::Disconnected
@@ -216,6 +228,7 @@ impl Runner {
                     tracing::info!("a coordinator answers again");
                 }
                 self.shell.line = Some(line);
+                self.shell.heard = false;
                 AgentEvent::Connected
             }
             Err(failure) => {
@@ -280,10 +293,41 @@ struct Shell {
     letters: VecDeque<Mail>,
     /// Why the last coordinator did not take this process in, once it has been said.
     refused: Option<Refusal>,
+    /// A coordinator has taken this process in, now or before.
+    known: bool,
+    /// The version that the last coordinator spoke, if it is not ours, once it has been said.
+    foreign: Option<u8>,
+    /// A frame has come by this line.
+    heard: bool,
+    /// The log says that a coordinator is silent.
+    said_silent: bool,
     outcomes: SyncSender<Outcome>,
 }
 
 impl Shell {
+    /// The machine hangs up on what it cannot read: a person must hear why.
+    fn note_frame(&mut self, frame: &[u8]) {
+        self.heard = true;
+        self.said_silent = false;
+        // Of our version nearly all are good, and they may be long.
+        if frame.get(VERSION_AT) == Some(&MESSAGE_VERSION) {
+            self.foreign = None;
+            return;
+        }
+        if let Err(MessageError::Version(version)) = decode::<ToAgent>(frame, TO_AGENT_BYTES_MAX)
+            && self.foreign.replace(version) != Some(version)
+        {
+            let why = format!(
+                "the coordinator speaks version {version} of control messages, this node version {MESSAGE_VERSION}: run \
+                 the same version of Paritas on both"
+            );
+            tracing::error!("{why}");
+            if !self.known {
+                self.end(Failure(why));
+            }
+        }
+    }
+
     fn end(&self, failure: Failure) {
         let _ = self.outcomes.try_send(Outcome::Ended(failure));
     }
@@ -295,6 +339,13 @@ impl AgentOut for Shell {
     }
 
     fn hang_up(&mut self) {
+        if self.line.is_some() && !self.heard && !core::mem::replace(&mut self.said_silent, true) {
+            tracing::warn!(
+                coordinators = ?self.coordinators,
+                "a coordinator takes connections and says nothing: tried again until one answers. Look whether it is \
+                 stopped or busy, and whether the address is a coordinator's"
+            );
+        }
         self.dial = None;
         self.line = None;
     }
@@ -306,6 +357,7 @@ impl AgentOut for Shell {
     }
 
     fn cluster(&mut self, cluster: &ClusterRecord) {
+        self.known = true;
         let _ = self.outcomes.try_send(Outcome::Cluster(Box::new(cluster.clone())));
     }
 
@@ -386,7 +438,45 @@ fn progress(progress: &Progress) -> ShardProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use paritas_base::configuration::NodeRole;
+    use paritas_base::{Incarnation, NodeId};
+    use std::io::Write;
     use std::net::TcpListener;
+
+    /// A whole frame of another version.
+    fn foreign(version: u8) -> Vec<u8> {
+        let body = [version, 1, 2, 3];
+        let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI).checksum(&body);
+        [&4_u32.to_le_bytes()[..], &crc.to_le_bytes(), &body].concat()
+    }
+
+    #[test]
+    fn a_coordinator_of_another_version_ends_a_node_that_has_not_served_and_names_both() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let coordinator = listener.local_addr().unwrap().to_string();
+        let registration = Registration {
+            cluster: None,
+            node: NodeId(0),
+            incarnation: Incarnation(1),
+            domain: None,
+            role: NodeRole::Member,
+            pid: 1,
+            supervised: false,
+            client_address: "127.0.0.1:1".into(),
+            cluster_address: "127.0.0.1:2".into(),
+            peer_address: "127.0.0.1:3".into(),
+            installed: Vec::new(),
+        };
+        let agent = Agent::start(registration, vec![coordinator], 1).unwrap();
+        let mut line = listener.accept().unwrap().0;
+        line.write_all(&foreign(MESSAGE_VERSION + 1)).unwrap();
+        let Some(Outcome::Ended(Failure(why))) = agent.outcome(Duration::from_secs(20)) else {
+            panic!("the node waits for ever");
+        };
+        for version in [MESSAGE_VERSION, MESSAGE_VERSION + 1] {
+            assert!(why.contains(&format!("version {version}")), "{why}");
+        }
+    }
 
     #[test]
     fn every_address_of_a_name_is_tried() {
