@@ -137,7 +137,9 @@ impl Change<'_> {
             self.tenure(o)
                 .is_some_and(|t| self.facts.to_drain.contains(&(list, position, t)))
         };
-        if self.is_live(i) && !self.decodable_without(|o| o == i || to_drain(o)) {
+        // Lives that ended stay named while their next ones are awaited.
+        let goes = |o: usize| o == i || to_drain(o) || self.is_ended(o) || self.is_silent(o);
+        if self.is_live(i) && !self.decodable_without(goes) {
             Some(Obstacle::NotWhole)
         } else if self.is_live(i) && !self.writes_go_on_without(i) {
             Some(Obstacle::Writes)

@@ -131,6 +131,39 @@ fn two_shunned_nodes_leave_a_list_together_if_it_bears_that() {
 }
 
 #[test]
+fn a_shunned_node_stays_while_as_many_as_the_scheme_covers_have_ended_or_are_silent() {
+    let mut world = with_spares(4, 2, 6, 3);
+    let before = world.list(0);
+    let node = |p: u8| before.tenure(Position(p)).unwrap().node.0;
+    // Both stay named Live: their next lives are awaited.
+    world.certify(node(0));
+    world.certify(node(1));
+    assert_eq!(world.set_duty(node(4), Duty::Shunned), None);
+    assert_eq!(
+        world.holder(0, 4),
+        Some(node(4)),
+        "two are lost, a third cannot be spared"
+    );
+    world.pass(100);
+    assert!(
+        lists(&world).iter().all(|c| !c.lost),
+        "two have ended, and 4+2 covers that"
+    );
+    settle(&mut world);
+    assert_eq!(held_by(&world, node(4)), 0, "then it goes");
+    assert!(lists(&world).iter().all(|c| !c.lost));
+
+    let mut world = with_spares(4, 2, 6, 4);
+    (0..3).for_each(|p| world.kill(node(p)));
+    world.pass(1500);
+    let before = lists(&world);
+    assert_eq!(world.set_duty(node(4), Duty::Shunned), None);
+    world.drain();
+    world.pass(1500);
+    assert_eq!(lists(&world), before, "three may be behind a partition, and come back");
+}
+
+#[test]
 fn a_drain_that_cannot_be_is_refused_and_says_why() {
     let mut world = World::started(plan(4, 2, 6, 0));
     assert!(

@@ -3,7 +3,9 @@
 
 use super::*;
 use crate::check_transition;
+use crate::is_decodable;
 use crate::message::split;
+use paritas_base::configuration::Assignment;
 
 pub(super) fn plan(data: u8, parity: u8, nodes: u16, spares: u16) -> ClusterPlan {
     ClusterPlan::simple(ClusterId(1), data, parity, nodes, spares)
@@ -141,6 +143,7 @@ impl World {
             }
         }
         self.assert_data_in_memory();
+        self.assert_rebuildable();
         let cluster = self.coordinator.cluster();
         let held = self.coordinator.configurations().flat_map(|c| {
             let held = c.slots.held(c.list, cluster);
@@ -148,6 +151,19 @@ impl World {
         });
         if self.coordinator.configurations().next().is_some() {
             paritas_base::slots::check_whole(held).unwrap();
+        }
+    }
+
+    /// What is not marked lost can be rebuilt without the lives that are over, whatever else moves.
+    fn assert_rebuildable(&self) {
+        let nodes = &self.coordinator.records.nodes;
+        for c in self.coordinator.configurations().filter(|c| c.parity > 0 && !c.lost) {
+            let over = |t: &Tenure| nodes[&t.node].is_over(t.incarnation);
+            let whole = |a: &Assignment| a.state == PositionState::Live && !over(&a.tenure);
+            let (data, parity) = c.positions.split_at(c.data.into());
+            let missing = |of: &[Option<Assignment>]| of.iter().filter(|a| !a.as_ref().is_some_and(whole)).count();
+            let decodable = is_decodable(missing(data), missing(parity), c.parity.into(), c.ack_quorum.into());
+            assert!(decodable, "nothing can be rebuilt, and it is not marked lost: {c:?}");
         }
     }
 
