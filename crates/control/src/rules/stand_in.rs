@@ -10,7 +10,8 @@ impl Change<'_> {
     /// It counts twice: with that node both positions are lost. That is never worse than a vacancy, which is one lost
     /// position already, and better for the loss of every other node. So it is taken wherever there is nobody else, in
     /// any failure domain; one that has room for another position of the list is preferred, then who holds least.
-    /// Without parity there is none: nothing could move back later without being lost.
+    /// Last come those that are to leave, or keep falling. Without parity there is none: nothing could move back later
+    /// without being lost.
     ///
     /// A logged position goes to a node that holds nothing of the list, if there is one. A log node never stands in: it
     /// has a disk and no memory for a data position, and a second parity of a list is for nobody.
@@ -31,7 +32,14 @@ impl Change<'_> {
                 continue;
             }
             let crowded = self.in_domain(i, &facts.domain) + 1 > self.facts.per_domain_max;
-            let rank = (crowded, self.parity_beside(i, &facts.domain), facts.load, *node);
+            let rank = (
+                facts.duty.leaves(),
+                facts.flapping,
+                crowded,
+                self.parity_beside(i, &facts.domain),
+                facts.load,
+                *node,
+            );
             if best.is_none_or(|b| rank < b) {
                 best = Some(rank);
             }

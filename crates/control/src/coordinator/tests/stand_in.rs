@@ -42,6 +42,36 @@ fn after_the_restart_wait_members_stand_in_and_share_the_load() {
 }
 
 #[test]
+fn nodes_that_are_to_leave_or_keep_falling_stand_in_last() {
+    let mut world = World::started(plan(4, 2, 6, 1));
+    world.start(6);
+    assert_eq!(world.set_duty(2, Duty::Draining), None);
+    world.certify(3);
+    world.pass(600);
+    world.rebuild();
+    world.certify(4);
+    world.pass(600);
+    for list in lists(&world) {
+        let found = stand_ins(&list);
+        assert!(found.len() == 1 && found[0].1 != 2, "rather anybody who stays: {list:?}");
+    }
+
+    let mut world = World::started(plan(4, 2, 6, 0));
+    for _ in 0..3 {
+        world.certify(1);
+        world.restart(1);
+        world.rebuild();
+    }
+    world.certify(4);
+    world.pass(600);
+    assert!(world.coordinator.status(world.now()).nodes[1].flapping);
+    for list in lists(&world) {
+        let found = stand_ins(&list);
+        assert!(found.len() == 1 && found[0].1 != 1, "rather anybody who stands: {list:?}");
+    }
+}
+
+#[test]
 fn a_silent_owner_s_position_goes_to_a_stand_in() {
     let mut world = World::started(plan(4, 2, 6, 0));
     let list = list_where(&world, 2, 0);
