@@ -214,6 +214,8 @@ pub struct Coordinator<S> {
     slow: slow::SlowNodes,
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
+    /// Removals before this may not be in there.
+    recent_from: Option<Time>,
     falls: BTreeMap<NodeId, Falls>,
     whole: Vec<(ListId, Position, Tenure)>,
     /// Since when positions are Filling at nodes that hold another one of the list.
@@ -257,6 +259,7 @@ impl<S: Store> Coordinator<S> {
             slow: slow::SlowNodes::default(),
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
+            recent_from: None,
             falls: BTreeMap::new(),
             whole: Vec::new(),
             doubled: BTreeMap::new(),
@@ -354,6 +357,11 @@ impl<S: Store> Coordinator<S> {
         Span::from_ms(self.records.plan.suspicion_ms.into())
     }
 
+    /// By then the leases of a life that is removed have ended, with time to spare.
+    fn leases_end_after(&self) -> Span {
+        Span::from_ms(u64::from(self.records.plan.lease_ms) * 5 / 2)
+    }
+
     fn next_wait(&self) -> Option<Time> {
         self.waits.values().copied().min()
     }
@@ -365,6 +373,8 @@ impl<S: Store> Coordinator<S> {
             let wait = now + Span::from_ms(self.records.plan.restart_wait_ms.into());
             let ended = self.records.nodes.values().filter(|n| n.ended).map(|n| n.record.id);
             self.waits = ended.map(|id| (id, wait)).collect();
+            // Of lists that there are already another coordinator may have removed somebody just before.
+            self.recent_from = (!self.records.lists.is_empty()).then_some(now);
         }
         let absent = now - self.last_event > Span(self.suspicion().0 / 2);
         if self.quiet_from.is_none() || absent {

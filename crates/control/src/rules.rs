@@ -78,6 +78,8 @@ pub(crate) struct Facts {
     pub(crate) halted: BTreeSet<(ListId, Position, NodeId, Incarnation)>,
     /// Lives removed a short while ago without a certificate.
     pub(crate) recent: BTreeSet<(ListId, NodeId, Incarnation)>,
+    /// Others may have been: by a coordinator before this one, or by a commit whose outcome was unknown.
+    pub(crate) recent_is_partial: bool,
     /// Whether a member of a list may hold a second position of it (10.5).
     pub(crate) stand_in: bool,
     /// Positions that have long been Filling at nodes that hold another one of the list.
@@ -291,10 +293,14 @@ impl Change<'_> {
     }
 
     /// 10.6: a lost list begins again, everybody Live with nothing, once every position has somebody to hold it and no
-    /// owner of before can be serving: those who were removed without a certificate may until their leases end.
+    /// owner of before can be serving: those who were removed without a certificate may until their leases end. So who
+    /// is only silent is removed first, and the list begins when its leases have ended too.
     fn reset(&mut self) {
         let list = self.new.list;
-        if self.facts.recent.iter().any(|(of, ..)| *of == list) {
+        let mut recent = self.facts.recent.iter();
+        let may_serve =
+            |(of, node, life): &(ListId, NodeId, Incarnation)| *of == list && !self.facts.is_certified(*node, *life);
+        if self.facts.recent_is_partial || recent.any(may_serve) {
             return;
         }
         let before = (self.new.positions.clone(), self.facts.nodes.clone());
@@ -308,6 +314,22 @@ impl Change<'_> {
                 return;
             };
             self.assign(i, node);
+        }
+        let life = |held: Option<Assignment>| held.map(|a| (a.tenure.node, a.tenure.incarnation));
+        let removed: Vec<usize> = (0..self.new.positions.len())
+            .filter(|i| {
+                let (old, new) = (life(self.old.positions[*i]), life(self.new.positions[*i]));
+                old != new && old.is_some_and(|(node, life)| !self.facts.is_certified(node, life))
+            })
+            .collect();
+        if !removed.is_empty() {
+            (self.new.positions, self.facts.nodes) = before;
+            for i in removed {
+                if self.is_silent(i) {
+                    self.vacate(i);
+                }
+            }
+            return;
         }
         self.new.lost = false;
         self.new.born = self.new.epoch;

@@ -23,7 +23,7 @@ impl<S: Store> Coordinator<S> {
         }
         if self.unsure {
             // One step at a time: what is found is told before anything else is decided.
-            if self.reread(out) {
+            if self.reread(now, out) {
                 self.next_tick = now;
             }
             return;
@@ -106,10 +106,11 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// After a commit whose outcome is unknown.
-    fn reread(&mut self, out: &mut impl CoordinatorOut) -> bool {
+    fn reread(&mut self, now: Time, out: &mut impl CoordinatorOut) -> bool {
         match self.records.reload(&self.store) {
             Ok(true) => {
                 self.unsure = false;
+                self.recent_from = Some(now);
                 // It may have taken effect without anybody being told: now they are.
                 let nodes: Vec<StoredNode> = self.records.nodes.values().cloned().collect();
                 let lists = self.records.lists.values().cloned().collect();
@@ -129,12 +130,12 @@ impl<S: Store> Coordinator<S> {
     }
 
     fn forget_old(&mut self, now: Time) {
-        let lease_twice = Span::from_ms(u64::from(self.records.plan.lease_ms) * 5 / 2);
+        let leases_end = self.leases_end_after();
         let suspicion = self.suspicion();
         self.waits.retain(|_, until| now < *until);
         self.avoided.retain(|_, until| now < *until);
         self.reports.retain(|_, report| now - report.latest <= suspicion);
-        self.recent.retain(|_, at| now - *at <= lease_twice);
+        self.recent.retain(|_, at| now - *at <= leases_end);
         self.note_doubled(now);
         self.falls.retain(|_, falls| !falls.is_forgotten(now));
     }
@@ -215,6 +216,9 @@ impl<S: Store> Coordinator<S> {
             avoided: self.avoided.keys().copied().collect(),
             vacated: self.vacated.clone(),
             recent: self.recent.keys().copied().collect(),
+            recent_is_partial: self
+                .recent_from
+                .is_some_and(|from| now - from <= self.leases_end_after()),
             halted: self
                 .presences
                 .iter()

@@ -426,6 +426,86 @@ fn a_lost_list_does_not_begin_again_while_an_owner_of_before_may_still_serve() {
     assert!(!world.list(list).lost);
 }
 
+/// All lists are lost and begin again when leases have ended, though every position has somebody to hold it before.
+fn assert_waits_for_leases(world: &mut World) {
+    let lost = |world: &World| world.coordinator.configurations().filter(|c| c.lost).count();
+    let lists = world.coordinator.configurations().count();
+    assert_eq!(lost(world), lists, "an owner of before may still serve");
+    world.pass(2_000);
+    assert_eq!(lost(world), lists, "its lease lasts so long");
+    world.pass(4_000);
+    assert_eq!(lost(world), 0);
+}
+
+fn that_resets(data: u8, parity: u8, nodes: u16, spares: u16) -> World {
+    let mut plan = plan(data, parity, nodes, spares);
+    plan.lost_policy = LostPolicy::Reset;
+    World::started(plan)
+}
+
+#[test]
+fn a_lost_list_waits_for_an_owner_that_is_only_silent() {
+    let mut world = that_resets(2, 1, 3, 3);
+    world.certify(0);
+    world.certify(1);
+    world.kill(2);
+    world.pass(1_500);
+    (3..6).for_each(|node| world.start(node));
+    assert_waits_for_leases(&mut world);
+}
+
+#[test]
+fn a_lost_list_waits_for_owners_that_the_same_commit_removes() {
+    let mut world = that_resets(2, 1, 3, 1);
+    world.start(3);
+    world.certify(0);
+    world.restart(1);
+    assert_waits_for_leases(&mut world);
+}
+
+#[test]
+fn a_lost_list_waits_for_owners_that_the_coordinator_before_removed() {
+    let mut world = that_resets(1, 1, 2, 0);
+    world.restart(0);
+    world.restart(1);
+    world.reopen();
+    (0..2).for_each(|node| world.register_again(node));
+    world.pass(200);
+    assert_waits_for_leases(&mut world);
+}
+
+#[test]
+fn a_lost_list_waits_for_owners_removed_by_a_commit_whose_outcome_was_unknown() {
+    let mut world = that_resets(2, 1, 3, 1);
+    world.start(3);
+    world.certify(0);
+    world.coordinator.store_mut().lose_answers(1);
+    world.restart(1);
+    world.pass(600);
+    assert_waits_for_leases(&mut world);
+}
+
+#[test]
+fn a_lost_list_of_which_all_that_were_removed_are_certified_waits_for_nobody() {
+    let mut world = that_resets(2, 1, 3, 1);
+    world.start(3);
+    world.certify(0);
+    world.certify(1);
+    world.restart(1);
+    assert!(world.coordinator.configurations().all(|c| !c.lost && c.born == c.epoch));
+
+    // Also if the certificates come after the removal.
+    let mut world = that_resets(1, 1, 2, 0);
+    let lives = [0, 1].map(|node| (NodeId(node), world.life(node)));
+    world.restart(0);
+    world.restart(1);
+    assert!(world.coordinator.configurations().all(|c| c.lost));
+    for (node, incarnation) in lives {
+        world.say(world.supervisor, &ToCoordinator::Exited { node, incarnation });
+    }
+    assert!(world.coordinator.configurations().all(|c| !c.lost));
+}
+
 #[test]
 fn a_node_that_keeps_falling_is_named_only_where_nobody_else_is_free() {
     let mut world = World::started(plan(2, 1, 3, 1));

@@ -53,7 +53,10 @@ fn nodes_that_are_to_leave_or_keep_falling_stand_in_last() {
     world.pass(600);
     for list in lists(&world) {
         let found = stand_ins(&list);
-        assert!(found.len() == 1 && found[0].1 != 2, "rather anybody who stays: {list:?}");
+        assert!(
+            found.len() == 1 && found[0].1 != 2,
+            "rather anybody who stays: {list:?}"
+        );
     }
 
     let mut world = World::started(plan(4, 2, 6, 0));
@@ -67,7 +70,10 @@ fn nodes_that_are_to_leave_or_keep_falling_stand_in_last() {
     assert!(world.coordinator.status(world.now()).nodes[1].flapping);
     for list in lists(&world) {
         let found = stand_ins(&list);
-        assert!(found.len() == 1 && found[0].1 != 1, "rather anybody who stands: {list:?}");
+        assert!(
+            found.len() == 1 && found[0].1 != 1,
+            "rather anybody who stands: {list:?}"
+        );
     }
 }
 

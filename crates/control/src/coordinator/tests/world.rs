@@ -74,7 +74,7 @@ pub(super) struct World {
     /// Every configuration ever committed, by list.
     pub(super) history: BTreeMap<ListId, Vec<Configuration>>,
     inbox: BTreeMap<LinkId, Vec<ToAgent>>,
-    supervisor: LinkId,
+    pub(super) supervisor: LinkId,
     now: Time,
     next: u64,
 }
