@@ -54,6 +54,21 @@ def test_a_process_killed_by_hand_and_started_again_is_rebuilt(run, tmp_path):
     until(all_there, "every value")
 
 
+def test_nodes_in_the_failure_domains_that_the_coordinator_names(run, tmp_path):
+    base = free_base(3)
+    listen = f"127.0.0.1:{base + 20_000}"
+    coordinator = f'listen = "{listen}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'
+    run("coordinator", coordinator + 'domains = ["rack1", "rack2", "rack3"]\n')
+    settings = [f'id = {node}\nport = {base + node}\nmemory = "64mb"\ncoordinator = ["{listen}"]\n' for node in range(3)]
+    wrong = run("node", settings[0] + 'domain = "rack3"\n')
+    assert wrong.wait(PATIENCE) != 0
+    assert 'set domain = "rack1" in its settings, or leave domain out' in wrong.log.read_text(encoding="utf-8")
+    run("node", settings[0] + 'domain = "rack1"\n')
+    run("node", settings[1])
+    run("node", settings[2] + 'domain = "rack3"\n')
+    until(lambda: all(serves(base + node) for node in range(3)), "all nodes to serve")
+
+
 def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path):
     base = free_base(1)
     listen = f"127.0.0.1:{base + 20_000}"

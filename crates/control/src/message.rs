@@ -241,7 +241,11 @@ impl fmt::Display for Refusal {
             Self::WrongCluster { here } => write!(f, "the coordinator is of another cluster ({:016x})", here.0),
             Self::LifeEnded => f.write_str("this life of the node has ended, or the node runs twice"),
             Self::WrongRole { why } => f.write_str(why),
-            Self::WrongDomain { planned } => write!(f, "the node is planned in failure domain {planned}"),
+            Self::WrongDomain { planned } => write!(
+                f,
+                "the node is planned in failure domain `{planned}`: set domain = \"{planned}\" in its settings, or \
+                 leave domain out; the coordinator's domains are fixed when the cluster is made"
+            ),
             Self::StoreIsBehind { list } => {
                 write!(
                     f,

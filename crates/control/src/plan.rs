@@ -159,6 +159,32 @@ impl ClusterPlan {
         self
     }
 
+    /// The same in these failure domains, one for each node by its number: members, log nodes, spares.
+    ///
+    /// # Errors
+    /// If there are too few or too many of them, or one has a name that none may have.
+    pub fn with_domains(mut self, domains: &[String]) -> Result<Self, PlanError> {
+        let count = self.all().count();
+        if domains.len() != count {
+            return Err(PlanError(format!(
+                "domains names {}, and {count} nodes are planned (log nodes and spares counted): name one for each, in \
+                 the order of their numbers",
+                domains.len()
+            )));
+        }
+        if let Some(i) = domains.iter().position(|domain| !domain_is_valid(domain)) {
+            return Err(PlanError(format!(
+                "domains: that of node {i} has {} bytes; a failure domain has 1 to {DOMAIN_BYTES_MAX}",
+                domains[i].len()
+            )));
+        }
+        let all = self.nodes.iter_mut().chain(&mut self.log_nodes).chain(&mut self.spares);
+        for (node, domain) in all.zip(domains) {
+            node.domain.clone_from(domain);
+        }
+        Ok(self)
+    }
+
     /// Positions of a list that are held in memory.
     pub fn width_in_memory(&self) -> usize {
         self.width() - usize::from(self.logged).min(self.width())
@@ -565,6 +591,36 @@ mod tests {
         assert!(why(|p| p.logged = 2).contains("the first parity is not logged"));
         let stray = plan(4, 2, 6).with_log_nodes(0, 1).check().unwrap_err();
         assert!(stray.0.contains("4+2 logs no parity, 4+2/1 would"), "{stray}");
+    }
+
+    fn named(domains: &[&str]) -> Vec<String> {
+        domains.iter().map(|domain| (*domain).into()).collect()
+    }
+
+    #[test]
+    fn lists_are_spread_over_the_domains_that_are_named() {
+        let racks = ["a", "a", "b", "b", "c", "c"];
+        let plan = plan(2, 1, 6).with_domains(&named(&racks)).unwrap();
+        let layout = plan.layout();
+        assert_eq!(layout.per_domain_max, 1);
+        for list in &layout.lists {
+            let mut racks: Vec<&str> = list.iter().map(|node| racks[usize::from(node.0)]).collect();
+            racks.sort_unstable();
+            assert_eq!(racks, ["a", "b", "c"], "{list:?}");
+        }
+        let logged = ClusterPlan::simple(ClusterId(1), 2, 2, 3, 1).with_log_nodes(1, 1);
+        let logged = logged.with_domains(&named(&["a", "b", "c", "d", "e"])).unwrap();
+        let domains: Vec<&str> = logged.all().map(|n| n.domain.as_str()).collect();
+        assert_eq!(domains, ["a", "b", "c", "d", "e"], "by their numbers");
+    }
+
+    #[test]
+    fn domains_that_do_not_fit_the_nodes_are_refused() {
+        let why = |domains: &[&str]| plan(2, 1, 3).with_domains(&named(domains)).unwrap_err().0;
+        assert!(why(&["a", "b"]).starts_with("domains names 2, and 3 nodes are planned"));
+        assert!(why(&["a", "b", "c", "d"]).starts_with("domains names 4, and 3 nodes are planned"));
+        assert!(why(&["a", "", "c"]).starts_with("domains: that of node 1 has 0 bytes"));
+        assert!(why(&["a", "b", &"c".repeat(65)]).starts_with("domains: that of node 2 has 65 bytes"));
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
     let spares = settings.spares.unwrap_or(0);
     let mut plan = ClusterPlan::simple(ClusterId(random()?), scheme.data(), scheme.parity(), nodes, spares);
     plan = plan.with_log_nodes(scheme.logged(), log_nodes);
+    if let Some(domains) = &settings.domains {
+        plan = plan.with_domains(domains).map_err(|error| Failure(error.to_string()))?;
+    }
     plan.hash_key = [random()?, random()?];
     plan.node_bytes = settings.memory.map_or(1 << 30, |memory| memory.0);
     if let Some(chunk) = settings.chunk {
@@ -181,5 +184,39 @@ impl CoordinatorOut for Lines {
             }
             _ => tracing::error!(?note),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paritas_base::NodeId;
+    use std::collections::BTreeSet;
+
+    fn plan_of(text: &str) -> Result<ClusterPlan, Failure> {
+        plan(&CoordinatorSettings::parse(text).unwrap())
+    }
+
+    #[test]
+    fn nodes_are_planned_in_the_domains_of_the_settings() {
+        let six = "scheme = \"2+1\"\nnodes = 6\nspares = 1\n";
+        let racks = format!("{six}domains = [\"a\", \"a\", \"b\", \"b\", \"c\", \"c\", \"a\"]\n");
+        let plan = plan_of(&racks).unwrap();
+        let domains: Vec<&str> = plan.all().map(|n| n.domain.as_str()).collect();
+        assert_eq!(domains, ["a", "a", "b", "b", "c", "c", "a"]);
+        assert_eq!(plan.layout().per_domain_max, 1);
+        let domain = |node: &NodeId| domains[usize::from(node.0)];
+        for list in plan.layout().lists {
+            let held: BTreeSet<&str> = list.iter().map(domain).collect();
+            assert_eq!(held.len(), 3, "one position in each rack: {list:?}");
+        }
+        let own: Vec<String> = plan_of(six).unwrap().all().map(|n| n.domain.clone()).collect();
+        assert_eq!(own, ["0", "1", "2", "3", "4", "5", "6"]);
+    }
+
+    #[test]
+    fn domains_that_do_not_fit_are_named() {
+        let why = plan_of("scheme = \"2+1\"\ndomains = [\"a\", \"b\"]\n").unwrap_err();
+        assert!(why.0.starts_with("domains names 2, and 3 nodes are planned"), "{why}");
     }
 }

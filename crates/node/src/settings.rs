@@ -57,7 +57,8 @@ settings! {
         /// Addresses of the coordinator, host:port
         #[arg(value_delimiter = ',')]
         pub coordinator: Vec<String>,
-        /// Failure domain, as a host or rack [default: the node's own]
+        /// Failure domain, as a host or rack; of a planned node as the coordinator's `domains` has it [default: the
+        /// planned one, else the node's own]
         pub domain: String,
         /// Wait as a spare for another node to fail [default: false]
         #[arg(num_args = 0..=1, default_missing_value = "true")]
@@ -115,6 +116,9 @@ settings! {
         pub log_nodes: u16,
         /// Nodes beyond those that wait to replace a lost one [default: 0]
         pub spares: u16,
+        /// Failure domains of all these nodes by their numbers, as in rack1,rack1,rack2 [default: each its own]
+        #[arg(value_delimiter = ',')]
+        pub domains: Vec<String>,
         /// Bytes of a chunk, as in 16kb [default: 16kb]
         pub chunk: ByteCount,
         /// Memory of each node, by which lists are planned [default: 1gb]
@@ -266,7 +270,9 @@ mod tests {
         assert_eq!(settings.coordinator.as_ref().unwrap().len(), 2);
         let [any, cluster, peer] = settings.listen().unwrap();
         assert_eq!((any.port(), cluster.port(), peer.port()), (7000, 8000, 17000));
-        let coordinator: CoordinatorSettings = parse("scheme = \"6+3\"\nchunk = 4096\n").unwrap();
+        let coordinator: CoordinatorSettings =
+            parse("scheme = \"6+3\"\nchunk = 4096\ndomains = [\"rack 1\", \"rack 2\"]\n").unwrap();
+        assert_eq!(coordinator.domains, Some(vec!["rack 1".into(), "rack 2".into()]));
         assert_eq!(coordinator.scheme.unwrap().0.width(), 9);
         assert_eq!(coordinator.chunk, Some(ByteCount(4096)));
     }

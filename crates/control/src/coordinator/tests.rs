@@ -139,6 +139,11 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         refused(&mut world, |r| r.domain = Some("rack 9".into())),
         Refusal::WrongDomain { planned: "0".into() }
     );
+    let told = Refusal::WrongDomain { planned: "0".into() }.to_string();
+    assert!(
+        told.contains("set domain = \"0\"") && told.contains("leave domain out"),
+        "{told}"
+    );
     assert_eq!(
         refused(&mut world, |r| r.installed = vec![(ListId(0), paritas_base::Epoch(2))]),
         Refusal::StoreIsBehind { list: ListId(0) }
