@@ -1,11 +1,12 @@
 //! What somebody who makes a cluster decides: scheme, nodes, domains, times. It is fixed from then on, and what
 //! follows from it, the cluster record and the lists, is computed.
 
+use crate::agent::HEARTBEAT;
 use crate::layout::{self, Layout, Shape};
 use core::fmt;
 use core::str::FromStr;
 use paritas_base::configuration::ClusterRecord;
-use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Stream};
+use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Span, Stream};
 use serde::{Deserialize, Serialize};
 
 /// The format of records and chunks that this version makes.
@@ -28,6 +29,9 @@ const STREAMS_PER_WIDE_NODE_MIN: usize = 8;
 const STREAM_BYTES_MAX: u64 = 2 << 30;
 /// How many times as many lists there may be for the sake of an even load of log nodes.
 const LOG_FACTOR_MAX: usize = 4;
+
+/// Silence that is less says nothing: one heartbeat that is late is enough for it.
+const SUSPICION_MIN: Span = Span(2 * HEARTBEAT.0);
 
 /// A node of the plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -280,6 +284,24 @@ impl ClusterPlan {
         }
         if lists * usize::from(self.data) > usize::from(SLOT_COUNT) {
             return fail(format!("{lists} lists have more streams than there are slots"));
+        }
+        Ok(())
+    }
+
+    /// The same for a cluster that is to be made; one that exists goes on with what it has.
+    ///
+    /// # Errors
+    /// Says what, in the words of the settings.
+    pub fn check_new(&self) -> Result<(), PlanError> {
+        self.check()?;
+        if u64::from(self.suspicion_ms) < SUSPICION_MIN.as_ms() {
+            return Err(PlanError(format!(
+                "suspicion_ms {}: nodes are heard every {} ms, and one message that is late must not be enough; at \
+                 least {}",
+                self.suspicion_ms,
+                HEARTBEAT.as_ms(),
+                SUSPICION_MIN.as_ms()
+            )));
         }
         Ok(())
     }
@@ -566,6 +588,21 @@ mod tests {
         assert!(why(|p| p.chunk_bytes = 5000).starts_with("chunk size 5000"));
         assert!(why(|p| p.suspicion_ms = 0).starts_with("lease and suspicion"));
         assert!(why(|p| p.node_bytes = 1 << 50).contains("too many"));
+    }
+
+    #[test]
+    fn a_new_cluster_suspects_nobody_for_one_late_heartbeat() {
+        let with = |suspicion_ms| ClusterPlan {
+            suspicion_ms,
+            ..plan(4, 2, 6)
+        };
+        let why = with(499).check_new().unwrap_err().0;
+        assert!(
+            why.starts_with("suspicion_ms 499: ") && why.ends_with("at least 500"),
+            "{why}"
+        );
+        assert_eq!(with(500).check_new(), Ok(()));
+        assert_eq!(with(499).check(), Ok(()), "a cluster that has it goes on");
     }
 
     #[test]

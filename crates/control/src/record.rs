@@ -2,7 +2,7 @@
 //! follows them: a commit changes the store first.
 
 use crate::coordinator::SlotTask;
-use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, check_record};
+use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, PlannedNode, check_record};
 use crate::store::{Action, Change, Revision, Store, StoreError};
 use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord};
@@ -47,8 +47,12 @@ pub enum OpenError {
     Plan(PlanError),
     /// The store has a cluster of another plan.
     OtherPlan {
-        /// What differs first.
-        what: &'static str,
+        /// The setting that differs first.
+        key: &'static str,
+        /// What the cluster was made with.
+        stored: String,
+        /// What the settings say.
+        asked: String,
     },
 }
 
@@ -64,10 +68,11 @@ impl fmt::Display for OpenError {
             }
             Self::Damaged { key } => write!(f, "record {key} is damaged or missing"),
             Self::Plan(error) => error.fmt(f),
-            Self::OtherPlan { what } => {
+            Self::OtherPlan { key, stored, asked } => {
                 write!(
                     f,
-                    "the store holds a cluster whose {what} differ from the settings; they are fixed"
+                    "the cluster in it was made with {key} = {stored}, which is fixed, and the settings or defaults \
+                     say {asked}: set {key} to what it was, or make another cluster in another store"
                 )
             }
         }
@@ -165,15 +170,18 @@ impl Records {
                 check_same(&records.plan, plan)?;
                 records
             }
-            None => Self {
-                plan: plan.clone(),
-                cluster: plan.record(),
-                nodes: BTreeMap::new(),
-                lists: BTreeMap::new(),
-                slots: StoredSlots::default(),
-                leader: 0,
-                revisions: BTreeMap::new(),
-            },
+            None => {
+                plan.check_new().map_err(OpenError::Plan)?;
+                Self {
+                    plan: plan.clone(),
+                    cluster: plan.record(),
+                    nodes: BTreeMap::new(),
+                    lists: BTreeMap::new(),
+                    slots: StoredSlots::default(),
+                    leader: 0,
+                    revisions: BTreeMap::new(),
+                }
+            }
         };
         records.leader += 1;
         let mut changes = vec![records.put(LEADER_KEY.into(), &records.leader)];
@@ -346,23 +354,30 @@ fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> R
 
 /// Whether the settings are those of the cluster in the store. Its id and hash key were drawn when it was made.
 fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError> {
-    let times = |p: &ClusterPlan| {
-        let times = (p.lease_ms, p.suspicion_ms, p.restart_wait_ms);
-        (times, p.min_redundancy, p.lost_policy)
+    let settings = |p: &ClusterPlan| {
+        [
+            ("scheme", p.scheme()),
+            ("ack_quorum", p.ack_quorum.to_string()),
+            ("nodes", p.nodes.len().to_string()),
+            ("log_nodes", p.log_nodes.len().to_string()),
+            ("spares", p.spares.len().to_string()),
+            ("chunk", p.chunk_bytes.to_string()),
+            ("memory", p.node_bytes.to_string()),
+            ("lease_ms", p.lease_ms.to_string()),
+            ("suspicion_ms", p.suspicion_ms.to_string()),
+            ("restart_wait_ms", p.restart_wait_ms.to_string()),
+            ("min_redundancy", p.min_redundancy.to_string()),
+            ("lost_policy", p.lost_policy.to_string()),
+        ]
     };
-    let scheme = |p: &ClusterPlan| (p.data, p.parity, p.logged, p.ack_quorum);
-    let what = if scheme(stored) != scheme(asked) {
-        "scheme or ack_quorum"
-    } else if stored.nodes != asked.nodes || stored.spares != asked.spares || stored.log_nodes != asked.log_nodes {
-        "nodes or failure domains"
-    } else if (stored.chunk_bytes, stored.node_bytes) != (asked.chunk_bytes, asked.node_bytes) {
-        "chunk size or memory"
-    } else if times(stored) != times(asked) {
-        "lease, suspicion, restart wait, min_redundancy or lost_policy"
-    } else {
-        return Ok(());
-    };
-    Err(OpenError::OtherPlan { what })
+    // One for each node: of many the first that differs is named.
+    let domain = |n: &PlannedNode| ("domains", format!("`{}` for {}", n.domain, n.id));
+    let domains = stored.all().map(domain).zip(asked.all().map(domain));
+    let mut pairs = settings(stored).into_iter().zip(settings(asked)).chain(domains);
+    match pairs.find(|(stored, asked)| stored != asked) {
+        Some(((key, stored), (_, asked))) => Err(OpenError::OtherPlan { key, stored, asked }),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -60,6 +60,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         lifeline::watch();
     }
     signals::watch_stop();
+    settings.check()?;
     check_alone(&settings)?;
     let [any, strict, peer] = settings.listen()?;
     let listeners = Listeners::bind(any, strict, peer)

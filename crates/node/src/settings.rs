@@ -60,7 +60,7 @@ settings! {
         /// Failure domain, as a host or rack; of a planned node as the coordinator's `domains` has it [default: the
         /// planned one, else the node's own]
         pub domain: String,
-        /// Wait as a spare for another node to fail [default: false]
+        /// Wait as a spare for another node to fail; not for a planned member [default: false]
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         pub spare: bool,
         /// Client connections at most [default: 10000]
@@ -188,6 +188,21 @@ impl NodeSettings {
         Ok([port, cluster, peer].map(|port| SocketAddr::new(bind, port)))
     }
 
+    /// Checks what no value of a single key says: each must do for a node, as in `CONFIG SET`.
+    pub fn check(&self) -> Result<(), Failure> {
+        if let Some(memory) = self.memory.filter(|memory| *memory < MEMORY_MIN) {
+            return Err(Failure(format!(
+                "memory = {memory}: a node needs at least {MEMORY_MIN}; raise it"
+            )));
+        }
+        if self.clients_max == Some(0) {
+            return Err(Failure(
+                "clients_max = 0: nobody could connect; set it to 1 at least, or leave it out".into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// The host that goes into the node's record.
     pub fn announced_host(&self) -> Result<String, Failure> {
         if let Some(host) = &self.host {
@@ -218,6 +233,8 @@ impl CoordinatorSettings {
     }
 }
 
+/// Below this a node has no room beside its rings and buffers.
+pub(crate) const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
 /// Redis's port.
 pub const DEFAULT_PORT: u16 = 6379;
 /// From a node's port to its port for cluster-aware clients (SEAMS §4).
@@ -319,6 +336,16 @@ mod tests {
         };
         let settings = flags.or(file);
         assert_eq!((settings.id, settings.port), (Some(3), Some(8000)));
+    }
+
+    #[test]
+    fn what_no_node_can_work_with_is_refused() {
+        let check = |text: &str| parse::<NodeSettings>(text).unwrap().check();
+        let why = check("memory = \"1mb\"").unwrap_err();
+        assert_eq!(why.0, "memory = 1.0 MB: a node needs at least 32.0 MB; raise it");
+        assert!(check("clients_max = 0").unwrap_err().0.starts_with("clients_max = 0: "));
+        assert_eq!(check("memory = \"32mb\"\nclients_max = 1\n"), Ok(()));
+        assert_eq!(check(""), Ok(()));
     }
 
     #[test]

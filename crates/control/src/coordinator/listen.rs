@@ -160,7 +160,7 @@ impl<S: Store> Coordinator<S> {
         ahead.map(|(list, _)| Refusal::StoreIsBehind { list: *list })
     }
 
-    /// A log node is one by its settings and by plan, or beyond the plan.
+    /// A log node is one by its settings and by plan, or beyond the plan; and no member is a spare.
     fn wrong_role(&self, registration: &Registration) -> Option<String> {
         let (plan, node) = (&self.records.plan, registration.node);
         let is_log = registration.role == NodeRole::Log;
@@ -171,6 +171,11 @@ impl<S: Store> Coordinator<S> {
         } else if planned && !planned_log && is_log {
             Some(format!(
                 "{node} is not planned as a log node: leave log_dir out of its settings"
+            ))
+        } else if registration.role == NodeRole::Spare && plan.nodes.iter().any(|n| n.id == node) {
+            Some(format!(
+                "{node} is planned as a member and cannot wait as a spare: leave spare out of its settings, or give it \
+                 an id beyond the planned ones"
             ))
         } else if is_log && plan.logged == 0 {
             let scheme = plan.scheme();

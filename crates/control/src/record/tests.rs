@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::PlannedNode;
+use crate::plan::{LostPolicy, PlannedNode};
 use crate::store::MemoryStore;
 use paritas_base::configuration::{Assignment, NodeRole, NodeState, PositionState, Tenure};
 use paritas_base::slots::{HandOff, ListSlots, SlotRange};
@@ -201,11 +201,60 @@ fn another_plan_is_refused() {
         Records::open(&mut store, &other),
         Err(OpenError::OtherPlan { .. })
     ));
+    let told = |change: fn(&mut ClusterPlan)| {
+        let mut other = plan();
+        change(&mut other);
+        let mut store = store.clone();
+        Records::open(&mut store, &other).unwrap_err().to_string()
+    };
+    for (says, change) in [
+        (
+            "suspicion_ms = 1000, which is fixed, and the settings or defaults say 700: set suspicion_ms to",
+            (|p| p.suspicion_ms = 700) as fn(&mut ClusterPlan),
+        ),
+        ("lease_ms = 2000, ", |p| p.lease_ms = 1),
+        (
+            "lost_policy = stop, which is fixed, and the settings or defaults say reset",
+            |p| {
+                p.lost_policy = LostPolicy::Reset;
+            },
+        ),
+        ("scheme = 1+1, ", |p| *p = ClusterPlan::simple(ClusterId(9), 2, 0, 2, 0)),
+        (
+            "chunk = 16384, which is fixed, and the settings or defaults say 4096",
+            |p| {
+                p.chunk_bytes = 4096;
+            },
+        ),
+        (
+            "domains = `1` for n1, which is fixed, and the settings or defaults say `b` for n1",
+            |p| {
+                p.nodes[1].domain = "b".into();
+            },
+        ),
+    ] {
+        let told = told(change);
+        assert!(told.contains(says), "{told}");
+    }
     let same = ClusterPlan::simple(ClusterId(10), 1, 1, 2, 0);
     assert_eq!(
         Records::open(&mut store, &same).unwrap().cluster.id,
         ClusterId(9),
         "the store's id counts"
+    );
+}
+
+#[test]
+fn a_plan_that_no_new_cluster_may_have_is_refused_before_anything_is_written() {
+    let mut store = MemoryStore::new();
+    let hasty = ClusterPlan {
+        suspicion_ms: 300,
+        ..plan()
+    };
+    let refused = Records::open(&mut store, &hasty).unwrap_err().to_string();
+    assert!(
+        refused.contains("suspicion_ms 300") && store.list("").unwrap().is_empty(),
+        "{refused}"
     );
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::quantity::{ByteCount, Text};
-use crate::settings::{CLUSTER_OFFSET, COORDINATOR_OFFSET, DEFAULT_PORT, PEER_OFFSET};
+use crate::settings::{CLUSTER_OFFSET, COORDINATOR_OFFSET, DEFAULT_PORT, MEMORY_MIN, PEER_OFFSET};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
@@ -69,8 +69,6 @@ pub struct DevSettings {
     pub reads: Text<Reads>,
 }
 
-/// Below this a node has no room beside its rings and buffers.
-const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
 /// Nodes unless told otherwise, where no parity is logged.
 const NODES: u16 = 6;
 

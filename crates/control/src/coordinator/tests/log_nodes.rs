@@ -1,6 +1,7 @@
 //! Log nodes: who holds logged positions, and who does while none is free (PROTOCOL 10.5, 11).
 
 use super::rules::{list_where, state};
+use super::world::registration;
 use super::*;
 use paritas_base::slots::{SlotOrder, SlotTarget};
 
@@ -220,6 +221,26 @@ fn a_role_that_is_not_the_planned_one_is_refused_both_ways() {
     let mut world = World::new(plan(4, 2, 6, 0));
     world.log_nodes = [9].into();
     assert!(refused(&mut world, 9).contains("4+2 logs no parity"));
+}
+
+#[test]
+fn a_planned_member_is_no_spare() {
+    let mut world = World::new(plan(2, 1, 3, 1));
+    let told = |world: &mut World, node| {
+        let link = world.connect();
+        let mut asks = registration(node, Incarnation(900));
+        asks.role = NodeRole::Spare;
+        world.say(link, &ToCoordinator::Register(Box::new(asks)));
+        world.heard(link).pop()
+    };
+    match told(&mut world, 1) {
+        Some(ToAgent::Refused(Refusal::WrongRole { why })) => assert!(why.contains("leave spare out"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    for node in [3, 4] {
+        let taken = told(&mut world, node);
+        assert!(matches!(taken, Some(ToAgent::Registered(_))), "n{node}: {taken:?}");
+    }
 }
 
 #[test]
