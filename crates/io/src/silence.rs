@@ -1,6 +1,6 @@
 //! An end whose host has vanished sends no end of stream. The system is told to end a connection that gets no sign of
-//! life. Of a link the machine then hears `LinkDown`, dials again and sends again what was not acknowledged; a client or
-//! a control line no longer takes a descriptor and memory.
+//! life. Of a link the machine then hears `LinkDown`, dials again and sends again what was not acknowledged; a client
+//! or a control line no longer takes a descriptor and memory.
 
 use paritas_base::Span;
 use std::io;

@@ -318,8 +318,8 @@ impl Shell {
             && self.foreign.replace(version) != Some(version)
         {
             let why = format!(
-                "the coordinator speaks version {version} of control messages, this node version {MESSAGE_VERSION}: run \
-                 the same version of Paritas on both"
+                "the coordinator speaks version {version} of control messages, this node version {MESSAGE_VERSION}: \
+                 run the same version of Paritas on both"
             );
             tracing::error!("{why}");
             if !self.known {
