@@ -104,7 +104,7 @@ impl Names {
         // Servers give several in any order: one that still holds is kept.
         let Some(address) = before
             .filter(|before| found.contains(before))
-            .or(found.first().copied())
+            .or_else(|| found.first().copied())
         else {
             if self.without.insert(name.to_owned()) {
                 tracing::warn!(%node, name, %error, "a peer's name cannot be looked up: tried again until it can");
