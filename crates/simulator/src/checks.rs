@@ -322,9 +322,9 @@ impl World {
                 return false;
             };
             let beside = owners().filter(|(node, _)| *node == at);
-            let (beside, room) = match &self.swarm.disk {
-                Some(disk) if self.disks[at].is_some() => (0, disk.chunks_max()),
-                _ => (
+            let (beside, room) = match process.node.parity_log() {
+                Some(log) => (0, log.chunks_max()),
+                None => (
                     beside.map(|(_, owner)| held(owner).len()).sum(),
                     process.node.arena().slots_max(),
                 ),
