@@ -12,6 +12,7 @@ mod room;
 mod strings;
 mod transfer;
 
+pub(crate) use keyspace::slot_number;
 pub(crate) use room::{fits_one_delta, housekeep};
 pub(crate) use transfer::{Refused, give_up, take_in};
 
@@ -262,13 +263,10 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Expiretime => self.ttl(|at, _| at.saturating_add(500) / 1000),
             Command::Pexpiretime => self.ttl(|at, _| at),
             Command::Persist => self.persist(),
-            Command::Keys => self.keys(),
             Command::Scan => self.scan(),
             Command::Randomkey => self.randomkey(),
             Command::Dbsize => self.dbsize(),
             Command::Flushall | Command::Flushdb => self.flush(),
-            Command::ClusterCountkeysinslot => self.count_keys_in_slot(),
-            Command::ClusterGetkeysinslot => self.keys_in_slot(),
             _ => Err(Stop::Error("ERR this command does not run on a stream")),
         }
     }

@@ -150,6 +150,8 @@ pub struct Parameters {
     pub client_limits: ClientLimits,
     /// Stripe ids asked for at a time (8.2).
     pub credit_batch: u32,
+    /// Keys that one step of KEYS and its like looks at, at each stream (10.2b).
+    pub walk_keys: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
     pub window_bytes: u64,
     /// Stable deltas kept for undoing, in bytes (H).
@@ -194,6 +196,7 @@ impl Default for Parameters {
             policy: Policy::NoEviction,
             client_limits: ClientLimits::default(),
             credit_batch: 64,
+            walk_keys: 1024,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,
             history: Span::from_secs(1),

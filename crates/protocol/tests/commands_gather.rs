@@ -2,7 +2,10 @@
 
 mod support;
 
-use paritas_protocol::Port;
+use paritas_base::Position;
+use paritas_base::configuration::Configuration;
+use paritas_base::slots::SlotRange;
+use paritas_protocol::{Event, Port};
 use support::{Client, Cluster, configuration};
 
 /// `a` and `c` are node 1's (slots 15495 and 7365 … by the halves below), `b` is node 0's.
@@ -448,4 +451,178 @@ fn any_command_with_any_arguments_gets_one_reply() {
             }
         }
     }
+}
+
+/// Sets `count` keys whose names begin with `prefix`.
+fn set_many(cluster: &mut Cluster, client: Client, prefix: &str, count: usize) {
+    for n in 0..count {
+        cluster.feed(client, format!("SET {prefix}{n} {n}\r\n").as_bytes());
+    }
+    cluster.pump();
+    assert_eq!(cluster.take(client), b"+OK\r\n".repeat(count));
+}
+
+/// Words of an array of strings, sorted.
+fn words(reply: &str) -> Vec<String> {
+    let mut words: Vec<String> = reply.split("\r\n").skip(2).step_by(2).map(str::to_owned).collect();
+    words.sort();
+    words
+}
+
+/// PROTOCOL 10.2b: a turn is short, however many keys there are.
+#[test]
+fn all_keys_are_listed_in_steps_while_others_are_served() {
+    let (mut cluster, client) = two();
+    set_many(&mut cluster, client, "key:", 20_000);
+    let others = [cluster.connect(0, Port::Any), cluster.connect(1, Port::Any)];
+    cluster.feed(client, b"KEYS key:*\r\nPING\r\n");
+    let (mut reply, mut turns) = (Vec::new(), 0);
+    while reply.is_empty() {
+        for other in others {
+            cluster.feed(other, b"PING\r\n");
+            cluster.turn(other.at);
+            assert_eq!(cluster.take(other), b"+PONG\r\n");
+        }
+        reply = cluster.take(client);
+        turns += 1;
+        assert!(turns < 100, "it does not end");
+    }
+    assert!(turns >= 9, "{turns} turns for 10,000 keys a node");
+    cluster.pump();
+    reply.extend(cluster.take(client));
+    let reply = String::from_utf8(reply).unwrap();
+    let listed = reply.strip_suffix("+PONG\r\n").unwrap().to_owned();
+    assert!(listed.starts_with("*20000\r\n"), "{}", &listed[..20]);
+    let mut expected: Vec<String> = (0..20_000).map(|n| format!("key:{n}")).collect();
+    expected.sort();
+    assert_eq!(words(&listed), expected);
+    assert_eq!(cluster.ask(client, "KEYS key:7"), "*1\r\n$5\r\nkey:7\r\n");
+    assert_eq!(cluster.ask(client, "KEYS none"), "*0\r\n");
+}
+
+#[test]
+fn keys_of_a_slot_are_found_among_all() {
+    let (mut cluster, client) = two();
+    set_many(&mut cluster, client, "key:", 5_000);
+    // Either half has one such tag.
+    for tag in ["a", "b", "c"] {
+        set_many(&mut cluster, client, &format!("{{{tag}}}:"), 3_000);
+        let slot = paritas_wire::command::slot(tag.as_bytes());
+        let ask = |cluster: &mut Cluster, line: &str| cluster.ask(client, &line.replace("@", &slot.to_string()));
+        let of_slot = |key: &String| paritas_wire::command::slot(key.as_bytes()) == slot;
+        let mut expected: Vec<String> = (0..5_000).map(|n| format!("key:{n}")).filter(of_slot).collect();
+        expected.extend((0..3_000).map(|n| format!("{{{tag}}}:{n}")));
+        let count = format!(":{}\r\n", expected.len());
+        assert_eq!(ask(&mut cluster, "CLUSTER COUNTKEYSINSLOT @"), count);
+        expected.sort();
+        assert_eq!(words(&ask(&mut cluster, "CLUSTER GETKEYSINSLOT @ 9999")), expected);
+        let some = words(&ask(&mut cluster, "CLUSTER GETKEYSINSLOT @ 2999"));
+        assert_eq!(some.len(), 2_999);
+        assert!(some.iter().all(|key| expected.contains(key)));
+        assert_eq!(ask(&mut cluster, "CLUSTER GETKEYSINSLOT @ 0"), "*0\r\n");
+        for (count, error) in [
+            ("-1", "-ERR Invalid number of keys\r\n"),
+            ("x", "-ERR value is not an integer or out of range\r\n"),
+        ] {
+            assert_eq!(ask(&mut cluster, &format!("CLUSTER GETKEYSINSLOT @ {count}")), error);
+        }
+        // SCAN can be told a slot too.
+        let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
+        loop {
+            let reply = ask(&mut cluster, &format!("SCAN {cursor} SLOT @ COUNT 500"));
+            let (head, keys) = reply.split_at(reply.find("\r\n*").unwrap() + 2);
+            cursor = head.lines().nth(2).unwrap().to_owned();
+            seen.extend(words(keys));
+            if cursor == "0" {
+                break;
+            }
+        }
+        seen.sort();
+        assert_eq!(seen, expected);
+    }
+    assert_eq!(
+        cluster.ask(client, "SCAN 0 SLOT 16384"),
+        "-ERR Invalid or out of range slot\r\n"
+    );
+}
+
+/// The next configuration of a list, whose owner holds these slots.
+fn holding(mut next: Configuration, first: u16, last: u16) -> Configuration {
+    next.epoch.0 += 1;
+    let x = Position(0);
+    (next.slots.version, next.slots.ranges) = (1, vec![SlotRange { first, last, x }]);
+    next
+}
+
+/// PROTOCOL 10.8: keys that change hands during the walk would be met twice, or not at all.
+#[test]
+fn a_walk_over_slots_that_move_is_refused() {
+    let (mut cluster, client) = two();
+    set_many(&mut cluster, client, "key:", 10_000);
+    cluster.feed(client, b"KEYS *\r\n");
+    for at in [0, 1, 0, 1] {
+        cluster.turn(at);
+    }
+    assert_eq!(cluster.take(client), b"", "it is under way");
+    // The last slot of node 0 is node 1's now.
+    for (list, first, last) in [(0, 0, 8190), (1, 8191, 16383)] {
+        let next = cluster.configurations[list].clone();
+        let next = holding(next, first, last);
+        for at in [0, 1] {
+            cluster.event(at, Event::Configuration(&next));
+        }
+        cluster.configurations[list] = next;
+    }
+    cluster.pump();
+    let reply = String::from_utf8(cluster.take(client)).unwrap();
+    assert_eq!(reply, "-TRYAGAIN Multiple keys request during rehashing of slot\r\n");
+    let gone = (0..10_000).filter(|n| paritas_wire::command::slot(format!("key:{n}").as_bytes()) == 8191);
+    let listed = cluster.ask(client, "KEYS *");
+    assert_eq!(words(&listed).len(), 10_000 - gone.count(), "what was not handed over is not there");
+}
+
+/// The same where the asking node has not heard of it.
+#[test]
+fn a_step_by_an_old_map_is_asked_again_by_the_new_one() {
+    let (mut cluster, client) = two();
+    set_many(&mut cluster, client, "key:", 1_000);
+    let next = holding(cluster.configurations[1].clone(), 8191, 16383);
+    cluster.configurations[1] = next.clone();
+    cluster.configure(1, &next);
+    // Node 1 tells node 0, and refuses; by the new map keys have changed hands.
+    let reply = cluster.ask(client, "KEYS *");
+    assert!(reply.is_empty() || reply.starts_with("-TRYAGAIN"), "{}", &reply[..20]);
+    cluster.advance(20);
+    let reply = reply + &String::from_utf8(cluster.take(client)).unwrap();
+    assert!(reply.starts_with("-TRYAGAIN"), "{}", &reply[..20.min(reply.len())]);
+    let listed = cluster.ask(client, "KEYS *");
+    assert!(words(&listed).len() >= 999);
+}
+
+/// A takeover in the middle: the walk goes on at the next owner, and no key is missed.
+#[test]
+fn a_walk_goes_on_at_the_next_owner() {
+    let mut cluster = Cluster::coded(1, 1, 2, 1, paritas_protocol::Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    set_many(&mut cluster, client, "key:", 6_000);
+    cluster.feed(client, b"KEYS *\r\n");
+    for at in [0, 1, 0, 1] {
+        cluster.turn(at);
+    }
+    assert_eq!(cluster.take(client), b"", "it is under way");
+    let owner = cluster.configurations[1].tenure(Position(0)).unwrap().node.0;
+    assert_eq!(owner, 1);
+    cluster.hand_over(1, 0, 2);
+    let mut reply = cluster.take(client);
+    for _ in 0..300 {
+        if !reply.is_empty() {
+            break;
+        }
+        cluster.advance(10);
+        reply = cluster.take(client);
+    }
+    let reply = String::from_utf8(reply).unwrap();
+    assert!(reply.starts_with("*6000\r\n"), "{}", &reply[..40.min(reply.len())]);
+    let listed = words(&reply);
+    assert!(listed.is_sorted() && listed.windows(2).all(|two| two[0] != two[1]));
 }

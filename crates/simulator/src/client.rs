@@ -11,13 +11,16 @@ const GROUP: [&str; 3] = ["a", "b", "c"];
 /// How the names of those begin whose keys' hashes are neighbours: crowds.
 pub(crate) const CROWD: &str = "{crowd}";
 
+/// What stands for all keys.
+pub(crate) const ALL: &str = "*";
+
 /// How keys begin that are written once. Their values have leading zeros, up to a length.
 pub(crate) const FILLER: &str = "filler:";
 
 /// A command under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
-    /// Its key; several for MSET, none for FLUSHALL. One that begins with `{` is a group.
+    /// Its key; several for MSET, none for FLUSHALL, [`ALL`] for KEYS. One that begins with `{` is a group.
     pub(crate) keys: Vec<String>,
     /// What it asks of each.
     pub(crate) action: Action,
@@ -74,6 +77,8 @@ pub(crate) fn moved_to(error: &str) -> Option<usize> {
 pub(crate) enum Answer {
     /// As the history records it.
     Outcome(Outcome),
+    /// The keys that there are.
+    Keys(Vec<String>),
     /// It did not happen.
     Refused(String),
     /// It may have happened.
@@ -121,6 +126,7 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, filler_by
         Action::Delete => args.push("DEL".into()),
         Action::Increment => args.push("INCR".into()),
         Action::Flush => args.push("FLUSHALL".into()),
+        Action::List => args.push("KEYS".into()),
     }
     match action {
         Action::Set(n) => args.extend(pairs(n)),
@@ -134,14 +140,25 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, filler_by
     out.into_bytes()
 }
 
-/// Takes the first whole reply off `received`. An error if the bytes are no reply at all, or a group's keys have not
-/// one value.
-pub(crate) fn take_answer(received: &mut Vec<u8>) -> Result<Option<Answer>, String> {
+/// Takes the first whole reply off `received`, to this command. An error if the bytes are no reply at all, or a group's
+/// keys have not one value.
+pub(crate) fn take_answer(received: &mut Vec<u8>, to: Option<Action>) -> Result<Option<Answer>, String> {
     let Some((answer, mut used)) = parse(received)? else {
         return Ok(None);
     };
     let answer = match answer {
         Parsed::One(answer) => answer,
+        Parsed::Array(count) if to == Some(Action::List) => {
+            let mut names = Vec::new();
+            for _ in 0..count {
+                let Some((name, bytes)) = parse_name(&received[used..])? else {
+                    return Ok(None);
+                };
+                names.push(name);
+                used += bytes;
+            }
+            Answer::Keys(names)
+        }
         Parsed::Array(count) => {
             let mut values = Vec::new();
             for _ in 0..count {
@@ -169,6 +186,20 @@ enum Parsed {
     One(Answer),
     /// So many replies follow.
     Array(usize),
+}
+
+/// The string that some bytes begin with, and how long it is with its head.
+fn parse_name(received: &[u8]) -> Result<Option<(String, usize)>, String> {
+    let Some(line_end) = received.windows(2).position(|w| w == b"\r\n") else {
+        return Ok(None);
+    };
+    let line = String::from_utf8_lossy(&received[..line_end]);
+    let length = line.strip_prefix('$').and_then(|length| length.parse::<usize>().ok());
+    let length = length.ok_or_else(|| format!("I14: a client got {line:?} for a key"))?;
+    let end = line_end + 2 + length;
+    let name = received.get(line_end + 2..end);
+    let whole = received.len() >= end + 2;
+    Ok(name.filter(|_| whole).map(|name| (String::from_utf8_lossy(name).into_owned(), end + 2)))
 }
 
 /// The first reply in some bytes, or the head of an array, and how long it is.

@@ -1,6 +1,7 @@
 //! Faults of processes and paths. Those of the coordinator are its own (`coordinator`), those of single frames the
 //! network's (`network`).
 
+use crate::client::ALL;
 use crate::events::Happening;
 use crate::linear::{Action, Operation, Outcome, WALL_SKEW};
 use crate::marks::Seen;
@@ -249,5 +250,8 @@ impl World {
             }
         }
         self.final_reads = self.history.keys().cloned().collect();
+        if self.swarm.parameters.walk_keys < 1024 {
+            self.final_reads.insert(0, ALL.to_owned());
+        }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) enum Action {
     Increment,
     /// FLUSHALL.
     Flush,
+    /// KEYS: whether it is there.
+    List,
 }
 
 /// What it was told.
@@ -33,7 +35,7 @@ pub(crate) enum Action {
 pub(crate) enum Outcome {
     /// Nothing: it may have happened or not.
     Unknown,
-    /// GET: the value; SET: done; DEL: 1 or 0 in `Some`; INCR: the new value.
+    /// GET: the value; SET: done; DEL: 1 or 0 in `Some`; INCR: the new value; KEYS: 1 if it is there.
     Done(Option<i64>),
 }
 
@@ -60,7 +62,7 @@ const VISITS_MAX: usize = 200_000;
 pub(crate) fn is_linearizable(history: &[Operation], evicts: bool) -> Option<bool> {
     let mut operations: Vec<Operation> = history
         .iter()
-        .filter(|o| !(o.outcome == Outcome::Unknown && o.action == Action::Get))
+        .filter(|o| !(o.outcome == Outcome::Unknown && matches!(o.action, Action::Get | Action::List)))
         .copied()
         .collect();
     if operations.len() > OPERATIONS_MAX {
@@ -140,7 +142,7 @@ impl Search<'_> {
         // of no key; but not a write that happens to change nothing here, which another order may need later.
         let is_idle = |at: &usize| {
             let operation = &operations[*at];
-            let reads = operation.action == Action::Get
+            let reads = matches!(operation.action, Action::Get | Action::List)
                 || (operation.action == Action::Delete && operation.outcome == Outcome::Done(Some(0)));
             let stays = |found| found == Some(state);
             reads && stays(self.before(operation, state)[0]) && stays(apply(*at, operation, state))
@@ -200,6 +202,7 @@ fn apply(at: usize, operation: &Operation, state: State) -> Option<State> {
     let with = |value| State { value, ends_by: None };
     match operation.action {
         Action::Get => expected(state.value).then_some(state),
+        Action::List => expected(state.value.map(|_| 1)).then_some(state),
         Action::Set(value) => Some(with(Some(value))),
         Action::SetFor(value, _) => Some(State {
             value: Some(value),
@@ -234,6 +237,16 @@ mod tests {
             op(2, 3, Action::Get, Outcome::Done(None)),
         ];
         assert_eq!(is_linearizable(&history, false), Some(false));
+    }
+
+    #[test]
+    fn a_listed_key_is_there() {
+        let set = op(0, 1, Action::Set(5), Outcome::Done(None));
+        let list = |at, seen| op(at, at + 1, Action::List, Outcome::Done(seen));
+        assert_eq!(is_linearizable(&[set, list(2, Some(1))], false), Some(true));
+        assert_eq!(is_linearizable(&[set, list(2, None)], false), Some(false));
+        let gone = op(3, 4, Action::Delete, Outcome::Done(Some(1)));
+        assert_eq!(is_linearizable(&[set, gone, list(5, Some(1))], false), Some(false));
     }
 
     #[test]

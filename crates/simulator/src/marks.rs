@@ -31,9 +31,10 @@ pub(crate) enum Seen {
     WallClockSet,
     CrowdRead,
     Outgrown,
+    Listed,
 }
 
-const SEEN: [(Seen, &str); 24] = [
+const SEEN: [(Seen, &str); 25] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -67,6 +68,7 @@ const SEEN: [(Seen, &str); 24] = [
         Seen::Outgrown,
         "8.2 a parity with less memory than its streams have grown to",
     ),
+    (Seen::Listed, "all keys listed"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

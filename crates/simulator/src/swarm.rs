@@ -42,6 +42,8 @@ pub(crate) struct Swarm {
     pub(crate) expiring: u32,
     /// FLUSHALLs that come.
     pub(crate) flushes: u32,
+    /// How often all keys are listed.
+    pub(crate) lists: u32,
     /// A client comes by the strict Cluster port, and goes where it is sent.
     pub(crate) strict: u32,
     /// Bytes of such a key's value.
@@ -142,6 +144,7 @@ impl Swarm {
             scrub_rate: None,
             scrub_pause: Span::from_ms(10),
             credit_batch: random.between(4, 16) as u32,
+            walk_keys: 1024,
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),
             history: Span::from_ms(random.between(20, 500)),
@@ -221,6 +224,7 @@ impl Swarm {
             } else {
                 0
             },
+            lists: 0,
             pipeline_max: random.between(1, 3),
             delay_max: Span::from_us(random.between(100, 4_000)),
             slow: some(random, 60_000),
@@ -306,6 +310,10 @@ impl Swarm {
             // As far apart as in production.
             swarm.parameters.retry = Span::from_ms(random.between(1, 2));
             swarm.parameters.resend = Span(10 * swarm.parameters.retry.0);
+        }
+        if random.chance(300_000) {
+            swarm.lists = random.between(1, 8) as u32;
+            swarm.parameters.walk_keys = random.between(1, 20) as u32;
         }
         swarm
     }

@@ -1,11 +1,11 @@
 //! What clients ask, and what they are told.
 
-use crate::client::{self, Answer, CROWD, FILLER, Pending};
+use crate::client::{self, ALL, Answer, CROWD, FILLER, Pending};
 use crate::events::Happening;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
 use crate::world::World;
-use paritas_base::{ConnId, NodeId, Span};
+use paritas_base::{ConnId, NodeId, Span, set};
 use paritas_protocol::{Ends, Event, Port};
 
 impl World {
@@ -72,7 +72,15 @@ impl World {
 
     fn next_command(&mut self, port: Port) -> Option<(Vec<String>, Action)> {
         if self.healing {
-            return self.final_reads.pop().map(|key| (vec![key], Action::Get));
+            return loop {
+                let key = self.final_reads.pop()?;
+                match (key == ALL, port) {
+                    (false, _) => break Some((vec![key], Action::Get)),
+                    (true, Port::Any) => break Some((vec![key], Action::List)),
+                    // It would list this node's streams alone.
+                    (true, Port::Cluster) => {}
+                }
+            };
         }
         if self.swarm.filler_keys > 0 && self.random.chance(300_000) {
             self.swarm.filler_keys -= 1;
@@ -82,6 +90,10 @@ impl World {
         if port == Port::Any && self.swarm.flushes > 0 && self.random.chance(10_000) {
             self.swarm.flushes -= 1;
             return Some((Vec::new(), Action::Flush));
+        }
+        if port == Port::Any && self.swarm.lists > 0 && self.random.chance(10_000) {
+            self.swarm.lists -= 1;
+            return Some((vec![ALL.to_owned()], Action::List));
         }
         let group = self.random.chance(self.swarm.group);
         if group {
@@ -207,7 +219,8 @@ impl World {
         }
         self.clients[client].received.extend_from_slice(bytes);
         loop {
-            match client::take_answer(&mut self.clients[client].received) {
+            let asked = self.clients[client].pending.front().map(|pending| pending.action);
+            match client::take_answer(&mut self.clients[client].received, asked) {
                 Err(what) => return self.violate(what),
                 Ok(None) => break,
                 Ok(Some(answer)) => {
@@ -254,7 +267,7 @@ impl World {
                 if text.starts_with("-OOM") {
                     self.marks.see(Seen::OutOfMemory);
                 }
-                if self.healing && pending.action == Action::Get {
+                if self.healing && matches!(pending.action, Action::Get | Action::List) {
                     self.marks.see(Seen::ReadAgain);
                     self.final_reads.extend(pending.keys.iter().cloned());
                 }
@@ -265,8 +278,16 @@ impl World {
             }
             Answer::Uncertain => {
                 self.counts.uncertain += 1;
+                if pending.action == Action::List {
+                    // Keys whose time is over end as they are met, and nobody knows whether they did.
+                    if self.healing {
+                        self.final_reads.push(ALL.to_owned());
+                    }
+                    return;
+                }
                 Outcome::Unknown
             }
+            Answer::Keys(names) => return self.record_list(pending, &names),
             Answer::Outcome(outcome) => outcome,
         };
         let group = pending.keys.iter().find(|key| key.starts_with('{'));
@@ -302,13 +323,37 @@ impl World {
         }
     }
 
+    /// What KEYS tells of each key that clients have asked of. It is not atomic; for each key alone it is a read.
+    fn record_list(&mut self, pending: &Pending, names: &[String]) {
+        self.marks.see(Seen::Listed);
+        let mut seen = set();
+        for name in names {
+            if !seen.insert(name.as_str()) {
+                return self.violate(format!("I9: KEYS names {name} twice"));
+            }
+        }
+        for (key, history) in &mut self.history {
+            // A group is there or not as one.
+            let first = self.crowds.keys(key).into_iter().next();
+            let is_there = first.is_some_and(|first| seen.contains(first.as_str()));
+            if history.len() < crate::linear::OPERATIONS_MAX - 8 {
+                history.push(Operation {
+                    begin: pending.begin,
+                    end: self.now,
+                    action: Action::List,
+                    outcome: Outcome::Done(is_there.then_some(1)),
+                });
+            }
+        }
+    }
+
     pub(crate) fn client_lost(&mut self, client: usize, conn: ConnId) {
         if self.clients[client].conn.is_none_or(|(_, _, current)| current != conn) {
             return;
         }
         (self.clients[client].conn, self.clients[client].moved) = (None, None);
         for pending in core::mem::take(&mut self.clients[client].pending) {
-            if pending.action == Action::Get {
+            if matches!(pending.action, Action::Get | Action::List) {
                 if self.healing {
                     self.final_reads.extend(pending.keys);
                 }

@@ -4,13 +4,13 @@ use super::{Operation, Stop};
 use crate::interface::Out;
 use paritas_store::Object;
 use paritas_wire::command::{glob, slot};
-use paritas_wire::resp::{encode, errors};
+use paritas_wire::resp::{encode, errors, parse_integer};
 
 /// Expired keys met on a walk that are deleted at once. Others are shown as if they lived: nobody may see a key dead
 /// before its deletion is safe (8.4).
 const EXPIRED_MAX: usize = 256;
-/// Keys of one step of a walk over all.
-const STEP_KEYS: usize = 4096;
+/// The most keys that one SCAN looks at, whatever its COUNT: a turn must be short (PROTOCOL 10.2b).
+const SCAN_KEYS_MAX: usize = 4096;
 /// What SCAN takes for COUNT if nothing is said, as Redis does.
 const COUNT_DEFAULT: i64 = 10;
 
@@ -20,6 +20,7 @@ pub(crate) struct ScanOptions {
     pattern: Option<usize>,
     count: i64,
     kind: Option<usize>,
+    slot: Option<u16>,
 }
 
 impl<O: Out> Operation<'_, '_, O> {
@@ -57,38 +58,12 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok((found, count, next))
     }
 
-    /// Walks over all keys, until `enough` were found.
-    fn walk_all(&mut self, enough: usize, mut test: impl FnMut(&Object<'_>) -> bool) -> Result<(Vec<u8>, usize), Stop> {
-        let (mut all, mut total, mut cursor) = (Vec::new(), 0, 0);
-        loop {
-            let mut left = enough - total;
-            let (mut found, count, next) = self.walk(cursor, STEP_KEYS, |object| {
-                let wanted = left > 0 && test(object);
-                left -= usize::from(wanted);
-                wanted
-            })?;
-            all.append(&mut found);
-            total += count;
-            cursor = next;
-            if cursor == 0 || total >= enough {
-                return Ok((all, total));
-            }
-        }
-    }
-
-    pub(super) fn keys(&mut self) -> Result<(), Stop> {
-        let pattern = self.job.args.arg(1);
-        let (found, count) = self.walk_all(usize::MAX, |object| glob::matches(pattern, object.key()))?;
-        encode::array_header(self.reply, count);
-        self.reply.extend_from_slice(&found);
-        Ok(())
-    }
-
     fn scan_options(&self) -> Result<ScanOptions, Stop> {
         let mut options = ScanOptions {
             pattern: None,
             count: COUNT_DEFAULT,
             kind: None,
+            slot: None,
         };
         for at in (2..self.count()).step_by(2) {
             if at + 1 >= self.count() {
@@ -103,6 +78,9 @@ impl<O: Out> Operation<'_, '_, O> {
                 }
             } else if self.is_word(at, "type") {
                 options.kind = Some(at + 1);
+            } else if self.is_word(at, "slot") {
+                let slot = slot_number(self.job.args.arg(at + 1));
+                options.slot = Some(slot.ok_or(Stop::Error(errors::INVALID_SLOT))?);
             } else {
                 return Err(Stop::Error(errors::SYNTAX));
             }
@@ -120,10 +98,11 @@ impl<O: Out> Operation<'_, '_, O> {
         let args = self.job.args;
         let pattern = options.pattern.map(|at| args.arg(at));
         let kind = options.kind.map(|at| args.arg(at));
-        let limit = usize::try_from(options.count).unwrap_or(usize::MAX).min(STEP_KEYS);
+        let limit = usize::try_from(options.count).unwrap_or(usize::MAX).min(SCAN_KEYS_MAX);
         let (found, count, next) = self.walk(cursor, limit, |object| {
             let name: &[u8] = if object.is_hash() { b"hash" } else { b"string" };
-            kind.is_none_or(|kind| kind.eq_ignore_ascii_case(name))
+            options.slot.is_none_or(|wanted| slot(object.key()) == wanted)
+                && kind.is_none_or(|kind| kind.eq_ignore_ascii_case(name))
                 && pattern.is_none_or(|pattern| glob::matches(pattern, object.key()))
         })?;
         encode::array_header(self.reply, 2);
@@ -189,30 +168,12 @@ impl<O: Out> Operation<'_, '_, O> {
         encode::ok(self.reply);
         Ok(())
     }
+}
 
-    fn slot_argument(&self) -> Result<u16, Stop> {
-        let slot = self.integer(2)?;
-        u16::try_from(slot)
-            .ok()
-            .filter(|slot| *slot < paritas_base::SLOT_COUNT)
-            .ok_or(Stop::Error(errors::INVALID_SLOT))
-    }
-
-    pub(super) fn count_keys_in_slot(&mut self) -> Result<(), Stop> {
-        let wanted = self.slot_argument()?;
-        let (_, count) = self.walk_all(usize::MAX, |object| slot(object.key()) == wanted)?;
-        encode::integer(self.reply, count as i64);
-        Ok(())
-    }
-
-    pub(super) fn keys_in_slot(&mut self) -> Result<(), Stop> {
-        let wanted = self.slot_argument()?;
-        let most = usize::try_from(self.integer(3)?).map_err(|_| Stop::Error(errors::INVALID_KEY_COUNT))?;
-        let (found, count) = self.walk_all(most, |object| slot(object.key()) == wanted)?;
-        encode::array_header(self.reply, count);
-        self.reply.extend_from_slice(&found);
-        Ok(())
-    }
+/// A slot that a client names.
+pub(crate) fn slot_number(text: &[u8]) -> Option<u16> {
+    let slot = parse_integer(text).and_then(|slot| u16::try_from(slot).ok());
+    slot.filter(|slot| *slot < paritas_base::SLOT_COUNT)
 }
 
 /// Decimal text of a number.

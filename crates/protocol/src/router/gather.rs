@@ -1,12 +1,14 @@
 //! Commands over several streams: one part a stream, and how the parts' answers become one (SEAMS §4, "Gathering").
 //!
 //! The parts are not atomic together. Each runs as a command of its own, here or at its owner. What is too large for
-//! one delta of a stream is several parts, in order.
+//! one delta of a stream is several parts, in order. What looks at every key is a *walk*: one SCAN after the other at
+//! each stream, since a turn must be short (PROTOCOL 10.2b).
 
 use super::caller::{Caller, Client, Wait};
+use super::forward::NOT_OWNER;
 use super::release::{Verdict, earliest, judge};
 use super::{Desk, Ran, Turn};
-use crate::commands::{self, Executed, Job, REPLY_BYTES_MAX};
+use crate::commands::{self, Executed, Job, REPLY_BYTES_MAX, slot_number};
 use crate::context::Context;
 use crate::interface::{Out, Port};
 use crate::lists::Lists;
@@ -44,14 +46,48 @@ enum How {
     AllOk,
     /// Values in the order of the keys: which part each is in.
     InOrder(Vec<u32>),
-    /// One array of all.
-    Joined,
     /// Any that is not nothing.
     Any { pick: u64, proto: Proto },
     /// SCAN: the next cursor is that of the stream, or the next stream's.
     Cursor { stream: usize, next: Option<usize> },
-    /// The only one.
-    Only,
+    /// What all steps have found.
+    Walked(Walk),
+}
+
+/// A walk over all keys of its streams.
+#[derive(Debug)]
+struct Walk {
+    find: Find,
+    /// The words of SCAN behind the cursor.
+    options: Vec<Vec<u8>>,
+    /// The stream of each part.
+    streams: Vec<Stream>,
+    /// Under which version of the slot map it began: keys that changed hands meanwhile are met twice or not at all.
+    map: u64,
+    /// The keys, encoded one behind the other, and how many they are.
+    found: Vec<u8>,
+    count: usize,
+}
+
+/// What is made of the keys that a walk finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Find {
+    All,
+    /// How many they are.
+    Count,
+    /// So many of them.
+    UpTo(usize),
+}
+
+/// How far a gathered command is.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// The reply, if every part may be seen.
+    pub(super) reply: Option<Vec<u8>>,
+    /// Until when that may be seen which was looked at now.
+    pub(super) deadline: Option<Time>,
+    /// What is to be sent next: for which part, to which stream.
+    pub(super) steps: Vec<(usize, Stream, Vec<u8>)>,
 }
 
 /// Commands whose keys may be told apart by stream.
@@ -83,8 +119,8 @@ fn empties(id: Command) -> bool {
 }
 
 impl Desk {
-    /// A peer's command on all keys of a stream, which must mean the same keys to both nodes: what was sent under an
-    /// older map than the stream's present slots would miss those that came or go twice over those that went (10.8).
+    /// A peer's command on keys of a stream that it does not name, which must mean the same keys to both nodes: under
+    /// an older map than the other's, either would miss those that came or go twice over those that went (10.8).
     pub(super) fn check_all_keys<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -93,16 +129,27 @@ impl Desk {
         turn: &mut Turn<'_>,
         spec: &'static CommandSpec,
     ) -> Option<Ran> {
-        let (_, owner) = lists.owner(client.remote.stream)?;
-        if empties(spec.id) && owner.is_handing_off() {
+        let (stream, epoch) = (client.remote.stream, client.remote.epoch);
+        let (configuration, owner) = lists.owner(stream)?;
+        let is_old = configuration.epoch < epoch;
+        if let (true, Caller::Remote(node, _)) = (is_old, client.caller) {
+            cx.ask_configuration((node, client.remote.incarnation), stream, epoch, epoch);
+        }
+        if is_old || empties(spec.id) && owner.is_handing_off() {
             return Some(self.stall(cx, lists, client, turn, spec));
         }
-        let all = empties(spec.id) || spec.id == Command::Keys;
-        if all && client.remote.epoch < owner.slots_since() {
-            let refusal = |out: &mut Vec<u8>| encode::error(out, errors::TRYAGAIN);
-            return Some(self.reply_now(cx, lists, client, turn, refusal));
+        if epoch >= owner.slots_since() {
+            return None;
         }
-        None
+        let refusal = match spec.id {
+            id if empties(id) => errors::TRYAGAIN,
+            Command::Scan => {
+                self.tell(cx, lists, client, stream);
+                NOT_OWNER
+            }
+            _ => return None,
+        };
+        Some(self.reply_now(cx, lists, client, turn, |out| encode::error(out, refusal)))
     }
 
     /// Keys in several slots.
@@ -222,27 +269,37 @@ impl Desk {
         let how = match spec.id {
             Command::Dbsize => How::Sum,
             Command::Flushall | Command::Flushdb => How::AllOk,
-            Command::Keys => How::Joined,
+            Command::Keys => {
+                let options = [b"MATCH", args.arg(1)];
+                let streams = all.into_iter().map(|(_, stream)| stream).collect();
+                return self.walk(cx, lists, client, turn, Find::All, &options, streams);
+            }
             Command::Randomkey => How::Any {
                 pick: cx.shared.prng.next_u64(),
                 proto: client.proto,
             },
             Command::Scan => return self.scan(cx, lists, client, turn, spec, args, &all),
             _ => {
-                let slot = parse_integer(args.arg(2)).and_then(|slot| u16::try_from(slot).ok());
-                let Some(slot) = slot.filter(|slot| *slot < paritas_base::SLOT_COUNT) else {
-                    return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::INVALID_SLOT));
+                let counts = spec.id == Command::ClusterCountkeysinslot;
+                let most = parse_integer(args.arg(3)).map(usize::try_from);
+                let find = match (slot_number(args.arg(2)), most) {
+                    (None, _) => Err(errors::INVALID_SLOT),
+                    (Some(slot), _) if counts => Ok((slot, Find::Count)),
+                    (Some(slot), Some(Ok(most))) => Ok((slot, Find::UpTo(most))),
+                    (_, Some(Err(_))) => Err(errors::INVALID_KEY_COUNT),
+                    (_, None) => Err(errors::NOT_AN_INTEGER),
+                };
+                let (slot, find) = match find {
+                    Ok(found) => found,
+                    Err(error) => return self.reply_now(cx, lists, client, turn, |out| encode::error(out, error)),
                 };
                 let stream = cx.shared.slots.stream_of(slot);
                 if !in_scope(lists, stream) {
-                    let counts = spec.id == Command::ClusterCountkeysinslot;
                     let nothing = if counts { encode::ZERO } else { encode::EMPTY_ARRAY };
                     return self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(nothing));
                 }
-                let mut bytes = Vec::new();
-                encode_command(&mut bytes, args);
-                let parts = vec![(stream, bytes)];
-                return self.gather(cx, lists, client, turn, spec, How::Only, parts);
+                let options: [&[u8]; 2] = [b"SLOT", args.arg(2)];
+                return self.walk(cx, lists, client, turn, find, &options, vec![stream]);
             }
         };
         // Inline commands are sent on as arrays like any other: what follows the words may not be there yet.
@@ -293,6 +350,51 @@ impl Desk {
             next: all.get(at + 1).map(|(number, _)| *number),
         };
         self.gather(cx, lists, client, turn, spec, how, vec![(stream, bytes)])
+    }
+
+    /// Starts a walk at each of these streams.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    fn walk<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        find: Find,
+        options: &[&[u8]],
+        streams: Vec<Stream>,
+    ) -> Ran {
+        let mut options: Vec<Vec<u8>> = options.iter().map(|word| word.to_vec()).collect();
+        let step_keys = cx.shared.parameters.walk_keys;
+        options.extend([b"COUNT".to_vec(), step_keys.to_string().into_bytes()]);
+        let walk = Walk {
+            find,
+            options,
+            map: cx.shared.slots.version(),
+            found: Vec::new(),
+            count: 0,
+            streams,
+        };
+        let parts = walk.streams.iter().map(|stream| (*stream, walk.step(0))).collect();
+        self.gather(cx, lists, client, turn, Command::Scan.spec(), How::Walked(walk), parts)
+    }
+
+    /// The next steps of the walk that `client` waits for first.
+    pub(super) fn walk_on<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        steps: Vec<(usize, Stream, Vec<u8>)>,
+    ) {
+        for (at, stream, command) in steps {
+            let next = self.forward(cx, lists, client, Command::Scan.spec(), stream, command, false);
+            if let Some(Wait::Gathered(gather)) = client.segments.front_mut().map(|head| &mut head.wait)
+                && let Some(part) = gather.parts.get_mut(at)
+            {
+                part.wait = next;
+            }
+        }
     }
 
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
@@ -397,15 +499,20 @@ impl Gather {
         part.reply.len()
     }
 
-    /// The reply, if every part may be seen, and until when.
-    pub(super) fn reply<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) -> Option<(Vec<u8>, Option<Time>)> {
-        let mut deadline = None;
-        for part in &mut self.parts {
+    /// Looks at what has come.
+    pub(super) fn go_on<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) -> Progress {
+        let mut progress = Progress::default();
+        let mut whole = true;
+        for (at, part) in self.parts.iter_mut().enumerate() {
             match judge(cx, lists, &part.wait) {
-                Verdict::Hold => return None,
+                Verdict::Hold => {
+                    whole = false;
+                    continue;
+                }
                 Verdict::Ready(until) => {
-                    deadline = earliest(deadline, until);
-                    if until.is_none() {
+                    progress.deadline = earliest(progress.deadline, until);
+                    // A step of a walk was true while the command ran: it is not looked at again.
+                    if until.is_none() || matches!(self.how, How::Walked(_)) {
                         part.wait = Wait::Ready;
                     }
                 }
@@ -415,8 +522,13 @@ impl Gather {
                     part.wait = Wait::Ready;
                 }
             }
+            if let How::Walked(walk) = &mut self.how
+                && let Some(next) = walk.take(at, &mut part.reply)
+            {
+                progress.steps.push(next);
+            }
         }
-        let mut out = Vec::new();
+        let mut reply = Vec::new();
         let errors = || {
             self.parts
                 .iter()
@@ -425,24 +537,36 @@ impl Gather {
         };
         // Not to know is worse than to be refused.
         let uncertain = errors().find(|reply| reply.get(1..).is_some_and(|text| text.starts_with(b"UNCERTAIN")));
-        match uncertain.or_else(|| errors().next()) {
-            Some(error) => out.extend_from_slice(error),
-            None => self.combine(&mut out),
+        if let Some(error) = uncertain.or_else(|| errors().next()) {
+            reply.extend_from_slice(error);
+        } else if let How::Walked(walk) = &self.how {
+            walk.refuse(cx, &mut reply);
         }
-        Some((out, deadline))
+        let enough = match &self.how {
+            How::Walked(walk) => matches!(walk.find, Find::UpTo(most) if walk.count >= most),
+            _ => {
+                progress.deadline = progress.deadline.filter(|_| whole);
+                false
+            }
+        };
+        if enough || !reply.is_empty() {
+            progress.steps.clear();
+        }
+        if whole && progress.steps.is_empty() {
+            if reply.is_empty() {
+                self.combine(&mut reply);
+            }
+            progress.reply = Some(reply);
+        }
+        progress
     }
 
     fn combine(&self, out: &mut Vec<u8>) {
         let replies = || self.parts.iter().map(|part| part.reply.as_slice());
         match &self.how {
-            How::Only => replies().for_each(|reply| out.extend_from_slice(reply)),
             How::AllOk => encode::ok(out),
             How::Sum => encode::integer(out, replies().map(|reply| head(reply).0).sum()),
-            How::Joined => {
-                let total: i64 = replies().map(|reply| head(reply).0).sum();
-                encode::array_header(out, usize::try_from(total).unwrap_or(0));
-                replies().for_each(|reply| out.extend_from_slice(head(reply).1));
-            }
+            How::Walked(walk) => walk.combine(out),
             How::Any { pick, proto } => {
                 let some: Vec<&[u8]> = replies().filter(|reply| !is_null(reply)).collect();
                 match some.get(*pick as usize % some.len().max(1)) {
@@ -474,6 +598,65 @@ impl Gather {
                 encode::array_header(out, 2);
                 encode::bulk(out, cursor.to_string().as_bytes());
                 out.extend_from_slice(keys);
+            }
+        }
+    }
+}
+
+impl Walk {
+    /// SCAN from there on.
+    fn step(&self, cursor: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode::array_header(&mut bytes, 2 + self.options.len());
+        encode::bulk(&mut bytes, b"SCAN");
+        encode::bulk(&mut bytes, cursor.to_string().as_bytes());
+        self.options.iter().for_each(|word| encode::bulk(&mut bytes, word));
+        bytes
+    }
+
+    /// Takes what part `at` has found; gives what is to be asked next, unless it is at its end.
+    fn take(&mut self, at: usize, reply: &mut Vec<u8>) -> Option<(usize, Stream, Vec<u8>)> {
+        if reply.first() == Some(&b'-') {
+            return None;
+        }
+        let rest = head(reply).1;
+        let (cursor, keys) = rest.split_at(element_bytes(rest));
+        let cursor = parse_integer(head(cursor).1.trim_ascii_end()).unwrap_or(0) as u64;
+        let (count, keys) = head(keys);
+        self.count += usize::try_from(count).unwrap_or(0);
+        if self.find != Find::Count {
+            self.found.extend_from_slice(keys);
+        }
+        *reply = Vec::new();
+        let stream = *self.streams.get(at).filter(|_| cursor != 0)?;
+        Some((at, stream, self.step(cursor)))
+    }
+
+    /// Says why it cannot end well, if it cannot.
+    fn refuse<O: Out>(&self, cx: &Context<'_, O>, out: &mut Vec<u8>) {
+        let bytes_max = cx.shared.parameters.client_limits.reply_bytes_max;
+        if self.map != cx.shared.slots.version() {
+            encode::error(out, errors::TRYAGAIN);
+        } else if self.found.len() > bytes_max {
+            errors::reply_too_large(out, bytes_max);
+        }
+    }
+
+    fn combine(&self, out: &mut Vec<u8>) {
+        match self.find {
+            Find::Count => encode::integer(out, self.count as i64),
+            Find::All => {
+                encode::array_header(out, self.count);
+                out.extend_from_slice(&self.found);
+            }
+            Find::UpTo(most) => {
+                let (mut count, mut rest) = (0, self.found.as_slice());
+                while count < most && !rest.is_empty() {
+                    rest = rest.get(element_bytes(rest).max(1)..).unwrap_or_default();
+                    count += 1;
+                }
+                encode::array_header(out, count);
+                out.extend_from_slice(self.found.strip_suffix(rest).unwrap_or_default());
             }
         }
     }
@@ -533,8 +716,6 @@ mod tests {
         let values = ["*2\r\n$1\r\na\r\n$-1\r\n", "*1\r\n$2\r\n\r\n\r\n"];
         let in_order = combined(How::InOrder(vec![0, 1, 0]), &values);
         assert_eq!(in_order, "*3\r\n$1\r\na\r\n$2\r\n\r\n\r\n$-1\r\n");
-        let keys = combined(How::Joined, &["*1\r\n$1\r\na\r\n", "*0\r\n", "*1\r\n$1\r\nb\r\n"]);
-        assert_eq!(keys, "*2\r\n$1\r\na\r\n$1\r\nb\r\n");
         let any = |pick, proto, replies: &[&str]| combined(How::Any { pick, proto }, replies);
         assert_eq!(any(7, Proto::Resp2, &["$-1\r\n", "$1\r\na\r\n"]), "$1\r\na\r\n");
         assert_eq!(any(7, Proto::Resp3, &["_\r\n", "_\r\n"]), "_\r\n");

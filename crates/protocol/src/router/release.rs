@@ -52,11 +52,14 @@ impl Desk {
             let mut length = head.length;
             let mut instead = None;
             let deadline = if let Wait::Gathered(gather) = &mut head.wait {
-                let Some((reply, deadline)) = gather.reply(cx, lists) else {
-                    return;
-                };
-                instead = Some(reply);
-                deadline
+                let progress = gather.go_on(cx, lists);
+                if progress.reply.is_none() {
+                    // What a walk has seen is taken: it must be as true at this turn's end as a reply (4.2).
+                    turn.deadline = earliest(turn.deadline, progress.deadline);
+                    return self.walk_on(cx, lists, client, progress.steps);
+                }
+                instead = progress.reply;
+                progress.deadline
             } else {
                 match judge(cx, lists, &head.wait) {
                     Verdict::Hold => return,

@@ -218,16 +218,24 @@ impl Desk {
             cx.ask_configuration((node, client.remote.incarnation), stream, epoch, epoch);
             return Some(Ran::Stalled);
         }
-        if let Some(list) = now.and_then(|now| lists.get(now.list)) {
-            // It may have no other way to hear of it.
-            let configuration = Box::new(list.configuration.clone());
-            let (of, epoch) = (now.unwrap_or(stream), configuration.epoch);
-            let stale = Message::Stale { configuration };
-            cx.send_to(node, client.remote.incarnation, Channel::Main, of, epoch, &stale);
+        if let Some(now) = now {
+            self.tell(cx, lists, client, now);
         }
         Some(self.reply_now(cx, lists, client, turn, |out| {
             encode::error(out, super::forward::NOT_OWNER);
         }))
+    }
+}
+
+impl Desk {
+    /// Sends a peer whose map is old the configuration of this stream: it may have no other way to hear of it.
+    pub(super) fn tell<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client, of: Stream) {
+        if let (Some(list), Caller::Remote(node, _)) = (lists.get(of.list), client.caller) {
+            let configuration = Box::new(list.configuration.clone());
+            let epoch = configuration.epoch;
+            let stale = Message::Stale { configuration };
+            cx.send_to(node, client.remote.incarnation, Channel::Main, of, epoch, &stale);
+        }
     }
 }
 

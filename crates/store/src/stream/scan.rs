@@ -13,8 +13,8 @@ const CURSOR_SHIFT: u32 = 16;
 impl Stream {
     /// Visits keys in the order of their hashes: whole lines of the index, from `cursor` (0: the first), until at
     /// least `limit` keys were met or `lines_max` lines were seen. Gives the next cursor, below 2^48; 0 when all
-    /// were visited. Keys that stay in the stream are never skipped, however the index grows between the calls; a
-    /// few may be visited twice. Expired keys are visited too.
+    /// were visited. A key that stays in the stream is visited once, however the index grows between the calls.
+    /// Expired keys are visited too.
     pub fn scan(
         &self,
         arena: &Arena,
@@ -31,8 +31,10 @@ impl Stream {
         if pages == 0 {
             return Ok(0);
         }
-        let mut hash = cursor << CURSOR_SHIFT;
-        let mut locators = Vec::new();
+        // Lines end at multiples of it. The line that it lies in now may be another than then, and begin before it.
+        let first_hash = cursor << CURSOR_SHIFT;
+        let mut hash = first_hash;
+        let (mut locators, mut of_first_line) = (Vec::new(), None);
         for _ in 0..LINES_MAX {
             let known = locators.len();
             if let Err(blocked) = self.line_locators(arena, hash, &mut locators) {
@@ -43,8 +45,12 @@ impl Stream {
                 }
                 break;
             }
+            of_first_line.get_or_insert(locators.len());
             match self.shape.line_end(hash, pages) {
-                Some(end) => hash = end,
+                Some(end) => {
+                    debug_assert!(end.trailing_zeros() >= CURSOR_SHIFT);
+                    hash = end;
+                }
                 None => {
                     hash = 0;
                     break;
@@ -54,9 +60,11 @@ impl Stream {
                 break;
             }
         }
-        for locator in locators {
-            if let Some(head) = self.head(arena, locator)? {
-                visit(&self.object(arena, locator, head)?);
+        for (at, locator) in locators.into_iter().enumerate() {
+            let Some(head) = self.head(arena, locator)? else { continue };
+            let object = self.object(arena, locator, head)?;
+            if of_first_line.is_some_and(|end| at >= end) || self.hash(object.key()) >= first_hash {
+                visit(&object);
             }
         }
         Ok(hash >> CURSOR_SHIFT)
