@@ -348,13 +348,15 @@ pub enum Mutant {
     SlotsServedWhileHandedOff,
     /// 10.8
     EarlierImportsKept,
+    /// 10.8
+    KeysByTwoMaps,
     /// 10.8, of the simulator's coordinator
     HandOffBetweenAnyTenures,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 51] = [
+    pub const ALL: [(&'static str, Self); 52] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -405,6 +407,7 @@ impl Mutant {
         ("reads-not-confirmed", Self::ReadsNotConfirmed),
         ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
         ("earlier-imports-kept", Self::EarlierImportsKept),
+        ("keys-by-two-maps", Self::KeysByTwoMaps),
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
     ];
 }

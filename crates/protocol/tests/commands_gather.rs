@@ -578,7 +578,11 @@ fn a_walk_over_slots_that_move_is_refused() {
     assert_eq!(reply, "-TRYAGAIN Multiple keys request during rehashing of slot\r\n");
     let gone = (0..10_000).filter(|n| paritas_wire::command::slot(format!("key:{n}").as_bytes()) == 8191);
     let listed = cluster.ask(client, "KEYS *");
-    assert_eq!(words(&listed).len(), 10_000 - gone.count(), "what was not handed over is not there");
+    assert_eq!(
+        words(&listed).len(),
+        10_000 - gone.count(),
+        "what was not handed over is not there"
+    );
 }
 
 /// The same where the asking node has not heard of it.

@@ -37,11 +37,12 @@ a minus means at least so many.
 | OBJECT FREQ | 0 for every key that a new owner has taken over, as under any policy that goes by use |
 | MEMORY USAGE | key, value, header, index entry, and their part of the parity |
 | KEYS, SCAN | met keys whose time is over are deleted; past 256 in one step they are shown until they are |
-| KEYS, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | look at all keys of a node in one go, some million a second; \
-one that takes longer than `suspicion_ms` makes the node look dead. SCAN does it in steps |
+| KEYS, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | go through all keys in steps, and others are served \
+meanwhile: not a picture of one moment, but each key is met once, and one that is there all the time is met |
 | CLIENT NO-TOUCH | shown in CLIENT LIST; keys are marked as used all the same |
 | MGET, MSET, DEL … over slots, KEYS, FLUSHALL | `-TRYAGAIN` if slots of theirs are moved just then |
-| SCAN | while slots move, keys of theirs may be missed; afterwards none is |
+| SCAN | while slots move, keys of theirs may be missed; afterwards none is. No key comes twice, as long as none moves |
+| SCAN | `SLOT n` keeps to the keys of a slot |
 | SCAN | the cursor is 64 bits: the stream, then its own; a step stays in one stream, so that many may be empty |
 | CLIENT LIST, CLIENT INFO | `fd` is -1; of buffers, only replies not offered to the socket are told |
 | INFO commandstats | counts only; `usec` is 0. Commands are counted where their client is connected |

@@ -199,7 +199,9 @@ fn parse_name(received: &[u8]) -> Result<Option<(String, usize)>, String> {
     let end = line_end + 2 + length;
     let name = received.get(line_end + 2..end);
     let whole = received.len() >= end + 2;
-    Ok(name.filter(|_| whole).map(|name| (String::from_utf8_lossy(name).into_owned(), end + 2)))
+    Ok(name
+        .filter(|_| whole)
+        .map(|name| (String::from_utf8_lossy(name).into_owned(), end + 2)))
 }
 
 /// The first reply in some bytes, or the head of an array, and how long it is.

@@ -12,6 +12,7 @@ use crate::commands::{self, Executed, Job, REPLY_BYTES_MAX, slot_number};
 use crate::context::Context;
 use crate::interface::{Out, Port};
 use crate::lists::Lists;
+use crate::parameters::Mutant;
 use crate::stream_owner::Phase;
 use paritas_base::{Stream, Time};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
@@ -635,7 +636,7 @@ impl Walk {
     /// Says why it cannot end well, if it cannot.
     fn refuse<O: Out>(&self, cx: &Context<'_, O>, out: &mut Vec<u8>) {
         let bytes_max = cx.shared.parameters.client_limits.reply_bytes_max;
-        if self.map != cx.shared.slots.version() {
+        if self.map != cx.shared.slots.version() && !cx.breaks(Mutant::KeysByTwoMaps) {
             encode::error(out, errors::TRYAGAIN);
         } else if self.found.len() > bytes_max {
             errors::reply_too_large(out, bytes_max);

@@ -61,7 +61,9 @@ impl Stream {
             }
         }
         for (at, locator) in locators.into_iter().enumerate() {
-            let Some(head) = self.head(arena, locator)? else { continue };
+            let Some(head) = self.head(arena, locator)? else {
+                continue;
+            };
             let object = self.object(arena, locator, head)?;
             if of_first_line.is_some_and(|end| at >= end) || self.hash(object.key()) >= first_hash {
                 visit(&object);
