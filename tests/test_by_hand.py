@@ -80,6 +80,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
     changes = {
         "maxmemory": "32mb",
         "maxmemory-policy": "allkeys-lfu",
+        "maxmemory-clients": "25%",
         "maxclients": "3",
         "rebuild-rate": "50mb",
         "log-assist": "on",
@@ -92,6 +93,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
     assert told == {
         "maxmemory": str(32 << 20),
         "maxmemory-policy": "allkeys-lfu",
+        "maxmemory-clients": str((32 << 20) // 100 * 25),
         "maxclients": "3",
         "rebuild-rate": str(50 << 20),
         "log-assist": "on",
@@ -102,6 +104,8 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
     for name, value, says in [
         ("maxmemory", "65mb", "between 33554432 and 67108864"),
         ("maxmemory", "lots", "memory value"),
+        ("maxmemory-clients", "1", "between 1048576 and"),
+        ("maxmemory-clients", "101%", "memory value"),
         ("maxclients", "0", "between 1 and"),
         ("maxclients", "many", "integer"),
         ("reply-max", "1", "between 1048576 and"),

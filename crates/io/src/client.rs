@@ -30,6 +30,8 @@ pub(crate) struct Client {
     pub(crate) hungry: bool,
     /// The socket takes no more for now.
     pub(crate) blocked: bool,
+    /// What was held for it when it was weighed last, here and in the machine.
+    weight_bytes: usize,
     touched: bool,
     queued: bool,
 }
@@ -47,6 +49,7 @@ impl Client {
             closing_at: None,
             hungry: false,
             blocked: false,
+            weight_bytes: 0,
             touched: false,
             queued: false,
         }
@@ -130,6 +133,8 @@ pub(crate) struct Clients {
     ready: VecDeque<u64>,
     /// Those whose replies the machine may have changed since the last flush.
     touched: Vec<u64>,
+    /// What is held for all of them, as they were weighed.
+    weight_bytes: usize,
 }
 
 impl Clients {
@@ -138,6 +143,7 @@ impl Clients {
             slots: Slots::new(),
             ready: VecDeque::new(),
             touched: Vec::new(),
+            weight_bytes: 0,
         }
     }
 
@@ -167,7 +173,33 @@ impl Clients {
     }
 
     pub(crate) fn remove(&mut self, id: u64) -> bool {
-        self.slots.remove(id).is_some()
+        let removed = self.slots.remove(id);
+        self.weight_bytes -= removed.as_ref().map_or(0, |client| client.weight_bytes);
+        removed.is_some()
+    }
+
+    /// Counts anew what is held for a client.
+    pub(crate) fn weigh(&mut self, id: u64) {
+        if let Some(client) = self.slots.find_mut(id) {
+            self.weight_bytes -= client.weight_bytes;
+            client.weight_bytes = client.held_bytes() + client.reply.elsewhere_bytes;
+            self.weight_bytes += client.weight_bytes;
+        }
+    }
+
+    /// Bytes held for all clients.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        self.weight_bytes
+    }
+
+    /// The client that most is held for, and how much, of those that may be closed for it.
+    pub(crate) fn heaviest(&mut self) -> Option<(u64, usize)> {
+        let ids = self.ids().into_iter();
+        let weights = ids.filter_map(|id| {
+            let client = self.slots.find_mut(id).filter(|client| !client.reply.no_evict)?;
+            Some((id, client.weight_bytes))
+        });
+        weights.max_by_key(|(_, bytes)| *bytes)
     }
 
     pub(crate) fn ids(&self) -> Vec<u64> {

@@ -429,9 +429,25 @@ impl<M: Machine> Shard<M> {
                 self.driver.end_client(*id);
                 continue;
             }
+            self.driver.clients.weigh(*id);
             self.driver.clients.enqueue_if_able(*id, self.limits.reply_soft_max);
         }
         self.driver.clients.give_back(clients);
+        while self.driver.clients.weight_bytes() > self.limits.clients.bytes_max && self.end_heaviest() {}
+    }
+
+    /// All clients together have more than they may (8.3): the one that has most goes. False if none may.
+    fn end_heaviest(&mut self) -> bool {
+        let Some((id, bytes)) = self.driver.clients.heaviest() else {
+            return false;
+        };
+        let (all, most) = (self.driver.clients.weight_bytes(), self.limits.clients.bytes_max);
+        tracing::warn!(
+            "client closed: {bytes} bytes are held for it, {all} for all clients, and {most} are allowed \
+             (`clients_memory`, CONFIG SET maxmemory-clients)"
+        );
+        self.driver.end_client(id);
+        true
     }
 
     /// How many clients are taken: as many as are allowed, but that peers find room too.
@@ -476,6 +492,7 @@ impl<M: Machine> Shard<M> {
             if client.is_overdue(now, self.limits.linger) {
                 self.driver.end_client(id);
             }
+            self.driver.clients.weigh(id);
         }
         self.give_memory_back(busy);
         self.machine.set_sockets_bytes(buffers as u64);

@@ -69,6 +69,9 @@ settings! {
         pub query_max: ByteCount,
         /// Unread reply bytes of one client at most [default: 256mb]
         pub reply_max: ByteCount,
+        /// Bytes held for all clients at most; those that hold most are closed, 0 for no limit [default: an eighth of
+        /// the memory]
+        pub clients_memory: ByteCount,
         /// Bytes a second at most that this node rebuilds, 0 for no limit [default: what clients leave room for]
         pub rebuild_rate: ByteCount,
         /// Take parities of log nodes too while rebuilding: on, off, or auto, by what each gives [default: auto]

@@ -13,7 +13,7 @@ use crate::slot_map::SlotMap;
 use crate::stash::Stashes;
 use crate::takeovers::Takeovers;
 use paritas_base::configuration::{ClusterRecord, Tenure};
-use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
+use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Stripe, Time};
 use paritas_code::Code;
 use paritas_store::Arena;
 use paritas_wire::peer::{self, ChunkStatus, Header, Message};
@@ -64,6 +64,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Whether a chunk can have this number: an owner has no more chunks than memory for them, and no table must grow
+    /// by what a frame says.
+    pub(crate) fn can_exist(&self, stripe: Stripe) -> bool {
+        let on_disk = self.disk.as_ref().map_or(0, |disk| disk.log.chunks_max());
+        stripe.number() < self.arena.slots_max().max(on_disk).saturating_mul(4)
+    }
+
     /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.
     pub(crate) fn renew_slots(&mut self, lists: &Lists) -> bool {
         let freeze = !self.parameters.breaks(Mutant::SlotsServedWhileHandedOff);

@@ -258,6 +258,10 @@ pub struct ReplyBuf {
     pub owes: bool,
     /// Close the connection once the released bytes are written.
     pub close: bool,
+    /// Bytes that the machine holds for the client beside these.
+    pub elsewhere_bytes: usize,
+    /// The client asked not to be closed for what it holds (CLIENT NO-EVICT).
+    pub no_evict: bool,
 }
 
 /// What a driver offers its machine. Every method returns at once.

@@ -14,6 +14,8 @@ pub struct ClientLimits {
     pub query_bytes_max: usize,
     /// Unwritten reply bytes of a client above which it is closed.
     pub reply_bytes_max: usize,
+    /// What is held for all clients together; past it those that hold most are closed (8.3).
+    pub bytes_max: usize,
 }
 
 impl Default for ClientLimits {
@@ -22,6 +24,7 @@ impl Default for ClientLimits {
             clients_max: 10_000,
             query_bytes_max: 64 << 20,
             reply_bytes_max: 256 << 20,
+            bytes_max: usize::MAX,
         }
     }
 }

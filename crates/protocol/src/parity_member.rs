@@ -10,7 +10,7 @@ use crate::filler::Filler;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use crate::parameters::Mutant;
-use crate::parity_table::{FoldError, ParityTable, State};
+use crate::parity_table::{FoldError, ParityTable, State, There};
 use crate::ring::Ring;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, Position, Span, Stream, Stripe, Term, Time, Version};
@@ -528,8 +528,8 @@ impl ParityMember {
             return;
         };
         let wanted = (data_end, index_end);
-        let owed = self.filler.owed(&self.table);
-        let granted = self.table.grant(cx.shared, wanted, owed);
+        let there = self.there(configuration, stream.x, wanted);
+        let granted = self.table.grant(cx.shared, wanted, there);
         let Some(log) = self.logs.get_mut(stream.x.index()) else {
             return;
         };
@@ -549,6 +549,22 @@ impl ParityMember {
             window_bytes,
         };
         cx.send(&owner, Channel::Main, stream, configuration.epoch, &reply);
+    }
+
+    /// What is known of the stripes that are there, now that this owner asks for so much.
+    fn there(&self, configuration: &Configuration, asks: Position, wanted: (u32, u32)) -> There {
+        if let Some(owed) = self.filler.owed(&self.table) {
+            return There::Known { owed };
+        }
+        let (mut wished, mut all) = (wanted, true);
+        for x in configuration.data_positions().filter(|x| *x != asks) {
+            let log = &self.logs[x.index()];
+            let (data, index) = log.credit_wish.map_or((0, 0), |(_, wish)| wish);
+            let of_it = (data.max(log.credit_data), index.max(log.credit_index));
+            all &= of_it != (0, 0);
+            wished = (wished.0.max(of_it.0), wished.1.max(of_it.1));
+        }
+        There::Unknown { wished, all }
     }
 
     /// More may be granted now to whoever was granted less than it asked for.
@@ -659,8 +675,9 @@ impl ParityMember {
     }
 
     /// 6.6, 6.7.
-    pub(crate) fn on_alloc(
+    pub(crate) fn on_alloc<O: Out>(
         &mut self,
+        cx: &Context<'_, O>,
         configuration: &Configuration,
         x: Position,
         term: Term,
@@ -673,6 +690,9 @@ impl ParityMember {
             && !self.table.is_complete()
         {
             let mut entries: Vec<_> = Message::directory_entries(entries).collect();
+            if !entries.iter().all(|(stripe, _)| cx.shared.can_exist(*stripe)) {
+                return;
+            }
             entries.sort_unstable_by_key(|(stripe, _)| *stripe);
             log.alloc = Some(Alloc { term, as_of, entries });
         }
@@ -720,12 +740,9 @@ impl ParityMember {
     }
 }
 
-/// Whether every extent lies within a chunk that can exist: an owner has no more chunks than memory for them, and a
-/// table must not grow by what a frame says.
+/// Whether every extent lies within a chunk that can exist.
 fn are_sound(bytes: &[u8], shared: &Shared) -> bool {
-    let on_disk = shared.disk.as_ref().map_or(0, |disk| disk.log.chunks_max());
-    let end = shared.arena.slots_max().max(on_disk).saturating_mul(4);
-    extents(bytes, shared.arena.chunk_bytes()).all(|e| e.is_ok_and(|e| e.stripe.number() < end))
+    extents(bytes, shared.arena.chunk_bytes()).all(|e| e.is_ok_and(|e| shared.can_exist(e.stripe)))
 }
 
 /// A grant never overwrites another tenure's that still runs (4.3). The tenth more than L is the drift guard.

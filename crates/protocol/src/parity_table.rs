@@ -109,6 +109,15 @@ impl Half {
     }
 }
 
+/// What is known of the stripes that were there before a member came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum There {
+    /// All of them, and how many are still to be refilled without room set aside.
+    Known { owed: u32 },
+    /// They are below the ends that their owners wish for, of whom `all` have asked, or not.
+    Unknown { wished: (u32, u32), all: bool },
+}
+
 /// All stripes of a list as one parity member has them.
 #[derive(Debug)]
 pub(crate) struct ParityTable {
@@ -430,8 +439,11 @@ impl ParityTable {
     }
 
     /// Sets room aside for stripes up to these ends, as far as memory or disk stand; gives the ends that are granted.
-    /// `owed`: stripes still to be refilled without room set aside; `None`: it is not known yet which there are.
-    pub(crate) fn grant(&mut self, shared: &mut Shared, wanted: (u32, u32), owed: Option<u32>) -> (u32, u32) {
+    pub(crate) fn grant(&mut self, shared: &mut Shared, wanted: (u32, u32), there: There) -> (u32, u32) {
+        let owed = match there {
+            There::Known { owed } => Some(owed),
+            There::Unknown { .. } => None,
+        };
         let (data, index) = self.granted;
         let (mut data_end, mut index_end) = (wanted.0.max(data), wanted.1.max(index));
         // Stripes that were there before this member came, and are beyond what it granted, have the first call.
@@ -450,10 +462,15 @@ impl ParityTable {
         // nothing grows.
         let room = (available + self.freed).saturating_sub(awaited);
         let (data_more, index_more) = (self.data.unused(data, data_end), self.index.unused(index, index_end));
-        let is_short = room < data_more.saturating_add(index_more);
-        if is_short && owed.is_none() {
-            // What there is may be needed for what was there before.
-            return self.granted;
+        if let There::Unknown { wished, all } = there {
+            // What there is may be needed for what was there before: below what its owners wish for, and as much for
+            // whoever has not asked yet.
+            let of_all =
+                self.data.unused(data, wished.0.max(data_end)) + self.index.unused(index, wished.1.max(index_end));
+            let needed = of_all.saturating_mul(if all { 1 } else { 2 });
+            if room < needed {
+                return self.granted;
+            }
         }
         let index_more = index_more.min(room.div_ceil(2).max(room.saturating_sub(data_more)));
         let data_end = self.data.reach(data, data_end, data_more.min(room - index_more));

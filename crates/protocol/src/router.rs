@@ -236,8 +236,7 @@ impl Router {
             buffer.consumed += consumed;
             buffer.stalled = stalled || sated;
             client.closing |= close;
-            buffer.owes = !client.segments.is_empty();
-            buffer.close |= client.closing && !buffer.owes;
+            client.show(buffer);
         }
         self.desk.note(client, stalled, cx.mono());
         if sated {
@@ -321,8 +320,7 @@ impl Router {
                 if let Some(buffer) = cx.out.client(conn) {
                     buffer.bytes = bytes;
                     (buffer.released, buffer.deadline) = (released, deadline);
-                    buffer.owes = !client.segments.is_empty();
-                    buffer.close |= client.closing && !buffer.owes;
+                    client.show(buffer);
                 }
                 client.held = false;
                 let stalled = client.stalled;

@@ -2,8 +2,12 @@
 
 mod support;
 
-use paritas_protocol::{Parameters, Port};
+use paritas_base::configuration::PositionState;
+use paritas_base::{Stripe, Version};
+use paritas_protocol::{Parameters, Port, Proposal};
 use paritas_wire::peer::{self, Message};
+use std::cell::Cell;
+use std::rc::Rc;
 use support::{Client, Cluster};
 
 const KEYS: usize = 60;
@@ -63,4 +67,101 @@ fn a_write_that_has_waited_long_for_credit_is_refused() {
     cluster.advance(2_000);
     let all = replies(&mut cluster, client);
     assert!(all.starts_with("+OK\r\n") && all.contains("-OOM "), "{all}");
+}
+
+/// A `2+1` list with so many values, whose parity begins anew at the spare, which hears nothing of owner 1: what it
+/// grants owner 0.
+fn granted_before_all_is_known(values: usize) -> (Cluster, Client, u32) {
+    let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let value = "v".repeat(VALUE_BYTES);
+    for n in 0..values {
+        cluster.feed(client, format!("SET key{n} {value}\r\n").as_bytes());
+        cluster.pump();
+    }
+    cluster.advance(2_000);
+    assert_eq!(replies(&mut cluster, client), "+OK\r\n".repeat(values));
+    let granted = Rc::new(Cell::new(0));
+    let seen = granted.clone();
+    cluster.tamper = Some(Box::new(move |from, to, header, message| match message {
+        Message::CreditRequest { .. } | Message::Alloc { .. } if (from, to) == (1, 3) => Some(Vec::new()),
+        Message::Credit { data_end, .. } if (from, to) == (3, 0) => {
+            seen.set(seen.get().max(*data_end));
+            let mut frame = Vec::new();
+            peer::encode(&mut frame, header, message);
+            Some(frame)
+        }
+        _ => None,
+    }));
+    cluster.hand_over(0, 2, 3);
+    cluster.advance(100);
+    let granted = granted.get();
+    (cluster, client, granted)
+}
+
+/// What was there before a parity came, and it has not heard of yet, has the first call on its memory.
+#[test]
+fn a_new_parity_keeps_room_for_what_it_does_not_know_yet() {
+    // 16 MiB a node, of which either stream has five to six.
+    let (mut cluster, client, granted) = granted_before_all_is_known(200);
+    assert_eq!(granted, 0, "owner 1 may need it all");
+    cluster.tamper = None;
+    cluster.advance(5_000);
+    let proposals = &cluster.processes[3].out.proposals;
+    assert!(
+        proposals.iter().any(|p| matches!(p, Proposal::AskLive { .. })),
+        "{proposals:?}"
+    );
+    cluster.reconfigure(0, |c| {
+        if let Some(parity) = &mut c.positions[2] {
+            parity.state = PositionState::Live;
+        }
+    });
+    assert_eq!(cluster.ask(client, "SET more 1"), "+OK\r\n");
+}
+
+/// Where there is room for much more than is asked for, nobody waits.
+#[test]
+fn a_new_parity_with_much_room_grants_at_once() {
+    let (.., granted) = granted_before_all_is_known(20);
+    assert!(granted > 0);
+}
+
+/// No table grows by what a frame says: neither that of a parity that begins anew, nor of an owner that takes over.
+#[test]
+fn a_list_of_stripes_that_cannot_be_is_not_taken() {
+    for position in [2, 1] {
+        let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
+        let client = cluster.connect(0, Port::Any);
+        for n in 0..100 {
+            cluster.ask(client, &format!("SET key{n} {n}"));
+        }
+        let mut many = Vec::new();
+        Message::push_directory_entry(&mut many, Stripe::data(Stripe::NUMBER_MAX), Version(1 << 44));
+        let told = Rc::new(Cell::new(0));
+        let count = told.clone();
+        cluster.tamper = Some(Box::new(move |_, _, header, message| {
+            let (mut told, entries) = (message.clone(), &many);
+            match &mut told {
+                Message::Alloc { entries: of, .. } | Message::Directory { entries: of, .. } => *of = entries,
+                _ => return None,
+            }
+            count.set(count.get() + 1);
+            let mut frame = Vec::new();
+            peer::encode(&mut frame, header, &told);
+            Some(frame)
+        }));
+        cluster.hand_over(0, position, 3);
+        cluster.advance(3_000);
+        assert!(told.get() > 0, "it has asked");
+        let bytes = cluster.processes[3].node.figures().table_bytes;
+        assert!(bytes < 100_000, "{bytes} bytes of tables at position {position}");
+        cluster.tamper = None;
+        cluster.advance(3_000);
+        let proposals = &cluster.processes[3].out.proposals;
+        assert!(
+            proposals.iter().any(|p| matches!(p, Proposal::AskLive { .. })),
+            "{proposals:?}"
+        );
+    }
 }

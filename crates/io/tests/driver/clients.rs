@@ -202,7 +202,47 @@ fn one_reply_above_the_hard_limit_closes_the_connection() {
     });
     let mut client = shard.client();
     client.send("BIG 30000000\n");
+    // It is read only then: a socket may take everything from a write as long as it is read from meanwhile.
+    shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
     assert!(client.rest().len() < 30_000_000);
+}
+
+/// PROTOCOL 8.3.
+#[test]
+fn of_clients_that_hold_too_much_together_the_heaviest_goes() {
+    const MOST: usize = 4 << 20;
+    let shard = Running::start(Limits {
+        clients: ClientLimits {
+            bytes_max: MOST,
+            ..ClientLimits::default()
+        },
+        ..Limits::default()
+    });
+    // Each has sent a part of a command, and none of them alone is over any limit.
+    let mut clients = Vec::new();
+    for part in [MOST / 5, MOST / 4, MOST / 3] {
+        let mut client = shard.client();
+        let conn = shard.seen(|seen| match seen {
+            Seen::ClientUp(conn) => Some(conn),
+            _ => None,
+        });
+        client.send(&"x".repeat(part));
+        clients.push((client, conn));
+    }
+    let mut last = shard.client();
+    last.send(&"x".repeat(MOST / 2));
+    let ended = shard.seen(|seen| match seen {
+        Seen::ClientDown(conn) => Some(conn),
+        _ => None,
+    });
+    // A buffer that grows may have twice what it needs: which of the two largest goes first is not said.
+    assert!(
+        clients[..2].iter().all(|(_, conn)| *conn != ended),
+        "{ended:?} was not the heaviest"
+    );
+    let mut modest = shard.client();
+    modest.send("PING\n");
+    modest.expect("PONG\n");
 }
 
 #[test]

@@ -164,7 +164,7 @@ pub(super) fn on_member<O: Out>(
         }
         Message::Seal => member.on_seal(cx, configuration, header.stream),
         Message::Alloc { term, as_of, entries } => {
-            member.on_alloc(configuration, x, term, as_of, entries);
+            member.on_alloc(cx, configuration, x, term, as_of, entries);
         }
         Message::ReadDirectory { term, at_least } => {
             member.on_read_directory(cx, configuration, header.stream, term, at_least);

@@ -2,7 +2,7 @@
 
 use super::gather::Gather;
 use crate::commands::REPLY_BYTES_MAX;
-use crate::interface::{Ends, Port};
+use crate::interface::{Ends, Port, ReplyBuf};
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Term, Time};
 use paritas_wire::command::{Command, CommandSpec, flag};
@@ -116,6 +116,13 @@ impl Client {
         let n = self.next_n;
         self.next_n += 1;
         n
+    }
+
+    /// What the driver is to know of it.
+    pub(super) fn show(&self, buffer: &mut ReplyBuf) {
+        buffer.owes = !self.segments.is_empty();
+        buffer.close |= self.closing && !buffer.owes;
+        (buffer.elsewhere_bytes, buffer.no_evict) = (self.forwarded_bytes, self.about.no_evict);
     }
 
     /// Memory that it holds beside itself.

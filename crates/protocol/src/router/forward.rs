@@ -408,8 +408,7 @@ impl Router {
             client.segments.pop_front();
         }
         client.forwarded_bytes += gathered_bytes;
-        buffer.owes = !client.segments.is_empty();
-        buffer.close |= client.closing && !buffer.owes;
+        client.show(buffer);
         self.desk.releasable |= !client.segments.is_empty();
         if let Some(forwarded) = answered {
             self.desk.forget(client, forwarded);

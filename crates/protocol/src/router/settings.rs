@@ -26,16 +26,18 @@ enum Setting {
     LogAssist,
     ScrubRate,
     Clients,
+    ClientsMemory,
     Query,
     Reply,
 }
 
 impl Setting {
-    const ALL: [(&'static str, &'static str, Self); 8] = [
+    const ALL: [(&'static str, &'static str, Self); 9] = [
         ("client-query-buffer-limit", "query_max", Self::Query),
         ("log-assist", "log_assist", Self::LogAssist),
         ("maxclients", "clients_max", Self::Clients),
         ("maxmemory", "memory", Self::Memory),
+        ("maxmemory-clients", "clients_memory", Self::ClientsMemory),
         ("maxmemory-policy", "maxmemory_policy", Self::Policy),
         ("rebuild-rate", "rebuild_rate", Self::RebuildRate),
         ("reply-max", "reply_max", Self::Reply),
@@ -52,6 +54,10 @@ impl Setting {
             Self::RebuildRate => shared.parameters.rebuild_rate.unwrap_or(0).to_string(),
             Self::ScrubRate => shared.parameters.scrub_rate.unwrap_or(0).to_string(),
             Self::Clients => clients.clients_max.to_string(),
+            Self::ClientsMemory => match clients.bytes_max {
+                usize::MAX => "0".to_owned(),
+                bytes_max => bytes_max.to_string(),
+            },
             Self::Query => clients.query_bytes_max.to_string(),
             Self::Reply => clients.reply_bytes_max.to_string(),
         }
@@ -70,6 +76,7 @@ impl Setting {
         }
         let number = match self {
             Self::Clients => text.parse().ok(),
+            Self::ClientsMemory if text.ends_with('%') => part(text, shared.maxmemory_bytes),
             _ => bytes(text),
         };
         let number = number.ok_or_else(|| match self {
@@ -87,7 +94,8 @@ impl Setting {
                 (MEMORY_MIN.max(parity_bytes / 2 * 3).min(most), most)
             }
             Self::Clients => (1, CLIENTS_MAX),
-            Self::Query | Self::Reply => (CLIENT_BYTES_MIN, i64::MAX as u64),
+            Self::ClientsMemory if number == 0 => (0, 0),
+            Self::Query | Self::Reply | Self::ClientsMemory => (CLIENT_BYTES_MIN, i64::MAX as u64),
             Self::RebuildRate | Self::ScrubRate | Self::Policy | Self::LogAssist => (0, i64::MAX as u64),
         };
         if !(least..=most).contains(&number) {
@@ -123,6 +131,7 @@ impl Setting {
                     shared.scrub.next_at = Time(0);
                 }
                 Self::Clients => clients.clients_max = number as usize,
+                Self::ClientsMemory => clients.bytes_max = if number == 0 { usize::MAX } else { number as usize },
                 Self::Query => clients.query_bytes_max = number as usize,
                 Self::Reply => clients.reply_bytes_max = number as usize,
                 Self::Policy | Self::LogAssist => {}
@@ -253,6 +262,12 @@ fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, w
 /// As Redis says it.
 fn one_of(names: &[&str]) -> String {
     format!("argument(s) must be one of the following: {}", names.join(", "))
+}
+
+/// So many percent of that.
+fn part(text: &str, whole: u64) -> Option<u64> {
+    let percent: u64 = text.strip_suffix('%')?.parse().ok()?;
+    (1..=100).contains(&percent).then_some(whole / 100 * percent)
 }
 
 /// A size with a binary unit, as files have it.

@@ -66,7 +66,8 @@ impl StreamOwner {
         let live = self.members.iter().any(|m| m.tenure == from && m.live);
         let wanted = self.phase == Phase::Serve && term == self.term() && !self.store.chunks().directory_known();
         let too_early = complete_for < self.cut && !cx.breaks(Mutant::DirectoryBelowCut);
-        if !wanted || !live || too_early {
+        let mut stripes = Message::directory_entries(entries).map(|(stripe, _)| stripe);
+        if !wanted || !live || too_early || !stripes.all(|stripe| cx.shared.can_exist(stripe)) {
             return;
         }
         self.store
