@@ -50,7 +50,8 @@ meanwhile: not a picture of one moment, but each key is met once, and one that i
 and where keys are evicted not below one and a half times what parity has), \
 `maxmemory-policy`, `maxmemory-clients`, `maxclients`, `client-query-buffer-limit`, `reply-max`, \
 `log-assist`, `rebuild-rate` (0: what clients leave room for) and `scrub-rate` (0: none); what is so already is OK |
-| maxmemory-clients | an eighth of the memory, unless set: past it those clients are closed that hold most; 0 for no limit |
+| maxmemory-clients | an eighth of the memory, unless set: past it those clients are closed \
+that hold most; 0 for no limit |
 | CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place, comments kept |
 | AUTH | there is one user, `default`, without a password |
 | SELECT, COPY DB | there is one database, 0 |
