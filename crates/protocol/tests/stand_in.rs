@@ -152,9 +152,10 @@ fn an_older_position_without_memory_beside_a_whole_younger_one_serves_all_keys()
     let count = fill(&mut cluster, client);
     cluster.hand_over(0, 2, 4);
     cluster.advance(5_000);
+    cluster.hand_over(0, 2, 2);
+    cluster.advance(5_000);
     cluster.kill(0);
     cluster.hand_over(0, 0, 2);
-    cluster.hand_over(0, 2, 2);
     cluster.advance(5_000);
     assert_eq!(positions(&cluster, 2), [0, 2]);
     assert!(!whole(&cluster, 2, 0), "there is no memory for that");
