@@ -327,6 +327,38 @@ fn many_unanswered_commands_hold_the_client_and_not_more() {
     assert!(answer == expected + "+PONG\r\n", "{} bytes", answer.len());
 }
 
+/// PROTOCOL 8.3: a client counts with what there is of it, not with what replies there may be.
+#[test]
+fn a_client_weighs_what_is_held_for_it() {
+    let (mut cluster, client) = two();
+    let there = keys(1, 500);
+    let command = format!("MGET {}\r\n", there.join(" "));
+    cluster.ask(client, &format!("GET {}", there[0]));
+    cluster.cut = true;
+    cluster.feed(client, command.as_bytes());
+    cluster.pump();
+    let bytes = cluster.elsewhere_bytes(client);
+    assert!((command.len() - 2..2 * command.len()).contains(&bytes), "{bytes}");
+    cluster.cut = false;
+    cluster.advance(100);
+    assert_eq!(cluster.take(client).len(), 6 + 500 * 5);
+    assert_eq!(cluster.elsewhere_bytes(client), 0);
+    // Answers that wait for others, too.
+    let here = &keys(0, 1)[0];
+    assert_eq!(
+        cluster.ask(client, &format!("SET {here} {}", "v".repeat(50_000))),
+        "+OK\r\n"
+    );
+    cluster.cut = true;
+    cluster.feed(client, format!("MGET {here} {}\r\n", there[0]).as_bytes());
+    cluster.pump();
+    assert!((50_000..51_000).contains(&cluster.elsewhere_bytes(client)));
+    cluster.cut = false;
+    cluster.advance(100);
+    assert!(cluster.take(client).ends_with(b"v\r\n$-1\r\n"));
+    assert_eq!(cluster.elsewhere_bytes(client), 0);
+}
+
 /// No command may end a node or give a reply that is none, whatever its arguments are.
 #[test]
 fn any_command_with_any_arguments_gets_one_reply() {

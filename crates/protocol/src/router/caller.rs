@@ -47,6 +47,8 @@ pub(super) struct Client {
     /// What its commands forwarded and not answered are charged with ([`Forwarded::charge`]), and the answers that
     /// gathered ones have so far.
     pub(super) forwarded_bytes: usize,
+    /// Of these, the replies that are only expected.
+    expected_bytes: usize,
     /// Forwarded commands that did not go straight to their owner and are not answered. Until they are, no command
     /// of this client starts: it might overtake them.
     pub(super) detours: usize,
@@ -92,6 +94,7 @@ impl Client {
             segments: VecDeque::new(),
             next_n: 0,
             forwarded_bytes: 0,
+            expected_bytes: 0,
             detours: 0,
             full: false,
             held: false,
@@ -122,7 +125,20 @@ impl Client {
     pub(super) fn show(&self, buffer: &mut ReplyBuf) {
         buffer.owes = !self.segments.is_empty();
         buffer.close |= self.closing && !buffer.owes;
-        (buffer.elsewhere_bytes, buffer.no_evict) = (self.forwarded_bytes, self.about.no_evict);
+        buffer.elsewhere_bytes = self.forwarded_bytes.saturating_sub(self.expected_bytes);
+        buffer.no_evict = self.about.no_evict;
+    }
+
+    /// A command is on its way, or is to be.
+    pub(super) fn charge(&mut self, forwarded: &Forwarded) {
+        self.forwarded_bytes += forwarded.charge();
+        self.expected_bytes += forwarded.reply_bytes;
+    }
+
+    /// It is answered.
+    pub(super) fn discharge(&mut self, forwarded: &Forwarded) {
+        self.forwarded_bytes = self.forwarded_bytes.saturating_sub(forwarded.charge());
+        self.expected_bytes = self.expected_bytes.saturating_sub(forwarded.reply_bytes);
     }
 
     /// Memory that it holds beside itself.
@@ -212,7 +228,7 @@ const REPLY_CHARGE_BYTES: usize = 32 << 10;
 
 impl Forwarded {
     /// Bytes that it counts for while it is not answered.
-    pub(super) fn charge(&self) -> usize {
+    fn charge(&self) -> usize {
         self.command.len() + self.reply_bytes
     }
 

@@ -132,7 +132,7 @@ impl Desk {
             since: cx.mono(),
             detour: false,
         };
-        client.forwarded_bytes += forwarded.charge();
+        client.charge(&forwarded);
         let start = turn.bytes.len();
         self.push(cx, lists, client, turn, start, Wait::Forwarded(forwarded));
         Ran::Done
@@ -170,7 +170,7 @@ impl Desk {
             since: cx.mono(),
             detour: false,
         };
-        client.forwarded_bytes += forwarded.charge();
+        client.charge(&forwarded);
         if forwarded.target.is_none() {
             Self::detour(&mut client.detours, &mut forwarded);
             self.resend_due = true;
@@ -193,7 +193,7 @@ impl Desk {
 
     /// A forwarded command is answered.
     pub(super) fn forget(&mut self, client: &mut Client, forwarded: Forwarded) {
-        client.forwarded_bytes -= forwarded.charge().min(client.forwarded_bytes);
+        client.discharge(&forwarded);
         if forwarded.detour {
             client.detours -= 1;
             self.resend_due |= client.detours > 0;
@@ -408,11 +408,11 @@ impl Router {
             client.segments.pop_front();
         }
         client.forwarded_bytes += gathered_bytes;
-        client.show(buffer);
-        self.desk.releasable |= !client.segments.is_empty();
         if let Some(forwarded) = answered {
             self.desk.forget(client, forwarded);
         }
+        client.show(buffer);
+        self.desk.releasable |= !client.segments.is_empty();
         self.desk.wake |= client.full;
     }
 

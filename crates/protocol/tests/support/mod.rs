@@ -569,6 +569,11 @@ impl Cluster {
     }
 
     /// What a client has received since the last time.
+    /// What is held for a client beside its buffers.
+    pub(crate) fn elsewhere_bytes(&self, client: Client) -> usize {
+        self.processes[client.at].out.clients[&client.conn].elsewhere_bytes
+    }
+
     pub(crate) fn take(&mut self, client: Client) -> Vec<u8> {
         core::mem::take(self.processes[client.at].outputs.get_mut(&client.conn).unwrap())
     }
