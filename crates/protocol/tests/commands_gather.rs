@@ -2,10 +2,10 @@
 
 mod support;
 
-use paritas_base::Position;
 use paritas_base::configuration::Configuration;
-use paritas_base::slots::SlotRange;
-use paritas_protocol::{Event, Port};
+use paritas_base::slots::{HandOff, SlotRange};
+use paritas_base::{ListId, Position, Stream};
+use paritas_protocol::{Event, Port, Proposal};
 use support::{Client, Cluster, configuration};
 
 /// `a` and `c` are node 1's (slots 15495 and 7365 … by the halves below), `b` is node 0's.
@@ -633,6 +633,80 @@ fn a_step_by_an_old_map_is_asked_again_by_the_new_one() {
     assert!(reply.starts_with("-TRYAGAIN"), "{}", &reply[..20.min(reply.len())]);
     let listed = cluster.ask(client, "KEYS *");
     assert!(words(&listed).len() >= 999);
+}
+
+/// Its keys may be others already where they go, and one that ends now may have gone there before it did, where the
+/// clock is behind (820622120 of the simulator).
+#[test]
+fn nobody_walks_over_slots_that_are_handed_off() {
+    let (mut cluster, client) = two();
+    let there = cluster.connect(1, Port::Any);
+    set_many(&mut cluster, client, "key:", 100);
+    let mortal = &keys(0, 1)[0];
+    assert_eq!(cluster.ask(client, &format!("SET {mortal} v PX 50")), "+OK\r\n");
+    let stream = |list| Stream {
+        list: ListId(list),
+        x: Position(0),
+    };
+    let hand_off = HandOff {
+        version: 1,
+        first: 1,
+        last: 8191,
+        from: stream(0),
+        to: stream(1),
+    };
+    for list in [0, 1] {
+        let mut next = cluster.configurations[list].clone();
+        next.epoch.0 += 1;
+        next.slots.hand_off = Some(hand_off);
+        cluster.configurations[list] = next.clone();
+        for at in [0, 1] {
+            cluster.event(at, Event::Configuration(&next));
+        }
+    }
+    let proposed = |cluster: &Cluster| {
+        let proposals = cluster.processes[0].out.proposals.iter();
+        proposals
+            .clone()
+            .any(|p| matches!(p, Proposal::HandOff { last: Some(8191), .. }))
+    };
+    for _ in 0..20 {
+        cluster.advance(1);
+    }
+    assert!(proposed(&cluster), "all is there, and the map may change");
+    cluster.advance(100);
+    for client in [client, there] {
+        cluster.feed(client, b"KEYS *\r\n");
+    }
+    cluster.advance(50);
+    for client in [client, there] {
+        assert_eq!(cluster.take(client), b"", "it may not be seen dead");
+    }
+    // The clock of node 1.
+    cluster.now.wall_ms -= 10_000;
+    for (list, first, last) in [(0, 0, 0), (1, 1, 16383)] {
+        let mut next = holding(cluster.configurations[list].clone(), first, last);
+        next.slots.hand_off = None;
+        cluster.configurations[list] = next.clone();
+        for at in [0, 1] {
+            cluster.event(at, Event::Configuration(&next));
+        }
+    }
+    for client in [client, there] {
+        let mut reply = cluster.take(client);
+        for _ in 0..100 {
+            if !reply.is_empty() {
+                break;
+            }
+            cluster.advance(10);
+            reply = cluster.take(client);
+        }
+        let reply = String::from_utf8(reply).unwrap();
+        let is_one = reply.starts_with("*101\r\n") || reply.starts_with("-TRYAGAIN");
+        assert!(is_one, "{reply}");
+        assert_eq!(words(&cluster.ask(client, "KEYS *")).len(), 101);
+        assert_eq!(cluster.ask(client, &format!("GET {mortal}")), "$1\r\nv\r\n");
+    }
 }
 
 /// A takeover in the middle: the walk goes on at the next owner, and no key is missed.

@@ -24,6 +24,15 @@ pub(crate) struct ScanOptions {
 }
 
 impl<O: Out> Operation<'_, '_, O> {
+    /// Waits while slots are handed off: their keys may be others already at the new owner, and one that ends here
+    /// may have gone there before (10.8).
+    fn await_slots(&self) -> Result<(), Stop> {
+        match self.owner.frozen() {
+            Some(_) => Err(Stop::Stall),
+            None => Ok(()),
+        }
+    }
+
     /// Walks from a cursor over about `limit` keys, and gives those that `test` passes, encoded, with their number
     /// and the next cursor.
     fn walk(
@@ -32,6 +41,7 @@ impl<O: Out> Operation<'_, '_, O> {
         limit: usize,
         mut test: impl FnMut(&Object<'_>) -> bool,
     ) -> Result<(Vec<u8>, usize, u64), Stop> {
+        self.await_slots()?;
         let now_ms = self.cx.now.wall_ms;
         let (mut found, mut count) = (Vec::new(), 0);
         let mut expired: Vec<Vec<u8>> = Vec::new();
@@ -116,6 +126,7 @@ impl<O: Out> Operation<'_, '_, O> {
     pub(super) fn randomkey(&mut self) -> Result<(), Stop> {
         /// As Redis, where all keys may have expired.
         const TRIES: usize = 100;
+        self.await_slots()?;
         let now_ms = self.cx.now.wall_ms;
         for attempt in 0..TRIES {
             let random = self.cx.shared.prng.next_u64();
