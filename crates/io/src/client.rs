@@ -192,6 +192,16 @@ impl Clients {
         self.weight_bytes
     }
 
+    /// Gives back what buffers keep for the next burst.
+    pub(crate) fn shrink(&mut self) {
+        for id in self.ids() {
+            if let Some(client) = self.slots.find_mut(id) {
+                client.shrink(false);
+            }
+            self.weigh(id);
+        }
+    }
+
     /// The client that most is held for, and how much, of those that may be closed for it.
     pub(crate) fn heaviest(&mut self) -> Option<(u64, usize)> {
         let ids = self.ids().into_iter();

@@ -433,7 +433,12 @@ impl<M: Machine> Shard<M> {
             self.driver.clients.enqueue_if_able(*id, self.limits.reply_soft_max);
         }
         self.driver.clients.give_back(clients);
-        while self.driver.clients.weight_bytes() > self.limits.clients.bytes_max && self.end_heaviest() {}
+        let bytes_max = self.limits.clients.bytes_max;
+        if self.driver.clients.weight_bytes() > bytes_max {
+            // Nobody goes for buffers that are empty.
+            self.driver.clients.shrink();
+            while self.driver.clients.weight_bytes() > bytes_max && self.end_heaviest() {}
+        }
     }
 
     /// All clients together have more than they may (8.3): the one that has most goes. False if none may.

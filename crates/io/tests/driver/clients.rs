@@ -246,6 +246,27 @@ fn of_clients_that_hold_too_much_together_the_heaviest_goes() {
 }
 
 #[test]
+fn nobody_goes_for_buffers_that_are_empty() {
+    let shard = Running::start(Limits {
+        clients: ClientLimits {
+            bytes_max: 4 << 20,
+            ..ClientLimits::default()
+        },
+        ..Limits::default()
+    });
+    let mut clients: Vec<_> = (0..16).map(|_| shard.client()).collect();
+    // Each in its turn, faster than a sweep comes.
+    for client in &mut clients {
+        client.send("BIG 1000000\n");
+        client.expect(&"x".repeat(1_000_000));
+    }
+    for client in &mut clients {
+        client.send("PING\n");
+        client.expect("PONG\n");
+    }
+}
+
+#[test]
 fn one_client_too_many_is_told_so() {
     let shard = Running::start(Limits {
         clients: ClientLimits {
