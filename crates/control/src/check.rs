@@ -116,7 +116,10 @@ fn check_slots(old: &Configuration, new: &Configuration) -> Result<(), String> {
     // Given up, or done as far as some slot; not looked at where the slots were as the cluster record has them.
     let same = old.slots.version == 0 || new.slots.ranges == old.slots.ranges;
     let reached = |last: u16| slots::after(old.slots.ranges.clone(), new.list, &done, last) == new.slots.ranges;
-    if same || (done.first..=done.last).any(reached) {
+    // Where it ended, some row of slots ends or begins, now or before.
+    let rows = old.slots.ranges.iter().chain(&new.slots.ranges);
+    let mut ends = rows.flat_map(|row| [row.first.wrapping_sub(1), row.last]);
+    if same || ends.any(|last| (done.first..=done.last).contains(&last) && reached(last)) {
         Ok(())
     } else {
         Err("slots changed hands otherwise than the hand-off says".into())
@@ -163,7 +166,8 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
 mod tests {
     use super::*;
     use paritas_base::configuration::Tenure;
-    use paritas_base::{Incarnation, ListId};
+    use paritas_base::slots::{HandOff, SlotRange};
+    use paritas_base::{Incarnation, ListId, Position, Stream};
 
     #[test]
     fn any_a_losses_are_survived_and_up_to_m_if_fewer_than_a_are_parity() {
@@ -177,6 +181,65 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn slots_change_hands_as_far_as_any_slot_and_not_otherwise() {
+        const SLOTS: u16 = 7;
+        let stream = |list, x| Stream {
+            list: ListId(list),
+            x: Position(x),
+        };
+        let (here, others) = ([stream(0, 0), stream(0, 1)], stream(1, 0));
+        let is_held = |slot: u16, by: u32| by / 3u32.pow(u32::from(slot)) % 3;
+        let ranges = |by: u32| {
+            let rows = (0..SLOTS).filter_map(|slot| Some((slot, is_held(slot, by).checked_sub(1)?)));
+            let mut ranges: Vec<SlotRange> = Vec::new();
+            for (slot, x) in rows {
+                match ranges.last_mut() {
+                    Some(range) if range.last + 1 == slot && range.x.0 == x as u8 => range.last = slot,
+                    _ => ranges.push(SlotRange {
+                        first: slot,
+                        last: slot,
+                        x: Position(x as u8),
+                    }),
+                }
+            }
+            ranges
+        };
+        // Who holds each slot, in base 3: another list, position 0, or 1; and who takes over which slots.
+        let all = 3u32.pow(u32::from(SLOTS));
+        let mut changes = 0;
+        for by in 0..all {
+            for first in 0..SLOTS {
+                let from = [others, here[0], here[1]][is_held(first, by) as usize];
+                let alike = (first..SLOTS).take_while(|slot| is_held(*slot, by) == is_held(first, by));
+                let last = first + alike.count() as u16 - 1;
+                for to in [others, here[0], here[1]].into_iter().filter(|to| *to != from) {
+                    let (mut old, mut new) = (list(1), list(2));
+                    let version = 2;
+                    let hand_off = HandOff {
+                        version,
+                        first,
+                        last,
+                        from,
+                        to,
+                    };
+                    (old.slots.version, old.slots.ranges, old.slots.hand_off) = (1, ranges(by), Some(hand_off));
+                    let possible: Vec<_> = (first..=last)
+                        .map(|last| slots::after(old.slots.ranges.clone(), ListId(0), &hand_off, last))
+                        .collect();
+                    new.slots.version = version;
+                    for ranges in possible.iter().cloned().chain([ranges((by * 7 + 5) % all)]) {
+                        let may = possible.contains(&ranges) || ranges == old.slots.ranges;
+                        new.slots.ranges = ranges;
+                        assert_eq!(check_slots(&old, &new).is_ok(), may, "{old:?}\n{new:?}");
+                        changes += 1;
+                    }
+                }
+            }
+        }
+        assert!(changes > 50_000, "{changes}");
     }
 
     fn held(node: u16, since: u32, state: PositionState) -> Option<Assignment> {

@@ -387,7 +387,7 @@ impl World {
             // The agent's way to the coordinator is not simulated; it may be long all the same.
             let late = self.random.chance(300_000).then(|| self.random.below(60_000_000));
             match late {
-                Some(after) if !self.exhaustive => self.push(Span(after), Happening::Proposed(proposal)),
+                Some(after) if !self.exhaustive => self.push(Span(after), Happening::Proposed(Box::new(proposal))),
                 _ => self.take_proposal(&proposal, false),
             }
         }

@@ -171,6 +171,7 @@ impl World {
             let most = self.swarm.disk_delay_max.0.max(1);
             let slow = if self.random.chance(20_000) { 20 } else { 1 };
             let delay = Span(self.random.below(most) * slow);
+            let io = Box::new(io);
             self.push(delay, Happening::Disk { at, incarnation, io });
         }
     }

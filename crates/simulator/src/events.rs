@@ -36,7 +36,7 @@ pub(crate) enum Happening {
     Disk {
         at: usize,
         incarnation: Incarnation,
-        io: Io,
+        io: Box<Io>,
     },
     Push {
         at: usize,
@@ -81,7 +81,7 @@ pub(crate) enum Happening {
         tenure: Tenure,
     },
     /// A proposal that was long on its way.
-    Proposed(Proposal),
+    Proposed(Box<Proposal>),
     PushAll,
 }
 /// A process that has so many timer events within this time keeps a core busy and gets nowhere: what it asked to be
