@@ -18,12 +18,13 @@ a minus means at least so many.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several slots, and
   commands without a key speak for this node's slots only.
 - A command that changes several keys of one slot is one delta: all of it or nothing, whatever dies. Its keys and
-  values are at most 128 KiB (64 KiB where nodes have little memory for many streams), and with 64 bytes more for
-  each key at most 256 KiB. Over several slots, MSET, DEL and UNLINK may be larger: they are cut into such parts.
+  values are at most 128 KiB (less where nodes have little memory for many streams: 64 KiB as `make run` starts
+  them), and with 64 bytes more for each key at most 256 KiB. Over several slots, MSET, DEL and UNLINK may be
+  larger: they are cut into such parts.
 - An MGET whose reply would be longer than 32 MiB is refused.
 - MSETNX, RENAME, RENAMENX and COPY want their keys in one slot on both ports.
-- A write is answered when every parity member of its list has it: WAIT has nothing to wait for, and tells the
-  fewest live parity members that any list has.
+- A write is answered when every parity member of its list has it, or as many as `ack_quorum` says: WAIT has
+  nothing to wait for, and tells the fewest live parity members that any list has.
 
 ## Where we differ from Redis
 
@@ -34,13 +35,18 @@ a minus means at least so many.
 | INCRBYFLOAT | exact to 17 places below 1.7e21, not in the platform's `long double`; no hexadecimal numbers |
 | OBJECT ENCODING | by the value alone: `int`, `embstr` (to 44 bytes) or `raw` |
 | OBJECT IDLETIME | 0: at what time a key was used is not noted |
-| OBJECT FREQ | 0 for every key that a new owner has taken over, as under any policy that goes by use |
+| OBJECT FREQ | counts begin at 0 at a new owner: what policies go by is not kept over a takeover |
 | MEMORY USAGE | key, value, header, index entry, and their part of the parity |
 | KEYS, SCAN | met keys whose time is over are deleted; past 256 in one step they are shown until they are |
 | KEYS, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | go through all keys in steps, and others are served \
 meanwhile: not a picture of one moment, but each key is met once, and one that is there all the time is met |
 | CLIENT NO-TOUCH | shown in CLIENT LIST; keys are marked as used all the same |
-| MGET, MSET, DEL … over slots, KEYS, FLUSHALL | `-TRYAGAIN` if slots of theirs are moved just then |
+| MGET, MSET, DEL … over slots, KEYS, FLUSHALL, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | \
+`-TRYAGAIN` if slots of theirs are moved just then |
+| KEYS, SCAN, RANDOMKEY | wait for slots that are being moved at that moment; KEYS longer than `reply_max` is refused |
+| PARITAS.DUTY, PARITAS.SLOTS | `PARITAS.DUTY NODE` and `drain`, `shun` or `serve`; \
+`PARITAS.SLOTS FIRST LAST` and a node or `LIST/POSITION`, or `PARITAS.SLOTS stop`: what `paritas drain`, `shun` and \
+`move-slots` send |
 | SCAN | while slots move, keys of theirs may be missed; afterwards none is. No key comes twice, as long as none moves |
 | SCAN | `SLOT n` keeps to the keys of a slot |
 | SCAN | the cursor is 64 bits: the stream, then its own; a step stays in one stream, so that many may be empty |

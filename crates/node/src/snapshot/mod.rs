@@ -163,7 +163,8 @@ pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn Fn
     let file = File::create_new(&fresh.partial).map_err(failed)?;
     let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
-    // SCAN may show a key twice, and Redis refuses a file that does. By two hashes of 64 bits: 20 to 60 bytes a key.
+    // SCAN may show a key twice if it moves, and Redis refuses a file that does. By two hashes of 64 bits: 20 to 60
+    // bytes a key.
     let (one, other) = (RandomState::new(), RandomState::new());
     let mut seen: HashSet<(u64, u64)> = HashSet::new();
     let mut cursor = b"0".to_vec();
