@@ -173,6 +173,8 @@ pub struct Shard<M> {
     pub(crate) refused_count: u64,
     /// Clients taken, when the log last said that they are fewer than allowed.
     said_clients_max: usize,
+    /// All that are left asked not to be closed: nobody is looked for until the next sweep.
+    none_may_go: bool,
     poll: Poll,
     progress: Progress,
     sweep_at: Time,
@@ -226,6 +228,7 @@ impl<M: Machine> Shard<M> {
             arrivals: [true; 3],
             refused_count: 0,
             said_clients_max: usize::MAX,
+            none_may_go: false,
             poll,
             progress: progress.clone(),
             sweep_at: clock::mono() + SWEEP,
@@ -434,10 +437,12 @@ impl<M: Machine> Shard<M> {
         }
         self.driver.clients.give_back(clients);
         let bytes_max = self.limits.clients.bytes_max;
-        if self.driver.clients.weight_bytes() > bytes_max {
+        if self.driver.clients.weight_bytes() > bytes_max && !self.none_may_go {
             // Nobody goes for buffers that are empty.
             self.driver.clients.shrink();
-            while self.driver.clients.weight_bytes() > bytes_max && self.end_heaviest() {}
+            while self.driver.clients.weight_bytes() > bytes_max && !self.none_may_go {
+                self.none_may_go = !self.end_heaviest();
+            }
         }
     }
 
@@ -476,6 +481,7 @@ impl<M: Machine> Shard<M> {
 
     /// A few times a second: gauges, memory of bursts, and connections that wait in vain.
     fn sweep(&mut self, now: Time) {
+        self.none_may_go = false;
         let mut buffers = self.scratch.capacity();
         let busy = core::mem::take(&mut self.moved_bytes) > IDLE_BYTES_MAX;
         for id in self.driver.links.ids() {

@@ -18,6 +18,9 @@ use paritas_code::Code;
 use paritas_store::Arena;
 use paritas_wire::peer::{self, ChunkStatus, Header, Message};
 
+/// Chunks of a stream that can exist, however little memory this node has.
+const STRIPES_ALWAYS: u32 = 1 << 16;
+
 /// What all roles of a node share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -64,11 +67,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether a chunk can have this number: an owner has no more chunks than memory for them, and no table must grow
-    /// by what a frame says.
+    /// Whether a chunk can have this number: an owner has no more chunks than memory for them, which may be more than
+    /// there is here, and no table must grow by what a frame says.
     pub(crate) fn can_exist(&self, stripe: Stripe) -> bool {
         let on_disk = self.disk.as_ref().map_or(0, |disk| disk.log.chunks_max());
-        stripe.number() < self.arena.slots_max().max(on_disk).saturating_mul(4)
+        stripe.number()
+            < self
+                .arena
+                .slots_max()
+                .max(on_disk)
+                .saturating_mul(4)
+                .max(STRIPES_ALWAYS)
     }
 
     /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.

@@ -557,7 +557,9 @@ impl ParityMember {
             return There::Known { owed };
         }
         let (mut wished, mut all) = (wanted, true);
-        for x in configuration.data_positions().filter(|x| *x != asks) {
+        // Nobody asks for a position that nobody has, and writes to the others do not wait for somebody.
+        let held = |x: &Position| configuration.tenure(*x).is_some();
+        for x in configuration.data_positions().filter(|x| *x != asks && held(x)) {
             let log = &self.logs[x.index()];
             let (data, index) = log.credit_wish.map_or((0, 0), |(_, wish)| wish);
             let of_it = (data.max(log.credit_data), index.max(log.credit_index));

@@ -552,6 +552,8 @@ impl Desk {
         stream: Stream,
     ) -> Ran {
         if client.detours > 0 {
+            // It waits for others before it, not for what it needs itself.
+            client.stalled_since = None;
             return Ran::Stalled;
         }
         if let Caller::Remote(..) = client.caller {

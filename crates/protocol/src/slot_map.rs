@@ -14,7 +14,9 @@ use paritas_base::{SLOT_COUNT, Stream};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) stream: Stream,
-    /// That stream's list says so, and its owner, if it is here, is not about to hand it off.
+    /// That stream's list says so.
+    claimed: bool,
+    /// And its owner, if it is here, is not about to hand it off.
     pub(crate) served: bool,
 }
 
@@ -28,7 +30,7 @@ struct Entry {
 #[derive(Debug)]
 pub(crate) struct SlotMap {
     entries: Vec<Entry>,
-    /// Grows whenever a slot is another stream's than before.
+    /// Grows whenever a slot is another stream's than before, or about to be.
     version: u64,
     /// Something that it is made of has changed.
     stale: bool,
@@ -41,6 +43,7 @@ impl SlotMap {
             last: *last,
             place: Place {
                 stream: *stream,
+                claimed: false,
                 served: false,
             },
         };
@@ -66,6 +69,11 @@ impl SlotMap {
     /// Slots in a row of one stream: the last slot of each row.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u16, Stream)> {
         self.entries.iter().map(|entry| (entry.last, entry.place.stream))
+    }
+
+    /// Whether each slot is some stream's by the configurations that are known here.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.entries.iter().all(|entry| entry.place.claimed)
     }
 
     /// By which one sees that slots have changed hands.
@@ -112,13 +120,18 @@ impl SlotMap {
         let entry = |last| Entry {
             last,
             place: Place {
+                claimed: false,
                 served: false,
                 ..self.place(last)
             },
         };
         let mut entries: Vec<Entry> = lasts.into_iter().map(entry).collect();
         for (_, stream, range) in claims {
-            let place = Place { stream, served: true };
+            let place = Place {
+                stream,
+                claimed: true,
+                served: true,
+            };
             fill(&mut entries, range.first, range.last, |at| *at = place);
         }
         for (own, (first, last)) in frozen {
@@ -127,7 +140,8 @@ impl SlotMap {
         let (mut moved, mut served) = (false, false);
         for entry in &entries {
             let before = self.place(entry.last);
-            moved |= before.stream != entry.place.stream;
+            // One that a list holds no more has gone to another, of which nothing is known yet.
+            moved |= before.stream != entry.place.stream || before.claimed && !entry.place.claimed;
             served |= !before.served && entry.place.served;
         }
         let mut joined: Vec<Entry> = Vec::with_capacity(entries.len());

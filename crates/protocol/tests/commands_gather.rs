@@ -342,7 +342,7 @@ fn a_client_weighs_what_is_held_for_it() {
     cluster.cut = false;
     cluster.advance(100);
     assert_eq!(cluster.take(client).len(), 6 + 500 * 5);
-    assert_eq!(cluster.elsewhere_bytes(client), 0);
+    assert!(cluster.elsewhere_bytes(client) < 1_000);
     // Answers that wait for others, too.
     let here = &keys(0, 1)[0];
     assert_eq!(
@@ -356,7 +356,20 @@ fn a_client_weighs_what_is_held_for_it() {
     cluster.cut = false;
     cluster.advance(100);
     assert!(cluster.take(client).ends_with(b"v\r\n$-1\r\n"));
-    assert_eq!(cluster.elsewhere_bytes(client), 0);
+    assert!(cluster.elsewhere_bytes(client) < 1_000);
+    // Places in the queue.
+    cluster.cut = true;
+    cluster.feed(
+        client,
+        format!("GET {}\r\n{}", there[0], "PING\r\n".repeat(1_000)).as_bytes(),
+    );
+    cluster.pump();
+    let bytes = cluster.elsewhere_bytes(client);
+    assert!((20_000..400_000).contains(&bytes), "{bytes}");
+    cluster.cut = false;
+    cluster.advance(100);
+    assert_eq!(cluster.take(client).len(), 5 + 7 * 1_000);
+    assert!(cluster.elsewhere_bytes(client) < 20_000);
 }
 
 /// No command may end a node or give a reply that is none, whatever its arguments are.
@@ -709,6 +722,45 @@ fn nobody_walks_over_slots_that_are_handed_off() {
     }
 }
 
+/// Slots go from one list to another, and the asking node hears of who held them first.
+#[test]
+fn a_walk_waits_for_who_holds_slots_now() {
+    let mut cluster = Cluster::new(3);
+    let client = cluster.connect(0, Port::Any);
+    set_many(&mut cluster, client, "key:", 1_000);
+    // Node 1 knows that its slots are node 2's but for one; node 2 does not know it yet.
+    let (first, last) = (5_461, 10_921);
+    let losing = holding(cluster.configurations[1].clone(), first, first);
+    cluster.configurations[1] = losing.clone();
+    cluster.configure(1, &losing);
+    cluster.feed(client, b"KEYS *\r\n");
+    cluster.advance(500);
+    let reply = String::from_utf8(cluster.take(client)).unwrap();
+    assert!(reply.starts_with("-TRYAGAIN"), "{}", &reply[..20.min(reply.len())]);
+    cluster.feed(client, b"KEYS *\r\nCLUSTER COUNTKEYSINSLOT 10000\r\n");
+    cluster.advance(50);
+    assert_eq!(cluster.take(client), b"", "somebody has those keys");
+    let gaining = holding(cluster.configurations[2].clone(), first + 1, 16_383);
+    cluster.configurations[2] = gaining.clone();
+    for at in [0, 2, 1] {
+        cluster.configure(at, &gaining);
+    }
+    cluster.advance(50);
+    let reply = String::from_utf8(cluster.take(client)).unwrap();
+    let moved = (0..1_000).filter(|n| {
+        let slot = paritas_wire::command::slot(format!("key:{n}").as_bytes());
+        (first + 1..=last).contains(&slot)
+    });
+    // Keys are not handed over here.
+    let left = 1_000 - moved.count();
+    assert!(
+        reply.starts_with(&format!("*{left}\r\n")),
+        "{}",
+        &reply[..20.min(reply.len())]
+    );
+    assert!(reply.ends_with("\r\n:0\r\n"));
+}
+
 /// A takeover in the middle: the walk goes on at the next owner, and no key is missed.
 #[test]
 fn a_walk_goes_on_at_the_next_owner() {
@@ -735,4 +787,34 @@ fn a_walk_goes_on_at_the_next_owner() {
     assert!(reply.starts_with("*6000\r\n"), "{}", &reply[..40.min(reply.len())]);
     let listed = words(&reply);
     assert!(listed.is_sorted() && listed.windows(2).all(|two| two[0] != two[1]));
+}
+
+/// PROTOCOL 8.3: of a count nothing is kept, and the client weighs no more for it.
+#[test]
+fn a_walk_that_counts_weighs_what_one_step_has() {
+    let (mut cluster, client) = two();
+    let there = keys(1, 1).remove(0);
+    set_many(
+        &mut cluster,
+        client,
+        &format!("{{{there}}}a-key-of-some-length:"),
+        20_000,
+    );
+    let slot = paritas_wire::command::slot(there.as_bytes());
+    cluster.feed(client, format!("CLUSTER COUNTKEYSINSLOT {slot}\r\n").as_bytes());
+    let mut weights = Vec::new();
+    let reply = loop {
+        for at in [0, 1] {
+            cluster.turn(at);
+        }
+        let reply = cluster.take(client);
+        if !reply.is_empty() {
+            break reply;
+        }
+        weights.push(cluster.elsewhere_bytes(client));
+        assert!(weights.len() < 1_000);
+    };
+    assert_eq!(reply, b":20000\r\n");
+    let most = weights.iter().max().unwrap();
+    assert!(weights.len() > 10 && *most < 100_000, "{weights:?}");
 }

@@ -69,10 +69,10 @@ fn a_write_that_has_waited_long_for_credit_is_refused() {
     assert!(all.starts_with("+OK\r\n") && all.contains("-OOM "), "{all}");
 }
 
-/// A `2+1` list with so many values, whose parity begins anew at the spare, which hears nothing of owner 1: what it
-/// grants owner 0.
-fn granted_before_all_is_known(values: usize) -> (Cluster, Client, u32) {
-    let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
+/// A `2+2` list with so many values, of which a parity begins anew at the spare, which hears nothing of owner 1, or
+/// there is none: what it grants owner 0.
+fn granted_before_all_is_known(values: usize, vacant: bool) -> (Cluster, Client, u32) {
+    let mut cluster = Cluster::coded(2, 2, 1, 1, Parameters::default());
     let client = cluster.connect(0, Port::Any);
     let value = "v".repeat(VALUE_BYTES);
     for n in 0..values {
@@ -84,8 +84,8 @@ fn granted_before_all_is_known(values: usize) -> (Cluster, Client, u32) {
     let granted = Rc::new(Cell::new(0));
     let seen = granted.clone();
     cluster.tamper = Some(Box::new(move |from, to, header, message| match message {
-        Message::CreditRequest { .. } | Message::Alloc { .. } if (from, to) == (1, 3) => Some(Vec::new()),
-        Message::Credit { data_end, .. } if (from, to) == (3, 0) => {
+        Message::CreditRequest { .. } | Message::Alloc { .. } if (from, to) == (1, 4) => Some(Vec::new()),
+        Message::Credit { data_end, .. } if (from, to) == (4, 0) => {
             seen.set(seen.get().max(*data_end));
             let mut frame = Vec::new();
             peer::encode(&mut frame, header, message);
@@ -93,7 +93,11 @@ fn granted_before_all_is_known(values: usize) -> (Cluster, Client, u32) {
         }
         _ => None,
     }));
-    cluster.hand_over(0, 2, 3);
+    if vacant {
+        cluster.kill(1);
+        cluster.reconfigure(0, |c| c.positions[1] = None);
+    }
+    cluster.hand_over(0, 2, 4);
     cluster.advance(100);
     let granted = granted.get();
     (cluster, client, granted)
@@ -103,11 +107,11 @@ fn granted_before_all_is_known(values: usize) -> (Cluster, Client, u32) {
 #[test]
 fn a_new_parity_keeps_room_for_what_it_does_not_know_yet() {
     // 16 MiB a node, of which either stream has five to six.
-    let (mut cluster, client, granted) = granted_before_all_is_known(200);
+    let (mut cluster, client, granted) = granted_before_all_is_known(200, false);
     assert_eq!(granted, 0, "owner 1 may need it all");
     cluster.tamper = None;
     cluster.advance(5_000);
-    let proposals = &cluster.processes[3].out.proposals;
+    let proposals = &cluster.processes[4].out.proposals;
     assert!(
         proposals.iter().any(|p| matches!(p, Proposal::AskLive { .. })),
         "{proposals:?}"
@@ -123,8 +127,20 @@ fn a_new_parity_keeps_room_for_what_it_does_not_know_yet() {
 /// Where there is room for much more than is asked for, nobody waits.
 #[test]
 fn a_new_parity_with_much_room_grants_at_once() {
-    let (.., granted) = granted_before_all_is_known(20);
+    let (.., granted) = granted_before_all_is_known(20, false);
     assert!(granted > 0);
+}
+
+/// For a position that nobody holds nobody asks, maybe for long: writes to the others go on (PROTOCOL 16).
+#[test]
+fn a_new_parity_does_not_wait_for_a_position_that_nobody_holds() {
+    let (mut cluster, client, granted) = granted_before_all_is_known(200, true);
+    assert!(granted > 0);
+    let value = "w".repeat(VALUE_BYTES);
+    let here = |key: &String| paritas_wire::command::slot(key.as_bytes()) < 8192;
+    for key in (0..).map(|n| format!("more{n}")).filter(here).take(20) {
+        assert_eq!(cluster.ask(client, &format!("SET {key} {value}")), "+OK\r\n");
+    }
 }
 
 /// No table grows by what a frame says: neither that of a parity that begins anew, nor of an owner that takes over.

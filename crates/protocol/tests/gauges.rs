@@ -79,6 +79,21 @@ fn gauges_sum_to_what_the_allocators_say() {
     write(&mut cluster, client, 100_000, 50);
     check(&cluster, before, "flushed and written again");
 
+    // Clients that wait for all keys.
+    let many: Vec<Client> = (0..6).map(|n| cluster.connect(n % 3, Port::Any)).collect();
+    for client in &many {
+        cluster.feed(*client, b"KEYS *\r\n");
+    }
+    for at in (0..3).cycle().take(90) {
+        cluster.turn(at);
+    }
+    check(&cluster, before, "with walks under way");
+    cluster.pump();
+    assert!(
+        many.iter()
+            .all(|client| cluster.take(*client).starts_with(b"*100000\r\n"))
+    );
+
     // Clients with a long command that is not whole, and with commands at nodes that do not answer.
     let crowd: Vec<Client> = (0..600).map(|n| cluster.connect(n % 3, Port::Any)).collect();
     let half = format!("*600\r\n$4\r\nMGET\r\n{}", "$3\r\nkey\r\n".repeat(500));

@@ -9,6 +9,9 @@ use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::{Args, Proto};
 use std::collections::VecDeque;
 
+/// Places in a client's queue that stay when it is empty.
+const PLACES_KEPT: usize = 64;
+
 /// Whose commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Caller {
@@ -122,10 +125,14 @@ impl Client {
     }
 
     /// What the driver is to know of it.
-    pub(super) fn show(&self, buffer: &mut ReplyBuf) {
+    pub(super) fn show(&mut self, buffer: &mut ReplyBuf) {
         buffer.owes = !self.segments.is_empty();
+        if !buffer.owes {
+            // No client is ended for places that nobody waits at.
+            self.segments.shrink_to(PLACES_KEPT);
+        }
         buffer.close |= self.closing && !buffer.owes;
-        buffer.elsewhere_bytes = self.forwarded_bytes.saturating_sub(self.expected_bytes);
+        buffer.elsewhere_bytes = self.forwarded_bytes.saturating_sub(self.expected_bytes) + self.queue_bytes();
         buffer.no_evict = self.about.no_evict;
     }
 
@@ -141,20 +148,22 @@ impl Client {
         self.expected_bytes = self.expected_bytes.saturating_sub(forwarded.reply_bytes);
     }
 
+    /// Of what waits: the places in the queue, and the arguments of a command that is not whole.
+    fn queue_bytes(&self) -> usize {
+        let partial = self.partial.as_ref();
+        let partial = partial.map_or(0, |args| size_of::<Args>() + args.held_bytes());
+        partial + self.segments.capacity() * size_of::<Segment>()
+    }
+
     /// Memory that it holds beside itself.
     pub(super) fn held_bytes(&self) -> usize {
         let about = &self.about;
         let names = about.name.capacity() + about.library.capacity() + about.library_version.capacity();
-        let partial = self
-            .partial
-            .as_ref()
-            .map_or(0, |args| size_of::<Args>() + args.held_bytes());
         let waits = self.segments.iter().map(|segment| segment.wait.held_bytes());
         let parked = self.remote.parked.iter().map(|parked| parked.command.capacity());
         size_of::<About>()
             + names
-            + partial
-            + self.segments.capacity() * size_of::<Segment>()
+            + self.queue_bytes()
             + waits.sum::<usize>()
             + self.remote.replies.capacity()
             + self.remote.parked.capacity() * size_of::<Parked>()
@@ -272,14 +281,10 @@ pub(super) enum Wait {
 }
 
 impl Wait {
-    fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         match self {
             Self::Forwarded(forwarded) => forwarded.command.capacity(),
-            Self::Gathered(gather) => {
-                let parts = gather.parts.iter();
-                let parts = parts.map(|part| size_of_val(part) + part.reply.capacity() + part.wait.held_bytes());
-                size_of::<Gather>() + parts.sum::<usize>()
-            }
+            Self::Gathered(gather) => gather.held_bytes(),
             _ => 0,
         }
     }

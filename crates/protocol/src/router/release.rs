@@ -53,6 +53,7 @@ impl Desk {
             let mut instead = None;
             let deadline = if let Wait::Gathered(gather) = &mut head.wait {
                 let progress = gather.go_on(cx, lists);
+                client.forwarded_bytes -= progress.freed_bytes.min(client.forwarded_bytes);
                 if progress.reply.is_none() {
                     // What a walk has seen is taken: it must be as true at this turn's end as a reply (4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
