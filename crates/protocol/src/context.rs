@@ -59,6 +59,9 @@ pub(crate) struct Shared {
     pub(crate) own_frames: Vec<u8>,
     /// Ids of requests to peers; never used again.
     pub(crate) request_id: u64,
+    /// A position that is not whole finds no memory for what is asked for, and has so many chunks: another that is not
+    /// whole and has more drops one (5.10).
+    pub(crate) room_wanted: Option<u32>,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,
@@ -78,6 +81,12 @@ impl Shared {
                 .max(on_disk)
                 .saturating_mul(4)
                 .max(STRIPES_ALWAYS)
+    }
+
+    /// Chunks of memory that no writer may have, and no position becomes Live by: those that are not whole serve with
+    /// them.
+    pub(crate) fn kept_chunks(&self) -> u32 {
+        self.parameters.kept_chunks.min(self.arena.slots_max() / 4)
     }
 
     /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.

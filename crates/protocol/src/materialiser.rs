@@ -698,6 +698,7 @@ impl StreamOwner {
             self.mended(cx, stripe);
         } else if self.is_absent(stripe) {
             // Memory is short: the task's timer tries again.
+            cx.shared.room_wanted = Some(self.store.chunks().here_count());
             return;
         }
         self.materialiser.tasks.remove(&stripe);

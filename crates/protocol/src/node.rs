@@ -93,6 +93,7 @@ impl Node {
             pace: Pace::default(),
             suppliers: Suppliers::default(),
             request_id: 0,
+            room_wanted: None,
             bad_sums: 0,
             scrub: Scrub::default(),
             takeovers: Takeovers::default(),

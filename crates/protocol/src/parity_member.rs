@@ -551,6 +551,11 @@ impl ParityMember {
         cx.send(&owner, Channel::Main, stream, configuration.epoch, &reply);
     }
 
+    /// Chunks of memory that it has or has set aside for what it has granted.
+    pub fn slots_granted(&self) -> u32 {
+        self.table.memory_slots_granted()
+    }
+
     /// What is known of the stripes that are there, now that this owner asks for so much.
     fn there(&self, configuration: &Configuration, asks: Position, wanted: (u32, u32)) -> There {
         if let Some(owed) = self.filler.owed(&self.table) {

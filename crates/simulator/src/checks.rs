@@ -1,16 +1,17 @@
 //! Invariants looked at after turns and at the end (PROTOCOL §13).
 
+use crate::client::{ALL, Client};
 use crate::gauges;
-use crate::linear::{self, Operation, Outcome};
+use crate::linear::{self, Action, Operation, Outcome};
 use crate::marks::Seen;
-use crate::world::{LIST, World};
-use paritas_base::configuration::PositionState;
-use paritas_base::{NodeId, Position, Stream, Stripe, Version};
+use crate::world::World;
+use paritas_base::configuration::{Configuration, PositionState};
+use paritas_base::{ListId, Map, NodeId, Position, Stream, Stripe, Version, map};
 use paritas_protocol::{List, Node, Phase, Role, StreamOwner};
 use std::borrow::Cow;
 
-fn owner_of(node: &Node, x: Position) -> Option<&StreamOwner> {
-    node.list(LIST)?.owner(x)
+fn owner_of(node: &Node, stream: Stream) -> Option<&StreamOwner> {
+    node.list(stream.list)?.owner(stream.x)
 }
 
 impl World {
@@ -27,25 +28,29 @@ impl World {
         let mut checked = Ok(());
         let wrong = self.wrong_parity(at);
         let everything = self.random.chance(30_000) || self.verbose || self.exhaustive;
-        for role in process.node.list(LIST).into_iter().flat_map(|l| &l.roles) {
+        for (list, role) in process.roles() {
+            let ghost = &mut self.ghosts[usize::from(list.0)];
             match role {
                 Role::Owner(owner) => {
-                    checked = checked.and_then(|()| self.ghost.observe(owner, arena));
+                    checked = checked.and_then(|()| ghost.observe(owner, arena));
                     if everything {
-                        checked = checked.and_then(|()| self.ghost.check_owner(owner, arena));
+                        checked = checked.and_then(|()| ghost.check_owner(owner, arena));
                     }
                     checked = checked.and_then(|()| self.check_log(owner, everything));
                     checked = checked.and_then(|()| self.check_absent(owner));
                 }
                 Role::Member(member) if everything => {
-                    checked = checked.and_then(|()| self.ghost.check_member(process, member, &self.code, wrong));
+                    let wrong = wrong.filter(|(of, _)| *of == list).map(|(_, stripe)| stripe);
+                    checked = checked.and_then(|()| ghost.check_member(process, member, &self.code, wrong));
                 }
                 _ => {}
             }
         }
         if everything {
-            for (_, position, old) in process.node.stashed() {
-                checked = checked.and_then(|()| self.ghost.check_stashed(position, &old, &self.code, wrong));
+            for (list, position, old) in process.node.stashed() {
+                let wrong = wrong.filter(|(of, _)| *of == list).map(|(_, stripe)| stripe);
+                let ghost = &self.ghosts[usize::from(list.0)];
+                checked = checked.and_then(|()| ghost.check_stashed(position, &old, &self.code, wrong));
             }
             checked = checked.and_then(|()| gauges::check(process, &self.swarm));
         }
@@ -57,30 +62,35 @@ impl World {
 
     /// I3.
     fn check_one_server(&mut self) {
-        for x in self.configuration.data_positions() {
-            let stream = Stream { list: LIST, x };
-            let owners = self
-                .processes
-                .iter()
-                .flatten()
-                .filter(|p| owner_of(&p.node, x).is_some())
-                .count();
-            if owners < 2 {
-                continue;
+        for list in self.lists() {
+            for x in (0..self.swarm.data).map(Position) {
+                self.check_one_server_of(Stream { list, x });
             }
-            let now = self.now;
-            let mut serving: Vec<NodeId> = Vec::new();
-            for process in self.processes.iter_mut().flatten() {
-                let clock = process.clock(now);
-                // With no members no lease is needed: nobody can take over then (4.5).
-                let has_members = owner_of(&process.node, x).is_some_and(|o| !o.members().is_empty());
-                if has_members && process.node.serves(clock, stream, &mut process.out) {
-                    serving.push(process.id);
-                }
+        }
+    }
+
+    fn check_one_server_of(&mut self, stream: Stream) {
+        let owners = self
+            .processes
+            .iter()
+            .flatten()
+            .filter(|p| owner_of(&p.node, stream).is_some())
+            .count();
+        if owners < 2 {
+            return;
+        }
+        let now = self.now;
+        let mut serving: Vec<NodeId> = Vec::new();
+        for process in self.processes.iter_mut().flatten() {
+            let clock = process.clock(now);
+            // With no members no lease is needed: nobody can take over then (4.5).
+            let has_members = owner_of(&process.node, stream).is_some_and(|o| !o.members().is_empty());
+            if has_members && process.node.serves(clock, stream, &mut process.out) {
+                serving.push(process.id);
             }
-            if serving.len() > 1 {
-                self.violate(format!("I3: {serving:?} all serve stream {stream}"));
-            }
+        }
+        if serving.len() > 1 {
+            self.violate(format!("I3: {serving:?} all serve stream {stream}"));
         }
     }
 
@@ -89,14 +99,14 @@ impl World {
         if owner.phase() != Phase::Serve {
             return Ok(());
         }
-        let x = owner.stream().x;
-        let mut may_lag = self.configuration.parity - self.configuration.ack_quorum;
+        let Stream { list, x } = owner.stream();
+        let mut may_lag = self.swarm.parity - self.swarm.ack_quorum;
         for member in owner.members().iter().filter(|m| m.started) {
             let process = self.processes[usize::from(member.tenure.node.0)].as_ref();
             let Some(process) = process.filter(|p| p.incarnation == member.tenure.incarnation) else {
                 continue;
             };
-            let Some(role) = process.node.list(LIST).and_then(List::member) else {
+            let Some(role) = process.node.list(list).and_then(List::member) else {
                 continue;
             };
             let Some(log) = role.log(x).filter(|_| role.tenure() == member.tenure) else {
@@ -165,37 +175,54 @@ impl World {
 
     /// When all is quiet: parity is the encoding of data (F1), and every history is linearizable (I9).
     pub(crate) fn check_final(&mut self) -> Result<(), String> {
+        // Parity chunks that there should be at each node.
+        let mut allocated: Map<NodeId, u64> = map();
+        for list in self.lists() {
+            self.check_list(list, &mut allocated)?;
+        }
+        // Who has not heard that a position is another's has its chunks still.
+        for process in self.processes.iter().flatten().filter(|p| self.knows_all(p)) {
+            let in_memory = process.node.figures().parity_bytes / process.node.arena().chunk_bytes() as u64;
+            let held = in_memory + process.node.logged_keys().count() as u64;
+            let allocated = allocated.get(&process.id).copied().unwrap_or(0);
+            if held != allocated {
+                return Err(format!(
+                    "I10: {allocated} stripes, {held} parity chunks at {}",
+                    process.id
+                ));
+            }
+        }
+        self.check_histories()
+    }
+
+    /// F1, of one list.
+    fn check_list(&self, list: ListId, allocated: &mut Map<NodeId, u64>) -> Result<(), String> {
+        let (configuration, ghost) = (self.configuration(list), &self.ghosts[usize::from(list.0)]);
+        let owner_of = |node, x| owner_of(node, Stream { list, x });
         let node = |position: Position| {
-            let tenure = self.configuration.tenure(position)?;
+            let tenure = configuration.tenure(position)?;
             self.processes[usize::from(tenure.node.0)].as_ref().map(|p| &p.node)
         };
         let mut stripes = Vec::new();
-        for x in self.configuration.data_positions() {
+        for x in configuration.data_positions() {
             let node = node(x).ok_or("F1: a data position is vacant")?;
             let owner = owner_of(node, x).ok_or("F1: a data position has no owner")?;
-            self.ghost.check_owner(owner, node.arena())?;
+            ghost.check_owner(owner, node.arena())?;
             stripes.extend(owner.store().chunks().stripes().map(|(s, _)| s));
         }
         stripes.sort();
         stripes.dedup();
-        let allocated = stripes.len() as u64;
-        for (position, a) in self.configuration.members() {
+        let count = stripes.len() as u64;
+        for (position, a) in configuration.members() {
+            *allocated.entry(a.tenure.node).or_default() += count;
             let member_node = node(position).ok_or("F1: a parity position is vacant")?;
             let process = self.processes[usize::from(a.tenure.node.0)].as_ref();
             let process = process.ok_or("F1: a parity position's process is not there")?;
-            let member = member_node.list(LIST).and_then(List::member);
+            let member = member_node.list(list).and_then(List::member);
             let Some(member) = member.filter(|m| m.position() == position) else {
                 return Err("F1: a parity position has no member".into());
             };
-            self.ghost.check_member(process, member, &self.code, None)?;
-            let in_memory = member_node.figures().parity_bytes / member_node.arena().chunk_bytes() as u64;
-            let held = in_memory + member_node.logged_keys().count() as u64;
-            if held != allocated {
-                return Err(format!(
-                    "I10: {allocated} stripes, {held} parity chunks at position {}",
-                    position.0
-                ));
-            }
+            ghost.check_member(process, member, &self.code, None)?;
             stripes.extend(member.valid_stripes());
             stripes.sort();
             stripes.dedup();
@@ -204,7 +231,7 @@ impl World {
                     return Err(format!("F1: {stripe} is not valid at position {}", position.0));
                 };
                 let mut expected = vec![0; member_node.arena().chunk_bytes()];
-                for x in self.configuration.data_positions() {
+                for x in configuration.data_positions() {
                     let Some(node) = node(x) else { continue };
                     let Some(owner) = owner_of(node, x) else { continue };
                     let chunks = owner.store().chunks();
@@ -218,7 +245,7 @@ impl World {
                         ));
                     }
                     if let Ok(Some(data)) = chunks.bytes(node.arena(), *stripe) {
-                        let coefficient = self.code.coefficient(x.0, position.0 - self.configuration.data);
+                        let coefficient = self.code.coefficient(x.0, position.0 - configuration.data);
                         paritas_code::mul_add(coefficient, data, &mut expected);
                     }
                 }
@@ -228,8 +255,7 @@ impl World {
                 }
             }
         }
-        self.check_subsets(&stripes)?;
-        self.check_histories()
+        self.check_subsets(list, &stripes)
     }
 
     /// I9, I13.
@@ -255,24 +281,25 @@ impl World {
 
     /// 15.7: any `k` chunks of a stripe give back all others. F1 says that it must be so; this goes the way that a
     /// takeover goes.
-    fn check_subsets(&self, stripes: &[Stripe]) -> Result<(), String> {
-        let (k, width) = (self.configuration.data, self.configuration.positions.len() as u8);
+    fn check_subsets(&self, list: ListId, stripes: &[Stripe]) -> Result<(), String> {
+        let configuration = self.configuration(list);
+        let (k, width) = (configuration.data, configuration.positions.len() as u8);
         let zeros = vec![0; self.swarm.chunk_bytes as usize];
         let mut decoded = zeros.clone();
         for stripe in stripes {
             let mut chunks: Vec<(u8, Cow<'_, [u8]>)> = Vec::new();
             for i in 0..width {
-                let tenure = self.configuration.tenure(Position(i));
+                let tenure = configuration.tenure(Position(i));
                 let process = tenure.and_then(|t| self.processes[usize::from(t.node.0)].as_ref());
                 let Some((process, node)) = process.map(|p| (p, &p.node)) else {
                     continue;
                 };
                 let bytes = if i < k {
-                    let owner = owner_of(node, Position(i));
+                    let owner = owner_of(node, Stream { list, x: Position(i) });
                     let bytes = owner.and_then(|o| o.store().chunks().bytes(node.arena(), *stripe).ok()?);
                     bytes.map(Cow::Borrowed)
                 } else {
-                    let member = node.list(LIST).and_then(List::member);
+                    let member = node.list(list).and_then(List::member);
                     member.and_then(|m| process.parity(m, *stripe)?.1)
                 };
                 chunks.push((i, bytes.unwrap_or(Cow::Borrowed(&zeros))));
@@ -293,50 +320,71 @@ impl World {
         Ok(())
     }
 
-    /// Whether a parity can never be whole: with none of its kind there to grant credit, the streams have grown beyond
-    /// what the new one's node has room for (docs/protocol.md, 8.2).
-    pub(crate) fn is_outgrown(&self) -> bool {
-        let owners = || {
-            self.configuration.data_positions().filter_map(|x| {
-                let at = usize::from(self.configuration.tenure(x)?.node.0);
-                Some((at, owner_of(&self.processes[at].as_ref()?.node, x)?))
-            })
+    /// Whether a data position, or a parity, can never be whole: with none of its kind there to grant credit, the
+    /// streams have grown beyond what its node has room for, or its node has granted the room to other lists
+    /// (docs/protocol.md, 8.2).
+    pub(crate) fn is_outgrown(&self, of_data: bool) -> bool {
+        let owner = |stream: Stream| {
+            let at = usize::from(self.configuration(stream.list).tenure(stream.x)?.node.0);
+            Some((at, owner_of(&self.processes[at].as_ref()?.node, stream)?))
         };
-        let held = |owner: &StreamOwner| {
-            owner
-                .store()
-                .chunks()
-                .stripes()
-                .map(|(stripe, _)| stripe)
-                .collect::<Vec<_>>()
+        let streams = |list| (0..self.swarm.data).map(move |x| Stream { list, x: Position(x) });
+        let held = |owner: &StreamOwner| owner.store().chunks().stripes().map(|(s, _)| s).collect::<Vec<_>>();
+        // What each list's parities are to hold.
+        let stripes = |list| {
+            let owners = streams(list).filter_map(owner);
+            let mut stripes: Vec<Stripe> = owners.flat_map(|(_, owner)| held(owner)).collect();
+            stripes.sort();
+            stripes.dedup();
+            stripes.len()
         };
-        let mut stripes: Vec<Stripe> = owners().flat_map(|(_, owner)| held(owner)).collect();
-        stripes.sort();
-        stripes.dedup();
-        self.configuration.members().any(|(_, a)| {
-            let at = usize::from(a.tenure.node.0);
-            let Some(process) = self.processes[at]
-                .as_ref()
-                .filter(|_| a.state == PositionState::Filling)
-            else {
+        let filling = self.configurations.iter().flat_map(|c| {
+            let of_kind = (0..)
+                .map(Position)
+                .zip(&c.positions)
+                .filter(|(x, _)| c.is_data(*x) == of_data);
+            of_kind.filter_map(|(_, a)| a.filter(|a| a.state == PositionState::Filling))
+        });
+        filling.map(|a| usize::from(a.tenure.node.0)).any(|at| {
+            let Some(process) = self.processes[at].as_ref() else {
                 return false;
             };
-            let beside = owners().filter(|(node, _)| *node == at);
-            let (beside, room) = match process.node.parity_log() {
-                Some(log) => (0, log.chunks_max()),
-                None => (
-                    beside.map(|(_, owner)| held(owner).len()).sum(),
-                    process.node.arena().slots_max(),
-                ),
+            let parity = |list: ListId| {
+                let member = process.node.list(list).and_then(List::member)?;
+                Some(stripes(list).max(member.slots_granted() as usize))
             };
-            stripes.len() + beside > room as usize
+            let parity: usize = self.lists().filter_map(parity).sum();
+            let (in_memory, on_disk, on_disk_max) = match process.node.parity_log() {
+                Some(log) => (0, parity, log.chunks_max()),
+                None => (parity, 0, 0),
+            };
+            let owned = self.lists().flat_map(streams).filter_map(owner);
+            let owned = owned
+                .filter(|(node, _)| *node == at)
+                .map(|(_, owner)| held(owner).len());
+            let slots_max = process.node.arena().slots_max();
+            let room = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
+            in_memory + owned.sum::<usize>() > room as usize || on_disk > on_disk_max as usize
         })
+    }
+
+    /// What clients still wait for, if anything; listings of all keys not counted if so said.
+    pub(crate) fn unanswered(&self, but_lists: bool) -> Option<String> {
+        let unread = self.final_reads.iter().filter(|key| !but_lists || *key != ALL).count();
+        if unread > 0 {
+            return Some(format!("{unread} keys are not read back"));
+        }
+        let pending = |(i, client): (usize, &Client)| {
+            let pending = client.pending.iter().find(|p| !but_lists || p.action != Action::List)?;
+            Some(format!("L2: client {i} waits for {pending:?}"))
+        };
+        self.clients.iter().enumerate().find_map(pending)
     }
 
     /// What is still going on, if anything (I12).
     pub(crate) fn unsettled(&self) -> Option<String> {
-        if !self.final_reads.is_empty() {
-            return Some(format!("{} keys are not read back", self.final_reads.len()));
+        if let Some(what) = self.unanswered(false) {
+            return Some(what);
         }
         if let Some(process) = self.processes.iter().flatten().find(|p| p.turn_open || p.unflushed) {
             return Some(format!("{} is in the middle of a turn", process.id));
@@ -344,15 +392,17 @@ impl World {
         if let Some(at) = self.pass_under_way() {
             return Some(format!("n{at} has not gone through its chunks"));
         }
-        for (i, client) in self.clients.iter().enumerate() {
-            if let Some(pending) = client.pending.front() {
-                return Some(format!("L2: client {i} waits for {pending:?}"));
-            }
-        }
-        if let Some(hand_off) = self.configuration.slots.hand_off {
+        if let Some(hand_off) = self.hand_off_under_way() {
             return Some(format!("slots are still handed off: {hand_off:?}"));
         }
-        for (i, position) in self.configuration.positions.iter().enumerate() {
+        self.configurations.iter().find_map(|configuration| {
+            let what = self.unsettled_of(configuration)?;
+            Some(format!("list {}: {what}", configuration.list.0))
+        })
+    }
+
+    fn unsettled_of(&self, configuration: &Configuration) -> Option<String> {
+        for (i, position) in configuration.positions.iter().enumerate() {
             let Some(a) = position else {
                 return Some(format!("position {i} is vacant"));
             };
@@ -360,9 +410,11 @@ impl World {
                 return Some(format!("position {i} is Filling at {}", a.tenure.node));
             }
             let at = usize::from(a.tenure.node.0);
-            let list = self.processes[at].as_ref().and_then(|p| p.node.list(LIST));
+            let list = self.processes[at]
+                .as_ref()
+                .and_then(|p| p.node.list(configuration.list));
             match list {
-                Some(list) if list.configuration.epoch == self.configuration.epoch => match list
+                Some(list) if list.configuration.epoch == configuration.epoch => match list
                     .roles
                     .iter()
                     .find(|role| role.position().index() == i)
@@ -386,7 +438,7 @@ impl World {
                         if let Some(stripe) = member.lost_stripe() {
                             return Some(format!("position {i} has not mended {stripe}"));
                         }
-                        for x in self.configuration.data_positions() {
+                        for x in configuration.data_positions() {
                             let held = member.log(x).map_or(0, |l| l.ring.bytes());
                             if held > 0 {
                                 return Some(format!("position {i} holds {held} B of raw deltas of stream {}", x.0));

@@ -4,10 +4,10 @@
 use crate::client::{CROWD, FILLER};
 use crate::events::Happening;
 use crate::marks::Seen;
-use crate::world::{LIST, World};
+use crate::world::World;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
-use paritas_base::slots::{HandOff, check_whole};
-use paritas_base::{Epoch, Incarnation, NodeId, Position, SLOT_COUNT, Span, Stream};
+use paritas_base::slots::{HandOff, SlotRange, check_whole};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Span, Stream};
 use paritas_protocol::Proposal;
 use paritas_wire::command;
 
@@ -33,38 +33,36 @@ impl World {
 
     /// 10.3.
     fn is_decodable(&self, (data, parity): (usize, usize)) -> bool {
-        let (m, a) = (
-            usize::from(self.configuration.parity),
-            usize::from(self.configuration.ack_quorum),
-        );
+        let (m, a) = (usize::from(self.swarm.parity), usize::from(self.swarm.ack_quorum));
         data == 0 || (parity < a && data + parity <= m)
     }
 
     /// Whether so many data and parity positions may be lost in all: the redundancy says so, and 10.3.
     pub(crate) fn bears(&self, data: usize, parity: usize) -> bool {
-        data + parity <= usize::from(self.configuration.parity) && self.is_decodable((data, parity))
+        data + parity <= usize::from(self.swarm.parity) && self.is_decodable((data, parity))
     }
 
-    pub(crate) fn lost_with_flips(&self) -> (usize, usize) {
-        let (lost, flipped) = (self.lost(&self.configuration), self.flipped_chunks());
+    pub(crate) fn lost_with_flips(&self, list: ListId) -> (usize, usize) {
+        let (lost, flipped) = (self.lost(self.configuration(list)), self.flipped_chunks(list));
         (lost.0 + flipped.0, lost.1 + flipped.1)
     }
 
     /// Whether the redundancy bears one chunk more that is wrong.
-    pub(crate) fn may_flip(&self, of_data: bool) -> bool {
-        let (data, parity) = self.lost_with_flips();
+    pub(crate) fn may_flip(&self, list: ListId, of_data: bool) -> bool {
+        let (data, parity) = self.lost_with_flips(list);
         self.bears(data + usize::from(of_data), parity + usize::from(!of_data))
     }
 
-    /// Data and parity positions that a process holds, Live.
-    pub(crate) fn live_positions_of(&self, node: NodeId) -> (usize, usize) {
+    /// Data and parity positions of a list that a process holds, Live.
+    pub(crate) fn live_positions_of(&self, list: ListId, node: NodeId) -> (usize, usize) {
         let mut count = (0, 0);
         let Some(process) = self.processes[usize::from(node.0)].as_ref() else {
             return count;
         };
-        for (position, a) in self.configuration.held_by(node, process.incarnation) {
+        let configuration = self.configuration(list);
+        for (position, a) in configuration.held_by(node, process.incarnation) {
             if a.state == PositionState::Live {
-                if self.configuration.is_data(position) {
+                if configuration.is_data(position) {
                     count.0 += 1
                 } else {
                     count.1 += 1
@@ -76,10 +74,20 @@ impl World {
 
     /// Whether the cluster may lose this process now.
     pub(crate) fn may_lose(&self, at: usize) -> bool {
-        let (data, parity) = self.lost_with_flips();
-        let (d, p) = self.live_positions_of(NodeId(at as u16));
         // Without parity a crash loses what there is, and the position begins again empty (10.6).
-        self.processes[at].is_some() && (self.configuration.parity == 0 || self.bears(data + d, parity + p))
+        self.processes[at].is_some() && (self.swarm.parity == 0 || self.may_lose_all(&[at]))
+    }
+
+    /// Whether every list bears the loss of all these.
+    pub(crate) fn may_lose_all(&self, dead: &[usize]) -> bool {
+        self.lists().all(|list| {
+            let (mut data, mut parity) = self.lost_with_flips(list);
+            for at in dead {
+                let (d, p) = self.live_positions_of(list, NodeId(*at as u16));
+                (data, parity) = (data + d, parity + p);
+            }
+            self.bears(data, parity)
+        })
     }
 
     /// Processes that hold no position of the list.
@@ -103,8 +111,8 @@ impl World {
     }
 
     /// Commits the next configuration (I11) and tells everyone, sooner or later.
-    fn commit(&mut self, change: impl FnOnce(&mut Configuration, Epoch)) {
-        let mut next = self.configuration.clone();
+    fn commit(&mut self, list: ListId, change: impl FnOnce(&mut Configuration, Epoch)) {
+        let mut next = self.configuration(list).clone();
         next.epoch = Epoch(next.epoch.0 + 1);
         let epoch = next.epoch;
         change(&mut next, epoch);
@@ -113,7 +121,7 @@ impl World {
             next.born = epoch;
         }
         self.counts.commits += 1;
-        if let Err(what) = paritas_control::check_transition(Some(&self.configuration), &next) {
+        if let Err(what) = paritas_control::check_transition(Some(self.configuration(list)), &next) {
             self.violate(format!("I11: {what}"));
         }
         self.log(|| format!("committed {}", describe(&next)));
@@ -129,11 +137,11 @@ impl World {
         if next.positions.iter().flatten().any(twice) {
             self.marks.see(Seen::StandIn);
         }
-        self.configuration = next;
+        self.configurations[usize::from(list.0)] = next;
         for at in 0..self.processes.len() {
             if self.healing || !self.random.chance(self.swarm.push_drop) {
                 let delay = Span(self.random.below(5_000_000));
-                let configuration = Box::new(self.configuration.clone());
+                let configuration = Box::new(self.configuration(list).clone());
                 self.push(delay, Happening::Push { at, configuration });
             }
         }
@@ -147,7 +155,7 @@ impl World {
         if free.is_empty() {
             return None;
         }
-        let epoch = Epoch(self.configuration.epoch.0 + 1);
+        let epoch = Epoch(configuration.epoch.0 + 1);
         let at = *self.random.pick(&free);
         let incarnation = self.records[at].incarnation;
         let tenure = Tenure {
@@ -157,7 +165,7 @@ impl World {
         };
         Some(Assignment {
             tenure,
-            state: if self.configuration.parity == 0 {
+            state: if self.swarm.parity == 0 {
                 PositionState::Live
             } else {
                 PositionState::Filling
@@ -167,13 +175,19 @@ impl World {
 
     /// A life has ended, and this is noticed: its positions go to others (10.4).
     pub(crate) fn detect(&mut self, at: usize, incarnation: Incarnation, certified: bool) {
+        for list in self.lists() {
+            self.remove(list, at, incarnation, certified);
+        }
+    }
+
+    fn remove(&mut self, list: ListId, at: usize, incarnation: Incarnation, certified: bool) {
         let node = NodeId(at as u16);
-        let held: Vec<Position> = self.configuration.held_by(node, incarnation).map(|(p, _)| p).collect();
-        let known = self.configuration.is_gone(node, incarnation);
+        let mut after = self.configuration(list).clone();
+        let held: Vec<Position> = after.held_by(node, incarnation).map(|(p, _)| p).collect();
+        let known = after.is_gone(node, incarnation);
         if held.is_empty() && (!certified || known) {
             return;
         }
-        let mut after = self.configuration.clone();
         for position in held {
             after.positions[position.index()] = if self.random.chance(800_000) {
                 self.successor(&after, position)
@@ -181,7 +195,7 @@ impl World {
                 None
             };
         }
-        self.commit(|next, _| {
+        self.commit(list, |next, _| {
             next.positions = after.positions;
             if certified && !known {
                 next.gone.push((node, incarnation));
@@ -191,28 +205,29 @@ impl World {
 
     /// A live process is taken for dead, or simply replaced. Sometimes the position then goes to and fro.
     pub(crate) fn suspect(&mut self) {
-        let position = Position(self.random.below(self.configuration.positions.len() as u64) as u8);
-        self.replace(position, None);
+        let list = self.any_list();
+        let position = Position(self.random.below(self.configuration(list).positions.len() as u64) as u8);
+        self.replace(list, position, None);
         if self.random.chance(200_000) {
             let mut after = 0;
             for _ in 0..self.random.between(1, 4) {
                 after += self.random.between(2_000_000, 30_000_000);
-                self.push(Span(after), Happening::Replace(position));
+                self.push(Span(after), Happening::Replace(list, position));
             }
         }
     }
 
     /// The position goes back to the node that held it last, or on to another.
-    pub(crate) fn replace_again(&mut self, position: Position) {
-        let before = self.previous.get(&position).copied();
-        self.replace(position, before);
+    pub(crate) fn replace_again(&mut self, list: ListId, position: Position) {
+        let before = self.previous.get(&(list, position)).copied();
+        self.replace(list, position, before);
     }
 
-    pub(crate) fn replace(&mut self, position: Position, wanted: Option<NodeId>) {
-        let Some(a) = self.configuration.at(position).copied() else {
+    pub(crate) fn replace(&mut self, list: ListId, position: Position, wanted: Option<NodeId>) {
+        let Some(a) = self.configuration(list).at(position).copied() else {
             return;
         };
-        let mut lost = self.lost_with_flips();
+        let mut lost = self.lost_with_flips(list);
         if a.state == PositionState::Live {
             let alive = self.processes[usize::from(a.tenure.node.0)]
                 .as_ref()
@@ -220,7 +235,7 @@ impl World {
             if !alive {
                 return;
             }
-            if self.configuration.is_data(position) {
+            if self.configuration(list).is_data(position) {
                 lost.0 += 1
             } else {
                 lost.1 += 1
@@ -230,8 +245,8 @@ impl World {
             return;
         }
         self.counts.suspicions += 1;
-        let epoch = Epoch(self.configuration.epoch.0 + 1);
-        let now = self.configuration.clone();
+        let now = self.configuration(list).clone();
+        let epoch = Epoch(now.epoch.0 + 1);
         let free = self.free(&now);
         let mut successor = match wanted.filter(|n| free.contains(&usize::from(n.0))) {
             Some(node) => {
@@ -249,7 +264,7 @@ impl World {
             None if self.random.chance(700_000) => self.successor(&now, position),
             None => None,
         };
-        self.previous.insert(position, a.tenure.node);
+        self.previous.insert((list, position), a.tenure.node);
         if successor.is_none() && self.random.chance(200_000) {
             // The same life again, under a new tenure: it must not take it for the old one (H7).
             let tenure = Tenure {
@@ -261,45 +276,44 @@ impl World {
                 state: PositionState::Filling,
             });
         }
-        self.commit(|next, _| next.positions[position.index()] = successor);
+        self.commit(list, |next, _| next.positions[position.index()] = successor);
     }
 
     /// Vacant positions go to whoever is free.
-    pub(crate) fn fill_vacancies(&mut self) {
-        for i in 0..self.configuration.positions.len() {
-            let dead = self.configuration.positions[i].is_some_and(|a| {
+    pub(crate) fn fill_vacancies(&mut self, list: ListId) {
+        for i in 0..self.configuration(list).positions.len() {
+            let dead = self.configuration(list).positions[i].is_some_and(|a| {
                 self.healing
                     && self.processes[usize::from(a.tenure.node.0)].is_some()
                     && self.records[usize::from(a.tenure.node.0)].incarnation != a.tenure.incarnation
             });
-            if dead || self.configuration.positions[i].is_none() {
-                let now = self.configuration.clone();
+            if dead || self.configuration(list).positions[i].is_none() {
+                let now = self.configuration(list).clone();
                 if let Some(successor) = self.successor(&now, Position(i as u8)) {
-                    self.commit(|next, _| next.positions[i] = Some(successor));
+                    self.commit(list, |next, _| next.positions[i] = Some(successor));
                 }
             }
         }
         // What a stand-in holds goes to whoever is free (10.5). It must come to that: it may lack the memory.
-        let count = self.configuration.positions.len() as u8;
-        let may_go = |p: &Position| self.configuration.may_lack_memory(*p);
+        let now = self.configuration(list);
+        let count = now.positions.len() as u8;
+        let may_go = |p: &Position| now.may_lack_memory(*p);
         let positions: Vec<Position> = (0..count).map(Position).filter(may_go).collect();
-        let free = self.free(&self.configuration);
+        let free = self.free(now);
         if let (false, Some(free)) = (positions.is_empty(), free.first())
             && self.random.chance(300_000)
         {
             // Any of them: one may be all that the redundancy does not bear to move.
             let position = *self.random.pick(&positions);
-            self.replace(position, Some(NodeId(*free as u16)));
+            self.replace(list, position, Some(NodeId(*free as u16)));
         }
     }
 
     /// Some slots, with a key of the clients among them, go to another stream; or what is under way is given up.
     pub(crate) fn hand_off(&mut self) {
-        let cluster = self.cluster.clone();
-        let slots = self.configuration.slots.clone();
-        if let Some(under_way) = slots.hand_off {
+        if let Some(under_way) = self.hand_off_under_way() {
             if self.random.chance(100_000) {
-                self.commit(|next, _| next.slots = slots.given_up(LIST, &cluster, &under_way));
+                self.end_hand_off(&under_way, None);
             }
             return;
         }
@@ -310,25 +324,56 @@ impl World {
             _ => format!("k{}", self.random.below(self.swarm.keys)),
         };
         let slot = command::slot(key.as_bytes());
-        let Some(range) = slots
-            .held(LIST, &cluster)
-            .into_iter()
-            .find(|r| (r.first..=r.last).contains(&slot))
-        else {
+        let held: Vec<_> = self.configurations.iter().flat_map(|c| self.held(c)).collect();
+        let Some((list, range)) = held.into_iter().find(|(_, r)| (r.first..=r.last).contains(&slot)) else {
             return self.violate(format!("10.8: slot {slot} is nobody's"));
         };
-        let others: Vec<Position> = self.configuration.data_positions().filter(|x| *x != range.x).collect();
+        let from = Stream { list, x: range.x };
+        let streams = |list| (0..self.swarm.data).map(move |x| Stream { list, x: Position(x) });
+        let others: Vec<Stream> = self.lists().flat_map(streams).filter(|to| *to != from).collect();
         let to = *self.random.pick(&others);
         let reach = self.random.below(u64::from(SLOT_COUNT)) as u16;
-        let stream = |x| Stream { list: LIST, x };
+        let newest = self.configurations.iter().map(|c| c.slots.version).max();
         let hand_off = HandOff {
-            version: slots.version + 1,
+            version: newest.unwrap_or(0) + 1,
             first: range.first.max(slot.saturating_sub(reach)),
             last: range.last.min(slot.saturating_add(reach)),
-            from: stream(range.x),
-            to: stream(to),
+            from,
+            to,
         };
-        self.commit(|next, _| next.slots = slots.during(hand_off));
+        for list in lists_of(&hand_off) {
+            self.commit(list, |next, _| next.slots = next.slots.during(hand_off));
+        }
+    }
+
+    /// What the streams of a list hold.
+    fn held(&self, configuration: &Configuration) -> Vec<(ListId, SlotRange)> {
+        let list = configuration.list;
+        let held = configuration.slots.held(list, &self.cluster);
+        held.into_iter().map(|range| (list, range)).collect()
+    }
+
+    pub(crate) fn hand_off_under_way(&self) -> Option<HandOff> {
+        self.configurations.iter().find_map(|c| c.slots.hand_off)
+    }
+
+    /// Its slots up to there have changed hands; or none have.
+    fn end_hand_off(&mut self, what: &HandOff, last: Option<u16>) {
+        let cluster = self.cluster.clone();
+        for list in lists_of(what) {
+            self.commit(list, |next, _| {
+                next.slots = match last {
+                    Some(last) => next.slots.after(list, &cluster, what, last),
+                    None => next.slots.given_up(list, &cluster, what),
+                };
+            });
+        }
+        if last.is_some() && what.from.list != what.to.list {
+            self.marks.see(Seen::SlotsBetweenLists);
+        }
+        if let Err(why) = check_whole(self.configurations.iter().flat_map(|c| self.held(c))) {
+            self.violate(format!("10.8: {why}"));
+        }
     }
 
     /// 10.8: the map changes only for the two tenures between which it was agreed.
@@ -342,12 +387,11 @@ impl World {
         else {
             return;
         };
-        let cluster = self.cluster.clone();
-        let slots = self.configuration.slots.clone();
-        let Some(what) = slots.hand_off.filter(|h| h.version == version) else {
+        let Some(what) = self.hand_off_under_way().filter(|h| h.version == version) else {
             return;
         };
-        if self.configuration.tenure(what.from.x) != Some(from) || self.configuration.tenure(what.to.x) != Some(to) {
+        let tenure = |stream: Stream| self.configuration(stream.list).tenure(stream.x);
+        if tenure(what.from) != Some(from) || tenure(what.to) != Some(to) {
             self.marks.see(Seen::HandOffVoid);
             #[cfg(feature = "mutants")]
             let void = self.swarm.parameters.mutant != Some(paritas_protocol::Mutant::HandOffBetweenAnyTenures);
@@ -357,16 +401,10 @@ impl World {
                 return;
             }
         }
-        let after = match last {
-            Some(last) if what.contains(last) => slots.after(LIST, &cluster, &what, last),
-            Some(last) => return self.violate(format!("10.8: slot {last} is not of {what:?}")),
-            None => slots.given_up(LIST, &cluster, &what),
-        };
-        let held = after.held(LIST, &cluster).into_iter().map(|range| (LIST, range));
-        if let Err(why) = check_whole(held) {
-            self.violate(format!("10.8: {why}"));
+        if let Some(last) = last.filter(|last| !what.contains(*last)) {
+            return self.violate(format!("10.8: slot {last} is not of {what:?}"));
         }
-        self.commit(|next, _| next.slots = after);
+        self.end_hand_off(&what, last);
     }
 
     /// What nodes ask of the coordinator.
@@ -374,14 +412,14 @@ impl World {
         if self.is_cut_off(at) {
             return;
         }
-        if let Proposal::GetConfiguration { .. } = proposal {
-            let configuration = Box::new(self.configuration.clone());
+        if let Proposal::GetConfiguration { list } = proposal {
+            let configuration = Box::new(self.configuration(list).clone());
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Push { at, configuration });
         }
-        if let Proposal::Drained { position, tenure, .. } = proposal {
+        if let Proposal::Drained { list, position, tenure } = proposal {
             let delay = Span(self.random.below(5_000_000));
-            self.push(delay, Happening::Drained { position, tenure });
+            self.push(delay, Happening::Drained { list, position, tenure });
         }
         if let Proposal::HandOff { .. } | Proposal::AskLive { .. } = proposal {
             // The agent's way to the coordinator is not simulated; it may be long all the same.
@@ -397,31 +435,37 @@ impl World {
     pub(crate) fn take_proposal(&mut self, proposal: &Proposal, late: bool) {
         match *proposal {
             Proposal::HandOff { .. } => self.on_hand_off_proposal(proposal),
-            Proposal::AskLive { position, tenure, .. } if self.healing || !self.exhaustive => {
-                self.on_ask_live(position, tenure, late);
+            Proposal::AskLive { list, position, tenure } if self.healing || !self.exhaustive => {
+                self.on_ask_live(list, position, tenure, late);
             }
             _ => {}
         }
     }
 
     /// 5.6, 6.5: whatever has become of the others, as long as the tenure is the same.
-    fn on_ask_live(&mut self, position: Position, tenure: Tenure, late: bool) {
+    fn on_ask_live(&mut self, list: ListId, position: Position, tenure: Tenure, late: bool) {
         let asks = |a: &Assignment| a.tenure == tenure && a.state == PositionState::Filling;
-        if !self.configuration.at(position).is_some_and(asks) {
+        if !self.configuration(list).at(position).is_some_and(asks) {
             return;
         }
         if late {
             self.marks.see(Seen::AskedLiveLate);
         }
         if !self.healing && self.random.chance(self.swarm.split_at_ask) {
-            self.split_beside(position);
+            self.split_beside(list, position);
         }
-        self.commit(|next, _| {
+        self.commit(list, |next, _| {
             if let Some(a) = &mut next.positions[position.index()] {
                 a.state = PositionState::Live;
             }
         });
     }
+}
+
+/// Those whose configurations name it.
+fn lists_of(what: &HandOff) -> impl Iterator<Item = ListId> + use<> {
+    let (from, to) = (what.from.list, what.to.list);
+    [Some(from), (to != from).then_some(to)].into_iter().flatten()
 }
 
 /// A configuration in a line.
@@ -438,8 +482,9 @@ pub(crate) fn describe(c: &Configuration) -> String {
         })
         .collect();
     format!(
-        "configuration {} [{}] gone {}",
+        "configuration {} of list {} [{}] gone {}",
         c.epoch.0,
+        c.list.0,
         positions.join(" "),
         c.gone.len()
     )

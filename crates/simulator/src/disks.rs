@@ -3,10 +3,10 @@
 
 use crate::driver::Process;
 use crate::events::Happening;
-use crate::world::{LIST, World};
-use paritas_base::{Incarnation, Prng, Span, Stripe, Version};
+use crate::world::World;
+use paritas_base::{Incarnation, ListId, Prng, Span, Stripe, Version};
+use paritas_protocol::ParityMember;
 use paritas_protocol::paritylog::{Io, Key, Layout, ParityLog, Recovery, Settings, Space, Work};
-use paritas_protocol::{ParityMember, Role};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
@@ -135,12 +135,9 @@ impl Process {
     }
 
     /// Changes one bit of what lies on the disk of a chunk. False, and nothing changed, if that is seen by nobody.
-    pub(crate) fn flip_on_disk(&mut self, member_at: usize, stripe: Stripe, which: u64) -> bool {
+    pub(crate) fn flip_on_disk(&mut self, list: ListId, stripe: Stripe, which: u64) -> bool {
         let member = |process: &Self| {
-            let roles = &process.node.list(LIST)?.roles;
-            let Role::Member(member) = roles.get(member_at)? else {
-                return None;
-            };
+            let member = process.node.list(list)?.member()?;
             Some((member.disk_key(stripe)?, process.parity(member, stripe).is_some()))
         };
         let Some((key, true)) = member(self) else {

@@ -2,9 +2,9 @@
 
 use crate::disks::Disk;
 use crate::marks::Marks;
-use paritas_base::{Clock, ConnId, Incarnation, Map, NodeId, Span, Time};
+use paritas_base::{Clock, ConnId, Incarnation, ListId, Map, NodeId, Span, Time};
 use paritas_protocol::paritylog::Io;
-use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Node, Out, Proposal, ReplyBuf};
+use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Node, Out, Proposal, ReplyBuf, Role};
 use std::collections::BTreeMap;
 
 /// What a machine has asked for.
@@ -137,6 +137,12 @@ impl Process {
             .iter()
             .filter(|(conn, input)| !input.is_empty() && may(conn));
         waiting.map(|(conn, _)| *conn).collect()
+    }
+
+    /// Its roles in all lists.
+    pub(crate) fn roles(&self) -> impl Iterator<Item = (ListId, &Role)> {
+        let lists = self.node.lists();
+        lists.flat_map(|list| list.roles.iter().map(|role| (list.configuration.list, role)))
     }
 
     /// When it sees what came while it was stopped: what clients sent first, if it was about to read that.

@@ -3,7 +3,7 @@
 use crate::faults::Fault;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Time};
+use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
 use paritas_protocol::paritylog::Io;
 use paritas_protocol::{Channel, Event, LinkId, Proposal};
 use std::cmp::Ordering;
@@ -71,12 +71,14 @@ pub(crate) enum Happening {
         certified: bool,
     },
     Fault(Fault),
-    Replace(Position),
+    Replace(ListId, Position),
     Drain {
+        list: ListId,
         position: Position,
         tenure: Tenure,
     },
     Drained {
+        list: ListId,
         position: Position,
         tenure: Tenure,
     },
@@ -270,24 +272,28 @@ impl World {
                     self.plan(fault);
                 }
             }
-            Happening::Replace(position) => {
+            Happening::Replace(list, position) => {
                 if !self.healing {
-                    self.replace_again(position);
+                    self.replace_again(list, position);
                 }
             }
-            Happening::Drain { position, tenure } => self.ask_to_drain(position, tenure),
-            Happening::Drained { position, tenure } => self.on_drained(position, tenure),
+            Happening::Drain { list, position, tenure } => self.ask_to_drain(list, position, tenure),
+            Happening::Drained { list, position, tenure } => self.on_drained(list, position, tenure),
             Happening::Proposed(proposal) => self.take_proposal(&proposal, true),
             Happening::PushAll => {
                 // While faults go on, pushes are late and lost like anything else: nodes must tell each other.
                 for at in 0..self.processes.len() {
                     if self.healing || !self.random.chance(500_000 + self.swarm.push_drop) {
-                        let configuration = Box::new(self.configuration.clone());
-                        self.push(Span(0), Happening::Push { at, configuration });
+                        for list in self.lists() {
+                            let configuration = Box::new(self.configuration(list).clone());
+                            self.push(Span(0), Happening::Push { at, configuration });
+                        }
                         self.push(Span(0), Happening::Nodes { at });
                     }
                 }
-                self.fill_vacancies();
+                for list in self.lists() {
+                    self.fill_vacancies(list);
+                }
                 let wait = if self.healing { 50 } else { self.random.between(20, 300) };
                 self.push(Span::from_ms(wait), Happening::PushAll);
             }

@@ -14,11 +14,11 @@
 use crate::client::{self, Client, Pending};
 use crate::events::Happening;
 use crate::linear::Action;
-use crate::swarm::Swarm;
-use crate::world::{LIST, World};
+use crate::swarm::{Shape, Swarm};
+use crate::world::World;
 use core::fmt::{self, Write};
 use core::hash::Hasher;
-use paritas_base::{ConnId, FixedHasher, NodeId, Position, Prng, Set, Span, Time, set};
+use paritas_base::{ConnId, FixedHasher, ListId, NodeId, Position, Prng, Set, Span, Time, set};
 use paritas_protocol::{LinkId, Parameters, Policy, Role};
 use paritas_wire::peer::kind;
 
@@ -90,6 +90,8 @@ const SEED: u64 = 1;
 /// By then everyone has met and has leases.
 const MET: Time = Time(8_000_000);
 const KEY: &str = "k";
+/// The only list.
+const LIST: ListId = ListId(0);
 /// Frames whose order is not asked.
 const AT_ONCE: [u8; 4] = [kind::HELLO, kind::CREDIT_REQUEST, kind::CREDIT, kind::GET_CONFIGURATION];
 
@@ -162,7 +164,14 @@ pub(crate) fn explore(space: Space, adjust: &dyn Fn(&mut Swarm)) -> Result<Found
 
 /// A list with one spare, no chance, and no hurry: what must happen again and again does so seldom.
 fn swarm(space: Space) -> Swarm {
-    let drawn = Swarm::draw(&mut Prng::new(SEED), Some(space.parity), Some(space.parity));
+    let drawn = Swarm::draw(
+        &mut Prng::new(SEED),
+        Shape {
+            parity: Some(space.parity),
+            ack_quorum: Some(space.parity),
+            stripe_lists: Some(1),
+        },
+    );
     let parameters = Parameters {
         policy: Policy::NoEviction,
         lease: Span::from_ms(200),
@@ -297,8 +306,8 @@ impl State {
             }
             Choice::TakeOver => {
                 self.left.takeovers -= 1;
-                let free = self.world.free(&self.world.configuration).first().copied();
-                self.world.replace(Position(0), free.map(|at| NodeId(at as u16)));
+                let free = self.world.free(self.world.configuration(LIST)).first().copied();
+                self.world.replace(LIST, Position(0), free.map(|at| NodeId(at as u16)));
             }
         }
         // What a client is told it reads at once: nothing it may do later is allowed more by it. Nor is it asked in
@@ -404,7 +413,7 @@ impl State {
         let _ = write!(
             text,
             "{lanes:?} {left:?} {moments} {:?} {:?}",
-            world.history, world.configuration
+            world.history, world.configurations
         );
         for client in &world.clients {
             let _ = write!(text, "{:?} {:?} {:?}", client.conn, client.pending, client.received);

@@ -6,8 +6,8 @@ use crate::events::Happening;
 use crate::linear::{Action, Operation, Outcome, WALL_SKEW};
 use crate::marks::Seen;
 use crate::world::World;
-use paritas_base::configuration::Tenure;
-use paritas_base::{NodeId, Position, Span, Time};
+use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::{ListId, NodeId, Position, Span, Time};
 use paritas_protocol::LinkId;
 
 /// What may go wrong.
@@ -34,11 +34,12 @@ impl World {
         let incarnation = self.records[at].incarnation;
         self.keep_disk(at, incarnation, process.disk);
         self.log(|| format!("n{at} crashes"));
-        let held = self.configuration.held_by(NodeId(at as u16), incarnation).count();
-        if held > 1 {
+        let held = |c: &Configuration| c.held_by(NodeId(at as u16), incarnation).count();
+        let most = self.configurations.iter().map(held).max().unwrap_or(0);
+        if most > 1 {
             self.marks.see(Seen::StandInLost);
         }
-        if self.configuration.parity == 0 && held > 0 {
+        if self.swarm.parity == 0 && most > 0 {
             // Whatever it held is gone: to a history, a flush at some time after this.
             self.flushes.push(Operation {
                 begin: self.now,
@@ -160,8 +161,9 @@ impl World {
     /// An owner and some others are cut off from the rest and from the coordinator, but not from clients; most times
     /// the owner is then replaced.
     fn split(&mut self) {
-        let x = Position(self.random.below(u64::from(self.configuration.data)) as u8);
-        let Some(owner) = self.configuration.tenure(x).map(|t| usize::from(t.node.0)) else {
+        let list = self.any_list();
+        let x = Position(self.random.below(u64::from(self.swarm.data)) as u8);
+        let Some(owner) = self.configuration(list).tenure(x).map(|t| usize::from(t.node.0)) else {
             return;
         };
         let mut side = vec![owner];
@@ -173,29 +175,30 @@ impl World {
         let until = self.cut_off(side);
         for _ in 0..self.random.below(3) {
             let after = Span(self.random.below(2 * self.swarm.parameters.lease.0));
-            self.push(after, Happening::Replace(x));
+            self.push(after, Happening::Replace(list, x));
         }
         if self.random.chance(500_000) {
             // Just when those who were cut off are heard again, before they have been told what they missed.
             let after = Span(self.random.below(self.swarm.delay_max.0));
-            self.push_at(until + after, Happening::Replace(x));
+            self.push_at(until + after, Happening::Replace(list, x));
         }
     }
 
     /// While a position asks to be called Live, an owner and other members are cut off, and do not hear of it; they are
     /// replaced, the members first. Who takes over has only the new member to ask whom it has granted a lease.
-    pub(crate) fn split_beside(&mut self, asking: Position) {
-        let x = Position(self.random.below(u64::from(self.configuration.data)) as u8);
+    pub(crate) fn split_beside(&mut self, list: ListId, asking: Position) {
+        let x = Position(self.random.below(u64::from(self.swarm.data)) as u8);
         let node = |tenure: Tenure| usize::from(tenure.node.0);
-        let asks = self.configuration.tenure(asking).map(node);
-        let Some(owner) = self.configuration.tenure(x).map(node).filter(|at| Some(*at) != asks) else {
+        let configuration = self.configuration(list);
+        let asks = configuration.tenure(asking).map(node);
+        let Some(owner) = configuration.tenure(x).map(node).filter(|at| Some(*at) != asks) else {
             return;
         };
         self.marks.see(Seen::SplitBeside);
         let lease = self.swarm.parameters.lease.0;
         let mut side = vec![owner];
         let members: Vec<(Position, usize)> = self
-            .configuration
+            .configuration(list)
             .members()
             .map(|(position, a)| (position, node(a.tenure)))
             .collect();
@@ -204,12 +207,12 @@ impl World {
             if Some(at) != asks && at != owner && self.random.chance(700_000) {
                 side.push(at);
                 after += self.random.below(lease / 2);
-                self.push(Span(after), Happening::Replace(position));
+                self.push(Span(after), Happening::Replace(list, position));
             }
         }
         self.cut_off(side);
         after += self.random.below(lease);
-        self.push(Span(after), Happening::Replace(x));
+        self.push(Span(after), Happening::Replace(list, x));
     }
 
     /// From now on these processes hear nobody else, nor the coordinator, and until when.

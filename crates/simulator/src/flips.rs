@@ -5,9 +5,10 @@
 //! pass comes is no mystery (docs/protocol.md, "What the scrub cannot do"): here the pass comes at once. A parity chunk
 //! waits for its turn.
 
+use crate::driver::Process;
 use crate::marks::Seen;
-use crate::world::{LIST, World};
-use paritas_base::{Incarnation, Position, Stream, Stripe};
+use crate::world::World;
+use paritas_base::{Incarnation, ListId, Position, Stream, Stripe};
 use paritas_protocol::paritylog::Key;
 use paritas_protocol::{List, ParityMember, Phase, Role};
 
@@ -16,6 +17,7 @@ use paritas_protocol::{List, ParityMember, Phase, Role};
 pub(crate) struct Flip {
     at: usize,
     incarnation: Incarnation,
+    list: ListId,
     position: Position,
     stripe: Stripe,
     /// In an owner's chunk, else in a member's.
@@ -38,8 +40,8 @@ impl World {
         if process.paused_until > self.now {
             return;
         }
-        let roles = process.node.list(LIST).map_or(&[][..], |list| &list.roles);
-        let Some(role) = roles.get((which >> 32) as usize % roles.len().max(1)) else {
+        let roles: Vec<(ListId, &Role)> = process.roles().collect();
+        let Some((list, role)) = roles.get((which >> 32) as usize % roles.len().max(1)).copied() else {
             return;
         };
         let (stripes, stream): (Vec<Stripe>, Option<Stream>) = match role {
@@ -61,10 +63,10 @@ impl World {
             }
             _ => return,
         };
-        if stripes.is_empty() || !self.may_flip(stream.is_some()) {
+        if stripes.is_empty() || !self.may_flip(list, stream.is_some()) {
             return;
         }
-        let (position, role_at) = (role.position(), (which >> 32) as usize % roles.len());
+        let position = role.position();
         let on_disk =
             matches!(role, Role::Member(member) if member.valid_stripes().any(|s| member.disk_key(s).is_some()));
         let stripe = stripes[(which % stripes.len() as u64) as usize];
@@ -80,9 +82,9 @@ impl World {
             process.node.scrub_now(clock, stream, stripe, &mut process.out);
         }
         let flipped = if on_disk {
-            process.flip_on_disk(role_at, stripe, which ^ bit as u64)
+            process.flip_on_disk(list, stripe, which ^ bit as u64)
         } else {
-            process.node.flip_bit((LIST, position), stripe, bit)
+            process.node.flip_bit((list, position), stripe, bit)
         };
         if !flipped {
             return;
@@ -102,6 +104,7 @@ impl World {
         self.flipped = Some(Flip {
             at,
             incarnation,
+            list,
             position,
             stripe,
             of_data: stream.is_some(),
@@ -120,12 +123,13 @@ impl World {
             return None;
         }
         let mut stashed = process.node.stashed();
-        if stashed.any(|(_, position, old)| (position, old.stripe) == (flip.position, flip.stripe)) {
+        if stashed.any(|(list, position, old)| (list, position, old.stripe) == (flip.list, flip.position, flip.stripe))
+        {
             // It may come back as it is.
             return Some(flip);
         }
         let key = Key {
-            list: LIST,
+            list: flip.list,
             stripe: flip.stripe,
         };
         if let (Some(log), false) = (process.node.parity_log(), flip.of_data)
@@ -135,7 +139,7 @@ impl World {
             // It is not seen yet; or it may come back as it is.
             return Some(flip);
         }
-        let mut roles = process.node.list(LIST)?.roles.iter();
+        let mut roles = process.node.list(flip.list)?.roles.iter();
         let there = match roles.find(|role| role.position() == flip.position)? {
             Role::Owner(owner) => owner.store().chunks().slot(flip.stripe).is_err(),
             Role::Member(member) => {
@@ -156,8 +160,8 @@ impl World {
     }
 
     /// As [`lost`](Self::lost): data and parity chunks that a flip takes at present.
-    pub(crate) fn flipped_chunks(&self) -> (usize, usize) {
-        match self.unrepaired() {
+    pub(crate) fn flipped_chunks(&self, list: ListId) -> (usize, usize) {
+        match self.unrepaired().filter(|flip| flip.list == list) {
             None => (0, 0),
             Some(flip) if flip.of_data => (1, 0),
             Some(_) => (0, 1),
@@ -165,31 +169,42 @@ impl World {
     }
 
     /// The parity chunk that is wrong at this process, and may be.
-    pub(crate) fn wrong_parity(&self, at: usize) -> Option<Stripe> {
+    pub(crate) fn wrong_parity(&self, at: usize) -> Option<(ListId, Stripe)> {
         let flip = self.unrepaired().filter(|f| f.at == at && !f.of_data)?;
-        Some(flip.stripe)
+        Some((flip.list, flip.stripe))
     }
 
-    /// After the faults every process goes through all its chunks once: from when it knows the configuration that
-    /// stays. What a node had set aside may come back with it, and a bit that flipped before.
+    /// After the faults every process goes through all its chunks once: from when it knows the configurations that
+    /// stay. What a node had set aside may come back with it, and a bit that flipped before.
     pub(crate) fn note_passes(&mut self) {
-        let epoch = self.configuration.epoch;
+        let epochs = self.epochs();
         for process in self.processes.iter().flatten() {
-            let installed = process.node.list(LIST).map_or(epoch, |list| list.configuration.epoch);
+            let knows_all = self.knows_all(process);
             let mut noted = self.passes.iter();
-            if installed == epoch && !noted.any(|(life, of, _)| (*life, *of) == (process.incarnation, epoch)) {
+            if knows_all && !noted.any(|(life, of, _)| (*life, *of) == (process.incarnation, epochs)) {
                 let passes = process.node.figures().scrub_passes;
-                self.passes.push((process.incarnation, epoch, passes));
+                self.passes.push((process.incarnation, epochs, passes));
             }
         }
+    }
+
+    /// Whether it has the newest configuration of every list that it knows.
+    pub(crate) fn knows_all(&self, process: &Process) -> bool {
+        let mut installed = process.node.lists().map(|list| &list.configuration);
+        installed.all(|c| c.epoch == self.configuration(c.list).epoch)
+    }
+
+    /// Of all configurations together: more with each change.
+    fn epochs(&self) -> u64 {
+        self.configurations.iter().map(|c| u64::from(c.epoch.0)).sum()
     }
 
     /// Whose pass is not over yet, if bits have flipped. The one under way when the faults ended was not whole. A node
     /// may have gone through nothing, for it held nothing, and have found since what it has to mend.
     pub(crate) fn pass_under_way(&self) -> Option<usize> {
-        let done = |process: &crate::driver::Process| {
-            let now = (process.incarnation, self.configuration.epoch);
-            let began = self.passes.iter().find(|(life, epoch, _)| (*life, *epoch) == now);
+        let done = |process: &Process| {
+            let now = (process.incarnation, self.epochs());
+            let began = self.passes.iter().find(|(life, epochs, _)| (*life, *epochs) == now);
             let members = process.node.lists().filter_map(List::member);
             began.is_some_and(|(_, _, passes)| process.node.figures().scrub_passes >= passes + 2)
                 && members.map(ParityMember::lost_stripe).all(|lost| lost.is_none())

@@ -4,10 +4,11 @@
 //! run of its own, the other faults end, and all must come to rest with every invariant held and every key read. A fork
 //! of the state is the same run again up to that event: a run is deterministic, and the digest shows that it was.
 
+use crate::driver::Process;
 use crate::world::World;
 use core::fmt;
 use core::str::FromStr;
-use paritas_base::{NodeId, Prng, Time};
+use paritas_base::{Prng, Time};
 
 /// Where a run leaves its course: after so many events, by the death of some processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,16 +35,21 @@ pub(crate) fn instants(seed: u64, count: u64, chaos: Time) -> Vec<Time> {
 }
 
 impl World {
-    /// Every set of processes with positions of the list that may be lost now. Without parity none may.
+    /// Every set of processes with positions that may be lost now. Without parity none may.
     pub(crate) fn instant(&self) -> Instant {
         let holds = |at: &usize| {
             let process = self.processes[*at].as_ref();
-            process.is_some_and(|p| self.configuration.held_by(p.id, p.incarnation).next().is_some())
+            let held = |p: &Process| {
+                self.configurations
+                    .iter()
+                    .any(|c| c.held_by(p.id, p.incarnation).next().is_some())
+            };
+            process.is_some_and(|p| held(p))
         };
         let holders = (0..self.processes.len())
             .filter(holds)
             .fold(0u32, |all, at| all | 1 << at);
-        let sets = (1..=holders).filter(|dead| dead & !holders == 0 && self.configuration.parity > 0);
+        let sets = (1..=holders).filter(|dead| dead & !holders == 0 && self.swarm.parity > 0);
         let forks = sets.filter(|dead| self.may_lose_all(&members(*dead))).map(|dead| Fork {
             events: self.counts.events,
             dead,
@@ -68,16 +74,6 @@ impl World {
             self.kill(at);
         }
         self.settle()
-    }
-
-    /// As [`may_lose`](Self::may_lose), of several at once.
-    fn may_lose_all(&self, dead: &[usize]) -> bool {
-        let (mut data, mut parity) = self.lost_with_flips();
-        for at in dead {
-            let (d, p) = self.live_positions_of(NodeId(*at as u16));
-            (data, parity) = (data + d, parity + p);
-        }
-        self.bears(data, parity)
     }
 }
 
@@ -114,10 +110,15 @@ impl FromStr for Fork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::swarm::Swarm;
+    use crate::swarm::{Shape, Swarm};
 
     fn world(seed: u64) -> World {
-        let swarm = Swarm::draw(&mut Prng::new(seed), Some(2), Some(2));
+        let shape = Shape {
+            parity: Some(2),
+            ack_quorum: Some(2),
+            stripe_lists: Some(1),
+        };
+        let swarm = Swarm::draw(&mut Prng::new(seed), shape);
         World::new(seed, swarm, false, false)
     }
 

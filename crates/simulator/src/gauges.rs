@@ -2,7 +2,6 @@
 
 use crate::driver::Process;
 use crate::swarm::Swarm;
-use crate::world::LIST;
 use paritas_base::Position;
 use paritas_protocol::{Ring, Role};
 
@@ -26,7 +25,7 @@ pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
         ));
     }
     let (window, history) = (swarm.parameters.window_bytes, swarm.parameters.history_bytes);
-    for role in node.list(LIST).into_iter().flat_map(|list| &list.roles) {
+    for (_, role) in process.roles() {
         let checked = match role {
             Role::Owner(owner) if owner.members().is_empty() => Ok(()),
             Role::Owner(owner) => within(owner.ring(), owner.stable(), window, history),

@@ -33,7 +33,7 @@ use paritas_base::{Prng, Time};
 use report::{Counts, say};
 use std::io::Write;
 use std::process::ExitCode;
-use swarm::Swarm;
+use swarm::{Shape, Swarm};
 use world::World;
 
 /// Runs the protocol's machines under seeded faults and checks the invariants of PROTOCOL §13.
@@ -58,6 +58,9 @@ struct Arguments {
     /// Fix how many of them acknowledge a write; drawn from the seed otherwise.
     #[arg(long)]
     ack_quorum: Option<u8>,
+    /// Fix the number of stripe lists; drawn from the seed otherwise.
+    #[arg(long)]
+    stripe_lists: Option<u16>,
     /// Besides, at so many instants of every run, kill each set of processes that may be lost, and run on from there.
     #[arg(long, default_value_t = 0)]
     forks: u64,
@@ -89,6 +92,16 @@ struct Arguments {
     require_marks: bool,
 }
 
+impl Arguments {
+    fn shape(&self) -> Shape {
+        Shape {
+            parity: self.parity,
+            ack_quorum: self.ack_quorum,
+            stripe_lists: self.stripe_lists,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = if arguments.exhaustive {
@@ -106,8 +119,7 @@ fn main() -> ExitCode {
             count,
             seeds.map(|seed| Run {
                 seed,
-                parity: arguments.parity,
-                ack_quorum: arguments.ack_quorum,
+                shape: arguments.shape(),
                 fork: arguments.fork,
             }),
         )
@@ -126,23 +138,24 @@ fn main() -> ExitCode {
 #[derive(Clone, Copy, Debug)]
 struct Run {
     seed: u64,
-    /// The number of parity positions, if it is not drawn from the seed.
-    parity: Option<u8>,
-    /// The ack quorum, likewise.
-    ack_quorum: Option<u8>,
+    shape: Shape,
     /// Where it leaves the course of its seed, and how.
     fork: Option<Fork>,
 }
 
 impl Run {
-    /// What is fixed of its shape, as arguments.
-    fn shape(&self) -> String {
-        let parity = self.parity.map_or_else(String::new, |m| format!(" --parity {m}"));
-        let ack_quorum = self
-            .ack_quorum
-            .map_or_else(String::new, |a| format!(" --ack-quorum {a}"));
-        let fork = self.fork.map_or_else(String::new, |fork| format!(" --fork {fork}"));
-        parity + &ack_quorum + &fork
+    /// All but its seed, as arguments.
+    fn arguments(&self) -> String {
+        let Shape {
+            parity,
+            ack_quorum,
+            stripe_lists,
+        } = self.shape;
+        let parity = parity.map(|m| format!(" --parity {m}"));
+        let ack_quorum = ack_quorum.map(|a| format!(" --ack-quorum {a}"));
+        let stripe_lists = stripe_lists.map(|count| format!(" --stripe-lists {count}"));
+        let fork = self.fork.map(|fork| format!(" --fork {fork}"));
+        [parity, ack_quorum, stripe_lists, fork].into_iter().flatten().collect()
     }
 }
 
@@ -239,7 +252,7 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
 /// 15.9. Every violation ends the search of its space.
 fn exhaust(arguments: &Arguments) -> Result<u64, String> {
     let mut violations = 0;
-    break_rule(arguments, &mut Swarm::draw(&mut Prng::new(0), None, None))?;
+    break_rule(arguments, &mut Swarm::draw(&mut Prng::new(0), arguments.shape()))?;
     for space in exhaustive::SPACES {
         let broken = |swarm: &mut Swarm| drop(break_rule(arguments, swarm));
         match exhaustive::explore(space, &broken) {
@@ -284,7 +297,7 @@ fn break_rule(_: &Arguments, _: &mut Swarm) -> Result<bool, String> {
 /// Runs once to the end. A fork's past must be what was seen `from` it.
 fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Result<(World, Vec<Instant>), String> {
     let mut random = Prng::new(run.seed);
-    let mut swarm = Swarm::draw(&mut random, run.parity, run.ack_quorum);
+    let mut swarm = Swarm::draw(&mut random, run.shape);
     let keep_identity = break_rule(arguments, &mut swarm)?;
     if arguments.verbose {
         say(&format!("{swarm:#?}"));
@@ -316,5 +329,5 @@ fn replay(arguments: &Arguments, run: Run) -> String {
         let _ = arguments;
         ""
     };
-    format!("simulator --seed {}{}{mutant} -v", run.seed, run.shape())
+    format!("simulator --seed {}{}{mutant} -v", run.seed, run.arguments())
 }

@@ -25,6 +25,7 @@ pub(crate) enum Seen {
     Split,
     PlannedMove,
     HandOffVoid,
+    SlotsBetweenLists,
     StoppedBeforeReading,
     AskedLiveLate,
     SplitBeside,
@@ -34,7 +35,7 @@ pub(crate) enum Seen {
     Listed,
 }
 
-const SEEN: [(Seen, &str); 25] = [
+const SEEN: [(Seen, &str); 26] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -53,6 +54,7 @@ const SEEN: [(Seen, &str); 25] = [
     (Seen::Split, "an owner cut off with some of its members"),
     (Seen::PlannedMove, "5.12 a drained position goes to another node"),
     (Seen::HandOffVoid, "10.8 a proposal between tenures that are over"),
+    (Seen::SlotsBetweenLists, "10.8 slots go from one list to another"),
     (
         Seen::StoppedBeforeReading,
         "4.2 a command read after a stop, by the clock of before",

@@ -1,6 +1,7 @@
 //! Seeds that once failed, from `regressions.txt`.
 
 use crate::Run;
+use crate::swarm::Shape;
 
 const TEXT: &str = include_str!("../regressions.txt");
 
@@ -12,7 +13,7 @@ pub(crate) fn read() -> Result<Vec<Run>, String> {
 /// A run as a line of the file.
 pub(crate) fn line(run: Run, what: &str) -> String {
     let what: String = what.chars().take(80).collect();
-    format!("{}{} # {what}", run.seed, run.shape())
+    format!("{}{} # {what}", run.seed, run.arguments())
 }
 
 fn parse(text: &str) -> Result<Vec<Run>, String> {
@@ -26,14 +27,14 @@ fn parse(text: &str) -> Result<Vec<Run>, String> {
         };
         let mut run = Run {
             seed: seed.parse().map_err(|_| bad())?,
-            parity: None,
-            ack_quorum: None,
+            shape: Shape::default(),
             fork: None,
         };
         for argument in shape.chunks(2) {
             match argument {
-                ["--parity", m] => run.parity = Some(m.parse().map_err(|_| bad())?),
-                ["--ack-quorum", a] => run.ack_quorum = Some(a.parse().map_err(|_| bad())?),
+                ["--parity", m] => run.shape.parity = Some(m.parse().map_err(|_| bad())?),
+                ["--ack-quorum", a] => run.shape.ack_quorum = Some(a.parse().map_err(|_| bad())?),
+                ["--stripe-lists", count] => run.shape.stripe_lists = Some(count.parse().map_err(|_| bad())?),
                 ["--fork", fork] => run.fork = Some(fork.parse().map_err(|_| bad())?),
                 _ => return Err(bad()),
             }
@@ -55,19 +56,25 @@ mod tests {
     #[test]
     fn a_line_is_read_as_it_was_printed() {
         let fork = "1234:0,3".parse().ok();
-        for (parity, ack_quorum, fork) in [(None, None, None), (Some(3), None, fork), (Some(3), Some(2), None)] {
+        let shape = |parity, ack_quorum, stripe_lists| Shape {
+            parity,
+            ack_quorum,
+            stripe_lists,
+        };
+        for (shape, fork) in [
+            (Shape::default(), None),
+            (shape(Some(3), None, Some(2)), fork),
+            (shape(Some(3), Some(2), None), None),
+        ] {
             let run = Run {
                 seed: 4711,
-                parity,
-                ack_quorum,
+                shape,
                 fork,
             };
             let read = parse(&line(run, "I9: lost")).expect("it parses");
             assert_eq!(
-                read.iter()
-                    .map(|r| (r.seed, r.parity, r.ack_quorum, r.fork))
-                    .collect::<Vec<_>>(),
-                [(4711, parity, ack_quorum, fork)]
+                read.iter().map(|r| (r.seed, r.shape, r.fork)).collect::<Vec<_>>(),
+                [(4711, shape, fork)]
             );
         }
         assert!(parse("4711 --speed 3").is_err());

@@ -6,6 +6,17 @@ use paritas_base::{Prng, Span};
 use paritas_protocol::paritylog::Settings;
 use paritas_protocol::{ClientLimits, LogAssist, Parameters, Policy, Reads};
 
+/// What of a run is fixed; the rest is drawn from its seed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Shape {
+    /// The number of parity positions.
+    pub(crate) parity: Option<u8>,
+    /// How many of them acknowledge a write.
+    pub(crate) ack_quorum: Option<u8>,
+    /// The number of stripe lists.
+    pub(crate) stripe_lists: Option<u16>,
+}
+
 /// One run's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
@@ -15,6 +26,8 @@ pub(crate) struct Swarm {
     pub(crate) parity: u8,
     /// How many of them must hold a write.
     pub(crate) ack_quorum: u8,
+    /// Lists of that shape, over the same nodes.
+    pub(crate) stripe_lists: u16,
     /// Frames from and to one node take so much longer: a member that lags, but answers.
     pub(crate) lag: Option<(u16, Span)>,
     /// Nodes beyond those in the list.
@@ -103,9 +116,11 @@ pub(crate) struct Swarm {
 }
 
 impl Swarm {
-    /// Draws a run. `m` and `a` are fixed if given.
-    pub(crate) fn draw(random: &mut Prng, parity: Option<u8>, ack_quorum: Option<u8>) -> Self {
-        let parity = parity.unwrap_or_else(|| *random.pick(&[0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 3, 3]));
+    /// Draws a run.
+    pub(crate) fn draw(random: &mut Prng, shape: Shape) -> Self {
+        let parity = shape
+            .parity
+            .unwrap_or_else(|| *random.pick(&[0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 3, 3]));
         let data = random.between(1, 3) as u8;
         let some = |random: &mut Prng, of: u32| {
             if random.chance(400_000) {
@@ -195,6 +210,7 @@ impl Swarm {
             data,
             parity,
             ack_quorum: parity,
+            stripe_lists: 1,
             lag: None,
             spares: random.below(3) as u16,
             chunk_bytes,
@@ -258,7 +274,7 @@ impl Swarm {
         } else {
             parity
         };
-        swarm.ack_quorum = ack_quorum.map_or(drawn, |a| a.clamp(parity.min(1), parity));
+        swarm.ack_quorum = shape.ack_quorum.map_or(drawn, |a| a.clamp(parity.min(1), parity));
         if swarm.ack_quorum < parity && random.chance(500_000) {
             let node = random.below(u64::from(data + parity)) as u16;
             swarm.lag = Some((node, Span::from_ms(random.between(1, 40))));
@@ -314,6 +330,20 @@ impl Swarm {
         if random.chance(300_000) {
             swarm.lists = random.between(1, 8) as u32;
             swarm.parameters.walk_keys = random.between(1, 20) as u32;
+        }
+        let drawn = if random.chance(250_000) {
+            random.between(2, 3)
+        } else {
+            1
+        };
+        swarm.stripe_lists = shape.stripe_lists.unwrap_or(drawn as u16).max(1);
+        if swarm.stripe_lists > 1 {
+            // Each node has a part in each.
+            swarm.maxmemory_bytes *= u64::from(swarm.stripe_lists);
+            swarm.parameters.kept_chunks *= u32::from(swarm.stripe_lists);
+            if random.chance(500_000) {
+                swarm.hand_off_every = Span::from_ms(random.between(10, 200));
+            }
         }
         swarm
     }

@@ -45,9 +45,11 @@ impl World {
             let delay = self.delay();
             self.push(delay, Happening::Nodes { at: other });
         }
-        let configuration = Box::new(self.configuration.clone());
-        let delay = self.delay();
-        self.push(delay, Happening::Push { at, configuration });
+        for list in self.lists() {
+            let configuration = Box::new(self.configuration(list).clone());
+            let delay = self.delay();
+            self.push(delay, Happening::Push { at, configuration });
+        }
     }
 
     pub(crate) fn alive(&mut self, at: usize, incarnation: Incarnation) -> Option<&mut Process> {

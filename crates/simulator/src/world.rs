@@ -41,14 +41,16 @@ pub(crate) struct World {
     pub(crate) blocked: Map<(usize, usize), Time>,
     /// Processes that the coordinator does not reach until then.
     pub(crate) cut_off: (Vec<usize>, Time),
-    pub(crate) configuration: Configuration,
+    /// Of each stripe list, in their order.
+    pub(crate) configurations: Vec<Configuration>,
     /// Who held each position before its present holder.
-    pub(crate) previous: Map<Position, NodeId>,
+    pub(crate) previous: Map<(ListId, Position), NodeId>,
     pub(crate) clients: Vec<Client>,
     pub(crate) history: BTreeMap<String, Vec<Operation>>,
     /// What every key of the world has in its history.
     pub(crate) flushes: Vec<Operation>,
-    pub(crate) ghost: Ghost,
+    /// Of each list.
+    pub(crate) ghosts: Vec<Ghost>,
     pub(crate) next_value: i64,
     pub(crate) healing: bool,
     /// Keys still to be read once at the end.
@@ -56,8 +58,9 @@ pub(crate) struct World {
     pub(crate) crowds: Crowds,
     /// The newest flip of a bit.
     pub(crate) flipped: Option<Flip>,
-    /// How often each life had gone through its chunks when it was first seen to know the configuration of an epoch.
-    pub(crate) passes: Vec<(Incarnation, Epoch, u64)>,
+    /// How often each life had gone through its chunks when it was first seen to know all configurations, by the sum
+    /// of their epochs.
+    pub(crate) passes: Vec<(Incarnation, u64, u64)>,
     pub(crate) violation: Option<String>,
     /// Violations that begin so are not looked at.
     pub(crate) blind_to: Option<String>,
@@ -74,9 +77,6 @@ pub(crate) struct World {
 
 /// Lines of the trace that are kept.
 const TRACE_MAX: usize = 200;
-/// The list of the run.
-pub(crate) const LIST: ListId = ListId(0);
-
 /// A hundred times what a run usually has.
 const EVENTS_MAX: u64 = 500_000;
 
@@ -89,19 +89,21 @@ impl World {
         let Ok(scheme) = Scheme::new(swarm.data, swarm.parity) else {
             unreachable!("the swarm draws small schemes")
         };
-        let step = u32::from(paritas_base::SLOT_COUNT) / u32::from(swarm.data);
-        let slots = (0..swarm.data)
-            .map(|x| {
-                let last = if x + 1 == swarm.data {
+        let streams = u32::from(swarm.stripe_lists) * u32::from(swarm.data);
+        let step = u32::from(paritas_base::SLOT_COUNT) / streams;
+        let slots = (0..streams)
+            .map(|n| {
+                let last = if n + 1 == streams {
                     paritas_base::SLOT_COUNT - 1
                 } else {
-                    ((u32::from(x) + 1) * step) as u16
+                    ((n + 1) * step) as u16
                 };
+                let (list, x) = (n % u32::from(swarm.stripe_lists), n / u32::from(swarm.stripe_lists));
                 (
                     last,
                     Stream {
-                        list: LIST,
-                        x: Position(x),
+                        list: ListId(list as u16),
+                        x: Position(x as u8),
                     },
                 )
             })
@@ -133,31 +135,34 @@ impl World {
                 peer_address: String::new(),
             })
             .collect();
-        let positions = (0..width)
-            .map(|i| {
-                let tenure = Tenure {
-                    node: records[i].id,
-                    incarnation: records[i].incarnation,
-                    since: Epoch(1),
-                };
-                Some(Assignment {
-                    tenure,
-                    state: PositionState::Live,
-                })
+        // Of the next list everything is at the next node: who holds data of one holds parity of another.
+        let position = |list: u16, i: usize| {
+            let record = &records[(usize::from(list) + i) % count];
+            let tenure = Tenure {
+                node: record.id,
+                incarnation: record.incarnation,
+                since: Epoch(1),
+            };
+            Some(Assignment {
+                tenure,
+                state: PositionState::Live,
+            })
+        };
+        let configurations = (0..swarm.stripe_lists)
+            .map(|list| Configuration {
+                list: ListId(list),
+                epoch: Epoch(1),
+                born: Epoch(1),
+                data: swarm.data,
+                parity: swarm.parity,
+                ack_quorum: swarm.ack_quorum,
+                positions: (0..width).map(|i| position(list, i)).collect(),
+                gone: Vec::new(),
+                lost: false,
+                slots: Default::default(),
             })
             .collect();
-        let configuration = Configuration {
-            list: LIST,
-            epoch: Epoch(1),
-            born: Epoch(1),
-            data: swarm.data,
-            parity: swarm.parity,
-            ack_quorum: swarm.ack_quorum,
-            positions,
-            gone: Vec::new(),
-            lost: false,
-            slots: Default::default(),
-        };
+        let ghosts = (0..swarm.stripe_lists).map(|_| Ghost::new()).collect();
         let clients = (0..swarm.clients).map(|_| Client::new()).collect();
         let has_disk = |at: usize| swarm.disk.is_some() && swarm.disk_nodes >> at & 1 == 1;
         let disks = (0..count).map(|at| has_disk(at).then(Disk::default)).collect();
@@ -180,12 +185,12 @@ impl World {
             next_id: 0,
             blocked: map(),
             cut_off: (Vec::new(), Time(0)),
-            configuration,
+            configurations,
             previous: map(),
             clients,
             history: BTreeMap::new(),
             flushes: Vec::new(),
-            ghost: Ghost::new(),
+            ghosts,
             next_value: 0,
             healing: false,
             final_reads: Vec::new(),
@@ -223,6 +228,24 @@ impl World {
             world.plan(fault);
         }
         world
+    }
+
+    // --- stripe lists --------------------------------------------------------------------------------------------
+
+    pub(crate) fn lists(&self) -> impl Iterator<Item = ListId> + use<> {
+        (0..self.configurations.len() as u16).map(ListId)
+    }
+
+    pub(crate) fn configuration(&self, list: ListId) -> &Configuration {
+        &self.configurations[usize::from(list.0)]
+    }
+
+    /// One of them.
+    pub(crate) fn any_list(&mut self) -> ListId {
+        match self.configurations.len() {
+            1 => ListId(0),
+            count => ListId(self.random.below(count as u64) as u16),
+        }
     }
 
     // --- queue and trace -----------------------------------------------------------------------------------------
@@ -315,7 +338,9 @@ impl World {
         let (mut settled, mut outgrown) = (0, false);
         while self.violation.is_none() {
             if self.now > deadline {
-                outgrown = self.is_outgrown();
+                // Without parity nothing may be written. Where data has no room every key can be read all the same; to
+                // list them takes all chunks of an index line at once.
+                outgrown = self.is_outgrown(false) || self.is_outgrown(true) && self.unanswered(true).is_none();
                 if outgrown {
                     self.marks.see(Seen::Outgrown);
                     break;
@@ -370,8 +395,8 @@ impl World {
         };
         self.now = at;
         self.counts.events += 1;
-        if self.counts.events > EVENTS_MAX {
-            self.violate(format!("L1: more than {EVENTS_MAX} events: messages multiply"));
+        if self.counts.events > EVENTS_MAX * u64::from(self.swarm.stripe_lists) {
+            self.violate(format!("L1: {} events: messages multiply", self.counts.events));
             return false;
         }
         self.mix(at.0 ^ n);

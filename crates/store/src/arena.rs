@@ -193,6 +193,11 @@ impl Arena {
         self.owed = slots;
     }
 
+    /// So many.
+    pub fn owed(&self) -> u32 {
+        self.owed
+    }
+
     /// Sets how many slots chunks that come back will soon take, data and parity: their memory is made ready ahead.
     pub fn set_expected(&mut self, slots: u32) {
         self.expected = slots;

@@ -44,6 +44,11 @@ impl StreamOwner {
         if after_asking && self.lacks_memory(cx.shared) {
             self.drop_chunk(cx);
         }
+        // For another position of this node that is not whole either.
+        let has_more = |count: u32| self.store.chunks().here_count() > count + 1;
+        if cx.shared.room_wanted.is_some_and(has_more) && self.materialiser.may_drop && self.drop_chunk(cx) {
+            cx.shared.room_wanted = None;
+        }
     }
 
     /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
@@ -56,51 +61,62 @@ impl StreamOwner {
         }
     }
 
-    /// Whether the background is to bring nothing more back, beside so many chunks that are on their way. Where two
-    /// positions must share, it leaves some for what commands ask for: it may be index pages that it brings.
+    /// Whether the background is to bring nothing more back, beside so many chunks that are on their way. Where memory
+    /// is too short for all that this node is to hold, it leaves some for what commands ask for: it may be index pages
+    /// that it brings.
     pub(super) fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
         if self.materialiser.stands_in {
             return !shared.arena.has_room(under_way);
         }
-        let kept = if self.materialiser.is_doubled {
-            shared.parameters.kept_chunks
-        } else {
-            0
-        };
+        let kept = shared.kept_chunks();
+        let is_short = self.materialiser.is_doubled || !shared.arena.has(shared.arena.owed() + kept);
+        let kept = if is_short { kept } else { 0 };
         self.materialiser.may_drop && !shared.arena.has((under_way + 1) as u32 + kept)
     }
 
     /// Whether so few data chunks are here that a command may need them all, and another can be had beside them.
     fn is_among_the_last(&self, shared: &Shared) -> bool {
-        shared.arena.has(1) && self.store.chunks().held_counts().1 < shared.parameters.kept_chunks
+        shared.arena.has(1) && self.store.chunks().held_counts().1 < shared.kept_chunks()
     }
 
-    /// Before a chunk is installed: drops one for it, and two where more is in use than may be.
+    /// Before a chunk is installed: drops one for it, and two where more is in use than may be. Where few are here,
+    /// positions beside it that have more are asked for one too.
     pub(super) fn make_room<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         for _ in 0..2 {
             if self.materialiser.may_drop && self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared) {
+                let here = self.store.chunks().here_count();
+                if here <= cx.shared.kept_chunks() / 2 {
+                    cx.shared.room_wanted = Some(here);
+                }
                 self.drop_chunk(cx);
             }
         }
     }
 
-    /// Gives up a chunk for another that is asked for: one that the members have as it is here, each in its turn, but
-    /// no index page.
-    fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        let (term, acked) = (self.term(), self.acked());
+    /// Gives up a chunk for another that is asked for: one that the members have as it is here, each in its turn. An
+    /// index page only where they are most of the few that are here. False if there is none.
+    fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) -> bool {
+        let (index, data) = self.store.chunks().held_counts();
+        let of_index = data < cx.shared.kept_chunks() && index > data;
         let unacked = cx.breaks(Mutant::ChunkDroppedWithUnackedDelta);
+        let (term, acked) = (self.term(), self.acked());
         let from = self.materialiser.drop_next;
-        let end = self.store.chunks().end(false);
-        for number in (from..end).chain(0..from.min(end)) {
-            let stripe = Stripe::data(number);
+        let end = self.store.chunks().end(of_index);
+        for number in (from.min(end)..end).chain(0..from.min(end)) {
+            let stripe = if of_index {
+                Stripe::index_page(number)
+            } else {
+                Stripe::data(number)
+            };
             let version = self.store.chunks().version(stripe);
             let safe = version.term() < term || version.seq() <= acked;
             if (safe || unacked) && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
                 cx.out.mark(Mark::ChunkDropped);
                 self.materialiser.drop_next = number + 1;
                 self.materialiser.drops += 1;
-                return;
+                return true;
             }
         }
+        false
     }
 }

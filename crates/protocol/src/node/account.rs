@@ -148,6 +148,8 @@ impl Node {
             .saturating_sub(tables + log_max.max(log) + rings + buffers)
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
+        // A position that comes here when all is taken must be able to serve, a few chunks at a time.
+        let slots = slots.min(shared.arena.slots_max() - shared.kept_chunks());
         shared.arena.set_limit(slots);
         // A stream evicts keys of its own only, and parity once granted stays granted: where keys are evicted, who came
         // first must not have what those that come later need.

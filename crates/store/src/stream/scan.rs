@@ -33,43 +33,49 @@ impl Stream {
         }
         // Lines end at multiples of it. The line that it lies in now may be another than then, and begin before it.
         let first_hash = cursor << CURSOR_SHIFT;
-        let mut hash = first_hash;
-        let (mut locators, mut of_first_line) = (Vec::new(), None);
+        let (mut hash, mut met) = (first_hash, 0);
+        let (mut locators, mut objects) = (Vec::new(), Vec::new());
         for _ in 0..LINES_MAX {
-            let known = locators.len();
-            if let Err(blocked) = self.line_locators(arena, hash, &mut locators) {
-                // What was gathered before is whole: give that first.
-                locators.truncate(known);
-                if locators.is_empty() {
-                    return Err(blocked);
-                }
-                break;
+            locators.clear();
+            objects.clear();
+            let line = self.line_locators(arena, hash, &mut locators);
+            if let Err(blocked) = line.and_then(|()| self.objects(arena, &locators, &mut objects)) {
+                // What was met before is whole: give that first.
+                return if met > 0 {
+                    Ok(hash >> CURSOR_SHIFT)
+                } else {
+                    Err(blocked)
+                };
             }
-            of_first_line.get_or_insert(locators.len());
+            let of_first_line = hash == first_hash;
+            for object in &objects {
+                if !of_first_line || self.hash(object.key()) >= first_hash {
+                    visit(object);
+                }
+            }
+            met += objects.len();
             match self.shape.line_end(hash, pages) {
                 Some(end) => {
                     debug_assert!(end.trailing_zeros() >= CURSOR_SHIFT);
                     hash = end;
                 }
-                None => {
-                    hash = 0;
-                    break;
-                }
+                None => return Ok(0),
             }
-            if locators.len() >= limit {
+            if met >= limit {
                 break;
             }
         }
-        for (at, locator) in locators.into_iter().enumerate() {
-            let Some(head) = self.head(arena, locator)? else {
-                continue;
-            };
-            let object = self.object(arena, locator, head)?;
-            if of_first_line.is_some_and(|end| at >= end) || self.hash(object.key()) >= first_hash {
-                visit(&object);
+        Ok(hash >> CURSOR_SHIFT)
+    }
+
+    /// Appends what lies at these locators. All their chunks are here.
+    fn objects<'a>(&'a self, arena: &'a Arena, locators: &[u32], objects: &mut Vec<Object<'a>>) -> Result<(), Blocked> {
+        for locator in locators {
+            if let Some(head) = self.head(arena, *locator)? {
+                objects.push(self.object(arena, *locator, head)?);
             }
         }
-        Ok(hash >> CURSOR_SHIFT)
+        Ok(())
     }
 
     /// Appends the locators of all keys whose home is the line of `hash`. All their chunks are here.

@@ -751,6 +751,31 @@ fn grow_for_a_crowd(arena: &mut Arena, stream: &mut Stream, seq: &mut u64) {
     );
 }
 
+/// Where there is no memory for all chunks of a step (PROTOCOL 5.10).
+#[test]
+fn a_scan_gives_what_lies_before_a_chunk_that_is_not_here() {
+    let mut world = World::new(256, 1 << 14);
+    for i in 0..300 {
+        world.put(format!("key {i}").as_bytes(), &Stored::default()).unwrap();
+    }
+    let away = Stripe::data(1);
+    assert!(world.stream.drop_chunk(&mut world.arena, away));
+    let (mut cursor, mut steps, mut seen) = (0, 0, BTreeSet::new());
+    let blocked = loop {
+        let step = world.stream.scan(&world.arena, cursor, usize::MAX, |object| {
+            assert!(seen.insert(object.key().to_vec()));
+        });
+        match step {
+            Ok(next) => cursor = next,
+            Err(blocked) => break blocked,
+        }
+        steps += 1;
+        assert!(steps < 2 && cursor > 0, "all keys, with a chunk away");
+    };
+    assert_eq!(blocked, Blocked::Missing(away));
+    assert!(steps == 1 && !seen.is_empty(), "{steps}");
+}
+
 #[test]
 fn keys_in_the_order_of_a_scan_find_room() {
     // Steps are done behind inserts, or as seldom as can be.
