@@ -83,8 +83,7 @@ impl Shared {
                 .max(STRIPES_ALWAYS)
     }
 
-    /// Chunks of memory that no writer may have, and no position becomes Live by: those that are not whole serve with
-    /// them.
+    /// Chunks of memory that no writer may have: positions that are not whole serve with them.
     pub(crate) fn kept_chunks(&self) -> u32 {
         self.parameters.kept_chunks.min(self.arena.slots_max() / 4)
     }

@@ -411,3 +411,59 @@ fn list_is_whole(cluster: &Cluster, node: usize, list: u16, x: u8) -> bool {
     let list = cluster.processes[node].node.list(ListId(list)).unwrap();
     list.owner(Position(x)).is_some_and(|owner| owner.is_whole())
 }
+
+/// 5.10: nine lists of `2+1` on three nodes, most of whose keys are in the first position's slots, and a node besides
+/// which gets that of each: half as much again as it has memory for.
+#[test]
+fn positions_of_several_lists_that_a_node_has_no_memory_for_serve_all_keys() {
+    const LISTS: usize = 9;
+    const KEYS: usize = 210;
+    let parameters = Parameters {
+        credit_batch: 8,
+        ..Parameters::default()
+    };
+    let mut cluster = Cluster::coded(2, 1, LISTS as u16, 1, parameters);
+    let client = cluster.connect(1, Port::Any);
+    let value = "v".repeat(10_000);
+    // Streams have equal parts of the slots, in order.
+    let part = |key: &str| usize::from(paritas_wire::command::slot(key.as_bytes())) * 2 * LISTS / 16_384;
+    let mut keys = [const { Vec::new() }; LISTS];
+    for key in (0..).map(|n| format!("key{n}")) {
+        let (list, x) = (part(&key) / 2, part(&key) % 2);
+        if x == 0 && keys[list].len() < KEYS {
+            assert_eq!(cluster.ask(client, &format!("SET {key} {value}")), "+OK\r\n");
+            keys[list].push(key);
+        } else if keys.iter().all(|keys| keys.len() == KEYS) {
+            break;
+        }
+    }
+    let get = |cluster: &mut Cluster, key: &str| {
+        cluster.feed(client, format!("GET {key}\r\n").as_bytes());
+        let mut reply = Vec::new();
+        for _ in 0..100 {
+            cluster.advance(10);
+            reply = cluster.take(client);
+            if !reply.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(reply.len(), 10_010, "{key}: {}", String::from_utf8_lossy(&reply));
+    };
+    for list in 0..LISTS {
+        cluster.hand_over(list, 0, 3);
+        cluster.advance(5_000);
+        for key in &keys[list] {
+            get(&mut cluster, key);
+        }
+    }
+    let is_whole = |list: usize| {
+        let list = cluster.processes[3].node.list(ListId(list as u16)).unwrap();
+        list.owner(Position(0)).unwrap().is_whole()
+    };
+    assert!((0..LISTS).filter(|list| !is_whole(*list)).count() > 1, "memory enough");
+    for n in 0..KEYS {
+        for keys in &keys {
+            get(&mut cluster, &keys[n * 7 % KEYS]);
+        }
+    }
+}
