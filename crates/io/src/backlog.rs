@@ -63,6 +63,12 @@ impl Backlog {
         remove_front(fresh, ready);
     }
 
+    /// Gives back the room that nothing is in.
+    pub(crate) fn fit(&mut self) {
+        remove_front(&mut self.bytes, core::mem::take(&mut self.written));
+        self.bytes.shrink_to_fit();
+    }
+
     pub(crate) fn shrink(&mut self) {
         if self.is_empty() {
             *self = Self::default();

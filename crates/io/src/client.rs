@@ -10,6 +10,8 @@ use std::io::{self, Write};
 
 /// Buffers up to this size are kept between bursts.
 const KEEP_BYTES: usize = 4 << 10;
+/// Room that nothing is in, from which on it is worth to move a client's bytes into smaller buffers.
+const SPARE_BYTES_MIN: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -124,6 +126,19 @@ impl Client {
             self.backlog.shrink();
         }
     }
+
+    /// Room in its buffers that nothing is in: one that grows may take twice what it needs.
+    fn spare_bytes(&self) -> usize {
+        let here = self.input.capacity() - self.input.len() + self.reply.bytes.capacity() - self.reply.bytes.len();
+        here + self.backlog.capacity() - self.backlog.len()
+    }
+
+    /// Gives that room back.
+    fn fit(&mut self) {
+        self.input.shrink_to_fit();
+        self.reply.bytes.shrink_to_fit();
+        self.backlog.fit();
+    }
 }
 
 #[derive(Debug)]
@@ -192,11 +207,26 @@ impl Clients {
         self.weight_bytes
     }
 
-    /// Gives back what buffers keep for the next burst.
-    pub(crate) fn shrink(&mut self) {
+    /// Gives back what buffers keep for the next burst, and if more than `bytes_max` are held then, the room in them
+    /// that nothing is in, the largest first: what is moved for it is about what has come since.
+    pub(crate) fn shrink(&mut self, bytes_max: usize) {
+        let mut roomy = Vec::new();
         for id in self.ids() {
             if let Some(client) = self.slots.find_mut(id) {
                 client.shrink(false);
+                let spare_bytes = client.spare_bytes();
+                if spare_bytes >= SPARE_BYTES_MIN {
+                    roomy.push((spare_bytes, id));
+                }
+            }
+            self.weigh(id);
+        }
+        roomy.sort_unstable();
+        while self.weight_bytes > bytes_max
+            && let Some((_, id)) = roomy.pop()
+        {
+            if let Some(client) = self.slots.find_mut(id) {
+                client.fit();
             }
             self.weigh(id);
         }

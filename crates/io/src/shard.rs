@@ -438,8 +438,8 @@ impl<M: Machine> Shard<M> {
         self.driver.clients.give_back(clients);
         let bytes_max = self.limits.clients.bytes_max;
         if self.driver.clients.weight_bytes() > bytes_max && !self.none_may_go {
-            // Nobody goes for buffers that are empty.
-            self.driver.clients.shrink();
+            // Nobody goes for buffers that are empty, or half empty.
+            self.driver.clients.shrink(bytes_max);
             while self.driver.clients.weight_bytes() > bytes_max && !self.none_may_go {
                 self.none_may_go = !self.end_heaviest();
             }

@@ -83,9 +83,18 @@ impl Shared {
                 .max(STRIPES_ALWAYS)
     }
 
-    /// Chunks of memory that no writer may have: positions that are not whole serve with them.
+    /// Chunks of memory that no writer and no refill may have, and no position becomes Live by: data positions that are
+    /// not whole serve with them.
     pub(crate) fn kept_chunks(&self) -> u32 {
         self.parameters.kept_chunks.min(self.arena.slots_max() / 4)
+    }
+
+    /// The same, for a rule that this mutant leaves out.
+    pub(crate) fn kept_chunks_unless(&self, mutant: Mutant) -> u32 {
+        match self.parameters.breaks(mutant) {
+            true => 0,
+            false => self.kept_chunks(),
+        }
     }
 
     /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.

@@ -382,7 +382,8 @@ impl ParityMember {
         };
         let untouched = self.table.state(stripe) == State::Untouched;
         // As an owner that stands in (`materialise`).
-        let full = configuration.is_stand_in(self.position()) && !self.table.has_room(shared, 0);
+        let stands_in = configuration.is_stand_in(self.position());
+        let full = !self.table.may_refill(shared, stripe, 0, stands_in);
         if !untouched || full || !old.versions.iter().zip(versions).all(same) {
             return false;
         }
@@ -403,10 +404,11 @@ impl ParityMember {
         if vacant || disk_behind || cx.mono() < self.filler.blocked_until {
             return;
         }
-        while self.filler.queue.as_ref().is_some_and(|q| !q.is_empty()) {
+        let stands_in = configuration.is_stand_in(self.position());
+        while let Some(stripe) = self.filler.queue.as_ref().and_then(VecDeque::front) {
             // As an owner that stands in (`materialise`).
             let under_way = cx.shared.pace.under_way();
-            if configuration.is_stand_in(self.position()) && !self.table.has_room(cx.shared, under_way) {
+            if !self.table.may_refill(cx.shared, *stripe, under_way, stands_in) {
                 break;
             }
             if !cx.may_rebuild(self.filler.fetches.len()) {

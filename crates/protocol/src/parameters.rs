@@ -355,11 +355,19 @@ pub enum Mutant {
     KeysByTwoMaps,
     /// 10.8, of the simulator's coordinator
     HandOffBetweenAnyTenures,
+    /// 10.8
+    KeysWithoutWholeMap,
+    /// 8.3
+    KeptChunksWritten,
+    /// 8.3
+    KeptChunksRefilled,
+    /// 5.10
+    LiveByKeptChunks,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 52] = [
+    pub const ALL: [(&'static str, Self); 56] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -412,6 +420,10 @@ impl Mutant {
         ("earlier-imports-kept", Self::EarlierImportsKept),
         ("keys-by-two-maps", Self::KeysByTwoMaps),
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
+        ("keys-without-whole-map", Self::KeysWithoutWholeMap),
+        ("kept-chunks-written", Self::KeptChunksWritten),
+        ("kept-chunks-refilled", Self::KeptChunksRefilled),
+        ("live-by-kept-chunks", Self::LiveByKeptChunks),
     ];
 }
 

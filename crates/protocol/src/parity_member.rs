@@ -556,6 +556,11 @@ impl ParityMember {
         self.table.memory_slots_granted()
     }
 
+    /// Chunks still to be refilled that nothing is set aside for, as far as it knows.
+    pub fn slots_owed(&self) -> u32 {
+        self.table.slots_owed()
+    }
+
     /// What is known of the stripes that are there, now that this owner asks for so much.
     fn there(&self, configuration: &Configuration, asks: Position, wanted: (u32, u32)) -> There {
         if let Some(owed) = self.filler.owed(&self.table) {

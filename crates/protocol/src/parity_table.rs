@@ -3,6 +3,7 @@
 
 use crate::context::Shared;
 use crate::disk_log::DiskLog;
+use crate::parameters::Mutant;
 use paritas_base::{ListId, Position, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_paritylog::{Change, Content, Extents, Key};
@@ -427,15 +428,20 @@ impl ParityTable {
         self.reserved
     }
 
-    /// Whether one more chunk can be held beside so many that are about to be, within what writers may take.
-    pub(crate) fn has_room(&self, shared: &Shared, about_to_be_held: usize) -> bool {
-        let Some(beyond) = about_to_be_held.checked_sub(self.reserved as usize) else {
-            return true;
+    /// Whether a stripe's chunk can be brought back beside so many that are about to be. A stand-in takes what writers
+    /// may; who was planned for takes all there is, but what data positions need to serve (10.5).
+    pub(crate) fn may_refill(&self, shared: &Shared, stripe: Stripe, under_way: usize, stands_in: bool) -> bool {
+        let set_aside = match self.is_granted(stripe) {
+            true => self.reserved,
+            false => self.freed,
         };
-        match &shared.disk {
-            Some(disk) if self.on_disk.is_some() => beyond < disk.available() as usize,
-            _ => shared.arena.has_room(beyond),
-        }
+        let kept = shared.kept_chunks_unless(Mutant::KeptChunksRefilled);
+        set_aside > 0
+            || match &shared.disk {
+                Some(disk) if self.on_disk.is_some() => !stands_in || under_way < disk.available() as usize,
+                _ if stands_in => shared.arena.has_room(under_way),
+                _ => shared.arena.has(under_way as u32 + 1 + kept),
+            }
     }
 
     /// Sets room aside for stripes up to these ends, as far as memory or disk stand; gives the ends that are granted.
@@ -447,7 +453,7 @@ impl ParityTable {
         let (data, index) = self.granted;
         let (mut data_end, mut index_end) = (wanted.0.max(data), wanted.1.max(index));
         // Stripes that were there before this member came, and are beyond what it granted, have the first call.
-        let awaited = self.data.awaited_from(data) + self.index.awaited_from(index);
+        let awaited = self.awaited();
         let available = match &shared.disk {
             Some(disk) if self.on_disk.is_some() => {
                 let ahead = owed.map_or(0, |_| disk.ahead_max(self.reserved));
@@ -486,6 +492,17 @@ impl ParityTable {
             (self.reserved, self.freed) = (self.reserved + more, self.freed - freed);
         }
         self.granted
+    }
+
+    /// Chunks still to be refilled of stripes beyond what is granted.
+    fn awaited(&self) -> u32 {
+        let (data, index) = self.granted;
+        self.data.awaited_from(data) + self.index.awaited_from(index)
+    }
+
+    /// Those of them that nothing is set aside for.
+    pub(crate) fn slots_owed(&self) -> u32 {
+        self.awaited().saturating_sub(self.freed)
     }
 
     fn is_granted(&self, stripe: Stripe) -> bool {

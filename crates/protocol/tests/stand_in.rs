@@ -4,7 +4,7 @@ mod support;
 
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
-use paritas_protocol::{Parameters, Port, Role};
+use paritas_protocol::{Parameters, Port, Proposal, Role};
 use paritas_wire::peer::{self, Message};
 use support::{Client, Cluster};
 
@@ -412,58 +412,144 @@ fn list_is_whole(cluster: &Cluster, node: usize, list: u16, x: u8) -> bool {
     list.owner(Position(x)).is_some_and(|owner| owner.is_whole())
 }
 
-/// 5.10: nine lists of `2+1` on three nodes, most of whose keys are in the first position's slots, and a node besides
-/// which gets that of each: half as much again as it has memory for.
-#[test]
-fn positions_of_several_lists_that_a_node_has_no_memory_for_serve_all_keys() {
-    const LISTS: usize = 9;
-    const KEYS: usize = 210;
-    let parameters = Parameters {
-        credit_batch: 8,
-        ..Parameters::default()
-    };
-    let mut cluster = Cluster::coded(2, 1, LISTS as u16, 1, parameters);
-    let client = cluster.connect(1, Port::Any);
-    let value = "v".repeat(10_000);
-    // Streams have equal parts of the slots, in order.
-    let part = |key: &str| usize::from(paritas_wire::command::slot(key.as_bytes())) * 2 * LISTS / 16_384;
-    let mut keys = [const { Vec::new() }; LISTS];
-    for key in (0..).map(|n| format!("key{n}")) {
-        let (list, x) = (part(&key) / 2, part(&key) % 2);
-        if x == 0 && keys[list].len() < KEYS {
-            assert_eq!(cluster.ask(client, &format!("SET {key} {value}")), "+OK\r\n");
-            keys[list].push(key);
-        } else if keys.iter().all(|keys| keys.len() == KEYS) {
-            break;
+/// Nine lists of `2+1` on three nodes, most of whose keys are in the first position's slots, and a node besides that
+/// has not nearly the memory for all of them.
+struct Crowd {
+    cluster: Cluster,
+    client: Client,
+    /// Of each list.
+    keys: Vec<Vec<String>>,
+}
+
+const LISTS: usize = 9;
+const SPARE: usize = 3;
+
+impl Crowd {
+    fn new(keys_of_list: usize, kept_chunks: u32) -> Self {
+        let parameters = Parameters {
+            credit_batch: 8,
+            kept_chunks,
+            ..Parameters::default()
+        };
+        let mut cluster = Cluster::coded(2, 1, LISTS as u16, 1, parameters);
+        let client = cluster.connect(1, Port::Any);
+        let value = "v".repeat(10_000);
+        // Streams have equal parts of the slots, in order.
+        let part = |key: &str| usize::from(paritas_wire::command::slot(key.as_bytes())) * 2 * LISTS / 16_384;
+        let mut keys = vec![Vec::new(); LISTS];
+        for key in (0..).map(|n| format!("key{n}")) {
+            let (list, x) = (part(&key) / 2, part(&key) % 2);
+            if x == 0 && keys[list].len() < keys_of_list {
+                assert_eq!(cluster.ask(client, &format!("SET {key} {value}")), "+OK\r\n");
+                keys[list].push(key);
+            } else if keys.iter().all(|keys| keys.len() == keys_of_list) {
+                break;
+            }
         }
+        Self { cluster, client, keys }
     }
-    let get = |cluster: &mut Cluster, key: &str| {
-        cluster.feed(client, format!("GET {key}\r\n").as_bytes());
+
+    fn get(&mut self, list: usize, n: usize) {
+        let key = &self.keys[list][n];
+        self.cluster.feed(self.client, format!("GET {key}\r\n").as_bytes());
         let mut reply = Vec::new();
         for _ in 0..100 {
-            cluster.advance(10);
-            reply = cluster.take(client);
+            self.cluster.advance(10);
+            reply = self.cluster.take(self.client);
             if !reply.is_empty() {
                 break;
             }
         }
         assert_eq!(reply.len(), 10_010, "{key}: {}", String::from_utf8_lossy(&reply));
-    };
-    for (list, keys) in keys.iter().enumerate() {
-        cluster.hand_over(list, 0, 3);
-        cluster.advance(5_000);
-        for key in keys {
-            get(&mut cluster, key);
+    }
+
+    fn get_all(&mut self, list: usize) {
+        for n in 0..self.keys[list].len() {
+            self.get(list, n);
         }
     }
-    let is_whole = |list: usize| {
-        let list = cluster.processes[3].node.list(ListId(list as u16)).unwrap();
+
+    fn is_whole(&self, list: usize) -> bool {
+        let list = self.cluster.processes[SPARE].node.list(ListId(list as u16)).unwrap();
         list.owner(Position(0)).unwrap().is_whole()
-    };
-    assert!((0..LISTS).filter(|list| !is_whole(*list)).count() > 1, "memory enough");
-    for n in 0..KEYS {
-        for keys in &keys {
-            get(&mut cluster, &keys[n * 7 % KEYS]);
+    }
+
+    fn is_live(&self, list: usize) -> bool {
+        let owner = self.cluster.configurations[list].positions[0];
+        owner.is_some_and(|a| a.state == PositionState::Live)
+    }
+
+    /// As the coordinator does for whoever has asked.
+    fn make_live(&mut self) {
+        let proposals = core::mem::take(&mut self.cluster.processes[SPARE].out.proposals);
+        for proposal in proposals {
+            if let Proposal::AskLive { list, position, .. } = proposal {
+                self.cluster.reconfigure(usize::from(list.0), |c| {
+                    let a = c.positions[position.index()].as_mut().unwrap();
+                    a.state = PositionState::Live;
+                });
+            }
         }
     }
+}
+
+/// 5.10.
+#[test]
+fn positions_of_several_lists_that_a_node_has_no_memory_for_serve_all_keys() {
+    let mut crowd = Crowd::new(210, 16);
+    for list in 0..LISTS {
+        crowd.cluster.hand_over(list, 0, SPARE);
+        crowd.cluster.advance(5_000);
+        crowd.get_all(list);
+    }
+    assert!(
+        (0..LISTS).filter(|list| !crowd.is_whole(*list)).count() > 1,
+        "memory enough"
+    );
+    for n in 0..210 {
+        for list in 0..LISTS {
+            crowd.get(list, n * 11 % 210);
+        }
+    }
+}
+
+/// 5.10, 8.3: nothing of a Live position may be dropped again, so that what a node keeps for positions that are not
+/// whole would be gone for those that come after.
+#[test]
+fn no_position_becomes_live_by_memory_that_later_ones_serve_with() {
+    // More than a list has.
+    const KEPT: u32 = 140;
+    let mut crowd = Crowd::new(190, KEPT);
+    let mut live = 0;
+    for list in 0..LISTS {
+        crowd.cluster.hand_over(list, 0, SPARE);
+        crowd.cluster.advance(5_000);
+        crowd.get_all(list);
+        crowd.make_live();
+        live += usize::from(crowd.is_live(list));
+    }
+    let arena = crowd.cluster.processes[SPARE].node.arena();
+    assert!(live > 1 && !arena.has(KEPT), "memory enough");
+    let here = |list: usize| {
+        let list = crowd.cluster.processes[SPARE].node.list(ListId(list as u16)).unwrap();
+        let gauges = list.owner(Position(0)).unwrap().store().gauges();
+        gauges.data_chunks + gauges.index_chunks
+    };
+    let of_live = (0..LISTS).filter(|list| crowd.is_live(*list));
+    assert!(of_live.map(here).sum::<u32>() + KEPT <= arena.slots_max());
+}
+
+/// 5.10, 8.3.
+#[test]
+fn a_data_position_serves_where_the_parity_of_other_lists_has_what_memory_there_is() {
+    let mut crowd = Crowd::new(210, 16);
+    for list in 1..LISTS {
+        crowd.cluster.hand_over(list, 2, SPARE);
+        crowd.cluster.advance(5_000);
+    }
+    let left = crowd.cluster.processes[SPARE].node.figures().rebuild_todo_bytes;
+    assert!(left > 0, "memory enough");
+    crowd.cluster.hand_over(0, 0, SPARE);
+    crowd.cluster.advance(5_000);
+    crowd.get_all(0);
 }

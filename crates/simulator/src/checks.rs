@@ -351,7 +351,7 @@ impl World {
             };
             let parity = |list: ListId| {
                 let member = process.node.list(list).and_then(List::member)?;
-                Some(stripes(list).max(member.slots_granted() as usize))
+                Some(stripes(list).max((member.slots_granted() + member.slots_owed()) as usize))
             };
             let parity: usize = self.lists().filter_map(parity).sum();
             let (in_memory, on_disk, on_disk_max) = match process.node.parity_log() {

@@ -267,6 +267,29 @@ fn nobody_goes_for_buffers_that_are_empty() {
 }
 
 #[test]
+fn nobody_goes_for_the_room_in_a_buffer_that_grows() {
+    const BYTES: usize = 600_000;
+    const CLIENTS: usize = 8;
+    let shard = Running::start(Limits {
+        clients: ClientLimits {
+            bytes_max: (CLIENTS + 1) * BYTES,
+            ..ClientLimits::default()
+        },
+        ..Limits::default()
+    });
+    // Of each a part of a command is here, in a buffer that was doubled as it grew.
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| shard.client()).collect();
+    for client in &mut clients {
+        client.send("ECHO ");
+        client.send(&"x".repeat(BYTES));
+    }
+    for client in &mut clients {
+        client.send("\n");
+        client.expect(&format!("ECHO {}\n", "x".repeat(BYTES)));
+    }
+}
+
+#[test]
 fn one_client_too_many_is_told_so() {
     let shard = Running::start(Limits {
         clients: ClientLimits {

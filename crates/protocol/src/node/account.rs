@@ -3,7 +3,7 @@
 use super::Node;
 use crate::disk_log::DiskLog;
 use crate::lists::Role;
-use crate::parameters::Parameters;
+use crate::parameters::{Mutant, Parameters};
 use paritas_base::{Span, Time};
 
 /// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
@@ -149,7 +149,8 @@ impl Node {
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
         // A position that comes here when all is taken must be able to serve, a few chunks at a time.
-        let slots = slots.min(shared.arena.slots_max() - shared.kept_chunks());
+        let kept = shared.kept_chunks_unless(Mutant::KeptChunksWritten);
+        let slots = slots.min(shared.arena.slots_max() - kept);
         shared.arena.set_limit(slots);
         // A stream evicts keys of its own only, and parity once granted stays granted: where keys are evicted, who came
         // first must not have what those that come later need.

@@ -372,7 +372,7 @@ impl Desk {
         streams: Vec<Stream>,
     ) -> Ran {
         // Keys of a slot that nobody holds, by what is known here, are somewhere (10.8).
-        if !cx.shared.slots.is_whole() {
+        if !cx.shared.slots.is_whole() && !cx.breaks(Mutant::KeysWithoutWholeMap) {
             return self.stall(cx, lists, client, turn, Command::Keys.spec());
         }
         let mut options: Vec<Vec<u8>> = options.iter().map(|word| word.to_vec()).collect();
