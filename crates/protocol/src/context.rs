@@ -89,14 +89,6 @@ impl Shared {
         self.parameters.kept_chunks.min(self.arena.slots_max() / 4)
     }
 
-    /// The same, for a rule that this mutant leaves out.
-    pub(crate) fn kept_chunks_unless(&self, mutant: Mutant) -> u32 {
-        match self.parameters.breaks(mutant) {
-            true => 0,
-            false => self.kept_chunks(),
-        }
-    }
-
     /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.
     pub(crate) fn renew_slots(&mut self, lists: &Lists) -> bool {
         let freeze = !self.parameters.breaks(Mutant::SlotsServedWhileHandedOff);

@@ -359,15 +359,11 @@ pub enum Mutant {
     KeysWithoutWholeMap,
     /// 8.3
     KeptChunksWritten,
-    /// 8.3
-    KeptChunksRefilled,
-    /// 5.10
-    LiveByKeptChunks,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 56] = [
+    pub const ALL: [(&'static str, Self); 54] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -422,8 +418,6 @@ impl Mutant {
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
         ("keys-without-whole-map", Self::KeysWithoutWholeMap),
         ("kept-chunks-written", Self::KeptChunksWritten),
-        ("kept-chunks-refilled", Self::KeptChunksRefilled),
-        ("live-by-kept-chunks", Self::LiveByKeptChunks),
     ];
 }
 

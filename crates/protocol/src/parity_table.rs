@@ -3,7 +3,6 @@
 
 use crate::context::Shared;
 use crate::disk_log::DiskLog;
-use crate::parameters::Mutant;
 use paritas_base::{ListId, Position, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_paritylog::{Change, Content, Extents, Key};
@@ -435,12 +434,11 @@ impl ParityTable {
             true => self.reserved,
             false => self.freed,
         };
-        let kept = shared.kept_chunks_unless(Mutant::KeptChunksRefilled);
         set_aside > 0
             || match &shared.disk {
                 Some(disk) if self.on_disk.is_some() => !stands_in || under_way < disk.available() as usize,
                 _ if stands_in => shared.arena.has_room(under_way),
-                _ => shared.arena.has(under_way as u32 + 1 + kept),
+                _ => shared.arena.has(under_way as u32 + 1 + shared.kept_chunks()),
             }
     }
 

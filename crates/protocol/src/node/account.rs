@@ -149,7 +149,10 @@ impl Node {
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
         // A position that comes here when all is taken must be able to serve, a few chunks at a time.
-        let kept = shared.kept_chunks_unless(Mutant::KeptChunksWritten);
+        let kept = match shared.parameters.breaks(Mutant::KeptChunksWritten) {
+            true => 0,
+            false => shared.kept_chunks(),
+        };
         let slots = slots.min(shared.arena.slots_max() - kept);
         shared.arena.set_limit(slots);
         // A stream evicts keys of its own only, and parity once granted stays granted: where keys are evicted, who came

@@ -44,8 +44,7 @@ impl StreamOwner {
         if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
             self.ask_live_at = cx.after(cx.shared.parameters.retry);
             // Nothing may be dropped from then on: what is left must do for positions that come after.
-            let short = !cx.shared.arena.has(cx.shared.kept_chunks());
-            if short && !self.asked_live && !cx.breaks(Mutant::LiveByKeptChunks) {
+            if !self.asked_live && !cx.shared.arena.has(cx.shared.kept_chunks()) {
                 return;
             }
             self.asked_live = true;
