@@ -12,6 +12,8 @@ use std::io::{self, Write};
 const KEEP_BYTES: usize = 4 << 10;
 /// Room that nothing is in, from which on it is worth to move a client's bytes into smaller buffers.
 const SPARE_BYTES_MIN: usize = 64 << 10;
+/// Bytes moved so at most between two sweeps: they are moved again as more comes.
+const MOVED_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -150,6 +152,8 @@ pub(crate) struct Clients {
     touched: Vec<u64>,
     /// What is held for all of them, as they were weighed.
     weight_bytes: usize,
+    /// Moved into smaller buffers since the last sweep.
+    moved_bytes: usize,
 }
 
 impl Clients {
@@ -159,6 +163,7 @@ impl Clients {
             ready: VecDeque::new(),
             touched: Vec::new(),
             weight_bytes: 0,
+            moved_bytes: 0,
         }
     }
 
@@ -202,13 +207,18 @@ impl Clients {
         }
     }
 
+    /// Buffers may be made smaller again.
+    pub(crate) fn on_sweep(&mut self) {
+        self.moved_bytes = 0;
+    }
+
     /// Bytes held for all clients.
     pub(crate) fn weight_bytes(&self) -> usize {
         self.weight_bytes
     }
 
     /// Gives back what buffers keep for the next burst, and if more than `bytes_max` are held then, the room in them
-    /// that nothing is in, the largest first: what is moved for it is about what has come since.
+    /// that nothing is in, the largest first.
     pub(crate) fn shrink(&mut self, bytes_max: usize) {
         let mut roomy = Vec::new();
         for id in self.ids() {
@@ -223,10 +233,12 @@ impl Clients {
         }
         roomy.sort_unstable();
         while self.weight_bytes > bytes_max
+            && self.moved_bytes < MOVED_BYTES_MAX
             && let Some((_, id)) = roomy.pop()
         {
             if let Some(client) = self.slots.find_mut(id) {
                 client.fit();
+                self.moved_bytes += client.held_bytes();
             }
             self.weigh(id);
         }

@@ -482,6 +482,7 @@ impl<M: Machine> Shard<M> {
     /// A few times a second: gauges, memory of bursts, and connections that wait in vain.
     fn sweep(&mut self, now: Time) {
         self.none_may_go = false;
+        self.driver.clients.on_sweep();
         let mut buffers = self.scratch.capacity();
         let busy = core::mem::take(&mut self.moved_bytes) > IDLE_BYTES_MAX;
         for id in self.driver.links.ids() {

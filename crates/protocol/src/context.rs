@@ -5,6 +5,7 @@ use crate::disk_log::DiskLog;
 use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::lists::Lists;
 use crate::log_assist::Suppliers;
+use crate::materialiser::RoomWanted;
 use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
 use crate::scrub::Scrub;
@@ -59,9 +60,8 @@ pub(crate) struct Shared {
     pub(crate) own_frames: Vec<u8>,
     /// Ids of requests to peers; never used again.
     pub(crate) request_id: u64,
-    /// A position that is not whole finds no memory for what is asked for, and has so many chunks: another that is not
-    /// whole and has more drops one (5.10).
-    pub(crate) room_wanted: Option<u32>,
+    /// A position that is not whole has too few chunks here for what is asked for.
+    pub(crate) room_wanted: Option<RoomWanted>,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,
@@ -83,8 +83,7 @@ impl Shared {
                 .max(STRIPES_ALWAYS)
     }
 
-    /// Chunks of memory that no writer and no refill may have, and no position becomes Live by: data positions that are
-    /// not whole serve with them.
+    /// Chunks of memory that no writer and no refill may have: data positions that are not whole serve with them.
     pub(crate) fn kept_chunks(&self) -> u32 {
         self.parameters.kept_chunks.min(self.arena.slots_max() / 4)
     }

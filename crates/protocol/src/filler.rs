@@ -8,7 +8,7 @@
 mod check;
 mod lent;
 
-use crate::context::Context;
+use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out, Proposal};
 use crate::mark::Mark;
 use crate::parameters::Mutant;
@@ -16,12 +16,18 @@ use crate::parity_member::ParityMember;
 use crate::parity_table::{ParityTable, State};
 use crate::source::Source;
 use paritas_base::configuration::{Configuration, PositionState};
-use paritas_base::{Map, Position, Stream, Stripe, Term, Time, Version, map};
+use paritas_base::{Map, Position, Span, Stream, Stripe, Term, Time, Version, map};
 use paritas_code::{mul_add, sum};
 use paritas_paritylog::Key;
 use paritas_store::delta::Extent;
 use paritas_wire::peer::Message;
 use std::collections::VecDeque;
+
+/// Stripes looked at, at most, for one that there is room for.
+const SOUGHT_MAX: usize = 64;
+
+/// How often one is fetched that there is no room for.
+const TRY_EVERY: Span = Span::from_ms(250);
 
 /// The filling of one parity position.
 #[derive(Debug)]
@@ -32,6 +38,8 @@ pub(crate) struct Filler {
     next_at: Time,
     /// Memory was short: begin nothing before.
     blocked_until: Time,
+    /// When a stripe is fetched next that there is no room for: it may need none.
+    try_at: Time,
     /// The position is not Live yet.
     filling: bool,
     /// A valid stripe that is compared with its data (9.2).
@@ -105,6 +113,7 @@ impl Filler {
             fetches: map(),
             next_at: Time(0),
             blocked_until: Time(0),
+            try_at: Time(0),
             filling: !born,
             check: None,
             checked: Stripe::index_page(0),
@@ -405,11 +414,14 @@ impl ParityMember {
             return;
         }
         let stands_in = configuration.is_stand_in(self.position());
-        while let Some(stripe) = self.filler.queue.as_ref().and_then(VecDeque::front) {
+        while self.filler.queue.as_ref().is_some_and(|queue| !queue.is_empty()) {
             // As an owner that stands in (`materialise`).
             let under_way = cx.shared.pace.under_way();
-            if !self.table.may_refill(cx.shared, *stripe, under_way, stands_in) {
-                break;
+            if !self.seek_refillable(cx.shared, under_way, stands_in) {
+                if cx.mono() < self.filler.try_at {
+                    break;
+                }
+                self.filler.try_at = cx.mono() + TRY_EVERY;
             }
             if !cx.may_rebuild(self.filler.fetches.len()) {
                 self.filler.next_at = self.filler.next_at.min(cx.shared.pace.ask_at(cx.now.mono));
@@ -425,6 +437,21 @@ impl ParityMember {
             self.ask_chunks(cx, configuration, stripe, &fetch);
             self.filler.fetches.insert(stripe, fetch);
         }
+    }
+
+    /// Brings a stripe to the front that there is room for. False if none of those looked at is one.
+    fn seek_refillable(&mut self, shared: &Shared, under_way: usize, stands_in: bool) -> bool {
+        let Some(queue) = &mut self.filler.queue else {
+            return false;
+        };
+        for _ in 0..queue.len().min(SOUGHT_MAX) {
+            let front = queue.front().copied();
+            if front.is_some_and(|stripe| self.table.may_refill(shared, stripe, under_way, stands_in)) {
+                return true;
+            }
+            queue.rotate_left(1);
+        }
+        false
     }
 
     fn ask_chunks<O: Out>(
@@ -543,7 +570,12 @@ impl ParityMember {
                 continue;
             }
             let encoded = self.encode(cx, stripe, &mut fetch);
-            let install = |(values, bytes): (Vec<_>, Vec<u8>)| self.table.install(cx.shared, stripe, &values, &bytes);
+            let stands_in = configuration.is_stand_in(self.position());
+            let install = |(values, bytes): (Vec<(Version, u32)>, Vec<u8>)| {
+                let zeros = values.iter().all(|(version, _)| *version == Version::ZERO);
+                let fits = zeros || self.table.may_refill(cx.shared, stripe, 0, stands_in);
+                fits && self.table.install(cx.shared, stripe, &values, &bytes)
+            };
             if encoded.is_some_and(install) {
                 self.filler.done += 1;
             } else if let Some(queue) = &mut self.filler.queue {

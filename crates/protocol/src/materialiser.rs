@@ -4,6 +4,9 @@
 mod at_once;
 mod room;
 
+use room::ROOM_RETRIES;
+pub(crate) use room::RoomWanted;
+
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
@@ -14,6 +17,7 @@ use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Incarnation, Map, NodeId, Position, Span, Stream, Stripe, Time, Version, map};
 use paritas_code::{Code, sum};
 use paritas_wire::peer::{Message, Parity};
+use std::collections::VecDeque;
 
 /// The chunks being brought back.
 #[derive(Debug)]
@@ -24,12 +28,15 @@ pub(crate) struct Materialiser {
     /// Where the background sweep goes on: index pages first, then data.
     sweep: Option<Stripe>,
     /// Chunks may be dropped again for others, where memory is short: nobody counts on their being here until it asks
-    /// to be Live (5.10). And where that goes on.
+    /// to be Live (5.10).
     may_drop: bool,
+    /// For those of other positions, too: they would come back.
+    may_give: bool,
+    /// What was brought back and may be here still, the oldest first.
+    brought: VecDeque<Stripe>,
     /// Another position of the list came before this one to its node; or after it.
     stands_in: bool,
     is_doubled: bool,
-    drop_next: u32,
     /// Chunks dropped since the time before it.
     drops_since: Time,
     drops: u32,
@@ -64,9 +71,10 @@ impl Default for Materialiser {
             urgent: Vec::new(),
             sweep: None,
             may_drop: false,
+            may_give: false,
+            brought: VecDeque::new(),
             stands_in: false,
             is_doubled: false,
-            drop_next: 0,
             drops_since: Time(0),
             drops: 0,
             next_at: Time(u64::MAX),
@@ -695,10 +703,19 @@ impl StreamOwner {
         self.make_room(cx);
         if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
             self.materialiser.done += 1;
+            if self.materialiser.filling {
+                self.materialiser.brought.push_back(stripe);
+            }
+            self.note_room(cx.shared);
             self.mended(cx, stripe);
         } else if self.is_absent(stripe) {
-            // Memory is short: the task's timer tries again.
-            cx.shared.room_wanted = Some(self.store.chunks().here_count());
+            // Memory is short: the task's timer tries again, and soon, or others have what was given up for it.
+            self.want_room(cx);
+            let retry_at = cx.after(Span(ROOM_RETRIES * cx.shared.parameters.retry.0));
+            if let Some(task) = self.materialiser.tasks.get_mut(&stripe) {
+                task.retry_at = task.retry_at.min(retry_at);
+            }
+            self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
             return;
         }
         self.materialiser.tasks.remove(&stripe);

@@ -131,8 +131,9 @@ pub struct Parameters {
     pub hold_max: Span,
     /// How long an owner that is asked to go begins no write, after it was asked last (5.12).
     pub drain_max: Span,
-    /// Data chunks of a stream that a stand-in does not drop for others while there is any memory (5.10): a command
-    /// that needs two, or the two longest values, must come to find them all. So it may take more than writers.
+    /// Data chunks of a stream that a stand-in does not drop for others while there is any memory (5.10): the keys of
+    /// any line of the index, or the two longest values, must come to be here all at once. So it may take more than
+    /// writers.
     pub kept_chunks: u32,
     /// Mismatches after which a hold is asked for.
     pub mismatches_before_hold: u32,
@@ -189,7 +190,7 @@ impl Default for Parameters {
             silence_report: Span::from_ms(500),
             hold_max: Span::from_ms(20),
             drain_max: Span::from_ms(500),
-            kept_chunks: 16,
+            kept_chunks: 32,
             mismatches_before_hold: 8,
             fetch_max: 32,
             rebuild_rate: None,

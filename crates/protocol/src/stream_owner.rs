@@ -252,7 +252,8 @@ impl StreamOwner {
 
     /// Memory of what it knows beside its chunks.
     pub fn table_bytes(&self) -> u64 {
-        self.store.tables_bytes() + (self.touched.capacity() * size_of::<u64>()) as u64
+        let touched = self.touched.capacity() * size_of::<u64>();
+        self.store.tables_bytes() + (touched + self.materialiser.table_bytes()) as u64
     }
 
     pub(crate) fn term(&self) -> Term {

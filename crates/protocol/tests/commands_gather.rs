@@ -737,6 +737,10 @@ fn a_walk_waits_for_who_holds_slots_now() {
     cluster.advance(500);
     let reply = String::from_utf8(cluster.take(client)).unwrap();
     assert!(reply.starts_with("-TRYAGAIN"), "{}", &reply[..20.min(reply.len())]);
+    assert_eq!(cluster.ask(client, "RANDOMKEY"), "", "somebody has those keys");
+    cluster.advance(10_000);
+    let reply = cluster.take(client);
+    assert!(reply.starts_with(b"-TRYAGAIN"), "{}", String::from_utf8_lossy(&reply));
     cluster.feed(client, b"KEYS *\r\nCLUSTER COUNTKEYSINSLOT 10000\r\n");
     cluster.advance(50);
     assert_eq!(cluster.take(client), b"", "somebody has those keys");

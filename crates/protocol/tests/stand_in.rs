@@ -4,7 +4,7 @@ mod support;
 
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
-use paritas_protocol::{Parameters, Port, Proposal, Role};
+use paritas_protocol::{Parameters, Port, Role};
 use paritas_wire::peer::{self, Message};
 use support::{Client, Cluster};
 
@@ -177,7 +177,7 @@ fn a_stand_in_without_any_room_does_commands_that_need_many_chunks() {
     let tag = (0..).map(|n| format!("{{tag{n}}}")).find(|tag| part(tag) == 0).unwrap();
     // Each fills most of a chunk.
     let value = |n: usize| format!("{n:010000}");
-    for n in 0..40 {
+    for n in 0..80 {
         assert_eq!(cluster.ask(client, &format!("SET {tag}{n} {}", value(n))), "+OK\r\n");
     }
     for n in (0..).filter(|n| part(&format!("key{n}")) == 1) {
@@ -213,11 +213,11 @@ fn a_stand_in_without_any_room_does_commands_that_need_many_chunks() {
     assert_eq!(ask(&format!("DEL{}", keys(0..8))), ":8\r\n");
     assert_eq!(ask(&format!("EXISTS{}", keys(2..16))), ":8\r\n");
     // One that needs more chunks than there can be is refused, and others go on.
-    let reply = ask(&format!("MGET{}", keys(8..40)));
+    let reply = ask(&format!("MGET{}", keys(8..80)));
     assert!(reply.starts_with("-TRYAGAIN"), "{}", &reply[..40]);
     let reply = ask(&format!("RENAME {tag}8 {tag}9"));
     assert!(reply.starts_with("-OOM"), "what writes needs room of its own: {reply}");
-    for n in 8..40 {
+    for n in 8..80 {
         let reply = ask(&format!("GET {tag}{n}"));
         assert!(reply == format!("$10000\r\n{}\r\n", value(n)), "{n}: {}", &reply[..40]);
     }
@@ -425,10 +425,9 @@ const LISTS: usize = 9;
 const SPARE: usize = 3;
 
 impl Crowd {
-    fn new(keys_of_list: usize, kept_chunks: u32) -> Self {
+    fn new(keys_of_list: usize) -> Self {
         let parameters = Parameters {
             credit_batch: 8,
-            kept_chunks,
             ..Parameters::default()
         };
         let mut cluster = Cluster::coded(2, 1, LISTS as u16, 1, parameters);
@@ -452,15 +451,20 @@ impl Crowd {
     fn get(&mut self, list: usize, n: usize) {
         let key = &self.keys[list][n];
         self.cluster.feed(self.client, format!("GET {key}\r\n").as_bytes());
-        let mut reply = Vec::new();
-        for _ in 0..100 {
+        let reply = self.reply(1_000);
+        assert_eq!(reply.len(), 10_010, "{list}: {}", String::from_utf8_lossy(&reply));
+    }
+
+    /// What comes within so long.
+    fn reply(&mut self, ms: u64) -> Vec<u8> {
+        for _ in 0..ms / 10 {
             self.cluster.advance(10);
-            reply = self.cluster.take(self.client);
+            let reply = self.cluster.take(self.client);
             if !reply.is_empty() {
-                break;
+                return reply;
             }
         }
-        assert_eq!(reply.len(), 10_010, "{key}: {}", String::from_utf8_lossy(&reply));
+        Vec::new()
     }
 
     fn get_all(&mut self, list: usize) {
@@ -474,29 +478,33 @@ impl Crowd {
         list.owner(Position(0)).unwrap().is_whole()
     }
 
-    fn is_live(&self, list: usize) -> bool {
-        let owner = self.cluster.configurations[list].positions[0];
-        owner.is_some_and(|a| a.state == PositionState::Live)
+    /// Chunks of a list that the node has here.
+    fn here(&self, list: usize) -> u32 {
+        let list = self.cluster.processes[SPARE].node.list(ListId(list as u16)).unwrap();
+        let gauges = list.owner(Position(0)).unwrap().store().gauges();
+        gauges.data_chunks + gauges.index_chunks
     }
 
-    /// As the coordinator does for whoever has asked.
-    fn make_live(&mut self) {
-        let proposals = core::mem::take(&mut self.cluster.processes[SPARE].out.proposals);
-        for proposal in proposals {
-            if let Proposal::AskLive { list, position, .. } = proposal {
-                self.cluster.reconfigure(usize::from(list.0), |c| {
-                    let a = c.positions[position.index()].as_mut().unwrap();
-                    a.state = PositionState::Live;
-                });
-            }
+    /// The node gets the parity of all lists from this one on.
+    fn give_parity(&mut self, from: usize) {
+        for list in from..LISTS {
+            self.cluster.hand_over(list, 2, SPARE);
+            self.cluster.advance(5_000);
         }
+    }
+
+    /// The same, and has no more memory then than what it keeps.
+    fn fill_with_parity(&mut self, from: usize) {
+        self.give_parity(from);
+        let left = self.cluster.processes[SPARE].node.figures().rebuild_todo_bytes;
+        assert!(left > 0, "memory enough");
     }
 }
 
 /// 5.10.
 #[test]
 fn positions_of_several_lists_that_a_node_has_no_memory_for_serve_all_keys() {
-    let mut crowd = Crowd::new(210, 16);
+    let mut crowd = Crowd::new(210);
     for list in 0..LISTS {
         crowd.cluster.hand_over(list, 0, SPARE);
         crowd.cluster.advance(5_000);
@@ -513,43 +521,100 @@ fn positions_of_several_lists_that_a_node_has_no_memory_for_serve_all_keys() {
     }
 }
 
-/// 5.10, 8.3: nothing of a Live position may be dropped again, so that what a node keeps for positions that are not
-/// whole would be gone for those that come after.
-#[test]
-fn no_position_becomes_live_by_memory_that_later_ones_serve_with() {
-    // More than a list has.
-    const KEPT: u32 = 140;
-    let mut crowd = Crowd::new(190, KEPT);
-    let mut live = 0;
-    for list in 0..LISTS {
-        crowd.cluster.hand_over(list, 0, SPARE);
-        crowd.cluster.advance(5_000);
-        crowd.get_all(list);
-        crowd.make_live();
-        live += usize::from(crowd.is_live(list));
-    }
-    let arena = crowd.cluster.processes[SPARE].node.arena();
-    assert!(live > 1 && !arena.has(KEPT), "memory enough");
-    let here = |list: usize| {
-        let list = crowd.cluster.processes[SPARE].node.list(ListId(list as u16)).unwrap();
-        let gauges = list.owner(Position(0)).unwrap().store().gauges();
-        gauges.data_chunks + gauges.index_chunks
-    };
-    let of_live = (0..LISTS).filter(|list| crowd.is_live(*list));
-    assert!(of_live.map(here).sum::<u32>() + KEPT <= arena.slots_max());
-}
-
 /// 5.10, 8.3.
 #[test]
 fn a_data_position_serves_where_the_parity_of_other_lists_has_what_memory_there_is() {
-    let mut crowd = Crowd::new(210, 16);
-    for list in 1..LISTS {
-        crowd.cluster.hand_over(list, 2, SPARE);
-        crowd.cluster.advance(5_000);
-    }
-    let left = crowd.cluster.processes[SPARE].node.figures().rebuild_todo_bytes;
-    assert!(left > 0, "memory enough");
+    let mut crowd = Crowd::new(210);
+    crowd.fill_with_parity(1);
     crowd.cluster.hand_over(0, 0, SPARE);
     crowd.cluster.advance(5_000);
     crowd.get_all(0);
+}
+
+/// 5.10: with as many index pages as chunks may be here, a page and the chunk that it leads to must not be dropped for
+/// each other.
+#[test]
+fn a_position_with_many_index_pages_and_few_chunks_serves_and_lists_all_keys() {
+    const SMALL: usize = 30_000;
+    let mut crowd = Crowd::new(200);
+    let small: Vec<String> = (0..)
+        .map(|n| format!("small{n}"))
+        .filter(|key| usize::from(paritas_wire::command::slot(key.as_bytes())) * 2 * LISTS / 16_384 == 0)
+        .take(SMALL)
+        .collect();
+    for keys in small.chunks(100) {
+        let sets: String = keys.iter().map(|key| format!("SET {key} v\r\n")).collect();
+        crowd.cluster.feed(crowd.client, sets.as_bytes());
+        crowd.cluster.pump();
+        assert_eq!(crowd.cluster.take(crowd.client), b"+OK\r\n".repeat(keys.len()));
+    }
+    crowd.fill_with_parity(1);
+    crowd.cluster.hand_over(0, 0, SPARE);
+    crowd.cluster.advance(5_000);
+    assert!(crowd.here(0) <= 32, "{}", crowd.here(0));
+    crowd.keys[0] = small;
+    for n in 0..400 {
+        let key = crowd.keys[0][n * 7_919 % SMALL].clone();
+        crowd.cluster.feed(crowd.client, format!("GET {key}\r\n").as_bytes());
+        let reply = crowd.reply(1_000);
+        assert_eq!(reply, b"$1\r\nv\r\n", "{key}");
+    }
+    crowd.cluster.feed(crowd.client, b"KEYS small*\r\n");
+    let reply = crowd.reply(600_000);
+    assert!(
+        reply.starts_with(format!("*{SMALL}\r\n").as_bytes()),
+        "{}",
+        String::from_utf8_lossy(&reply[..reply.len().min(80)])
+    );
+}
+
+/// 5.10, 10.6: of a list that has lost more than it bears, what is here is all that there will ever be.
+#[test]
+fn what_nobody_can_give_back_is_not_dropped_for_other_positions() {
+    let mut crowd = Crowd::new(210);
+    crowd.give_parity(2);
+    crowd.cluster.hand_over(0, 0, SPARE);
+    crowd.cluster.advance(5_000);
+    crowd.get_all(0);
+    let here = crowd.here(0);
+    assert!(here > 16 && !crowd.is_whole(0), "{here}");
+    crowd.cluster.reconfigure(0, |c| {
+        c.positions[1..].fill(None);
+        c.lost = true;
+    });
+    crowd.cluster.hand_over(1, 0, SPARE);
+    crowd
+        .cluster
+        .feed(crowd.client, format!("GET {}\r\n", crowd.keys[1][0]).as_bytes());
+    crowd.reply(1_000);
+    assert_eq!(crowd.here(0), here);
+}
+
+/// 5.10: one that is asked for much must leave another what it needs.
+#[test]
+fn a_position_without_chunks_is_served_beside_one_that_has_all_and_needs_more() {
+    let mut crowd = Crowd::new(210);
+    crowd.give_parity(2);
+    crowd.cluster.hand_over(1, 0, SPARE);
+    crowd.cluster.advance(5_000);
+    crowd.get_all(1);
+    assert!(!crowd.is_whole(1));
+    crowd.cluster.hand_over(0, 0, SPARE);
+    crowd.cluster.advance(5_000);
+    let busy = crowd.cluster.connect(2, Port::Any);
+    for n in 0..50 {
+        let key = crowd.keys[0][n * 17 % 210].clone();
+        crowd.cluster.feed(crowd.client, format!("GET {key}\r\n").as_bytes());
+        let mut reply = Vec::new();
+        for step in 0..100 {
+            let gets = (0..20).map(|i| format!("GET {}\r\n", crowd.keys[1][(n * 31 + step * 20 + i * 53) % 210]));
+            crowd.cluster.feed(busy, gets.collect::<String>().as_bytes());
+            crowd.cluster.advance(10);
+            reply = crowd.cluster.take(crowd.client);
+            if !reply.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(reply.len(), 10_010, "{n}: {}", String::from_utf8_lossy(&reply));
+    }
 }

@@ -324,6 +324,32 @@ impl World {
     /// streams have grown beyond what its node has room for, or its node has granted the room to other lists
     /// (docs/protocol.md, 8.2).
     pub(crate) fn is_outgrown(&self, of_data: bool) -> bool {
+        self.filling(of_data).any(|at| self.lacks_memory(at, |_| true))
+    }
+
+    /// Whether a data position may have no memory at all: Live ones have what its node keeps for it.
+    pub(crate) fn is_crowded_out(&self) -> bool {
+        let is_live = |stream: Stream| {
+            let a = self.configuration(stream.list).at(stream.x);
+            a.is_some_and(|a| a.state == PositionState::Live)
+        };
+        self.filling(true).any(|at| self.lacks_memory(at, is_live))
+    }
+
+    /// Nodes with a position that is not Live, data or parity.
+    fn filling(&self, of_data: bool) -> impl Iterator<Item = usize> {
+        let positions = self.configurations.iter().flat_map(move |c| {
+            let of_kind = (0..)
+                .map(Position)
+                .zip(&c.positions)
+                .filter(move |(x, _)| c.is_data(*x) == of_data);
+            of_kind.filter_map(|(_, a)| a.filter(|a| a.state == PositionState::Filling))
+        });
+        positions.map(|a| usize::from(a.tenure.node.0))
+    }
+
+    /// Whether the parities of a node and those of its streams need more than may be written.
+    fn lacks_memory(&self, at: usize, counts: impl Fn(Stream) -> bool) -> bool {
         let owner = |stream: Stream| {
             let at = usize::from(self.configuration(stream.list).tenure(stream.x)?.node.0);
             Some((at, owner_of(&self.processes[at].as_ref()?.node, stream)?))
@@ -338,34 +364,24 @@ impl World {
             stripes.dedup();
             stripes.len()
         };
-        let filling = self.configurations.iter().flat_map(|c| {
-            let of_kind = (0..)
-                .map(Position)
-                .zip(&c.positions)
-                .filter(|(x, _)| c.is_data(*x) == of_data);
-            of_kind.filter_map(|(_, a)| a.filter(|a| a.state == PositionState::Filling))
-        });
-        filling.map(|a| usize::from(a.tenure.node.0)).any(|at| {
-            let Some(process) = self.processes[at].as_ref() else {
-                return false;
-            };
-            let parity = |list: ListId| {
-                let member = process.node.list(list).and_then(List::member)?;
-                Some(stripes(list).max((member.slots_granted() + member.slots_owed()) as usize))
-            };
-            let parity: usize = self.lists().filter_map(parity).sum();
-            let (in_memory, on_disk, on_disk_max) = match process.node.parity_log() {
-                Some(log) => (0, parity, log.chunks_max()),
-                None => (parity, 0, 0),
-            };
-            let owned = self.lists().flat_map(streams).filter_map(owner);
-            let owned = owned
-                .filter(|(node, _)| *node == at)
-                .map(|(_, owner)| held(owner).len());
-            let slots_max = process.node.arena().slots_max();
-            let room = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
-            in_memory + owned.sum::<usize>() > room as usize || on_disk > on_disk_max as usize
-        })
+        let Some(process) = self.processes[at].as_ref() else {
+            return false;
+        };
+        let parity = |list: ListId| {
+            let member = process.node.list(list).and_then(List::member)?;
+            Some(stripes(list).max((member.slots_granted() + member.slots_owed()) as usize))
+        };
+        let parity: usize = self.lists().filter_map(parity).sum();
+        let (in_memory, on_disk, on_disk_max) = match process.node.parity_log() {
+            Some(log) => (0, parity, log.chunks_max()),
+            None => (parity, 0, 0),
+        };
+        let owned = self.lists().flat_map(streams).filter(|stream| counts(*stream));
+        let owned = owned.filter_map(owner).filter(|(node, _)| *node == at);
+        let owned: usize = owned.map(|(_, owner)| held(owner).len()).sum();
+        let slots_max = process.node.arena().slots_max();
+        let room = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
+        in_memory + owned > room as usize || on_disk > on_disk_max as usize
     }
 
     /// What clients still wait for, if anything; listings of all keys not counted if so said.

@@ -338,9 +338,12 @@ impl World {
         let (mut settled, mut outgrown) = (0, false);
         while self.violation.is_none() {
             if self.now > deadline {
-                // Without parity nothing may be written. Where data has no room every key can be read all the same; to
-                // list them takes all chunks of an index line at once.
-                outgrown = self.is_outgrown(false) || self.is_outgrown(true) && self.unanswered(true).is_none();
+                // Without parity nothing may be written, and no key that has expired be read. Where data has no room
+                // every key can be read all the same, but at a position that Live ones have left none at all; to list
+                // them takes all chunks of an index line at once.
+                let unread = self.unanswered(true).is_some();
+                outgrown = self.is_outgrown(false) && (!unread || self.swarm.min_redundancy > 0)
+                    || self.is_outgrown(true) && (!unread || self.is_crowded_out());
                 if outgrown {
                     self.marks.see(Seen::Outgrown);
                     break;

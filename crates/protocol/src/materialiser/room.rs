@@ -8,14 +8,34 @@ use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, PositionState};
-use paritas_base::{Span, Stripe, Time};
+use paritas_base::{Span, Stream, Stripe, Time};
+use paritas_store::Presence;
+use std::collections::VecDeque;
 
 /// Chunks dropped at most within this time, so that a command that needs more chunks than there is room for does not
 /// keep a core busy until it is refused.
 const DROPS_MAX: u32 = 16;
 const DROPS_EVERY: Span = Span::from_ms(1);
 
+/// A chunk that there was no memory for is asked for again after so many times the usual.
+pub(super) const ROOM_RETRIES: u64 = 4;
+
+/// A position that is not whole has too few chunks here for what is asked for: others of its node that are not whole
+/// and have more give up theirs (5.10), until it has what it needs or asks no more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoomWanted {
+    by: Stream,
+    /// Chunks that it has here.
+    here: u32,
+    until: Time,
+}
+
 impl Materialiser {
+    /// Bytes of what it notes of chunks.
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.brought.capacity() * size_of::<Stripe>()
+    }
+
     /// Whether another chunk that a command waits for must wait, since so many were dropped for others just now.
     pub(super) fn drops_too_many(&mut self, now: Time) -> bool {
         if now - self.drops_since >= DROPS_EVERY {
@@ -39,16 +59,55 @@ impl StreamOwner {
         self.materialiser.filling = me.is_some_and(|a| a.state == PositionState::Filling);
         self.materialiser.stands_in = configuration.is_stand_in(x);
         self.materialiser.is_doubled = configuration.may_lack_memory(x);
-        self.materialiser.may_drop = self.materialiser.filling && !self.has_asked_live();
+        self.materialiser.may_drop = self.materialiser.filling && !self.has_asked_live() && !configuration.lost;
+        let others = configuration
+            .positions
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != x.index());
+        let live = others.filter(|(_, a)| a.is_some_and(|a| a.state == PositionState::Live));
+        self.materialiser.may_give = self.materialiser.may_drop && live.count() >= usize::from(configuration.data);
+        if !self.materialiser.filling && !self.materialiser.brought.is_empty() {
+            self.materialiser.brought = VecDeque::new();
+        }
         let after_asking = self.materialiser.stands_in && cx.breaks(Mutant::ChunkDroppedAfterAskingLive);
         if after_asking && self.lacks_memory(cx.shared) {
             self.drop_chunk(cx);
         }
-        // For another position of this node that is not whole either.
-        let has_more = |count: u32| self.store.chunks().here_count() > count + 1;
-        if cx.shared.room_wanted.is_some_and(has_more) && self.materialiser.may_drop && self.drop_chunk(cx) {
-            cx.shared.room_wanted = None;
+        if self.gives_room(cx) && !cx.shared.arena.has(1) {
+            self.drop_chunk(cx);
         }
+    }
+
+    /// Too few chunks are here: another position of this node that is not whole and has more is to give up one.
+    pub(super) fn want_room<O: Out>(&self, cx: &mut Context<'_, O>) {
+        let (by, here, now) = (self.stream(), self.store.chunks().here_count(), cx.now.mono);
+        let other = cx
+            .shared
+            .room_wanted
+            .filter(|wanted| wanted.by != by && now < wanted.until);
+        if other.is_none_or(|other| here < other.here) {
+            let until = now + Span(2 * ROOM_RETRIES * cx.shared.parameters.retry.0);
+            cx.shared.room_wanted = Some(RoomWanted { by, here, until });
+        }
+    }
+
+    /// A chunk more is here.
+    pub(super) fn note_room(&self, shared: &mut Shared) {
+        let (here, enough) = (self.store.chunks().here_count(), shared.kept_chunks() / 2);
+        if let Some(wanted) = shared.room_wanted.as_mut().filter(|wanted| wanted.by == self.stream()) {
+            wanted.here = here;
+            if here > enough {
+                shared.room_wanted = None;
+            }
+        }
+    }
+
+    /// Whether a chunk here is to go for another position of this node.
+    fn gives_room<O: Out>(&self, cx: &Context<'_, O>) -> bool {
+        let here = self.store.chunks().here_count();
+        let gives = |w: RoomWanted| w.by != self.stream() && cx.now.mono < w.until && here > w.here + 1;
+        self.materialiser.may_give && cx.shared.room_wanted.is_some_and(gives)
     }
 
     /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
@@ -79,44 +138,65 @@ impl StreamOwner {
         shared.arena.has(1) && self.store.chunks().held_counts().1 < shared.kept_chunks()
     }
 
-    /// Before a chunk is installed: drops one for it, and two where more is in use than may be. Where few are here,
-    /// positions beside it that have more are asked for one too.
+    /// Before a chunk is installed: drops one for it, and two where more is in use than may be, or where one more is to
+    /// go to another position. Where few are here, others are asked for one.
     pub(super) fn make_room<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        for _ in 0..2 {
-            if self.materialiser.may_drop && self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared) {
-                let here = self.store.chunks().here_count();
-                if here <= cx.shared.kept_chunks() / 2 {
-                    cx.shared.room_wanted = Some(here);
+        for step in 0..2 {
+            let gives = step == 0 && self.gives_room(cx);
+            let needs = || self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared);
+            if self.materialiser.may_drop && (gives || needs()) {
+                if self.store.chunks().here_count() <= cx.shared.kept_chunks() / 2 {
+                    self.want_room(cx);
                 }
                 self.drop_chunk(cx);
             }
         }
     }
 
-    /// Gives up a chunk for another that is asked for: one that the members have as it is here, each in its turn. An
-    /// index page only where they are most of the few that are here. False if there is none.
+    /// Gives up a chunk for another that is asked for: one that the members have as it is here, and of those the one
+    /// that came first, so that all that a command needs stays until it has been done. An index page only where few
+    /// data chunks are here. False if there is none.
     fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) -> bool {
-        let (index, data) = self.store.chunks().held_counts();
-        let of_index = data < cx.shared.kept_chunks() && index > data;
+        let few = self.store.chunks().held_counts().1 < cx.shared.kept_chunks();
         let unacked = cx.breaks(Mutant::ChunkDroppedWithUnackedDelta);
         let (term, acked) = (self.term(), self.acked());
-        let from = self.materialiser.drop_next;
-        let end = self.store.chunks().end(of_index);
-        for number in (from.min(end)..end).chain(0..from.min(end)) {
-            let stripe = if of_index {
-                Stripe::index_page(number)
-            } else {
-                Stripe::data(number)
+        let mut left = self.materialiser.brought.len();
+        let mut listed = false;
+        while left > 0 || !listed {
+            if left == 0 {
+                // What has come by other ways, too: written here.
+                self.list_brought();
+                (left, listed) = (self.materialiser.brought.len(), true);
+                continue;
+            }
+            left -= 1;
+            let Some(stripe) = self.materialiser.brought.pop_front() else {
+                continue;
             };
+            if self.store.chunks().presence(stripe) != Some(Presence::Here) {
+                continue;
+            }
             let version = self.store.chunks().version(stripe);
             let safe = version.term() < term || version.seq() <= acked;
-            if (safe || unacked) && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
+            let may_go = (few || !stripe.is_index()) && (safe || unacked);
+            if may_go && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
                 cx.out.mark(Mark::ChunkDropped);
-                self.materialiser.drop_next = number + 1;
                 self.materialiser.drops += 1;
                 return true;
             }
+            self.materialiser.brought.push_back(stripe);
         }
         false
+    }
+
+    /// Lists all that is here: what was brought back in its order, the rest before it.
+    fn list_brought(&mut self) {
+        let chunks = self.store.chunks();
+        let mut known: Vec<Stripe> = self.materialiser.brought.iter().copied().collect();
+        known.sort();
+        let here = |stripe: &Stripe| chunks.presence(*stripe) == Some(Presence::Here);
+        let others = chunks.stripes().map(|(stripe, _)| stripe);
+        let others = others.filter(|stripe| here(stripe) && known.binary_search(stripe).is_err());
+        self.materialiser.brought = others.chain(self.materialiser.brought.iter().copied()).collect();
     }
 }

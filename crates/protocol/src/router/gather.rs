@@ -281,6 +281,8 @@ impl Desk {
                 let streams = all.into_iter().map(|(_, stream)| stream).collect();
                 return self.walk(cx, lists, client, turn, Find::All, &options, streams);
             }
+            // As a walk (10.8): the only key may be in a slot that nobody holds by what is known here.
+            Command::Randomkey if !cx.shared.slots.is_whole() => return self.stall(cx, lists, client, turn, spec),
             Command::Randomkey => How::Any {
                 pick: cx.shared.prng.next_u64(),
                 proto: client.proto,

@@ -43,10 +43,6 @@ impl StreamOwner {
         self.materialise(cx, configuration);
         if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
             self.ask_live_at = cx.after(cx.shared.parameters.retry);
-            // Nothing may be dropped from then on: what is left must do for positions that come after.
-            if !self.asked_live && !cx.shared.arena.has(cx.shared.kept_chunks()) {
-                return;
-            }
             self.asked_live = true;
             let shared = &mut *cx.shared;
             shared

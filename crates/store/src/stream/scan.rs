@@ -40,8 +40,8 @@ impl Stream {
             objects.clear();
             let line = self.line_locators(arena, hash, &mut locators);
             if let Err(blocked) = line.and_then(|()| self.objects(arena, &locators, &mut objects)) {
-                // What was met before is whole: give that first.
-                return if met > 0 {
+                // What was seen before is whole: give that first, or all lines up to this one would have to be here.
+                return if hash > first_hash {
                     Ok(hash >> CURSOR_SHIFT)
                 } else {
                     Err(blocked)
