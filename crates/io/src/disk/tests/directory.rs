@@ -1,7 +1,6 @@
 //! Directories that can't be used: each says what is wrong, and stays as it was.
 
 use super::*;
-use std::process::Command;
 
 /// Names and sizes of all files.
 fn listing(directory: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -224,36 +223,6 @@ fn a_disk_that_is_too_small_is_found_at_the_start() {
         );
         assert!(listing(directory.path()).is_empty());
     }
-}
-
-/// A limit stands for a quota: only setting the space aside finds it. The limit is a process's, so that it takes one.
-#[test]
-fn a_quota_is_found_at_the_start_and_nothing_is_left_over() {
-    const NAME: &str = "disk::tests::directory::a_quota_is_found_at_the_start_and_nothing_is_left_over";
-    const DIRECTORY: &str = "PARITAS_TEST_LIMITED_DIRECTORY";
-    if let Some(directory) = std::env::var_os(DIRECTORY) {
-        println!(
-            "refused: {}",
-            refusal(Path::new(&directory), owner(), &settings(Layout::Plm), false)
-        );
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let output = Command::new("sh")
-        // In units of 512 bytes: half of a file of the log.
-        .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", NAME, "--nocapture"])
-        .env(DIRECTORY, directory.path())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.contains("is on too small a disk") && text.contains("File too large"),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert!(listing(directory.path()).is_empty());
 }
 
 #[test]
