@@ -327,8 +327,13 @@ impl World {
         self.filling(of_data).any(|at| self.lacks_memory(at, |_| true))
     }
 
-    /// Whether a data position may have no memory at all: Live ones have what its node keeps for it.
+    /// Whether a data position may have no memory at all: Live ones have what its node keeps for it. They may where
+    /// commands made them whole there, not by writing.
     pub(crate) fn is_crowded_out(&self) -> bool {
+        #[cfg(feature = "mutants")]
+        if self.swarm.parameters.mutant == Some(paritas_protocol::Mutant::KeptChunksWritten) {
+            return false;
+        }
         let is_live = |stream: Stream| {
             let a = self.configuration(stream.list).at(stream.x);
             a.is_some_and(|a| a.state == PositionState::Live)
