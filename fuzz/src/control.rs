@@ -45,6 +45,7 @@ fn registration(node: u16, life: u64) -> Registration {
         client_address: "h:1".into(),
         cluster_address: "h:2".into(),
         peer_address: "h:3".into(),
+        coordinators: 1,
         installed: Vec::new(),
     }
 }
@@ -459,6 +460,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         ToCoordinator::Register(Box::new(Registration {
             cluster: None,
             domain: Some("rack".into()),
+            coordinators: 1,
             installed: vec![(ListId(0), Epoch(1)), (ListId(1), Epoch(9))],
             ..registration(9, 9)
         })),

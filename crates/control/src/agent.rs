@@ -2,6 +2,7 @@
 //! ask and what the coordinator decides, and finds a coordinator again when it has lost one. Without any it keeps
 //! the last records, by which peers and leases go on (SEAMS §3).
 
+use crate::fence::{DIAL_MAX, PATIENCE, REDIAL_MAX};
 use crate::message::{
     Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode,
     encode,
@@ -15,10 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Between two heartbeats (PROTOCOL 5b).
 pub const HEARTBEAT: Span = Span::from_ms(250);
-/// How long a coordinator may say nothing before another is looked for.
-const PATIENCE: Span = Span::from_secs(2);
 const BACKOFF_MIN: Span = Span::from_ms(50);
-const BACKOFF_MAX: Span = Span::from_secs(2);
+/// Half of it again may be added as jitter.
+const BACKOFF_MAX: Span = Span(REDIAL_MAX.0 / 3 * 2);
 /// Questions of clients that wait for an answer.
 const QUESTIONS_MAX: usize = 256;
 
@@ -115,7 +115,8 @@ impl Question {
 
 impl Agent {
     /// The agent of a process that says this of itself and knows so many coordinators. The seed is for jitter.
-    pub fn new(registration: Registration, coordinators: usize, seed: u64) -> Self {
+    pub fn new(mut registration: Registration, coordinators: usize, seed: u64) -> Self {
+        registration.coordinators = u8::try_from(coordinators).unwrap_or(u8::MAX);
         Self {
             registration,
             coordinators: coordinators.max(1),
@@ -170,7 +171,7 @@ impl Agent {
     fn on_time(&mut self, now: Time, out: &mut impl AgentOut) {
         match self.phase {
             Phase::Away { until } if now >= until => {
-                self.phase = Phase::Dialing { until: now + PATIENCE };
+                self.phase = Phase::Dialing { until: now + DIAL_MAX };
                 out.dial(self.coordinator);
             }
             Phase::Dialing { until } | Phase::Introduced { until } | Phase::Registered { until, .. }
@@ -216,7 +217,7 @@ impl Agent {
 
     fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
         self.registration.installed = self.installed.iter().map(|(list, epoch)| (*list, *epoch)).collect();
-        self.phase = Phase::Introduced { until: now + PATIENCE };
+        self.phase = Phase::Introduced { until: now + DIAL_MAX };
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
     }
 

@@ -13,6 +13,7 @@ mod report;
 mod slots;
 mod slow;
 
+use crate::fence::{self, Holder, Opinion, Silence};
 use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::plan::ClusterPlan;
 use crate::record::{OpenError, Records, StoredNode};
@@ -224,8 +225,17 @@ pub struct Coordinator<S> {
     prng: Prng,
     /// Silence before this is not counted: this coordinator was not there to hear.
     quiet_from: Option<Time>,
-    /// Until then no further suspicion: a partition may be healing.
-    healing_until: Time,
+    /// Until then nobody is removed for silence (PROTOCOL 10.11).
+    grace_until: Time,
+    /// Too many failure domains were silent: until then nobody is removed for silence, since the rest of them may be
+    /// heard in a moment.
+    healed_from: Time,
+    /// When each node asked to register last, in whatever life: the coordinator can be reached from there.
+    contacts: BTreeMap<NodeId, Time>,
+    /// From then on this coordinator has been there for so long that every node that lives has registered.
+    settled_from: Time,
+    /// The most coordinators that an agent knows: it dials them one after the other.
+    addresses: u8,
     last_event: Time,
     next_tick: Time,
     /// The outcome of the last commit is unknown.
@@ -266,7 +276,11 @@ impl<S: Store> Coordinator<S> {
             stand_in: true,
             prng: Prng::new(seed),
             quiet_from: None,
-            healing_until: Time::default(),
+            grace_until: Time::default(),
+            healed_from: Time::default(),
+            contacts: BTreeMap::new(),
+            settled_from: Time::default(),
+            addresses: 1,
             last_event: Time::default(),
             next_tick: Time::default(),
             unsure: false,
@@ -292,6 +306,7 @@ impl<S: Store> Coordinator<S> {
             CoordinatorEvent::Disconnected { link } => {
                 // A connection that broke says nothing about the process: only silence and certificates count.
                 self.links.remove(&link);
+                self.notice_links(now);
                 false
             }
             CoordinatorEvent::Message { link, bytes } => self.on_message(now, link, bytes, out),
@@ -376,30 +391,89 @@ impl<S: Store> Coordinator<S> {
             // Of lists that there are already another coordinator may have removed somebody just before.
             self.recent_from = (!self.records.lists.is_empty()).then_some(now);
         }
-        let absent = now - self.last_event > Span(self.suspicion().0 / 2);
-        if self.quiet_from.is_none() || absent {
+        let (begins, absent) = (self.quiet_from.is_none(), now - self.last_event);
+        if begins || absent > Span(self.suspicion().0 / 2) {
             self.quiet_from = Some(now);
         }
+        // Agents that heard nothing for that long have given the link up: it is as after a start.
+        if begins || absent > fence::PATIENCE {
+            self.settled_from = now + self.grace();
+            self.begin_grace(now);
+        }
         self.last_event = now;
+    }
+
+    fn begin_grace(&mut self, now: Time) {
+        self.grace_until = now + self.grace();
+    }
+
+    fn grace(&self) -> Span {
+        fence::grace(self.suspicion(), self.addresses)
+    }
+
+    /// 10.11: with too few nodes linked the coordinator may be the one that is cut off.
+    fn notice_links(&mut self, now: Time) {
+        let holders = self.holders(now);
+        let is_linked = |id: &NodeId| {
+            let presence = self
+                .presences
+                .get(id)
+                .filter(|p| p.incarnation == holders[id].incarnation);
+            let linked = presence.is_some_and(|p| self.links.contains_key(&p.link));
+            linked || self.contacts.get(id).is_some_and(|at| now - *at < fence::PATIENCE)
+        };
+        let linked = holders.keys().filter(|id| is_linked(id)).count();
+        if linked < fence::witnesses(holders.len(), self.records.plan.parity.into()) && !holders.is_empty() {
+            self.begin_grace(now);
+        }
+    }
+
+    /// Nodes that hold a position in their present life, which is not known to have ended.
+    fn holders(&self, now: Time) -> BTreeMap<NodeId, Holder> {
+        let mut holders = BTreeMap::new();
+        let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
+        for tenure in held.map(|a| a.tenure) {
+            let node = self.records.nodes.get(&tenure.node);
+            let Some(node) = node.filter(|n| n.record.incarnation == tenure.incarnation && !n.ended) else {
+                continue;
+            };
+            holders.entry(tenure.node).or_insert_with(|| Holder {
+                incarnation: tenure.incarnation,
+                domain: node.record.domain.clone(),
+                available: self.is_available(now, node),
+                silent: self.is_silent(now, node),
+            });
+        }
+        holders
+    }
+
+    /// 10.9 to 10.11.
+    fn judge_silence(&self, now: Time) -> Silence {
+        let opinion = |of: NodeId, about: NodeId, life: Incarnation| {
+            let presence = self.presences.get(&of);
+            presence.map_or(Opinion::Unsure, |p| p.opinion(about, life))
+        };
+        let grace_until = self.is_in_grace(now).then_some(self.grace_until);
+        let grace_until = grace_until.or((now < self.healed_from).then_some(self.healed_from));
+        let parity = self.records.plan.parity.into();
+        Silence::judge(
+            &self.holders(now),
+            self.records.lists.values(),
+            grace_until,
+            parity,
+            opinion,
+        )
+    }
+
+    /// Whether the coordinator still waits to hear of nodes that live (10.11).
+    fn is_in_grace(&self, now: Time) -> bool {
+        now < self.grace_until && !self.records.lists.is_empty()
     }
 
     /// When a life that was last well then, or never heard, counts as silent.
     fn silent_at(&self, presence: Option<&Presence>) -> Time {
         let from = self.quiet_from.unwrap_or_default();
         presence.map_or(from, |p| p.well_at().max(from)) + self.suspicion()
-    }
-
-    /// A node that was silent is heard. If more were silent than any list can spare, nobody was fenced; now that
-    /// the first is back the rest would be few enough. But they may be back as soon, so they get time for it.
-    fn notice_return(&mut self, now: Time) {
-        let silent = self
-            .records
-            .nodes
-            .values()
-            .filter(|n| n.record.state == NodeState::Down && !n.ended);
-        if silent.count() > usize::from(self.records.plan.parity) {
-            self.healing_until = now + self.suspicion();
-        }
     }
 }
 

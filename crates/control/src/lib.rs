@@ -4,6 +4,7 @@
 mod agent;
 mod check;
 mod coordinator;
+mod fence;
 mod layout;
 pub mod message;
 mod plan;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of these messages.
-pub const MESSAGE_VERSION: u8 = 2;
+pub const MESSAGE_VERSION: u8 = 3;
 /// Longest frame that a coordinator takes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 64 << 10;
 /// Longest frame that an agent takes: every configuration of the largest cluster.
@@ -41,6 +41,8 @@ pub struct Registration {
     pub cluster_address: String,
     /// Where peers connect.
     pub peer_address: String,
+    /// How many coordinators it knows.
+    pub coordinators: u8,
     /// The newest configurations it has, by which a coordinator sees that its own store went back in time.
     pub installed: Vec<(ListId, Epoch)>,
 }
@@ -201,6 +203,8 @@ pub enum Refusal {
     },
     /// This life was certified ended, or a later one of the node has registered.
     LifeEnded,
+    /// Another life of the node may still run: it was heard a moment ago, or the coordinator has just begun.
+    Running,
     /// The plan has the node in another failure domain.
     WrongDomain {
         /// The plan's.
@@ -230,7 +234,7 @@ pub enum Refusal {
 impl Refusal {
     /// Whether a process that has not served yet need not try again.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Self::RegisterAgain | Self::Deposed)
+        !matches!(self, Self::RegisterAgain | Self::Deposed | Self::Running)
     }
 }
 
@@ -240,6 +244,11 @@ impl fmt::Display for Refusal {
             Self::RegisterAgain => f.write_str("the coordinator does not know this registration"),
             Self::WrongCluster { here } => write!(f, "the coordinator is of another cluster ({:016x})", here.0),
             Self::LifeEnded => f.write_str("this life of the node has ended, or the node runs twice"),
+            Self::Running => f.write_str(
+                "another process with this node's id was heard a moment ago, or the coordinator has just started and \
+                 cannot know yet: this process is taken in once the other one is silent. If both are to run, give this \
+                 one an id of its own",
+            ),
             Self::WrongRole { why } => f.write_str(why),
             Self::WrongDomain { planned } => write!(
                 f,

@@ -7,7 +7,7 @@
 mod moves;
 mod stand_in;
 
-use crate::check::is_decodable;
+use crate::fence::{Cause, Fence, Hold};
 use crate::plan::{ClusterPlan, LostPolicy};
 pub(crate) use moves::Obstacle;
 use paritas_base::configuration::{Assignment, Configuration, Duty, PositionState, Tenure};
@@ -25,7 +25,7 @@ pub(crate) struct NodeFacts {
     pub(crate) domain: String,
     /// That life has registered with this coordinator, is heard, and has not ended.
     pub(crate) available: bool,
-    /// That life is suspected: it may have ended or not.
+    /// The coordinator does not hear that life: it may have ended or not.
     pub(crate) silent: bool,
     /// That life certainly ended.
     pub(crate) ended: bool,
@@ -69,6 +69,14 @@ pub(crate) struct Facts {
     /// Positions whose holders ask to be Live.
     pub(crate) whole: Vec<(ListId, Position, Tenure)>,
     pub(crate) broken: Vec<BrokenLink>,
+    /// Silent nodes whose peers do not hear them either (10.10).
+    pub(crate) suspects: BTreeSet<NodeId>,
+    /// Silent nodes that a peer hears.
+    pub(crate) isolated: BTreeSet<NodeId>,
+    /// Why nobody is removed for silence now (10.11).
+    pub(crate) hold: Option<Hold>,
+    /// Just after the coordinator's start: nodes that were up and have not registered yet (10.12).
+    pub(crate) awaited: BTreeSet<NodeId>,
     /// Nodes that are not to be named in a list for a while.
     pub(crate) avoided: BTreeSet<(ListId, NodeId)>,
     /// Who held a vacant position last.
@@ -95,12 +103,17 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// That life has registered with this coordinator and is heard.
+    pub(crate) fn answers(&self, node: NodeId, life: Incarnation) -> bool {
+        self.node(node).is_some_and(|n| n.incarnation == life && n.available)
+    }
+
     fn node(&self, node: NodeId) -> Option<&NodeFacts> {
         self.nodes.get(&node)
     }
 
     /// That life is over: certified, or a later one has registered (10.4).
-    fn is_ended(&self, node: NodeId, life: Incarnation) -> bool {
+    pub(crate) fn is_ended(&self, node: NodeId, life: Incarnation) -> bool {
         self.node(node).is_some_and(|n| n.incarnation != life || n.ended)
     }
 
@@ -116,7 +129,7 @@ impl Facts {
         halted.any(|(l, _, n, i)| (*l, *n, *i) == (list, node, life))
     }
 
-    fn is_silent(&self, node: NodeId) -> bool {
+    pub(crate) fn is_silent(&self, node: NodeId) -> bool {
         self.node(node).is_none_or(|n| n.silent)
     }
 
@@ -177,16 +190,14 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
     let mut new = old.clone();
     new.epoch = Epoch(old.epoch.0 + 1);
     let mut change = Change {
-        old,
-        new,
-        facts,
+        fence: Fence::new(old, new, facts),
         cut: Vec::new(),
     };
     change.grant();
     change.bury();
-    if change.new.lost && change.facts.lost_policy == LostPolicy::Reset {
+    if change.next().lost && change.fence.facts.lost_policy == LostPolicy::Reset {
         change.reset();
-    } else if !change.new.lost {
+    } else if !change.next().lost {
         change.succeed();
         change.suspect();
         change.fill();
@@ -194,7 +205,8 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
         change.relocate();
     }
     change.certify();
-    let Change { new, cut, .. } = change;
+    let Change { fence, cut } = change;
+    let new = fence.into_next();
     let gone_grew = new.gone.iter().any(|life| !old.gone.contains(life));
     let changed = new.positions != old.positions || new.lost != old.lost || gone_grew;
     changed.then_some(Next {
@@ -204,138 +216,103 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
 }
 
 struct Change<'a> {
-    old: &'a Configuration,
-    new: Configuration,
-    facts: &'a mut Facts,
+    fence: Fence<'a>,
     cut: Vec<NodeId>,
 }
 
 impl Change<'_> {
-    fn tenure(&self, i: usize) -> Option<Tenure> {
-        self.new.positions[i].map(|a| a.tenure)
-    }
-
-    fn is_parity(&self, i: usize) -> bool {
-        i >= usize::from(self.new.data)
-    }
-
-    fn is_live(&self, i: usize) -> bool {
-        self.new.positions[i].is_some_and(|a| a.state == PositionState::Live)
-    }
-
-    /// Whether what the holder had is lost: its life is over, or its role has halted.
-    fn is_ended(&self, i: usize) -> bool {
-        self.tenure(i).is_some_and(|t| {
-            let halted = (self.new.list, Position(i as u8), t.node, t.incarnation);
-            self.facts.is_ended(t.node, t.incarnation) || self.facts.halted.contains(&halted)
-        })
-    }
-
-    fn is_silent(&self, i: usize) -> bool {
-        self.tenure(i).is_some_and(|t| self.facts.is_silent(t.node))
-    }
-
-    /// Whether the list could be rebuilt without the positions that are not Live and those that `without` names.
-    fn decodable_without(&self, without: impl Fn(usize) -> bool) -> bool {
-        let missing = |parity: bool| {
-            let positions = (0..self.new.positions.len()).filter(|i| self.is_parity(*i) == parity);
-            positions.filter(|i| !self.is_live(*i) || without(*i)).count()
-        };
-        is_decodable(
-            missing(false),
-            missing(true),
-            self.new.parity.into(),
-            self.new.ack_quorum.into(),
-        )
+    /// The configuration as it is so far.
+    fn next(&self) -> &Configuration {
+        self.fence.next()
     }
 
     /// Live parities that answer, `i` and `suspects` left out.
     fn parities_beside(&self, i: usize, suspects: &[usize]) -> usize {
-        let others = (usize::from(self.new.data)..self.new.positions.len()).filter(|o| *o != i);
-        let well = |o: &usize| self.is_live(*o) && !self.is_ended(*o) && !self.is_silent(*o);
+        let others = (usize::from(self.next().data)..self.next().positions.len()).filter(|o| *o != i);
+        let well = |o: &usize| self.fence.is_live(*o) && !self.fence.is_ended(*o) && !self.fence.is_silent(*o);
         others.filter(|o| well(o) && !suspects.contains(o)).count()
     }
 
-    /// 5.6, 6.5: Filling becomes Live, compare-and-swap on the tenure.
+    /// 5.6, 6.5: positions whose holders have all their data become Live.
     fn grant(&mut self) {
-        for (list, position, tenure) in &self.facts.whole {
-            let Some(Some(held)) = self.new.positions.get_mut(position.index()) else {
-                continue;
-            };
-            let ended = self.facts.is_ended(tenure.node, tenure.incarnation)
-                || self
-                    .facts
-                    .halted
-                    .contains(&(*list, *position, tenure.node, tenure.incarnation));
-            if *list == self.new.list && held.tenure == *tenure && !ended && !self.new.lost {
-                held.state = PositionState::Live;
-            }
+        let list = self.next().list;
+        let whole: Vec<(Position, Tenure)> = self
+            .fence
+            .facts
+            .whole
+            .iter()
+            .filter(|w| w.0 == list)
+            .map(|w| (w.1, w.2))
+            .collect();
+        for (position, tenure) in whole {
+            self.fence.grant(position, tenure);
         }
     }
 
-    /// 10.6: crashes beyond what 10.3 covers. The survivors stay and can be read; nothing is named in place of the
-    /// dead, since nothing could be rebuilt. Without parity nothing ever could: there positions start again empty.
+    /// 10.6: more positions have ended than 10.3 covers. The survivors stay and can be read; nothing is named in place
+    /// of the ended, since nothing could be rebuilt. Without parity nothing ever could: there positions start again
+    /// empty.
     fn bury(&mut self) {
-        let any_ended = (0..self.new.positions.len()).any(|i| self.is_ended(i));
-        if !any_ended || self.new.parity == 0 {
+        let any_ended = (0..self.next().positions.len()).any(|i| self.fence.is_ended(i));
+        if !any_ended || self.next().parity == 0 {
             return;
         }
-        if !self.decodable_without(|i| self.is_ended(i)) {
-            self.new.lost = true;
+        if !self.fence.decodable_without(|i| self.fence.is_ended(i)) {
+            self.fence.set_lost();
         }
-        if self.new.lost {
-            for i in 0..self.new.positions.len() {
-                if self.is_ended(i) {
-                    self.vacate(i);
+        if self.next().lost {
+            for i in 0..self.next().positions.len() {
+                if let Some(permit) = self.fence.remove(i, Cause::Ended) {
+                    self.fence.vacate(permit);
                 }
             }
         }
     }
 
-    /// 10.6: a lost list begins again, everybody Live with nothing, once every position has somebody to hold it and no
-    /// owner of before can be serving: those who were removed without a certificate may until their leases end. So who
-    /// is only silent is removed first, and the list begins when its leases have ended too.
+    /// 10.6: a lost list begins again, everybody Live with nothing, once every position has a holder and no owner of
+    /// before can be serving: an owner that was removed without a certificate may serve until its leases end. So a
+    /// holder that is only silent is removed first, and the list begins when its leases have ended too.
     fn reset(&mut self) {
-        let list = self.new.list;
-        let mut recent = self.facts.recent.iter();
-        let may_serve =
-            |(of, node, life): &(ListId, NodeId, Incarnation)| *of == list && !self.facts.is_certified(*node, *life);
-        if self.facts.recent_is_partial || recent.any(may_serve) {
+        let list = self.next().list;
+        let mut recent = self.fence.facts.recent.iter();
+        let may_serve = |(of, node, life): &(ListId, NodeId, Incarnation)| {
+            *of == list && !self.fence.facts.is_certified(*node, *life)
+        };
+        if self.fence.facts.recent_is_partial || recent.any(may_serve) {
             return;
         }
-        let before = (self.new.positions.clone(), self.facts.nodes.clone());
-        for i in 0..self.new.positions.len() {
-            let held = self.tenure(i).map(|t| t.node);
-            let stays = |node: &NodeId| !self.is_ended(i) && self.facts.node(*node).is_some_and(|n| n.available);
-            let last = self.facts.vacated.get(&(list, Position(i as u8))).copied();
+        let before = (self.next().positions.clone(), self.fence.facts.nodes.clone());
+        let mut is_whole = true;
+        for i in 0..self.next().positions.len() {
+            let held = self.fence.tenure(i).map(|t| t.node);
+            let stays =
+                |node: &NodeId| !self.fence.is_ended(i) && self.fence.facts.node(*node).is_some_and(|n| n.available);
+            let last = self.fence.facts.vacated.get(&(list, Position(i as u8))).copied();
             let free = || self.candidate(i, last).or_else(|| self.substitute(i));
-            let Some(node) = held.filter(stays).or_else(free) else {
-                (self.new.positions, self.facts.nodes) = before;
-                return;
-            };
-            self.assign(i, node);
+            let node = held.filter(stays).or_else(free);
+            match (node, self.fence.remove(i, Cause::Reset)) {
+                (Some(node), Some(permit)) => self.fence.assign(permit, node),
+                _ => is_whole = false,
+            }
         }
         let life = |held: Option<Assignment>| held.map(|a| (a.tenure.node, a.tenure.incarnation));
-        let removed: Vec<usize> = (0..self.new.positions.len())
+        let removed: Vec<usize> = (0..self.next().positions.len())
             .filter(|i| {
-                let (old, new) = (life(self.old.positions[*i]), life(self.new.positions[*i]));
-                old != new && old.is_some_and(|(node, life)| !self.facts.is_certified(node, life))
+                let (old, new) = (life(self.fence.old.positions[*i]), life(self.next().positions[*i]));
+                old != new && old.is_some_and(|(node, life)| !self.fence.facts.is_certified(node, life))
             })
             .collect();
-        if !removed.is_empty() {
-            (self.new.positions, self.facts.nodes) = before;
-            for i in removed {
-                if self.is_silent(i) {
-                    self.vacate(i);
+        if !is_whole || !removed.is_empty() {
+            self.fence.undo_holders(before.0);
+            self.fence.facts.nodes = before.1;
+            for i in removed.into_iter().filter(|_| is_whole) {
+                if let Some(permit) = self.fence.remove(i, Cause::Reset).filter(|_| self.fence.is_fallen(i)) {
+                    self.fence.vacate(permit);
                 }
             }
             return;
         }
-        self.new.lost = false;
-        self.new.born = self.new.epoch;
-        for held in self.new.positions.iter_mut().flatten() {
-            held.state = PositionState::Live;
-        }
+        self.fence.begin_again();
     }
 
     /// 10.4, 10.5: lives that ended are replaced, whatever 10.3 says.
@@ -346,24 +323,35 @@ impl Change<'_> {
     /// another position of the list for its part of the push; with too few others writes would be refused instead
     /// of waiting a moment, so then it stays named too.
     fn succeed(&mut self) {
-        for i in 0..self.new.positions.len() {
-            let Some(dead) = self.tenure(i).filter(|_| self.is_ended(i)) else {
+        for i in 0..self.next().positions.len() {
+            let Some(dead) = self.fence.tenure(i).filter(|_| self.fence.is_ended(i)) else {
                 continue;
             };
-            let waiting = self.facts.is_waiting(dead.node);
-            let writes_go_on = self.is_parity(i) && self.parities_beside(i, &[]) >= self.facts.min_redundancy.max(1);
+            let waiting = self.fence.facts.is_waiting(dead.node) || self.knows_too_few();
+            let writes_go_on =
+                self.fence.is_parity(i) && self.parities_beside(i, &[]) >= self.fence.facts.min_redundancy.max(1);
             let successor = self.candidate(i, Some(dead.node));
+            let Some(permit) = self.fence.remove(i, Cause::Ended) else {
+                continue;
+            };
             if let Some(node) = successor.filter(|node| *node == dead.node || !waiting) {
-                self.assign(i, node);
+                self.fence.assign(permit, node);
             } else if !waiting || writes_go_on {
-                self.vacate(i);
+                self.fence.vacate(permit);
             }
         }
     }
 
-    /// 10.2, 10.3: silent members, and one end of each link that peers report broken.
+    /// 10.12: just after the coordinator's start a holder of the list may live and not have registered yet. The best
+    /// successor may be one of those that are still to come.
+    fn knows_too_few(&self) -> bool {
+        let mut held = self.next().positions.iter().flatten();
+        held.any(|a| self.fence.facts.awaited.contains(&a.tenure.node))
+    }
+
+    /// 10.2, 10.3: suspect members, and one end of each link that peers report broken.
     ///
-    /// All suspects count as missing together. If the list could not be rebuilt without them, none of those that
+    /// All that leave count as missing together. If the list could not be rebuilt without them, none of those that
     /// are Live is removed: to fence a few of them could not bring anything back, and they may all be well behind
     /// a partition. And removal must help: a data position goes only to a successor (its owner may still serve),
     /// a parity position to a successor, or to nobody if enough others remain for writes to go on. Or if no data is
@@ -371,25 +359,22 @@ impl Change<'_> {
     /// don't (4.5).
     fn suspect(&mut self) {
         let cut = self.cut_positions();
-        let suspects: Vec<usize> = (0..self.new.positions.len())
-            .filter(|i| !self.is_ended(*i) && (self.is_silent(*i) || cut.contains(i)))
-            .collect();
-        let gone = |i: usize| suspects.contains(&i) || self.is_ended(i);
-        let allowed = self.new.parity > 0 && self.decodable_without(gone);
-        let data_whole = (0..usize::from(self.new.data)).all(|i| self.is_live(i) && !gone(i));
+        let leaves = |i: &usize| !self.fence.is_ended(*i) && (self.fence.is_suspect(*i) || cut.contains(i));
+        let leaving: BTreeSet<usize> = (0..self.next().positions.len()).filter(leaves).collect();
+        let gone = |i: usize| leaving.contains(&i) || self.fence.is_ended(i);
+        let data_whole = (0..usize::from(self.next().data)).all(|i| self.fence.is_live(i) && !gone(i));
+        let suspects: Vec<usize> = leaving.iter().copied().collect();
+        self.fence.set_leaving(leaving);
         for i in suspects.iter().copied() {
-            let Some(suspect) = self.tenure(i).filter(|_| allowed || !self.is_live(i)) else {
+            let (Some(suspect), Some(permit)) = (self.fence.tenure(i), self.fence.remove(i, Cause::Suspect)) else {
                 continue;
             };
-            if self.new.parity == 0 {
-                continue;
-            }
             if let Some(node) = self.candidate(i, None).or_else(|| self.stand_in(i)) {
-                self.assign(i, node);
-            } else if self.is_parity(i)
-                && (data_whole || self.parities_beside(i, &suspects) >= self.facts.min_redundancy)
+                self.fence.assign(permit, node);
+            } else if self.fence.is_parity(i)
+                && (data_whole || self.parities_beside(i, &suspects) >= self.fence.facts.min_redundancy)
             {
-                self.vacate(i);
+                self.fence.vacate(permit);
             } else {
                 continue;
             }
@@ -405,13 +390,22 @@ impl Change<'_> {
     /// Both are there with what they hold, and to take it away costs redundancy until it is refilled. While any other
     /// position is missing it can wait: when that one died, the next may be dying.
     fn cut_positions(&self) -> BTreeSet<usize> {
-        let is_missing = |i: usize| !self.is_live(i) || self.is_ended(i) || self.is_silent(i);
-        let any_missing = (0..self.new.positions.len()).any(is_missing);
+        if self.fence.facts.hold.is_some() {
+            return BTreeSet::new();
+        }
+        let is_missing = |i: usize| !self.fence.is_live(i) || self.fence.is_ended(i) || self.fence.is_silent(i);
+        let any_missing = (0..self.next().positions.len()).any(is_missing);
         let mut cut = BTreeSet::new();
-        for link in self.facts.broken.iter().filter(|link| link.lasting || !any_missing) {
-            for (a, _) in self.new.of_node(link.a) {
-                for (b, _) in self.new.of_node(link.b) {
-                    if self.new.is_data(a) == self.new.is_data(b) {
+        for link in self
+            .fence
+            .facts
+            .broken
+            .iter()
+            .filter(|link| link.lasting || !any_missing)
+        {
+            for (a, _) in self.next().of_node(link.a) {
+                for (b, _) in self.next().of_node(link.b) {
+                    if self.next().is_data(a) == self.next().is_data(b) {
                         continue;
                     }
                     cut.insert(match link.a_reports.cmp(&link.b_reports) {
@@ -428,16 +422,22 @@ impl Change<'_> {
     /// 10.5: vacancies go to whoever is free, else to a member of the list, but not away from a node whose next life is
     /// awaited.
     fn fill(&mut self) {
-        for i in 0..self.new.positions.len() {
-            if self.new.positions[i].is_some() {
+        for i in 0..self.next().positions.len() {
+            let Some(permit) = self.fence.remove(i, Cause::Vacant) else {
                 continue;
-            }
-            let last = self.facts.vacated.get(&(self.new.list, Position(i as u8))).copied();
+            };
+            let last = self
+                .fence
+                .facts
+                .vacated
+                .get(&(self.next().list, Position(i as u8)))
+                .copied();
             let Some(node) = self.candidate(i, last).or_else(|| self.stand_in(i)) else {
                 continue;
             };
-            if Some(node) == last || !last.is_some_and(|last| self.facts.is_waiting(last)) {
-                self.assign(i, node);
+            let waits = last.is_some_and(|last| self.fence.facts.is_waiting(last)) || self.knows_too_few();
+            if Some(node) == last || !waits {
+                self.fence.assign(permit, node);
             }
         }
     }
@@ -451,32 +451,32 @@ impl Change<'_> {
 
     /// Who may hold a logged position in memory while no log node is free.
     fn substitute(&self, i: usize) -> Option<NodeId> {
-        let may = self.facts.stand_in && self.is_logged(i);
+        let may = self.fence.facts.stand_in && self.is_logged(i);
         may.then(|| self.best(i, None, false)).flatten()
     }
 
     /// Whether the position is one for log nodes.
     fn is_logged(&self, i: usize) -> bool {
-        i + self.facts.logged >= self.new.positions.len()
+        i + self.fence.facts.logged >= self.next().positions.len()
     }
 
     /// Whether a logged position is held in memory.
     fn is_misplaced(&self, i: usize) -> bool {
-        let holder = self.tenure(i).filter(|_| self.is_logged(i));
-        holder.is_some_and(|t| self.facts.node(t.node).is_some_and(|n| !n.log))
+        let holder = self.fence.tenure(i).filter(|_| self.is_logged(i));
+        holder.is_some_and(|t| self.fence.facts.node(t.node).is_some_and(|n| !n.log))
     }
 
     fn best(&self, i: usize, last: Option<NodeId>, log: bool) -> Option<NodeId> {
         let home = self.home(i);
         let mut best = None;
-        for (node, facts) in self.facts.nodes.iter().filter(|(_, facts)| facts.log == log) {
-            let named = self.new.of_node(*node).any(|(p, _)| p.index() != i);
+        for (node, facts) in self.fence.facts.nodes.iter().filter(|(_, facts)| facts.log == log) {
+            let named = self.next().of_node(*node).any(|(p, _)| p.index() != i);
             if named || !self.may_take(i, *node, facts) {
                 continue;
             }
             // Without parity no position protects another.
-            let crowded = self.in_domain(i, &facts.domain) + 1 > self.facts.per_domain_max;
-            if self.new.parity > 0 && crowded && Some(*node) != last {
+            let crowded = self.in_domain(i, &facts.domain) + 1 > self.fence.facts.per_domain_max;
+            if self.next().parity > 0 && crowded && Some(*node) != last {
                 continue;
             }
             let rank = (
@@ -497,28 +497,29 @@ impl Change<'_> {
 
     /// Whose the position is by plan.
     fn home(&self, i: usize) -> Option<NodeId> {
-        let homes = self.facts.homes.get(usize::from(self.new.list.0))?;
+        let homes = self.fence.facts.homes.get(usize::from(self.next().list.0))?;
         homes.get(i).copied()
     }
 
     /// Whether a node could be given the position, what else it holds of the list aside.
     fn may_take(&self, i: usize, node: NodeId, facts: &NodeFacts) -> bool {
-        let list = self.new.list;
-        let cut = self.facts.avoided.contains(&(list, node)) || self.cut.contains(&node);
+        let list = self.next().list;
+        let cut = self.fence.facts.avoided.contains(&(list, node)) || self.cut.contains(&node);
         // A life that is to leave the position is no successor of itself.
         let leaves = self
+            .fence
             .tenure(i)
             .is_some_and(|t| (t.node, t.incarnation) == (node, facts.incarnation));
-        facts.available && !cut && !leaves && !self.facts.has_halted(list, node, facts.incarnation)
+        facts.available && !cut && !leaves && !self.fence.facts.has_halted(list, node, facts.incarnation)
     }
 
     /// The other positions of the list that a failure domain holds.
     fn others_in(&self, i: usize, domain: &str) -> impl Iterator<Item = usize> {
         let in_domain = move |o: &usize| {
-            let node = self.tenure(*o).and_then(|t| self.facts.node(t.node));
+            let node = self.fence.tenure(*o).and_then(|t| self.fence.facts.node(t.node));
             *o != i && node.is_some_and(|n| n.domain == domain)
         };
-        (0..self.new.positions.len()).filter(in_domain)
+        (0..self.next().positions.len()).filter(in_domain)
     }
 
     fn in_domain(&self, i: usize, domain: &str) -> usize {
@@ -527,45 +528,7 @@ impl Change<'_> {
 
     /// Whether two parities would lie in the failure domain.
     fn parity_beside(&self, i: usize, domain: &str) -> bool {
-        self.is_parity(i) && self.others_in(i, domain).any(|o| self.is_parity(o))
-    }
-
-    fn assign(&mut self, i: usize, node: NodeId) {
-        self.unload(i);
-        let Some(facts) = self.facts.nodes.get_mut(&node) else {
-            return;
-        };
-        facts.load += 1;
-        let tenure = Tenure {
-            node,
-            incarnation: facts.incarnation,
-            since: self.new.epoch,
-        };
-        let state = if self.new.parity == 0 {
-            PositionState::Live
-        } else {
-            PositionState::Filling
-        };
-        if self.new.parity == 0 {
-            self.new.born = self.new.epoch;
-        }
-        self.new.positions[i] = Some(Assignment { tenure, state });
-    }
-
-    fn vacate(&mut self, i: usize) {
-        if let Some(tenure) = self.tenure(i) {
-            self.facts
-                .vacated
-                .insert((self.new.list, Position(i as u8)), tenure.node);
-        }
-        self.unload(i);
-        self.new.positions[i] = None;
-    }
-
-    fn unload(&mut self, i: usize) {
-        if let Some(held) = self.tenure(i).and_then(|t| self.facts.nodes.get_mut(&t.node)) {
-            held.load = held.load.saturating_sub(1);
-        }
+        self.fence.is_parity(i) && self.others_in(i, domain).any(|o| self.fence.is_parity(o))
     }
 
     /// 10.4, 5.5: certified lives that this change removes, or that lately were removed before the certificate
@@ -575,29 +538,30 @@ impl Change<'_> {
             c.data_positions()
                 .any(|x| c.at(x).is_none_or(|a| a.state == PositionState::Filling))
         };
-        let mut gone = if owners_wait(self.old) {
-            self.old.gone.clone()
+        let mut gone = if owners_wait(self.fence.old) {
+            self.fence.old.gone.clone()
         } else {
             Vec::new()
         };
         let removed = self
+            .fence
             .old
             .positions
             .iter()
             .flatten()
             .map(|a| (a.tenure.node, a.tenure.incarnation));
         let mut lives: Vec<_> = removed.collect();
-        if owners_wait(&self.new) {
-            let recent = self.facts.recent.iter().filter(|r| r.0 == self.new.list);
+        if owners_wait(self.next()) {
+            let recent = self.fence.facts.recent.iter().filter(|r| r.0 == self.next().list);
             lives.extend(recent.map(|(_, node, life)| (*node, *life)));
         }
         for (node, life) in lives {
-            let named = self.new.held_by(node, life).next().is_some();
-            if !named && self.facts.is_certified(node, life) && !gone.contains(&(node, life)) {
+            let named = self.next().held_by(node, life).next().is_some();
+            if !named && self.fence.facts.is_certified(node, life) && !gone.contains(&(node, life)) {
                 gone.push((node, life));
             }
         }
         gone.drain(..gone.len().saturating_sub(GONE_MAX));
-        self.new.gone = gone;
+        self.fence.set_gone(gone);
     }
 }

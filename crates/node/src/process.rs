@@ -168,6 +168,7 @@ fn registration(settings: &NodeSettings, supervision: &Supervision) -> Result<Re
         client_address: at(any.port()),
         cluster_address: at(cluster.port()),
         peer_address: at(peer.port()),
+        coordinators: 1,
         installed: Vec::new(),
     })
 }

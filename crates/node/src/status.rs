@@ -78,6 +78,9 @@ impl fmt::Display for Shown<'_> {
         for list in status.lists.iter().filter(|list| !list.reason.is_empty()) {
             writeln!(f, "list {}: {}", list.id.0, list.reason)?;
         }
+        for sentence in &status.coordinator {
+            writeln!(f, "coordinator: {sentence}")?;
+        }
         let resets = status.lists.iter().filter(|list| list.reset).count();
         if resets > 0 {
             writeln!(
@@ -342,7 +345,7 @@ mod tests {
             \"state\":\"given-up\",\"reason\":\"r\"},\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\
             \"scrub\":{\"checked_chunks\":9,\"bad_chunks\":2,\"repaired_chunks\":1},\
-            \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}}}";
+            \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}},\"coordinator\":[]}";
         let status: Status = serde_json::from_str(json).unwrap();
         assert!(is_whole(&status));
         assert_eq!(serde_json::to_string(&status).unwrap(), json);

@@ -32,7 +32,7 @@ mod takeovers;
 pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
 pub use lists::{Halted, List, Role};
 pub use mark::Mark;
-pub use node::{Figures, Node};
+pub use node::{Figures, Node, Opinions};
 pub use parameters::{ClientLimits, LogAssist, Mutant, Parameters, Reads};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};

@@ -4,6 +4,7 @@ mod account;
 mod disk;
 mod dispatch;
 mod leases;
+mod opinions;
 pub(crate) mod scrub;
 
 use crate::asked::Asked;
@@ -27,6 +28,7 @@ use crate::takeovers::Takeovers;
 pub use account::Figures;
 use account::SLOTS_MAX;
 use dispatch::{on_member, on_owner, tenure_of};
+pub use opinions::Opinions;
 use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
 use paritas_base::slots::HandOff;
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time, Version};
@@ -49,6 +51,7 @@ pub struct Node {
     router: Router,
     renew_at: Time,
     account_at: Time,
+    watch: opinions::Watch,
 }
 
 impl Node {
@@ -105,6 +108,7 @@ impl Node {
             router: Router::default(),
             renew_at: Time(0),
             account_at: Time(0),
+            watch: opinions::Watch::default(),
         }
     }
 
@@ -182,6 +186,7 @@ impl Node {
     /// Handles one event.
     pub fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
         self.shared.pace.happens(now.mono);
+        self.watch.happens(now.mono, self.suspicion());
         let turn_ends = matches!(event, Event::TurnEnd);
         self.handle(now, event, out);
         self.end_disk_event(now, out);
@@ -293,12 +298,19 @@ impl Node {
         let scrubs = self.shared.parameters.scrub_rate.is_some() || self.shared.scrub.mends;
         let scrub = (scrubs && self.lists.roles().next().is_some()).then_some(self.shared.scrub.next_at);
         let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
+        let watch = self
+            .lists
+            .roles()
+            .next()
+            .is_some()
+            .then(|| self.watch.next_deadline(self.suspicion()));
         roles
             .chain(self.lists.first_rests_until())
             .chain(self.shared.sessions.next_deadline())
             .chain(self.router.next_deadline())
             .chain(self.shared.stashes.next_deadline().map(|at| at.max(self.account_at)))
             .chain(renew)
+            .chain(watch)
             .chain(scrub)
             .chain(own_frames)
             .chain(self.shared.disk.as_ref().and_then(DiskLog::next_deadline))
@@ -634,7 +646,7 @@ impl Node {
             }
             return;
         }
-        let Some((node, incarnation, _)) = self.shared.sessions.peer_of(link) else {
+        let Some((node, incarnation, _)) = self.shared.sessions.on_frame(now.mono, link) else {
             // Not greeted, or replaced by a newer link: nothing it says counts.
             out.close(link);
             return;

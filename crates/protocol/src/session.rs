@@ -44,6 +44,8 @@ struct Peer {
     up: bool,
     /// Lives that the records have replaced: a late greeting of theirs must not displace the one that lives.
     past: Vec<Incarnation>,
+    /// When a frame of its present life came last, by any link, or else when that life became known.
+    heard: Time,
     channels: [ChannelState; 2],
 }
 
@@ -100,6 +102,23 @@ impl Sessions {
         self.links.get(&link)?.bound
     }
 
+    /// A frame has come by a link: who sent it, if the link is bound.
+    pub(crate) fn on_frame(&mut self, now: Time, link: LinkId) -> Option<(NodeId, Incarnation, Channel)> {
+        let from = self.peer_of(link)?;
+        let peer = self.peer_mut(from.0);
+        if peer.incarnation == from.1 {
+            peer.heard = now;
+        }
+        Some(from)
+    }
+
+    /// When a frame of that life came last, or else when the life became known. `None`: it is not the present life by
+    /// the records.
+    pub(crate) fn heard_at(&self, node: NodeId, incarnation: Incarnation) -> Option<Time> {
+        let peer = self.peer(node).filter(|p| p.incarnation == incarnation)?;
+        Some(peer.heard)
+    }
+
     /// The life that a session is open with.
     pub(crate) fn incarnation_of(&self, node: NodeId, channel: Channel) -> Option<Incarnation> {
         self.peer(node)?.channels[index(channel)].incarnation
@@ -124,6 +143,7 @@ impl Sessions {
                         incarnation: Incarnation(0),
                         up: false,
                         past: Vec::new(),
+                        heard: Time::default(),
                         channels,
                     },
                 );
@@ -144,6 +164,7 @@ impl Sessions {
                     peer.past.remove(0);
                 }
                 peer.past.push(peer.incarnation);
+                peer.heard = now;
                 for channel in &mut peer.channels {
                     channel.redial_wait = redial;
                     channel.redial_at = now;

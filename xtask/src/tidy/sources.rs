@@ -52,6 +52,18 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
             problems.push(Problem::new(path, index + 1, what));
         }
     }
+    if path.starts_with("crates/control/src/")
+        && !path.starts_with("crates/control/src/fence")
+        && is_pure_production(path)
+    {
+        for (number, line) in production_lines(text) {
+            if writes_a_holder(line) {
+                let what = "only `control/src/fence.rs` gives a position another holder (PROTOCOL 10.9): ask it for a \
+                            permit with `Fence::remove`";
+                problems.push(Problem::new(path, number, what));
+            }
+        }
+    }
     if is_pure_production(path) {
         for (number, line) in production_lines(text) {
             for (banned, mend) in BANNED {
@@ -62,6 +74,15 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// An assignment to `positions[…]`, or the positions as a mutable reference.
+fn writes_a_holder(line: &str) -> bool {
+    let indexed = line
+        .split_once("positions[")
+        .and_then(|(_, rest)| rest.split_once("] = "));
+    let mutable = ["positions.get_mut(", "positions.iter_mut(", "&mut new.positions"];
+    indexed.is_some() || mutable.iter().any(|way| line.contains(way))
 }
 
 fn is_pure_production(path: &str) -> bool {
@@ -118,6 +139,13 @@ mod tests {
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
         check_rust(path, text).iter().map(|problem| problem.line).collect()
+    }
+
+    #[test]
+    fn only_the_fence_writes_holders() {
+        let text = "fn f() {\n    next.positions[0] = None;\n    let same = next.positions[0] == None;\n}\n";
+        assert_eq!(lines("crates/control/src/rules.rs", text), [2]);
+        assert!(lines("crates/control/src/fence.rs", text).is_empty());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! From what is known to records: one transaction, then the messages that tell of it.
 
 use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Falls, Note, STUCK_SPAN, first_record, send};
+use crate::fence::{Hold, Silence};
 use crate::message::ToAgent;
 use crate::record::StoredNode;
 use crate::rules::{self, BrokenLink, Facts, NodeFacts};
@@ -30,9 +31,14 @@ impl<S: Store> Coordinator<S> {
         }
         self.forget_old(now);
         self.notice_slow(now);
-        let mut nodes = self.next_nodes(now);
+        self.notice_links(now);
+        let silence = self.judge_silence(now);
+        if matches!(silence.hold, Some(Hold::Many { .. })) {
+            self.healed_from = now + self.suspicion();
+        }
+        let mut nodes = self.next_nodes(now, &silence);
         self.judge_slow(now, &mut nodes);
-        let mut facts = self.facts(now, &nodes);
+        let mut facts = self.facts(now, &nodes, silence);
         let mut cut = Vec::new();
         let mut lists = self.next_lists(&mut facts, &mut cut);
         let slots = self.next_slots(&mut lists);
@@ -141,7 +147,7 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// Every node's record as it should be, roles aside.
-    fn next_nodes(&self, now: Time) -> BTreeMap<NodeId, StoredNode> {
+    fn next_nodes(&self, now: Time, silence: &Silence) -> BTreeMap<NodeId, StoredNode> {
         let mut nodes = self.records.nodes.clone();
         for (id, claim) in &self.claims {
             let domain = self
@@ -163,10 +169,17 @@ impl<S: Store> Coordinator<S> {
         }
         self.apply_orders(&mut nodes);
         for node in nodes.values_mut() {
-            // Whoever this coordinator has not had time to hear stays as it was.
+            // A node that its peers may still hear stays as it was: a node that is Down is not dialed by its peers.
+            let (id, life) = (node.record.id, node.record.incarnation);
+            let holds = self
+                .records
+                .lists
+                .values()
+                .any(|c| c.held_by(id, life).next().is_some());
+            let fallen = silence.suspects.contains(&id) || (self.is_silent(now, node) && !holds);
             if self.is_available(now, node) {
                 node.record.state = NodeState::Up;
-            } else if node.ended || self.is_silent(now, node) {
+            } else if node.ended || fallen {
                 node.record.state = NodeState::Down;
             }
         }
@@ -187,7 +200,7 @@ impl<S: Store> Coordinator<S> {
             .presences
             .get(&node.record.id)
             .filter(|p| p.incarnation == node.record.incarnation);
-        now >= self.silent_at(presence).max(self.healing_until)
+        now >= self.silent_at(presence) && !self.is_in_grace(now)
     }
 
     /// Notes which positions are Filling at nodes that hold another one of the list.
@@ -205,7 +218,11 @@ impl<S: Store> Coordinator<S> {
             .collect();
     }
 
-    fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>) -> Facts {
+    fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>, silence: Silence) -> Facts {
+        let awaited = nodes.values().filter(|n| {
+            let may_come = n.record.state == NodeState::Up && !n.ended && now < self.settled_from;
+            may_come && !self.is_available(now, n)
+        });
         let mut facts = Facts {
             homes: self.homes.clone(),
             per_domain_max: self.per_domain_max,
@@ -224,6 +241,10 @@ impl<S: Store> Coordinator<S> {
                 .iter()
                 .flat_map(|(id, p)| p.halted().map(|role| (role.list, role.position, *id, p.incarnation)))
                 .collect(),
+            suspects: silence.suspects,
+            isolated: silence.isolated,
+            hold: silence.hold,
+            awaited: awaited.map(|n| n.record.id).collect(),
             stand_in: self.stand_in,
             drained: self.drained(now),
             moves_left: self.moves_left(),
@@ -344,6 +365,8 @@ impl<S: Store> Coordinator<S> {
         let list = new.list;
         let Some(old) = old else {
             if list == ListId(0) {
+                // Every node has just registered: there is nobody to wait for.
+                (self.grace_until, self.settled_from) = (now, now);
                 out.note(Note::Bootstrapped);
             }
             return;

@@ -14,6 +14,9 @@ use paritas_base::configuration::{NodeRole, NodeState};
 use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 
+/// Most coordinators that an agent may know.
+const ADDRESSES_MAX: u8 = 8;
+
 impl<S: Store> Coordinator<S> {
     /// Whether there is something to decide.
     pub(super) fn on_message(&mut self, now: Time, link: LinkId, bytes: &[u8], out: &mut impl CoordinatorOut) -> bool {
@@ -38,7 +41,7 @@ impl<S: Store> Coordinator<S> {
         }
         match message {
             ToCoordinator::Register(registration) => {
-                self.on_register(link, registration, out);
+                self.on_register(now, link, registration, out);
                 false
             }
             ToCoordinator::Heartbeat { nonce, shards, silent } => {
@@ -97,8 +100,11 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// Only an offer so far: see `on_heartbeat`.
-    fn on_register(&mut self, link: LinkId, registration: Box<Registration>, out: &mut impl CoordinatorOut) {
-        if let Some(refusal) = self.refusal(&registration) {
+    fn on_register(&mut self, now: Time, link: LinkId, registration: Box<Registration>, out: &mut impl CoordinatorOut) {
+        if self.records.nodes.contains_key(&registration.node) {
+            self.contacts.insert(registration.node, now);
+        }
+        if let Some(refusal) = self.refusal(now, &registration) {
             send(out, link, &ToAgent::Refused(refusal));
             return;
         }
@@ -116,7 +122,7 @@ impl<S: Store> Coordinator<S> {
         send(out, link, &ToAgent::Registered(Box::new(registered)));
     }
 
-    fn refusal(&self, registration: &Registration) -> Option<Refusal> {
+    fn refusal(&self, now: Time, registration: &Registration) -> Option<Refusal> {
         let cluster = self.records.cluster.id;
         if registration.cluster.is_some_and(|expected| expected != cluster) {
             return Some(Refusal::WrongCluster { here: cluster });
@@ -152,12 +158,36 @@ impl<S: Store> Coordinator<S> {
             }
             _ => {}
         }
+        if self.is_running(now, registration.node, registration.incarnation) {
+            return Some(Refusal::Running);
+        }
         let here = |list: &ListId| self.records.lists.get(list).map(|c| c.epoch);
         let ahead = registration
             .installed
             .iter()
             .find(|(list, epoch)| here(list).is_none_or(|e| e < *epoch));
         ahead.map(|(list, _)| Refusal::StoreIsBehind { list: *list })
+    }
+
+    /// 10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
+    /// silent and the coordinator has been there long enough to hear it.
+    fn is_running(&self, now: Time, node: NodeId, life: Incarnation) -> bool {
+        let stored = self.records.nodes.get(&node);
+        let claimed = self.claims.get(&node).map(|c| c.incarnation);
+        let Some(present) = claimed
+            .or(stored.map(|n| n.record.incarnation))
+            .filter(|present| *present != life)
+        else {
+            return false;
+        };
+        let ended = stored.is_some_and(|n| n.record.incarnation == present && n.ended);
+        if ended || self.ended.contains(&(node, present)) {
+            return false;
+        }
+        let presence = self.presences.get(&node).filter(|p| p.incarnation == present);
+        // Every holder that lives has registered by then, and would be heard.
+        let is_early = now < self.settled_from && !self.records.lists.is_empty();
+        is_early || presence.is_some_and(|p| now - p.heard_at() < self.suspicion())
     }
 
     /// A log node is one by its settings and by plan, or beyond the plan; and no member is a spare.
@@ -208,15 +238,15 @@ impl<S: Store> Coordinator<S> {
         };
         let mut decide = false;
         if let Some((_, registration)) = state.pending.take_if(|(pending, _)| *pending == nonce) {
-            if let Some(refusal) = self.refusal(&registration) {
+            if let Some(refusal) = self.refusal(now, &registration) {
                 send(out, link, &ToAgent::Refused(refusal));
                 return false;
             }
             let (node, life) = (registration.node, registration.incarnation);
-            self.notice_return(now);
             if let Some(state) = self.links.get_mut(&link) {
                 state.node = Some((node, life, nonce));
             }
+            self.addresses = self.addresses.max(registration.coordinators.min(ADDRESSES_MAX));
             out.note(Note::Registered {
                 node,
                 incarnation: life,
@@ -250,7 +280,7 @@ impl<S: Store> Coordinator<S> {
             return decide;
         };
         let known: Vec<HaltedRole> = presence.halted().cloned().collect();
-        presence.hear(now, shards);
+        let votes_changed = presence.hear(now, shards);
         let halted: Vec<HaltedRole> = presence
             .halted()
             .filter(|role| !known.contains(role))
@@ -270,7 +300,7 @@ impl<S: Store> Coordinator<S> {
                 report.latest = now;
             }
         }
-        decide |= !halted.is_empty();
+        decide |= !halted.is_empty() || votes_changed;
         for role in halted {
             out.note(Note::Halted { node, role });
         }
@@ -280,9 +310,6 @@ impl<S: Store> Coordinator<S> {
             .nodes
             .get(&node)
             .is_some_and(|n| n.record.state == NodeState::Down);
-        if down {
-            self.notice_return(now);
-        }
         decide || down
     }
 

@@ -1,6 +1,7 @@
 //! What the coordinator hears of a node in its present life: not durable, since it is only about now.
 
-use crate::status::{ACKS_MAX, HALTED_MAX, HaltedRole, KINDS_MAX, SHARDS_MAX, ShardProgress};
+use crate::fence::Opinion;
+use crate::status::{ACKS_MAX, HALTED_MAX, HaltedRole, KINDS_MAX, OPINIONS_MAX, SHARDS_MAX, ShardProgress};
 use paritas_base::{Incarnation, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::BTreeMap;
@@ -54,12 +55,16 @@ impl Presence {
         self.shards.values().map(|s| s.moved).fold(self.heard, Time::min)
     }
 
-    pub(crate) fn hear(&mut self, now: Time, shards: Vec<ShardProgress>) {
+    /// Whether it hears other peers than before.
+    pub(crate) fn hear(&mut self, now: Time, shards: Vec<ShardProgress>) -> bool {
         self.heard = now;
+        let mut votes_changed = false;
         for mut progress in shards.into_iter().take(SHARDS_MAX) {
             progress.by_kind.truncate(KINDS_MAX);
             progress.halted.truncate(HALTED_MAX);
             progress.ack_us.truncate(ACKS_MAX);
+            progress.unheard.truncate(OPINIONS_MAX);
+            progress.unsure.truncate(OPINIONS_MAX);
             let turns = progress.turns;
             let room = self.shards.len() < SHARDS_MAX;
             match self.shards.get_mut(&progress.shard) {
@@ -67,6 +72,7 @@ impl Presence {
                     if shard.progress.turns != turns {
                         shard.moved = now;
                     }
+                    votes_changed |= shard.progress.unheard != progress.unheard;
                     shard.progress = progress;
                 }
                 None if room => {
@@ -90,10 +96,28 @@ impl Presence {
                 bytes_per_second,
             };
         }
+        votes_changed
     }
 
     pub(crate) fn progress(&self) -> impl Iterator<Item = &ShardProgress> {
         self.shards.values().map(|s| &s.progress)
+    }
+
+    /// The latest heartbeat.
+    pub(crate) fn heard_at(&self) -> Time {
+        self.heard
+    }
+
+    /// What this node says of another's life (PROTOCOL 10.9). A node whose shards have said nothing yet is unsure.
+    pub(crate) fn opinion(&self, node: NodeId, life: Incarnation) -> Opinion {
+        let names = |named: &[(NodeId, Incarnation)]| named.contains(&(node, life));
+        if self.shards.is_empty() || self.progress().any(|p| names(&p.unsure)) {
+            Opinion::Unsure
+        } else if self.progress().any(|p| names(&p.unheard)) {
+            Opinion::Unheard
+        } else {
+            Opinion::Hears
+        }
     }
 
     /// Roles of this life that have halted.

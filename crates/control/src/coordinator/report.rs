@@ -2,6 +2,7 @@
 
 use super::Coordinator;
 use crate::check::survives;
+use crate::fence::Hold;
 use crate::plan::PlannedNode;
 use crate::status::{ListStatus, NodeCondition, NodeStatus, PositionCondition, PositionStatus, RoleStatus, Status};
 use crate::store::Store;
@@ -13,7 +14,7 @@ impl<S: Store> Coordinator<S> {
     /// The cluster as this coordinator knows it.
     pub fn status(&self, now: Time) -> Status {
         let mut status = Status {
-            lists: self.records.lists.values().map(|c| self.list_status(c)).collect(),
+            lists: self.records.lists.values().map(|c| self.list_status(now, c)).collect(),
             slots: self.slot_move(),
             ..Status::default()
         };
@@ -42,7 +43,46 @@ impl<S: Store> Coordinator<S> {
             }
         }
         status.rebuild = status.rebuild.with_eta();
+        status.coordinator = self.remarks(now);
         status
+    }
+
+    /// What the coordinator waits for (PROTOCOL 10.10, 10.11), in words.
+    fn remarks(&self, now: Time) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let silence = self.judge_silence(now);
+        let names = |nodes: &BTreeSet<NodeId>| {
+            let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+            names.join(", ")
+        };
+        match silence.hold {
+            Some(Hold::Wait { until }) => remarks.push(format!(
+                "replaces no silent node for {} ms more, so that every node that lives can register; a node whose end \
+                 is certified is replaced at once",
+                (until - now).as_ms()
+            )),
+            Some(Hold::Many { silent, most }) => remarks.push(format!(
+                "replaces no silent node: {silent} failure domains are silent at once, and more than {most} are rather \
+                 a broken network. It goes on when they are heard again, or when you end the processes that are dead"
+            )),
+            None => {}
+        }
+        if !silence.isolated.is_empty() {
+            remarks.push(format!(
+                "does not hear {}, and their peers do: they keep what they hold. Mend the network between them and the \
+                 coordinator",
+                names(&silence.isolated)
+            ));
+        }
+        remarks
+    }
+
+    /// Whether a node answers. Just after the coordinator's start nodes count as they were.
+    fn is_up(&self, now: Time, node: NodeId) -> bool {
+        let Some(stored) = self.records.nodes.get(&node) else {
+            return false;
+        };
+        stored.record.state == NodeState::Up && !self.is_silent(now, stored)
     }
 
     fn node_status(&self, now: Time, id: NodeId) -> NodeStatus {
@@ -77,7 +117,7 @@ impl<S: Store> Coordinator<S> {
                 .values()
                 .flat_map(|c| c.held_by(id, node.incarnation))
         };
-        let state = if node.state == NodeState::Down {
+        let state = if !self.is_up(now, id) {
             NodeCondition::Down
         } else if held().any(|(_, a)| a.state == PositionState::Filling) {
             NodeCondition::Filling
@@ -120,10 +160,10 @@ impl<S: Store> Coordinator<S> {
             .collect()
     }
 
-    fn list_status(&self, list: &Configuration) -> ListStatus {
+    fn list_status(&self, now: Time, list: &Configuration) -> ListStatus {
         let up = |held: &Assignment| {
             let node = self.records.nodes.get(&held.tenure.node).map(|n| &n.record);
-            node.is_some_and(|n| n.state == NodeState::Up && n.incarnation == held.tenure.incarnation)
+            node.is_some_and(|n| n.incarnation == held.tenure.incarnation) && self.is_up(now, held.tenure.node)
         };
         let doubled = list.has_stand_ins();
         let condition = |i: usize, held: &Option<Assignment>| match held {

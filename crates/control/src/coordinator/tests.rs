@@ -47,11 +47,11 @@ fn lists_begin_only_when_every_planned_node_has_registered() {
 
 #[test]
 fn a_registration_counts_only_when_its_nonce_is_repeated() {
-    let mut world = World::started(plan(2, 1, 3, 0));
-    let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+    let mut world = World::started(plan(2, 1, 3, 1));
+    let before: Vec<_> = world.coordinator.nodes().cloned().collect();
     // Left over in the connection of a process that ended before it read the answer.
     let link = world.connect();
-    let nonce = world.offer(link, 0, Incarnation(777)).unwrap().nonce;
+    let nonce = world.offer(link, 3, Incarnation(777)).unwrap().nonce;
     world.tick(100);
     world.say(
         link,
@@ -62,7 +62,7 @@ fn a_registration_counts_only_when_its_nonce_is_repeated() {
         },
     );
     assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::RegisterAgain)]);
-    assert!(world.coordinator.configurations().eq(&before));
+    assert!(world.coordinator.nodes().eq(&before));
     world.beat(0);
     assert_eq!(world.heard_by(0), [ToAgent::Heard]);
 }
@@ -144,10 +144,12 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         told.contains("set domain = \"0\"") && told.contains("leave domain out"),
         "{told}"
     );
-    assert_eq!(
-        refused(&mut world, |r| r.installed = vec![(ListId(0), paritas_base::Epoch(2))]),
-        Refusal::StoreIsBehind { list: ListId(0) }
-    );
+    assert_eq!(refused(&mut world, |_| {}), Refusal::Running);
+    let ahead = |r: &mut Registration| {
+        r.node = NodeId(9);
+        r.installed = vec![(ListId(0), paritas_base::Epoch(2))];
+    };
+    assert_eq!(refused(&mut world, ahead), Refusal::StoreIsBehind { list: ListId(0) });
 }
 
 #[test]
@@ -208,6 +210,8 @@ fn a_certificate_counts_only_from_who_said_it_supervises_that_life() {
 #[test]
 fn nothing_is_sent_that_is_not_committed() {
     let mut world = World::started(plan(2, 1, 3, 0));
+    world.certify(0);
+    world.heard_by(1);
     world.coordinator.store_mut().fail_commits(1);
     let epoch = world.list(0).epoch;
     world.restart(0);
@@ -227,6 +231,8 @@ fn nothing_is_sent_that_is_not_committed() {
 #[test]
 fn a_commit_whose_answer_is_lost_is_read_again_and_told() {
     let mut world = World::started(plan(2, 1, 3, 0));
+    world.certify(0);
+    world.heard_by(1);
     world.coordinator.store_mut().lose_answers(1);
     let epoch = world.list(0).epoch.0;
     world.restart(0);
@@ -289,6 +295,8 @@ fn status_tells_nodes_lists_rebuild_and_memory() {
         scrub: ScrubStatus::default(),
         halted: vec![],
         ack_us: vec![],
+        unheard: vec![],
+        unsure: vec![],
         log: Some(LogStatus {
             chunks: 3,
             chunks_max: 100,

@@ -14,12 +14,13 @@ fn register() -> ToCoordinator {
         client_address: "h:1".into(),
         cluster_address: "h:2".into(),
         peer_address: "h:3".into(),
+        coordinators: 1,
         installed: vec![(ListId(1), Epoch(5))],
     }))
 }
 
 #[test]
-fn golden_bytes_of_version_2() {
+fn golden_bytes_of_version_3() {
     let shard = ShardProgress {
         shard: 1,
         turns: 2,
@@ -36,6 +37,8 @@ fn golden_bytes_of_version_2() {
         },
         halted: vec![HaltedRole::new(ListId(9), Position(10), "r".into())],
         ack_us: vec![(NodeId(14), 15)],
+        unheard: vec![(NodeId(18), Incarnation(19))],
+        unsure: vec![(NodeId(20), Incarnation(21))],
         log: Some(LogStatus {
             chunks: 16,
             chunks_max: 17,
@@ -45,8 +48,8 @@ fn golden_bytes_of_version_2() {
         (
             register(),
             &[
-                26, 0, 0, 0, 155, 200, 255, 242, 2, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50,
-                3, 104, 58, 51, 1, 1, 5,
+                27, 0, 0, 0, 213, 28, 235, 124, 3, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
+                104, 58, 51, 1, 1, 1, 5,
             ],
         ),
         (
@@ -55,7 +58,7 @@ fn golden_bytes_of_version_2() {
                 shards: vec![],
                 silent: vec![(NodeId(2), Incarnation(9))],
             },
-            &[8, 0, 0, 0, 59, 76, 200, 183, 2, 1, 172, 2, 0, 1, 2, 9],
+            &[8, 0, 0, 0, 28, 49, 244, 254, 3, 1, 172, 2, 0, 1, 2, 9],
         ),
         (
             ToCoordinator::Heartbeat {
@@ -64,8 +67,8 @@ fn golden_bytes_of_version_2() {
                 silent: vec![],
             },
             &[
-                31, 0, 0, 0, 250, 236, 24, 25, 2, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
-                10, 1, 114, 1, 14, 15, 1, 16, 17, 0,
+                37, 0, 0, 0, 177, 198, 63, 98, 3, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
+                10, 1, 114, 1, 14, 15, 1, 18, 19, 1, 20, 21, 1, 16, 17, 0,
             ],
         ),
         (
@@ -73,7 +76,7 @@ fn golden_bytes_of_version_2() {
                 node: NodeId(1),
                 incarnation: Incarnation(2),
             },
-            &[4, 0, 0, 0, 209, 118, 40, 212, 2, 6, 1, 2],
+            &[4, 0, 0, 0, 105, 220, 109, 9, 3, 6, 1, 2],
         ),
     ];
     for (message, golden) in cases {

@@ -4,6 +4,7 @@
 
 use super::Change;
 use crate::check::survives;
+use crate::fence::Cause;
 use core::fmt;
 use paritas_base::configuration::Duty;
 use paritas_base::{NodeId, Position};
@@ -45,11 +46,12 @@ struct Wish {
 impl Change<'_> {
     /// Everybody is Live and answers.
     pub(super) fn is_quiet(&self) -> bool {
-        (0..self.new.positions.len()).all(|i| self.is_live(i) && !self.is_ended(i) && !self.is_silent(i))
+        (0..self.next().positions.len())
+            .all(|i| self.fence.is_live(i) && !self.fence.is_ended(i) && !self.fence.is_silent(i))
     }
 
     pub(super) fn writes_go_on_without(&self, i: usize) -> bool {
-        !self.is_parity(i) || self.parities_beside(i, &[]) >= self.facts.min_redundancy
+        !self.fence.is_parity(i) || self.parities_beside(i, &[]) >= self.fence.facts.min_redundancy
     }
 
     /// The best node for a position that has a holder: none that is to leave.
@@ -64,7 +66,7 @@ impl Change<'_> {
     }
 
     fn stays(&self, node: NodeId) -> bool {
-        self.facts.node(node).is_some_and(|n| !n.duty.leaves())
+        self.fence.facts.node(node).is_some_and(|n| !n.duty.leaves())
     }
 
     /// A drained node, and one that comes back, moves few lists at a time, one position each, and only where the list
@@ -73,16 +75,16 @@ impl Change<'_> {
     ///
     /// A data position goes when its owner has drained (5.12), so that no client notices more than a wait.
     pub(super) fn relocate(&mut self) {
-        if self.new.parity == 0 {
+        if self.next().parity == 0 {
             return;
         }
-        let mut begun = self.new.positions != self.old.positions;
-        for i in 0..self.new.positions.len() {
+        let mut begun = self.next().positions != self.fence.old.positions;
+        for i in 0..self.next().positions.len() {
             let Some(Wish { leaves, to }) = self.wish(i) else {
                 continue;
             };
             // What is still Filling has nothing to lose.
-            let filling = !self.is_live(i);
+            let filling = !self.fence.is_live(i);
             let urgent = filling || leaves.is_some_and(|(_, duty)| duty != Duty::Draining);
             let obstacle = match to {
                 None if self.is_logged(i) => Some(Obstacle::NoLogNode),
@@ -92,56 +94,62 @@ impl Change<'_> {
             };
             if let Some(obstacle) = obstacle {
                 if let Some((holder, _)) = leaves {
-                    let place = (self.new.list, Position(i as u8), obstacle);
-                    self.facts.kept.entry(holder).or_insert(place);
+                    let place = (self.next().list, Position(i as u8), obstacle);
+                    self.fence.facts.kept.entry(holder).or_insert(place);
                 }
                 continue;
             }
-            let (Some(node), Some(tenure)) = (to, self.tenure(i)) else {
+            let (Some(node), Some(tenure)) = (to, self.fence.tenure(i)) else {
                 continue;
             };
             if !urgent {
-                if begun || self.facts.moves_left == 0 {
+                if begun || self.fence.facts.moves_left == 0 {
                     continue;
                 }
-                self.facts.moves_left -= 1;
+                self.fence.facts.moves_left -= 1;
                 begun = true;
             }
-            let place = (self.new.list, Position(i as u8), tenure);
-            if filling || self.is_parity(i) || self.facts.drained.contains(&place) {
-                self.assign(i, node);
+            let place = (self.next().list, Position(i as u8), tenure);
+            if filling || self.fence.is_parity(i) || self.fence.facts.drained.contains(&place) {
+                if let Some(permit) = self.fence.remove(i, Cause::Planned) {
+                    self.fence.assign(permit, node);
+                }
             } else {
-                self.facts.to_drain.insert(place);
+                self.fence.facts.to_drain.insert(place);
             }
         }
     }
 
     /// Whether somebody wants the position elsewhere.
     fn wish(&self, i: usize) -> Option<Wish> {
-        let holder = self.tenure(i).filter(|_| !self.is_ended(i) && !self.is_silent(i))?;
-        let duty = self.facts.node(holder.node)?.duty;
+        let holder = self
+            .fence
+            .tenure(i)
+            .filter(|_| !self.fence.is_ended(i) && !self.fence.is_silent(i))?;
+        let duty = self.fence.facts.node(holder.node)?.duty;
         if duty.leaves() {
             let to = self.staying_candidate(i).or_else(|| self.staying_substitute(i));
             let leaves = Some((holder.node, duty));
             return Some(Wish { leaves, to });
         }
         let home = self.home(i).filter(|home| *home != holder.node)?;
-        let returns = self.facts.node(home)?.duty == Duty::Returning;
+        let returns = self.fence.facts.node(home)?.duty == Duty::Returning;
         let to = self.candidate(i, None).filter(|node| *node == home);
-        (returns && self.is_live(i) && to.is_some()).then_some(Wish { leaves: None, to })
+        (returns && self.fence.is_live(i) && to.is_some()).then_some(Wish { leaves: None, to })
     }
 
     fn obstacle_at_once(&self, i: usize) -> Option<Obstacle> {
         let to_drain = |o: usize| {
-            let (list, position) = (self.new.list, Position(o as u8));
-            self.tenure(o)
-                .is_some_and(|t| self.facts.to_drain.contains(&(list, position, t)))
+            let (list, position) = (self.next().list, Position(o as u8));
+            self.fence
+                .tenure(o)
+                .is_some_and(|t| self.fence.facts.to_drain.contains(&(list, position, t)))
         };
         // Lives that ended stay named while their next ones are awaited.
-        let goes = |o: usize| o == i || to_drain(o) || self.is_ended(o) || self.is_silent(o);
-        if self.is_live(i) && !self.decodable_without(goes) {
+        let goes = |o: usize| o == i || to_drain(o) || self.fence.is_ended(o) || self.fence.is_silent(o);
+        if self.fence.is_live(i) && !self.fence.decodable_without(goes) {
             Some(Obstacle::NotWhole)
-        } else if self.is_live(i) && !self.writes_go_on_without(i) {
+        } else if self.fence.is_live(i) && !self.writes_go_on_without(i) {
             Some(Obstacle::Writes)
         } else {
             None
@@ -149,11 +157,11 @@ impl Change<'_> {
     }
 
     fn obstacle(&self, i: usize) -> Option<Obstacle> {
-        let mut meanwhile = self.new.clone();
-        meanwhile.positions[i] = None;
         if !self.is_quiet() {
             Some(Obstacle::NotWhole)
-        } else if !self.decodable_without(|o| o == i) || (survives(&self.new) > 1 && survives(&meanwhile) == 0) {
+        } else if !self.fence.decodable_without(|o| o == i)
+            || (survives(self.next()) > 1 && self.fence.survives_without(i) == 0)
+        {
             Some(Obstacle::Redundancy)
         } else if !self.writes_go_on_without(i) {
             Some(Obstacle::Writes)

@@ -2,6 +2,7 @@
 //! whoever holds a logged position in memory while no log node is.
 
 use super::Change;
+use crate::fence::Cause;
 use paritas_base::{NodeId, Position};
 
 impl Change<'_> {
@@ -16,22 +17,22 @@ impl Change<'_> {
     /// A logged position goes to a node that holds nothing of the list, if there is one. A log node never stands in: it
     /// has a disk and no memory for a data position, and a second parity of a list is for nobody.
     pub(super) fn stand_in(&self, i: usize) -> Option<NodeId> {
-        if !self.facts.stand_in || self.new.parity == 0 {
+        if !self.fence.facts.stand_in || self.next().parity == 0 {
             return None;
         }
         if let Some(node) = self.substitute(i) {
             return Some(node);
         }
         let mut best = None;
-        for (node, facts) in self.facts.nodes.iter().filter(|(_, facts)| !facts.log) {
-            let mut held = self.new.of_node(*node).filter(|(p, _)| p.index() != i);
+        for (node, facts) in self.fence.facts.nodes.iter().filter(|(_, facts)| !facts.log) {
+            let mut held = self.next().of_node(*node).filter(|(p, _)| p.index() != i);
             let member = held
                 .next()
                 .is_some_and(|(_, a)| a.tenure.incarnation == facts.incarnation);
-            if !member || !self.may_take(i, *node, facts) || !self.new.may_hold(*node, Position(i as u8)) {
+            if !member || !self.may_take(i, *node, facts) || !self.next().may_hold(*node, Position(i as u8)) {
                 continue;
             }
-            let crowded = self.in_domain(i, &facts.domain) + 1 > self.facts.per_domain_max;
+            let crowded = self.in_domain(i, &facts.domain) + 1 > self.fence.facts.per_domain_max;
             let rank = (
                 facts.duty.leaves(),
                 facts.flapping,
@@ -55,27 +56,27 @@ impl Change<'_> {
     /// enough members to ask. A Live one goes once all of the list is Live and answers, if 10.3 allows for it; a parity
     /// only if writes can do without it. Where they cannot, the node gives up its other position instead.
     pub(super) fn relieve(&mut self) {
-        let all = 0..self.new.positions.len();
+        let all = 0..self.next().positions.len();
         let misplaced = |i: &usize| self.is_misplaced(*i);
-        if self.new.parity == 0 || !(self.new.has_stand_ins() || all.clone().any(|i| misplaced(&i))) {
+        if self.next().parity == 0 || !(self.next().has_stand_ins() || all.clone().any(|i| misplaced(&i))) {
             return;
         }
-        let is_stand_in = |i: &usize| self.new.is_stand_in(Position(*i as u8)) || misplaced(i);
+        let is_stand_in = |i: &usize| self.next().is_stand_in(Position(*i as u8)) || misplaced(i);
         let doubled = |i: &usize| {
-            let node = self.tenure(*i).map(|t| t.node);
-            node.is_some_and(|node| self.new.of_node(node).count() > 1)
+            let node = self.fence.tenure(*i).map(|t| t.node);
+            node.is_some_and(|node| self.next().of_node(node).count() > 1)
         };
         let quiet = self.is_quiet();
-        let may_go = |i: usize| quiet && self.writes_go_on_without(i) && self.decodable_without(|o| o == i);
+        let may_go = |i: usize| quiet && self.writes_go_on_without(i) && self.fence.decodable_without(|o| o == i);
         let mut best = None;
         for i in all.filter(|i| doubled(i) || misplaced(i)) {
-            let filling = !self.is_live(i) && (is_stand_in(&i) || self.is_stuck(i)) && self.can_be_sealed(i);
+            let filling = !self.fence.is_live(i) && (is_stand_in(&i) || self.is_stuck(i)) && self.can_be_sealed(i);
             if !filling && !may_go(i) {
                 continue;
             }
             let substitute = || self.staying_substitute(i).filter(|_| doubled(&i));
             // Who keeps falling would take it again and again.
-            let stands = |node: &NodeId| is_stand_in(&i) || self.facts.node(*node).is_some_and(|n| !n.flapping);
+            let stands = |node: &NodeId| is_stand_in(&i) || self.fence.facts.node(*node).is_some_and(|n| !n.flapping);
             let Some(node) = self.staying_candidate(i).or_else(substitute).filter(stands) else {
                 continue;
             };
@@ -84,21 +85,24 @@ impl Change<'_> {
                 best = Some(rank);
             }
         }
-        if let Some((.., i, node)) = best {
-            self.assign(i, node);
+        if let Some((.., i, node)) = best
+            && let Some(permit) = self.fence.remove(i, Cause::Planned)
+        {
+            self.fence.assign(permit, node);
         }
     }
 
     /// Whether the position has been Filling for long at a node that holds another.
     fn is_stuck(&self, i: usize) -> bool {
-        let key = |tenure| (self.new.list, Position(i as u8), tenure);
-        self.tenure(i)
-            .is_some_and(|tenure| self.facts.stuck.contains(&key(tenure)))
+        let key = |tenure| (self.next().list, Position(i as u8), tenure);
+        self.fence
+            .tenure(i)
+            .is_some_and(|tenure| self.fence.facts.stuck.contains(&key(tenure)))
     }
 
     /// Whether a takeover would find the Live members that it must ask (5.3).
     fn can_be_sealed(&self, i: usize) -> bool {
-        let wanted = usize::from(self.new.parity - self.new.ack_quorum) + 1;
-        self.is_parity(i) || self.parities_beside(i, &[]) >= wanted
+        let wanted = usize::from(self.next().parity - self.next().ack_quorum) + 1;
+        self.fence.is_parity(i) || self.parities_beside(i, &[]) >= wanted
     }
 }

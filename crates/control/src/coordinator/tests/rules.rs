@@ -202,7 +202,7 @@ fn a_life_that_is_named_again_joins_gone_only_when_it_is_removed_again() {
     world.start(6);
     let list = list_where(&world, 2, 0);
     world.kill(2);
-    world.pass(1200);
+    world.pass(1600);
     world.certify(6);
     world.pass(100);
     world.beat(2);
@@ -244,7 +244,8 @@ fn silence_hands_over_to_a_spare() {
     world.kill(2);
     world.pass(800);
     let list = list_where(&world, 2, 0);
-    world.pass(400);
+    assert_eq!(world.holder(list, 0), Some(2));
+    world.pass(800);
     assert_eq!(world.holder(list, 0), Some(6));
     assert!(world.list(list).gone.is_empty(), "silence certifies nothing");
 }
@@ -255,7 +256,7 @@ fn a_silent_owner_stays_named_while_nobody_can_take_over() {
     let (data, parity) = (list_where(&world, 2, 0), list_where(&world, 2, 5));
     let before = world.list(data).epoch;
     world.kill(2);
-    world.pass(1200);
+    world.pass(1600);
     assert_eq!(world.list(data).epoch, before, "it may still serve, and may come back");
     assert_eq!(world.holder(parity, 5), None, "writes of other owners go on");
     world.start(7);
@@ -272,7 +273,7 @@ fn silent_parities_all_leave_where_no_data_is_missing() {
     let owners: Vec<_> = (0..4).map(|x| world.list(list).tenure(Position(x))).collect();
     world.kill(4);
     world.kill(5);
-    world.pass(1200);
+    world.pass(1600);
     assert_eq!((world.holder(list, 4), world.holder(list, 5)), (None, None));
     assert!((0..4).all(|x| world.list(list).tenure(Position(x)) == owners[usize::from(x)]));
     // Where data is missing too, a parity stays.
@@ -305,7 +306,7 @@ fn a_fenced_node_that_lives_gets_vacancies_as_a_new_tenure() {
     let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 2, 5);
     world.kill(2);
-    world.pass(1200);
+    world.pass(1600);
     assert_eq!(world.holder(list, 5), None);
     world.beat(2);
     let now = world.list(list);
@@ -670,7 +671,7 @@ fn ask_live_of_an_older_tenure_of_the_same_life_is_void() {
     let list = list_where(&world, 2, 5);
     let old = world.list(list).tenure(Position(5)).unwrap();
     world.kill(2);
-    world.pass(1200);
+    world.pass(1600);
     world.beat(2);
     let new = world.list(list).tenure(Position(5)).unwrap();
     assert_eq!((old.node, old.incarnation), (new.node, new.incarnation));
@@ -686,21 +687,21 @@ fn ask_live_of_an_older_tenure_of_the_same_life_is_void() {
 }
 
 #[test]
-fn a_fresh_coordinator_waits_a_whole_suspicion_time() {
+fn a_fresh_coordinator_fences_nobody_until_its_grace_is_over() {
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);
     world.pass(300);
     world.reopen();
     let before: Vec<_> = world.coordinator.configurations().cloned().collect();
     world.kill(2);
-    // Everybody but the dead one registers again within the time.
-    world.tick(700);
+    // Everybody but the dead one registers again, the last of them late.
+    world.tick(2_000);
     for node in [0, 1, 3, 4, 5, 6] {
         world.register_again(node);
     }
-    world.tick(200);
+    world.pass(4_800);
     assert!(world.coordinator.configurations().eq(&before));
-    world.pass(400);
+    world.pass(1_000);
     assert!(!world.coordinator.configurations().eq(&before), "then it acts");
 }
 
@@ -732,7 +733,9 @@ fn a_stuck_shard_is_as_good_as_silent() {
         world.beat_with(2, shards(turn));
     }
     let list = list_where(&world, 2, 0);
-    for _ in 0..6 {
+    // Its peers get no frames of it.
+    world.kill(2);
+    for _ in 0..8 {
         world.pass(200);
         world.beat_with(2, shards(9));
     }

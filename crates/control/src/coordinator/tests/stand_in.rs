@@ -82,7 +82,7 @@ fn a_silent_owner_s_position_goes_to_a_stand_in() {
     let mut world = World::started(plan(4, 2, 6, 0));
     let list = list_where(&world, 2, 0);
     world.kill(2);
-    world.pass(1200);
+    world.pass(1600);
     assert_eq!(stand_ins(&world.list(list)).len(), 1);
     assert_ne!(world.holder(list, 0), Some(2));
     assert!(world.list(list).gone.is_empty(), "silence certifies nothing");

@@ -23,6 +23,7 @@ pub(super) fn registration(node: u16, life: Incarnation) -> Registration {
         client_address: format!("h:{}", 1000 + node),
         cluster_address: format!("h:{}", 2000 + node),
         peer_address: format!("h:{}", 3000 + node),
+        coordinators: 1,
         installed: vec![],
     }
 }
@@ -75,6 +76,8 @@ pub(super) struct World {
     pub(super) history: BTreeMap<ListId, Vec<Configuration>>,
     inbox: BTreeMap<LinkId, Vec<ToAgent>>,
     pub(super) supervisor: LinkId,
+    /// Lives that say nothing, and since when: their peers notice too.
+    silent_since: BTreeMap<(NodeId, Incarnation), Time>,
     now: Time,
     next: u64,
 }
@@ -95,6 +98,7 @@ impl World {
             history: BTreeMap::new(),
             inbox: BTreeMap::new(),
             supervisor: LinkId(0),
+            silent_since: BTreeMap::new(),
             now: Time(1_000_000_000_000),
             next: 1,
         };
@@ -120,6 +124,14 @@ impl World {
     }
 
     pub(super) fn event(&mut self, event: CoordinatorEvent<'_>) {
+        for (id, node) in &self.nodes {
+            let key = (NodeId(*id), node.life);
+            if node.alive {
+                self.silent_since.remove(&key);
+            } else {
+                self.silent_since.entry(key).or_insert(self.now);
+            }
+        }
         let mut sent = Sent::default();
         self.coordinator.on(
             Clock {
@@ -236,7 +248,22 @@ impl World {
 
     fn register(&mut self, node: u16, life: Incarnation) {
         let link = self.connect();
-        let registered = self.offer(link, node, life).unwrap();
+        let mut offered = self.offer(link, node, life);
+        // As an agent does: it asks again until the older life is known to be over.
+        for _ in 0..100 {
+            if offered != Err(Refusal::Running) {
+                break;
+            }
+            self.kill(node);
+            self.pass(100);
+            offered = self.offer(link, node, life);
+        }
+        if offered == Err(Refusal::Running) {
+            // Too few nodes are linked for the coordinator to judge: an operator saw the older life end.
+            self.certify(node);
+            offered = self.offer(link, node, life);
+        }
+        let registered = offered.unwrap();
         let nonce = registered.nonce;
         self.last_registered = Some(registered);
         let before = self.nodes.remove(&node).filter(|n| n.life == life);
@@ -285,15 +312,16 @@ impl World {
 
     pub(super) fn beat(&mut self, node: u16) {
         let halted = self.nodes[&node].halted.clone();
-        let mut shards = vec![];
-        if !halted.is_empty() {
-            shards.push(ShardProgress {
-                turns: self.fresh(),
-                halted,
-                ..ShardProgress::default()
-            });
-        }
-        self.beat_with(node, shards);
+        let suspicion = Span::from_ms(self.plan.suspicion_ms.into());
+        let is_unheard = |since: &Time| self.now - *since >= suspicion;
+        let unheard = self.silent_since.iter().filter(|(_, since)| is_unheard(since));
+        let progress = ShardProgress {
+            unheard: unheard.map(|(life, _)| *life).collect(),
+            turns: self.fresh(),
+            halted,
+            ..ShardProgress::default()
+        };
+        self.beat_with(node, vec![progress]);
     }
 
     /// The node's role at a position it holds breaks an invariant.

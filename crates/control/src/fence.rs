@@ -1,0 +1,236 @@
+//! Who may be fenced (PROTOCOL 10.9 to 10.12). This file alone takes positions from their holders.
+//!
+//! A process has *ended* when somebody who waited for it says so, or when a later life of its node is accepted. It is
+//! *silent* in every other case. Ends cost redundancy at once. Silence costs time only: a silent holder is removed
+//! only if its peers do not hear it either.
+
+mod silence;
+
+use crate::check::{is_decodable, survives};
+use crate::rules::Facts;
+use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
+use paritas_base::{NodeId, Position};
+use std::collections::BTreeSet;
+
+pub(crate) use silence::{DIAL_MAX, Hold, Holder, Opinion, PATIENCE, REDIAL_MAX, Silence, grace, witnesses};
+
+/// Why a position gets another holder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// Nobody holds it.
+    Vacant,
+    /// The holder's life has ended, or its role has halted.
+    Ended,
+    /// The holder is suspect, or it is the end of a broken link that has to go (10.2).
+    Suspect,
+    /// The position is wanted elsewhere (5.12, 10.2a, 10.5).
+    Planned,
+    /// The list is lost and begins again empty (10.6).
+    Reset,
+}
+
+/// The right to give one position another holder. Only [`Fence::remove`] makes one.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    position: usize,
+}
+
+/// A list's next configuration while it is worked out.
+pub(crate) struct Fence<'a> {
+    pub(crate) old: &'a Configuration,
+    new: Configuration,
+    pub(crate) facts: &'a mut Facts,
+    /// Positions that leave because of silence or a broken link. They count as missing together (10.3).
+    leaving: BTreeSet<usize>,
+}
+
+impl<'a> Fence<'a> {
+    /// Begins with `new` as the next configuration.
+    pub(crate) fn new(old: &'a Configuration, new: Configuration, facts: &'a mut Facts) -> Self {
+        Self {
+            old,
+            new,
+            facts,
+            leaving: BTreeSet::new(),
+        }
+    }
+
+    /// The next configuration as it is so far.
+    pub(crate) fn next(&self) -> &Configuration {
+        &self.new
+    }
+
+    /// What was worked out.
+    pub(crate) fn into_next(self) -> Configuration {
+        self.new
+    }
+
+    pub(crate) fn tenure(&self, i: usize) -> Option<Tenure> {
+        self.new.positions[i].map(|a| a.tenure)
+    }
+
+    pub(crate) fn is_parity(&self, i: usize) -> bool {
+        i >= usize::from(self.new.data)
+    }
+
+    pub(crate) fn is_live(&self, i: usize) -> bool {
+        self.new.positions[i].is_some_and(|a| a.state == PositionState::Live)
+    }
+
+    /// Whether what the holder had is lost: its life has ended, or its role has halted.
+    pub(crate) fn is_ended(&self, i: usize) -> bool {
+        self.tenure(i).is_some_and(|t| {
+            let halted = (self.new.list, Position(i as u8), t.node, t.incarnation);
+            self.facts.is_ended(t.node, t.incarnation) || self.facts.halted.contains(&halted)
+        })
+    }
+
+    pub(crate) fn is_silent(&self, i: usize) -> bool {
+        self.tenure(i).is_some_and(|t| self.facts.is_silent(t.node))
+    }
+
+    /// Whether the peers of the holder do not hear it either, so that it may be removed.
+    pub(crate) fn is_suspect(&self, i: usize) -> bool {
+        self.tenure(i).is_some_and(|t| self.facts.suspects.contains(&t.node))
+    }
+
+    /// Whether the holder is silent, and no peer hears it. A lost list may have no peer left to vote, and it has
+    /// no redundancy to spend.
+    pub(crate) fn is_fallen(&self, i: usize) -> bool {
+        let isolated = |t: Tenure| self.facts.isolated.contains(&t.node);
+        self.is_silent(i) && self.facts.hold.is_none() && !self.tenure(i).is_some_and(isolated)
+    }
+
+    /// Whether the list could be rebuilt without the positions that are not Live and those that `without` names.
+    pub(crate) fn decodable_without(&self, without: impl Fn(usize) -> bool) -> bool {
+        let missing = |parity: bool| {
+            let positions = (0..self.new.positions.len()).filter(|i| self.is_parity(*i) == parity);
+            positions.filter(|i| !self.is_live(*i) || without(*i)).count()
+        };
+        is_decodable(
+            missing(false),
+            missing(true),
+            self.new.parity.into(),
+            self.new.ack_quorum.into(),
+        )
+    }
+
+    /// How many further losses the list survives while nobody holds the position.
+    pub(crate) fn survives_without(&self, i: usize) -> usize {
+        let mut meanwhile = self.new.clone();
+        meanwhile.positions[i] = None;
+        survives(&meanwhile)
+    }
+
+    /// Names the positions that leave because of silence or a broken link.
+    pub(crate) fn set_leaving(&mut self, leaving: BTreeSet<usize>) {
+        self.leaving = leaving;
+    }
+
+    /// Asks for the right to give a position another holder. `None`: the present one stays.
+    ///
+    /// 10.3 holds for every holder that has not ended: the list can be rebuilt without it, without all others that
+    /// leave in the same commit, and without those that have ended.
+    pub(crate) fn remove(&self, i: usize, cause: Cause) -> Option<Permit> {
+        let may = match cause {
+            Cause::Vacant => self.new.positions[i].is_none(),
+            Cause::Ended => self.is_ended(i),
+            Cause::Suspect => {
+                let gone = |o: usize| self.leaving.contains(&o) || self.is_ended(o);
+                let borne = !self.is_live(i) || self.decodable_without(gone);
+                self.new.parity > 0 && self.leaving.contains(&i) && borne
+            }
+            Cause::Planned => {
+                let gone = |o: usize| o == i || self.is_ended(o) || self.is_silent(o);
+                let borne = !self.is_live(i) || self.decodable_without(gone);
+                self.new.parity > 0 && self.facts.hold.is_none() && borne
+            }
+            Cause::Reset => {
+                let fallen = self.tenure(i).is_none() || self.is_ended(i) || self.is_fallen(i);
+                // A holder that answers begins again itself: it installs the reset and drops what it had.
+                let answers = self
+                    .tenure(i)
+                    .is_some_and(|t| self.facts.answers(t.node, t.incarnation));
+                self.new.lost && (fallen || answers)
+            }
+        };
+        may.then_some(Permit { position: i })
+    }
+
+    /// Gives the position to a node in its present life.
+    pub(crate) fn assign(&mut self, permit: Permit, node: NodeId) {
+        let i = permit.position;
+        self.unload(i);
+        let Some(facts) = self.facts.nodes.get_mut(&node) else {
+            return;
+        };
+        facts.load += 1;
+        let tenure = Tenure {
+            node,
+            incarnation: facts.incarnation,
+            since: self.new.epoch,
+        };
+        // Without parity there is nothing to rebuild a position from: it begins empty.
+        let state = if self.new.parity == 0 {
+            self.new.born = self.new.epoch;
+            PositionState::Live
+        } else {
+            PositionState::Filling
+        };
+        self.new.positions[i] = Some(Assignment { tenure, state });
+    }
+
+    /// Leaves the position to nobody.
+    pub(crate) fn vacate(&mut self, permit: Permit) {
+        let i = permit.position;
+        if let Some(tenure) = self.tenure(i) {
+            let key = (self.new.list, Position(i as u8));
+            self.facts.vacated.insert(key, tenure.node);
+        }
+        self.unload(i);
+        self.new.positions[i] = None;
+    }
+
+    fn unload(&mut self, i: usize) {
+        if let Some(held) = self.tenure(i).and_then(|t| self.facts.nodes.get_mut(&t.node)) {
+            held.load = held.load.saturating_sub(1);
+        }
+    }
+
+    /// The holder of a position has all its data (5.6, 6.5): compare-and-swap on the tenure.
+    pub(crate) fn grant(&mut self, position: Position, tenure: Tenure) {
+        let ended = self.is_ended(position.index());
+        let lost = self.new.lost;
+        if let Some(Some(held)) = self.new.positions.get_mut(position.index())
+            && held.tenure == tenure
+            && !ended
+            && !lost
+        {
+            held.state = PositionState::Live;
+        }
+    }
+
+    /// The list has lost more than its scheme covers (10.6).
+    pub(crate) fn set_lost(&mut self) {
+        self.new.lost = true;
+    }
+
+    /// Every position begins again empty (10.6).
+    pub(crate) fn begin_again(&mut self) {
+        self.new.lost = false;
+        self.new.born = self.new.epoch;
+        for held in self.new.positions.iter_mut().flatten() {
+            held.state = PositionState::Live;
+        }
+    }
+
+    /// Takes back all changes of holders since the old configuration.
+    pub(crate) fn undo_holders(&mut self, before: Vec<Option<Assignment>>) {
+        self.new.positions = before;
+    }
+
+    /// Lives certified ended that owners may wait for (5.5).
+    pub(crate) fn set_gone(&mut self, gone: Vec<(NodeId, paritas_base::Incarnation)>) {
+        self.new.gone = gone;
+    }
+}

@@ -1,0 +1,175 @@
+//! Silence and what follows from it (PROTOCOL 10.9 to 10.11).
+//!
+//! The coordinator alone cannot tell a dead process from one that it cannot reach. So it asks the peers of a silent
+//! node, which exchange frames with it all the time. And it does nothing about silence while it has reason to think
+//! that the fault is its own: just after its start, or when many nodes are silent together.
+
+use paritas_base::configuration::Configuration;
+use paritas_base::{Incarnation, NodeId, Span, Time};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long an agent waits for a word of its coordinator before it looks for another (P).
+pub(crate) const PATIENCE: Span = Span::from_secs(2);
+/// Longest wait between two dials of an agent, its jitter counted (R).
+pub(crate) const REDIAL_MAX: Span = Span::from_ms(750);
+/// How long a dial and the coordinator's first answer may take (D).
+pub(crate) const DIAL_MAX: Span = Span::from_secs(1);
+/// An agent tries this late, since its timers are not exact.
+const SLACK: Span = Span::from_ms(250);
+/// The part of the failure domains, in percent, that may be silent together before the coordinator holds.
+const HOLD_PERCENT: usize = 25;
+/// Peers that must not hear a node before it is removed, if it has that many.
+const VOTES: usize = 2;
+
+/// How long a coordinator that has just begun fences nobody for silence: by then every node that lives has had time to
+/// notice that the old link is dead, to dial all `addresses`, and to be silent for `suspicion` after that.
+pub(crate) fn grace(suspicion: Span, addresses: u8) -> Span {
+    let rounds = u64::from(addresses.max(1)) * (REDIAL_MAX.0 + DIAL_MAX.0);
+    Span(PATIENCE.0 + rounds + SLACK.0 + suspicion.0)
+}
+
+/// How many of `count` nodes must be linked to the coordinator before it trusts what it does not hear: a majority,
+/// but never more than remain after `parity` losses.
+pub(crate) fn witnesses(count: usize, parity: usize) -> usize {
+    (count / 2 + 1).min(count.saturating_sub(parity)).max(1)
+}
+
+/// Why nobody is fenced for silence now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Hold {
+    /// The coordinator has just begun, stood still, lost most of its links, or heard many silent nodes again just now.
+    Wait {
+        /// When that ends.
+        until: Time,
+    },
+    /// Too many failure domains are silent at once.
+    Many {
+        /// Silent failure domains.
+        silent: usize,
+        /// How many may be silent.
+        most: usize,
+    },
+}
+
+/// What a peer says of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Opinion {
+    /// Frames of it have come within the suspicion time.
+    Hears,
+    /// None has.
+    Unheard,
+    /// It cannot say.
+    Unsure,
+}
+
+/// What the judgement looks at, of each node that holds a position in its present life.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) incarnation: Incarnation,
+    pub(crate) domain: String,
+    /// Registered, heard, not ended.
+    pub(crate) available: bool,
+    /// Not heard by the coordinator for the suspicion time, and not known to have ended.
+    pub(crate) silent: bool,
+}
+
+/// Who is silent, and what follows from it.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Silence {
+    /// Silent nodes that may be removed: their peers do not hear them either.
+    pub(crate) suspects: BTreeSet<NodeId>,
+    /// Silent nodes that a peer hears. They keep what they have.
+    pub(crate) isolated: BTreeSet<NodeId>,
+    /// Why nobody is a suspect.
+    pub(crate) hold: Option<Hold>,
+}
+
+impl Silence {
+    /// 10.10, 10.11. `opinion` is what the first node says of that life of the second.
+    pub(crate) fn judge<'a>(
+        holders: &BTreeMap<NodeId, Holder>,
+        lists: impl Iterator<Item = &'a Configuration>,
+        wait_until: Option<Time>,
+        parity: usize,
+        opinion: impl Fn(NodeId, NodeId, Incarnation) -> Opinion,
+    ) -> Self {
+        let peers = peers_of_silent(holders, lists);
+        let mut judged = Self::default();
+        for (node, peers) in &peers {
+            let life = holders[node].incarnation;
+            let voters: Vec<(&str, Opinion)> = peers
+                .iter()
+                .map(|peer| (holders[peer].domain.as_str(), opinion(*peer, *node, life)))
+                .collect();
+            if voters.iter().any(|(_, said)| *said == Opinion::Hears) {
+                judged.isolated.insert(*node);
+            } else if is_outvoted(&voters) {
+                judged.suspects.insert(*node);
+            }
+        }
+        let domains = |silent: bool| -> BTreeSet<&str> {
+            let counted = holders.values().filter(|h| !silent || h.silent);
+            counted.map(|h| h.domain.as_str()).collect()
+        };
+        let (silent, most) = (
+            domains(true).len(),
+            parity.max(domains(false).len() * HOLD_PERCENT / 100),
+        );
+        judged.hold = match wait_until {
+            Some(until) => Some(Hold::Wait { until }),
+            None if silent > most => Some(Hold::Many { silent, most }),
+            None => None,
+        };
+        if judged.hold.is_some() {
+            judged.suspects.clear();
+        }
+        judged
+    }
+}
+
+/// Whether enough peers say that they do not hear the node: two, from two failure domains, if that many are there.
+fn is_outvoted(voters: &[(&str, Opinion)]) -> bool {
+    let votes = voters.iter().filter(|(_, said)| *said == Opinion::Unheard);
+    let domains = |voters: &mut dyn Iterator<Item = &(&str, Opinion)>| -> usize {
+        voters.map(|(domain, _)| *domain).collect::<BTreeSet<&str>>().len()
+    };
+    let (wanted, wanted_domains) = (voters.len().min(VOTES), domains(&mut voters.iter()).min(VOTES));
+    wanted > 0 && votes.clone().count() >= wanted && domains(&mut votes.clone()) >= wanted_domains
+}
+
+/// The available peers of every silent holder. A peer exchanges frames with it: one of the two owns a stream, and the
+/// other holds parity of the same list.
+fn peers_of_silent<'a>(
+    holders: &BTreeMap<NodeId, Holder>,
+    lists: impl Iterator<Item = &'a Configuration>,
+) -> BTreeMap<NodeId, BTreeSet<NodeId>> {
+    let silent = holders.iter().filter(|(_, h)| h.silent);
+    let mut peers: BTreeMap<NodeId, BTreeSet<NodeId>> = silent.map(|(id, _)| (*id, BTreeSet::new())).collect();
+    if peers.is_empty() {
+        return peers;
+    }
+    for list in lists {
+        let held = list
+            .positions
+            .iter()
+            .enumerate()
+            .filter_map(|(i, a)| Some((i, a.as_ref()?.tenure)));
+        let present: Vec<(bool, NodeId)> = held
+            .filter(|(_, t)| holders.get(&t.node).is_some_and(|h| h.incarnation == t.incarnation))
+            .map(|(i, t)| (i < usize::from(list.data), t.node))
+            .collect();
+        for (is_data, node) in &present {
+            let Some(peers) = peers.get_mut(node) else { continue };
+            let others = present.iter().filter(|(other_is_data, _)| other_is_data != is_data);
+            peers.extend(
+                others
+                    .map(|(_, other)| *other)
+                    .filter(|other| other != node && holders[other].available),
+            );
+        }
+    }
+    peers
+}
+
+#[cfg(test)]
+mod tests;
