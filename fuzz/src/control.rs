@@ -145,7 +145,15 @@ impl Talk {
     fn beat(&mut self, link: LinkId, shards: Vec<ShardProgress>) {
         let nonce = self.out.nonces.get(&link).copied().unwrap_or(0);
         let silent = Vec::new();
-        self.say(link, &ToCoordinator::Heartbeat { nonce, shards, silent });
+        self.say(
+            link,
+            &ToCoordinator::Heartbeat {
+                nonce,
+                shards,
+                silent,
+                opinions: None,
+            },
+        );
     }
 
     /// The planned nodes register by links 1 to 4, each also a supervisor's.
@@ -468,6 +476,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
             nonce: 1,
             shards: vec![progress()],
             silent: vec![(node, incarnation)],
+            opinions: None,
         },
         ToCoordinator::AskLive {
             list: ListId(0),

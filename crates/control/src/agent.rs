@@ -4,8 +4,8 @@
 
 use crate::fence::{DIAL_MAX, PATIENCE, REDIAL_MAX};
 use crate::message::{
-    Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode,
-    encode,
+    Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator,
+    decode, encode,
 };
 use crate::plan::{PlanError, check_record};
 use crate::status::{ShardProgress, Status};
@@ -89,6 +89,8 @@ pub struct Agent {
     installed: BTreeMap<ListId, Epoch>,
     shards: BTreeMap<u16, ShardProgress>,
     silent: BTreeSet<(NodeId, Incarnation)>,
+    /// Which peers the shard hears.
+    opinions: Option<Opinions>,
     questions: BTreeMap<u64, Question>,
     asked: u64,
 }
@@ -129,6 +131,7 @@ impl Agent {
             installed: BTreeMap::new(),
             shards: BTreeMap::new(),
             silent: BTreeSet::new(),
+            opinions: None,
             questions: BTreeMap::new(),
             asked: 0,
         }
@@ -227,7 +230,14 @@ impl Agent {
             .into_iter()
             .take(crate::SILENT_MAX)
             .collect();
-        send(out, &ToCoordinator::Heartbeat { nonce, shards, silent });
+        let opinions = self.opinions.clone();
+        let beat = ToCoordinator::Heartbeat {
+            nonce,
+            shards,
+            silent,
+            opinions,
+        };
+        send(out, &beat);
     }
 
     fn on_message(&mut self, now: Time, bytes: &[u8], out: &mut impl AgentOut) {
@@ -343,6 +353,17 @@ impl Agent {
             Proposal::ReportSilent { node, incarnation } => {
                 if self.silent.len() < crate::SILENT_MAX {
                     self.silent.insert((node, incarnation));
+                }
+            }
+            Proposal::Opinions(paritas_protocol::Opinions { unheard, unsure }) => {
+                let opinions = Some(Opinions { unheard, unsure });
+                let is_news = self.opinions != opinions;
+                self.opinions = opinions;
+                // A silent peer is told at once.
+                if let Phase::Registered { nonce, .. } = self.phase
+                    && is_news
+                {
+                    self.beat(nonce, out);
                 }
             }
             Proposal::AskLive { list, position, tenure } if registered => {

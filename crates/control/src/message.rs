@@ -47,6 +47,18 @@ pub struct Registration {
     pub installed: Vec<(ListId, Epoch)>,
 }
 
+/// Peers that a process does not hear. All others that it exchanges frames with are heard.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Opinions {
+    /// Peers of which no frame has come for the suspicion time. At most [`OPINIONS_MAX`] are looked at.
+    pub unheard: Vec<(NodeId, Incarnation)>,
+    /// Peers of which the process cannot say anything. At most [`OPINIONS_MAX`] are looked at.
+    pub unsure: Vec<(NodeId, Incarnation)>,
+}
+
+/// Most peers that an opinion names: as many as a cluster has nodes.
+pub const OPINIONS_MAX: usize = 1024;
+
 /// From agents, supervisors and whoever asks for status.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum ToCoordinator {
@@ -60,6 +72,8 @@ pub enum ToCoordinator {
         shards: Vec<ShardProgress>,
         /// Peers that owe acks for too long (PROTOCOL 10.2).
         silent: Vec<(NodeId, Incarnation)>,
+        /// Which peers the process hears (PROTOCOL 10.9). `None`: its shard has not said.
+        opinions: Option<Opinions>,
     },
     /// A position is whole.
     AskLive {

@@ -1,7 +1,7 @@
 //! The status report: what `paritas status` shows, filled from registrations, heartbeats and configurations.
 
 use paritas_base::configuration::Duty;
-use paritas_base::{Incarnation, ListId, NodeId, Position};
+use paritas_base::{ListId, NodeId, Position};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -14,8 +14,6 @@ pub const SHARDS_MAX: usize = 256;
 pub const HALTED_MAX: usize = 128;
 /// Most peers whose acks a shard tells of: a heartbeat has room for more than any list has positions.
 pub const ACKS_MAX: usize = 1024;
-/// Most peers that a shard names as unheard, or as unsure: as many as a cluster has nodes.
-pub const OPINIONS_MAX: usize = 1024;
 /// Longest reason of a halted role.
 const REASON_BYTES_MAX: usize = 200;
 
@@ -45,10 +43,6 @@ pub struct ShardProgress {
     pub halted: Vec<HaltedRole>,
     /// How late acks of each peer come, in microseconds, where something was measured of late (PROTOCOL 10.2a).
     pub ack_us: Vec<(NodeId, u64)>,
-    /// Peers of which no frame has come for the suspicion time (PROTOCOL 10.9).
-    pub unheard: Vec<(NodeId, Incarnation)>,
-    /// Peers of which the shard cannot say whether it hears them. All other peers are heard.
-    pub unsure: Vec<(NodeId, Incarnation)>,
     /// Of a log node.
     pub log: Option<LogStatus>,
 }

@@ -3,7 +3,7 @@
 use mio::Waker;
 use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, NodeId, Position};
-use paritas_protocol::{Halted, Opinions, Proposal};
+use paritas_protocol::{Halted, Proposal};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -106,8 +106,6 @@ pub struct Gauges {
     pub halted: Vec<Halted>,
     /// How late acks of each peer come, in microseconds.
     pub ack_us: Vec<(NodeId, u64)>,
-    /// Which peers this shard does not hear (PROTOCOL 10.9).
-    pub opinions: Opinions,
     /// Of a log node: parity chunks on its disk, and how many there can be.
     pub log_chunks: Option<(u32, u32)>,
 }

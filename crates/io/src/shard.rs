@@ -93,7 +93,6 @@ impl Machine for Node {
                 .into_iter()
                 .map(|(node, delay)| (node, delay.as_us()))
                 .collect(),
-            opinions: self.opinions(clock::mono()),
             log_chunks: self.parity_log().map(|log| (log.chunks() as u32, log.chunks_max())),
         }
     }

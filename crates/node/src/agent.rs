@@ -423,8 +423,6 @@ fn progress(progress: &Progress) -> ShardProgress {
             repaired_chunks,
         },
         ack_us: gauges.ack_us,
-        unheard: gauges.opinions.unheard,
-        unsure: gauges.opinions.unsure,
         log: gauges
             .log_chunks
             .map(|(chunks, chunks_max)| LogStatus { chunks, chunks_max }),

@@ -5,6 +5,7 @@
 //! each event of a turn, then drains every buffer with one write each.
 
 use crate::mark::Mark;
+use crate::node::Opinions;
 use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, Tenure};
 use paritas_base::slots::SlotOrder;
@@ -149,6 +150,8 @@ pub enum Proposal {
         /// The life that is silent.
         incarnation: Incarnation,
     },
+    /// Which peers this node hears (PROTOCOL 10.9): all of it, whenever something of it changes.
+    Opinions(Opinions),
     /// Somebody has seen a newer configuration of this list, and its sender is gone (PROTOCOL 2.2).
     GetConfiguration {
         /// The list.

@@ -298,12 +298,7 @@ impl Node {
         let scrubs = self.shared.parameters.scrub_rate.is_some() || self.shared.scrub.mends;
         let scrub = (scrubs && self.lists.roles().next().is_some()).then_some(self.shared.scrub.next_at);
         let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
-        let watch = self
-            .lists
-            .roles()
-            .next()
-            .is_some()
-            .then(|| self.watch.next_deadline(self.suspicion()));
+        let watch = self.lists.roles().next().is_some().then_some(self.watch.look_at);
         roles
             .chain(self.lists.first_rests_until())
             .chain(self.shared.sessions.next_deadline())
@@ -320,6 +315,7 @@ impl Node {
     /// The driver writes next: deltas, acks and whatever is due leave now.
     fn on_turn_end(&mut self, now: Clock, out: &mut impl Out) {
         self.account(now.mono);
+        self.tell_opinions(now.mono, out);
         let (mut under_way, mut absent, mut unfilled, mut unfilled_on_disk) = (0, 0u32, 0, 0);
         // Whoever has anything to bring back does not rest.
         let mut learns = false;

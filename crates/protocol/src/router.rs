@@ -12,6 +12,7 @@ mod connection;
 mod forward;
 mod gather;
 mod info;
+mod refused_transaction;
 mod release;
 mod remote;
 mod server;
@@ -503,6 +504,11 @@ impl Desk {
         }
         client.full = false;
         let start = turn.bytes.len();
+        if client.refuses_transaction(turn.bytes, ahead.spec.as_ref().ok().copied(), args) {
+            self.counters.count_error(turn.bytes.get(start) == Some(&b'-'));
+            self.push(cx, lists, client, turn, start, Wait::Ready);
+            return Ran::Done;
+        }
         let spec = match &ahead.spec {
             Ok(spec) => *spec,
             Err(refusal) => {

@@ -4,8 +4,8 @@ use super::presence::Presence;
 use super::slots::Offer;
 use super::{ADDRESS_BYTES_MAX, Coordinator, CoordinatorOut, Note, Report, SILENT_MAX, send};
 use crate::message::{
-    MESSAGE_VERSION, MessageError, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator,
-    decode,
+    MESSAGE_VERSION, MessageError, Opinions, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent,
+    ToCoordinator, decode,
 };
 use crate::plan::{NODES_MAX, domain_is_valid};
 use crate::status::{HaltedRole, ShardProgress};
@@ -44,8 +44,14 @@ impl<S: Store> Coordinator<S> {
                 self.on_register(now, link, registration, out);
                 false
             }
-            ToCoordinator::Heartbeat { nonce, shards, silent } => {
-                self.on_heartbeat(now, link, nonce, shards, &silent, out)
+            ToCoordinator::Heartbeat {
+                nonce,
+                shards,
+                silent,
+                opinions,
+            } => {
+                let decide = self.on_heartbeat(now, link, nonce, shards, &silent, out);
+                self.on_opinions(link, nonce, opinions) || decide
             }
             ToCoordinator::AskLive { list, position, tenure } => {
                 let asker = self.links.get(&link).and_then(|l| l.node);
@@ -280,7 +286,7 @@ impl<S: Store> Coordinator<S> {
             return decide;
         };
         let known: Vec<HaltedRole> = presence.halted().cloned().collect();
-        let votes_changed = presence.hear(now, shards);
+        presence.hear(now, shards);
         let halted: Vec<HaltedRole> = presence
             .halted()
             .filter(|role| !known.contains(role))
@@ -300,7 +306,7 @@ impl<S: Store> Coordinator<S> {
                 report.latest = now;
             }
         }
-        decide |= !halted.is_empty() || votes_changed;
+        decide |= !halted.is_empty();
         for role in halted {
             out.note(Note::Halted { node, role });
         }
@@ -311,6 +317,20 @@ impl<S: Store> Coordinator<S> {
             .get(&node)
             .is_some_and(|n| n.record.state == NodeState::Down);
         decide || down
+    }
+
+    /// What a node says of its peers. Whether that is news.
+    fn on_opinions(&mut self, link: LinkId, nonce: u64, opinions: Option<Opinions>) -> bool {
+        let registered = self
+            .links
+            .get(&link)
+            .and_then(|l| l.node)
+            .filter(|(.., known)| *known == nonce);
+        let presence = registered.and_then(|(node, ..)| self.presences.get_mut(&node));
+        match (presence.filter(|p| p.link == link), opinions) {
+            (Some(presence), Some(opinions)) => presence.vote(opinions),
+            _ => false,
+        }
     }
 
     fn on_exited(

@@ -1,7 +1,8 @@
 //! What the coordinator hears of a node in its present life: not durable, since it is only about now.
 
 use crate::fence::Opinion;
-use crate::status::{ACKS_MAX, HALTED_MAX, HaltedRole, KINDS_MAX, OPINIONS_MAX, SHARDS_MAX, ShardProgress};
+use crate::message::{OPINIONS_MAX, Opinions};
+use crate::status::{ACKS_MAX, HALTED_MAX, HaltedRole, KINDS_MAX, SHARDS_MAX, ShardProgress};
 use paritas_base::{Incarnation, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ pub(crate) struct Presence {
     /// The link that it registered by; heartbeats by others don't count.
     pub(crate) link: LinkId,
     heard: Time,
+    /// Which peers it hears, as it has said in this registration.
+    opinions: Option<Opinions>,
     shards: BTreeMap<u16, Shard>,
     rate: Rate,
 }
@@ -45,6 +48,7 @@ impl Presence {
             incarnation,
             link,
             heard: now,
+            opinions: None,
             shards: BTreeMap::new(),
             rate,
         }
@@ -55,16 +59,20 @@ impl Presence {
         self.shards.values().map(|s| s.moved).fold(self.heard, Time::min)
     }
 
-    /// Whether it hears other peers than before.
-    pub(crate) fn hear(&mut self, now: Time, shards: Vec<ShardProgress>) -> bool {
+    /// Whether the node hears other peers than before.
+    pub(crate) fn vote(&mut self, mut opinions: Opinions) -> bool {
+        opinions.unheard.truncate(OPINIONS_MAX);
+        opinions.unsure.truncate(OPINIONS_MAX);
+        let before = self.opinions.replace(opinions);
+        before != self.opinions
+    }
+
+    pub(crate) fn hear(&mut self, now: Time, shards: Vec<ShardProgress>) {
         self.heard = now;
-        let mut votes_changed = false;
         for mut progress in shards.into_iter().take(SHARDS_MAX) {
             progress.by_kind.truncate(KINDS_MAX);
             progress.halted.truncate(HALTED_MAX);
             progress.ack_us.truncate(ACKS_MAX);
-            progress.unheard.truncate(OPINIONS_MAX);
-            progress.unsure.truncate(OPINIONS_MAX);
             let turns = progress.turns;
             let room = self.shards.len() < SHARDS_MAX;
             match self.shards.get_mut(&progress.shard) {
@@ -72,7 +80,6 @@ impl Presence {
                     if shard.progress.turns != turns {
                         shard.moved = now;
                     }
-                    votes_changed |= shard.progress.unheard != progress.unheard;
                     shard.progress = progress;
                 }
                 None if room => {
@@ -96,7 +103,6 @@ impl Presence {
                 bytes_per_second,
             };
         }
-        votes_changed
     }
 
     pub(crate) fn progress(&self) -> impl Iterator<Item = &ShardProgress> {
@@ -108,15 +114,12 @@ impl Presence {
         self.heard
     }
 
-    /// What this node says of another's life (PROTOCOL 10.9). A node whose shards have said nothing yet is unsure.
+    /// What this node says of another's life (PROTOCOL 10.9).
     pub(crate) fn opinion(&self, node: NodeId, life: Incarnation) -> Opinion {
-        let names = |named: &[(NodeId, Incarnation)]| named.contains(&(node, life));
-        if self.shards.is_empty() || self.progress().any(|p| names(&p.unsure)) {
-            Opinion::Unsure
-        } else if self.progress().any(|p| names(&p.unheard)) {
-            Opinion::Unheard
-        } else {
-            Opinion::Hears
+        match &self.opinions {
+            Some(told) if told.unheard.contains(&(node, life)) => Opinion::Unheard,
+            Some(told) if !told.unsure.contains(&(node, life)) => Opinion::Hears,
+            _ => Opinion::Unsure,
         }
     }
 

@@ -59,6 +59,7 @@ fn a_registration_counts_only_when_its_nonce_is_repeated() {
             nonce: nonce ^ 1,
             shards: vec![],
             silent: vec![],
+            opinions: None,
         },
     );
     assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::RegisterAgain)]);
@@ -78,6 +79,7 @@ fn a_heartbeat_of_an_older_registration_counts_for_nothing() {
             nonce: old.nonce,
             shards: vec![],
             silent: vec![],
+            opinions: None,
         },
     );
     assert_eq!(world.heard(old.link), [ToAgent::Refused(Refusal::RegisterAgain)]);
@@ -102,6 +104,7 @@ fn a_life_that_was_replaced_may_not_register_or_beat() {
             nonce: old.nonce,
             shards: vec![],
             silent: vec![],
+            opinions: None,
         },
     );
     assert_eq!(world.heard(old.link), [ToAgent::Refused(Refusal::LifeEnded)]);
@@ -295,8 +298,6 @@ fn status_tells_nodes_lists_rebuild_and_memory() {
         scrub: ScrubStatus::default(),
         halted: vec![],
         ack_us: vec![],
-        unheard: vec![],
-        unsure: vec![],
         log: Some(LogStatus {
             chunks: 3,
             chunks_max: 100,

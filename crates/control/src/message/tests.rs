@@ -37,8 +37,6 @@ fn golden_bytes_of_version_3() {
         },
         halted: vec![HaltedRole::new(ListId(9), Position(10), "r".into())],
         ack_us: vec![(NodeId(14), 15)],
-        unheard: vec![(NodeId(18), Incarnation(19))],
-        unsure: vec![(NodeId(20), Incarnation(21))],
         log: Some(LogStatus {
             chunks: 16,
             chunks_max: 17,
@@ -57,18 +55,20 @@ fn golden_bytes_of_version_3() {
                 nonce: 300,
                 shards: vec![],
                 silent: vec![(NodeId(2), Incarnation(9))],
+                opinions: None,
             },
-            &[8, 0, 0, 0, 28, 49, 244, 254, 3, 1, 172, 2, 0, 1, 2, 9],
+            &[9, 0, 0, 0, 223, 175, 158, 15, 3, 1, 172, 2, 0, 1, 2, 9, 0],
         ),
         (
             ToCoordinator::Heartbeat {
                 nonce: 300,
                 shards: vec![shard],
                 silent: vec![],
+                opinions: None,
             },
             &[
-                37, 0, 0, 0, 177, 198, 63, 98, 3, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
-                10, 1, 114, 1, 14, 15, 1, 18, 19, 1, 20, 21, 1, 16, 17, 0,
+                32, 0, 0, 0, 59, 220, 78, 247, 3, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
+                10, 1, 114, 1, 14, 15, 1, 16, 17, 0, 0,
             ],
         ),
         (

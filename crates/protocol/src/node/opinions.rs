@@ -5,6 +5,7 @@
 //! owners of streams whose parity it holds. They speak at least every 250 ms, by lease requests and grants (4.3).
 
 use super::Node;
+use crate::interface::{Out, Proposal};
 use paritas_base::configuration::Tenure;
 use paritas_base::{Incarnation, NodeId, Span, Time};
 
@@ -17,7 +18,10 @@ pub struct Opinions {
     pub unsure: Vec<(NodeId, Incarnation)>,
 }
 
-/// Whether this node was awake to hear its peers.
+/// How often votes are told that have not changed: a proposal may get lost.
+const REPEAT: Span = Span::from_secs(1);
+
+/// Whether this node was awake to hear its peers, and what it has told of them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// The latest event.
@@ -25,6 +29,9 @@ pub(super) struct Watch {
     /// The end of the latest interval without events that was longer than half the suspicion time. Frames that came
     /// during it may not have been read yet.
     woke: Option<Time>,
+    told: Option<(Opinions, Time)>,
+    /// When to look again. It is soon enough that an idle node does not seem to have stood still.
+    pub(super) look_at: Time,
 }
 
 impl Watch {
@@ -35,11 +42,6 @@ impl Watch {
         self.latest = now;
     }
 
-    /// An idle node must have events, or it seems to have stood still.
-    pub(super) fn next_deadline(&self, suspicion: Span) -> Time {
-        self.latest + Span(suspicion.0 / 4)
-    }
-
     fn stood_still(&self, now: Time, suspicion: Span) -> bool {
         now - self.latest > Span(suspicion.0 / 2) || self.woke.is_none_or(|woke| now - woke < suspicion)
     }
@@ -48,6 +50,20 @@ impl Watch {
 impl Node {
     pub(super) fn suspicion(&self) -> Span {
         Span::from_ms(self.shared.cluster.suspicion_ms.into())
+    }
+
+    /// Tells the coordinator what has changed.
+    pub(super) fn tell_opinions(&mut self, now: Time, out: &mut impl Out) {
+        if now < self.watch.look_at {
+            return;
+        }
+        self.watch.look_at = now + Span(self.suspicion().0 / 4).max(Span::from_ms(1));
+        let opinions = self.opinions(now);
+        let told = self.watch.told.as_ref();
+        if told.is_none_or(|(told, at)| *told != opinions || now - *at >= REPEAT) {
+            self.watch.told = Some((opinions.clone(), now));
+            out.propose(Proposal::Opinions(opinions));
+        }
     }
 
     /// What this node says of its peers now.

@@ -35,6 +35,8 @@ pub(super) struct About {
     pub(super) active_at: Time,
     pub(super) no_evict: bool,
     pub(super) no_touch: bool,
+    /// A `MULTI` of this client was refused, and neither `EXEC` nor `DISCARD` has come.
+    pub(super) transaction_refused: bool,
 }
 
 /// One caller.

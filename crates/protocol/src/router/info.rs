@@ -55,6 +55,11 @@ impl Counters {
         self.errors += u64::from(failed);
     }
 
+    /// A reply that is to no command of the table, or to one that was not looked at.
+    pub(super) fn count_error(&mut self, is_error: bool) {
+        self.errors += u64::from(is_error);
+    }
+
     pub(super) fn reject(&mut self, refusal: &Refusal) {
         self.errors += 1;
         if let Refusal::WrongArity(spec) = refusal

@@ -5,6 +5,17 @@
 use super::ArgList;
 use super::encode::error;
 
+/// To `MULTI`. Clients look at the first three words only.
+pub const MULTI_UNSUPPORTED: &str = "ERR unknown command 'MULTI': transactions are not supported. Nothing is executed \
+                                     until EXEC or DISCARD";
+/// To a `MULTI` within another.
+pub const MULTI_NESTED: &str = "ERR MULTI calls can not be nested";
+/// To an `EXEC` on its own.
+pub const EXEC_WITHOUT_MULTI: &str = "ERR EXEC without MULTI";
+/// To a `DISCARD` on its own.
+pub const DISCARD_WITHOUT_MULTI: &str = "ERR DISCARD without MULTI";
+/// To the `EXEC` of a transaction that was refused.
+pub const EXECABORT: &str = "EXECABORT Transaction discarded because of previous errors.";
 /// Options that contradict each other or are unknown.
 pub const SYNTAX: &str = "ERR syntax error";
 /// The value is of another kind.

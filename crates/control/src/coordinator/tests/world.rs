@@ -4,7 +4,7 @@
 use super::*;
 use crate::check_transition;
 use crate::is_decodable;
-use crate::message::split;
+use crate::message::{Opinions, split};
 use paritas_base::configuration::Assignment;
 
 pub(super) fn plan(data: u8, parity: u8, nodes: u16, spares: u16) -> ClusterPlan {
@@ -315,13 +315,24 @@ impl World {
         let suspicion = Span::from_ms(self.plan.suspicion_ms.into());
         let is_unheard = |since: &Time| self.now - *since >= suspicion;
         let unheard = self.silent_since.iter().filter(|(_, since)| is_unheard(since));
-        let progress = ShardProgress {
+        let opinions = Some(Opinions {
             unheard: unheard.map(|(life, _)| *life).collect(),
-            turns: self.fresh(),
+            unsure: vec![],
+        });
+        let turns = self.fresh();
+        let has_halted = !halted.is_empty();
+        let progress = ShardProgress {
+            turns,
             halted,
             ..ShardProgress::default()
         };
-        self.beat_with(node, vec![progress]);
+        let beat = ToCoordinator::Heartbeat {
+            nonce: self.nodes[&node].nonce,
+            shards: has_halted.then_some(progress).into_iter().collect(),
+            silent: vec![],
+            opinions,
+        };
+        self.say_as(node, &beat);
     }
 
     /// The node's role at a position it holds breaks an invariant.
@@ -343,6 +354,7 @@ impl World {
                 nonce,
                 shards,
                 silent: vec![],
+                opinions: None,
             },
         );
     }
@@ -356,6 +368,7 @@ impl World {
                 nonce,
                 shards: vec![],
                 silent,
+                opinions: None,
             },
         );
     }

@@ -1,0 +1,125 @@
+"""The coordinator in trouble, with default settings and real processes: it is away or stands still, alone and just before a
+node dies. No acknowledged write may be lost, and no position may change hands that need not (PROTOCOL 10.9 to 10.13).
+
+ROUNDS=100 repeats the trials with a death; OUTAGES="0.5 1 3 10 60" and CLUSTERS="6 12 40" widen those without."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from conftest import BINARY, PATIENCE, free_base, serves, until
+
+ROUNDS = int(os.environ.get("ROUNDS", "1"))
+OUTAGES = [float(seconds) for seconds in os.environ.get("OUTAGES", "3").split()]
+CLUSTERS = [int(nodes) for nodes in os.environ.get("CLUSTERS", "6 12").split()]
+KEYS = 500
+
+
+class ByHand:
+    """A coordinator and nodes, each started from a file, with defaults."""
+
+    def __init__(self, run, directory, nodes, scheme="4+2"):
+        self.run, self.nodes = run, nodes
+        self.port = free_base(nodes)
+        self.address = f"127.0.0.1:{self.port + 20_000}"
+        self.store = directory / f"store-{self.port}"
+        self.settings = (
+            f'listen = "{self.address}"\nstore = "{self.store}"\nscheme = "{scheme}"\nnodes = {nodes}\nmemory = "64mb"\n'
+        )
+        self.coordinator = run("coordinator", self.settings)
+        self.processes = [self.start_node(node) for node in range(nodes)]
+        until(lambda: all(serves(self.port + node) for node in range(nodes)) and self.is_whole(), "all nodes to serve")
+
+    def start_node(self, node):
+        return self.run(
+            "node", f'id = {node}\nport = {self.port + node}\nmemory = "64mb"\ncoordinator = ["{self.address}"]\n'
+        )
+
+    def client(self, node=0):
+        retry = Retry(NoBackoff(), 0)
+        return redis.Redis(port=self.port + node, retry=retry, socket_timeout=PATIENCE, decode_responses=True)
+
+    def status(self, node=0):
+        command = [BINARY, "status", "--port", str(self.port + node), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def is_whole(self):
+        status = self.status()
+        lists = status["lists"] if status else []
+        return lists and all(p["state"] == "live" for entry in lists for p in entry["positions"])
+
+    def holders(self):
+        """Who holds each position."""
+        lists = until(self.status, "a status")["lists"]
+        return {(entry["id"], i): p["node"] for entry in lists for i, p in enumerate(entry["positions"])}
+
+    def epochs(self):
+        return {entry["id"]: entry["epoch"] for entry in until(self.status, "a status")["lists"]}
+
+    def pause_coordinator(self, seconds):
+        self.coordinator.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)  # the length of the outage is what is tested
+        self.coordinator.send_signal(signal.SIGCONT)
+
+    def replace_coordinator(self, seconds):
+        self.coordinator.kill()
+        self.coordinator.wait()
+        time.sleep(seconds)  # the same
+        self.coordinator = self.run("coordinator", self.settings)
+
+    def is_settled(self):
+        """The coordinator counts all nodes, and waits for nothing."""
+        status = self.status()
+        return status and not status["coordinator"] and all(node["state"] != "down" for node in status["nodes"])
+
+
+def load(cluster):
+    """Keys all over the slots, each acknowledged."""
+    values = {f"key:{n}": f"value {n}" for n in range(KEYS)}
+    client = cluster.client()
+    for key, value in values.items():
+        assert client.set(key, value)
+    return values
+
+
+@pytest.mark.timeout(120 * ROUNDS + 300)
+@pytest.mark.parametrize("outage", ["pause", "restart"])
+def test_a_coordinator_away_for_10_s_and_then_a_death_lose_nothing(run, tmp_path, rng, outage):
+    cluster = ByHand(run, tmp_path, nodes=12)
+    values = load(cluster)
+    for _ in range(ROUNDS):
+        before = cluster.holders()
+        (cluster.pause_coordinator if outage == "pause" else cluster.replace_coordinator)(10)
+        time.sleep(rng.uniform(0, 5))  # the moment of the death is drawn
+        # Not node 0, which the status is asked of.
+        victim = rng.choice(sorted(set(before.values()) - {0}))
+        cluster.processes[victim].kill()
+        cluster.processes[victim].wait()
+        until(lambda: victim not in cluster.holders().values(), "others to take its place")
+        moved = [place for place, holder in cluster.holders().items() if before[place] not in (victim, holder)]
+        assert not moved, "positions of nodes that live changed hands"
+        client = cluster.client()
+        assert {key: client.get(key) for key in values} == values
+        assert not any(entry["lost"] for entry in cluster.status()["lists"])
+        cluster.processes[victim] = cluster.start_node(victim)
+        until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions live")
+
+
+@pytest.mark.timeout(sum(OUTAGES) * 10 * len(CLUSTERS) + 300)
+@pytest.mark.parametrize("nodes", CLUSTERS)
+def test_a_coordinator_away_changes_nothing(run, tmp_path, nodes):
+    cluster = ByHand(run, tmp_path, nodes)
+    before = cluster.holders(), cluster.epochs()
+    for seconds in OUTAGES:
+        for away in (cluster.pause_coordinator, cluster.replace_coordinator):
+            away(seconds)
+            until(cluster.is_settled, "the coordinator to hear all nodes")
+            assert (cluster.holders(), cluster.epochs()) == before, f"after {seconds} s"
