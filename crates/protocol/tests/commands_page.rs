@@ -60,7 +60,8 @@ and where keys are evicted not below one and a half times what parity has), \
 that hold most; 0 for no limit |
 | CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place, comments kept |
 | AUTH | there is one user, `default`, without a password |
-| MULTI, EXEC, DISCARD | transactions are not supported. `MULTI` is refused, every command after it on that connection is refused and not executed until `EXEC` or `DISCARD`, and `EXEC` answers `-EXECABORT` |
+| MULTI, EXEC, DISCARD | transactions are not supported. `MULTI` is refused, every command after it on that \
+connection is refused and not executed until `EXEC` or `DISCARD`, and `EXEC` answers `-EXECABORT` |
 | SELECT, COPY DB | there is one database, 0 |
 | READONLY, READWRITE, ASKING | OK on either port, and change nothing |
 ";

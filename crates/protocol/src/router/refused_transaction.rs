@@ -6,7 +6,7 @@ use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::resp::{ArgList, encode, errors};
 
 /// What a command between a refused `MULTI` and its `EXEC` is answered.
-const NOT_DONE: &str = "ERR not executed: transactions are not supported, and the MULTI before this command was refused. \
+const NOT_DONE: &str = "ERR not executed: transactions are not supported, and the MULTI before it was refused. \
                         Send EXEC or DISCARD, then commands one by one";
 
 impl Client {
