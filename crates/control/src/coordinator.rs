@@ -454,7 +454,7 @@ impl<S: Store> Coordinator<S> {
             presence.map_or(Opinion::Unsure, |p| p.opinion(about, life))
         };
         let grace_until = self.is_in_grace(now).then_some(self.grace_until);
-        let grace_until = grace_until.or((now < self.healed_from).then_some(self.healed_from));
+        let grace_until = grace_until.or_else(|| (now < self.healed_from).then_some(self.healed_from));
         let parity = self.records.plan.parity.into();
         Silence::judge(
             &self.holders(now),

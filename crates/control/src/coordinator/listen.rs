@@ -181,7 +181,7 @@ impl<S: Store> Coordinator<S> {
         let stored = self.records.nodes.get(&node);
         let claimed = self.claims.get(&node).map(|c| c.incarnation);
         let Some(present) = claimed
-            .or(stored.map(|n| n.record.incarnation))
+            .or_else(|| stored.map(|n| n.record.incarnation))
             .filter(|present| *present != life)
         else {
             return false;
