@@ -208,14 +208,24 @@ def serves(port):
         return False
 
 
+def make_cluster(file):
+    """Makes the cluster of a coordinator's settings, unless its store is there. If it cannot be, the coordinator says so too."""
+    store = re.search(r'^store = "(.*)"', file.read_text(encoding="utf-8"), re.MULTILINE)
+    if store and not os.path.exists(store[1]):
+        command = [BINARY, "coordinator", "--config", str(file), "--create"]
+        subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
+
+
 @pytest.fixture
 def run(tmp_path):
     """Starts processes of the binary, each with a settings file and `inside` another command if need be; ends them."""
     running = []
 
-    def start(task, settings, inside=(), **options):
+    def start(task, settings, inside=(), create=True, **options):
         file = tmp_path / f"{task}-{len(running)}.toml"
         file.write_text(settings, encoding="utf-8")
+        if create and task == "coordinator":
+            make_cluster(file)
         log = open(file.with_suffix(".log"), "w", encoding="utf-8")
         command = [*inside, BINARY, task, "--config", str(file)]
         process = subprocess.Popen(command, stdout=log, stderr=log, **options)

@@ -166,7 +166,7 @@ def test_a_coordinator_with_yesterdays_store_takes_nothing_with_it(run, tmp_path
     ended(second)
     yesterday = cluster.start_coordinator(tmp_path / "backup")
     node = cluster.nodes[0]
-    until(lambda: says(node, "a newer configuration of list"), "a node to say that the store is behind")
+    until(lambda: says(node, "not the cluster's newest"), "a node to say that the store is behind")
     assert all_there(client, values)
     ended(yesterday)
     right = cluster.start_coordinator(store)

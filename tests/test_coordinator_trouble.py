@@ -1,10 +1,12 @@
 """The coordinator in trouble, with default settings and real processes: it is away or stands still, alone and just before a
-node dies. No acknowledged write may be lost, and no position may change hands that need not (PROTOCOL 10.9 to 10.13).
+node dies; its store is an old copy, or gone. No acknowledged write may be lost, and no position may change hands that need not
+(PROTOCOL 10.9 to 10.16).
 
-ROUNDS=100 repeats the trials with a death; OUTAGES="0.5 1 3 10 60" and CLUSTERS="6 12 40" widen those without."""
+ROUNDS=100 repeats the trials with a death, and those of the store; OUTAGES="0.5 1 3 10 60" and CLUSTERS="6 12 40" widen those without."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -54,7 +56,7 @@ class ByHand:
     def is_whole(self):
         status = self.status()
         lists = status["lists"] if status else []
-        return lists and all(p["state"] == "live" for entry in lists for p in entry["positions"])
+        return lists and not any(entry["reason"] for entry in lists)
 
     def holders(self):
         """Who holds each position."""
@@ -70,10 +72,24 @@ class ByHand:
         self.coordinator.send_signal(signal.SIGCONT)
 
     def replace_coordinator(self, seconds):
+        self.stop_coordinator()
+        time.sleep(seconds)  # the same
+        self.start_coordinator()
+
+    def stop_coordinator(self):
         self.coordinator.kill()
         self.coordinator.wait()
-        time.sleep(seconds)  # the same
-        self.coordinator = self.run("coordinator", self.settings)
+
+    def start_coordinator(self):
+        self.coordinator = self.run("coordinator", self.settings, create=False)
+
+    def says(self, words):
+        return words in self.coordinator.log.read_text(encoding="utf-8")
+
+    def restart(self, node):
+        self.processes[node].kill()
+        self.processes[node].wait()
+        self.processes[node] = self.start_node(node)
 
     def is_settled(self):
         """The coordinator counts all nodes, and waits for nothing."""
@@ -123,3 +139,78 @@ def test_a_coordinator_away_changes_nothing(run, tmp_path, nodes):
             away(seconds)
             until(cluster.is_settled, "the coordinator to hear all nodes")
             assert (cluster.holders(), cluster.epochs()) == before, f"after {seconds} s"
+
+
+def answer(client, key):
+    """What a node says about a key; `error` where it cannot say."""
+    try:
+        return client.get(key)
+    except redis.RedisError:
+        return "error"
+
+
+@pytest.mark.timeout(120 * ROUNDS + 300)
+def test_an_old_copy_of_the_store_gives_no_wrong_value(run, tmp_path, rng):
+    cluster = ByHand(run, tmp_path, nodes=12)
+    values = load(cluster)
+    old, newest = tmp_path / "old", tmp_path / "newest"
+    for _ in range(ROUNDS):
+        cluster.stop_coordinator()
+        shutil.copy(cluster.store, old)
+        cluster.start_coordinator()
+        until(cluster.is_settled, "all nodes to register")
+        # Not node 0, which is asked.
+        first, second = rng.sample(range(1, 12), 2)
+        epochs = cluster.epochs()
+        cluster.restart(first)
+        until(lambda: cluster.epochs() != epochs and cluster.is_whole() and cluster.is_settled(), "the node's next life")
+        cluster.stop_coordinator()
+        shutil.move(cluster.store, newest)
+        shutil.copy(old, cluster.store)
+        cluster.start_coordinator()
+        for _ in range(5):
+            cluster.restart(second)
+            client = cluster.client()
+            for key in rng.sample(sorted(values), 50):
+                assert answer(client, key) in (values[key], "error")
+        until(lambda: cluster.says("Behind"), "the coordinator to say that its store is old")
+        told = subprocess.run([BINARY, "status", "--port", str(cluster.port)], capture_output=True, text=True, check=False)
+        assert "not the cluster's newest" in told.stderr, told
+        assert not cluster.says("Moved"), "it changes nothing"
+        answers = {key: answer(client, key) for key in values}
+        assert {key: value for key, value in answers.items() if value not in (values[key], "error")} == {}
+        cluster.stop_coordinator()
+        shutil.move(newest, cluster.store)
+        cluster.start_coordinator()
+        cluster.restart(second)
+        until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions to be whole again")
+        assert {key: client.get(key) for key in values} == values
+
+
+@pytest.mark.timeout(120 * ROUNDS + 300)
+def test_a_coordinator_whose_store_is_gone_begins_no_other_cluster(run, tmp_path, rng):
+    cluster = ByHand(run, tmp_path, nodes=12)
+    values = load(cluster)
+    aside = tmp_path / "aside"
+    for _ in range(ROUNDS):
+        cluster.stop_coordinator()
+        shutil.move(cluster.store, aside)
+        cluster.start_coordinator()
+        assert cluster.coordinator.wait(PATIENCE) != 0
+        assert cluster.says("--create"), "what to do"
+        assert not cluster.store.exists(), "nothing is made by itself"
+        client = cluster.client()
+        assert {key: client.get(key) for key in values} == values
+        shutil.move(aside, cluster.store)
+        cluster.start_coordinator()
+        victim = rng.randrange(1, 12)
+        before = cluster.epochs()
+        cluster.restart(victim)
+        until(lambda: cluster.epochs() != before and cluster.is_whole() and cluster.is_settled(), "the node's next life")
+        assert {key: client.get(key) for key in values} == values
+    file = tmp_path / "again.toml"
+    file.write_text(cluster.settings, encoding="utf-8")
+    command = [BINARY, "coordinator", "--config", str(file), "--create"]
+    cluster.stop_coordinator()
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode != 0 and "already" in again.stderr, again

@@ -216,10 +216,16 @@ impl Talk {
     }
 }
 
+fn new_coordinator() -> Coordinator<MemoryStore> {
+    let mut store = MemoryStore::new();
+    Coordinator::create(&mut store, &plan()).expect("an empty store");
+    Coordinator::open(store, &plan(), 1).expect("a new cluster")
+}
+
 /// A coordinator among nodes, supervisors and strangers.
 pub(crate) fn to_coordinator(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let coordinator = Coordinator::open(MemoryStore::new(), &plan(), 1).expect("an empty store");
+    let coordinator = new_coordinator();
     let mut talk = Talk {
         coordinator,
         out: Sent {
@@ -255,7 +261,7 @@ pub(crate) fn to_coordinator(bytes: &[u8]) {
 /// A store whose records were overwritten: refused, or served without a panic.
 pub(crate) fn records(bytes: &[u8]) {
     let mut script = Script::new(bytes);
-    let coordinator = Coordinator::open(MemoryStore::new(), &plan(), 1).expect("an empty store");
+    let coordinator = new_coordinator();
     let mut talk = Talk {
         coordinator,
         out: Sent::default(),
@@ -382,7 +388,7 @@ impl AgentOut for Process {
         node.on(clock(self.now_ns), Event::Configuration(configuration), &mut self.out);
         node.on(clock(self.now_ns), Event::TurnEnd, &mut self.out);
     }
-    fn status(&mut self, _conn: ConnId, _n: u64, _status: Option<&Status>) {}
+    fn status(&mut self, _conn: ConnId, _n: u64, _status: Result<&Status, &str>) {}
     fn refused(&mut self, refusal: &Refusal) {
         assert!(!refusal.to_string().is_empty());
     }
@@ -469,7 +475,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
             cluster: None,
             domain: Some("rack".into()),
             coordinators: 1,
-            installed: vec![(ListId(0), Epoch(1)), (ListId(1), Epoch(9))],
+            installed: vec![(ListId(0), Epoch(1), 5), (ListId(1), Epoch(9), 6)],
             ..registration(9, 9)
         })),
         ToCoordinator::Heartbeat {
@@ -483,7 +489,14 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
             position: Position(0),
             tenure,
         },
-        ToCoordinator::GetConfiguration { list: ListId(0) },
+        ToCoordinator::GetConfiguration {
+            list: ListId(0),
+            installed: None,
+        },
+        ToCoordinator::GetConfiguration {
+            list: ListId(0),
+            installed: Some((Epoch(1), 5)),
+        },
         ToCoordinator::Status { n: 5 },
         ToCoordinator::Supervise { node, incarnation },
         ToCoordinator::Exited { node, incarnation },
@@ -524,6 +537,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         _,
         _,
         heartbeat,
+        _,
         _,
         _,
         status,

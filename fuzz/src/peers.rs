@@ -10,7 +10,7 @@ use crate::support::{Client, Cluster, tenure};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::slots::{HandOff, SlotRange};
 use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Time, Version};
-use paritas_protocol::{Channel, LinkId, Parameters, Port, Proposal};
+use paritas_protocol::{Channel, LinkId, PROTOCOL_VERSION, Parameters, Port, Proposal};
 use paritas_wire::peer::{
     self, ChunkStatus, Deltas, Header, Hello, ImportStatus, LeaseEntry, LeaseRecord, Leases, Message, ObjectRecord,
     Objects, Parity, Versions,
@@ -264,8 +264,8 @@ impl Play<'_> {
             to_node: NodeId(self.script.number(at as u64) as u16),
             to_incarnation: Incarnation(self.script.number(at as u64 + 1)),
             bulk: self.script.flag(),
-            version_low: self.script.number(1) as u16,
-            version_high: self.script.number(1) as u16,
+            version_low: self.script.number(PROTOCOL_VERSION.into()) as u16,
+            version_high: self.script.number(PROTOCOL_VERSION.into()) as u16,
             features: self.script.u64(),
             session: self.script.number(1 << 20),
         };
@@ -488,12 +488,18 @@ impl Lies<'_, '_> {
             }
             _ => {}
         }
+        if self.script.below(8) > 0 {
+            // Of the same history, whatever the epoch: each earlier id is that of the installed one.
+            told.trail = vec![self.configuration.id; Configuration::TRAIL_MAX];
+        } else {
+            told.id = self.script.number(told.id);
+        }
         if !told.positions.is_empty() {
             let at = self.script.below(told.positions.len());
-            let state = if self.script.flag() {
-                PositionState::Live
-            } else {
-                PositionState::Filling
+            let state = match self.script.below(3) {
+                0 => PositionState::Live,
+                1 => PositionState::Filling,
+                _ => PositionState::Born,
             };
             let tenure = self.tenure();
             told.positions[at] = (self.script.below(4) > 0).then_some(Assignment { tenure, state });

@@ -36,7 +36,9 @@ class Cluster(systems.System):
         self.port = systems.free_base([offset + i for i in range(count) for offset in (0, 1_000, 10_000)] + [20_000])
         self.coordinator = f"127.0.0.1:{self.port + 20_000}"
         store = os.path.join(self.directory, "store")
-        self.run([systems.PARITAS, "coordinator", "--listen", self.coordinator, "--store", store, "--scheme", SCHEME, "--memory", "512mb"])
+        coordinator = [systems.PARITAS, "coordinator", "--listen", self.coordinator, "--store", store, "--scheme", SCHEME, "--memory", "512mb"]
+        subprocess.run([*coordinator, "--create"], check=True, stdout=subprocess.DEVNULL)
+        self.run(coordinator)
         if self.limited:
             for node in range(1, count):
                 peer = self.port + 10_000 + node

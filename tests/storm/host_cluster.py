@@ -56,6 +56,8 @@ class HostCluster:
                 settings += f'log_dir = "{self.directory}/parity-{name}"\nlog_size = "64mb"\n'
         file = self.directory / f"{task}-{name}.toml"
         file.write_text(settings, encoding="utf-8")
+        if name is None:
+            make_cluster(file)
         command = ["ip", "netns", "exec", self.hosts.name(name), BINARY, task, "--config", str(file)]
         self.processes[name] = subprocess.Popen(command, stdout=self.log, stderr=self.log)
 

@@ -3,7 +3,9 @@
 
 use crate::slots::ListSlots;
 use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term, Version};
+use core::hash::Hasher;
 use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher24;
 
 /// One assignment of a position: by node, life *and* beginning, so that a node which is removed and later named
 /// again cannot take the second assignment for the first (PROTOCOL 1.2, 2.3).
@@ -31,6 +33,16 @@ pub enum PositionState {
     Live,
     /// Being rebuilt.
     Filling,
+    /// Complete since it is empty: the list begins, or begins again, and the holder has not said yet that it has begun.
+    /// Only under this state may a process make an empty role (PROTOCOL 10.15).
+    Born,
+}
+
+impl PositionState {
+    /// Whether the position counts as one that holds all its data.
+    pub fn is_live(self) -> bool {
+        self != Self::Filling
+    }
 }
 
 /// Who holds a position.
@@ -66,9 +78,65 @@ pub struct Configuration {
     pub lost: bool,
     /// Which slots its streams hold.
     pub slots: ListSlots,
+    /// Names this configuration and all before it: a hash of the id before and of everything else here but the trail
+    /// (PROTOCOL 10.14). Made by [`Configuration::seal`].
+    pub id: u64,
+    /// The ids of the epochs before this one, the latest first: [`Configuration::TRAIL_MAX`] of them, or as many as a
+    /// node asked for.
+    pub trail: Vec<u64>,
+}
+
+/// How two configurations of a list stand to each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lineage {
+    /// One history: the later one may be installed over the earlier one.
+    Follows,
+    /// Two histories: one of them was decided from a store that went back in time.
+    Foreign,
+    /// The trail of the later one does not reach back to the earlier one.
+    Unknown,
 }
 
 impl Configuration {
+    /// Earlier ids that a configuration carries.
+    pub const TRAIL_MAX: usize = 16;
+    /// Earlier ids that the coordinator keeps of a list, and that a configuration carries at most.
+    pub const HISTORY_MAX: usize = 1024;
+
+    /// Gives the configuration its place in the history of its list: after `before`, or first.
+    pub fn seal(&mut self, before: Option<&Self>) {
+        self.trail = before.map_or(Vec::new(), |before| {
+            let earlier = before.trail.iter().copied();
+            core::iter::once(before.id)
+                .chain(earlier)
+                .take(Self::TRAIL_MAX)
+                .collect()
+        });
+        let body = Self {
+            id: 0,
+            trail: Vec::new(),
+            ..self.clone()
+        };
+        let mut hasher = SipHasher24::new_with_keys(before.map_or(0, |before| before.id), self.epoch.0.into());
+        // Plain data: postcard refuses only sequences of unknown length, and there are none.
+        hasher.write(&postcard::to_allocvec(&body).unwrap_or_default());
+        self.id = hasher.finish();
+    }
+
+    /// Whether this configuration comes after the one with that epoch and id, or is that one (PROTOCOL 10.14).
+    pub fn lineage(&self, epoch: Epoch, id: u64) -> Lineage {
+        let found = match self.epoch.0.checked_sub(epoch.0) {
+            None => return Lineage::Foreign,
+            Some(0) => Some(self.id),
+            Some(back) => self.trail.get(back as usize - 1).copied(),
+        };
+        match found {
+            Some(found) if found == id => Lineage::Follows,
+            Some(_) => Lineage::Foreign,
+            None => Lineage::Unknown,
+        }
+    }
+
     /// Positions of a list that one node may hold: its own, and one more as a stand-in (PROTOCOL 10.5).
     pub const POSITIONS_OF_A_NODE_MAX: usize = 2;
 
@@ -158,9 +226,9 @@ impl Configuration {
         self.gone.contains(&(node, incarnation))
     }
 
-    /// Whether this assignment began empty: with the list, or, where there is no parity to rebuild anything from, at
-    /// any time since (10.6). There `born` is the latest of several such beginnings, and a node may hear of a later
-    /// one first.
+    /// Whether this assignment began empty, in whatever state it is now: with the list, or, where there is no parity to
+    /// rebuild anything from, at any time since (10.6). There `born` is the latest of several such beginnings, and
+    /// a node may hear of a later one first.
     pub fn is_born(&self, tenure: &Tenure) -> bool {
         self.parity == 0 || tenure.since == self.born
     }
@@ -174,6 +242,7 @@ impl Configuration {
             && self.born <= self.epoch
             && self.positions.iter().flatten().all(|a| a.tenure.since <= self.epoch)
             && self.slots.is_well_formed(self.list, self.data)
+            && self.trail.len() <= Self::HISTORY_MAX
     }
 
     /// Every position that `node` in this life holds.
@@ -338,9 +407,57 @@ mod tests {
             gone: Vec::new(),
             lost: false,
             slots: ListSlots::default(),
+            id: 0,
+            trail: Vec::new(),
         };
         // Another position began anew at epoch 4, after this tenure had.
         assert!(list(0).is_born(&tenure(3)));
         assert!(!list(1).is_born(&tenure(3)) && list(1).is_born(&tenure(4)));
+    }
+
+    #[test]
+    fn an_id_names_the_whole_history() {
+        let list = |epoch: u32, lost: bool, before: Option<&Configuration>| {
+            let mut list = Configuration {
+                list: ListId(0),
+                epoch: Epoch(epoch),
+                born: Epoch(1),
+                data: 1,
+                parity: 0,
+                ack_quorum: 0,
+                positions: vec![None],
+                gone: Vec::new(),
+                lost,
+                slots: ListSlots::default(),
+                id: 0,
+                trail: Vec::new(),
+            };
+            list.seal(before);
+            list
+        };
+        let first = list(1, false, None);
+        let (second, other) = (list(2, false, Some(&first)), list(2, true, Some(&first)));
+        assert_ne!(second.id, other.id);
+        // The same contents behind another past.
+        let (third, after_other) = (list(3, false, Some(&second)), list(3, false, Some(&other)));
+        assert_ne!(third.id, after_other.id);
+        for (earlier, expected) in [
+            (&third, Lineage::Follows),
+            (&second, Lineage::Follows),
+            (&first, Lineage::Follows),
+            (&other, Lineage::Foreign),
+            (&after_other, Lineage::Foreign),
+            (&list(4, false, Some(&third)), Lineage::Foreign),
+        ] {
+            assert_eq!(third.lineage(earlier.epoch, earlier.id), expected, "{earlier:?}");
+        }
+        let mut latest = third;
+        for epoch in 4..40 {
+            latest = list(epoch, false, Some(&latest));
+        }
+        assert_eq!(latest.trail.len(), Configuration::TRAIL_MAX);
+        assert_eq!(latest.lineage(Epoch(1), first.id), Lineage::Unknown, "too long ago");
+        let oldest = latest.trail.last().copied().unwrap();
+        assert_eq!(latest.lineage(Epoch(39 - 16), oldest), Lineage::Follows);
     }
 }

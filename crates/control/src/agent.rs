@@ -9,7 +9,7 @@ use crate::message::{
 };
 use crate::plan::{PlanError, check_record};
 use crate::status::{ShardProgress, Status};
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
+use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord, Tenure};
 use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::Proposal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,8 +53,8 @@ pub trait AgentOut {
     fn nodes(&mut self, nodes: &[NodeRecord]);
     /// A newer configuration of a list, for every shard.
     fn configuration(&mut self, configuration: &Configuration);
-    /// The answer to `Proposal::Ask`; `None`: no coordinator answers.
-    fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>);
+    /// The answer to `Proposal::Ask`; or why no coordinator gives one.
+    fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>);
     /// The answer to `Proposal::SetDuty`; or why nothing was done.
     fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>);
     /// The owner of a position, if it is a shard here, is asked to drain.
@@ -86,11 +86,14 @@ pub struct Agent {
     prng: Prng,
     cluster: Option<ClusterRecord>,
     nodes: BTreeMap<NodeId, NodeRecord>,
-    installed: BTreeMap<ListId, Epoch>,
+    /// Epoch and id of the newest configuration that the shard has of each list.
+    installed: BTreeMap<ListId, (Epoch, u64)>,
     shards: BTreeMap<u16, ShardProgress>,
     silent: BTreeSet<(NodeId, Incarnation)>,
     /// Which peers the shard hears.
     opinions: Option<Opinions>,
+    /// Why a coordinator did not take this process in, since it was registered last.
+    refused: Option<Refusal>,
     questions: BTreeMap<u64, Question>,
     asked: u64,
 }
@@ -106,11 +109,16 @@ struct Question {
 }
 
 impl Question {
-    fn give_up(self, out: &mut impl AgentOut) {
+    /// No coordinator answers. Some may have refused this process.
+    fn give_up(self, refused: Option<&Refusal>, out: &mut impl AgentOut) {
+        let mut why = "no coordinator answers".to_owned();
+        if let Some(refusal) = refused {
+            why = format!("{why}, and one refuses this node: {refusal}");
+        }
         if self.duty {
-            out.duty_set(self.conn, self.n, Some("no coordinator answers"));
+            out.duty_set(self.conn, self.n, Some(&why));
         } else {
-            out.status(self.conn, self.n, None);
+            out.status(self.conn, self.n, Err(&why));
         }
     }
 }
@@ -132,6 +140,7 @@ impl Agent {
             shards: BTreeMap::new(),
             silent: BTreeSet::new(),
             opinions: None,
+            refused: None,
             questions: BTreeMap::new(),
             asked: 0,
         }
@@ -204,7 +213,7 @@ impl Agent {
             .map(|(id, _)| *id)
             .collect();
         for question in late.into_iter().filter_map(|id| self.questions.remove(&id)) {
-            question.give_up(out);
+            question.give_up(self.refused.as_ref(), out);
         }
     }
 
@@ -219,7 +228,11 @@ impl Agent {
     }
 
     fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
-        self.registration.installed = self.installed.iter().map(|(list, epoch)| (*list, *epoch)).collect();
+        self.registration.installed = self
+            .installed
+            .iter()
+            .map(|(list, (epoch, id))| (*list, *epoch, *id))
+            .collect();
         self.phase = Phase::Introduced { until: now + DIAL_MAX };
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
     }
@@ -265,11 +278,11 @@ impl Agent {
             }
             ToAgent::Refused(refusal) => self.on_refused(now, &refusal, out),
             ToAgent::Heard | ToAgent::ExitNoted { .. } => {}
-            ToAgent::Configurations(configurations) => self.deliver(&configurations, out),
+            ToAgent::Configurations(configurations) => self.deliver(now, &configurations, out),
             ToAgent::Nodes(nodes) => self.deliver_nodes(nodes, out),
             ToAgent::StatusReport { n, status } => {
                 if let Some(Question { conn, n, .. }) = self.questions.remove(&n) {
-                    out.status(conn, n, Some(&status));
+                    out.status(conn, n, Ok(&status));
                 }
             }
             ToAgent::Ordered { n, refused } => {
@@ -292,6 +305,7 @@ impl Agent {
             return;
         }
         out.refused(refusal);
+        self.refused = Some(refusal.clone());
         out.hang_up();
         self.retreat(now);
     }
@@ -315,6 +329,7 @@ impl Agent {
             return;
         }
         self.backoff = BACKOFF_MIN;
+        self.refused = None;
         self.phase = Phase::Registered {
             nonce,
             next_beat: now + HEARTBEAT,
@@ -327,7 +342,7 @@ impl Agent {
         }
         self.cluster = Some(cluster);
         self.deliver_nodes(nodes, out);
-        self.deliver(&configurations, out);
+        self.deliver(now, &configurations, out);
     }
 
     fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {
@@ -336,12 +351,30 @@ impl Agent {
         out.nodes(&all);
     }
 
-    fn deliver(&mut self, configurations: &[Configuration], out: &mut impl AgentOut) {
+    /// 10.14: a configuration replaces only one of its own history.
+    fn deliver(&mut self, now: Time, configurations: &[Configuration], out: &mut impl AgentOut) {
         for configuration in configurations {
-            let installed = self.installed.entry(configuration.list).or_default();
-            if configuration.epoch > *installed {
-                *installed = configuration.epoch;
-                out.configuration(configuration);
+            let (list, epoch, id) = (configuration.list, configuration.epoch, configuration.id);
+            let lineage = match self.installed.get(&list) {
+                None => Lineage::Follows,
+                // A shard may have heard of it before, by a peer.
+                Some((own, own_id)) if epoch < *own || (epoch, id) == (*own, *own_id) => continue,
+                Some((own, own_id)) => configuration.lineage(*own, *own_id),
+            };
+            match lineage {
+                Lineage::Follows => {
+                    self.installed.insert(list, (epoch, id));
+                    out.configuration(configuration);
+                }
+                Lineage::Unknown if configuration.trail.len() <= Configuration::TRAIL_MAX => {
+                    let installed = self.installed.get(&list).copied();
+                    send(out, &ToCoordinator::GetConfiguration { list, installed });
+                }
+                // The coordinator sees what is installed here when this process registers again, and decides nothing.
+                Lineage::Foreign | Lineage::Unknown => {
+                    self.on_refused(now, &Refusal::StoreIsBehind { list }, out);
+                    return;
+                }
             }
         }
     }
@@ -369,8 +402,14 @@ impl Agent {
             Proposal::AskLive { list, position, tenure } if registered => {
                 send(out, &ToCoordinator::AskLive { list, position, tenure });
             }
-            Proposal::GetConfiguration { list } if registered => {
-                send(out, &ToCoordinator::GetConfiguration { list });
+            Proposal::GetConfiguration { list, installed } if registered => {
+                send(out, &ToCoordinator::GetConfiguration { list, installed });
+            }
+            Proposal::Installed { list, epoch, id } => {
+                let known = self.installed.entry(list).or_default();
+                if epoch > known.0 {
+                    *known = (epoch, id);
+                }
             }
             Proposal::HandOff {
                 version,
@@ -418,7 +457,7 @@ impl Agent {
         let until = now + PATIENCE;
         let question = Question { conn, n, until, duty };
         if !self.is_registered() || self.questions.len() >= QUESTIONS_MAX {
-            question.give_up(out);
+            question.give_up(self.refused.as_ref(), out);
             return None;
         }
         self.asked += 1;

@@ -13,7 +13,7 @@ pub fn is_decodable(data_missing: usize, parity_missing: usize, parity: usize, a
 
 /// How many more nodes the list survives the loss of, whichever they are: a stand-in counts for all it holds (10.5).
 pub(crate) fn survives(list: &Configuration) -> usize {
-    let live = |a: &Assignment| a.state == PositionState::Live;
+    let live = |a: &Assignment| a.state.is_live();
     let mut lost = list.positions.iter().filter(|a| !a.as_ref().is_some_and(live)).count();
     let nodes: BTreeSet<NodeId> = list.positions.iter().flatten().map(|a| a.tenure.node).collect();
     let of_node = |node: NodeId| list.of_node(node).filter(|(_, a)| live(a)).count();
@@ -45,7 +45,7 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
             .positions
             .iter()
             .flatten()
-            .all(|a| a.tenure.since == first && a.state == PositionState::Live);
+            .all(|a| a.tenure.since == first && a.state == PositionState::Born);
         let whole = new.epoch == first && new.born == first && new.positions.iter().all(Option::is_some);
         return if born && whole && !new.has_stand_ins() && !new.lost {
             Ok(())
@@ -70,17 +70,19 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
         let kept = before.is_some_and(|b| b.tenure == after.tenure);
         if kept {
             let state = before.map(|b| b.state);
-            if state == Some(PositionState::Live) && after.state == PositionState::Filling {
-                return fail(format!("position {i} went from Live to Filling"));
+            let changes = state != Some(after.state);
+            if changes && after.state != PositionState::Live {
+                return fail(format!("position {i} became {:?} under the same tenure", after.state));
             }
         } else if after.tenure.since != new.epoch {
             return fail(format!(
                 "position {i}: a new tenure since epoch {}",
                 after.tenure.since.0
             ));
-        } else if (after.state == PositionState::Live) != (new.born == new.epoch) {
+        } else if (after.state == PositionState::Born) != (new.born == new.epoch) || after.state == PositionState::Live
+        {
             return fail(format!(
-                "position {i}: a new tenure is Live if and only if it is born empty"
+                "position {i}: a new tenure is Born if it begins empty, else Filling"
             ));
         }
     }
@@ -89,13 +91,19 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
     }
     let same = Configuration {
         epoch: old.epoch,
+        id: old.id,
+        trail: old.trail.clone(),
         ..new.clone()
     };
     if same == *old {
-        fail("nothing has changed".into())
-    } else {
-        Ok(())
+        return fail("nothing has changed".into());
     }
+    let mut sealed = new.clone();
+    sealed.seal(Some(old));
+    if (sealed.id, &sealed.trail) != (new.id, &new.trail) {
+        return fail("its id does not follow from the history before it".into());
+    }
+    Ok(())
 }
 
 /// 10.8: slots change hands by a hand-off that was named before, and only so.
@@ -150,7 +158,7 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
         return Err("a node holds more than two positions, or two parities".into());
     }
     let missing = |range: core::ops::Range<usize>| {
-        let whole = |i: &usize| new.positions[*i].is_some_and(|a| a.state == PositionState::Live);
+        let whole = |i: &usize| new.positions[*i].is_some_and(|a| a.state.is_live());
         range.filter(|i| !whole(i)).count()
     };
     let (d, p) = (missing(0..data), missing(data..data + parity));
@@ -253,17 +261,34 @@ mod tests {
     }
 
     fn list(epoch: u32) -> Configuration {
-        Configuration {
+        let state = if epoch == 1 {
+            PositionState::Born
+        } else {
+            PositionState::Live
+        };
+        let mut list = Configuration {
             list: ListId(0),
             epoch: Epoch(epoch),
             born: Epoch(1),
             data: 2,
             parity: 1,
             ack_quorum: 1,
-            positions: (0..3).map(|n| held(n, 1, PositionState::Live)).collect(),
+            positions: (0..3).map(|n| held(n, 1, state)).collect(),
             gone: vec![],
             lost: false,
             slots: Default::default(),
+            id: 0,
+            trail: vec![],
+        };
+        list.seal(None);
+        list
+    }
+
+    /// The same without any change.
+    fn unchanged() -> Configuration {
+        Configuration {
+            epoch: Epoch(2),
+            ..list(1)
         }
     }
 
@@ -272,14 +297,18 @@ mod tests {
         let step = |change: fn(&mut Configuration)| {
             let mut new = list(2);
             change(&mut new);
+            if new.id == list(2).id {
+                new.seal(Some(&list(1)));
+            }
             check_transition(Some(&list(1)), &new)
         };
         let filling = |c: &mut Configuration| c.positions[0] = held(7, 2, PositionState::Filling);
         assert_eq!(step(filling), Ok(()));
         assert_eq!(step(|c| c.positions[2] = None), Ok(()));
         type Case = (fn(&mut Configuration), &'static str);
-        let broken: [Case; 11] = [
-            (|_| (), "nothing has changed"),
+        let broken: [Case; 12] = [
+            (|c| *c = unchanged(), "nothing has changed"),
+            (|c| c.id = 7, "does not follow"),
             (|c| c.epoch = Epoch(3), "it follows epoch 1"),
             (
                 |c| c.positions[0] = held(7, 1, PositionState::Filling),
@@ -288,11 +317,11 @@ mod tests {
             (|c| c.positions[0] = held(7, 3, PositionState::Filling), "since epoch 3"),
             (
                 |c| c.positions[0] = held(7, 2, PositionState::Live),
-                "Live if and only if",
+                "is Born if it begins empty",
             ),
             (
                 |c| c.positions[0] = held(0, 1, PositionState::Filling),
-                "from Live to Filling",
+                "became Filling under the same tenure",
             ),
             (
                 |c| {

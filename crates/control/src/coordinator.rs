@@ -150,6 +150,14 @@ pub enum Note {
     StoreFailed(String),
     /// Another coordinator has the store; this one does nothing any more.
     Deposed,
+    /// A node has a configuration that is not in the history of the store: the store went back in time. Nothing is
+    /// decided any more.
+    Behind {
+        /// The node.
+        node: NodeId,
+        /// The list.
+        list: ListId,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -236,6 +244,11 @@ pub struct Coordinator<S> {
     settled_from: Time,
     /// The most coordinators that an agent knows: it dials them one after the other.
     addresses: u8,
+    /// A node that has a configuration which is not in this store's history, and of which list: nothing is decided any
+    /// more (PROTOCOL 10.16).
+    behind: Option<(NodeId, ListId)>,
+    /// Nodes that have registered with configurations of this store's history.
+    witnesses: BTreeSet<NodeId>,
     last_event: Time,
     next_tick: Time,
     /// The outcome of the last commit is unknown.
@@ -244,11 +257,21 @@ pub struct Coordinator<S> {
 }
 
 impl<S: Store> Coordinator<S> {
-    /// Begins a cluster in an empty store, or goes on with the one that is there. Takes the store away from
-    /// whoever opened it before. The seed is for nonces and must differ from start to start.
+    /// Writes a new cluster into an empty store. A coordinator never does so by itself: a store that was lost would
+    /// become another, empty cluster (PROTOCOL 10.16).
     ///
     /// # Errors
-    /// If the plan cannot be, the store has another cluster or records that this version cannot read, or fails.
+    /// If the plan cannot be, or the store fails or has a cluster already.
+    pub fn create(store: &mut S, plan: &ClusterPlan) -> Result<(), OpenError> {
+        Records::create(store, plan)
+    }
+
+    /// Goes on with the cluster that is in the store, and takes the store away from the coordinator that opened it
+    /// before. The seed is for nonces and must differ from start to start.
+    ///
+    /// # Errors
+    /// If the plan cannot be, or the store is empty, has another cluster or records that this version cannot read, or
+    /// fails.
     pub fn open(mut store: S, plan: &ClusterPlan, seed: u64) -> Result<Self, OpenError> {
         let records = Records::open(&mut store, plan)?;
         let layout = records.plan.layout();
@@ -281,6 +304,8 @@ impl<S: Store> Coordinator<S> {
             contacts: BTreeMap::new(),
             settled_from: Time::default(),
             addresses: 1,
+            behind: None,
+            witnesses: BTreeSet::new(),
             last_event: Time::default(),
             next_tick: Time::default(),
             unsure: false,
@@ -370,6 +395,36 @@ impl<S: Store> Coordinator<S> {
 
     fn suspicion(&self) -> Span {
         Span::from_ms(self.records.plan.suspicion_ms.into())
+    }
+
+    /// What keeps this coordinator from deciding anything, in words (PROTOCOL 10.16).
+    fn obstacle(&self, now: Time) -> Option<String> {
+        if let Some((node, list)) = self.behind {
+            return Some(format!(
+                "changes nothing: {node} has a configuration of list {} that is not in the history of this \
+                 coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
+                 newest store back; the nodes go on answering meanwhile",
+                list.0
+            ));
+        }
+        // So many nodes that one of them has heard of the latest decision. Those that have not come when the grace is
+        // over have ended or are away.
+        let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
+        let holders: BTreeSet<NodeId> = held.map(|a| a.tenure.node).collect();
+        let told = fence::witnesses(holders.len(), self.records.plan.parity.into());
+        let wanted = (holders.len() + 1).saturating_sub(told);
+        let known = self.witnesses.len();
+        (!holders.is_empty() && now < self.settled_from && known < wanted).then(|| {
+            format!(
+                "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
+                 have): only they can tell whether this store is the cluster's newest",
+                (self.settled_from - now).as_ms()
+            )
+        })
+    }
+
+    fn refuses_orders(&self, now: Time) -> Option<String> {
+        self.obstacle(now).map(|why| format!("the coordinator {why}"))
     }
 
     /// By then the leases of a life that is removed have ended, with time to spare.

@@ -74,7 +74,7 @@ impl<'a> Fence<'a> {
     }
 
     pub(crate) fn is_live(&self, i: usize) -> bool {
-        self.new.positions[i].is_some_and(|a| a.state == PositionState::Live)
+        self.new.positions[i].is_some_and(|a| a.state.is_live())
     }
 
     /// Whether what the holder had is lost: its life has ended, or its role has halted.
@@ -173,7 +173,7 @@ impl<'a> Fence<'a> {
         // Without parity there is nothing to rebuild a position from: it begins empty.
         let state = if self.new.parity == 0 {
             self.new.born = self.new.epoch;
-            PositionState::Live
+            PositionState::Born
         } else {
             PositionState::Filling
         };
@@ -220,7 +220,7 @@ impl<'a> Fence<'a> {
         self.new.lost = false;
         self.new.born = self.new.epoch;
         for held in self.new.positions.iter_mut().flatten() {
-            held.state = PositionState::Live;
+            held.state = PositionState::Born;
         }
     }
 

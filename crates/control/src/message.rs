@@ -44,7 +44,7 @@ pub struct Registration {
     /// How many coordinators it knows.
     pub coordinators: u8,
     /// The newest configurations it has, by which a coordinator sees that its own store went back in time.
-    pub installed: Vec<(ListId, Epoch)>,
+    pub installed: Vec<(ListId, Epoch, u64)>,
 }
 
 /// Peers that a process does not hear. All others that it exchanges frames with are heard.
@@ -88,6 +88,8 @@ pub enum ToCoordinator {
     GetConfiguration {
         /// The list.
         list: ListId,
+        /// What the node has: the answer's trail reaches back to it.
+        installed: Option<(Epoch, u64)>,
     },
     /// Send a status report.
     Status {
@@ -224,7 +226,8 @@ pub enum Refusal {
         /// The plan's.
         planned: String,
     },
-    /// The node has a newer configuration than the coordinator's store: that store is not the cluster's newest.
+    /// The node, or another one, has a configuration that is not in the history of the coordinator's store: that store
+    /// is not the cluster's newest.
     StoreIsBehind {
         /// The list.
         list: ListId,
@@ -272,7 +275,8 @@ impl fmt::Display for Refusal {
             Self::StoreIsBehind { list } => {
                 write!(
                     f,
-                    "the node knows a newer configuration of list {} than the coordinator's store",
+                    "the coordinator's store is not the cluster's newest: a node has a configuration of list {} that is \
+                     not in its history. The coordinator changes nothing. Stop it and put the newest store back",
                     list.0
                 )
             }

@@ -6,21 +6,20 @@ use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, PlannedNode, check_rec
 use crate::store::{Action, Change, Revision, Store, StoreError};
 use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord};
-use paritas_base::{Incarnation, ListId, NodeId};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The first byte of every record.
-pub const RECORD_FORMAT: u8 = 2;
-/// What a record of format 1 lacks at its end: no logged parity, no log nodes.
-const SINCE_FORMAT_1: [(&str, &[u8]); 2] = [(CLUSTER_KEY, &[0]), (PLAN_KEY, &[0, 0])];
+pub const RECORD_FORMAT: u8 = 3;
 const CLUSTER_KEY: &str = "cluster";
 const PLAN_KEY: &str = "plan";
 const LEADER_KEY: &str = "leader";
 const SLOTS_KEY: &str = "slots";
 const NODE_PREFIX: &str = "node/";
 const LIST_PREFIX: &str = "list/";
+const TRAIL_PREFIX: &str = "trail/";
 /// Earlier lives of a node that are remembered, so that a late message of theirs is known for what it is.
 const PAST_MAX: usize = 16;
 
@@ -37,6 +36,17 @@ pub enum OpenError {
         found: u16,
         /// The newest that this version knows.
         known: u16,
+    },
+    /// The store is empty or missing: there is no cluster in it.
+    NoCluster,
+    /// The store has a cluster already.
+    Exists,
+    /// A record was written by an older version.
+    OlderFormat {
+        /// Which.
+        key: String,
+        /// Its format.
+        found: u8,
     },
     /// A record cannot be read, or is missing.
     Damaged {
@@ -66,6 +76,16 @@ impl fmt::Display for OpenError {
                     "record {key} has format {found}, this version knows {known}: use a newer paritas"
                 )
             }
+            Self::NoCluster => f.write_str(
+                "there is no cluster in it. If the cluster is new, make it with `paritas coordinator --create`. If the \
+                 store was lost, put the newest copy of it back: the nodes go on answering meanwhile",
+            ),
+            Self::Exists => f.write_str("there is a cluster in it already: start the coordinator without --create"),
+            Self::OlderFormat { key, found } => write!(
+                f,
+                "record {key} has format {found}, and this version writes {RECORD_FORMAT}: take a snapshot with the \
+                 version that made the cluster, make a new cluster, and restore the snapshot"
+            ),
             Self::Damaged { key } => write!(f, "record {key} is damaged or missing"),
             Self::Plan(error) => error.fmt(f),
             Self::OtherPlan { key, stored, asked } => {
@@ -155,6 +175,8 @@ pub(crate) struct Records {
     pub(crate) nodes: BTreeMap<NodeId, StoredNode>,
     pub(crate) lists: BTreeMap<ListId, Configuration>,
     pub(crate) slots: StoredSlots,
+    /// Ids of earlier epochs of each list, the latest first.
+    trails: BTreeMap<ListId, Vec<u64>>,
     /// How often a coordinator has opened this store. Every commit checks that it is still the same, so a
     /// coordinator that was replaced cannot commit (10.1).
     leader: u64,
@@ -162,33 +184,38 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Takes over a store, or begins a cluster in an empty one.
+    /// Writes a new cluster into an empty store.
+    pub(crate) fn create<S: Store>(store: &mut S, plan: &ClusterPlan) -> Result<(), OpenError> {
+        plan.check_new().map_err(OpenError::Plan)?;
+        if Self::load(store)?.is_some() {
+            return Err(OpenError::Exists);
+        }
+        let records = Self {
+            plan: plan.clone(),
+            cluster: plan.record(),
+            nodes: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            slots: StoredSlots::default(),
+            trails: BTreeMap::new(),
+            leader: 0,
+            revisions: BTreeMap::new(),
+        };
+        let changes = [
+            records.put(LEADER_KEY.into(), &records.leader),
+            records.put(CLUSTER_KEY.into(), &records.cluster),
+            records.put(PLAN_KEY.into(), &records.plan),
+        ];
+        store.commit(&changes)?;
+        Ok(())
+    }
+
+    /// Takes over the store of a cluster.
     pub(crate) fn open<S: Store>(store: &mut S, plan: &ClusterPlan) -> Result<Self, OpenError> {
         plan.check().map_err(OpenError::Plan)?;
-        let mut records = match Self::load(store)? {
-            Some(records) => {
-                check_same(&records.plan, plan)?;
-                records
-            }
-            None => {
-                plan.check_new().map_err(OpenError::Plan)?;
-                Self {
-                    plan: plan.clone(),
-                    cluster: plan.record(),
-                    nodes: BTreeMap::new(),
-                    lists: BTreeMap::new(),
-                    slots: StoredSlots::default(),
-                    leader: 0,
-                    revisions: BTreeMap::new(),
-                }
-            }
-        };
+        let mut records = Self::load(store)?.ok_or(OpenError::NoCluster)?;
+        check_same(&records.plan, plan)?;
         records.leader += 1;
-        let mut changes = vec![records.put(LEADER_KEY.into(), &records.leader)];
-        if !records.revisions.contains_key(CLUSTER_KEY) {
-            changes.push(records.put(CLUSTER_KEY.into(), &records.cluster));
-            changes.push(records.put(PLAN_KEY.into(), &records.plan));
-        }
+        let changes = [records.put(LEADER_KEY.into(), &records.leader)];
         let revision = store.commit(&changes)?;
         records.note(&changes, revision);
         Ok(records)
@@ -209,7 +236,13 @@ impl Records {
                         known: RECORD_FORMAT.into(),
                     });
                 }
-                Some(1..=RECORD_FORMAT) => {}
+                Some(&RECORD_FORMAT) => {}
+                Some(found @ 1..RECORD_FORMAT) => {
+                    return Err(OpenError::OlderFormat {
+                        key: key.clone(),
+                        found: *found,
+                    });
+                }
                 _ => return Err(OpenError::Damaged { key: key.clone() }),
             }
         }
@@ -229,6 +262,7 @@ impl Records {
             } else {
                 StoredSlots::default()
             },
+            trails: BTreeMap::new(),
             leader: read(&values, LEADER_KEY)?,
             revisions,
         };
@@ -246,6 +280,13 @@ impl Records {
                 if *key != list_key(list.list) || !scheme || !list.is_well_formed() {
                     return Err(OpenError::Damaged { key: key.clone() });
                 }
+                let trail: Vec<u64> = read(&values, &trail_key(list.list))?;
+                if !trail.starts_with(&list.trail) {
+                    return Err(OpenError::Damaged {
+                        key: trail_key(list.list),
+                    });
+                }
+                records.trails.insert(list.list, trail);
                 records.lists.insert(list.list, list);
             }
         }
@@ -297,15 +338,55 @@ impl Records {
         }];
         changes.extend(nodes.iter().map(|n| self.put(node_key(n.record.id), n)));
         changes.extend(lists.iter().map(|c| self.put(list_key(c.list), c)));
+        let trails: Vec<(ListId, Vec<u64>)> = lists.iter().map(|c| (c.list, self.trail_before(c))).collect();
+        changes.extend(trails.iter().map(|(list, trail)| self.put(trail_key(*list), trail)));
         changes.extend(slots.map(|s| self.put(SLOTS_KEY.into(), s)));
         let revision = store.commit(&changes)?;
         self.note(&changes, revision);
         self.nodes.extend(nodes.iter().map(|n| (n.record.id, n.clone())));
         self.lists.extend(lists.iter().map(|c| (c.list, c.clone())));
+        self.trails.extend(trails);
         if let Some(slots) = slots {
             self.slots = slots.clone();
         }
         Ok(())
+    }
+
+    /// The ids before a configuration that follows the present one of its list.
+    fn trail_before(&self, next: &Configuration) -> Vec<u64> {
+        let earlier = self.trails.get(&next.list).into_iter().flatten().copied();
+        let latest = self.lists.get(&next.list).map(|now| now.id);
+        latest
+            .into_iter()
+            .chain(earlier)
+            .take(Configuration::HISTORY_MAX)
+            .collect()
+    }
+
+    /// The newest configuration of a list, with a trail that reaches back to that epoch if it is known so far.
+    pub(crate) fn list_since(&self, list: ListId, epoch: Epoch) -> Option<Configuration> {
+        let mut found = self.lists.get(&list)?.clone();
+        let wanted = found.epoch.0.saturating_sub(epoch.0) as usize;
+        if wanted > found.trail.len() {
+            let trail = self.trails.get(&list).into_iter().flatten();
+            found.trail = trail.copied().take(wanted).collect();
+        }
+        Some(found)
+    }
+
+    /// Whether a node's configuration is in the history of its list here. `None`: it is from before what is known.
+    pub(crate) fn knows(&self, list: ListId, epoch: Epoch, id: u64) -> Option<bool> {
+        let Some(now) = self.lists.get(&list) else {
+            return Some(false);
+        };
+        match now.epoch.0.checked_sub(epoch.0) {
+            None => Some(false),
+            Some(0) => Some(now.id == id),
+            Some(back) => {
+                let found = self.trails.get(&list)?.get(back as usize - 1)?;
+                Some(*found == id)
+            }
+        }
     }
 
     fn put(&self, key: String, value: &impl Serialize) -> Change {
@@ -334,6 +415,10 @@ fn list_key(list: ListId) -> String {
     format!("{LIST_PREFIX}{:05}", list.0)
 }
 
+fn trail_key(list: ListId) -> String {
+    format!("{TRAIL_PREFIX}{:05}", list.0)
+}
+
 fn encode(value: &impl Serialize) -> Vec<u8> {
     // Plain data into a growing vector: postcard fails only on sequences of unknown length, and there are none.
     postcard::to_extend(value, vec![RECORD_FORMAT]).expect("plain data")
@@ -341,12 +426,8 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 
 fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> Result<T, OpenError> {
     let damaged = || OpenError::Damaged { key: key.into() };
-    let (format, bytes) = values.get(key).and_then(|v| v.split_first()).ok_or_else(damaged)?;
-    let mut bytes = bytes.to_vec();
-    if let Some((_, added)) = SINCE_FORMAT_1.iter().find(|(of, _)| *format == 1 && *of == key) {
-        bytes.extend_from_slice(added);
-    }
-    match postcard::take_from_bytes(&bytes) {
+    let (_, bytes) = values.get(key).and_then(|v| v.split_first()).ok_or_else(damaged)?;
+    match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
         _ => Err(damaged()),
     }

@@ -162,7 +162,7 @@ pub(crate) fn first(list: ListId, homes: &[NodeId], plan: &ClusterPlan, facts: &
             };
             Assignment {
                 tenure,
-                state: PositionState::Live,
+                state: PositionState::Born,
             }
         }));
     }
@@ -178,6 +178,8 @@ pub(crate) fn first(list: ListId, homes: &[NodeId], plan: &ClusterPlan, facts: &
         gone,
         lost: false,
         slots: Default::default(),
+        id: 0,
+        trail: Vec::new(),
     }
 }
 

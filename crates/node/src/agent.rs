@@ -370,11 +370,11 @@ impl AgentOut for Shell {
         self.letters.push_back(Mail::Configuration(configuration.clone()));
     }
 
-    fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>) {
+    fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>) {
         let text = match status.map(serde_json::to_string) {
-            Some(Ok(json)) => json,
-            Some(Err(error)) => format!("-ERR the status cannot be written: {error}"),
-            None => "-ERR no coordinator answers".into(),
+            Ok(Ok(json)) => json,
+            Ok(Err(error)) => format!("-ERR the status cannot be written: {error}"),
+            Err(why) => format!("-ERR {why}"),
         };
         self.letters.push_back(Mail::Answer { conn, n, text });
     }

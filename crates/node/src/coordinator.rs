@@ -6,12 +6,13 @@ use crate::{Failure, lifeline, logging};
 use paritas_base::{ClusterId, Span};
 use paritas_code::Scheme;
 use paritas_control::message::TO_COORDINATOR_BYTES_MAX;
-use paritas_control::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
+use paritas_control::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note, OpenError};
 use paritas_embedded::EmbeddedStore;
 use paritas_io::{clock, entropy, signals};
 use paritas_protocol::LinkId;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
@@ -35,21 +36,38 @@ pub fn run(settings: CoordinatorSettings, supervised: bool) -> Result<(), Failur
     }
     signals::watch_stop();
     let plan = plan(&settings)?;
-    let path = settings
-        .store
-        .ok_or_else(|| Failure("`store` is missing: the file for the configurations".into()))?;
+    let path = store_path(&settings)?;
     let listen = settings
         .listen
         .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)));
     let listener = TcpListener::bind(listen).map_err(|error| Failure(format!("listen = {listen}: {error}")))?;
-    let in_store = |error: &dyn std::fmt::Display| Failure(format!("store {}: {error}", path.display()));
-    let store = EmbeddedStore::open(&path).map_err(|error| in_store(&error))?;
-    let mut coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(&error))?;
+    if !path.try_exists().map_err(|error| in_store(path, &error))? {
+        return Err(in_store(path, &OpenError::NoCluster));
+    }
+    let store = EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?;
+    let mut coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(path, &error))?;
     coordinator.set_stand_in(settings.stand_in.unwrap_or(true));
     let slow = settings.slow_removal_ms.filter(|ms| *ms > 0);
     coordinator.set_slow_removal(slow.map(|ms| Span::from_ms(ms.into())));
     tracing::info!(%listen, cluster = format!("{:016x}", coordinator.cluster().id.0), "coordinator runs");
     serve(coordinator, listener)
+}
+
+/// Writes a new cluster into the store, which must be empty or missing.
+pub fn create(settings: &CoordinatorSettings) -> Result<(), Failure> {
+    let plan = plan(settings)?;
+    let path = store_path(settings)?;
+    let mut store = EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?;
+    Coordinator::create(&mut store, &plan).map_err(|error| in_store(path, &error))
+}
+
+fn store_path(settings: &CoordinatorSettings) -> Result<&Path, Failure> {
+    let path = settings.store.as_deref();
+    path.ok_or_else(|| Failure("`store` is missing: the file for the configurations".into()))
+}
+
+fn in_store(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure(format!("store {}: {error}", path.display()))
 }
 
 /// What the settings say, and random names for what is new; a cluster that exists keeps its own.

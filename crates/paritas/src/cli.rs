@@ -59,11 +59,25 @@ struct CoordinatorTask {
     /// TOML file with settings; flags are stronger
     #[arg(long)]
     config: Option<PathBuf>,
+    /// Make a new cluster in the store, which must be empty, and end
+    #[arg(long)]
+    create: bool,
     /// End when standard input closes
     #[arg(long)]
     supervised: bool,
     #[command(flatten)]
     settings: CoordinatorSettings,
+}
+
+impl CoordinatorTask {
+    fn run(self) -> Result<(), Failure> {
+        let settings = self.settings.with_file(self.config.as_deref())?;
+        if self.create {
+            coordinator::create(&settings)?;
+            return print("a new cluster is made; now start the coordinator without --create");
+        }
+        coordinator::run(settings, self.supervised)
+    }
 }
 
 #[derive(Args, Debug)]
@@ -211,7 +225,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     match cli.task {
         Task::Dev(settings) => dev::run(&settings),
         Task::Node(task) => process::run(task.settings, task.config, task.supervision),
-        Task::Coordinator(task) => coordinator::run(task.settings.with_file(task.config.as_deref())?, task.supervised),
+        Task::Coordinator(task) => task.run(),
         Task::Status(task) => {
             let node = task.whom.address();
             if task.json {

@@ -9,7 +9,7 @@ use crate::node::Opinions;
 use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, Tenure};
 use paritas_base::slots::SlotOrder;
-use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Time};
+use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Time};
 use paritas_paritylog::{Io, IoId, Outcome};
 
 /// A transport link between two nodes, named by the driver and never used again.
@@ -152,10 +152,22 @@ pub enum Proposal {
     },
     /// Which peers this node hears (PROTOCOL 10.9): all of it, whenever something of it changes.
     Opinions(Opinions),
-    /// Somebody has seen a newer configuration of this list, and its sender is gone (PROTOCOL 2.2).
+    /// Somebody has seen a newer configuration of this list, and its sender is gone (PROTOCOL 2.2). Or the history of a
+    /// newer one does not reach back to the installed one (10.14).
     GetConfiguration {
         /// The list.
         list: ListId,
+        /// Epoch and id of what is installed; the answer's history is to reach back to it.
+        installed: Option<(Epoch, u64)>,
+    },
+    /// A configuration came from a peer, and is installed: the coordinator's must be in one history with it (10.14).
+    Installed {
+        /// The list.
+        list: ListId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its id.
+        id: u64,
     },
     /// Every write of this position is acknowledged, and no other begins for a while: it may be given away (5.12).
     Drained {

@@ -253,6 +253,8 @@ mod tests {
                 gone: Vec::new(),
                 lost: false,
                 slots: Default::default(),
+                id: 0,
+                trail: Vec::new(),
             };
             let roles = Vec::new();
             *lists.entry(list) = Some(List { configuration, roles });

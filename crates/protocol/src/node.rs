@@ -10,7 +10,7 @@ pub(crate) mod scrub;
 use crate::asked::Asked;
 use crate::context::{Context, Shared};
 use crate::disk_log::DiskLog;
-use crate::interface::{Channel, Event, Identity, LinkId, Out, Proposal};
+use crate::interface::{Channel, Event, HaltReason, Identity, LinkId, Out, Proposal};
 use crate::lists::{Halted, List, Lists, Role};
 use crate::log_assist::Suppliers;
 use crate::mark::Mark;
@@ -29,9 +29,9 @@ pub use account::Figures;
 use account::SLOTS_MAX;
 use dispatch::{on_member, on_owner, tenure_of};
 pub use opinions::Opinions;
-use paritas_base::configuration::{ClusterRecord, Configuration, Tenure};
+use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, PositionState, Tenure};
 use paritas_base::slots::HandOff;
-use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time, Version};
+use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, BadFrame, Header, Message, kind};
@@ -244,7 +244,9 @@ impl Node {
                 }
             }
             Event::Frame { link, bytes } => self.on_frame(now, link, bytes, out),
-            Event::Configuration(configuration) => self.install(now, configuration, out),
+            Event::Configuration(configuration) => {
+                self.install(now, configuration, out);
+            }
             Event::Drain { list, position, tenure } => {
                 let stream = Stream { list, x: position };
                 if let Some((_, owner)) = self.lists.owner_mut(stream) {
@@ -315,7 +317,7 @@ impl Node {
     /// The driver writes next: deltas, acks and whatever is due leave now.
     fn on_turn_end(&mut self, now: Clock, out: &mut impl Out) {
         self.account(now.mono);
-        self.tell_opinions(now.mono, out);
+        self.watch(now.mono, out);
         let (mut under_way, mut absent, mut unfilled, mut unfilled_on_disk) = (0, 0u32, 0, 0);
         // Whoever has anything to bring back does not rest.
         let mut learns = false;
@@ -477,29 +479,40 @@ impl Node {
 
     // --- configurations ------------------------------------------------------------------------------------------
 
-    /// 2.3. A role is kept iff its tenure is unchanged.
-    fn install(&mut self, now: Clock, new: &Configuration, out: &mut impl Out) {
+    /// 2.3. A role is kept iff its tenure is unchanged. Gives whether the configuration is installed now and was not
+    /// before.
+    fn install(&mut self, now: Clock, new: &Configuration, out: &mut impl Out) -> bool {
         let mut cx = Context {
             now,
             out,
             shared: &mut self.shared,
         };
         let shape = (new.data, new.parity) == (cx.shared.cluster.data, cx.shared.cluster.parity)
-            && new.positions.len() == usize::from(new.data) + usize::from(new.parity)
             && new.ack_quorum == cx.shared.cluster.ack_quorum
-            && new.epoch.0 <= Version::TERM_MAX
-            && new.positions.iter().flatten().all(|a| a.tenure.since <= new.epoch)
+            && new.is_well_formed()
             // Of every node: who has installed it must meet no peer that never will, or each asks the other for ever.
             && new.is_within_limits()
-            && new.slots.is_well_formed(new.list, new.data)
             && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
         if !shape {
-            return;
+            return false;
         }
         let (node, incarnation) = (cx.shared.node, cx.shared.incarnation);
         let entry = self.lists.entry(new.list);
-        if entry.as_ref().is_some_and(|list| list.configuration.epoch >= new.epoch) {
-            return;
+        if let Some(List { configuration: own, .. }) = entry {
+            if own.epoch >= new.epoch {
+                return false;
+            }
+            match new.lineage(own.epoch, own.id) {
+                Lineage::Follows => {}
+                // Whoever made it decided without what is installed here (10.14).
+                Lineage::Foreign => return false,
+                Lineage::Unknown => {
+                    let installed = Some((own.epoch, own.id));
+                    let list = new.list;
+                    cx.propose(Proposal::GetConfiguration { list, installed });
+                    return false;
+                }
+            }
         }
         if entry
             .as_ref()
@@ -565,6 +578,18 @@ impl Node {
             mine.clear();
         }
         for (position, tenure) in mine {
+            let state = new.at(position).map(|a| a.state);
+            if state == Some(PositionState::Live) {
+                // 10.15. Only what the holder has told makes a position Live: it is not there any more.
+                let reason = format!(
+                    "list {} names position {} of this node Live, and it has no such role",
+                    new.list.0, position.0
+                );
+                cx.out.halt(HaltReason(reason.clone()));
+                let list = new.list;
+                roles.push(Role::Halted(Box::new(Halted { list, position, reason })));
+                continue;
+            }
             roles.push(if new.is_data(position) {
                 let stream = Stream {
                     list: new.list,
@@ -593,6 +618,7 @@ impl Node {
             roles,
         });
         self.router.on_configuration(&mut cx, &mut self.lists, new.list);
+        true
     }
 
     /// The slot map follows what has changed: configurations, and what owners here are handing off (10.8).
@@ -685,7 +711,12 @@ impl Node {
                 );
             }
             Message::Reply { conn, n, bytes } => self.router.on_reply(&mut cx, &mut self.lists, node, conn, n, bytes),
-            Message::Stale { configuration } => self.install(now, &configuration, out),
+            Message::Stale { configuration } => {
+                if self.install(now, &configuration, out) {
+                    let (list, epoch, id) = (configuration.list, configuration.epoch, configuration.id);
+                    out.propose(Proposal::Installed { list, epoch, id });
+                }
+            }
             Message::GetConfiguration => {
                 if let Some(list) = self.lists.get_mut(header.stream.list) {
                     let configuration = Box::new(list.configuration.clone());
@@ -767,6 +798,7 @@ impl Node {
             if !cx.ask_configuration(from, header.stream, installed, header.epoch) {
                 cx.propose(Proposal::GetConfiguration {
                     list: header.stream.list,
+                    installed: Some((installed, list.configuration.id)),
                 });
             }
             return;

@@ -12,7 +12,7 @@ use crate::mark::Mark;
 use crate::parameters::Mutant;
 use crate::parity_table::{FoldError, ParityTable, State, There};
 use crate::ring::Ring;
-use paritas_base::configuration::{Configuration, PositionState, Tenure};
+use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_paritylog::Key;
 use paritas_store::Arena;
@@ -599,9 +599,7 @@ impl ParityMember {
         term: Term,
         at_least: u64,
     ) {
-        let live = configuration
-            .at(self.position)
-            .is_some_and(|a| a.state == PositionState::Live);
+        let live = configuration.at(self.position).is_some_and(|a| a.state.is_live());
         let (Some(owner), Some(log)) = (configuration.tenure(stream.x), self.logs.get(stream.x.index())) else {
             return;
         };

@@ -25,7 +25,7 @@ use crate::parameters::Mutant;
 use crate::ring::Ring;
 use core::cmp::Reverse;
 pub(crate) use lease::ReadLease;
-use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
+use paritas_base::configuration::{Assignment, Configuration, Tenure};
 use paritas_base::{Position, Span, Stream, Term, Time, Version};
 use paritas_code::sum;
 use paritas_store::delta::{DELTA_BYTES_MAX, extents};
@@ -316,7 +316,7 @@ impl StreamOwner {
                     delay: probe::Delay::default(),
                 },
             };
-            member.live = assignment.state == PositionState::Live;
+            member.live = assignment.state.is_live();
             member.seal = None;
             // What was sent under the older epoch may have been refused: send it again at once.
             member.sent = member.matched;
@@ -605,7 +605,7 @@ impl StreamOwner {
     /// Stable deltas are kept only while somebody may want a chunk undone: while a data position is being rebuilt.
     fn trim<O: Out>(&mut self, cx: &Context<'_, O>, configuration: &Configuration) {
         let p = &cx.shared.parameters;
-        let live = |x| configuration.at(x).is_some_and(|a| a.state == PositionState::Live);
+        let live = |x| configuration.at(x).is_some_and(|a| a.state.is_live());
         let whole = configuration.data_positions().all(live);
         if cx.breaks(Mutant::RawDeltasNotKept) {
             self.ring.trim(self.seq);
@@ -736,7 +736,7 @@ impl StreamOwner {
         let has_said = !self.progress && !self.releasable && !self.lease_wanted && self.open_bytes() == 0;
         let is_whole = self.is_whole() && self.materialiser.is_at_rest() && !self.drain_asked;
         // What has gone from a list that is not whole is kept for a time (3.8), and then dropped (`trim`).
-        let live = |a: &Option<Assignment>| a.as_ref().is_some_and(|a| a.state == PositionState::Live);
+        let live = |a: &Option<Assignment>| a.as_ref().is_some_and(|a| a.state.is_live());
         let rests = has_said
             && is_whole
             && self.slot_work(configuration).is_none()

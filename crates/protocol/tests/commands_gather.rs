@@ -6,7 +6,7 @@ use paritas_base::configuration::Configuration;
 use paritas_base::slots::{HandOff, SlotRange};
 use paritas_base::{ListId, Position, Stream};
 use paritas_protocol::{Event, Port, Proposal};
-use support::{Client, Cluster, configuration};
+use support::{Client, Cluster, configuration, following};
 
 /// `a` and `c` are node 1's (slots 15495 and 7365 … by the halves below), `b` is node 0's.
 fn two() -> (Cluster, Client) {
@@ -592,11 +592,12 @@ fn keys_of_a_slot_are_found_among_all() {
 }
 
 /// The next configuration of a list, whose owner holds these slots.
-fn holding(mut next: Configuration, first: u16, last: u16) -> Configuration {
-    next.epoch.0 += 1;
-    let x = Position(0);
-    (next.slots.version, next.slots.ranges) = (1, vec![SlotRange { first, last, x }]);
-    next
+fn holding(before: &Configuration, first: u16, last: u16) -> Configuration {
+    following(before, |next| {
+        let x = Position(0);
+        let ranges = vec![SlotRange { first, last, x }];
+        (next.slots.version, next.slots.ranges, next.slots.hand_off) = (1, ranges, None);
+    })
 }
 
 /// PROTOCOL 10.8: keys that change hands during the walk would be met twice, or not at all.
@@ -611,8 +612,7 @@ fn a_walk_over_slots_that_move_is_refused() {
     assert_eq!(cluster.take(client), b"", "it is under way");
     // The last slot of node 0 is node 1's now.
     for (list, first, last) in [(0, 0, 8190), (1, 8191, 16383)] {
-        let next = cluster.configurations[list].clone();
-        let next = holding(next, first, last);
+        let next = holding(&cluster.configurations[list], first, last);
         for at in [0, 1] {
             cluster.event(at, Event::Configuration(&next));
         }
@@ -635,7 +635,7 @@ fn a_walk_over_slots_that_move_is_refused() {
 fn a_step_by_an_old_map_is_asked_again_by_the_new_one() {
     let (mut cluster, client) = two();
     set_many(&mut cluster, client, "key:", 1_000);
-    let next = holding(cluster.configurations[1].clone(), 8191, 16383);
+    let next = holding(&cluster.configurations[1], 8191, 16383);
     cluster.configurations[1] = next.clone();
     cluster.configure(1, &next);
     // Node 1 tells node 0, and refuses; by the new map keys have changed hands.
@@ -669,9 +669,9 @@ fn nobody_walks_over_slots_that_are_handed_off() {
         to: stream(1),
     };
     for list in [0, 1] {
-        let mut next = cluster.configurations[list].clone();
-        next.epoch.0 += 1;
-        next.slots.hand_off = Some(hand_off);
+        let next = following(&cluster.configurations[list], |next| {
+            next.slots.hand_off = Some(hand_off)
+        });
         cluster.configurations[list] = next.clone();
         for at in [0, 1] {
             cluster.event(at, Event::Configuration(&next));
@@ -698,8 +698,7 @@ fn nobody_walks_over_slots_that_are_handed_off() {
     // The clock of node 1.
     cluster.now.wall_ms -= 10_000;
     for (list, first, last) in [(0, 0, 0), (1, 1, 16383)] {
-        let mut next = holding(cluster.configurations[list].clone(), first, last);
-        next.slots.hand_off = None;
+        let next = holding(&cluster.configurations[list], first, last);
         cluster.configurations[list] = next.clone();
         for at in [0, 1] {
             cluster.event(at, Event::Configuration(&next));
@@ -730,7 +729,7 @@ fn a_walk_waits_for_who_holds_slots_now() {
     set_many(&mut cluster, client, "key:", 1_000);
     // Node 1 knows that its slots are node 2's but for one; node 2 does not know it yet.
     let (first, last) = (5_461, 10_921);
-    let losing = holding(cluster.configurations[1].clone(), first, first);
+    let losing = holding(&cluster.configurations[1], first, first);
     cluster.configurations[1] = losing.clone();
     cluster.configure(1, &losing);
     cluster.feed(client, b"KEYS *\r\n");
@@ -744,7 +743,7 @@ fn a_walk_waits_for_who_holds_slots_now() {
     cluster.feed(client, b"KEYS *\r\nCLUSTER COUNTKEYSINSLOT 10000\r\n");
     cluster.advance(50);
     assert_eq!(cluster.take(client), b"", "somebody has those keys");
-    let gaining = holding(cluster.configurations[2].clone(), first + 1, 16_383);
+    let gaining = holding(&cluster.configurations[2], first + 1, 16_383);
     cluster.configurations[2] = gaining.clone();
     for at in [0, 2, 1] {
         cluster.configure(at, &gaining);

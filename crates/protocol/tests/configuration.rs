@@ -2,13 +2,13 @@
 
 mod support;
 
+use paritas_base::ListId;
 use paritas_base::configuration::Assignment;
-use paritas_base::{Epoch, ListId};
 use paritas_protocol::{Parameters, Port};
 use paritas_wire::peer::Message;
 use std::cell::Cell;
 use std::rc::Rc;
-use support::Cluster;
+use support::{Cluster, following};
 
 #[test]
 fn a_configuration_is_taken_by_all_nodes_or_by_none() {
@@ -45,8 +45,10 @@ fn messages_that_are_too_new_do_not_multiply() {
         _ => None,
     }));
     // Node 0 alone knows the newer epoch.
-    let mut newer = cluster.processes[0].node.list(ListId(0)).unwrap().configuration.clone();
-    newer.epoch = Epoch(newer.epoch.0 + 1);
+    let newer = following(
+        &cluster.processes[0].node.list(ListId(0)).unwrap().configuration,
+        |_| (),
+    );
     cluster.configure(0, &newer);
     let commands: String = (0..50).map(|n| format!("SET {n}{{b}} v\r\n")).collect();
     for command in commands.split_inclusive('\n') {

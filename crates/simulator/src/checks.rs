@@ -336,7 +336,7 @@ impl World {
         }
         let is_live = |stream: Stream| {
             let a = self.configuration(stream.list).at(stream.x);
-            a.is_some_and(|a| a.state == PositionState::Live)
+            a.is_some_and(|a| a.state.is_live())
         };
         self.filling(true).any(|at| self.lacks_memory(at, is_live))
     }
@@ -427,7 +427,7 @@ impl World {
             let Some(a) = position else {
                 return Some(format!("position {i} is vacant"));
             };
-            if a.state != PositionState::Live {
+            if !a.state.is_live() {
                 return Some(format!("position {i} is Filling at {}", a.tenure.node));
             }
             let at = usize::from(a.tenure.node.0);

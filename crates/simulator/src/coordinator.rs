@@ -18,7 +18,7 @@ impl World {
         for (i, position) in configuration.positions.iter().enumerate() {
             let live = position.as_ref().is_some_and(|a| {
                 let process = self.processes[usize::from(a.tenure.node.0)].as_ref();
-                a.state == PositionState::Live && process.is_some_and(|p| p.incarnation == a.tenure.incarnation)
+                a.state.is_live() && process.is_some_and(|p| p.incarnation == a.tenure.incarnation)
             });
             if !live {
                 if configuration.is_data(Position(i as u8)) {
@@ -61,7 +61,7 @@ impl World {
         };
         let configuration = self.configuration(list);
         for (position, a) in configuration.held_by(node, process.incarnation) {
-            if a.state == PositionState::Live {
+            if a.state.is_live() {
                 if configuration.is_data(position) {
                     count.0 += 1
                 } else {
@@ -120,6 +120,7 @@ impl World {
             self.marks.see(Seen::BornAgain);
             next.born = epoch;
         }
+        next.seal(Some(self.configuration(list)));
         self.counts.commits += 1;
         if let Err(what) = paritas_control::check_transition(Some(self.configuration(list)), &next) {
             self.violate(format!("I11: {what}"));
@@ -137,6 +138,7 @@ impl World {
         if next.positions.iter().flatten().any(twice) {
             self.marks.see(Seen::StandIn);
         }
+        self.ids[usize::from(list.0)].push(next.id);
         self.configurations[usize::from(list.0)] = next;
         for at in 0..self.processes.len() {
             if self.healing || !self.random.chance(self.swarm.push_drop) {
@@ -166,7 +168,7 @@ impl World {
         Some(Assignment {
             tenure,
             state: if self.swarm.parity == 0 {
-                PositionState::Live
+                PositionState::Born
             } else {
                 PositionState::Filling
             },
@@ -228,7 +230,7 @@ impl World {
             return;
         };
         let mut lost = self.lost_with_flips(list);
-        if a.state == PositionState::Live {
+        if a.state.is_live() {
             let alive = self.processes[usize::from(a.tenure.node.0)]
                 .as_ref()
                 .is_some_and(|p| p.incarnation == a.tenure.incarnation);
@@ -412,8 +414,11 @@ impl World {
         if self.is_cut_off(at) {
             return;
         }
-        if let Proposal::GetConfiguration { list } = proposal {
-            let configuration = Box::new(self.configuration(list).clone());
+        if let Proposal::GetConfiguration { list, .. } = proposal {
+            // Its history reaches back to whatever the node has.
+            let mut configuration = Box::new(self.configuration(list).clone());
+            let before = self.ids[usize::from(list.0)].iter().rev().skip(1);
+            configuration.trail = before.copied().take(Configuration::HISTORY_MAX).collect();
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Push { at, configuration });
         }
@@ -421,7 +426,17 @@ impl World {
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Drained { list, position, tenure });
         }
-        if let Proposal::HandOff { .. } | Proposal::AskLive { .. } = proposal {
+        // A position that begins empty serves at once, and stays Born: only the real coordinator makes it Live.
+        let is_born = |list, position: Position| {
+            let held = self.configuration(list).at(position);
+            held.is_some_and(|a| a.state == PositionState::Born)
+        };
+        let asks = match proposal {
+            Proposal::HandOff { .. } => true,
+            Proposal::AskLive { list, position, .. } => !is_born(list, position),
+            _ => false,
+        };
+        if asks {
             // The agent's way to the coordinator is not simulated; it may be long all the same.
             let late = self.random.chance(300_000).then(|| self.random.below(60_000_000));
             match late {
@@ -476,7 +491,7 @@ pub(crate) fn describe(c: &Configuration) -> String {
         .map(|p| match p {
             None => "-".into(),
             Some(a) => {
-                let state = if a.state == PositionState::Live { "" } else { "?" };
+                let state = if a.state.is_live() { "" } else { "?" };
                 format!("{}@{}{state}", a.tenure.node, a.tenure.since.0)
             }
         })

@@ -4,7 +4,7 @@
 use crate::events::Happening;
 use crate::marks::Seen;
 use crate::world::World;
-use paritas_base::configuration::{PositionState, Tenure};
+use paritas_base::configuration::Tenure;
 use paritas_base::{ListId, NodeId, Position, Span};
 use paritas_protocol::Event;
 
@@ -12,10 +12,7 @@ impl World {
     pub(crate) fn plan_move(&mut self) {
         let list = self.any_list();
         let position = Position(self.random.below(u64::from(self.swarm.data)) as u8);
-        let live = self
-            .configuration(list)
-            .at(position)
-            .filter(|a| a.state == PositionState::Live);
+        let live = self.configuration(list).at(position).filter(|a| a.state.is_live());
         let Some(tenure) = live.map(|a| a.tenure) else { return };
         // A coordinator asks again while it wants it.
         for _ in 0..self.random.between(1, 3) {

@@ -43,6 +43,8 @@ pub(crate) struct World {
     pub(crate) cut_off: (Vec<usize>, Time),
     /// Of each stripe list, in their order.
     pub(crate) configurations: Vec<Configuration>,
+    /// The ids of every configuration that each list has had, in order.
+    pub(crate) ids: Vec<Vec<u64>>,
     /// Who held each position before its present holder.
     pub(crate) previous: Map<(ListId, Position), NodeId>,
     pub(crate) clients: Vec<Client>,
@@ -145,11 +147,11 @@ impl World {
             };
             Some(Assignment {
                 tenure,
-                state: PositionState::Live,
+                state: PositionState::Born,
             })
         };
-        let configurations = (0..swarm.stripe_lists)
-            .map(|list| Configuration {
+        let first = |list| {
+            let mut first = Configuration {
                 list: ListId(list),
                 epoch: Epoch(1),
                 born: Epoch(1),
@@ -160,8 +162,13 @@ impl World {
                 gone: Vec::new(),
                 lost: false,
                 slots: Default::default(),
-            })
-            .collect();
+                id: 0,
+                trail: Vec::new(),
+            };
+            first.seal(None);
+            first
+        };
+        let configurations: Vec<Configuration> = (0..swarm.stripe_lists).map(first).collect();
         let ghosts = (0..swarm.stripe_lists).map(|_| Ghost::new()).collect();
         let clients = (0..swarm.clients).map(|_| Client::new()).collect();
         let has_disk = |at: usize| swarm.disk.is_some() && swarm.disk_nodes >> at & 1 == 1;
@@ -185,6 +192,7 @@ impl World {
             next_id: 0,
             blocked: map(),
             cut_off: (Vec::new(), Time(0)),
+            ids: configurations.iter().map(|c| vec![c.id]).collect(),
             configurations,
             previous: map(),
             clients,

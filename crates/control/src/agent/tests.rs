@@ -44,8 +44,8 @@ impl AgentOut for Driver {
         self.delivered += 1;
         self.configurations.insert(configuration.list, configuration.clone());
     }
-    fn status(&mut self, conn: ConnId, n: u64, status: Option<&Status>) {
-        self.answers.push((conn, n, status.is_some()));
+    fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>) {
+        self.answers.push((conn, n, status.is_ok()));
     }
     fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>) {
         self.duties.push((conn, n, refused.map(str::to_owned)));
@@ -116,7 +116,9 @@ impl Pair {
     /// A coordinator and as many processes as the plan has nodes, all just started.
     fn new() -> Self {
         let plan = ClusterPlan::simple(ClusterId(3), 2, 1, 3, 0);
-        let coordinator = Coordinator::open(MemoryStore::new(), &plan, 1).unwrap();
+        let mut store = MemoryStore::new();
+        Coordinator::create(&mut store, &plan).unwrap();
+        let coordinator = Coordinator::open(store, &plan, 1).unwrap();
         let processes = (0..3).map(|n| process(n, 100 + u64::from(n))).collect();
         Self {
             coordinator,
@@ -204,8 +206,7 @@ impl Pair {
     /// The coordinator's process is replaced by another on the same store; links break.
     fn replace_coordinator(&mut self) {
         let plan = ClusterPlan::simple(ClusterId(3), 2, 1, 3, 0);
-        let empty = Coordinator::open(MemoryStore::new(), &plan, 1).unwrap();
-        let store = core::mem::replace(&mut self.coordinator, empty).into_store();
+        let store = self.coordinator.store_mut().clone();
         self.coordinator = Coordinator::open(store, &plan, 77).unwrap();
     }
 }
@@ -483,4 +484,93 @@ fn a_process_that_serves_outlives_a_coordinator_that_is_not_its_own() {
     // One that holds nothing is told, and ends.
     let driver = hears(&[ToAgent::Refused(Refusal::Version { here: 2 })]);
     assert_eq!(driver.ended, Some(Refusal::Version { here: 2 }));
+}
+
+/// Configurations of one list: the first, and as many after it.
+fn history(count: usize) -> Vec<Configuration> {
+    let mut pair = Pair::new();
+    pair.pass(2_000);
+    let mut all: Vec<Configuration> = pair.coordinator.configurations().take(1).cloned().collect();
+    for _ in 0..count {
+        let before = &all[all.len() - 1];
+        let mut next = Configuration {
+            epoch: Epoch(before.epoch.0 + 1),
+            ..before.clone()
+        };
+        next.seal(Some(before));
+        all.push(next);
+    }
+    all
+}
+
+fn told(configuration: &Configuration) -> ToAgent {
+    ToAgent::Configurations(vec![configuration.clone()])
+}
+
+#[test]
+fn a_configuration_is_delivered_only_behind_those_of_its_own_history() {
+    let all = history(Configuration::TRAIL_MAX + 2);
+    let mut foreign = Configuration {
+        epoch: Epoch(all[1].epoch.0 + 1),
+        lost: true,
+        ..all[1].clone()
+    };
+    foreign.seal(Some(&all[1]));
+    for (messages, delivered, refused) in [
+        (vec![told(&all[0]), told(&all[1]), told(&all[2])], 3, false),
+        (vec![told(&all[0]), told(&all[5])], 2, false),
+        (vec![told(&all[5]), told(&all[1])], 1, false),
+        (vec![told(&all[2]), told(&foreign)], 1, true),
+        (vec![told(&foreign), told(&all[5])], 1, true),
+    ] {
+        let driver = hears(&[vec![registered(|_| {})], messages].concat());
+        assert_eq!(driver.delivered, delivered);
+        assert_eq!(driver.hung_up, u32::from(refused));
+        assert_eq!(driver.refused.is_empty(), !refused, "{:?}", driver.refused);
+    }
+}
+
+#[test]
+fn a_longer_history_is_asked_for_where_the_trail_ends_too_soon() {
+    let all = history(Configuration::TRAIL_MAX + 2);
+    let (first, last) = (&all[0], &all[all.len() - 1]);
+    let driver = hears(&[registered(|_| {}), told(first), told(last)]);
+    assert_eq!((driver.delivered, driver.hung_up), (1, 0));
+    let asked: ToCoordinator = decode(driver.sent.last().unwrap(), TO_COORDINATOR_BYTES_MAX).unwrap();
+    let installed = Some((first.epoch, first.id));
+    assert_eq!(
+        asked,
+        ToCoordinator::GetConfiguration {
+            list: first.list,
+            installed
+        }
+    );
+    let mut long = last.clone();
+    long.trail = all.iter().rev().skip(1).map(|c| c.id).collect();
+    let driver = hears(&[registered(|_| {}), told(first), told(&long)]);
+    assert_eq!((driver.delivered, driver.hung_up), (2, 0));
+}
+
+#[test]
+fn why_a_coordinator_refuses_is_told_to_who_asks_for_the_status() {
+    let mut agent = Agent::new(registration(0, 7), 1, 1);
+    let mut driver = Driver::default();
+    let now = Clock::default();
+    let behind = ToAgent::Refused(Refusal::StoreIsBehind { list: ListId(0) });
+    agent.on(now, AgentEvent::Timer, &mut driver);
+    agent.on(now, AgentEvent::Connected, &mut driver);
+    for message in [registered(|_| {}), behind] {
+        let bytes = encode(&message, TO_AGENT_BYTES_MAX).unwrap();
+        agent.on(now, AgentEvent::Message(&bytes), &mut driver);
+    }
+    let (node, duty) = (NodeId(1), Duty::Draining);
+    let order = Proposal::SetDuty {
+        conn: ConnId(1),
+        n: 1,
+        node,
+        duty,
+    };
+    agent.on(now, AgentEvent::Proposal(order), &mut driver);
+    let why = driver.duties[0].2.clone().unwrap();
+    assert!(why.contains("not the cluster's newest"), "{why}");
 }

@@ -30,6 +30,10 @@ impl<S: Store> Coordinator<S> {
             return;
         }
         self.forget_old(now);
+        if self.obstacle(now).is_some() {
+            self.whole.clear();
+            return;
+        }
         self.notice_slow(now);
         self.notice_links(now);
         let silence = self.judge_silence(now);
@@ -42,6 +46,9 @@ impl<S: Store> Coordinator<S> {
         let mut cut = Vec::new();
         let mut lists = self.next_lists(&mut facts, &mut cut);
         let slots = self.next_slots(&mut lists);
+        for list in &mut lists {
+            list.seal(self.records.lists.get(&list.list));
+        }
         let nodes = self.with_roles(nodes, &facts);
         let nodes = self.with_duties(nodes, &lists);
         let changed: Vec<StoredNode> = nodes

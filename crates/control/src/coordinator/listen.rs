@@ -10,8 +10,8 @@ use crate::message::{
 use crate::plan::{NODES_MAX, domain_is_valid};
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
-use paritas_base::configuration::{NodeRole, NodeState};
-use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
+use paritas_base::configuration::{NodeRole, NodeState, PositionState};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 
 /// Most coordinators that an agent may know.
@@ -60,11 +60,14 @@ impl<S: Store> Coordinator<S> {
                 if own {
                     self.whole.push((list, position, tenure));
                 }
-                own
+                // Those that begin empty serve meanwhile: many are told in one configuration, at the next tick.
+                let held = self.records.lists.get(&list).and_then(|c| c.at(position));
+                own && held.is_some_and(|a| a.state != PositionState::Born)
             }
-            ToCoordinator::GetConfiguration { list } => {
-                if let Some(found) = self.records.lists.get(&list) {
-                    send(out, link, &ToAgent::Configurations(vec![found.clone()]));
+            ToCoordinator::GetConfiguration { list, installed } => {
+                let since = installed.map_or(Epoch(0), |(epoch, _)| epoch);
+                if let Some(found) = self.records.list_since(list, since) {
+                    send(out, link, &ToAgent::Configurations(vec![found]));
                 }
                 false
             }
@@ -94,14 +97,14 @@ impl<S: Store> Coordinator<S> {
                 };
                 self.on_offer(link, offer)
             }
-            ToCoordinator::MoveSlots { n, order } => self.on_slot_order(link, n, order, out),
+            ToCoordinator::MoveSlots { n, order } => self.on_slot_order(now, link, n, order, out),
             ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
             ToCoordinator::Drained { list, position, tenure } => {
                 let asker = self.links.get(&link).and_then(|l| l.node);
                 let own = asker.is_some_and(|(asker, its, _)| (asker, its) == (tenure.node, tenure.incarnation));
                 own && self.moves.note_drained((list, position, tenure))
             }
-            ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(link, n, node, duty, out),
+            ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(now, link, n, node, duty, out),
         }
     }
 
@@ -111,9 +114,24 @@ impl<S: Store> Coordinator<S> {
             self.contacts.insert(registration.node, now);
         }
         if let Some(refusal) = self.refusal(now, &registration) {
+            if let Refusal::StoreIsBehind { list } = refusal {
+                self.notice_behind(registration.node, list, out);
+            }
             send(out, link, &ToAgent::Refused(refusal));
             return;
         }
+        let since = |list: ListId| {
+            let installed = registration.installed.iter().find(|(of, ..)| *of == list);
+            installed.map_or(Epoch(0), |(_, epoch, _)| *epoch)
+        };
+        let configurations = self.records.lists.keys().filter_map(|list| {
+            // A process that has nothing yet needs no history.
+            match since(*list) {
+                Epoch(0) => self.records.lists.get(list).cloned(),
+                epoch => self.records.list_since(*list, epoch),
+            }
+        });
+        let configurations = configurations.collect();
         let nonce = self.prng.next_u64();
         let Some(state) = self.links.get_mut(&link) else { return };
         state.pending = Some((nonce, registration));
@@ -123,7 +141,7 @@ impl<S: Store> Coordinator<S> {
             nonce,
             cluster: self.records.cluster.clone(),
             nodes: self.records.nodes.values().map(|n| n.record.clone()).collect(),
-            configurations: self.records.lists.values().cloned().collect(),
+            configurations,
         };
         send(out, link, &ToAgent::Registered(Box::new(registered)));
     }
@@ -167,12 +185,25 @@ impl<S: Store> Coordinator<S> {
         if self.is_running(now, registration.node, registration.incarnation) {
             return Some(Refusal::Running);
         }
-        let here = |list: &ListId| self.records.lists.get(list).map(|c| c.epoch);
-        let ahead = registration
-            .installed
-            .iter()
-            .find(|(list, epoch)| here(list).is_none_or(|e| e < *epoch));
-        ahead.map(|(list, _)| Refusal::StoreIsBehind { list: *list })
+        let is_fresh = registration.installed.is_empty() && !self.records.lists.is_empty();
+        if let Some((_, list)) = self.behind.filter(|_| is_fresh) {
+            return Some(Refusal::StoreIsBehind { list });
+        }
+        let mut installed = registration.installed.iter();
+        installed.find_map(|(list, epoch, id)| match self.records.knows(*list, *epoch, *id) {
+            Some(true) => None,
+            Some(false) => Some(Refusal::StoreIsBehind { list: *list }),
+            // It has slept through more changes than are remembered: whatever it held has gone elsewhere.
+            None => Some(Refusal::LifeEnded),
+        })
+    }
+
+    /// 10.16: a node has what was decided after this store was copied, or from another copy.
+    fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) {
+        if self.behind.is_none() {
+            out.note(Note::Behind { node, list });
+        }
+        self.behind = Some((node, list));
     }
 
     /// 10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
@@ -261,6 +292,9 @@ impl<S: Store> Coordinator<S> {
                 && let Some(older) = self.links.get_mut(&before.link).filter(|_| before.link != link)
             {
                 older.told = false;
+            }
+            if !registration.installed.is_empty() {
+                self.witnesses.insert(node);
             }
             self.claims.insert(node, *registration);
             self.waits.remove(&node);

@@ -49,7 +49,7 @@ impl<S: Store> Coordinator<S> {
 
     /// What the coordinator waits for (PROTOCOL 10.10, 10.11), in words.
     fn remarks(&self, now: Time) -> Vec<String> {
-        let mut remarks = Vec::new();
+        let mut remarks: Vec<String> = self.obstacle(now).into_iter().collect();
         let silence = self.judge_silence(now);
         let names = |nodes: &BTreeSet<NodeId>| {
             let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
@@ -195,6 +195,9 @@ impl<S: Store> Coordinator<S> {
             let more = if reason.is_empty() { "" } else { "; " };
             reason = format!("{reason}{more}{what}");
         };
+        if list.positions.iter().flatten().any(|a| a.state == PositionState::Born) {
+            say("begins empty: not all of its nodes have said yet that they have begun".into());
+        }
         let in_memory = self.logged_in_memory(list);
         if !in_memory.is_empty() && !list.lost {
             say(format!("in memory until a log node is free: {}", in_memory.join(", ")));

@@ -9,7 +9,7 @@ use crate::status::{SlotMove, SlotMoveState};
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, Tenure};
 use paritas_base::slots::{HandOff, SlotOrder, SlotTarget};
-use paritas_base::{Epoch, ListId, NodeId, SLOT_COUNT, Stream, Version};
+use paritas_base::{Epoch, ListId, NodeId, SLOT_COUNT, Stream, Time, Version};
 use paritas_protocol::LinkId;
 use serde::{Deserialize, Serialize};
 
@@ -108,12 +108,17 @@ impl<S: Store> Coordinator<S> {
     /// Whether there is something to decide; the answer follows the commit.
     pub(super) fn on_slot_order(
         &mut self,
+        now: Time,
         link: LinkId,
         n: u64,
         order: SlotOrder,
         out: &mut impl CoordinatorOut,
     ) -> bool {
         let refuse = |out: &mut _, why: String| send(out, link, &ToAgent::Ordered { n, refused: Some(why) });
+        if let Some(why) = self.refuses_orders(now) {
+            refuse(out, why);
+            return false;
+        }
         let task = match order {
             SlotOrder::GiveUp if self.records.slots.task.is_none() => {
                 refuse(out, "no slots are being moved".into());

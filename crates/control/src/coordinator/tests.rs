@@ -1,5 +1,6 @@
 //! Each rule by its own test, over real messages; then a random walk.
 
+mod history;
 mod log_nodes;
 mod moves;
 mod random;
@@ -15,8 +16,8 @@ use crate::plan::LostPolicy;
 use crate::status::{HaltedRole, LogStatus, ScrubStatus, ShardProgress};
 use crate::status::{NodeCondition, PositionCondition, RoleStatus};
 use crate::store::MemoryStore;
-use paritas_base::ClusterId;
 use paritas_base::configuration::{NodeRole, PositionState};
+use paritas_base::{ClusterId, Epoch};
 use world::{World, plan};
 
 #[test]
@@ -33,7 +34,7 @@ fn lists_begin_only_when_every_planned_node_has_registered() {
             c.positions
                 .iter()
                 .flatten()
-                .all(|a| c.is_born(&a.tenure) && a.state == PositionState::Live)
+                .all(|a| c.is_born(&a.tenure) && a.state.is_live())
         );
         assert!(
             c.positions
@@ -150,7 +151,7 @@ fn who_does_not_belong_is_refused_with_the_reason() {
     assert_eq!(refused(&mut world, |_| {}), Refusal::Running);
     let ahead = |r: &mut Registration| {
         r.node = NodeId(9);
-        r.installed = vec![(ListId(0), paritas_base::Epoch(2))];
+        r.installed = vec![(ListId(0), Epoch(99), 1)];
     };
     assert_eq!(refused(&mut world, ahead), Refusal::StoreIsBehind { list: ListId(0) });
 }
@@ -353,9 +354,21 @@ fn an_unplanned_node_is_a_spare() {
 #[test]
 fn the_newest_configuration_is_given_to_who_asks() {
     let mut world = World::started(plan(2, 1, 3, 0));
-    world.say_as(1, &ToCoordinator::GetConfiguration { list: ListId(2) });
+    world.say_as(
+        1,
+        &ToCoordinator::GetConfiguration {
+            list: ListId(2),
+            installed: None,
+        },
+    );
     assert_eq!(world.heard_by(1), [ToAgent::Configurations(vec![world.list(2)])]);
-    world.say_as(1, &ToCoordinator::GetConfiguration { list: ListId(99) });
+    world.say_as(
+        1,
+        &ToCoordinator::GetConfiguration {
+            list: ListId(99),
+            installed: None,
+        },
+    );
     assert!(world.heard_by(1).is_empty());
 }
 

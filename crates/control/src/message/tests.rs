@@ -15,7 +15,7 @@ fn register() -> ToCoordinator {
         cluster_address: "h:2".into(),
         peer_address: "h:3".into(),
         coordinators: 1,
-        installed: vec![(ListId(1), Epoch(5))],
+        installed: vec![(ListId(1), Epoch(5), 300)],
     }))
 }
 
@@ -46,8 +46,8 @@ fn golden_bytes_of_version_3() {
         (
             register(),
             &[
-                27, 0, 0, 0, 213, 28, 235, 124, 3, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
-                104, 58, 51, 1, 1, 1, 5,
+                29, 0, 0, 0, 57, 252, 168, 124, 3, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
+                104, 58, 51, 1, 1, 1, 5, 172, 2,
             ],
         ),
         (

@@ -1,12 +1,19 @@
 use super::*;
 use crate::plan::{LostPolicy, PlannedNode};
 use crate::store::MemoryStore;
-use paritas_base::configuration::{Assignment, NodeRole, NodeState, PositionState, Tenure};
+use paritas_base::configuration::{Assignment, Lineage, NodeRole, NodeState, PositionState, Tenure};
 use paritas_base::slots::{HandOff, ListSlots, SlotRange};
 use paritas_base::{ClusterId, Epoch, Position, Stream};
 
 fn plan() -> ClusterPlan {
     ClusterPlan::simple(ClusterId(9), 1, 1, 2, 0)
+}
+
+/// A store with a new cluster in it.
+fn created() -> MemoryStore {
+    let mut store = MemoryStore::new();
+    Records::create(&mut store, &plan()).unwrap();
+    store
 }
 
 fn node() -> StoredNode {
@@ -42,7 +49,7 @@ fn list() -> Configuration {
         incarnation: Incarnation(300),
         since: Epoch(2),
     };
-    Configuration {
+    let mut list = Configuration {
         list: ListId(4),
         epoch: Epoch(2),
         born: Epoch(1),
@@ -73,29 +80,34 @@ fn list() -> Configuration {
                 to: stream(2),
             }),
         },
-    }
+        id: 0,
+        trail: vec![],
+    };
+    list.seal(None);
+    list
 }
 
 #[test]
-fn golden_bytes_of_format_2() {
+fn golden_bytes_of_format_3() {
     assert_eq!(
         encode(&node()),
         [
-            2, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
+            3, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
         ]
     );
     assert_eq!(
         encode(&list()),
         [
-            2, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0
+            3, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0, 238,
+            192, 197, 206, 153, 240, 204, 240, 168, 1, 0
         ]
     );
-    assert_eq!(encode(&1_u64), [2, 1]);
+    assert_eq!(encode(&1_u64), [3, 1]);
     let plan = encode(&plan());
     assert_eq!(
         plan,
         [
-            2, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0, 0, 0
+            3, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0, 0, 0
         ]
     );
     let mut logged = ClusterPlan::simple(ClusterId(9), 1, 2, 2, 0);
@@ -109,33 +121,79 @@ fn golden_bytes_of_format_2() {
 }
 
 #[test]
-fn records_of_format_1_are_read_and_written_anew() {
-    let mut store = MemoryStore::new();
-    let fresh = Records::open(&mut store, &plan()).unwrap();
-    for (key, entry) in store.list("").unwrap() {
-        let added = match key.as_str() {
-            "plan" => 2,
-            "cluster" => 1,
-            _ => 0,
-        };
-        let mut old = entry.value;
-        assert!(old.drain(old.len() - added..).all(|byte| byte == 0), "no log nodes");
-        old[0] = 1;
-        let change = Change {
-            key,
-            expect: Some(entry.revision),
-            action: Action::Put(old),
-        };
-        store.commit(&[change]).unwrap();
+fn records_of_an_older_format_are_refused_with_what_to_do() {
+    for format in [1, 2] {
+        let mut store = created();
+        for (key, entry) in store.list("").unwrap() {
+            let mut old = entry.value;
+            old[0] = format;
+            let change = Change {
+                key,
+                expect: Some(entry.revision),
+                action: Action::Put(old),
+            };
+            store.commit(&[change]).unwrap();
+        }
+        let before = store.list("").unwrap();
+        let told = Records::open(&mut store, &plan()).unwrap_err().to_string();
+        assert!(told.contains("snapshot") && told.contains("new cluster"), "{told}");
+        assert_eq!(store.list("").unwrap(), before);
     }
-    let read = Records::open(&mut store, &plan()).unwrap();
-    assert_eq!((read.plan, read.cluster), (fresh.plan, fresh.cluster));
-    assert_eq!(store.get("leader").unwrap().unwrap().value, [2, 2]);
+}
+
+#[test]
+fn an_empty_store_is_no_cluster_and_a_cluster_is_made_once() {
+    let mut store = MemoryStore::new();
+    let told = Records::open(&mut store, &plan()).unwrap_err();
+    assert_eq!(told, OpenError::NoCluster);
+    assert!(told.to_string().contains("--create"), "{told}");
+    assert!(store.list("").unwrap().is_empty(), "nothing is made by itself");
+    let mut store = created();
+    let before = store.list("").unwrap();
+    assert_eq!(Records::create(&mut store, &plan()), Err(OpenError::Exists));
+    assert_eq!(store.list("").unwrap(), before);
+}
+
+#[test]
+fn ids_of_the_past_are_kept_and_known() {
+    let mut store = created();
+    let mut records = Records::open(&mut store, &plan()).unwrap();
+    let mut all = vec![list()];
+    records.commit(&mut store, &[], &all, None).unwrap();
+    for epoch in 3..40 {
+        let mut next = Configuration {
+            epoch: Epoch(epoch),
+            ..all[all.len() - 1].clone()
+        };
+        next.seal(all.last());
+        records
+            .commit(&mut store, &[], std::slice::from_ref(&next), None)
+            .unwrap();
+        all.push(next);
+    }
+    for records in [&records, &Records::open(&mut store, &plan()).unwrap()] {
+        let of = ListId(4);
+        for c in &all {
+            assert_eq!(records.knows(of, c.epoch, c.id), Some(true));
+            assert_eq!(records.knows(of, c.epoch, c.id ^ 1), Some(false));
+            let told = records.list_since(of, c.epoch).unwrap();
+            assert_eq!(told.lineage(c.epoch, c.id), Lineage::Follows, "of epoch {}", c.epoch.0);
+        }
+        assert_eq!(records.knows(of, Epoch(40), 7), Some(false), "later than the newest");
+        assert_eq!(
+            records.knows(of, Epoch(1), 7),
+            None,
+            "from before the first that is known"
+        );
+        assert_eq!(records.knows(ListId(5), Epoch(1), 7), Some(false), "no such list");
+        let newest = &all[all.len() - 1];
+        assert_eq!(newest.trail.len(), Configuration::TRAIL_MAX);
+    }
 }
 
 #[test]
 fn records_are_read_back() {
-    let mut store = MemoryStore::new();
+    let mut store = created();
     let mut records = Records::open(&mut store, &plan()).unwrap();
     records.commit(&mut store, &[node()], &[list()], None).unwrap();
     let again = Records::open(&mut store, &plan()).unwrap();
@@ -146,12 +204,11 @@ fn records_are_read_back() {
 
 #[test]
 fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
-    let mut store = MemoryStore::new();
-    Records::open(&mut store, &plan()).unwrap();
+    let mut store = created();
     let newer = Change {
         key: "node/00000".into(),
         expect: None,
-        action: Action::Put(vec![3, 1, 2, 3]),
+        action: Action::Put(vec![4, 1, 2, 3]),
     };
     store.commit(&[newer]).unwrap();
     let before = store.list("").unwrap();
@@ -160,22 +217,21 @@ fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
         refused,
         OpenError::NewerFormat {
             key: "node/00000".into(),
-            found: 3,
-            known: 2
+            found: 4,
+            known: 3
         }
     );
     assert_eq!(
         refused.to_string(),
-        "record node/00000 has format 3, this version knows 2: use a newer paritas"
+        "record node/00000 has format 4, this version knows 3: use a newer paritas"
     );
     assert_eq!(store.list("").unwrap(), before);
 }
 
 #[test]
 fn a_damaged_record_is_named() {
-    for bytes in [vec![], vec![0], vec![1], vec![2], vec![2, 255, 255, 255, 255]] {
-        let mut store = MemoryStore::new();
-        Records::open(&mut store, &plan()).unwrap();
+    for bytes in [vec![], vec![0], vec![3], vec![3, 255, 255, 255, 255]] {
+        let mut store = created();
         let bad = Change {
             key: "list/00000".into(),
             expect: None,
@@ -194,8 +250,7 @@ fn a_damaged_record_is_named() {
 
 #[test]
 fn another_plan_is_refused() {
-    let mut store = MemoryStore::new();
-    Records::open(&mut store, &plan()).unwrap();
+    let mut store = created();
     let other = ClusterPlan::simple(ClusterId(10), 1, 1, 3, 0);
     assert!(matches!(
         Records::open(&mut store, &other),
@@ -251,7 +306,7 @@ fn a_plan_that_no_new_cluster_may_have_is_refused_before_anything_is_written() {
         suspicion_ms: 300,
         ..plan()
     };
-    let refused = Records::open(&mut store, &hasty).unwrap_err().to_string();
+    let refused = Records::create(&mut store, &hasty).unwrap_err().to_string();
     assert!(
         refused.contains("suspicion_ms 300") && store.list("").unwrap().is_empty(),
         "{refused}"
@@ -260,7 +315,7 @@ fn a_plan_that_no_new_cluster_may_have_is_refused_before_anything_is_written() {
 
 #[test]
 fn whoever_opened_the_store_before_can_commit_no_more() {
-    let mut store = MemoryStore::new();
+    let mut store = created();
     let mut old = Records::open(&mut store, &plan()).unwrap();
     let mut new = Records::open(&mut store, &plan()).unwrap();
     let conflict = old.commit(&mut store, &[node()], &[], None);
@@ -284,7 +339,7 @@ fn a_life_that_is_over_stays_over() {
 
 /// What opening says once this record is there instead.
 fn opened_with(key: &str, value: Vec<u8>) -> Result<Records, OpenError> {
-    let mut store = MemoryStore::new();
+    let mut store = created();
     let mut records = Records::open(&mut store, &plan()).unwrap();
     records.commit(&mut store, &[node()], &[list()], None).unwrap();
     let expect = store.get(key).unwrap().map(|e| e.revision);

@@ -60,8 +60,7 @@ pub(crate) fn start(
     dir: &Path,
     tell: impl FnOnce(Exit) + Send + 'static,
 ) -> Result<Child, Failure> {
-    let failed = |error: std::io::Error| Failure(format!("{who} cannot be started: {error}"));
-    let log = open_log(dir, who).map_err(failed)?;
+    let failed = |error| not_started(who, error);
     // The one who waits is there first: a process must not run that nobody sees end.
     let (started, starts) = channel::<std::process::Child>();
     thread::Builder::new()
@@ -75,16 +74,8 @@ pub(crate) fn start(
             }
         })
         .map_err(failed)?;
-    let program = own_program().map_err(failed)?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(log)
-        // Ctrl-C is for the supervisor, which then ends them all.
-        .process_group(0)
-        .spawn()
-        .map_err(failed)?;
+    let mut command = command(who, arguments, dir)?;
+    let mut child = command.stdin(Stdio::piped()).spawn().map_err(failed)?;
     let pid = child.id();
     // It was asked for just above.
     let lifeline = child
@@ -99,6 +90,33 @@ pub(crate) fn start(
         started: Instant::now(),
         _lifeline: lifeline,
     })
+}
+
+/// Runs a process of this very program until it ends.
+pub(crate) fn complete(who: Who, arguments: &[String], dir: &Path) -> Result<(), Failure> {
+    let mut command = command(who, arguments, dir)?;
+    let status = command.stdin(Stdio::null()).status();
+    if status.map_err(|error| not_started(who, error))?.success() {
+        return Ok(());
+    }
+    Err(Failure(format!("{who}: {}", log_tail(dir, who))))
+}
+
+fn command(who: Who, arguments: &[String], dir: &Path) -> Result<Command, Failure> {
+    let log = open_log(dir, who).map_err(|error| not_started(who, error))?;
+    let program = own_program().map_err(|error| not_started(who, error))?;
+    let mut command = Command::new(program);
+    // Ctrl-C is for the supervisor, which then ends them all.
+    command
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(log)
+        .process_group(0);
+    Ok(command)
+}
+
+fn not_started(who: Who, error: std::io::Error) -> Failure {
+    Failure(format!("{who} cannot be started: {error}"))
 }
 
 /// The program that runs here, by its path if that is still the same file: it may have been built anew since, or be

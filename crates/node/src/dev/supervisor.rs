@@ -133,6 +133,8 @@ struct Supervisor {
 
 impl Supervisor {
     fn start(&mut self) -> Result<(), Failure> {
+        let create = [self.coordinator_arguments(), vec!["--create".into()]].concat();
+        children::complete(Who::Coordinator, &create, &self.dir)?;
         self.start_process(Who::Coordinator)?;
         let until = Instant::now() + START;
         while self.link.is_none() {

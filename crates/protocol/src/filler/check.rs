@@ -10,7 +10,7 @@ use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::parity_table::State;
 use crate::scrub::Step;
-use paritas_base::configuration::{Configuration, PositionState};
+use paritas_base::configuration::Configuration;
 use paritas_base::{Stripe, Time};
 
 /// Rounds of questions after which a stripe is left for the next pass.
@@ -49,7 +49,7 @@ impl ParityMember {
         let whole = configuration
             .positions
             .iter()
-            .all(|p| p.as_ref().is_some_and(|a| a.state == PositionState::Live));
+            .all(|p| p.as_ref().is_some_and(|a| a.state.is_live()));
         let lost = self.table.next_lost().filter(|_| !self.filler.filling);
         let next = lost.or_else(|| self.table.next_valid(self.filler.checked));
         let may = (whole || lost.is_some()) && configuration.data_positions().all(known);

@@ -12,7 +12,7 @@ use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use crate::parameters::{LogAssist, Mutant};
 use crate::parity_member::ParityMember;
-use paritas_base::configuration::{Configuration, PositionState, Tenure};
+use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Incarnation, NodeId, Position, Stream, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_wire::peer::{Message, Parity};
@@ -74,7 +74,7 @@ impl ParityMember {
         let lends = |position: Position| position != self.position() && cx.shared.cluster.is_logged(position);
         let lenders: Vec<(Position, Tenure)> = configuration
             .members()
-            .filter(|(position, a)| a.state == PositionState::Live && lends(*position))
+            .filter(|(position, a)| a.state.is_live() && lends(*position))
             .map(|(position, a)| (position, a.tenure))
             .collect();
         if lenders.is_empty() || assist == LogAssist::Off {

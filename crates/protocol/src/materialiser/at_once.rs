@@ -12,7 +12,7 @@ use crate::mark::Mark;
 use crate::parameters::{LogAssist, Mutant};
 use crate::source::Source;
 use crate::stream_owner::Member;
-use paritas_base::configuration::{Configuration, PositionState, Tenure};
+use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{NodeId, Position, Stream, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_wire::peer::{Message, Parity};
@@ -90,7 +90,7 @@ impl StreamOwner {
         let others = configuration.data_positions().filter(|y| *y != me);
         let live = others.filter_map(|position| {
             let held = configuration.at(position)?;
-            let can_give = held.state == PositionState::Live && cx.reaches(&held.tenure, Channel::Bulk);
+            let can_give = held.state.is_live() && cx.reaches(&held.tenure, Channel::Bulk);
             can_give.then_some(Holder {
                 position,
                 tenure: held.tenure,

@@ -65,7 +65,7 @@ impl StreamOwner {
             .iter()
             .enumerate()
             .filter(|(i, _)| *i != x.index());
-        let live = others.filter(|(_, a)| a.is_some_and(|a| a.state == PositionState::Live));
+        let live = others.filter(|(_, a)| a.is_some_and(|a| a.state.is_live()));
         self.materialiser.may_give = self.materialiser.may_drop && live.count() >= usize::from(configuration.data);
         if !self.materialiser.filling && !self.materialiser.brought.is_empty() {
             self.materialiser.brought = VecDeque::new();

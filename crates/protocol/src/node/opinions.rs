@@ -6,8 +6,9 @@
 
 use super::Node;
 use crate::interface::{Out, Proposal};
-use paritas_base::configuration::Tenure;
-use paritas_base::{Incarnation, NodeId, Span, Time};
+use crate::lists::Role;
+use paritas_base::configuration::{PositionState, Tenure};
+use paritas_base::{Incarnation, NodeId, Position, Span, Time};
 
 /// Votes on peers. A peer that is in neither list is heard.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -52,12 +53,37 @@ impl Node {
         Span::from_ms(self.shared.cluster.suspicion_ms.into())
     }
 
-    /// Tells the coordinator what has changed.
-    pub(super) fn tell_opinions(&mut self, now: Time, out: &mut impl Out) {
+    /// Tells the coordinator what has changed, four times in a suspicion time.
+    pub(super) fn watch(&mut self, now: Time, out: &mut impl Out) {
         if now < self.watch.look_at {
             return;
         }
         self.watch.look_at = now + Span(self.suspicion().0 / 4).max(Span::from_ms(1));
+        self.tell_opinions(now, out);
+        self.confirm_beginnings(out);
+    }
+
+    /// 10.15: once the coordinator has made a position Live, no process may begin it empty.
+    fn confirm_beginnings(&self, out: &mut impl Out) {
+        for list in self.lists.iter() {
+            let configuration = &list.configuration;
+            let position = |role: &Role| match role {
+                Role::Halted(_) => None,
+                Role::Owner(owner) => Some((owner.stream().x, owner.tenure())),
+                Role::Member(member) => Some((member.position(), member.tenure())),
+            };
+            let begun = |(position, tenure): &(Position, Tenure)| {
+                let held = configuration.at(*position);
+                held.is_some_and(|a| a.tenure == *tenure && a.state == PositionState::Born)
+            };
+            for (position, tenure) in list.roles.iter().filter_map(position).filter(begun) {
+                let list = configuration.list;
+                out.propose(Proposal::AskLive { list, position, tenure });
+            }
+        }
+    }
+
+    fn tell_opinions(&mut self, now: Time, out: &mut impl Out) {
         let opinions = self.opinions(now);
         let told = self.watch.told.as_ref();
         if told.is_none_or(|(told, at)| *told != opinions || now - *at >= REPEAT) {

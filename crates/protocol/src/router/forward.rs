@@ -13,7 +13,7 @@ use crate::commands::REPLY_BYTES_MAX;
 use crate::context::Context;
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
-use paritas_base::configuration::{Configuration, NodeState, PositionState, Tenure};
+use paritas_base::configuration::{Configuration, NodeState, Tenure};
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Stream, Time};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
@@ -101,7 +101,7 @@ impl Desk {
             let bytes_max = FRAME_BYTES_MAX - FRAME_REST_BYTES;
             return self.reply_now(cx, lists, client, turn, |out| errors::command_too_large(out, bytes_max));
         }
-        let live = |c: &Configuration| c.at(stream.x).is_some_and(|a| a.state == PositionState::Live);
+        let live = |c: &Configuration| c.at(stream.x).is_some_and(|a| a.state.is_live());
         if lists
             .get(stream.list)
             .is_some_and(|list| list.configuration.lost && !live(&list.configuration))

@@ -14,9 +14,8 @@ pub(super) fn wait(lists: &Lists, out: &mut Vec<u8>, args: ArgList<'_>) {
         Some(..0) => return encode::error(out, errors::TIMEOUT_NEGATIVE),
         Some(_) => {}
     }
-    let live = lists.iter().map(|list| {
-        let live = |state| state == paritas_base::configuration::PositionState::Live;
-        list.configuration.members().filter(|(_, a)| live(a.state)).count()
-    });
+    let live = lists
+        .iter()
+        .map(|list| list.configuration.members().filter(|(_, a)| a.state.is_live()).count());
     encode::integer(out, live.min().unwrap_or(0) as i64);
 }

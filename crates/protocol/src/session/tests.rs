@@ -56,8 +56,8 @@ fn fitting() -> Hello {
         to_node: ME,
         to_incarnation: LIFE,
         bulk: false,
-        version_low: 1,
-        version_high: 1,
+        version_low: PROTOCOL_VERSION,
+        version_high: PROTOCOL_VERSION,
         features: 0,
         session: 1,
     }
@@ -93,7 +93,7 @@ fn a_greeting_that_does_not_fit_is_refused_without_an_answer() {
     let cases: [Case; 7] = [
         ("another cluster", |h| h.cluster = ClusterId(8)),
         ("no protocol version in common", |h| {
-            (h.version_low, h.version_high) = (2, 9)
+            (h.version_low, h.version_high) = (PROTOCOL_VERSION + 1, 9)
         }),
         ("no protocol version in common", |h| {
             (h.version_low, h.version_high) = (0, 0)

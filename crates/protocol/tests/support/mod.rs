@@ -100,7 +100,7 @@ pub(crate) fn tenure(node: usize, since: u32) -> Tenure {
 }
 
 pub(crate) fn configuration(list: u16, owner: usize, epoch: u32, since: u32) -> Configuration {
-    Configuration {
+    let mut configuration = Configuration {
         list: ListId(list),
         epoch: Epoch(epoch),
         born: Epoch(since),
@@ -109,12 +109,25 @@ pub(crate) fn configuration(list: u16, owner: usize, epoch: u32, since: u32) -> 
         ack_quorum: 0,
         positions: vec![Some(Assignment {
             tenure: tenure(owner, since),
-            state: PositionState::Live,
+            state: PositionState::Born,
         })],
         gone: Vec::new(),
         lost: false,
         slots: Default::default(),
-    }
+        id: 0,
+        trail: Vec::new(),
+    };
+    configuration.seal(None);
+    configuration
+}
+
+/// The configuration that follows `before`, changed so.
+pub(crate) fn following(before: &Configuration, change: impl FnOnce(&mut Configuration)) -> Configuration {
+    let mut next = before.clone();
+    next.epoch.0 += 1;
+    change(&mut next);
+    next.seal(Some(before));
+    next
 }
 
 impl Cluster {
@@ -225,7 +238,7 @@ impl Cluster {
                         };
                         Some(Assignment {
                             tenure: tenure(turned, 1),
-                            state: PositionState::Live,
+                            state: PositionState::Born,
                         })
                     })
                     .collect(),
@@ -403,9 +416,7 @@ impl Cluster {
 
     /// Every node gets a list's next configuration, changed so.
     pub(crate) fn reconfigure(&mut self, list: usize, change: impl FnOnce(&mut Configuration)) {
-        let mut next = self.configurations[list].clone();
-        next.epoch.0 += 1;
-        change(&mut next);
+        let next = following(&self.configurations[list], change);
         self.configurations[list] = next.clone();
         for at in 0..self.processes.len() {
             self.event(at, Event::Configuration(&next));

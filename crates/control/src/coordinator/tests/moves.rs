@@ -43,7 +43,7 @@ fn a_drained_node_gives_up_all_it_holds_a_few_lists_at_a_time() {
         for list in lists(&world) {
             assert!(survives(&list) >= 1, "the loss of one more node is survived: {list:?}");
         }
-        let whole = |c: &Configuration| c.positions.iter().flatten().all(|a| a.state == PositionState::Live);
+        let whole = |c: &Configuration| c.positions.iter().flatten().all(|a| a.state.is_live());
         let moving = lists(&world).iter().filter(|c| !whole(c)).count();
         assert!(moving <= 2, "{moving} lists at a time");
         world.drain();

@@ -178,7 +178,10 @@ fn walk(seed: u64, marks: &mut Marks) {
         .map(|(id, _)| *id)
         .collect();
     away.into_iter().for_each(|node| world.restart(node));
-    // What became of a commit before is found out first.
+    // What became of a commit before is found out first, and whether the store is the newest.
+    while world.now() < world.coordinator.settled_from {
+        world.pass(300);
+    }
     world.pass(300);
     (0..count + spares).for_each(|node| assert!(world.try_duty(node, Duty::Returning)));
     // Long enough for any lease of before to end: a lost list begins again only then, if by policy it does.
@@ -196,10 +199,7 @@ fn walk(seed: u64, marks: &mut Marks) {
         }
     }
     for c in world.coordinator.configurations() {
-        let whole = c
-            .positions
-            .iter()
-            .all(|a| a.is_some_and(|a| a.state == PositionState::Live));
+        let whole = c.positions.iter().all(|a| a.is_some_and(|a| a.state.is_live()));
         assert!(
             whole || (c.lost && !resets),
             "{c:?}\n{:?}",
@@ -221,7 +221,7 @@ fn walk(seed: u64, marks: &mut Marks) {
     for c in world.history.values().flatten() {
         marks.stand_ins += stand_ins(c).count() as u32;
         marks.logged_in_memory += in_memory_of_logged(&world, c).count() as u32;
-        let live = |p: &Position| c.at(*p).is_some_and(|a| a.state == PositionState::Live);
+        let live = |p: &Position| c.at(*p).is_some_and(|a| a.state.is_live());
         marks.stand_ins_whole += stand_ins(c).filter(live).count() as u32;
     }
     for (before, after) in world.history.values().flat_map(|h| h.iter().zip(h.iter().skip(1))) {

@@ -115,7 +115,7 @@ fn a_halted_role_is_replaced_like_a_dead_one_and_its_node_keeps_the_others() {
     assert!(!world.list(list).is_gone(NodeId(2), old), "its process goes on");
     for position in 1..6 {
         let other = list_where(&world, 2, position);
-        assert_eq!(state(&world, other, position), Some(PositionState::Live));
+        assert!(state(&world, other, position).is_some_and(PositionState::is_live));
     }
     let status = world.coordinator.status(world.now());
     let shown = &status.nodes.iter().find(|n| n.id == NodeId(2)).unwrap().halted;
@@ -405,7 +405,7 @@ fn by_policy_a_lost_list_begins_again_empty_once_every_position_has_a_node() {
     assert!(!now.lost && now.born == now.epoch && now.epoch > before.epoch);
     for held in &now.positions {
         let held = held.expect("every position has a node");
-        assert_eq!((held.tenure.since, held.state), (now.born, PositionState::Live));
+        assert_eq!((held.tenure.since, held.state), (now.born, PositionState::Born));
     }
     assert!(world.notes.contains(&Note::Reset { list: ListId(0) }));
     assert!(world.coordinator.status(world.now()).lists[0].reset);
@@ -579,11 +579,10 @@ fn two_crashes_at_once_are_both_replaced() {
     }
     world.rebuild();
     assert!(
-        world.coordinator.configurations().all(|c| c
-            .positions
-            .iter()
-            .flatten()
-            .all(|a| a.state == PositionState::Live))
+        world
+            .coordinator
+            .configurations()
+            .all(|c| c.positions.iter().flatten().all(|a| a.state.is_live()))
     );
     world.certify(0);
     world.certify(2);
@@ -602,7 +601,7 @@ fn without_parity_a_dead_owner_s_stream_begins_again_empty() {
     let held = now.at(Position(0)).unwrap();
     assert_eq!(
         (held.state, now.born, held.tenure.since),
-        (PositionState::Live, now.epoch, now.epoch)
+        (PositionState::Born, now.epoch, now.epoch)
     );
     assert!(now.is_born(&held.tenure) && !now.lost);
     assert!(world.notes.contains(&Note::Reset { list: ListId(list) }));

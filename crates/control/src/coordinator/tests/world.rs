@@ -5,6 +5,7 @@ use super::*;
 use crate::check_transition;
 use crate::is_decodable;
 use crate::message::{Opinions, split};
+use paritas_base::Epoch;
 use paritas_base::configuration::Assignment;
 
 pub(super) fn plan(data: u8, parity: u8, nodes: u16, spares: u16) -> ClusterPlan {
@@ -36,6 +37,15 @@ pub(super) struct TestNode {
     pub(super) alive: bool,
     /// Roles of this life that have halted.
     pub(super) halted: Vec<HaltedRole>,
+    /// The newest configurations that it was told.
+    pub(super) installed: BTreeMap<ListId, (Epoch, u64)>,
+}
+
+impl TestNode {
+    fn install(&mut self, configurations: &[Configuration]) {
+        let told = configurations.iter().map(|c| (c.list, (c.epoch, c.id)));
+        self.installed.extend(told);
+    }
 }
 
 #[derive(Default)]
@@ -84,7 +94,9 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(plan: ClusterPlan) -> Self {
-        let coordinator = Coordinator::open(MemoryStore::new(), &plan, 1).unwrap();
+        let mut store = MemoryStore::new();
+        Coordinator::create(&mut store, &plan).unwrap();
+        let coordinator = Coordinator::open(store, &plan, 1).unwrap();
         let mut world = Self {
             log_nodes: plan.log_nodes.iter().map(|n| n.id.0).collect(),
             plan,
@@ -144,6 +156,13 @@ impl World {
         self.notes.extend(sent.notes);
         self.closed.extend(sent.closed);
         for (link, messages) in sent.frames {
+            for message in &messages {
+                if let ToAgent::Configurations(told) = message
+                    && let Some(node) = self.nodes.values_mut().find(|n| n.alive && n.link == link)
+                {
+                    node.install(told);
+                }
+            }
             self.inbox.entry(link).or_default().extend(messages);
         }
         let committed: Vec<Configuration> = self.coordinator.configurations().cloned().collect();
@@ -171,7 +190,7 @@ impl World {
         let nodes = &self.coordinator.records.nodes;
         for c in self.coordinator.configurations().filter(|c| c.parity > 0 && !c.lost) {
             let over = |t: &Tenure| nodes[&t.node].is_over(t.incarnation);
-            let whole = |a: &Assignment| a.state == PositionState::Live && !over(&a.tenure);
+            let whole = |a: &Assignment| a.state.is_live() && !over(&a.tenure);
             let (data, parity) = c.positions.split_at(c.data.into());
             let missing = |of: &[Option<Assignment>]| of.iter().filter(|a| !a.as_ref().is_some_and(whole)).count();
             let decodable = is_decodable(missing(data), missing(parity), c.parity.into(), c.ack_quorum.into());
@@ -224,6 +243,9 @@ impl World {
     /// Registers without repeating the nonce.
     pub(super) fn offer(&mut self, link: LinkId, node: u16, life: Incarnation) -> Result<Registered, Refusal> {
         let mut registration = registration(node, life);
+        let before = self.nodes.get(&node).filter(|n| n.life == life);
+        let installed = before.into_iter().flat_map(|n| &n.installed);
+        registration.installed = installed.map(|(list, (epoch, id))| (*list, *epoch, *id)).collect();
         if self.log_nodes.contains(&node) {
             registration.role = NodeRole::Log;
         }
@@ -265,15 +287,18 @@ impl World {
         }
         let registered = offered.unwrap();
         let nonce = registered.nonce;
+        let told = registered.configurations.clone();
         self.last_registered = Some(registered);
         let before = self.nodes.remove(&node).filter(|n| n.life == life);
-        let fresh = TestNode {
+        let mut fresh = TestNode {
             life,
             link,
             nonce,
             alive: true,
             halted: before.map_or_else(Vec::new, |n| n.halted),
+            installed: BTreeMap::new(),
         };
+        fresh.install(&told);
         self.nodes.insert(node, fresh);
         self.beat(node);
         let heard = self.inbox.entry(link).or_default();
@@ -433,14 +458,14 @@ impl World {
         self.list(list).tenure(Position(position)).map(|t| t.node.0)
     }
 
-    /// All Filling positions of nodes that live become Live.
+    /// All positions of nodes that live become Live.
     pub(super) fn rebuild(&mut self) {
         let filling: Vec<(u16, u8)> = self
             .coordinator
             .configurations()
             .flat_map(|c| {
                 let positions = c.positions.iter().enumerate();
-                let filling = positions.filter(|(_, a)| a.is_some_and(|a| a.state == PositionState::Filling));
+                let filling = positions.filter(|(_, a)| a.is_some_and(|a| a.state != PositionState::Live));
                 filling.map(|(i, _)| (c.list.0, i as u8)).collect::<Vec<_>>()
             })
             .collect();
@@ -455,12 +480,8 @@ impl World {
 
     /// A coordinator that dies, and the next one on its store. Links break.
     pub(super) fn reopen(&mut self) {
-        let old = std::mem::replace(
-            &mut self.coordinator,
-            Coordinator::open(MemoryStore::new(), &self.plan, 0).unwrap(),
-        );
         let seed = self.fresh();
-        let mut store = old.into_store();
+        let mut store = self.coordinator.store_mut().clone();
         store.fail_commits(0);
         store.lose_answers(0);
         self.coordinator = Coordinator::open(store, &self.plan, seed).unwrap();

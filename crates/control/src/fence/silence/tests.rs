@@ -29,6 +29,8 @@ fn list(data: u8, parity: u8) -> Configuration {
         gone: Vec::new(),
         lost: false,
         slots: Default::default(),
+        id: 0,
+        trail: Vec::new(),
     }
 }
 

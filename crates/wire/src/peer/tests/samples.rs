@@ -124,6 +124,8 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
                 to: stream(18),
             }),
         },
+        id: n(20),
+        trail: vec![n(21), n(22)],
     };
     let parity = Parity {
         recv: n(3),

@@ -1,0 +1,159 @@
+//! Stores that went back in time, and what keeps a coordinator from deciding by one (PROTOCOL 10.14 to 10.16).
+
+use super::*;
+
+/// A store as it is now.
+fn copy(world: &mut World) -> MemoryStore {
+    world.coordinator.store_mut().clone()
+}
+
+/// The coordinator dies, and the next one has another store.
+fn reopen_with(world: &mut World, store: MemoryStore) {
+    *world.coordinator.store_mut() = store;
+    begin_history(world);
+    world.reopen();
+}
+
+/// What is committed from here on is checked against what is in the store now.
+fn begin_history(world: &mut World) {
+    let store = copy(world);
+    let now = Coordinator::open(store, &world.plan, 0).unwrap();
+    world.history = now.configurations().map(|c| (c.list, vec![c.clone()])).collect();
+}
+
+fn is_behind(world: &World) -> bool {
+    let status = world.coordinator.status(world.now());
+    status
+        .coordinator
+        .iter()
+        .any(|remark| remark.contains("not the cluster's newest"))
+}
+
+#[test]
+fn a_coordinator_whose_store_went_back_changes_nothing_and_says_so() {
+    let mut world = World::started(plan(4, 2, 12, 0));
+    let old = copy(&mut world);
+    world.certify(3);
+    world.pass(5000);
+    world.rebuild();
+    world.pass(300);
+    reopen_with(&mut world, old);
+    let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+    let notes = world.notes.len();
+    // A node that starts anew comes first: it knows nothing.
+    let link = world.connect();
+    world.certify(5);
+    world.offer(link, 5, Incarnation(99_000)).unwrap();
+    for node in [0, 1, 2] {
+        let link = world.connect();
+        let refused = world.offer(link, node, world.life(node));
+        assert!(matches!(refused, Err(Refusal::StoreIsBehind { .. })), "{refused:?}");
+    }
+    let is_told = |n: &Note| matches!(n, Note::Behind { node: NodeId(0), .. });
+    assert_eq!(world.notes[notes..].iter().filter(|n| is_told(n)).count(), 1);
+    assert!(is_behind(&world));
+    // Time, deaths and fresh lives change nothing any more.
+    world.certify(6);
+    world.tick(60_000);
+    let link = world.connect();
+    let fresh = world.offer(link, 6, Incarnation(99_001));
+    assert!(matches!(fresh, Err(Refusal::StoreIsBehind { .. })), "{fresh:?}");
+    let refused = world.set_duty(7, Duty::Draining).unwrap();
+    assert!(refused.contains("changes nothing"), "{refused}");
+    assert!(world.coordinator.configurations().eq(&before));
+}
+
+#[test]
+fn another_branch_of_the_same_length_is_found_out_too() {
+    let mut world = World::started(plan(4, 2, 12, 0));
+    let old = copy(&mut world);
+    world.certify(3);
+    world.pass(5000);
+    let newest: Vec<_> = world.coordinator.configurations().cloned().collect();
+    // The old store, with nobody of the cluster there: other changes, as many or more.
+    reopen_with(&mut world, old);
+    let lives: Vec<u16> = world.nodes.keys().copied().collect();
+    world.tick(60_000);
+    for node in lives.iter().take(9) {
+        let link = world.connect();
+        let life = Incarnation(88_000 + u64::from(*node));
+        let Ok(registered) = world.offer(link, *node, life) else {
+            continue;
+        };
+        let beat = ToCoordinator::Heartbeat {
+            nonce: registered.nonce,
+            shards: vec![],
+            silent: vec![],
+            opinions: None,
+        };
+        world.say(link, &beat);
+        world.tick(300);
+    }
+    let branched = world.coordinator.configurations().any(|c| {
+        let same = newest.iter().find(|n| n.list == c.list).unwrap();
+        c.epoch >= same.epoch && c.id != same.id
+    });
+    assert!(branched, "the test needs a second history");
+    let link = world.connect();
+    let refused = world.offer(link, 10, world.life(10));
+    assert!(matches!(refused, Err(Refusal::StoreIsBehind { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_fresh_coordinator_decides_nothing_until_enough_nodes_have_told_what_they_have() {
+    let mut world = World::started(plan(4, 2, 12, 0));
+    world.reopen();
+    let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+    world.certify(11);
+    // 12 nodes hold positions, 7 of which have heard the latest decision for sure.
+    for node in 0..5 {
+        world.register_again(node);
+        world.tick(100);
+        assert!(world.coordinator.configurations().eq(&before), "after {node}");
+    }
+    let status = world.coordinator.status(world.now());
+    assert!(
+        status.coordinator.iter().any(|r| r.contains("6 nodes")),
+        "{:?}",
+        status.coordinator
+    );
+    world.register_again(5);
+    world.tick(100);
+    assert!(!world.coordinator.configurations().eq(&before), "the end is certified");
+}
+
+#[test]
+fn a_position_that_begins_empty_becomes_live_when_its_holder_says_so() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let born = world.list(0);
+    assert!(born.positions.iter().flatten().all(|a| a.state == PositionState::Born));
+    for position in 0..3 {
+        world.ask_live(0, position);
+        assert_eq!(world.list(0), born, "many are told at once");
+    }
+    world.pass(300);
+    let now = world.list(0);
+    assert!(now.positions.iter().flatten().all(|a| a.state == PositionState::Live));
+    assert_eq!(now.epoch, Epoch(born.epoch.0 + 1));
+}
+
+#[test]
+fn a_node_that_slept_through_more_changes_than_are_kept_is_over() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let first = world.list(0);
+    let mut lists = vec![first.clone()];
+    for epoch in 2..=Configuration::HISTORY_MAX as u32 + 2 {
+        let mut next = first.clone();
+        (next.epoch, next.lost) = (Epoch(epoch), epoch % 2 == 0);
+        next.seal(lists.last());
+        lists = vec![next];
+        let Coordinator { store, records, .. } = &mut world.coordinator;
+        records.commit(store, &[], &lists, None).unwrap();
+    }
+    let mut registration = world::registration(0, world.life(0));
+    registration.installed = vec![(first.list, first.epoch, first.id)];
+    begin_history(&mut world);
+    let link = world.connect();
+    world.say(link, &ToCoordinator::Register(Box::new(registration)));
+    assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::LifeEnded)]);
+}
