@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from conftest import BINARY, Cluster, free_base, is_running, until  # noqa: E402, F401
+from conftest import BINARY, Cluster, free_base, is_running, make_cluster, until  # noqa: E402, F401
 from hosts import Hosts, enter  # noqa: E402, F401
 
 

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from dev_cluster import BINARY, Hosts, enter, ordered, until
+from dev_cluster import BINARY, Hosts, enter, make_cluster, ordered, until
 
 
 class HostCluster:

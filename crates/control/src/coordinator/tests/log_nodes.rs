@@ -41,6 +41,7 @@ fn lists_begin_when_the_log_nodes_are_there_too() {
     world.start(5);
     assert!(world.coordinator.configurations().count() > 0 && all_at(&world, 5));
     assert_eq!((role(&world, 0), role(&world, 5)), (NodeRole::Member, NodeRole::Log));
+    settle(&mut world);
     let status = world.coordinator.status(world.now());
     assert_eq!(status.nodes[5].role, RoleStatus::Log);
     assert!(status.lists.iter().all(|list| list.reason.is_empty()));
