@@ -59,6 +59,16 @@ impl Stream {
         self.space.free.len() as u32
     }
 
+    /// Whether there are fewer free chunks than the writes that wait for room need.
+    pub fn lacks_free_chunks(&self) -> bool {
+        self.free_chunks() < self.space.free_wanted()
+    }
+
+    /// Forgets what the last write without room needed: one that still waits tells it again.
+    pub fn forget_wanted(&mut self) {
+        self.space.wanted = 0;
+    }
+
     /// Bytes of tables beside the chunks.
     pub fn tables_bytes(&self) -> u64 {
         self.chunks.table_bytes() + self.space.table_bytes() + self.usage.table_bytes()

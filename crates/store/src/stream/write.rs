@@ -44,8 +44,9 @@ impl Stream {
             return Ok(());
         }
         let mut plan = core::mem::take(&mut self.plan);
-        let done = self
-            .plan(arena, delta, key.len(), &value, Writer::Foreground, &mut plan)
+        let planned = self.plan(arena, delta, key.len(), &value, Writer::Foreground, &mut plan);
+        self.note_space(plan.fresh, planned);
+        let done = planned
             .and_then(|()| {
                 let entry = match old {
                     None => Some(self.entry_for(arena, hash, delta.is_of_several())?),
