@@ -96,12 +96,7 @@ pub(crate) fn housekeep<O: Out>(
 }
 
 /// Evicts keys of this stream, until so many bytes have died. False if there is nothing to evict.
-fn evict<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    owner: &mut StreamOwner,
-    bytes: u64,
-) -> bool {
+fn evict<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration, owner: &mut StreamOwner, bytes: u64) -> bool {
     // A full delta would look as if there were nothing.
     if owner.open_bytes() > DELTA_BYTES_MAX / 2 {
         owner.close_delta(cx, configuration);

@@ -78,8 +78,8 @@ impl Stream {
 
     /// Whether memory is short, or credit for the next chunks.
     fn is_short(&self, arena: &Arena) -> bool {
-        let wanted = self.space.free_wanted();
-        arena.available() < MEMORY_SHORT_SLOTS.max(wanted) || self.space.fresh(wanted as usize - 1) >= self.credit.0
+        let needed = self.free_needed();
+        arena.available() < MEMORY_SHORT_SLOTS.max(needed) || self.space.fresh(needed as usize - 1) >= self.credit.0
     }
 
     /// Moves objects out of the emptiest chunk, until it is empty or `budget` bytes of delta were written. The next is
@@ -346,7 +346,11 @@ impl Stream {
             FREE_KEPT_MIN + self.space.used_count() / FREE_KEPT_PART
         };
         // A write that waits for so many must not see them go one by one.
-        let kept = if arena.is_over() { kept } else { kept.max(self.space.wanted) };
+        let kept = if arena.is_over() {
+            kept
+        } else {
+            kept.max(self.free_wanted)
+        };
         if self.space.free.len() as u32 <= kept {
             return Ok(false);
         }

@@ -99,8 +99,13 @@ impl Stream {
     /// Notes what became of a look for `count` chunks for a write: compaction and eviction go on until there are so many.
     #[inline]
     pub(super) fn note_space(&mut self, count: usize, space: Result<(), Blocked>) {
-        if count > 0 && matches!(space, Ok(()) | Err(Blocked::Memory | Blocked::Credit { index: false })) {
-            self.space.note_needed(count as u32 + Writer::Foreground.spare(), space.is_ok());
+        let needed = count as u32 + Writer::Foreground.spare();
+        match space {
+            Err(Blocked::Memory | Blocked::Credit { index: false }) if count > 0 => {
+                self.free_wanted = self.free_wanted.max(needed);
+            }
+            Ok(()) if needed >= self.free_wanted => self.free_wanted = 0,
+            _ => {}
         }
     }
 

@@ -99,8 +99,6 @@ pub(super) struct Space {
     pub recount_next: u32,
     /// Bytes of objects that compaction has moved.
     pub moved_bytes: u64,
-    /// Free chunks that a write needs which found too few, the one left for compaction among them; 0 without one.
-    pub wanted: u32,
 }
 
 impl Space {
@@ -122,7 +120,6 @@ impl Space {
             died_bytes: 0,
             recount_next: 0,
             moved_bytes: 0,
-            wanted: 0,
         }
     }
 
@@ -357,21 +354,6 @@ impl Space {
         self.free.retain(|n| *n != number);
         self.info[number as usize].set_used(Use::Zeros);
         self.zeros.push(number);
-    }
-
-    /// Free chunks below which compaction and eviction help writes, where memory or credit is short: a small value
-    /// takes one, and leaves one for compaction.
-    pub(super) fn free_wanted(&self) -> u32 {
-        self.wanted.max(2)
-    }
-
-    /// Notes whether a write found the `needed` chunks it takes and leaves.
-    pub(super) fn note_needed(&mut self, needed: u32, found: bool) {
-        if !found {
-            self.wanted = self.wanted.max(needed);
-        } else if needed >= self.wanted {
-            self.wanted = 0;
-        }
     }
 
     pub(super) fn expiring(&self) -> u64 {
