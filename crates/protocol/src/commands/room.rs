@@ -264,8 +264,18 @@ impl<O: Out> Operation<'_, '_, O> {
             Room::Later => Err(Stop::Stall),
             // Without credit for long: refused all the same.
             Room::Wait if !matches!(blocked, Blocked::Credit { .. }) => Err(Stop::Stall),
+            // No more credit is asked for, so there is nothing to wait for.
+            Room::None if blocked == (Blocked::Credit { index: false }) && self.has_all_it_may() => {
+                Err(Stop::Error(errors::OOM))
+            }
             Room::Wait | Room::None => Err(self.blocked(blocked)),
         }
+    }
+
+    /// Whether neither credit nor a chunk to evict from will come: the stream has its share, and all its chunks are here.
+    fn has_all_it_may(&self) -> bool {
+        let store = &self.owner.store;
+        store.policy().evicts() && store.has_its_share() && store.chunks().absent_count() == 0
     }
 
     /// A step of the index's growth, for keys that crowd. Nothing is evicted but for what the step itself needs.

@@ -84,7 +84,7 @@ impl Stream {
 
     /// Moves objects out of the emptiest chunk, until it is empty or `budget` bytes of delta were written. The next is
     /// for the next call: its bytes are checked before ([`Stream::next_victim`]).
-    fn compact(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
+    pub(super) fn compact(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
         let start = delta.bytes().len();
         let mut moved = false;
         while !moved || delta.bytes().len() - start < budget {
