@@ -71,6 +71,10 @@ pub(crate) fn housekeep<O: Out>(
     let kept = loop {
         // Wrong bytes must not be copied (9.1): each chunk is checked before it is emptied.
         if let Some(victim) = owner.store.next_victim(&cx.shared.arena) {
+            // What this has written may fill the window (3.8): then it stays open, for the write that waits for room.
+            if owner.admit_write(cx) != Admission::Admitted {
+                return done;
+            }
             owner.close_delta(cx, configuration);
             if owner.checked(cx, victim).is_none() {
                 return done;
