@@ -276,7 +276,7 @@ impl<O: Out> Operation<'_, '_, O> {
         }
     }
 
-    /// Whether neither credit nor a chunk to evict from will come: the stream has its share, and all its chunks are here.
+    /// Whether neither credit nor a chunk to evict from will come: the stream has its share, and all chunks are here.
     fn has_all_it_may(&self) -> bool {
         let store = &self.owner.store;
         store.policy().evicts() && store.has_its_share() && store.chunks().absent_count() == 0

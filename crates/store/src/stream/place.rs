@@ -96,7 +96,8 @@ impl Stream {
         Self::has_memory(arena, zeros, 0)
     }
 
-    /// Notes what became of a look for `count` chunks for a write: compaction and eviction go on until there are so many.
+    /// Notes what became of a look for `count` chunks for a write. Compaction and eviction go on until there are as
+    /// many.
     #[inline]
     pub(super) fn note_space(&mut self, count: usize, space: Result<(), Blocked>) {
         let needed = count as u32 + Writer::Foreground.spare();
