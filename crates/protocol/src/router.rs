@@ -473,7 +473,11 @@ impl Desk {
             owns |= owner.store().page_count() > 0 || owner.store().chunks().here_count() > 0;
             if due || written > 0 {
                 let budget = (HOUSEKEEP_BYTES + written).min(HOUSEKEEP_BYTES_MAX);
-                more |= commands::housekeep(cx, configuration, owner, budget);
+                let kept = commands::housekeep(cx, configuration, owner, budget);
+                if !kept {
+                    owner.forget_wanted();
+                }
+                more |= kept;
             }
         }
         if more {

@@ -421,6 +421,11 @@ impl StreamOwner {
         store.evict(arena, delta, bytes, gone).unwrap_or(0)
     }
 
+    /// Free chunks are no longer kept for a write that found too few. One that still waits says so again.
+    pub(crate) fn forget_wanted(&mut self) {
+        self.store.forget_wanted();
+    }
+
     /// 4.1: what a read of this key must wait for.
     pub(crate) fn need(&self, hash: u64) -> u64 {
         self.touched[hash as usize % TOUCHED_BUCKETS]

@@ -117,6 +117,9 @@ pub struct Stream {
     /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for
     /// ahead.
     wanted: (u32, u32),
+    /// Free chunks that a write needs which found too few, the one left for compaction among them; 0 without such a
+    /// write.
+    free_wanted: u32,
     /// Reused.
     plan: Plan,
 }
@@ -190,6 +193,7 @@ impl Stream {
             share: u32::MAX,
             aside: Vec::new(),
             wanted: (0, 0),
+            free_wanted: 0,
             plan: Plan::default(),
         }
     }

@@ -59,33 +59,52 @@ pub(crate) fn housekeep<O: Out>(
     {
         return false;
     }
-    // Wrong bytes must not be copied (9.1).
-    if let Some(victim) = owner.store.next_victim(&cx.shared.arena) {
-        owner.close_delta(cx, configuration);
-        if owner.checked(cx, victim).is_none() {
-            return false;
-        }
-    }
+    owner.store.set_time(cx.now.wall_ms);
     let (store, delta) = owner.delta();
-    store.set_time(cx.now.wall_ms);
-    let arena = &mut cx.shared.arena;
-    let expired = store.expire_step(arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;
-    let kept = store.housekeep(arena, delta, budget);
+    let expired = store.expire_step(&mut cx.shared.arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;
     if expired {
         cx.out.mark(Mark::ExpiredInTime);
         // Which keys is not said; a read that finds one gone must wait for this delta (8.4).
         owner.touch_all();
     }
+    let (mut done, mut spent) = (expired, 0);
+    let kept = loop {
+        // Wrong bytes must not be copied (9.1): each chunk is checked before it is emptied.
+        if let Some(victim) = owner.store.next_victim(&cx.shared.arena) {
+            // What this has written may fill the window (3.8): then it stays open, for the write that waits for room.
+            if owner.admit_write(cx) != Admission::Admitted {
+                return done;
+            }
+            owner.close_delta(cx, configuration);
+            if owner.checked(cx, victim).is_none() {
+                return done;
+            }
+        }
+        let before = owner.open_bytes();
+        let (store, delta) = owner.delta();
+        let kept = store.housekeep(&mut cx.shared.arena, delta, budget - spent);
+        let written = owner.open_bytes() - before;
+        done |= kept == Ok(true);
+        spent += written;
+        if kept != Ok(true) || written == 0 || spent >= budget {
+            break kept;
+        }
+    };
     if kept == Err(Blocked::DeltaFull) {
         owner.close_delta(cx, configuration);
     }
     // Memory went to other things than chunks, and nothing is left to compact: this stream gives up some of its keys.
-    let evicted = kept == Ok(false) && cx.shared.arena.is_over() && evict(cx, owner, budget as u64);
-    expired || evicted || kept == Ok(true)
+    let is_over = !done && kept == Ok(false) && cx.shared.arena.is_over();
+    let evicted = is_over && evict(cx, configuration, owner, budget as u64);
+    done || evicted
 }
 
 /// Evicts keys of this stream, until so many bytes have died. False if there is nothing to evict.
-fn evict<O: Out>(cx: &mut Context<'_, O>, owner: &mut StreamOwner, bytes: u64) -> bool {
+fn evict<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration, owner: &mut StreamOwner, bytes: u64) -> bool {
+    // A full delta would look as if there were nothing.
+    if owner.open_bytes() > DELTA_BYTES_MAX / 2 {
+        owner.close_delta(cx, configuration);
+    }
     let count = owner.evict(&mut cx.shared.arena, bytes);
     cx.shared.evicted_keys += u64::from(count);
     count > 0
@@ -139,19 +158,23 @@ impl<O: Out> Operation<'_, '_, O> {
             return Room::Later;
         }
         if made {
+            // It may be too little, and the window full before there is enough.
+            self.owner.progress = true;
             return Room::Made;
         }
         if !self.owner.store.policy().evicts() {
             return Room::None;
         }
+        // What made room so far fills the window: that it waits for acks says nothing of credit.
+        if self.owner.admit_write(self.cx) != Admission::Admitted {
+            return Room::Later;
+        }
         // Evicted keys are given up for good: only where that is what the write waits for.
-        if self.owner.admit_write(self.cx) != Admission::Admitted
-            || matches!(blocked, Blocked::Credit { index } if !self.owner.eviction_helps(index))
-        {
+        if matches!(blocked, Blocked::Credit { index } if !self.owner.eviction_helps(index)) {
             return Room::Wait;
         }
         let chunk = self.cx.shared.arena.chunk_bytes() as u64;
-        if evict(self.cx, self.owner, chunk) {
+        if evict(self.cx, self.configuration, self.owner, chunk) {
             self.owner.progress = true;
             Room::Made
         } else if self.owner.store.eviction_goes_on() {
@@ -245,8 +268,18 @@ impl<O: Out> Operation<'_, '_, O> {
             Room::Later => Err(Stop::Stall),
             // Without credit for long: refused all the same.
             Room::Wait if !matches!(blocked, Blocked::Credit { .. }) => Err(Stop::Stall),
+            // No more credit is asked for, so there is nothing to wait for.
+            Room::None if blocked == (Blocked::Credit { index: false }) && self.has_all_it_may() => {
+                Err(Stop::Error(errors::OOM))
+            }
             Room::Wait | Room::None => Err(self.blocked(blocked)),
         }
+    }
+
+    /// Whether neither credit nor a chunk to evict from will come: the stream has its share, and all chunks are here.
+    fn has_all_it_may(&self) -> bool {
+        let store = &self.owner.store;
+        store.policy().evicts() && store.has_its_share() && store.chunks().absent_count() == 0
     }
 
     /// A step of the index's growth, for keys that crowd. Nothing is evicted but for what the step itself needs.

@@ -22,7 +22,7 @@ impl StreamOwner {
     /// For a write without stripe credit: whether eviction gives it chunks to write to. Not while more credit may
     /// come, nor if there are free chunks that a new member has not granted yet. Credit for index pages has no share.
     pub(crate) fn eviction_helps(&self, index: bool) -> bool {
-        (self.credit_denied || !index && self.store.has_its_share()) && self.store.free_chunks() < 2
+        (self.credit_denied || !index && self.store.has_its_share()) && self.store.lacks_free_chunks()
     }
 
     /// 8.2.

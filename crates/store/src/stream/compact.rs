@@ -73,21 +73,26 @@ impl Stream {
         if dead * 100 > used * percent && dead > DEAD_CHUNKS_MIN * chunk {
             return true;
         }
-        // A write needs one, and leaves one for compaction.
-        self.is_short(arena) && self.space.free.len() < 2
+        self.is_short(arena) && self.lacks_free_chunks()
     }
 
     /// Whether memory is short, or credit for the next chunks.
     fn is_short(&self, arena: &Arena) -> bool {
-        arena.available() < MEMORY_SHORT_SLOTS || self.space.fresh(1) >= self.credit.0
+        let needed = self.free_needed();
+        arena.available() < MEMORY_SHORT_SLOTS.max(needed) || self.space.fresh(needed as usize - 1) >= self.credit.0
     }
 
-    /// Moves objects out of the emptiest chunks, until `budget` bytes of delta were written.
-    fn compact(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
+    /// Moves objects out of the emptiest chunk, until it is empty or `budget` bytes of delta were written. The next is
+    /// for the next call: its bytes are checked before ([`Stream::next_victim`]).
+    pub(super) fn compact(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
         let start = delta.bytes().len();
         let mut moved = false;
         while !moved || delta.bytes().len() - start < budget {
-            let Some((number, offset)) = self.space.victim.or_else(|| self.choose_victim(arena)) else {
+            let victim = match self.space.victim {
+                None if !moved => self.choose_victim(arena),
+                victim => victim,
+            };
+            let Some((number, offset)) = victim else {
                 break;
             };
             match self.move_item(arena, delta, number, offset) {
@@ -339,6 +344,12 @@ impl Stream {
             if evicts { FREE_KEPT_EVICTING } else { FREE_KEPT_MIN }
         } else {
             FREE_KEPT_MIN + self.space.used_count() / FREE_KEPT_PART
+        };
+        // A write that waits for so many must not see them go one by one.
+        let kept = if arena.is_over() {
+            kept
+        } else {
+            kept.max(self.free_wanted)
         };
         if self.space.free.len() as u32 <= kept {
             return Ok(false);

@@ -59,6 +59,22 @@ impl Stream {
         self.space.free.len() as u32
     }
 
+    /// Whether there are fewer free chunks than the writes that wait for room need.
+    pub fn lacks_free_chunks(&self) -> bool {
+        self.free_chunks() < self.free_needed()
+    }
+
+    /// Free chunks below which compaction and eviction help writes, where memory or credit is short: a small value
+    /// takes one, and leaves one for compaction.
+    pub(super) fn free_needed(&self) -> u32 {
+        self.free_wanted.max(2)
+    }
+
+    /// Forgets what the last write without room needed: one that still waits tells it again.
+    pub fn forget_wanted(&mut self) {
+        self.free_wanted = 0;
+    }
+
     /// Bytes of tables beside the chunks.
     pub fn tables_bytes(&self) -> u64 {
         self.chunks.table_bytes() + self.space.table_bytes() + self.usage.table_bytes()

@@ -29,7 +29,7 @@ pub(super) struct Part {
 pub(super) struct Plan {
     pub parts: Vec<Part>,
     /// Chunks to take; the last of them holds the first piece.
-    fresh: usize,
+    pub fresh: usize,
 }
 
 /// Who asks for room: foreground writes leave a chunk for compaction, which needs room to make room.
@@ -96,6 +96,20 @@ impl Stream {
         Self::has_memory(arena, zeros, 0)
     }
 
+    /// Notes what became of a look for `count` chunks for a write. Compaction and eviction go on until there are as
+    /// many.
+    #[inline]
+    pub(super) fn note_space(&mut self, count: usize, space: Result<(), Blocked>) {
+        let needed = count as u32 + Writer::Foreground.spare();
+        match space {
+            Err(Blocked::Memory | Blocked::Credit { index: false }) if count > 0 => {
+                self.free_wanted = self.free_wanted.max(needed);
+            }
+            Ok(()) if needed >= self.free_wanted => self.free_wanted = 0,
+            _ => {}
+        }
+    }
+
     /// Whether several changes one after the other will find room: so many more data chunks, and index pages.
     /// Credit that is short is asked for from now on ([`Stream::wants_credit`]).
     ///
@@ -116,6 +130,7 @@ impl Stream {
             return Err(Blocked::Credit { index: true });
         }
         let space = self.has_space(arena, chunks as usize, Writer::Foreground);
+        self.note_space(chunks as usize, space);
         if let Err(Blocked::Credit { .. }) = space {
             self.wanted.0 = self.wanted.0.max(chunks);
         }

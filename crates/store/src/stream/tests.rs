@@ -1277,3 +1277,102 @@ fn when_memory_is_taken_away_no_more_is_evicted_than_that() {
     assert!(left * 10 > count * 8, "{left} of {count} keys are left");
     world.compare_all();
 }
+
+/// Few bytes die at a time, in many chunks: compaction makes whole ones of them, as many as the value needs.
+#[test]
+fn a_value_of_several_chunks_finds_room_once_its_bytes_have_died() {
+    for by_credit in [false, true] {
+        let chunk = 4096;
+        let mut world = World::new(chunk, if by_credit { 4000 } else { 400 });
+        world.stream.set_policy(Policy::AllKeysRandom);
+        if by_credit {
+            world.stream.set_credit(380, u32::MAX);
+        }
+        let small = Stored {
+            bytes: vec![7; 300],
+            ..Stored::default()
+        };
+        let mut count = 0;
+        while world.put(&numbered(count), &small).is_ok() {
+            count += 1;
+        }
+        let large = Stored {
+            bytes: vec![8; 5 * chunk],
+            ..Stored::default()
+        };
+        let mut gone = 0;
+        for n in 0..20 {
+            let key = format!("large {n}").into_bytes();
+            while let Err(blocked) = world.put(&key, &large) {
+                assert_eq!(blocked == Blocked::Memory, !by_credit, "{blocked:?}");
+                if !world.housekeep().unwrap() {
+                    let free = world.stream.free_chunks();
+                    assert!(world.stream.lacks_free_chunks(), "{blocked:?} with {free} free chunks");
+                    let keys = world.evict(chunk as u64).len();
+                    assert!(keys > 0, "nothing to evict");
+                    gone += keys;
+                }
+            }
+        }
+        // Bytes that died in chunks still too full to be emptied are about a sixth of all.
+        let needed = 20 * 5 * chunk / 300;
+        println!("{gone} keys gone, {needed} needed, of {count}");
+        assert!(gone < needed + count as usize / 6, "{gone} keys gone, {needed} needed");
+        world.compare_all();
+    }
+}
+
+/// Compaction for a write that was given up ends: what it needed is forgotten.
+#[test]
+fn what_a_write_that_was_given_up_needed_is_forgotten() {
+    let chunk = 4096;
+    let mut world = World::new(chunk, 400);
+    let small = Stored {
+        bytes: vec![7; 300],
+        ..Stored::default()
+    };
+    let mut count = 0;
+    while world.put(&numbered(count), &small).is_ok() {
+        count += 1;
+    }
+    let large = Stored {
+        bytes: vec![8; 5 * chunk],
+        ..Stored::default()
+    };
+    assert_eq!(
+        world.stream.free_needed(),
+        2,
+        "one for a small value, one for compaction"
+    );
+    assert_eq!(world.put(b"large", &large), Err(Blocked::Memory));
+    assert!(world.stream.free_needed() > 5, "five chunks, and one for compaction");
+    world.stream.forget_wanted();
+    assert_eq!(world.stream.free_needed(), 2);
+}
+
+/// Each victim is checked before (9.1), so none is begun that `next_victim` has not given.
+#[test]
+fn one_call_empties_no_chunk_that_was_not_announced() {
+    let mut world = World::new(4096, 1 << 14);
+    let stored = Stored {
+        bytes: vec![7; 300],
+        ..Stored::default()
+    };
+    for n in 0..4000 {
+        world.put(&numbered(n), &stored).unwrap();
+    }
+    for n in (0..4000).filter(|n| n % 3 != 0) {
+        world.delete(&numbered(n)).unwrap();
+    }
+    let mut emptied = 0;
+    while let Some(victim) = world.stream.next_victim(&world.arena) {
+        let free = world.stream.free_chunks();
+        let moved = world.run(|stream, arena, delta| stream.compact(arena, delta, 1 << 20));
+        assert_eq!(moved, Ok(true));
+        assert_ne!(world.stream.space.used(victim.number()), Use::Closed, "{victim}");
+        assert!(world.stream.free_chunks() <= free + 1, "another chunk was emptied too");
+        emptied += 1;
+    }
+    assert!(emptied > 10, "{emptied}");
+    world.compare_all();
+}

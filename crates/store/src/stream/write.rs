@@ -44,25 +44,25 @@ impl Stream {
             return Ok(());
         }
         let mut plan = core::mem::take(&mut self.plan);
-        let done = self
-            .plan(arena, delta, key.len(), &value, Writer::Foreground, &mut plan)
-            .and_then(|()| {
-                let entry = match old {
-                    None => Some(self.entry_for(arena, hash, delta.is_of_several())?),
-                    Some(_) => None,
-                };
-                let locator = self.write_object(arena, delta, hash, key, &value, &plan);
-                match (old, entry) {
-                    (Some(found), _) => {
-                        self.point(arena, delta, found.at, locator);
-                        self.bury(arena, found.locator, &found.head);
-                        self.note_use(found.at);
-                    }
-                    (None, Some(entry)) => self.add_entry(arena, delta, entry, locator),
-                    (None, None) => {}
+        let planned = self.plan(arena, delta, key.len(), &value, Writer::Foreground, &mut plan);
+        self.note_space(plan.fresh, planned);
+        let done = planned.and_then(|()| {
+            let entry = match old {
+                None => Some(self.entry_for(arena, hash, delta.is_of_several())?),
+                Some(_) => None,
+            };
+            let locator = self.write_object(arena, delta, hash, key, &value, &plan);
+            match (old, entry) {
+                (Some(found), _) => {
+                    self.point(arena, delta, found.at, locator);
+                    self.bury(arena, found.locator, &found.head);
+                    self.note_use(found.at);
                 }
-                Ok(())
-            });
+                (None, Some(entry)) => self.add_entry(arena, delta, entry, locator),
+                (None, None) => {}
+            }
+            Ok(())
+        });
         self.plan = plan;
         if done.is_ok() && old.is_none() {
             self.grow_after_insert(arena, delta);
