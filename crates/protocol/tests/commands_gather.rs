@@ -15,6 +15,14 @@ fn two() -> (Cluster, Client) {
     (cluster, client)
 }
 
+/// The configuration that follows: the list begins anew, at this node.
+fn reset_to(before: &Configuration, node: usize) -> Configuration {
+    let first = configuration(before.list.0, node, before.epoch.0 + 1, before.epoch.0 + 1);
+    following(before, |next| {
+        (next.born, next.positions) = (first.born, first.positions);
+    })
+}
+
 fn owner(key: &str) -> usize {
     usize::from(paritas_wire::command::slot(key.as_bytes()) >= 8192)
 }
@@ -212,7 +220,7 @@ fn an_unanswered_write_is_uncertain_and_an_unanswered_read_is_asked_again() {
     assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), uncertain);
     // The list is reset, and this node is its owner: the reads find nothing there.
     cluster.cut = false;
-    let taken = configuration(1, 0, 2, 2);
+    let taken = reset_to(&cluster.configurations[1], 0);
     cluster.configure(0, &taken);
     let rest = String::from_utf8(cluster.take(client)).unwrap();
     assert_eq!(rest, format!("$-1\r\n{uncertain}*2\r\n$1\r\n1\r\n$-1\r\n+PONG\r\n"));
@@ -246,7 +254,7 @@ fn a_command_that_finds_no_owner_goes_to_the_next_one_in_order() {
     let (mut cluster, client) = two();
     let there = &keys(1, 1)[0];
     // Node 0 hears first that list 1 is its own again at node 1 under a later term; node 1 does not know yet.
-    let newer = configuration(1, 1, 2, 2);
+    let newer = reset_to(&cluster.configurations[1], 1);
     cluster.configure(0, &newer);
     let line = format!("SET {there} 1\r\nINCR {there}\r\nGET {there}\r\n");
     cluster.feed(client, line.as_bytes());
@@ -290,7 +298,7 @@ fn what_comes_back_unowned_runs_here_in_order() {
     let there = &keys(1, 1)[0];
     let here = &keys(0, 1)[0];
     // Node 1 hears first that list 1 is node 0's; node 0 still sends there.
-    let newer = configuration(1, 0, 2, 2);
+    let newer = reset_to(&cluster.configurations[1], 0);
     cluster.configure(1, &newer);
     let line = format!(
         "SET {here} 7\r\nSET {there} 1\r\nINCR {there}\r\nGET {here}\r\nMGET {there} {here}\r\nGET {there}\r\nPING\r\n"
