@@ -275,8 +275,8 @@ impl fmt::Display for Refusal {
             Self::StoreIsBehind { list } => {
                 write!(
                     f,
-                    "the coordinator's store is not the cluster's newest: a node has a configuration of list {} that is \
-                     not in its history. The coordinator changes nothing. Stop it and put the newest store back",
+                    "the coordinator's store is not the cluster's newest: a node has a configuration of list {} that \
+                     is not in its history. The coordinator changes nothing. Stop it and put the newest store back",
                     list.0
                 )
             }

@@ -1,6 +1,7 @@
 //! Everything that happens in a run, and the queue that orders it by time.
 
 use crate::faults::Fault;
+use crate::governed::Control;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
@@ -85,6 +86,7 @@ pub(crate) enum Happening {
     /// A proposal that was long on its way.
     Proposed(Box<Proposal>),
     PushAll,
+    Control(Control),
 }
 /// A process that has so many timer events within this time keeps a core busy and gets nowhere: what it asked to be
 /// called for, it does not do.
@@ -272,8 +274,9 @@ impl World {
                     self.plan(fault);
                 }
             }
+            Happening::Control(what) => self.happen_control(what),
             Happening::Replace(list, position) => {
-                if !self.healing {
+                if !self.healing && self.governed.is_none() {
                     self.replace_again(list, position);
                 }
             }

@@ -185,6 +185,7 @@ fn swarm(space: Space) -> Swarm {
     };
     let never = Span(0);
     Swarm {
+        governed: false,
         data: 1,
         spares: 1,
         chunk_bytes: 256,

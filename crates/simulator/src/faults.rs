@@ -69,7 +69,9 @@ impl World {
         let certified = self.random.chance(self.swarm.certified);
         let detected = Span(self.random.between(1_000_000, 150_000_000));
         let restart = Span(self.random.between(1_000_000, 200_000_000));
-        if !self.keep_identity {
+        if self.governed.is_some() {
+            self.end_seat(at, incarnation, certified, detected);
+        } else if !self.keep_identity {
             self.push(
                 detected,
                 Happening::Detect {

@@ -15,6 +15,7 @@ mod flips;
 mod forks;
 mod gauges;
 mod ghost;
+mod governed;
 mod linear;
 mod marks;
 mod moves;
@@ -78,6 +79,12 @@ struct Arguments {
     #[cfg(feature = "mutants")]
     #[arg(long)]
     blind_to: Option<String>,
+    /// Every seed has the coordinator, agents and supervisors that ship; by default every second one does.
+    #[arg(long, conflicts_with = "ungoverned")]
+    governed: bool,
+    /// No seed does.
+    #[arg(long)]
+    ungoverned: bool,
     /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
@@ -93,6 +100,17 @@ struct Arguments {
 }
 
 impl Arguments {
+    /// Whether a seed is a governed one. Forks and mutants of the protocol are looked for in the others, unless told
+    /// otherwise: a governed run takes longer.
+    fn governs(&self, seed: u64) -> bool {
+        #[cfg(feature = "mutants")]
+        let mutant = self.mutant.is_some();
+        #[cfg(not(feature = "mutants"))]
+        let mutant = false;
+        let both = !self.ungoverned && !mutant && self.forks == 0 && self.fork.is_none();
+        self.governed || both && seed.is_multiple_of(2)
+    }
+
     fn shape(&self) -> Shape {
         Shape {
             parity: self.parity,
@@ -121,6 +139,7 @@ fn main() -> ExitCode {
                 seed,
                 shape: arguments.shape(),
                 fork: arguments.fork,
+                governed: arguments.governs(seed),
             }),
         )
     };
@@ -141,6 +160,8 @@ struct Run {
     shape: Shape,
     /// Where it leaves the course of its seed, and how.
     fork: Option<Fork>,
+    /// The control plane that ships decides.
+    governed: bool,
 }
 
 impl Run {
@@ -155,7 +176,9 @@ impl Run {
         let ack_quorum = ack_quorum.map(|a| format!(" --ack-quorum {a}"));
         let stripe_lists = stripe_lists.map(|count| format!(" --stripe-lists {count}"));
         let fork = self.fork.map(|fork| format!(" --fork {fork}"));
-        [parity, ack_quorum, stripe_lists, fork].into_iter().flatten().collect()
+        let governed = self.governed.then(|| " --governed".to_owned());
+        let all = [parity, ack_quorum, stripe_lists, governed, fork];
+        all.into_iter().flatten().collect()
     }
 }
 
@@ -299,6 +322,9 @@ fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Resu
     let mut random = Prng::new(run.seed);
     let mut swarm = Swarm::draw(&mut random, run.shape);
     let keep_identity = break_rule(arguments, &mut swarm)?;
+    if run.governed {
+        governed::govern(&mut swarm, run.seed);
+    }
     if arguments.verbose {
         say(&format!("{swarm:#?}"));
     }
@@ -329,5 +355,6 @@ fn replay(arguments: &Arguments, run: Run) -> String {
         let _ = arguments;
         ""
     };
-    format!("simulator --seed {}{}{mutant} -v", run.seed, run.arguments())
+    let kind = if run.governed { "" } else { " --ungoverned" };
+    format!("simulator --seed {}{}{kind}{mutant} -v", run.seed, run.arguments())
 }

@@ -29,7 +29,10 @@ fn parse(text: &str) -> Result<Vec<Run>, String> {
             seed: seed.parse().map_err(|_| bad())?,
             shape: Shape::default(),
             fork: None,
+            governed: false,
         };
+        let (flags, shape): (Vec<&str>, Vec<&str>) = shape.iter().partition(|word| **word == "--governed");
+        run.governed = !flags.is_empty();
         for argument in shape.chunks(2) {
             match argument {
                 ["--parity", m] => run.shape.parity = Some(m.parse().map_err(|_| bad())?),
@@ -70,11 +73,14 @@ mod tests {
                 seed: 4711,
                 shape,
                 fork,
+                governed: fork.is_none(),
             };
             let read = parse(&line(run, "I9: lost")).expect("it parses");
             assert_eq!(
-                read.iter().map(|r| (r.seed, r.shape, r.fork)).collect::<Vec<_>>(),
-                [(4711, shape, fork)]
+                read.iter()
+                    .map(|r| (r.seed, r.shape, r.fork, r.governed))
+                    .collect::<Vec<_>>(),
+                [(4711, shape, fork, fork.is_none())]
             );
         }
         assert!(parse("4711 --speed 3").is_err());

@@ -41,6 +41,10 @@ pub(crate) struct Counts {
     /// Chunks that were checked, and found wrong.
     pub(crate) scrubbed: u64,
     pub(crate) scrubbed_bad: u64,
+    /// Governed runs.
+    pub(crate) governed: u64,
+    /// Runs that ended as a list was lost by a false suspicion and a kill.
+    pub(crate) excused: u64,
 }
 
 impl Counts {
@@ -59,6 +63,8 @@ impl Counts {
         self.flips += one.flips;
         self.scrubbed += one.scrubbed;
         self.scrubbed_bad += one.scrubbed_bad;
+        self.governed += one.governed;
+        self.excused += one.excused;
     }
 
     /// All of them in a line.
@@ -66,7 +72,7 @@ impl Counts {
         format!(
             "{} simulated hours, {} events, {} replies ({} refused, {} uncertain), {} crashes, {} pauses, {} false \
              suspicions, {} configurations, {} histories unchecked, {} sums refused, \
-             {} bits flipped, {} chunks scrubbed, {} wrong",
+             {} bits flipped, {} chunks scrubbed, {} wrong; {} governed runs, {} of them excused",
             simulated_ns / 3_600_000_000_000,
             self.events,
             self.replies,
@@ -81,6 +87,8 @@ impl Counts {
             self.flips,
             self.scrubbed,
             self.scrubbed_bad,
+            self.governed,
+            self.excused,
         )
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Shape {
 /// One run's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
+    /// The coordinator, the agents and the supervisors are those that ship.
+    pub(crate) governed: bool,
     /// Data positions.
     pub(crate) data: u8,
     /// Parity positions.
@@ -202,6 +204,7 @@ impl Swarm {
             ..parameters
         };
         let mut swarm = Self {
+            governed: false,
             flip_every,
             move_every: Span(0),
             split_at_ask: 0,

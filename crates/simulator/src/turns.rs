@@ -41,6 +41,9 @@ impl World {
         }
         self.processes[at] = Some(process);
         self.log(|| format!("n{at} starts"));
+        if self.governed.is_some() {
+            return self.start_seat(at);
+        }
         for other in 0..self.processes.len() {
             let delay = self.delay();
             self.push(delay, Happening::Nodes { at: other });
@@ -250,7 +253,11 @@ impl World {
             self.dial(at, process.incarnation, node, channel);
         }
         for proposal in core::mem::take(&mut process.out.proposals) {
-            self.on_proposal(at, proposal);
+            if self.governed.is_some() {
+                self.propose_to_agent(at, process.incarnation, proposal);
+            } else {
+                self.on_proposal(at, proposal);
+            }
         }
         if let Some(reason) = process.out.halted.take() {
             self.violate(format!("n{at} halts: {reason}"));

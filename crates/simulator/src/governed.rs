@@ -1,0 +1,310 @@
+//! Governed runs: the coordinator that ships, on its real records in a store in memory, decides; each process has the
+//! agent that ships, and they exchange the real control messages (PROTOCOL 10). The other runs have the coordinator of
+//! `coordinator`, which knows who lives.
+
+mod lines;
+mod seats;
+mod truth;
+
+use crate::client;
+use crate::driver::Process;
+use crate::ghost::Ghost;
+use crate::swarm::Swarm;
+use crate::world::World;
+use lines::Lines;
+use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
+use paritas_base::{Clock, ClusterId, Incarnation, ListId, Position, Prng, Span, Time};
+use paritas_control::store::MemoryStore;
+use paritas_control::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
+use paritas_protocol::{LinkId, Proposal};
+use seats::Seat;
+
+/// What happens between the coordinator, agents and supervisors.
+#[derive(Debug)]
+pub(crate) enum Control {
+    /// The agent's deadline, or it is time to tell it how its shard is.
+    AgentTimer {
+        at: usize,
+        incarnation: Incarnation,
+        due: Time,
+    },
+    /// A dial has succeeded, or not.
+    Dialed {
+        at: usize,
+        incarnation: Incarnation,
+        link: LinkId,
+        up: bool,
+    },
+    ToAgent {
+        at: usize,
+        incarnation: Incarnation,
+        link: LinkId,
+        bytes: Vec<u8>,
+    },
+    AgentDown {
+        at: usize,
+        incarnation: Incarnation,
+        link: LinkId,
+    },
+    /// The shard asks its agent.
+    Proposal {
+        at: usize,
+        incarnation: Incarnation,
+        proposal: Box<Proposal>,
+    },
+    /// The agent tells its shard.
+    Letter {
+        at: usize,
+        incarnation: Incarnation,
+        letter: Letter,
+    },
+    Accepted {
+        link: LinkId,
+    },
+    ToCoordinator {
+        link: LinkId,
+        bytes: Vec<u8>,
+    },
+    CoordinatorDown {
+        link: LinkId,
+    },
+    CoordinatorTimer(Time),
+    Supervisor {
+        at: usize,
+    },
+    ToSupervisor {
+        at: usize,
+        link: LinkId,
+        bytes: Vec<u8>,
+    },
+    /// The supervisor has seen a process end.
+    Exited {
+        at: usize,
+        incarnation: Incarnation,
+    },
+}
+
+/// What an agent tells its shard.
+#[derive(Clone, Debug)]
+pub(crate) enum Letter {
+    Configuration(Box<Configuration>),
+    Nodes(Vec<NodeRecord>),
+    Drain {
+        list: ListId,
+        position: Position,
+        tenure: Tenure,
+    },
+}
+
+/// The coordinator of a run, and everybody who talks with it.
+pub(crate) struct Governed {
+    pub(crate) plan: ClusterPlan,
+    coordinator: Option<Coordinator<MemoryStore>>,
+    timer_at: Option<Time>,
+    seats: Vec<Seat>,
+    lines: Lines,
+    truth: truth::Truth,
+}
+
+/// What the coordinator asks its driver for.
+#[derive(Default)]
+struct Asked {
+    frames: Vec<(LinkId, Vec<u8>)>,
+    closed: Vec<LinkId>,
+    notes: Vec<Note>,
+}
+
+impl CoordinatorOut for Asked {
+    fn send(&mut self, link: LinkId, bytes: &[u8]) {
+        self.frames.push((link, bytes.to_vec()));
+    }
+    fn close(&mut self, link: LinkId) {
+        self.closed.push(link);
+    }
+    fn note(&mut self, note: Note) {
+        self.notes.push(note);
+    }
+}
+
+/// Bytes in a chunk: the fewest that a plan may have.
+const CHUNK_BYTES: u32 = 4096;
+
+/// Makes a run a governed one. The times of the control plane are those that ship, so all others are longer too.
+pub(crate) fn govern(swarm: &mut Swarm, seed: u64) {
+    let mut random = Prng::new(seed ^ 0x474f_5645_524e);
+    let every = |random: &mut Prng, ms: u64| match random.chance(300_000) {
+        true => Span(0),
+        false => Span::from_ms(random.between(ms / 4, ms * 2)),
+    };
+    swarm.governed = true;
+    swarm.chunk_bytes = CHUNK_BYTES;
+    swarm.maxmemory_bytes = 8 << 20;
+    swarm.min_redundancy = swarm.min_redundancy.min(swarm.parity);
+    swarm.parameters.lease = Span::from_ms(random.between(100, 500));
+    swarm.parameters.lease_renewal = Span(swarm.parameters.lease.0 / random.between(2, 6));
+    swarm.chaos = Span::from_ms(random.between(2_000, 8_000));
+    swarm.clients = random.between(1, 3) as usize;
+    swarm.keys = random.between(4, 24);
+    swarm.crash_every = every(&mut random, 1_500);
+    swarm.pause_every = every(&mut random, 1_500);
+    swarm.partition_every = every(&mut random, 1_500);
+    swarm.reset_every = every(&mut random, 1_000);
+    // What the other coordinator does by itself, and what only it excuses.
+    swarm.suspect_every = Span(0);
+    swarm.move_every = Span(0);
+    swarm.hand_off_every = Span(0);
+    swarm.flip_every = Span(0);
+    swarm.split_at_ask = 0;
+    (swarm.disk, swarm.disk_nodes, swarm.logged) = (None, 0, 0);
+    let lists = plan(swarm, ClusterId(0), [0; 2], 500, 0).list_count();
+    swarm.stripe_lists = lists as u16;
+    swarm.parameters.kept_chunks = 4 * lists as u32;
+}
+
+fn plan(swarm: &Swarm, id: ClusterId, hash_key: [u64; 2], suspicion_ms: u32, restart_wait_ms: u32) -> ClusterPlan {
+    let width = u16::from(swarm.data) + u16::from(swarm.parity);
+    let mut plan = ClusterPlan::simple(id, swarm.data, swarm.parity, width, swarm.spares);
+    plan.ack_quorum = swarm.ack_quorum;
+    plan.chunk_bytes = swarm.chunk_bytes;
+    plan.lease_ms = swarm.parameters.lease.as_ms() as u32;
+    plan.suspicion_ms = suspicion_ms;
+    plan.restart_wait_ms = restart_wait_ms;
+    plan.min_redundancy = swarm.min_redundancy;
+    plan.hash_key = hash_key;
+    plan
+}
+
+impl World {
+    /// Makes the cluster with `--create` and starts a coordinator on it; runs until all planned nodes are in.
+    pub(crate) fn begin_governed(&mut self) {
+        let (suspicion_ms, wait_ms) = (self.random.between(500, 1_000) as u32, self.random.below(500) as u32);
+        let plan = plan(
+            &self.swarm,
+            self.cluster.id,
+            self.cluster.hash_key,
+            suspicion_ms,
+            wait_ms,
+        );
+        let mut store = MemoryStore::new();
+        if let Err(error) = Coordinator::create(&mut store, &plan) {
+            return self.violate(format!("D0: no cluster is made: {error:?}"));
+        }
+        let coordinator = match Coordinator::open(store, &plan, self.random.next_u64()) {
+            Ok(coordinator) => coordinator,
+            Err(error) => return self.violate(format!("D0: the new store is refused: {error:?}")),
+        };
+        self.cluster = coordinator.cluster().clone();
+        self.ghosts = (0..plan.list_count()).map(|_| Ghost::new()).collect();
+        self.governed = Some(Box::new(Governed {
+            coordinator: Some(coordinator),
+            timer_at: None,
+            seats: (0..self.processes.len()).map(|_| Seat::default()).collect(),
+            lines: Lines::default(),
+            truth: truth::Truth::default(),
+            plan,
+        }));
+        self.coordinator_has(CoordinatorEvent::Timer);
+        for at in 0..self.processes.len() {
+            self.start(at);
+        }
+        let deadline = self.now + Span::from_secs(60);
+        while self.configurations.is_empty() && self.violation.is_none() && self.step() {
+            if self.now > deadline {
+                self.violate("D0: the lists do not begin".into());
+            }
+        }
+        self.counts.governed = 1;
+        self.began = self.now;
+    }
+
+    /// What a node's record will say of where it is.
+    fn address_of(at: usize) -> String {
+        client::address(at)
+    }
+
+    pub(crate) fn happen_control(&mut self, what: Control) {
+        // A stopped process has a stopped agent.
+        let agent = match &what {
+            Control::AgentTimer { at, incarnation, .. }
+            | Control::Dialed { at, incarnation, .. }
+            | Control::ToAgent { at, incarnation, .. }
+            | Control::AgentDown { at, incarnation, .. }
+            | Control::Proposal { at, incarnation, .. }
+            | Control::Letter { at, incarnation, .. } => Some((*at, *incarnation)),
+            _ => None,
+        };
+        if let Some((at, incarnation)) = agent {
+            if self.alive(at, incarnation).is_none() {
+                return;
+            }
+            if self.is_paused(at) {
+                let until = self.processes[at].as_deref().map_or(self.now, Process::resumes_at);
+                return self.push_control_at(until, what);
+            }
+        }
+        match what {
+            Control::AgentTimer { at, due, .. } => self.on_agent_timer(at, due),
+            Control::Dialed { at, link, up, .. } => self.on_dialed(at, link, up),
+            Control::ToAgent { at, link, bytes, .. } => self.on_agent_frame(at, link, &bytes),
+            Control::AgentDown { at, link, .. } => self.on_agent_down(at, link),
+            Control::Proposal { at, proposal, .. } => self.on_agent_proposal(at, *proposal),
+            Control::Letter {
+                at,
+                incarnation,
+                letter,
+            } => self.on_letter(at, incarnation, letter),
+            Control::Supervisor { at } => self.on_supervisor_time(at),
+            Control::ToSupervisor { at, link, bytes } => self.on_supervisor_frame(at, link, &bytes),
+            Control::Exited { at, incarnation } => self.on_exited(at, incarnation),
+            Control::Accepted { link } => self.coordinator_has(CoordinatorEvent::Connected { link }),
+            Control::ToCoordinator { link, bytes } => {
+                self.coordinator_has(CoordinatorEvent::Message { link, bytes: &bytes });
+            }
+            Control::CoordinatorDown { link } => self.coordinator_has(CoordinatorEvent::Disconnected { link }),
+            Control::CoordinatorTimer(due) => {
+                let governed = self.governed.as_mut();
+                if let Some(governed) = governed.filter(|g| g.timer_at == Some(due)) {
+                    governed.timer_at = None;
+                    self.coordinator_has(CoordinatorEvent::Timer);
+                }
+            }
+        }
+    }
+
+    /// One event for the coordinator; what it has committed is looked at before anybody hears of it.
+    fn coordinator_has(&mut self, event: CoordinatorEvent<'_>) {
+        let now = self.now;
+        let Some(governed) = self.governed.as_mut() else { return };
+        let Some(mut coordinator) = governed.coordinator.take() else {
+            return;
+        };
+        let mut asked = Asked::default();
+        let clock = Clock {
+            mono: now,
+            wall_ms: 1_000_000 + now.0 / 1_000_000,
+        };
+        coordinator.on(clock, event, &mut asked);
+        for note in asked.notes {
+            self.log(|| format!("coordinator: {note:?}"));
+        }
+        let committed: Vec<Configuration> = coordinator.configurations().cloned().collect();
+        let next = coordinator.next_deadline();
+        if let Some(governed) = self.governed.as_mut() {
+            governed.coordinator = Some(coordinator);
+            let due = next.map(|at| at.max(now + Span(1_000)));
+            if let Some(due) = due.filter(|due| governed.timer_at.is_none_or(|t| *due < t)) {
+                governed.timer_at = Some(due);
+                self.push_control_at(due, Control::CoordinatorTimer(due));
+            }
+        }
+        for configuration in committed {
+            self.see_committed(configuration);
+        }
+        for (link, bytes) in asked.frames {
+            self.send_to_agent(link, bytes);
+        }
+        for link in asked.closed {
+            self.end_line(link);
+        }
+    }
+}

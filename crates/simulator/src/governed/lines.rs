@@ -1,0 +1,109 @@
+//! The connections of agents and supervisors to the coordinator. They keep the order of frames, as TCP does: a frame
+//! that a cut path holds up comes when the path is open again, or never, with its connection.
+
+use super::Control;
+use crate::events::Happening;
+use crate::world::World;
+use paritas_base::{Incarnation, Span, Time};
+use paritas_protocol::LinkId;
+use std::collections::BTreeMap;
+
+/// One connection.
+#[derive(Debug)]
+struct Line {
+    at: usize,
+    /// Of which agent; a supervisor's has none.
+    agent: Option<Incarnation>,
+    /// When the last frame to the coordinator, and from it, arrives.
+    last: [Time; 2],
+}
+
+/// All of them.
+#[derive(Default, Debug)]
+pub(super) struct Lines {
+    open: BTreeMap<LinkId, Line>,
+    next: u64,
+}
+
+impl World {
+    pub(super) fn push_control(&mut self, after: Span, what: Control) {
+        self.push(after, Happening::Control(what));
+    }
+
+    pub(super) fn push_control_at(&mut self, at: Time, what: Control) {
+        self.push_at(at, Happening::Control(what));
+    }
+
+    /// Opens a connection, whose end at the coordinator may come late; `None`: nobody answers.
+    pub(super) fn open_line(&mut self, at: usize, agent: Option<Incarnation>) -> Option<LinkId> {
+        let cut = self.is_cut_off(at);
+        let governed = self.governed.as_mut().filter(|_| !cut)?;
+        governed.coordinator.as_ref()?;
+        governed.lines.next += 1;
+        let link = LinkId(governed.lines.next);
+        let last = [Time(0); 2];
+        governed.lines.open.insert(link, Line { at, agent, last });
+        let arrives = self.arrival(link, 0)?;
+        self.push_control_at(arrives, Control::Accepted { link });
+        Some(link)
+    }
+
+    /// When what is sent now arrives, after all before it.
+    fn arrival(&mut self, link: LinkId, way: usize) -> Option<Time> {
+        let delay = self.delay();
+        let at = self.governed.as_ref()?.lines.open.get(&link)?.at;
+        let from = if self.is_cut_off(at) { self.cut_off.1 } else { self.now };
+        let line = self.governed.as_mut()?.lines.open.get_mut(&link)?;
+        line.last[way] = (from + delay).max(line.last[way] + Span(1));
+        Some(line.last[way])
+    }
+
+    pub(super) fn send_to_coordinator(&mut self, link: LinkId, bytes: Vec<u8>) {
+        if let Some(arrives) = self.arrival(link, 0) {
+            self.push_control_at(arrives, Control::ToCoordinator { link, bytes });
+        }
+    }
+
+    pub(super) fn send_to_agent(&mut self, link: LinkId, bytes: Vec<u8>) {
+        let Some(arrives) = self.arrival(link, 1) else { return };
+        let line = self.governed.as_ref().and_then(|g| g.lines.open.get(&link));
+        let Some((at, agent)) = line.map(|line| (line.at, line.agent)) else {
+            return;
+        };
+        let what = match agent {
+            Some(incarnation) => Control::ToAgent {
+                at,
+                incarnation,
+                link,
+                bytes,
+            },
+            None => Control::ToSupervisor { at, link, bytes },
+        };
+        self.push_control_at(arrives, what);
+    }
+
+    /// Ends a connection: each end hears of it after what was sent to it.
+    pub(super) fn end_line(&mut self, link: LinkId) {
+        let (to_coordinator, to_agent) = (self.arrival(link, 0), self.arrival(link, 1));
+        let line = self.governed.as_mut().and_then(|g| g.lines.open.remove(&link));
+        let (Some(line), Some(to_coordinator), Some(to_agent)) = (line, to_coordinator, to_agent) else {
+            return;
+        };
+        self.push_control_at(to_coordinator, Control::CoordinatorDown { link });
+        match line.agent {
+            Some(incarnation) => {
+                let at = line.at;
+                self.push_control_at(to_agent, Control::AgentDown { at, incarnation, link });
+            }
+            None => self.supervisor_is_down(line.at, link),
+        }
+    }
+}
+
+impl Lines {
+    /// An id for a connection that never is.
+    pub(super) fn fresh(&mut self) -> LinkId {
+        self.next += 1;
+        LinkId(self.next)
+    }
+}

@@ -1,0 +1,367 @@
+//! A seat for each node: the agent of its process, and the supervisor that starts the process, announces each life
+//! before it begins, and certifies its end (PROTOCOL 10.4).
+
+use super::lines::Lines;
+use super::{Control, Letter};
+use crate::world::World;
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
+use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
+use paritas_control::message::{
+    Refusal, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode,
+};
+use paritas_control::status::{ShardProgress, Status};
+use paritas_control::{Agent, AgentEvent, AgentOut, HEARTBEAT};
+use paritas_protocol::{Event, LinkId, Proposal};
+
+/// How long a supervisor waits before it connects again, or says again what is not noted.
+const SUPERVISOR_WAIT: Span = Span::from_ms(100);
+/// From an agent to its shard, at most.
+const LETTER_MAX: Span = Span::from_us(500);
+
+/// What belongs to one node.
+#[derive(Default)]
+pub(super) struct Seat {
+    agent: Option<Agent>,
+    link: Option<LinkId>,
+    timer_at: Option<Time>,
+    progress_at: Time,
+    turns: u64,
+    /// The supervisor's connection.
+    supervisor: Option<LinkId>,
+    /// The life that runs.
+    life: Option<Incarnation>,
+    /// Lives that have certainly ended, until the coordinator has noted it.
+    ends: Vec<Incarnation>,
+}
+
+/// What an agent asks its driver for.
+#[derive(Default)]
+struct Asked {
+    dial: bool,
+    hang_up: bool,
+    frames: Vec<Vec<u8>>,
+    letters: Vec<Letter>,
+    refused: Option<Refusal>,
+    ended: Option<Refusal>,
+}
+
+impl AgentOut for Asked {
+    fn dial(&mut self, _: usize) {
+        self.dial = true;
+    }
+    fn hang_up(&mut self) {
+        self.hang_up = true;
+        self.dial = false;
+    }
+    fn send(&mut self, bytes: &[u8]) {
+        self.frames.push(bytes.to_vec());
+    }
+    // The node is made with its process: without a configuration it does nothing.
+    fn cluster(&mut self, _: &ClusterRecord) {}
+    fn nodes(&mut self, nodes: &[NodeRecord]) {
+        self.letters.push(Letter::Nodes(nodes.to_vec()));
+    }
+    fn configuration(&mut self, configuration: &Configuration) {
+        self.letters
+            .push(Letter::Configuration(Box::new(configuration.clone())));
+    }
+    // No client asks.
+    fn status(&mut self, _: ConnId, _: u64, _: Result<&Status, &str>) {}
+    fn duty_set(&mut self, _: ConnId, _: u64, _: Option<&str>) {}
+    fn drain(&mut self, list: ListId, position: Position, tenure: Tenure) {
+        self.letters.push(Letter::Drain { list, position, tenure });
+    }
+    fn refused(&mut self, refusal: &Refusal) {
+        self.refused = Some(refusal.clone());
+    }
+    fn ended(&mut self, refusal: &Refusal) {
+        self.ended = Some(refusal.clone());
+    }
+}
+
+impl World {
+    fn seat(&mut self, at: usize) -> Option<&mut Seat> {
+        self.governed.as_mut()?.seats.get_mut(at)
+    }
+
+    fn lines(&mut self) -> Option<&mut Lines> {
+        Some(&mut self.governed.as_mut()?.lines)
+    }
+
+    /// A process has begun: its supervisor has said so before, if it could, and its agent begins.
+    pub(crate) fn start_seat(&mut self, at: usize) {
+        let incarnation = self.records[at].incarnation;
+        let planned = self.governed.as_ref().map_or(0, |g| g.plan.nodes.len());
+        let role = if at < planned {
+            NodeRole::Member
+        } else {
+            NodeRole::Spare
+        };
+        let registration = Registration {
+            cluster: None,
+            node: NodeId(at as u16),
+            incarnation,
+            domain: None,
+            role,
+            pid: 0,
+            supervised: true,
+            client_address: String::new(),
+            cluster_address: Self::address_of(at),
+            peer_address: String::new(),
+            coordinators: 1,
+            installed: Vec::new(),
+        };
+        let seed = self.random.next_u64();
+        let now = self.now;
+        let Some(seat) = self.seat(at) else { return };
+        seat.life = Some(incarnation);
+        seat.agent = Some(Agent::new(registration, 1, seed));
+        (seat.link, seat.timer_at, seat.progress_at) = (None, None, now);
+        self.tell_as_supervisor(at, &supervise(at, incarnation));
+        if self.seat(at).is_some_and(|seat| seat.supervisor.is_none()) {
+            self.on_supervisor_time(at);
+        }
+        self.agent_has(at, AgentEvent::Timer);
+    }
+
+    /// A process is over. Where it is certified, its supervisor notices after a while.
+    pub(crate) fn end_seat(&mut self, at: usize, incarnation: Incarnation, certified: bool, noticed: Span) {
+        let Some(seat) = self.seat(at) else { return };
+        seat.agent = None;
+        seat.life = None;
+        if let Some(link) = seat.link.take() {
+            self.end_line(link);
+        }
+        if certified {
+            self.push_control(noticed, Control::Exited { at, incarnation });
+        }
+    }
+
+    // --- the supervisor ------------------------------------------------------------------------------------------
+
+    pub(super) fn on_exited(&mut self, at: usize, incarnation: Incarnation) {
+        let Some(seat) = self.seat(at) else { return };
+        seat.ends.push(incarnation);
+        self.tell_as_supervisor(at, &exited(at, incarnation));
+    }
+
+    /// Without a connection it makes one, and says all that it knows.
+    pub(super) fn on_supervisor_time(&mut self, at: usize) {
+        if self.seat(at).is_none_or(|seat| seat.supervisor.is_some()) {
+            return;
+        }
+        let Some(link) = self.open_line(at, None) else {
+            return self.push_control(SUPERVISOR_WAIT, Control::Supervisor { at });
+        };
+        let Some(seat) = self.seat(at) else { return };
+        seat.supervisor = Some(link);
+        let (ends, life) = (seat.ends.clone(), seat.life);
+        for incarnation in ends {
+            self.tell_as_supervisor(at, &supervise(at, incarnation));
+            self.tell_as_supervisor(at, &exited(at, incarnation));
+        }
+        if let Some(incarnation) = life {
+            self.tell_as_supervisor(at, &supervise(at, incarnation));
+        }
+    }
+
+    pub(super) fn on_supervisor_frame(&mut self, at: usize, link: LinkId, bytes: &[u8]) {
+        let Some(seat) = self.seat(at).filter(|seat| seat.supervisor == Some(link)) else {
+            return;
+        };
+        if let Ok(ToAgent::ExitNoted { incarnation, .. }) = decode(bytes, TO_AGENT_BYTES_MAX) {
+            seat.ends.retain(|end| *end != incarnation);
+        }
+    }
+
+    pub(super) fn supervisor_is_down(&mut self, at: usize, link: LinkId) {
+        if let Some(seat) = self.seat(at).filter(|seat| seat.supervisor == Some(link)) {
+            seat.supervisor = None;
+            self.push_control(SUPERVISOR_WAIT, Control::Supervisor { at });
+        }
+    }
+
+    fn tell_as_supervisor(&mut self, at: usize, message: &ToCoordinator) {
+        let link = self.seat(at).and_then(|seat| seat.supervisor);
+        if let (Some(link), Ok(frame)) = (link, encode(message, TO_COORDINATOR_BYTES_MAX)) {
+            self.send_to_coordinator(link, frame);
+        }
+    }
+
+    // --- the agent -----------------------------------------------------------------------------------------------
+
+    pub(super) fn on_agent_timer(&mut self, at: usize, due: Time) {
+        if let Some(seat) = self.seat(at).filter(|seat| seat.timer_at == Some(due)) {
+            seat.timer_at = None;
+            self.agent_has(at, AgentEvent::Timer);
+        }
+    }
+
+    pub(super) fn on_dialed(&mut self, at: usize, link: LinkId, up: bool) {
+        let Some(seat) = self.seat(at).filter(|seat| seat.link == Some(link)) else {
+            return;
+        };
+        if !up {
+            seat.link = None;
+        }
+        let event = if up {
+            AgentEvent::Connected
+        } else {
+            AgentEvent::Disconnected
+        };
+        self.agent_has(at, event);
+    }
+
+    pub(super) fn on_agent_frame(&mut self, at: usize, link: LinkId, bytes: &[u8]) {
+        if self.seat(at).is_some_and(|seat| seat.link == Some(link)) {
+            self.agent_has(at, AgentEvent::Message(bytes));
+        }
+    }
+
+    pub(super) fn on_agent_down(&mut self, at: usize, link: LinkId) {
+        if let Some(seat) = self.seat(at).filter(|seat| seat.link == Some(link)) {
+            seat.link = None;
+            self.agent_has(at, AgentEvent::Disconnected);
+        }
+    }
+
+    pub(super) fn on_agent_proposal(&mut self, at: usize, proposal: Proposal) {
+        self.agent_has(at, AgentEvent::Proposal(proposal));
+    }
+
+    pub(super) fn on_letter(&mut self, at: usize, incarnation: Incarnation, letter: Letter) {
+        let copy = letter.clone();
+        let again = || {
+            let what = Control::Letter {
+                at,
+                incarnation,
+                letter: copy,
+            };
+            crate::events::Happening::Control(what)
+        };
+        match &letter {
+            Letter::Configuration(c) => self.turn(at, incarnation, Event::Configuration(c), again),
+            Letter::Nodes(nodes) => self.turn(at, incarnation, Event::Nodes(nodes), again),
+            Letter::Drain { list, position, tenure } => {
+                let (list, position, tenure) = (*list, *position, *tenure);
+                self.turn(at, incarnation, Event::Drain { list, position, tenure }, again);
+            }
+        }
+    }
+
+    /// One event for the agent of the process that runs, as the thread of `node` gives it.
+    fn agent_has(&mut self, at: usize, event: AgentEvent<'_>) {
+        let now = self.now;
+        let Some(process) = self.processes[at].as_deref() else {
+            return;
+        };
+        let (clock, incarnation) = (process.clock(now), process.incarnation);
+        let Some(mut agent) = self.seat(at).and_then(|seat| seat.agent.take()) else {
+            return;
+        };
+        let mut asked = Asked::default();
+        if let Some(seat) = self.seat(at).filter(|seat| now >= seat.progress_at) {
+            seat.progress_at = now + Span(HEARTBEAT.0 / 2);
+            // A process that handles this event turns.
+            seat.turns += 1;
+            let progress = ShardProgress {
+                turns: seat.turns,
+                ..ShardProgress::default()
+            };
+            agent.on(clock, AgentEvent::Progress(progress), &mut asked);
+        }
+        agent.on(clock, event, &mut asked);
+        let deadline = agent.next_deadline();
+        let due = deadline.and_then(|local| Some(self.processes[at].as_deref()?.true_time(local)));
+        let Some(seat) = self.seat(at) else { return };
+        seat.agent = Some(agent);
+        let due = due.map_or(seat.progress_at, |due| due.min(seat.progress_at));
+        let due = due.max(now + Span(1_000));
+        if seat.timer_at.is_none_or(|t| due < t) {
+            seat.timer_at = Some(due);
+            self.push_control_at(due, Control::AgentTimer { at, incarnation, due });
+        }
+        self.obey_agent(at, incarnation, asked);
+    }
+
+    fn obey_agent(&mut self, at: usize, incarnation: Incarnation, asked: Asked) {
+        if let Some(refusal) = asked.refused {
+            self.log(|| format!("n{at} is refused: {refusal:?}"));
+        }
+        // What is sent before a hang-up may still arrive.
+        let link = self.seat(at).and_then(|seat| seat.link);
+        for frame in asked.frames {
+            if let Some(link) = link {
+                self.send_to_coordinator(link, frame);
+            }
+        }
+        if asked.hang_up
+            && let Some(link) = self.seat(at).and_then(|seat| seat.link.take())
+        {
+            self.end_line(link);
+        }
+        for letter in asked.letters {
+            let what = Control::Letter {
+                at,
+                incarnation,
+                letter,
+            };
+            self.push_control(Span(0), what);
+        }
+        if asked.dial {
+            self.dial_coordinator(at, incarnation);
+        }
+        if let Some(refusal) = asked.ended {
+            self.log(|| format!("n{at} ends: {refusal:?}"));
+            self.check_may_end(at, incarnation);
+            self.kill(at);
+        }
+    }
+
+    fn dial_coordinator(&mut self, at: usize, incarnation: Incarnation) {
+        let delay = self.delay();
+        let opened = self.open_line(at, Some(incarnation));
+        let link = opened.or_else(|| self.lines().map(Lines::fresh));
+        let (Some(link), Some(seat)) = (link, self.seat(at)) else {
+            return;
+        };
+        seat.link = Some(link);
+        let up = opened.is_some();
+        // Out of a cut nothing comes back: the agent gives up by itself.
+        if up || !self.is_cut_off(at) {
+            self.push_control(
+                delay,
+                Control::Dialed {
+                    at,
+                    incarnation,
+                    link,
+                    up,
+                },
+            );
+        }
+    }
+
+    /// What a shard asks of its agent.
+    pub(crate) fn propose_to_agent(&mut self, at: usize, incarnation: Incarnation, proposal: Proposal) {
+        let after = Span(self.random.below(LETTER_MAX.0));
+        let proposal = Box::new(proposal);
+        self.push_control(
+            after,
+            Control::Proposal {
+                at,
+                incarnation,
+                proposal,
+            },
+        );
+    }
+}
+
+fn supervise(at: usize, incarnation: Incarnation) -> ToCoordinator {
+    let node = NodeId(at as u16);
+    ToCoordinator::Supervise { node, incarnation }
+}
+
+fn exited(at: usize, incarnation: Incarnation) -> ToCoordinator {
+    let node = NodeId(at as u16);
+    ToCoordinator::Exited { node, incarnation }
+}
