@@ -79,12 +79,9 @@ struct Arguments {
     #[cfg(feature = "mutants")]
     #[arg(long)]
     blind_to: Option<String>,
-    /// Every seed has the coordinator, agents and supervisors that ship; by default every second one does.
-    #[arg(long, conflicts_with = "ungoverned")]
-    governed: bool,
-    /// No seed does.
+    /// Run the coordinator, agents and supervisors that ship, in place of the coordinator of the simulator.
     #[arg(long)]
-    ungoverned: bool,
+    governed: bool,
     /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
@@ -100,17 +97,6 @@ struct Arguments {
 }
 
 impl Arguments {
-    /// Whether a seed is a governed one. Forks and mutants of the protocol are looked for in the others, unless told
-    /// otherwise: a governed run takes longer.
-    fn governs(&self, seed: u64) -> bool {
-        #[cfg(feature = "mutants")]
-        let mutant = self.mutant.is_some();
-        #[cfg(not(feature = "mutants"))]
-        let mutant = false;
-        let both = !self.ungoverned && !mutant && self.forks == 0 && self.fork.is_none();
-        self.governed || both && seed.is_multiple_of(2)
-    }
-
     fn shape(&self) -> Shape {
         Shape {
             parity: self.parity,
@@ -139,7 +125,7 @@ fn main() -> ExitCode {
                 seed,
                 shape: arguments.shape(),
                 fork: arguments.fork,
-                governed: arguments.governs(seed),
+                governed: arguments.governed,
             }),
         )
     };
@@ -355,6 +341,5 @@ fn replay(arguments: &Arguments, run: Run) -> String {
         let _ = arguments;
         ""
     };
-    let kind = if run.governed { "" } else { " --ungoverned" };
-    format!("simulator --seed {}{}{kind}{mutant} -v", run.seed, run.arguments())
+    format!("simulator --seed {}{}{mutant} -v", run.seed, run.arguments())
 }
