@@ -43,7 +43,7 @@ fn drawn(heading: &str) -> Vec<Drawn> {
 }
 
 #[test]
-fn golden_bytes_of_version_1() {
+fn golden_bytes_of_version_2() {
     let drawn = drawn("## Bodies");
     let mut at = 0;
     with_each(|message| {
