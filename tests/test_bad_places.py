@@ -98,14 +98,14 @@ def fill(place):
 
 
 def test_a_coordinator_with_a_full_disk_decides_again_when_there_is_room(run, small_disk):
-    """A store's file has room for some more once it was larger, so it is filled before the cluster begins."""
-    cluster = ByHand(run, small_disk / "store", begin=False)
+    """The store of a new cluster has free pages: the lists of 3 nodes fit into them, those of 24 nodes do not."""
+    cluster = ByHand(run, small_disk / "store", spares=21, begin=False)
     until(lambda: says(cluster.coordinator, "coordinator runs"), "the coordinator")
     ballast = fill(small_disk)
     cluster.start_nodes()
     until(lambda: says(cluster.coordinator, "StoreFailed"), "the coordinator to say that its store fails")
     assert says(cluster.coordinator, "No space left on device")
-    assert cluster.coordinator.poll() is None and [node.poll() for node in cluster.nodes] == [None] * 3
+    assert cluster.coordinator.poll() is None and [node.poll() for node in cluster.nodes] == [None] * 24
     ballast.unlink()
     cluster.until_served()
     client = cluster.client()
@@ -204,7 +204,8 @@ def test_a_wall_clock_that_jumps_ends_what_expires_and_nothing_else(run, tmp_pat
     client = cluster.client()
     values = write(client, "stays")
     assert client.set("soon", "x", ex=1_000) and client.set("late", "x", ex=100_000)
-    epochs = epochs_of(cluster.client(1).execute_command("PARITAS.STATUS"))
+    until(lambda: '"begins empty' not in status_of(cluster), "all positions to have begun")
+    epochs = epochs_of(status_of(cluster))
     wall("+2h")
     until(lambda: client.get("soon") is None, "what expires within two hours to be gone")
     assert 0 < client.ttl("late") <= 92_800
@@ -220,8 +221,12 @@ def test_a_wall_clock_that_jumps_ends_what_expires_and_nothing_else(run, tmp_pat
     wall("+0")
     assert all_there(client, values)
     # Nobody was taken for dead.
-    assert epochs_of(cluster.client(1).execute_command("PARITAS.STATUS")) == epochs
+    assert epochs_of(status_of(cluster)) == epochs
     assert [node.poll() for node in cluster.nodes] == [None] * 3
+
+
+def status_of(cluster):
+    return cluster.client(1).execute_command("PARITAS.STATUS")
 
 
 def epochs_of(text):
