@@ -30,6 +30,29 @@ impl Children {
         Ok(())
     }
 
+    /// Runs one to its end.
+    ///
+    /// # Errors
+    /// With what the process wrote, if it fails.
+    pub(crate) fn complete(program: impl AsRef<OsStr>, arguments: &[&str], directory: &Path) -> io::Result<()> {
+        let mut command = Command::new(&program);
+        let output = command
+            .args(arguments)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let name = program.as_ref().to_string_lossy();
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(format!(
+            "{name} {}: {}",
+            arguments.join(" "),
+            said.trim()
+        )))
+    }
+
     /// CPU time of all of them so far.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         self.0.iter().map(|child| cpu(child.id())).sum()

@@ -126,6 +126,8 @@ impl Paritas {
             directory,
         };
         let arguments = ["coordinator", "--config", "coordinator.toml"];
+        let create = ["coordinator", "--config", "coordinator.toml", "--create"];
+        Children::complete(binary, &create, started.directory.path())?;
         started.children.start(binary, arguments, started.directory.path())?;
         for node in 0..all {
             let is_relayed = setup.count_from.is_some() || setup.slow == Some(node);
