@@ -407,7 +407,7 @@ impl<S: Store> Coordinator<S> {
                 list.0
             ));
         }
-        // So many nodes that one of them has heard of the latest decision. Those that have not come when the grace is
+        // Of this many nodes, one has heard of the latest decision. Nodes that have not registered when the grace is
         // over have ended or are away.
         let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
         let holders: BTreeSet<NodeId> = held.map(|a| a.tenure.node).collect();

@@ -504,7 +504,7 @@ impl Node {
             }
             match new.lineage(own.epoch, own.id) {
                 Lineage::Follows => {}
-                // Whoever made it decided without what is installed here (10.14).
+                // Its coordinator decided without what is installed here (10.14).
                 Lineage::Foreign => return false,
                 Lineage::Unknown => {
                     let installed = Some((own.epoch, own.id));

@@ -326,9 +326,10 @@ fn memory_is_not_set_below_what_parity_has() {
     assert_eq!(cluster.ask(client, "GET again"), "$1\r\n1\r\n");
 }
 
-/// What keys of 1000 B leave is in pieces, and a value of 50 KB takes four whole chunks.
+/// What keys of 1000 B leave is in pieces, and a value of 50 KB takes four whole chunks. Here acks take no time:
+/// `tests/test_eviction.py` has how long writes wait.
 #[test]
-fn values_of_several_chunks_find_room_among_small_keys_at_once() {
+fn values_of_several_chunks_among_small_keys_are_not_refused() {
     const MEMORY_BYTES: u64 = 16 << 20;
     for policy in [Policy::AllKeysLru, Policy::AllKeysRandom] {
         let parameters = Parameters {
@@ -350,7 +351,6 @@ fn values_of_several_chunks_find_room_among_small_keys_at_once() {
         assert!(before > 0, "{policy}: memory is not full");
         // Less than what it holds: later ones would find room where earlier ones went, chunk for chunk.
         let large = "l".repeat(50_000);
-        let began = cluster.now.mono;
         for batch in 0..10 {
             let lines: String = (0..20).map(|n| format!("SET large{batch}:{n} {large}\r\n")).collect();
             cluster.feed(client, lines.as_bytes());
@@ -365,13 +365,7 @@ fn values_of_several_chunks_find_room_among_small_keys_at_once() {
             }
             assert_eq!(replies, "+OK\r\n".repeat(20), "{policy}: batch {batch}");
         }
-        let took_ms = (cluster.now.mono - began).0 / 1_000_000;
         let gone = evicted(&mut cluster) - before;
-        println!("{policy}: {took_ms} ms, {gone} keys gone for 200 values");
-        assert!(
-            took_ms < 100,
-            "{policy}: writes wait for no timer, yet took {took_ms} ms"
-        );
         // As many bytes as came in, and some that are still to be compacted.
         assert!(gone < 200 * 50 * 2, "{policy}: {gone} keys gone for 200 values");
         check_parity(&cluster);

@@ -117,8 +117,8 @@ pub struct Stream {
     /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for
     /// ahead.
     wanted: (u32, u32),
-    /// Free chunks that a write needs which found too few, the one left for compaction among them; 0 without such a
-    /// write.
+    /// Free chunks that the last refused write needs, with the one that is left for compaction; 0 if no write was
+    /// refused.
     free_wanted: u32,
     /// Reused.
     plan: Plan,

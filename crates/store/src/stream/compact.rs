@@ -345,7 +345,7 @@ impl Stream {
         } else {
             FREE_KEPT_MIN + self.space.used_count() / FREE_KEPT_PART
         };
-        // A write that waits for so many must not see them go one by one.
+        // A write waits for this many: do not give them back one by one.
         let kept = if arena.is_over() {
             kept
         } else {

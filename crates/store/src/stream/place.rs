@@ -96,8 +96,8 @@ impl Stream {
         Self::has_memory(arena, zeros, 0)
     }
 
-    /// Notes what became of a look for `count` chunks for a write. Compaction and eviction go on until there are as
-    /// many.
+    /// Notes whether a write found the `count` free chunks that it needs. If not, compaction and eviction go on until
+    /// there are that many.
     #[inline]
     pub(super) fn note_space(&mut self, count: usize, space: Result<(), Blocked>) {
         let needed = count as u32 + Writer::Foreground.spare();

@@ -1278,6 +1278,23 @@ fn when_memory_is_taken_away_no_more_is_evicted_than_that() {
     world.compare_all();
 }
 
+fn of_bytes(count: usize) -> Stored {
+    Stored {
+        bytes: vec![7; count],
+        ..Stored::default()
+    }
+}
+
+/// Puts small values until there is no more room. Gives how many.
+fn fill(world: &mut World) -> u64 {
+    let small = of_bytes(300);
+    let mut count = 0;
+    while world.put(&numbered(count), &small).is_ok() {
+        count += 1;
+    }
+    count
+}
+
 /// Few bytes die at a time, in many chunks: compaction makes whole ones of them, as many as the value needs.
 #[test]
 fn a_value_of_several_chunks_finds_room_once_its_bytes_have_died() {
@@ -1288,18 +1305,8 @@ fn a_value_of_several_chunks_finds_room_once_its_bytes_have_died() {
         if by_credit {
             world.stream.set_credit(380, u32::MAX);
         }
-        let small = Stored {
-            bytes: vec![7; 300],
-            ..Stored::default()
-        };
-        let mut count = 0;
-        while world.put(&numbered(count), &small).is_ok() {
-            count += 1;
-        }
-        let large = Stored {
-            bytes: vec![8; 5 * chunk],
-            ..Stored::default()
-        };
+        let count = fill(&mut world);
+        let large = of_bytes(5 * chunk);
         let mut gone = 0;
         for n in 0..20 {
             let key = format!("large {n}").into_bytes();
@@ -1327,18 +1334,8 @@ fn a_value_of_several_chunks_finds_room_once_its_bytes_have_died() {
 fn what_a_write_that_was_given_up_needed_is_forgotten() {
     let chunk = 4096;
     let mut world = World::new(chunk, 400);
-    let small = Stored {
-        bytes: vec![7; 300],
-        ..Stored::default()
-    };
-    let mut count = 0;
-    while world.put(&numbered(count), &small).is_ok() {
-        count += 1;
-    }
-    let large = Stored {
-        bytes: vec![8; 5 * chunk],
-        ..Stored::default()
-    };
+    fill(&mut world);
+    let large = of_bytes(5 * chunk);
     assert_eq!(
         world.stream.free_needed(),
         2,
@@ -1354,10 +1351,7 @@ fn what_a_write_that_was_given_up_needed_is_forgotten() {
 #[test]
 fn one_call_empties_no_chunk_that_was_not_announced() {
     let mut world = World::new(4096, 1 << 14);
-    let stored = Stored {
-        bytes: vec![7; 300],
-        ..Stored::default()
-    };
+    let stored = of_bytes(300);
     for n in 0..4000 {
         world.put(&numbered(n), &stored).unwrap();
     }
