@@ -175,6 +175,11 @@ impl Agent {
         self.questions.values().map(|q| q.until).chain([phase]).min()
     }
 
+    /// Epoch and id of the newest configuration of a list that it knows.
+    pub fn installed(&self, list: ListId) -> Option<(Epoch, u64)> {
+        self.installed.get(&list).copied()
+    }
+
     /// Whether a coordinator counts this process in.
     pub fn is_registered(&self) -> bool {
         matches!(self.phase, Phase::Registered { .. })
@@ -345,8 +350,14 @@ impl Agent {
         self.deliver(now, &configurations, out);
     }
 
+    /// A coordinator whose store is old tells of lives that are over: what is known of later ones stays (10.16).
     fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {
-        self.nodes.extend(nodes.into_iter().map(|n| (n.id, n)));
+        for node in nodes {
+            let known = self.nodes.get(&node.id);
+            if known.is_none_or(|known| known.ordinal <= node.ordinal) {
+                self.nodes.insert(node.id, node);
+            }
+        }
         let all: Vec<NodeRecord> = self.nodes.values().cloned().collect();
         out.nodes(&all);
     }

@@ -544,6 +544,7 @@ fn first_record(registration: &Registration, domain: String) -> StoredNode {
     let record = NodeRecord {
         id: registration.node,
         incarnation: registration.incarnation,
+        ordinal: 1,
         domain,
         role: registration.role,
         state: NodeState::Up,

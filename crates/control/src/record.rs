@@ -125,6 +125,7 @@ impl StoredNode {
         self.past.push((self.record.incarnation, self.ended));
         self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
         self.record.incarnation = life;
+        self.record.ordinal = self.record.ordinal.saturating_add(1);
         self.ended = false;
     }
 
@@ -320,6 +321,12 @@ impl Records {
         }
         *self = found;
         Ok(true)
+    }
+
+    /// Whether no coordinator has opened the store after this one.
+    pub(crate) fn leads<S: Store>(&self, store: &S) -> Result<bool, StoreError> {
+        let found = store.get(LEADER_KEY)?.map(|entry| entry.revision);
+        Ok(found == self.revisions.get(LEADER_KEY).copied())
     }
 
     /// Commits nodes and lists in one transaction, then takes them over.

@@ -243,6 +243,7 @@ impl World {
         self.log(|| "faults end".into());
         self.blocked.clear();
         self.cut_off.1 = self.now;
+        self.heal_control();
         // Pauses end by themselves: what waits for a stopped process must not be overtaken by what comes later.
         for at in 0..self.processes.len() {
             if self.processes[at].is_none() {

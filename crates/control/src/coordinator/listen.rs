@@ -114,8 +114,10 @@ impl<S: Store> Coordinator<S> {
             self.contacts.insert(registration.node, now);
         }
         if let Some(refusal) = self.refusal(now, &registration) {
-            if let Refusal::StoreIsBehind { list } = refusal {
-                self.notice_behind(registration.node, list, out);
+            if let Refusal::StoreIsBehind { list } = refusal
+                && !self.notice_behind(registration.node, list, out)
+            {
+                return;
             }
             send(out, link, &ToAgent::Refused(refusal));
             return;
@@ -198,12 +200,26 @@ impl<S: Store> Coordinator<S> {
         })
     }
 
-    /// 10.16: a node has what was decided after this store was copied, or from another copy.
-    fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) {
+    /// 10.16: a node has what was decided after this store was copied, or from another copy. Or else by another
+    /// coordinator that has the store now: then this one is deposed. False if it is, or if that cannot be told.
+    fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) -> bool {
+        match self.records.leads(&self.store) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.deposed = true;
+                out.note(Note::Deposed);
+                return false;
+            }
+            Err(error) => {
+                out.note(Note::StoreFailed(error.to_string()));
+                return false;
+            }
+        }
         if self.behind.is_none() {
             out.note(Note::Behind { node, list });
         }
         self.behind = Some((node, list));
+        true
     }
 
     /// 10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is

@@ -20,6 +20,7 @@ fn node() -> StoredNode {
     let record = NodeRecord {
         id: NodeId(1),
         incarnation: Incarnation(300),
+        ordinal: 1,
         domain: "a".into(),
         role: NodeRole::Member,
         state: NodeState::Up,

@@ -283,6 +283,7 @@ impl Cluster {
             .map(|i| NodeRecord {
                 id: NodeId(i as u16),
                 incarnation: Incarnation(i as u64 + 1),
+                ordinal: 1,
                 domain: i.to_string(),
                 role: NodeRole::Member,
                 state: NodeState::Up,
