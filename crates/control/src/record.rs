@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The first byte of every record.
-pub const RECORD_FORMAT: u8 = 3;
+pub const RECORD_FORMAT: u8 = 4;
 const CLUSTER_KEY: &str = "cluster";
 const PLAN_KEY: &str = "plan";
 const LEADER_KEY: &str = "leader";

@@ -41,7 +41,11 @@ impl World {
     pub(super) fn open_line(&mut self, at: usize, agent: Option<Incarnation>, host: usize) -> Option<LinkId> {
         let cut = self.is_cut_off(at) || self.one_way(at).is_some();
         let governed = self.governed.as_mut().filter(|_| !cut)?;
-        let reign = governed.hosts.get(host).filter(|host| host.coordinator.is_some())?.reign;
+        let reign = governed
+            .hosts
+            .get(host)
+            .filter(|host| host.coordinator.is_some())?
+            .reign;
         governed.lines.next += 1;
         let link = LinkId(governed.lines.next);
         let last = [Time(0); 2];

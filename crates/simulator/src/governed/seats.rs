@@ -151,7 +151,11 @@ impl World {
         if certified {
             // A supervisor may itself be slow to notice.
             let late = !self.healing && self.random.chance(100_000);
-            let noticed = Span(if late { self.random.below(6_000_000_000) } else { noticed.0 });
+            let noticed = Span(if late {
+                self.random.below(6_000_000_000)
+            } else {
+                noticed.0
+            });
             self.push_control(noticed, Control::Exited { at, incarnation });
         }
     }

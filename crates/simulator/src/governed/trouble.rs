@@ -96,6 +96,8 @@ impl World {
                 let after = Span(self.random.below(2 * every.max(1)));
                 self.push_control(after, Control::Trouble(Trouble::Next));
             }
+            // Afterwards there is one coordinator.
+            Trouble::Start { .. } if self.healing && self.coordinators_count() > 0 => {}
             Trouble::Start { host } => self.start_coordinator(host),
             Trouble::NewestStore => self.put_newest_back(),
             Trouble::Copy => {
@@ -112,6 +114,11 @@ impl World {
                 }
             }
         }
+    }
+
+    fn coordinators_count(&self) -> usize {
+        let hosts = self.governed.iter().flat_map(|g| &g.hosts);
+        hosts.filter(|host| host.coordinator.is_some()).count()
     }
 
     fn begin_trouble(&mut self) {
@@ -145,9 +152,7 @@ impl World {
             6 | 7 => self.use_old_store(),
             8 => {
                 // Another one takes the store over. The first finds out when it commits.
-                let running = |g: &&super::Host| g.coordinator.is_some();
-                let count = self.governed.as_ref().map_or(0, |g| g.hosts.iter().filter(running).count());
-                if count == 1 && hosts == 2 {
+                if self.coordinators_count() == 1 && hosts == 2 {
                     self.marks.see(Seen::TwoCoordinators);
                 }
                 self.start_coordinator(host);
@@ -155,7 +160,12 @@ impl World {
             _ => {
                 let (nodes, way) = (self.random.next_u64(), self.random.below(2) as usize);
                 let until = self.now + self.outage();
-                self.log(|| format!("way {way} of nodes {nodes:b} is closed until {} ms", until.0 / 1_000_000));
+                self.log(|| {
+                    format!(
+                        "way {way} of nodes {nodes:b} is closed until {} ms",
+                        until.0 / 1_000_000
+                    )
+                });
                 if let Some(troubles) = self.troubles().filter(|t| t.one_way.2 < until) {
                     troubles.one_way = (nodes, way, until);
                 }

@@ -197,13 +197,19 @@ impl World {
         let Some(truth) = self.governed.as_ref().map(|g| &g.truth) else {
             return;
         };
-        let beats = |at: usize| truth.beats.get(&at).filter(|s| s.of.0 == self.records[at].incarnation.0);
+        let beats = |at: usize| {
+            truth
+                .beats
+                .get(&at)
+                .filter(|s| s.of.0 == self.records[at].incarnation.0)
+        };
         // Heard by the coordinator: it was moved, or one of its links was broken.
         if beats(node).is_some_and(|s| now - s.last < suspicion) {
             return;
         }
         self.marks.see(Seen::FalselySuspected);
-        let lasts = |s: &Streak| now - s.first >= suspicion + Span::from_ms(250) && now - s.last <= Span(suspicion.0 / 2);
+        let lasts =
+            |s: &Streak| now - s.first >= suspicion + Span::from_ms(250) && now - s.last <= Span(suspicion.0 / 2);
         let peer = |at: usize| {
             let life = self.processes[at].as_ref().map(|p| (p.incarnation, p.paused_until));
             let (life, paused_until) = life?;
@@ -230,9 +236,8 @@ impl World {
             let is_missing = |i: &usize| {
                 let key = (old.list, Position(*i as u8));
                 let is_fenced = self.governed.as_ref().is_some_and(|g| g.truth.fenced.contains(&key));
-                let lives = old.positions[*i].is_some_and(|a| {
-                    a.state.is_live() && self.is_alive(a.tenure.node, a.tenure.incarnation)
-                });
+                let lives = old.positions[*i]
+                    .is_some_and(|a| a.state.is_live() && self.is_alive(a.tenure.node, a.tenure.incarnation));
                 !lives && (also_fenced || !is_fenced)
             };
             positions.filter(is_missing).count()
