@@ -7,6 +7,7 @@ use crate::message::{
     Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator,
     decode, encode,
 };
+use crate::mutant::{Broken, Mutant};
 use crate::plan::{PlanError, check_record};
 use crate::status::{ShardProgress, Status};
 use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord, Tenure};
@@ -96,6 +97,7 @@ pub struct Agent {
     refused: Option<Refusal>,
     questions: BTreeMap<u64, Question>,
     asked: u64,
+    broken: Broken,
 }
 
 /// Something that a client waits for.
@@ -143,7 +145,14 @@ impl Agent {
             refused: None,
             questions: BTreeMap::new(),
             asked: 0,
+            broken: Broken::default(),
         }
+    }
+
+    /// Leaves a rule out.
+    #[cfg(feature = "mutants")]
+    pub fn break_rule(&mut self, mutant: Option<Mutant>) {
+        self.broken.mutant = mutant;
     }
 
     /// Handles one event.
@@ -354,7 +363,8 @@ impl Agent {
     fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {
         for node in nodes {
             let known = self.nodes.get(&node.id);
-            if known.is_none_or(|known| known.ordinal <= node.ordinal) {
+            let any = self.broken.is(Mutant::OldLivesBack);
+            if any || known.is_none_or(|known| known.ordinal <= node.ordinal) {
                 self.nodes.insert(node.id, node);
             }
         }
@@ -370,6 +380,7 @@ impl Agent {
                 None => Lineage::Follows,
                 // A shard may have heard of it before, by a peer.
                 Some((own, own_id)) if epoch < *own || (epoch, id) == (*own, *own_id) => continue,
+                Some(_) if self.broken.is(Mutant::EpochForId) => Lineage::Follows,
                 Some((own, own_id)) => configuration.lineage(*own, *own_id),
             };
             match lineage {

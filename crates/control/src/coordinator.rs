@@ -15,6 +15,7 @@ mod slow;
 
 use crate::fence::{self, Holder, Opinion, Silence};
 use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
+use crate::mutant::{Broken, Mutant};
 use crate::plan::ClusterPlan;
 use crate::record::{OpenError, Records, StoredNode};
 use crate::status::HaltedRole;
@@ -254,6 +255,7 @@ pub struct Coordinator<S> {
     /// The outcome of the last commit is unknown.
     unsure: bool,
     deposed: bool,
+    broken: Broken,
 }
 
 impl<S: Store> Coordinator<S> {
@@ -310,6 +312,7 @@ impl<S: Store> Coordinator<S> {
             next_tick: Time::default(),
             unsure: false,
             deposed: false,
+            broken: Broken::default(),
         })
     }
 
@@ -317,6 +320,13 @@ impl<S: Store> Coordinator<S> {
     /// unless told otherwise. Not of the plan: it may differ from start to start.
     pub fn set_stand_in(&mut self, may: bool) {
         self.stand_in = may;
+    }
+
+    /// Leaves a rule out.
+    #[cfg(feature = "mutants")]
+    pub fn break_rule(&mut self, mutant: Option<Mutant>) {
+        self.broken.mutant = mutant;
+        self.records.broken.mutant = mutant;
     }
 
     /// Handles one event.
@@ -399,7 +409,7 @@ impl<S: Store> Coordinator<S> {
 
     /// What keeps this coordinator from deciding anything, in words (PROTOCOL 10.16).
     fn obstacle(&self, now: Time) -> Option<String> {
-        if let Some((node, list)) = self.behind {
+        if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
             return Some(format!(
                 "changes nothing: {node} has a configuration of list {} that is not in the history of this \
                  coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
@@ -414,7 +424,8 @@ impl<S: Store> Coordinator<S> {
         let told = fence::witnesses(holders.len(), self.records.plan.parity.into());
         let wanted = (holders.len() + 1).saturating_sub(told);
         let known = self.witnesses.len();
-        (!holders.is_empty() && now < self.settled_from && known < wanted).then(|| {
+        let waits = !holders.is_empty() && now < self.settled_from && known < wanted;
+        (waits && !self.broken.is(Mutant::NoWitness)).then(|| {
             format!(
                 "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
                  have): only they can tell whether this store is the cluster's newest",
@@ -451,7 +462,7 @@ impl<S: Store> Coordinator<S> {
             self.quiet_from = Some(now);
         }
         // Agents that heard nothing for that long have given the link up: it is as after a start.
-        if begins || absent > fence::PATIENCE {
+        if (begins || absent > fence::PATIENCE) && !self.broken.is(Mutant::NoGrace) {
             self.settled_from = now + self.grace();
             self.begin_grace(now);
         }
@@ -506,11 +517,18 @@ impl<S: Store> Coordinator<S> {
     fn judge_silence(&self, now: Time) -> Silence {
         let opinion = |of: NodeId, about: NodeId, life: Incarnation| {
             let presence = self.presences.get(&of);
-            presence.map_or(Opinion::Unsure, |p| p.opinion(about, life))
+            match presence {
+                _ if self.broken.is(Mutant::NoVotes) => Opinion::Unheard,
+                Some(presence) => presence.opinion(about, life),
+                None => Opinion::Unsure,
+            }
         };
         let grace_until = self.is_in_grace(now).then_some(self.grace_until);
         let grace_until = grace_until.or_else(|| (now < self.healed_from).then_some(self.healed_from));
-        let parity = self.records.plan.parity.into();
+        let mut parity = self.records.plan.parity.into();
+        if self.broken.is(Mutant::NoHold) {
+            parity = usize::MAX;
+        }
         Silence::judge(
             &self.holders(now),
             self.records.lists.values(),

@@ -2,6 +2,7 @@
 //! follows them: a commit changes the store first.
 
 use crate::coordinator::SlotTask;
+use crate::mutant::{Broken, Mutant};
 use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, PlannedNode, check_record};
 use crate::store::{Action, Change, Revision, Store, StoreError};
 use core::fmt;
@@ -182,6 +183,7 @@ pub(crate) struct Records {
     /// coordinator that was replaced cannot commit (10.1).
     leader: u64,
     revisions: BTreeMap<String, Revision>,
+    pub(crate) broken: Broken,
 }
 
 impl Records {
@@ -200,6 +202,7 @@ impl Records {
             trails: BTreeMap::new(),
             leader: 0,
             revisions: BTreeMap::new(),
+            broken: Broken::default(),
         };
         let changes = [
             records.put(LEADER_KEY.into(), &records.leader),
@@ -266,6 +269,7 @@ impl Records {
             trails: BTreeMap::new(),
             leader: read(&values, LEADER_KEY)?,
             revisions,
+            broken: Broken::default(),
         };
         records.check_fixed()?;
         for key in values.keys() {
@@ -319,7 +323,8 @@ impl Records {
         if found.leader != self.leader {
             return Ok(false);
         }
-        *self = found;
+        let broken = self.broken;
+        *self = Self { broken, ..found };
         Ok(true)
     }
 
@@ -343,6 +348,9 @@ impl Records {
             expect: leader,
             action: Action::Check,
         }];
+        if self.broken.is(Mutant::LeaderNotCompared) {
+            changes.clear();
+        }
         changes.extend(nodes.iter().map(|n| self.put(node_key(n.record.id), n)));
         changes.extend(lists.iter().map(|c| self.put(list_key(c.list), c)));
         let trails: Vec<(ListId, Vec<u64>)> = lists.iter().map(|c| (c.list, self.trail_before(c))).collect();
@@ -383,6 +391,9 @@ impl Records {
 
     /// Whether a node's configuration is in the history of its list here. `None`: it is from before what is known.
     pub(crate) fn knows(&self, list: ListId, epoch: Epoch, id: u64) -> Option<bool> {
+        if self.broken.is(Mutant::EpochForId) {
+            return Some(true);
+        }
         let Some(now) = self.lists.get(&list) else {
             return Some(false);
         };

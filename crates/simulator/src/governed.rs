@@ -182,14 +182,17 @@ pub(crate) fn govern(swarm: &mut Swarm, seed: u64) {
     swarm.flip_every = Span(0);
     swarm.split_at_ask = 0;
     (swarm.disk, swarm.disk_nodes, swarm.logged) = (None, 0, 0);
+    // More members than positions of a list: its losses and those of the cluster are not the same.
+    swarm.spares = random.below(4) as u16;
+    swarm.beyond = random.below(u64::from(swarm.spares) + 1) as u16;
     let lists = plan(swarm, ClusterId(0), [0; 2], 500, 0).list_count();
     swarm.stripe_lists = lists as u16;
     swarm.parameters.kept_chunks = 4 * lists as u32;
 }
 
 fn plan(swarm: &Swarm, id: ClusterId, hash_key: [u64; 2], suspicion_ms: u32, restart_wait_ms: u32) -> ClusterPlan {
-    let width = u16::from(swarm.data) + u16::from(swarm.parity);
-    let mut plan = ClusterPlan::simple(id, swarm.data, swarm.parity, width, swarm.spares);
+    let members = u16::from(swarm.data) + u16::from(swarm.parity) + swarm.beyond;
+    let mut plan = ClusterPlan::simple(id, swarm.data, swarm.parity, members, swarm.spares - swarm.beyond);
     plan.ack_quorum = swarm.ack_quorum;
     plan.chunk_bytes = swarm.chunk_bytes;
     plan.lease_ms = swarm.parameters.lease.as_ms() as u32;
@@ -343,9 +346,7 @@ impl World {
                 self.push_control_at(due, Control::CoordinatorTimer { host, reign, due });
             }
         }
-        for configuration in committed {
-            self.see_committed(configuration);
-        }
+        self.see_all_committed(committed);
         for (link, bytes) in asked.frames {
             self.send_to_agent(link, bytes);
         }

@@ -7,6 +7,7 @@ use crate::message::{
     MESSAGE_VERSION, MessageError, Opinions, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent,
     ToCoordinator, decode,
 };
+use crate::mutant::Mutant;
 use crate::plan::{NODES_MAX, domain_is_valid};
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
@@ -225,6 +226,9 @@ impl<S: Store> Coordinator<S> {
     /// 10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
     /// silent and the coordinator has been there long enough to hear it.
     fn is_running(&self, now: Time, node: NodeId, life: Incarnation) -> bool {
+        if self.broken.is(Mutant::RunningAdmitted) {
+            return false;
+        }
         let stored = self.records.nodes.get(&node);
         let claimed = self.claims.get(&node).map(|c| c.incarnation);
         let Some(present) = claimed

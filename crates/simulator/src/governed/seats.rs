@@ -128,10 +128,17 @@ impl World {
             installed: Vec::new(),
         };
         let seed = self.random.next_u64();
+        let agent = Agent::new(registration, coordinators, seed);
+        #[cfg(feature = "mutants")]
+        let agent = {
+            let mut agent = agent;
+            agent.break_rule(self.swarm.control_mutant);
+            agent
+        };
         let now = self.now;
         let Some(seat) = self.seat(at) else { return };
         seat.life = Some(incarnation);
-        seat.agent = Some(Agent::new(registration, coordinators, seed));
+        seat.agent = Some(agent);
         (seat.link, seat.timer_at, seat.progress_at) = (None, None, now);
         self.tell_as_supervisor(at, &supervise(at, incarnation));
         if self.seat(at).is_some_and(|seat| seat.supervisor.is_none()) {

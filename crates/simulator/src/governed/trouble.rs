@@ -238,6 +238,12 @@ impl World {
         let opened = Coordinator::open(governed.store.clone(), &governed.plan, seed);
         match opened {
             Ok(coordinator) => {
+                #[cfg(feature = "mutants")]
+                let coordinator = {
+                    let mut coordinator = coordinator;
+                    coordinator.break_rule(self.swarm.control_mutant);
+                    coordinator
+                };
                 self.cluster = coordinator.cluster().clone();
                 let place = &mut governed.hosts[host];
                 place.reign += 1;

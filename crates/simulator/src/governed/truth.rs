@@ -26,6 +26,8 @@ pub(crate) struct Truth {
     heard: BTreeMap<(usize, usize), Streak>,
     /// When frames of agents came to the coordinator.
     beats: BTreeMap<usize, Streak>,
+    /// A commit has failed, and may have taken effect: what it decided is seen later.
+    is_late: bool,
 }
 
 /// Frames that come one after the other, without a long gap.
@@ -88,6 +90,11 @@ impl World {
                     self.violate("D6: the newest store is taken for an old one".into());
                 }
             }
+            Note::StoreFailed(_) => {
+                if let Some(governed) = self.governed.as_mut() {
+                    governed.truth.is_late = true;
+                }
+            }
             Note::Deposed => self.marks.see(Seen::Deposed),
             _ => {}
         }
@@ -102,8 +109,19 @@ impl World {
         coordinator.configurations().filter(|c| !is_known(c)).cloned().collect()
     }
 
+    /// Configurations as they are in the store now.
+    pub(super) fn see_all_committed(&mut self, committed: Vec<Configuration>) {
+        let is_any = !committed.is_empty();
+        for configuration in committed {
+            self.see_committed(configuration);
+        }
+        if let Some(governed) = self.governed.as_mut().filter(|_| is_any) {
+            governed.truth.is_late = false;
+        }
+    }
+
     /// A configuration as it is in the store.
-    pub(super) fn see_committed(&mut self, new: Configuration) {
+    fn see_committed(&mut self, new: Configuration) {
         let at = usize::from(new.list.0);
         if self.configurations.get(at).is_none() {
             self.ids.push(vec![new.id]);
@@ -203,11 +221,44 @@ impl World {
                 .get(&at)
                 .filter(|s| s.of.0 == self.records[at].incarnation.0)
         };
-        // Heard by the coordinator: it was moved, or one of its links was broken.
-        if beats(node).is_some_and(|s| now - s.last < suspicion) {
+        // Heard by the coordinator: it was moved, or one of its links was broken. So it may have been if the
+        // coordinator has heard nobody.
+        let stood_still = truth.is_late
+            || self
+                .governed
+                .iter()
+                .flat_map(|g| &g.hosts)
+                .any(|host| now - host.stopped_until < suspicion);
+        if stood_still || beats(node).is_some_and(|s| now - s.last < suspicion) {
+            return;
+        }
+        // What a stand-in holds besides is moved without regard to silence (10.5).
+        if old.of_node(NodeId(node as u16)).count() > 1 {
             return;
         }
         self.marks.see(Seen::FalselySuspected);
+        // Nodes of which the coordinator has not heard for so long that it must count them as silent.
+        let is_silent = |at: usize| {
+            let of_life = |life| {
+                self.configurations
+                    .iter()
+                    .any(|c| c.held_by(NodeId(at as u16), life).next().is_some())
+            };
+            let holds = self.processes[at].as_ref().is_some_and(|p| of_life(p.incarnation));
+            holds && beats(at).is_some_and(|s| now - s.last > suspicion + Span::from_ms(1))
+        };
+        let holders: BTreeSet<NodeId> = self
+            .configurations
+            .iter()
+            .flat_map(|c| c.positions.iter().flatten())
+            .map(|a| a.tenure.node)
+            .collect();
+        let silent = (0..self.processes.len()).filter(|at| is_silent(*at)).count();
+        if silent > usize::from(old.parity).max(holders.len() / 4) {
+            return self.violate(format!(
+                "D3: n{node} is removed for silence while {silent} nodes are silent at once"
+            ));
+        }
         let lasts =
             |s: &Streak| now - s.first >= suspicion + Span::from_ms(250) && now - s.last <= Span(suspicion.0 / 2);
         let peer = |at: usize| {
