@@ -12,6 +12,7 @@ mod presence;
 mod report;
 mod slots;
 mod slow;
+mod trouble;
 
 use crate::fence::{self, Holder, Opinion, Silence};
 use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
@@ -395,36 +396,6 @@ impl<S: Store> Coordinator<S> {
 
     fn suspicion(&self) -> Span {
         Span::from_ms(self.records.plan.suspicion_ms.into())
-    }
-
-    /// What keeps this coordinator from deciding anything, in words (PROTOCOL 10.16).
-    fn obstacle(&self, now: Time) -> Option<String> {
-        if let Some((node, list)) = self.behind {
-            return Some(format!(
-                "changes nothing: {node} has a configuration of list {} that is not in the history of this \
-                 coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
-                 newest store back; the nodes go on answering meanwhile",
-                list.0
-            ));
-        }
-        // Of this many nodes, one has heard of the latest decision. Nodes that have not registered when the grace is
-        // over have ended or are away.
-        let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
-        let holders: BTreeSet<NodeId> = held.map(|a| a.tenure.node).collect();
-        let told = fence::witnesses(holders.len(), self.records.plan.parity.into());
-        let wanted = (holders.len() + 1).saturating_sub(told);
-        let known = self.witnesses.len();
-        (!holders.is_empty() && now < self.settled_from && known < wanted).then(|| {
-            format!(
-                "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
-                 have): only they can tell whether this store is the cluster's newest",
-                (self.settled_from - now).as_ms()
-            )
-        })
-    }
-
-    fn refuses_orders(&self, now: Time) -> Option<String> {
-        self.obstacle(now).map(|why| format!("the coordinator {why}"))
     }
 
     /// By then the leases of a life that is removed have ended, with time to spare.

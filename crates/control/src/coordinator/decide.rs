@@ -226,10 +226,7 @@ impl<S: Store> Coordinator<S> {
     }
 
     fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>, silence: Silence) -> Facts {
-        let awaited = nodes.values().filter(|n| {
-            let may_come = n.record.state == NodeState::Up && !n.ended && now < self.settled_from;
-            may_come && !self.is_available(now, n)
-        });
+        let awaited = nodes.values().filter(|n| self.is_awaited(now, n));
         let mut facts = Facts {
             homes: self.homes.clone(),
             per_domain_max: self.per_domain_max,
