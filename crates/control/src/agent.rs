@@ -49,6 +49,8 @@ pub trait AgentOut {
     fn send(&mut self, bytes: &[u8]);
     /// The cluster is known: make the node. Said once, before anything else is delivered.
     fn cluster(&mut self, cluster: &ClusterRecord);
+    /// The cluster's record has changed, in what may change: times.
+    fn cluster_changed(&mut self, _: &ClusterRecord) {}
     /// The newest view of all nodes, for every shard.
     fn nodes(&mut self, nodes: &[NodeRecord]);
     /// A newer configuration of a list, for every shard.
@@ -262,7 +264,12 @@ impl Agent {
         if let Phase::Registered { until, .. } = &mut self.phase {
             *until = now + PATIENCE;
         }
-        if self.cluster.is_none() && matches!(message, ToAgent::Configurations(_) | ToAgent::Nodes(_)) {
+        if self.cluster.is_none()
+            && matches!(
+                message,
+                ToAgent::Configurations(_) | ToAgent::Nodes(_) | ToAgent::Cluster(_)
+            )
+        {
             // Nothing of a cluster is said before the cluster itself.
             out.hang_up();
             self.retreat(now);
@@ -277,7 +284,16 @@ impl Agent {
                 }
             }
             ToAgent::Refused(refusal) => self.on_refused(now, &refusal, out),
+            // Not for an agent.
+            ToAgent::Said { .. } => {}
             ToAgent::Heard | ToAgent::ExitNoted { .. } => {}
+            ToAgent::Cluster(cluster) => {
+                if let Some(refusal) = self.refuses(&cluster) {
+                    self.on_refused(now, &refusal, out);
+                } else {
+                    self.take_cluster(cluster, out);
+                }
+            }
             ToAgent::Configurations(configurations) => self.deliver(now, &configurations, out),
             ToAgent::Nodes(nodes) => self.deliver_nodes(nodes, out),
             ToAgent::StatusReport { n, status } => {
@@ -318,13 +334,7 @@ impl Agent {
             nodes,
             configurations,
         } = registered;
-        let other = |c: &ClusterRecord| (c.id, c.hash_key) != (cluster.id, cluster.hash_key);
-        let refusal = match check_record(&cluster) {
-            Ok(()) if self.cluster.as_ref().is_some_and(other) => Some(Refusal::WrongCluster { here: cluster.id }),
-            Ok(()) => None,
-            Err(PlanError(why)) => Some(Refusal::Limit(why)),
-        };
-        if let Some(refusal) = refusal {
+        if let Some(refusal) = self.refuses(&cluster) {
             self.on_refused(now, &refusal, out);
             return;
         }
@@ -336,13 +346,31 @@ impl Agent {
             until: now + PATIENCE,
         };
         self.beat(nonce, out);
-        if self.cluster.is_none() {
-            self.registration.cluster = Some(cluster.id);
-            out.cluster(&cluster);
-        }
-        self.cluster = Some(cluster);
+        self.take_cluster(cluster, out);
         self.deliver_nodes(nodes, out);
         self.deliver(now, &configurations, out);
+    }
+
+    /// Whether a record is none of this process's cluster.
+    fn refuses(&self, cluster: &ClusterRecord) -> Option<Refusal> {
+        let other = |c: &ClusterRecord| (c.id, c.hash_key) != (cluster.id, cluster.hash_key);
+        match check_record(cluster) {
+            Ok(()) if self.cluster.as_ref().is_some_and(other) => Some(Refusal::WrongCluster { here: cluster.id }),
+            Ok(()) => None,
+            Err(PlanError(why)) => Some(Refusal::Limit(why)),
+        }
+    }
+
+    fn take_cluster(&mut self, cluster: ClusterRecord, out: &mut impl AgentOut) {
+        match &self.cluster {
+            None => {
+                self.registration.cluster = Some(cluster.id);
+                out.cluster(&cluster);
+            }
+            Some(known) if *known != cluster => out.cluster_changed(&cluster),
+            Some(_) => return,
+        }
+        self.cluster = Some(cluster);
     }
 
     fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {

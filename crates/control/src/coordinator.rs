@@ -8,6 +8,7 @@
 mod decide;
 mod duty;
 mod listen;
+mod orders;
 mod presence;
 mod report;
 mod slots;
@@ -15,9 +16,9 @@ mod slow;
 mod trouble;
 
 use crate::fence::{self, Holder, Opinion, Silence};
-use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
+use crate::message::{MessageError, Registration, Settings, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::plan::ClusterPlan;
-use crate::record::{OpenError, Records, StoredNode};
+use crate::record::{End, OpenError, Records, StoredNode};
 use crate::status::HaltedRole;
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState, Tenure};
@@ -128,7 +129,16 @@ pub enum Note {
         /// The list.
         list: ListId,
     },
-    /// A list without parity lost a position, which began again empty.
+    /// An operator says that a life has ended.
+    Attested {
+        /// The node.
+        node: NodeId,
+        /// Its life.
+        incarnation: Incarnation,
+    },
+    /// An operator has changed settings.
+    Set(Settings),
+    /// A list begins again empty: by policy, by order, or since it has no parity.
     Reset {
         /// The list.
         list: ListId,
@@ -170,6 +180,8 @@ struct Link {
     /// Whether it was sent all records, and gets their changes.
     told: bool,
     supervises: BTreeSet<(NodeId, Incarnation)>,
+    /// It comes from the coordinator's own machine.
+    is_local: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -221,6 +233,7 @@ pub struct Coordinator<S> {
     avoided: BTreeMap<(ListId, NodeId), Time>,
     moves: duty::Moves,
     slot_orders: slots::SlotOrders,
+    orders: orders::Orders,
     slow: slow::SlowNodes,
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
@@ -290,6 +303,7 @@ impl<S: Store> Coordinator<S> {
             avoided: BTreeMap::new(),
             moves: duty::Moves::default(),
             slot_orders: slots::SlotOrders::default(),
+            orders: orders::Orders::default(),
             slow: slow::SlowNodes::default(),
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
@@ -318,6 +332,14 @@ impl<S: Store> Coordinator<S> {
     /// unless told otherwise. Not of the plan: it may differ from start to start.
     pub fn set_stand_in(&mut self, may: bool) {
         self.stand_in = may;
+    }
+
+    /// Says that a link comes from the coordinator's own machine. Only by such a link orders are taken that can lose
+    /// data.
+    pub fn set_local(&mut self, link: LinkId) {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.is_local = true;
+        }
     }
 
     /// Handles one event.
@@ -369,6 +391,11 @@ impl<S: Store> Coordinator<S> {
         &self.records.cluster
     }
 
+    /// The plan of the cluster, with what has been set since.
+    pub fn plan(&self) -> &ClusterPlan {
+        &self.records.plan
+    }
+
     /// Every list's committed configuration.
     pub fn configurations(&self) -> impl Iterator<Item = &Configuration> {
         self.records.lists.values()
@@ -412,7 +439,12 @@ impl<S: Store> Coordinator<S> {
     fn notice_absence(&mut self, now: Time) {
         if self.quiet_from.is_none() {
             let wait = now + Span::from_ms(self.records.plan.restart_wait_ms.into());
-            let ended = self.records.nodes.values().filter(|n| n.ended).map(|n| n.record.id);
+            let ended = self
+                .records
+                .nodes
+                .values()
+                .filter(|n| n.has_ended())
+                .map(|n| n.record.id);
             self.waits = ended.map(|id| (id, wait)).collect();
             // Of lists that there are already another coordinator may have removed somebody just before.
             self.recent_from = (!self.records.lists.is_empty()).then_some(now);
@@ -460,7 +492,7 @@ impl<S: Store> Coordinator<S> {
         let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
         for tenure in held.map(|a| a.tenure) {
             let node = self.records.nodes.get(&tenure.node);
-            let Some(node) = node.filter(|n| n.record.incarnation == tenure.incarnation && !n.ended) else {
+            let Some(node) = node.filter(|n| n.record.incarnation == tenure.incarnation && !n.has_ended()) else {
                 continue;
             };
             holders.entry(tenure.node).or_insert_with(|| Holder {
@@ -525,7 +557,7 @@ fn first_record(registration: &Registration, domain: String) -> StoredNode {
     };
     StoredNode {
         record,
-        ended: false,
+        end: End::Unknown,
         past: Vec::new(),
         duty: Duty::Full,
     }

@@ -20,7 +20,7 @@ pub use check::{check_transition, is_decodable};
 pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Note, SILENT_MAX};
 pub use layout::Layout;
 pub use plan::{
-    CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, LostPolicy, NODES_MAX, POSITIONS_MAX, PlanError, PlannedNode,
-    check_record,
+    CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, LEASE_PARTS, LostPolicy, NODES_MAX, POSITIONS_MAX, PlanError,
+    PlannedNode, check_record,
 };
 pub use record::{OpenError, RECORD_FORMAT};

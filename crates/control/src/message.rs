@@ -1,6 +1,7 @@
 //! What the coordinator, the agents of nodes and supervisors say to each other (`docs/formats/control.md`): rare
 //! messages, so postcard behind a length, a CRC32C and a version.
 
+use crate::plan::LostPolicy;
 use crate::status::{ShardProgress, Status};
 use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, Tenure};
@@ -10,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of these messages.
-pub const MESSAGE_VERSION: u8 = 3;
+pub const MESSAGE_VERSION: u8 = 4;
 /// Longest frame that a coordinator takes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 64 << 10;
 /// Longest frame that an agent takes: every configuration of the largest cluster.
@@ -58,6 +59,32 @@ pub struct Opinions {
 
 /// Most peers that an opinion names: as many as a cluster has nodes.
 pub const OPINIONS_MAX: usize = 1024;
+
+/// What an operator orders, on the coordinator's own machine: orders that can lose data.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub enum Order {
+    /// Lost lists begin again empty (PROTOCOL 10.6).
+    ResetLists {
+        /// Which; none: all that are lost.
+        lists: Vec<ListId>,
+    },
+    /// The present processes of these nodes have ended: their machines are off.
+    Fence {
+        /// Which.
+        nodes: Vec<NodeId>,
+    },
+    /// Settings that may change while the cluster lives. Without any: which there are.
+    Set(Settings),
+}
+
+/// Settings that may change while the cluster lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Settings {
+    /// Silence after which a node is suspected, in ms.
+    pub suspicion_ms: Option<u32>,
+    /// What becomes of a list that lost too much.
+    pub lost_policy: Option<LostPolicy>,
+}
 
 /// From agents, supervisors and whoever asks for status.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
@@ -146,6 +173,15 @@ pub enum ToCoordinator {
         /// The destination's.
         to: Tenure,
     },
+    /// An operator's order.
+    Order {
+        /// Comes back with the answer.
+        n: u64,
+        /// What.
+        order: Order,
+        /// Whether it is to be done; else only what it would lose is said.
+        confirmed: bool,
+    },
 }
 
 /// To agents and askers.
@@ -192,6 +228,15 @@ pub enum ToAgent {
         /// Why not; `None`: it is recorded.
         refused: Option<String>,
     },
+    /// The answer to `Order`.
+    Said {
+        /// Of the question.
+        n: u64,
+        /// Whether it is done, or only what it would lose is said; a sentence each. Or why nothing is.
+        answer: Result<(bool, Vec<String>), String>,
+    },
+    /// The cluster's record has changed.
+    Cluster(ClusterRecord),
 }
 
 /// Everything a node needs to begin.

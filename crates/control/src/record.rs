@@ -107,12 +107,25 @@ impl From<StoreError> for OpenError {
     }
 }
 
+/// Whether a life has ended, and who says so. Written as one byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) enum End {
+    /// Nobody says that it has.
+    #[default]
+    Unknown,
+    /// Who waited for its process has seen it end.
+    Certified,
+    /// An operator says so, who may be wrong: nothing that a living process could gainsay is built on it, such as a
+    /// lease that is taken for void (PROTOCOL 5.5).
+    Attested,
+}
+
 /// A node in the store: its record and what is known of its lives.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredNode {
     pub(crate) record: NodeRecord,
-    /// The present life is certified ended.
-    pub(crate) ended: bool,
+    /// Whether the present life has ended.
+    pub(crate) end: End,
     /// Earlier lives, oldest first, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
     /// What is wanted of it, in whatever life.
@@ -122,16 +135,28 @@ pub(crate) struct StoredNode {
 impl StoredNode {
     /// Makes `life` the present one.
     pub(crate) fn begin(&mut self, life: Incarnation) {
-        self.past.push((self.record.incarnation, self.ended));
+        self.past.push((self.record.incarnation, self.end == End::Certified));
         self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
         self.record.incarnation = life;
-        self.ended = false;
+        self.end = End::Unknown;
+    }
+
+    /// Whether the present life has ended, whoever says so.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end != End::Unknown
+    }
+
+    /// Notes that an operator says that `life` has ended.
+    pub(crate) fn attest(&mut self, life: Incarnation) {
+        if self.record.incarnation == life && !self.has_ended() {
+            self.end = End::Attested;
+        }
     }
 
     /// Notes that `life` is certified ended; one that never registered is remembered too.
-    pub(crate) fn end(&mut self, life: Incarnation) {
+    pub(crate) fn certify(&mut self, life: Incarnation) {
         if self.record.incarnation == life {
-            self.ended = true;
+            self.end = End::Certified;
         } else if let Some(past) = self.past.iter_mut().find(|(past, _)| *past == life) {
             past.1 = true;
         } else {
@@ -142,7 +167,7 @@ impl StoredNode {
 
     /// Whether `life` may not register any more.
     pub(crate) fn is_over(&self, life: Incarnation) -> bool {
-        self.past.iter().any(|(past, _)| *past == life) || (self.ended && self.record.incarnation == life)
+        self.past.iter().any(|(past, _)| *past == life) || (self.has_ended() && self.record.incarnation == life)
     }
 }
 
@@ -352,6 +377,29 @@ impl Records {
         Ok(())
     }
 
+    /// Commits changed settings, alone.
+    pub(crate) fn commit_settings<S: Store>(
+        &mut self,
+        store: &mut S,
+        plan: ClusterPlan,
+        cluster: ClusterRecord,
+    ) -> Result<(), StoreError> {
+        let leader = self.revisions.get(LEADER_KEY).copied();
+        let changes = [
+            Change {
+                key: LEADER_KEY.into(),
+                expect: leader,
+                action: Action::Check,
+            },
+            self.put(PLAN_KEY.into(), &plan),
+            self.put(CLUSTER_KEY.into(), &cluster),
+        ];
+        let revision = store.commit(&changes)?;
+        self.note(&changes, revision);
+        (self.plan, self.cluster) = (plan, cluster);
+        Ok(())
+    }
+
     /// The ids before a configuration that follows the present one of its list.
     fn trail_before(&self, next: &Configuration) -> Vec<u64> {
         let earlier = self.trails.get(&next.list).into_iter().flatten().copied();
@@ -433,7 +481,8 @@ fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> R
     }
 }
 
-/// Whether the settings are those of the cluster in the store. Its id and hash key were drawn when it was made.
+/// Whether the settings are those of the cluster in the store. Its id and hash key were drawn when it was made; what
+/// `paritas set` changes may be another since.
 fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError> {
     let settings = |p: &ClusterPlan| {
         [
@@ -445,10 +494,8 @@ fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError
             ("chunk", p.chunk_bytes.to_string()),
             ("memory", p.node_bytes.to_string()),
             ("lease_ms", p.lease_ms.to_string()),
-            ("suspicion_ms", p.suspicion_ms.to_string()),
             ("restart_wait_ms", p.restart_wait_ms.to_string()),
             ("min_redundancy", p.min_redundancy.to_string()),
-            ("lost_policy", p.lost_policy.to_string()),
         ]
     };
     // One for each node: of many the first that differs is named.

@@ -17,7 +17,8 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-const DEFAULT_PORT: u16 = 26_379;
+/// Where a coordinator listens unless told otherwise.
+pub const DEFAULT_PORT: u16 = 26_379;
 /// Connections at most: two of every node and of every supervisor, and those who ask.
 const LINES_MAX: usize = 4_096;
 /// A stop request is seen within this.
@@ -46,11 +47,36 @@ pub fn run(settings: CoordinatorSettings, supervised: bool) -> Result<(), Failur
     }
     let store = EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?;
     let mut coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(path, &error))?;
+    warn_of_changed(&settings, coordinator.plan());
     coordinator.set_stand_in(settings.stand_in.unwrap_or(true));
     let slow = settings.slow_removal_ms.filter(|ms| *ms > 0);
     coordinator.set_slow_removal(slow.map(|ms| Span::from_ms(ms.into())));
     tracing::info!(%listen, cluster = format!("{:016x}", coordinator.cluster().id.0), "coordinator runs");
     serve(coordinator, listener)
+}
+
+/// What `paritas set` has changed is in the store, and the store wins: the file may still have what the cluster began with.
+fn warn_of_changed(settings: &CoordinatorSettings, plan: &ClusterPlan) {
+    let said = [
+        (
+            "suspicion_ms",
+            settings.suspicion_ms.map(|ms| ms.to_string()),
+            plan.suspicion_ms.to_string(),
+        ),
+        (
+            "lost_policy",
+            settings.lost_policy.map(|p| p.0.to_string()),
+            plan.lost_policy.to_string(),
+        ),
+    ];
+    for (name, given, stored) in said {
+        if let Some(given) = given.filter(|given| *given != stored) {
+            tracing::warn!(
+                "{name} = {given} in the settings or flags is what a new cluster would begin with; this one has {stored}, \
+                 and goes on with it. `paritas set {name}={given}` changes it"
+            );
+        }
+    }
 }
 
 /// Writes a new cluster into the store, which must be empty or missing.
@@ -132,11 +158,15 @@ fn serve(mut coordinator: Coordinator<EmbeddedStore>, listener: TcpListener) -> 
                 last_link += 1;
                 let link = LinkId(last_link);
                 let happenings = happenings.clone();
+                let is_local = is_local(&stream);
                 let tell = move |arrived| happenings.send(Happening::Line(link, arrived)).is_ok();
                 match Line::start(stream, TO_COORDINATOR_BYTES_MAX, tell) {
                     Ok(line) => {
                         out.lines.insert(link, line);
                         coordinator.on(now, CoordinatorEvent::Connected { link }, &mut out);
+                        if is_local {
+                            coordinator.set_local(link);
+                        }
                     }
                     Err(error) => tracing::warn!(%error, "connection refused"),
                 }
@@ -159,6 +189,13 @@ fn serve(mut coordinator: Coordinator<EmbeddedStore>, listener: TcpListener) -> 
         return Err(Failure("another coordinator has taken over the store".into()));
     }
     Ok(())
+}
+
+/// Whether the other end is on this machine: then whoever is there could as well stop this process.
+fn is_local(stream: &TcpStream) -> bool {
+    stream
+        .peer_addr()
+        .is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
 }
 
 fn accept(listener: &TcpListener, to: &Sender<Happening>) {
@@ -196,8 +233,12 @@ impl CoordinatorOut for Lines {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } => tracing::info!(?note),
-            Note::BadMessage(_) | Note::State { .. } | Note::Ended { .. } | Note::Moved { .. } => {
+            Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } | Note::Set(_) => tracing::info!(?note),
+            Note::BadMessage(_)
+            | Note::State { .. }
+            | Note::Ended { .. }
+            | Note::Attested { .. }
+            | Note::Moved { .. } => {
                 tracing::warn!(?note);
             }
             _ => tracing::error!(?note),

@@ -91,6 +91,11 @@ pub enum Event<'a> {
         /// Whose it is.
         tenure: Tenure,
     },
+    /// Silence of peers is told to the coordinator after this time from now on (PROTOCOL 10.9).
+    Suspicion {
+        /// In ms.
+        ms: u32,
+    },
     /// A client has connected.
     ClientUp {
         /// Its connection.

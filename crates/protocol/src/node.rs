@@ -247,6 +247,7 @@ impl Node {
             Event::Configuration(configuration) => {
                 self.install(now, configuration, out);
             }
+            Event::Suspicion { ms } => self.shared.cluster.suspicion_ms = ms,
             Event::Drain { list, position, tenure } => {
                 let stream = Stream { list, x: position };
                 if let Some((_, owner)) = self.lists.owner_mut(stream) {

@@ -105,6 +105,7 @@ impl<S: Store> Coordinator<S> {
                 own && self.moves.note_drained((list, position, tenure))
             }
             ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(now, link, n, node, duty, out),
+            ToCoordinator::Order { n, order, confirmed } => self.on_order(now, link, n, &order, confirmed, out),
         }
     }
 
@@ -217,7 +218,7 @@ impl<S: Store> Coordinator<S> {
         else {
             return false;
         };
-        let ended = stored.is_some_and(|n| n.record.incarnation == present && n.ended);
+        let ended = stored.is_some_and(|n| n.record.incarnation == present && n.has_ended());
         if ended || self.ended.contains(&(node, present)) {
             return false;
         }

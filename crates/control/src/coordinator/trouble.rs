@@ -2,10 +2,10 @@
 
 use super::Coordinator;
 use crate::fence::{self, Hold, Opinion, Silence};
-use crate::record::StoredNode;
+use crate::record::{End, StoredNode};
 use crate::status::{SilentNode, Trouble, Verdict};
 use crate::store::Store;
-use paritas_base::configuration::NodeState;
+use paritas_base::configuration::{NodeState, Tenure};
 use paritas_base::{ListId, NodeId, Time};
 use std::collections::BTreeSet;
 
@@ -26,7 +26,8 @@ impl<S: Store> Coordinator<S> {
         (now < self.settled_from && known < wanted).then(|| {
             format!(
                 "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
-                 have, {} have not): only they can tell whether this store is the cluster's newest",
+                 have; not yet {}): only they can tell whether this store is the cluster's newest. For machines that \
+                 are off for good, `paritas fence` with the numbers of their nodes says so",
                 (self.settled_from - now).as_ms(),
                 names(&missing)
             )
@@ -38,10 +39,15 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// Of this many nodes, one has heard of the latest decision; and those that have told nothing yet. Nodes that have
-    /// not registered when the grace is over have ended or are away.
+    /// not registered when the grace is over have ended or are away. Who has ended by an operator's word tells nothing.
     fn witnesses_wanted(&self) -> (usize, Vec<NodeId>) {
         let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
-        let holders: BTreeSet<NodeId> = held.map(|a| a.tenure.node).collect();
+        let is_off = |t: &Tenure| {
+            let stored = self.records.nodes.get(&t.node);
+            let attested = stored.is_some_and(|n| n.record.incarnation == t.incarnation && n.end == End::Attested);
+            attested || self.orders.attested().contains(&(t.node, t.incarnation))
+        };
+        let holders: BTreeSet<NodeId> = held.map(|a| a.tenure).filter(|t| !is_off(t)).map(|t| t.node).collect();
         if holders.is_empty() {
             return (0, Vec::new());
         }
@@ -52,7 +58,7 @@ impl<S: Store> Coordinator<S> {
 
     /// Whether a node was up when this coordinator started, and may still register (10.12).
     pub(super) fn is_awaited(&self, now: Time, node: &StoredNode) -> bool {
-        let may_come = node.record.state == NodeState::Up && !node.ended && now < self.settled_from;
+        let may_come = node.record.state == NodeState::Up && !node.has_ended() && now < self.settled_from;
         may_come && !self.is_available(now, node)
     }
 
@@ -115,12 +121,27 @@ impl<S: Store> Coordinator<S> {
                 self.records.plan.restart_wait_ms
             ));
         }
-        if !trouble.lost.is_empty() {
+        let resets: Vec<ListId> = self.orders.resets().iter().copied().collect();
+        if !resets.is_empty() {
             words.push(format!(
-                "lost lists: {}. What their processes had is gone, and what is left can be read, not written. `paritas \
+                "begins lists {} again empty, as ordered, once every position of theirs has a node and no lease of a \
+                 process of before can be in force. Start nodes that are down again. A coordinator that starts anew \
+                 must be told again",
+                lists(&resets)
+            ));
+        }
+        let stopped: Vec<ListId> = trouble
+            .lost
+            .iter()
+            .filter(|list| !resets.contains(list))
+            .copied()
+            .collect();
+        if !stopped.is_empty() {
+            words.push(format!(
+                "has given up lists {}, which are lost. What their processes had is gone, and what is left can be read, not written. `paritas \
                  reset-list --lost` shows what would be given up, and with --yes they begin again empty; then `paritas \
                  restore` a snapshot",
-                lists(&trouble.lost)
+                lists(&stopped)
             ));
         }
         (words, trouble)
