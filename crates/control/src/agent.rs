@@ -4,13 +4,13 @@
 
 use crate::fence::{DIAL_MAX, PATIENCE, REDIAL_MAX};
 use crate::message::{
-    Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator,
-    decode, encode,
+    Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent,
+    ToCoordinator, decode, encode,
 };
 use crate::plan::{PlanError, check_record};
 use crate::status::{ShardProgress, Status};
 use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord, Tenure};
-use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
+use paritas_base::{Clock, ConnId, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::Proposal;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +21,8 @@ const BACKOFF_MIN: Span = Span::from_ms(50);
 const BACKOFF_MAX: Span = Span(REDIAL_MAX.0 / 3 * 2);
 /// Questions of clients that wait for an answer.
 const QUESTIONS_MAX: usize = 256;
+/// Bytes of configurations in one frame of a testimony: the cluster's record is beside them in the first.
+const TESTIMONY_BYTES: usize = 64 << 10;
 
 /// What happens to an agent.
 #[derive(Debug)]
@@ -88,8 +90,8 @@ pub struct Agent {
     prng: Prng,
     cluster: Option<ClusterRecord>,
     nodes: BTreeMap<NodeId, NodeRecord>,
-    /// Epoch and id of the newest configuration that the shard has of each list.
-    installed: BTreeMap<ListId, (Epoch, u64)>,
+    /// The newest configuration that the shard has of each list.
+    installed: BTreeMap<ListId, Configuration>,
     shards: BTreeMap<u16, ShardProgress>,
     silent: BTreeSet<(NodeId, Incarnation)>,
     /// Which peers the shard hears.
@@ -230,13 +232,34 @@ impl Agent {
     }
 
     fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
-        self.registration.installed = self
-            .installed
-            .iter()
-            .map(|(list, (epoch, id))| (*list, *epoch, *id))
-            .collect();
+        let installed = self.installed.values();
+        self.registration.installed = installed.map(|c| (c.list, c.epoch, c.id)).collect();
         self.phase = Phase::Introduced { until: now + DIAL_MAX };
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
+    }
+
+    /// Says all that a coordinator without a store needs to know.
+    fn testify(&self, out: &mut impl AgentOut) {
+        let mut parts: Vec<Vec<Configuration>> = vec![Vec::new()];
+        let mut bytes = 0;
+        for configuration in self.installed.values() {
+            let size = bytes_at_most(configuration);
+            if bytes + size > TESTIMONY_BYTES {
+                parts.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += size;
+            parts.last_mut().unwrap_or(&mut Vec::new()).push(configuration.clone());
+        }
+        let last = parts.len() - 1;
+        for (i, configurations) in parts.into_iter().enumerate() {
+            let testimony = Testimony {
+                cluster: self.cluster.clone().filter(|_| i == 0),
+                configurations,
+                is_last: i == last,
+            };
+            send(out, &ToCoordinator::Testimony(Box::new(testimony)));
+        }
     }
 
     fn beat(&mut self, nonce: u64, out: &mut impl AgentOut) {
@@ -322,6 +345,13 @@ impl Agent {
         }
         out.refused(refusal);
         self.refused = Some(refusal.clone());
+        if *refusal == Refusal::Adopting {
+            // It stays, and says the same again after a while: what it knows may be more by then.
+            self.testify(out);
+            self.backoff = BACKOFF_MIN;
+            self.phase = Phase::Introduced { until: now + PATIENCE };
+            return;
+        }
         out.hang_up();
         self.retreat(now);
     }
@@ -383,19 +413,19 @@ impl Agent {
     fn deliver(&mut self, now: Time, configurations: &[Configuration], out: &mut impl AgentOut) {
         for configuration in configurations {
             let (list, epoch, id) = (configuration.list, configuration.epoch, configuration.id);
-            let lineage = match self.installed.get(&list) {
+            let installed = self.installed.get(&list).map(|own| (own.epoch, own.id));
+            let lineage = match installed {
                 None => Lineage::Follows,
                 // A shard may have heard of it before, by a peer.
-                Some((own, own_id)) if epoch < *own || (epoch, id) == (*own, *own_id) => continue,
-                Some((own, own_id)) => configuration.lineage(*own, *own_id),
+                Some(own) if epoch < own.0 || (epoch, id) == own => continue,
+                Some((own, own_id)) => configuration.lineage(own, own_id),
             };
             match lineage {
                 Lineage::Follows => {
-                    self.installed.insert(list, (epoch, id));
+                    self.installed.insert(list, configuration.clone());
                     out.configuration(configuration);
                 }
                 Lineage::Unknown if configuration.trail.len() <= Configuration::TRAIL_MAX => {
-                    let installed = self.installed.get(&list).copied();
                     send(out, &ToCoordinator::GetConfiguration { list, installed });
                 }
                 // The coordinator sees what is installed here when this process registers again, and decides nothing.
@@ -433,10 +463,10 @@ impl Agent {
             Proposal::GetConfiguration { list, installed } if registered => {
                 send(out, &ToCoordinator::GetConfiguration { list, installed });
             }
-            Proposal::Installed { list, epoch, id } => {
-                let known = self.installed.entry(list).or_default();
-                if epoch > known.0 {
-                    *known = (epoch, id);
+            Proposal::Installed(told) => {
+                let known = self.installed.get(&told.list);
+                if known.is_none_or(|known| told.epoch > known.epoch) {
+                    self.installed.insert(told.list, *told);
                 }
             }
             Proposal::HandOff {
@@ -492,6 +522,18 @@ impl Agent {
         self.questions.insert(self.asked, question);
         Some(self.asked)
     }
+}
+
+/// No configuration is longer than that when it is written.
+fn bytes_at_most(configuration: &Configuration) -> usize {
+    let Configuration {
+        positions,
+        gone,
+        trail,
+        slots,
+        ..
+    } = configuration;
+    100 + 20 * positions.len() + 13 * gone.len() + 10 * trail.len() + 8 * slots.ranges.len()
 }
 
 /// What is too long is not sent; the limits of a plan prevent it.

@@ -13,7 +13,7 @@ mod presence;
 mod report;
 mod slots;
 mod slow;
-mod trouble;
+pub(crate) mod trouble;
 
 use crate::fence::{self, Holder, Opinion, Silence};
 use crate::message::{MessageError, Registration, Settings, TO_AGENT_BYTES_MAX, ToAgent, encode};
@@ -471,6 +471,13 @@ impl<S: Store> Coordinator<S> {
 
     /// 10.11: with too few nodes linked the coordinator may be the one that is cut off.
     fn notice_links(&mut self, now: Time) {
+        if self.lacks_links(now).is_some() {
+            self.begin_grace(now);
+        }
+    }
+
+    /// If too few holders are linked: how many are wanted, and those that are not linked.
+    fn lacks_links(&self, now: Time) -> Option<(usize, Vec<NodeId>)> {
         let holders = self.holders(now);
         let is_linked = |id: &NodeId| {
             let presence = self
@@ -480,10 +487,10 @@ impl<S: Store> Coordinator<S> {
             let linked = presence.is_some_and(|p| self.links.contains_key(&p.link));
             linked || self.contacts.get(id).is_some_and(|at| now - *at < fence::PATIENCE)
         };
-        let linked = holders.keys().filter(|id| is_linked(id)).count();
-        if linked < fence::witnesses(holders.len(), self.records.plan.parity.into()) && !holders.is_empty() {
-            self.begin_grace(now);
-        }
+        let away: Vec<NodeId> = holders.keys().filter(|id| !is_linked(id)).copied().collect();
+        let wanted = fence::witnesses(holders.len(), self.records.plan.parity.into());
+        let lacks = holders.len() - away.len() < wanted && !holders.is_empty();
+        lacks.then_some((wanted, away))
     }
 
     /// Nodes that hold a position in their present life, which is not known to have ended.
@@ -536,14 +543,14 @@ impl<S: Store> Coordinator<S> {
 }
 
 /// Encodes and sends; what is too long for any agent to read is not sent, and the limits of a plan prevent it.
-fn send(out: &mut impl CoordinatorOut, link: LinkId, message: &ToAgent) {
+pub(crate) fn send(out: &mut impl CoordinatorOut, link: LinkId, message: &ToAgent) {
     if let Ok(frame) = encode(message, TO_AGENT_BYTES_MAX) {
         out.send(link, &frame);
     }
 }
 
 /// A node that registers for the first time.
-fn first_record(registration: &Registration, domain: String) -> StoredNode {
+pub(crate) fn first_record(registration: &Registration, domain: String) -> StoredNode {
     let record = NodeRecord {
         id: registration.node,
         incarnation: registration.incarnation,

@@ -1,6 +1,7 @@
 //! Room `control`: who belongs to the cluster and who holds what, decided by pure rules over a store with
 //! compare-and-swap (PROTOCOL 10). No clock, entropy, sockets or HTTP.
 
+mod adopt;
 mod agent;
 mod check;
 mod coordinator;
@@ -15,6 +16,7 @@ pub mod store;
 #[cfg(any(test, feature = "suite"))]
 pub mod store_suite;
 
+pub use adopt::{Adoption, Progress};
 pub use agent::{Agent, AgentEvent, AgentOut, HEARTBEAT};
 pub use check::{check_transition, is_decodable};
 pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Note, SILENT_MAX};

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 /// The version of these messages.
 pub const MESSAGE_VERSION: u8 = 4;
 /// Longest frame that a coordinator takes.
-pub const TO_COORDINATOR_BYTES_MAX: usize = 64 << 10;
+pub const TO_COORDINATOR_BYTES_MAX: usize = 256 << 10;
 /// Longest frame that an agent takes: every configuration of the largest cluster.
 pub const TO_AGENT_BYTES_MAX: usize = 4 << 20;
 /// Length and CRC.
@@ -182,6 +182,19 @@ pub enum ToCoordinator {
         /// Whether it is to be done; else only what it would lose is said.
         confirmed: bool,
     },
+    /// What the process knows of the cluster, asked for by `Refusal::Adopting`; in several frames if need be.
+    Testimony(Box<Testimony>),
+}
+
+/// What a process knows of its cluster.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Testimony {
+    /// The cluster; none if it is new.
+    pub cluster: Option<ClusterRecord>,
+    /// The newest configurations that it has.
+    pub configurations: Vec<Configuration>,
+    /// There are no more.
+    pub is_last: bool,
 }
 
 /// To agents and askers.
@@ -291,12 +304,18 @@ pub enum Refusal {
         /// Which, and what to do.
         why: String,
     },
+    /// The coordinator's store was lost, and it asks all nodes for what they know (PROTOCOL 10.18): say so, and
+    /// register again later.
+    Adopting,
 }
 
 impl Refusal {
     /// Whether a process that has not served yet need not try again.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Self::RegisterAgain | Self::Deposed | Self::Running)
+        !matches!(
+            self,
+            Self::RegisterAgain | Self::Deposed | Self::Running | Self::Adopting
+        )
     }
 }
 
@@ -327,6 +346,10 @@ impl fmt::Display for Refusal {
             }
             Self::Limit(why) => f.write_str(why),
             Self::Version { here } => write!(f, "the coordinator speaks version {here}"),
+            Self::Adopting => f.write_str(
+                "the coordinator's store was lost or old, and it waits until every node has told what it knows; its log \
+                 and `paritas status --coordinator` say who is missing",
+            ),
             Self::Deposed => f.write_str("another coordinator has taken over the store"),
         }
     }

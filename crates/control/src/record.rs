@@ -5,7 +5,7 @@ use crate::coordinator::SlotTask;
 use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, PlannedNode, check_record};
 use crate::store::{Action, Change, Revision, Store, StoreError};
 use core::fmt;
-use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord};
+use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,8 @@ impl fmt::Display for OpenError {
             }
             Self::NoCluster => f.write_str(
                 "there is no cluster in it. If the cluster is new, make it with `paritas coordinator --create`. If the \
-                 store was lost, put the newest copy of it back: the nodes go on answering meanwhile",
+                 store was lost, put the newest copy of it back, or start with --adopt, by which the nodes tell what was \
+                 in it: they go on answering meanwhile",
             ),
             Self::Exists => f.write_str("there is a cluster in it already: start the coordinator without --create"),
             Self::OlderFormat { key, found } => write!(
@@ -133,6 +134,26 @@ pub(crate) struct StoredNode {
 }
 
 impl StoredNode {
+    /// A node of which nothing is known but that it once held something.
+    pub(crate) fn unknown(id: NodeId, incarnation: Incarnation, domain: String, role: NodeRole) -> Self {
+        Self {
+            record: NodeRecord {
+                id,
+                incarnation,
+                domain,
+                role,
+                state: NodeState::Down,
+                pid: 0,
+                client_address: String::new(),
+                cluster_address: String::new(),
+                peer_address: String::new(),
+            },
+            end: End::Unknown,
+            past: Vec::new(),
+            duty: Duty::Full,
+        }
+    }
+
     /// Makes `life` the present one.
     pub(crate) fn begin(&mut self, life: Incarnation) {
         self.past.push((self.record.incarnation, self.end == End::Certified));
@@ -192,6 +213,17 @@ impl StoredSlots {
     }
 }
 
+/// What a coordinator without a store has learned.
+#[derive(Clone, Debug)]
+pub(crate) struct Adopted {
+    pub(crate) plan: ClusterPlan,
+    pub(crate) cluster: ClusterRecord,
+    pub(crate) nodes: Vec<StoredNode>,
+    /// With the ids of the epochs before, the latest first.
+    pub(crate) lists: Vec<(Configuration, Vec<u64>)>,
+    pub(crate) slots: StoredSlots,
+}
+
 /// All records.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
@@ -244,6 +276,48 @@ impl Records {
         let revision = store.commit(&changes)?;
         records.note(&changes, revision);
         Ok(records)
+    }
+
+    /// The records of a store that may be empty, for a coordinator that asks the nodes for the rest.
+    pub(crate) fn look<S: Store>(store: &S, plan: &ClusterPlan) -> Result<Option<Self>, OpenError> {
+        plan.check().map_err(OpenError::Plan)?;
+        let found = Self::load(store)?;
+        if let Some(records) = &found {
+            check_same(&records.plan, plan)?;
+        }
+        Ok(found)
+    }
+
+    /// Writes all that the nodes of a cluster have told, over what was found in the store, in one transaction.
+    pub(crate) fn adopt<S: Store>(found: Option<&Self>, store: &mut S, adopted: &Adopted) -> Result<(), StoreError> {
+        let none = Self {
+            plan: adopted.plan.clone(),
+            cluster: adopted.cluster.clone(),
+            nodes: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            slots: StoredSlots::default(),
+            trails: BTreeMap::new(),
+            leader: 0,
+            revisions: BTreeMap::new(),
+        };
+        let before = found.unwrap_or(&none);
+        let mut changes = vec![
+            before.put(LEADER_KEY.into(), &(before.leader + 1)),
+            before.put(CLUSTER_KEY.into(), &adopted.cluster),
+            before.put(PLAN_KEY.into(), &adopted.plan),
+            before.put(SLOTS_KEY.into(), &adopted.slots),
+        ];
+        changes.extend(adopted.nodes.iter().map(|n| before.put(node_key(n.record.id), n)));
+        for (list, trail) in &adopted.lists {
+            changes.push(before.put(list_key(list.list), list));
+            changes.push(before.put(trail_key(list.list), trail));
+        }
+        store.commit(&changes).map(drop)
+    }
+
+    /// Ids of the epochs before the present one of a list, the latest first.
+    pub(crate) fn trail(&self, list: ListId) -> &[u64] {
+        self.trails.get(&list).map_or(&[], Vec::as_slice)
     }
 
     fn load<S: Store>(store: &S) -> Result<Option<Self>, OpenError> {

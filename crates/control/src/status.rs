@@ -105,6 +105,8 @@ pub struct Trouble {
     pub behind: Option<NodeId>,
     /// Nodes that have not told yet what they have installed, while the coordinator waits for such.
     pub witnesses_missing: Vec<NodeId>,
+    /// Nodes that are not linked to the coordinator, where too few are: nobody is removed for silence until more are.
+    pub unlinked: Vec<NodeId>,
     /// Nobody is removed for silence for so many milliseconds.
     pub grace_ms: Option<u64>,
     /// Nobody is removed for silence while so many failure domains are silent.

@@ -68,6 +68,12 @@ struct CoordinatorTask {
     /// Make a new cluster in the store, which must be empty, and end
     #[arg(long)]
     create: bool,
+    /// The store was lost, or is an old copy: ask the nodes for what was in it, then run
+    #[arg(long, conflicts_with = "create")]
+    adopt: bool,
+    /// Nodes whose machines are off for good, so that --adopt does not wait for them: 3 or 3,4
+    #[arg(long, requires = "adopt", value_delimiter = ',')]
+    without: Vec<NodeNumber>,
     /// End when standard input closes
     #[arg(long)]
     supervised: bool,
@@ -82,7 +88,11 @@ impl CoordinatorTask {
             coordinator::create(&settings)?;
             return print("a new cluster is made; now start the coordinator without --create");
         }
-        coordinator::run(settings, self.supervised)
+        let start = match self.adopt {
+            true => coordinator::Start::Adopt(self.without.iter().map(|node| node.0).collect()),
+            false => coordinator::Start::Stored,
+        };
+        coordinator::run(settings, self.supervised, &start)
     }
 }
 

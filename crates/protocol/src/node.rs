@@ -714,8 +714,7 @@ impl Node {
             Message::Reply { conn, n, bytes } => self.router.on_reply(&mut cx, &mut self.lists, node, conn, n, bytes),
             Message::Stale { configuration } => {
                 if self.install(now, &configuration, out) {
-                    let (list, epoch, id) = (configuration.list, configuration.epoch, configuration.id);
-                    out.propose(Proposal::Installed { list, epoch, id });
+                    out.propose(Proposal::Installed(configuration));
                 }
             }
             Message::GetConfiguration => {

@@ -4,6 +4,7 @@ use super::*;
 use crate::store::MemoryStore;
 use crate::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
 use paritas_base::ClusterId;
+use paritas_base::Epoch;
 use paritas_base::configuration::{Duty, NodeRole, PositionState};
 use paritas_protocol::LinkId;
 

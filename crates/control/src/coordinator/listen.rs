@@ -105,6 +105,8 @@ impl<S: Store> Coordinator<S> {
                 own && self.moves.note_drained((list, position, tenure))
             }
             ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(now, link, n, node, duty, out),
+            // This coordinator has a store.
+            ToCoordinator::Testimony(_) => false,
             ToCoordinator::Order { n, order, confirmed } => self.on_order(now, link, n, &order, confirmed, out),
         }
     }

@@ -6,7 +6,7 @@ use super::{Coordinator, CoordinatorOut, Note, send};
 use crate::message::{Order, Settings, ToAgent};
 use crate::plan::LostPolicy;
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::configuration::{Assignment, Configuration};
 use paritas_base::{Incarnation, ListId, NodeId, Time};
 use paritas_protocol::LinkId;
 use std::collections::BTreeSet;
@@ -306,8 +306,9 @@ impl<S: Store> Coordinator<S> {
 
 /// What is given up with a lost list.
 fn loss_by_reset(list: &Configuration) -> String {
-    let data: Vec<Option<Tenure>> = list.data_positions().map(|x| list.tenure(x)).collect();
-    let left: Vec<NodeId> = data.iter().flatten().map(|t| t.node).collect();
+    let data: Vec<Option<&Assignment>> = list.data_positions().map(|x| list.at(x)).collect();
+    let whole = data.iter().flatten().filter(|a| a.state.is_live());
+    let left: Vec<NodeId> = whole.map(|a| a.tenure.node).collect();
     format!(
         "list {}: of its {} data positions {} can still be read ({}), and their keys go; those of the others are lost \
          already",

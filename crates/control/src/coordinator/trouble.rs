@@ -87,7 +87,20 @@ impl<S: Store> Coordinator<S> {
             lost: self.records.lists.values().filter(|c| c.lost).map(|c| c.list).collect(),
             ..Trouble::default()
         };
+        let lacks_links = self.lacks_links(now);
         match silence.hold {
+            Some(Hold::Wait { until }) if lacks_links.is_some() => {
+                let (wanted, away) = lacks_links.unwrap_or_default();
+                words.push(format!(
+                    "replaces no silent node: fewer than {wanted} of the nodes that hold positions are linked to it, so \
+                     that it may be the coordinator that is cut off. Not linked: {}. Mend the network, and start what is \
+                     down. If machines are off for good, `paritas fence` with the numbers of their nodes shows what would \
+                     be lost, and with --yes says so",
+                    names(&away)
+                ));
+                trouble.unlinked = away;
+                trouble.grace_ms = Some((until - now).as_ms());
+            }
             Some(Hold::Wait { until }) => {
                 let left = (until - now).as_ms();
                 trouble.grace_ms = Some(left);
