@@ -31,6 +31,12 @@ class Recovered(ByHand):
             self.processes[node].kill()
             self.processes[node].wait()
 
+    def renew(self, node):
+        """Another process of the node takes the place of the present one."""
+        before = self.epochs()
+        self.restart(node)
+        until(lambda: self.epochs() != before and self.is_whole() and self.is_settled(), "the node's next life")
+
     def begin(self, *nodes):
         for node in nodes:
             self.processes[node] = self.start_node(node)
@@ -128,7 +134,7 @@ def test_more_machines_than_the_scheme_covers_are_off(run, tmp_path):
 def test_orders_are_taken_on_the_coordinator_s_own_machine_only(run, tmp_path):
     cluster = Recovered(run, tmp_path, nodes=2, scheme="1+1")
     status = paritas("status", "--coordinator", cluster.address)
-    assert status.returncode == 0 and "2 lists" in status.stdout or "lists" in status.stdout, status
+    assert status.returncode == 0 and "lists, " in status.stdout, status
     nobody = paritas("set", "--coordinator", f"127.0.0.1:{cluster.port}")
     assert nobody.returncode != 0 and str(cluster.port) in nobody.stderr
 
@@ -159,3 +165,206 @@ def test_settings_change_while_the_cluster_lives_and_outlive_its_coordinator(run
     cluster.kill(0, 1, 2)
     cluster.begin(0, 1, 2)
     until(lambda: cluster.is_whole() and all(entry["reset"] for entry in cluster.lists().values()), "lists that began again")
+
+
+class Adopted(Recovered):
+    """One whose coordinator's store is lost, or is an older copy."""
+
+    def adopt(self, *options):
+        """Starts a coordinator that asks the nodes."""
+        file = self.store.with_name(f"adopt-{len(self.coordinators)}.toml")
+        file.write_text(self.settings, encoding="utf-8")
+        self.coordinators.append(file)
+        log = open(file.with_suffix(".log"), "w", encoding="utf-8")
+        command = [BINARY, "coordinator", "--config", str(file), "--adopt", *options]
+        self.coordinator = subprocess.Popen(command, stdout=log, stderr=log)
+        self.coordinator.log = file.with_suffix(".log")
+        self.started.append(self.coordinator)
+
+    def lose_store(self):
+        self.stop_coordinator()
+        self.store.unlink()
+
+    def is_adopted(self):
+        return self.says("coordinator runs") and self.is_whole() and self.is_settled()
+
+
+@pytest.fixture
+def make(run, tmp_path):
+    started = []
+
+    def start(**options):
+        cluster = Adopted(run, tmp_path, **options)
+        cluster.coordinators, cluster.started = [], started
+        return cluster
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_a_lost_store_is_made_anew_from_what_the_nodes_know(make):
+    cluster = make(nodes=6, scheme="4+2")
+    values = load(cluster)
+    cluster.renew(5)
+    before, epochs = cluster.holders(), cluster.epochs()
+    cluster.lose_store()
+    cluster.adopt()
+    until(cluster.is_adopted, "the cluster to have a coordinator again")
+    assert cluster.holders() == before and all(cluster.epochs()[n] > epoch for n, epoch in epochs.items())
+    client = cluster.client()
+    assert {key: client.get(key) for key in values} == values
+    # It runs as any coordinator does: over a death, and its own.
+    cluster.renew(3)
+    cluster.stop_coordinator()
+    cluster.start_coordinator()
+    until(cluster.is_settled, "all nodes to register")
+    assert {key: client.get(key) for key in values} == values
+
+
+def test_a_node_that_is_missing_is_waited_for_or_done_without(make):
+    cluster = make(nodes=6, scheme="4+2")
+    values = load(cluster)
+    cluster.lose_store()
+    cluster.kill(4)
+    cluster.adopt()
+    until(lambda: cluster.says("waits for n4: "), "the coordinator to say who is missing")
+    asked = cluster.order("status")
+    assert asked.returncode == 0 and "--without 4" in asked.stdout, asked
+    refused = cluster.order("fence", "4", "--yes")
+    assert refused.returncode != 0 and "no orders yet" in refused.stderr
+    client = cluster.client()
+    told = answers(client, list(values))
+    assert all(value in (values[key], "error") for key, value in told.items())
+    cluster.stop_coordinator()
+    # Who runs is not off.
+    cluster.adopt("--without", "3,4")
+    assert cluster.coordinator.wait(PATIENCE) != 0
+    assert cluster.says("--without 3 says that its machine is off, and its process")
+    cluster.adopt("--without", "4")
+    until(lambda: cluster.says("coordinator runs"), "a store")
+    until(lambda: answers(client, list(values)) == values, "every value")
+    assert cluster.says("processes of n4 count as ended")
+    cluster.begin(4)
+    until(cluster.is_adopted, "all positions live")
+    assert answers(client, list(values)) == values
+
+
+def test_the_next_process_of_a_dead_node_is_enough_for_adoption(make):
+    cluster = make(nodes=3, scheme="2+1")
+    values = load(cluster)
+    cluster.lose_store()
+    cluster.restart(2)
+    cluster.adopt()
+    until(cluster.is_adopted, "all positions live")
+    assert cluster.says("n2 run as new processes")
+    client = cluster.client()
+    assert answers(client, list(values)) == values
+
+
+def test_an_old_copy_of_the_store_is_adopted_too(make, tmp_path):
+    cluster = make(nodes=6, scheme="4+2")
+    values = load(cluster)
+    old = tmp_path / "old"
+    cluster.stop_coordinator()
+    shutil.copy(cluster.store, old)
+    cluster.start_coordinator()
+    until(cluster.is_settled, "all nodes to register")
+    cluster.renew(2)
+    cluster.stop_coordinator()
+    shutil.copy(old, cluster.store)
+    cluster.start_coordinator()
+    behind = until(lambda: (cluster.ask_coordinator() or {}).get("trouble", {}).get("behind") is not None, "behind")
+    assert behind and "--adopt" in words(cluster.ask_coordinator())
+    refused = cluster.order("fence", "5", "--yes")
+    assert refused.returncode != 0
+    cluster.stop_coordinator()
+    cluster.adopt()
+    until(cluster.is_adopted, "the cluster to have a coordinator again")
+    client = cluster.client()
+    assert {key: client.get(key) for key in values} == values
+
+
+def test_a_list_of_which_nobody_is_left_is_lost_and_the_others_are_not(make):
+    cluster = make(nodes=6, scheme="1+1")
+    values = load(cluster)
+    pairs = [{p["node"] for p in entry["positions"]} for entry in cluster.lists().values()]
+    gone = next(pair for pair in pairs if 0 not in pair)
+    cluster.lose_store()
+    cluster.kill(*gone)
+    cluster.adopt("--without", ",".join(map(str, gone)))
+    until(lambda: cluster.says("coordinator runs"), "a store")
+    lost = until(lambda: (cluster.ask_coordinator() or {}).get("trouble", {}).get("lost"), "a lost list")
+    assert 0 < len(lost) < len(pairs)
+    cluster.begin(*gone)
+    done = cluster.order("reset-list", *map(str, lost), "--yes")
+    assert done.returncode == 0, done
+    until(cluster.is_adopted, "all positions live")
+    told = answers(cluster.client(), list(values))
+    kept = {key: value for key, value in told.items() if value is not None}
+    assert kept and all(values[key] == value for key, value in kept.items())
+
+
+def test_two_histories_are_not_adopted(make, tmp_path):
+    cluster = make(nodes=3, scheme="2+1")
+    old = tmp_path / "old"
+    cluster.stop_coordinator()
+    shutil.copy(cluster.store, old)
+    cluster.start_coordinator()
+    until(cluster.is_settled, "all nodes to register")
+    cluster.renew(2)
+    # The old copy decides too, with nobody there but new processes: a second history.
+    cluster.stop_coordinator()
+    newest = tmp_path / "newest"
+    shutil.copy(cluster.store, newest)
+    shutil.copy(old, cluster.store)
+    cluster.kill(0, 1, 2)
+    cluster.start_coordinator()
+    cluster.begin(0, 1, 2)
+    until(lambda: any(entry["lost"] for entry in cluster.lists().values()), "other decisions")
+    cluster.stop_coordinator()
+    shutil.copy(newest, cluster.store)
+    cluster.adopt()
+    assert cluster.coordinator.wait(PATIENCE) != 0
+    assert cluster.says("there are two histories of list") and cluster.says("the store") and cluster.says("--without")
+
+
+def test_a_store_that_cannot_be_used_is_refused_with_what_to_do(make, tmp_path):
+    cluster = make(nodes=3, scheme="2+1")
+    values = load(cluster)
+    store = cluster.store.read_bytes()
+    # Two coordinators on one store.
+    file = tmp_path / "second.toml"
+    elsewhere = f"127.0.0.1:{cluster.port + 19_999}"
+    file.write_text(cluster.settings.replace(cluster.address, elsewhere), encoding="utf-8")
+    for adopt in [(), ("--adopt",)]:
+        second = paritas("coordinator", "--config", str(file), *adopt)
+        assert second.returncode != 0 and str(cluster.store) in second.stderr, second
+        assert "already open" in second.stderr.lower(), second
+    # Settings of another cluster, and none.
+    cluster.lose_store()
+    settings = cluster.settings
+    cluster.settings = settings.replace("nodes = 3", "nodes = 4")
+    cluster.adopt()
+    until(lambda: cluster.coordinator.poll() is not None or cluster.says("waits for"), "an answer")
+    until(lambda: cluster.coordinator.poll() is not None, "an end")
+    assert cluster.says("another nodes, log_nodes, domains or memory"), cluster.coordinator.log.read_text(encoding="utf-8")
+    # A file that is no store.
+    cluster.settings = settings
+    cluster.store.write_bytes(b"no store at all" * 1000)
+    cluster.adopt()
+    assert cluster.coordinator.wait(PATIENCE) != 0 and cluster.says(str(cluster.store))
+    # One of another cluster.
+    cluster.store.unlink()
+    made = tmp_path / "made.toml"
+    made.write_text(settings, encoding="utf-8")
+    assert paritas("coordinator", "--config", str(made), "--create").returncode == 0
+    cluster.adopt()
+    until(lambda: cluster.says("is of cluster") and cluster.says("not of the one in this store"), "strangers")
+    cluster.stop_coordinator()
+    client = cluster.client()
+    assert {key: client.get(key) for key in values} == values, "the nodes go on"
+    cluster.store.write_bytes(store)
+    cluster.start_coordinator()
+    until(cluster.is_settled, "the right one")

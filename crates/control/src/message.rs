@@ -347,8 +347,8 @@ impl fmt::Display for Refusal {
             Self::Limit(why) => f.write_str(why),
             Self::Version { here } => write!(f, "the coordinator speaks version {here}"),
             Self::Adopting => f.write_str(
-                "the coordinator's store was lost or old, and it waits until every node has told what it knows; its log \
-                 and `paritas status --coordinator` say who is missing",
+                "the coordinator's store was lost or old, and it waits until every node has told what it knows; its \
+                 log and `paritas status --coordinator` say who is missing",
             ),
             Self::Deposed => f.write_str("another coordinator has taken over the store"),
         }

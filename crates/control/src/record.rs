@@ -78,8 +78,8 @@ impl fmt::Display for OpenError {
             }
             Self::NoCluster => f.write_str(
                 "there is no cluster in it. If the cluster is new, make it with `paritas coordinator --create`. If the \
-                 store was lost, put the newest copy of it back, or start with --adopt, by which the nodes tell what was \
-                 in it: they go on answering meanwhile",
+                 store was lost, put the newest copy of it back, or start with --adopt, by which the nodes tell what \
+                 was in it: they go on answering meanwhile",
             ),
             Self::Exists => f.write_str("there is a cluster in it already: start the coordinator without --create"),
             Self::OlderFormat { key, found } => write!(

@@ -76,7 +76,8 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
     server.serve(coordinator)
 }
 
-/// What `paritas set` has changed is in the store, and the store wins: the file may still have what the cluster began with.
+/// What `paritas set` has changed is in the store, and the store wins: the file may still have what the cluster began
+/// with.
 fn warn_of_changed(settings: &CoordinatorSettings, plan: &ClusterPlan) {
     let said = [
         (
@@ -93,8 +94,8 @@ fn warn_of_changed(settings: &CoordinatorSettings, plan: &ClusterPlan) {
     for (name, given, stored) in said {
         if let Some(given) = given.filter(|given| *given != stored) {
             tracing::warn!(
-                "{name} = {given} in the settings or flags is what a new cluster would begin with; this one has {stored}, \
-                 and goes on with it. `paritas set {name}={given}` changes it"
+                "{name} = {given} in the settings or flags is what a new cluster would begin with; this one has \
+                 {stored}, and goes on with it. `paritas set {name}={given}` changes it"
             );
         }
     }

@@ -41,7 +41,8 @@ enum Task {
     Restore(RestoreTask),
     /// Begin lost lists again, empty; says what would go, and does it with --yes
     ResetList(ResetTask),
-    /// Say that the machines of nodes are off: their processes count as ended. Says what would be lost, and does it with --yes
+    /// Say that the machines of nodes are off: their processes count as ended. Says what would be lost, and does it
+    /// with --yes
     Fence(FenceTask),
     /// Change settings of a cluster while it lives: suspicion_ms, lost_policy; without any, show them
     Set(SetTask),

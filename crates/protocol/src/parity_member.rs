@@ -445,7 +445,8 @@ impl ParityMember {
                     self.list,
                     self.position,
                     format!(
-                        "I5: position {position} has stream {} stable up to {stable}, Sync would undo all after {agreed}",
+                        "I5: position {position} has stream {} stable up to {stable}, Sync would undo all after \
+                         {agreed}",
                         x.0
                     ),
                 );

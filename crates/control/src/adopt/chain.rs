@@ -31,8 +31,8 @@ pub(super) fn join(told: &[Told<'_>]) -> Result<Option<Chain>, String> {
         let Some((known, by)) = ids.get(&c.epoch).copied() else {
             return Err(format!(
                 "{} has epoch {} of list {}, and nobody else knows the history so far back that one could tell whether \
-                 it belongs to epoch {} of {}. End that process, which is too old to hold anything, and start again; it \
-                 comes back as a new one",
+                 it belongs to epoch {} of {}. End that process, which is too old to hold anything, and start again; \
+                 it comes back as a new one",
                 name(*who),
                 c.epoch.0,
                 c.list.0,
@@ -65,7 +65,8 @@ pub(super) fn join(told: &[Told<'_>]) -> Result<Option<Chain>, String> {
 
 fn fork(c: &Configuration, who: Option<NodeId>, other: Option<NodeId>) -> String {
     format!(
-        "there are two histories of list {}: {} and {} have different ones (epoch {}). Two coordinators have decided, each \
+        "there are two histories of list {}: {} and {} have different ones (epoch {}). Two coordinators have \
+         decided, each \
          with a store of its own. Nothing is written. Find out which nodes have what clients were told last; stop the \
          processes of the others, which gives up what only they hold, and start again with --without and their numbers",
         c.list.0,

@@ -104,7 +104,8 @@ impl<S: Store> Adoption<S> {
             .collect())
     }
 
-    /// Who is still to tell something, in words. Fails if nothing is left, or if who is off by the operator's word runs.
+    /// Who is still to tell something, in words. Fails if nothing is left, or if who is off by the operator's word
+    /// runs.
     fn waits(&self, now: Time, chains: &Chains) -> Result<Vec<String>, String> {
         let mut words = Vec::new();
         let mut missing: BTreeSet<NodeId> = BTreeSet::new();
@@ -124,8 +125,8 @@ impl<S: Store> Adoption<S> {
                     missing.insert(node);
                 } else if now < until {
                     words.push(format!(
-                        "waits {} ms more for the process of {node} that holds positions: another one has called, which \
-                         counts as its successor then",
+                        "waits {} ms more for the process of {node} that holds positions: another one has called, \
+                         which counts as its successor then",
                         (until - now).as_ms()
                     ));
                 }
@@ -210,8 +211,8 @@ impl<S: Store> Adoption<S> {
         ];
         match pairs.iter().find(|(_, same)| !same) {
             Some((key, _)) => Err(format!(
-                "the nodes' cluster was made with another {key} than the settings say. Nothing is written. Set it to what \
-                 it was: {}+{}, ack_quorum {}, chunk {}, lease_ms {}, min_redundancy {}, {} streams",
+                "the nodes' cluster was made with another {key} than the settings say. Nothing is written. Set it to \
+                 what it was: {}+{}, ack_quorum {}, chunk {}, lease_ms {}, min_redundancy {}, {} streams",
                 cluster.data,
                 cluster.parity,
                 cluster.ack_quorum,

@@ -6,7 +6,7 @@ use super::{Coordinator, CoordinatorOut, Note, send};
 use crate::message::{Order, Settings, ToAgent};
 use crate::plan::LostPolicy;
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Assignment, Configuration};
+use paritas_base::configuration::{Assignment, Configuration, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, Time};
 use paritas_protocol::LinkId;
 use std::collections::BTreeSet;
@@ -57,9 +57,11 @@ impl<S: Store> Coordinator<S> {
         out: &mut impl CoordinatorOut,
     ) -> bool {
         let said = if !self.links.get(&link).is_some_and(|l| l.is_local) {
-            Err("orders that can lose data are taken on the coordinator's own machine only: give it there, to an address \
-                 of loopback, as in --coordinator 127.0.0.1:26379"
-                .into())
+            Err(
+                "orders that can lose data are taken on the coordinator's own machine only: give it there, to an \
+                 address of loopback, as in --coordinator 127.0.0.1:26379"
+                    .into(),
+            )
         } else if self.orders.waiting.len() >= WAITING_MAX {
             Err("too many orders wait for the store".into())
         } else {
@@ -122,7 +124,7 @@ impl<S: Store> Coordinator<S> {
         let mut lines: Vec<String> = wanted
             .iter()
             .filter_map(|list| self.records.lists.get(list))
-            .map(loss_by_reset)
+            .map(|list| self.loss_by_reset(now, list))
             .collect();
         if !confirmed {
             return Ok(Outcome::Would(lines));
@@ -161,8 +163,8 @@ impl<S: Store> Coordinator<S> {
             let life = stored.record.incarnation;
             if let Some(ms) = self.heard_ms_ago(now, node, life) {
                 return Err(format!(
-                    "{node} runs: process {} was heard {ms} ms ago. Nothing is changed. Stop that process first; or, to \
-                     move away what it holds, use `paritas drain {}`",
+                    "{node} runs: process {} was heard {ms} ms ago. Nothing is changed. Stop that process first; or, \
+                     to move away what it holds, use `paritas drain {}`",
                     stored.record.pid, node.0
                 ));
             }
@@ -226,8 +228,8 @@ impl<S: Store> Coordinator<S> {
         let emptied: Vec<ListId> = next.iter().filter(emptied).map(|c| c.list).collect();
         if !lost.is_empty() {
             lines.push(format!(
-                "lists {} would be lost: with these ends more is gone than the scheme covers. If one of the machines can \
-                 be started with its process still in it, as after a pause, it is worth more than this order",
+                "lists {} would be lost: with these ends more is gone than the scheme covers. If one of the machines \
+                 can be started with its process still in it, as after a pause, it is worth more than this order",
                 lists(&lost)
             ));
         }
@@ -266,7 +268,9 @@ impl<S: Store> Coordinator<S> {
         }
         let lost: Vec<&Configuration> = self.records.lists.values().filter(|c| c.lost).collect();
         if plan.lost_policy == LostPolicy::Reset && !lost.is_empty() && !confirmed {
-            return Ok(Outcome::Would(lost.into_iter().map(loss_by_reset).collect()));
+            return Ok(Outcome::Would(
+                lost.into_iter().map(|list| self.loss_by_reset(now, list)).collect(),
+            ));
         }
         let mut cluster = self.records.cluster.clone();
         cluster.suspicion_ms = plan.suspicion_ms;
@@ -302,19 +306,26 @@ impl<S: Store> Coordinator<S> {
             format!("lost_policy={}", plan.lost_policy),
         ]
     }
-}
 
-/// What is given up with a lost list.
-fn loss_by_reset(list: &Configuration) -> String {
-    let data: Vec<Option<&Assignment>> = list.data_positions().map(|x| list.at(x)).collect();
-    let whole = data.iter().flatten().filter(|a| a.state.is_live());
-    let left: Vec<NodeId> = whole.map(|a| a.tenure.node).collect();
-    format!(
-        "list {}: of its {} data positions {} can still be read ({}), and their keys go; those of the others are lost \
-         already",
-        list.list.0,
-        data.len(),
-        left.len(),
-        names(&left)
-    )
+    /// What is given up with a lost list.
+    fn loss_by_reset(&self, now: Time, list: &Configuration) -> String {
+        let data: Vec<Option<&Assignment>> = list.data_positions().map(|x| list.at(x)).collect();
+        let answers = |t: &Tenure| {
+            let node = self.records.nodes.get(&t.node);
+            node.is_some_and(|n| n.record.incarnation == t.incarnation && self.is_available(now, n))
+        };
+        let whole = data
+            .iter()
+            .flatten()
+            .filter(|a| a.state.is_live() && answers(&a.tenure));
+        let left: Vec<NodeId> = whole.map(|a| a.tenure.node).collect();
+        format!(
+            "list {}: of its {} data positions {} can still be read ({}), and their keys go; those of the others are \
+             lost already",
+            list.list.0,
+            data.len(),
+            left.len(),
+            names(&left)
+        )
+    }
 }

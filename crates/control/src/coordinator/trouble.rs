@@ -92,10 +92,12 @@ impl<S: Store> Coordinator<S> {
             Some(Hold::Wait { until }) if lacks_links.is_some() => {
                 let (wanted, away) = lacks_links.unwrap_or_default();
                 words.push(format!(
-                    "replaces no silent node: fewer than {wanted} of the nodes that hold positions are linked to it, so \
-                     that it may be the coordinator that is cut off. Not linked: {}. Mend the network, and start what is \
-                     down. If machines are off for good, `paritas fence` with the numbers of their nodes shows what would \
-                     be lost, and with --yes says so",
+                    "replaces no silent node: fewer than {wanted} of the nodes that hold positions are linked to it, \
+                     so \
+                     that it may be the coordinator that is cut off. Not linked: {}. Mend the network, and start \
+                     what is \
+                     down. If machines are off for good, `paritas fence` with the numbers of their nodes shows what \
+                     would be lost, and with --yes says so",
                     names(&away)
                 ));
                 trouble.unlinked = away;
@@ -151,7 +153,8 @@ impl<S: Store> Coordinator<S> {
             .collect();
         if !stopped.is_empty() {
             words.push(format!(
-                "has given up lists {}, which are lost. What their processes had is gone, and what is left can be read, not written. `paritas \
+                "has given up lists {}, which are lost. What their processes had is gone, and what is left can be \
+                 read, not written. `paritas \
                  reset-list --lost` shows what would be given up, and with --yes they begin again empty; then `paritas \
                  restore` a snapshot",
                 lists(&stopped)
@@ -193,8 +196,8 @@ fn silence_in_words(silent: &SilentNode) -> String {
     let number = node.0;
     match verdict {
         Verdict::Isolated => format!(
-            "does not hear {node}, and {} of its peers do ({}): it keeps what it holds. Mend the network between it and \
-             the coordinator",
+            "does not hear {node}, and {} of its peers do ({}): it keeps what it holds. Mend the network between it \
+             and the coordinator",
             heard_by.len(),
             names(heard_by)
         ),
