@@ -3,12 +3,14 @@ change. Each order says first what it would lose, and changes nothing until it i
 
 import json
 import shutil
+import signal
 import subprocess
 
 import pytest
 import redis
 
 from conftest import BINARY, PATIENCE, serves, until
+from test_bad_places import fill, small_disk  # noqa: F401  pylint: disable=unused-import
 from test_coordinator_trouble import ByHand, answers, load
 
 
@@ -131,7 +133,7 @@ def test_more_machines_than_the_scheme_covers_are_off(run, tmp_path):
     until(lambda: set(answers(client, list(values)).values()) == {None}, "an empty cluster")
 
 
-def test_orders_are_taken_on_the_coordinator_s_own_machine_only(run, tmp_path):
+def test_the_coordinator_itself_can_be_asked(run, tmp_path):
     cluster = Recovered(run, tmp_path, nodes=2, scheme="1+1")
     status = paritas("status", "--coordinator", cluster.address)
     assert status.returncode == 0 and "lists, " in status.stdout, status
@@ -368,3 +370,45 @@ def test_a_store_that_cannot_be_used_is_refused_with_what_to_do(make, tmp_path):
     cluster.store.write_bytes(store)
     cluster.start_coordinator()
     until(cluster.is_settled, "the right one")
+
+
+def test_a_store_on_a_disk_that_is_full_or_read_only_is_refused(make, small_disk):  # noqa: F811
+    cluster = make(nodes=3, scheme="2+1")
+    values = load(cluster)
+    cluster.lose_store()
+    settings = cluster.settings
+    store = f"{small_disk}/store"
+    cluster.settings = settings.replace(str(cluster.store), store)
+    ballast = fill(small_disk)
+    cluster.adopt()
+    assert cluster.coordinator.wait(PATIENCE) != 0
+    assert cluster.says("No space left on device") and cluster.says(store), cluster.coordinator.log.read_text()
+    client = cluster.client()
+    assert {key: client.get(key) for key in values} == values
+    ballast.unlink()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    cluster.adopt()
+    assert cluster.coordinator.wait(PATIENCE) != 0 and cluster.says("Read-only"), cluster.coordinator.log.read_text()
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    cluster.adopt()
+    until(cluster.is_adopted, "a coordinator once there is room")
+    assert {key: client.get(key) for key in values} == values
+    cluster.stop_coordinator()
+
+
+def test_a_process_with_another_s_id_waits_and_one_that_was_fenced_ends(make, run):
+    cluster = make(nodes=4, scheme="2+1")
+    settings = f'id = 3\nport = {{}}\nmemory = "64mb"\ncoordinator = ["{cluster.address}"]\n'
+    second = run("node", settings.format(cluster.port + 100))
+    until(lambda: "another process with this node's id" in second.log.read_text(encoding="utf-8"), "words about the first")
+    assert second.poll() is None and cluster.is_whole()
+    second.kill()
+    second.wait()
+    # Its machine is taken for off, and then it goes on as it was.
+    cluster.processes[3].send_signal(signal.SIGSTOP)
+    until(lambda: cluster.order("fence", "3", "--yes").returncode == 0, "its silence")
+    cluster.processes[3].send_signal(signal.SIGCONT)
+    assert cluster.processes[3].wait(PATIENCE) != 0
+    assert "this life of the node has ended" in cluster.processes[3].log.read_text(encoding="utf-8")
+    cluster.begin(3)
+    until(lambda: cluster.is_whole() and cluster.is_settled(), "its next process")

@@ -293,11 +293,12 @@ fn without_digits(line: &str) -> String {
     line.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// Whether the other end is on this machine: then whoever is there could as well stop this process.
+/// Whether the other end is on this machine: then whoever is there could as well stop this process. A machine that
+/// calls itself at one of its own addresses calls from there.
 fn is_local(stream: &TcpStream) -> bool {
-    stream
-        .peer_addr()
-        .is_ok_and(|peer| peer.ip().to_canonical().is_loopback())
+    let Ok(peer) = stream.peer_addr() else { return false };
+    let peer = peer.ip().to_canonical();
+    peer.is_loopback() || stream.local_addr().is_ok_and(|here| here.ip().to_canonical() == peer)
 }
 
 fn accept(listener: &TcpListener, to: &Sender<Happening>) {

@@ -1,8 +1,8 @@
 use super::*;
 use crate::Coordinator;
 use crate::message::{TO_AGENT_BYTES_MAX, encode};
-use crate::record::StoredNode;
-use crate::store::MemoryStore;
+use crate::record::{RECORD_FORMAT, StoredNode};
+use crate::store::{Action, Change, MemoryStore};
 use paritas_base::Epoch;
 use paritas_base::configuration::{Assignment, NodeRole, PositionState, Tenure};
 use paritas_base::slots::HandOff;
@@ -450,4 +450,34 @@ fn slots_on_their_way_stay_where_they_are() {
             begun()[usize::from(c.list.0)].slots.held(c.list, &plan)
         );
     }
+}
+
+#[test]
+fn a_store_of_a_newer_version_is_not_adopted_and_stays_as_it_is() {
+    let mut store = older_store();
+    let key = "node/00000".to_owned();
+    let expect = store.get(&key).unwrap().map(|e| e.revision);
+    let newer = Action::Put(vec![RECORD_FORMAT + 1, 1, 2]);
+    let change = Change {
+        key,
+        expect,
+        action: newer,
+    };
+    store.commit(&[change]).unwrap();
+    let before = store.list("").unwrap();
+    let refused = Adoption::begin(store.clone(), &plan(), []).unwrap_err();
+    assert!(matches!(refused, OpenError::NewerFormat { .. }), "{refused}");
+    assert_eq!(store.list("").unwrap(), before);
+}
+
+#[test]
+fn a_store_that_fails_is_said_and_tried_again_by_whoever_starts_it_again() {
+    let mut store = MemoryStore::new();
+    store.fail_commits(1);
+    let mut world = World::new(store, &[]);
+    for node in 0..4 {
+        world.tell(node, &begun());
+    }
+    assert!(world.fails().contains("store failed"), "{}", world.fails());
+    assert!(world.adoption.into_store().list("").unwrap().is_empty());
 }

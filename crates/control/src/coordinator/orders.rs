@@ -57,11 +57,7 @@ impl<S: Store> Coordinator<S> {
         out: &mut impl CoordinatorOut,
     ) -> bool {
         let said = if !self.links.get(&link).is_some_and(|l| l.is_local) {
-            Err(
-                "orders that can lose data are taken on the coordinator's own machine only: give it there, to an \
-                 address of loopback, as in --coordinator 127.0.0.1:26379"
-                    .into(),
-            )
+            Err("orders that can lose data are taken on the coordinator's own machine only: give it there".into())
         } else if self.orders.waiting.len() >= WAITING_MAX {
             Err("too many orders wait for the store".into())
         } else {

@@ -51,7 +51,7 @@ fn orders_that_can_lose_data_are_taken_from_this_machine_only() {
         let Some(ToAgent::Said { answer: Err(why), .. }) = answer else {
             panic!("{answer:?}");
         };
-        assert!(why.contains("loopback"), "{why}");
+        assert!(why.contains("own machine only"), "{why}");
     }
     assert!(!world.coordinator.records.nodes[&NodeId(3)].has_ended());
 }
