@@ -93,8 +93,12 @@ def test_machines_that_are_off_count_as_ended_once_the_operator_says_so(run, tmp
     cluster.kill(*off)
     many = until(lambda: (cluster.ask_coordinator() or {}).get("trouble", {}).get("silent_domains"), "a hold")
     assert many == 4
-    status = cluster.ask_coordinator()
-    assert "paritas fence" in words(status) and {s["node"] for s in status["trouble"]["silent"]} == set(off)
+
+    def is_told():
+        status = cluster.ask_coordinator()
+        return "paritas fence" in words(status) and {s["node"] for s in status["trouble"]["silent"]} == set(off)
+
+    until(is_told, "words about them")
     before = cluster.lists()
     told = cluster.order("fence", *map(str, off))
     assert told.returncode == 0 and "n5, process" in told.stdout and "--yes does it" in told.stdout, told

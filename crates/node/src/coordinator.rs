@@ -56,7 +56,14 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
     if *start == Start::Stored && !path.try_exists().map_err(|error| in_store(path, &error))? {
         return Err(in_store(path, &OpenError::NoCluster));
     }
-    let mut store = EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?;
+    let mut store = match start {
+        Start::Stored => EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?,
+        Start::Adopt(_) => open_or_make(path).map_err(|Failure(why)| {
+            Failure(format!(
+                "{why}. If the disk is well and no other coordinator runs, move the file away: --adopt needs none"
+            ))
+        })?,
+    };
     let mut server = Server::start(listener)?;
     if let Start::Adopt(without) = start {
         let adoption =
@@ -105,13 +112,25 @@ fn warn_of_changed(settings: &CoordinatorSettings, plan: &ClusterPlan) {
 pub fn create(settings: &CoordinatorSettings) -> Result<(), Failure> {
     let plan = plan(settings)?;
     let path = store_path(settings)?;
-    let mut store = EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?;
+    let mut store = open_or_make(path)?;
     Coordinator::create(&mut store, &plan).map_err(|error| in_store(path, &error))
 }
 
 fn store_path(settings: &CoordinatorSettings) -> Result<&Path, Failure> {
     let path = settings.store.as_deref();
     path.ok_or_else(|| Failure("`store` is missing: the file for the configurations".into()))
+}
+
+/// Opens the store. If there was none and none can be made, nothing is left of it.
+fn open_or_make(path: &Path) -> Result<EmbeddedStore, Failure> {
+    let was_there = path.try_exists().map_err(|error| in_store(path, &error))?;
+    EmbeddedStore::open(path).map_err(|error| {
+        if !was_there {
+            // What was written so far is no store, and would be in the way once the disk is well.
+            let _ = std::fs::remove_file(path);
+        }
+        in_store(path, &error)
+    })
 }
 
 fn in_store(path: &Path, error: &dyn std::fmt::Display) -> Failure {

@@ -108,6 +108,16 @@ impl<S: Store> Adoption<S> {
     /// runs.
     fn waits(&self, now: Time, chains: &Chains) -> Result<Vec<String>, String> {
         let mut words = Vec::new();
+        // Who runs although the operator says that it is off gets the time to call.
+        let until = self.began.unwrap_or(now) + self.grace();
+        if !self.without.is_empty() && now < until {
+            let without: Vec<NodeId> = self.without.iter().copied().collect();
+            words.push(format!(
+                "waits {} ms more: if processes of {} run all the same, they call by then",
+                (until - now).as_ms(),
+                names(&without)
+            ));
+        }
         let mut missing: BTreeSet<NodeId> = BTreeSet::new();
         for (node, life) in holders(chains) {
             if self.has_told(node, life) {
@@ -120,7 +130,6 @@ impl<S: Store> Adoption<S> {
                     ));
                 }
             } else if !self.without.contains(&node) && !self.is_over(node, life) {
-                let until = self.began.unwrap_or(now) + self.grace();
                 if self.witness_of(node).is_none() {
                     missing.insert(node);
                 } else if now < until {

@@ -225,6 +225,12 @@ fn machines_that_are_off_are_done_without_and_count_as_ended() {
     for node in 0..3 {
         world.tell(node, &begun());
     }
+    assert!(
+        world.waits().contains("if processes of n3 run all the same"),
+        "{}",
+        world.waits()
+    );
+    world.tick(6_000);
     let (mut coordinator, words) = world.done();
     assert!(words.contains("the processes of n3 count as ended"), "{words}");
     let records = Records::open(coordinator.store_mut(), &plan()).unwrap();
