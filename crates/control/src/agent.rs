@@ -4,11 +4,11 @@
 
 use crate::fence::{DIAL_MAX, PATIENCE, REDIAL_MAX};
 use crate::message::{
-    Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator,
-    decode, encode,
+    Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent,
+    ToCoordinator, decode, encode,
 };
 use crate::mutant::{Broken, Mutant};
-use crate::plan::{PlanError, check_record};
+use crate::plan::{NODES_MAX, PlanError, check_record};
 use crate::status::{ShardProgress, Status};
 use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord, Tenure};
 use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
@@ -22,6 +22,8 @@ const BACKOFF_MIN: Span = Span::from_ms(50);
 const BACKOFF_MAX: Span = Span(REDIAL_MAX.0 / 3 * 2);
 /// Questions of clients that wait for an answer.
 const QUESTIONS_MAX: usize = 256;
+/// Bytes of configurations in one frame of a testimony: the cluster's record is beside them in the first.
+const TESTIMONY_BYTES: usize = 64 << 10;
 
 /// What happens to an agent.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub trait AgentOut {
     fn send(&mut self, bytes: &[u8]);
     /// The cluster is known: make the node. Said once, before anything else is delivered.
     fn cluster(&mut self, cluster: &ClusterRecord);
+    /// The cluster's record has changed, in what may change: times.
+    fn cluster_changed(&mut self, _: &ClusterRecord) {}
     /// The newest view of all nodes, for every shard.
     fn nodes(&mut self, nodes: &[NodeRecord]);
     /// A newer configuration of a list, for every shard.
@@ -87,8 +91,8 @@ pub struct Agent {
     prng: Prng,
     cluster: Option<ClusterRecord>,
     nodes: BTreeMap<NodeId, NodeRecord>,
-    /// Epoch and id of the newest configuration that the shard has of each list.
-    installed: BTreeMap<ListId, (Epoch, u64)>,
+    /// The newest configuration that the shard has of each list.
+    installed: BTreeMap<ListId, Configuration>,
     shards: BTreeMap<u16, ShardProgress>,
     silent: BTreeSet<(NodeId, Incarnation)>,
     /// Which peers the shard hears.
@@ -186,7 +190,7 @@ impl Agent {
 
     /// Epoch and id of the newest configuration of a list that it knows.
     pub fn installed(&self, list: ListId) -> Option<(Epoch, u64)> {
-        self.installed.get(&list).copied()
+        self.installed.get(&list).map(|own| (own.epoch, own.id))
     }
 
     /// Whether a coordinator counts this process in.
@@ -242,13 +246,40 @@ impl Agent {
     }
 
     fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
-        self.registration.installed = self
-            .installed
-            .iter()
-            .map(|(list, (epoch, id))| (*list, *epoch, *id))
-            .collect();
+        let installed = self.installed.values();
+        self.registration.installed = installed.map(|c| (c.list, c.epoch, c.id)).collect();
         self.phase = Phase::Introduced { until: now + DIAL_MAX };
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
+    }
+
+    /// Says all that a coordinator without a store needs to know.
+    fn testify(&self, out: &mut impl AgentOut) {
+        let mut parts: Vec<Vec<Configuration>> = vec![Vec::new()];
+        let mut bytes = 0;
+        for configuration in self.installed.values() {
+            let size = bytes_at_most(configuration);
+            if bytes + size > TESTIMONY_BYTES {
+                parts.push(Vec::new());
+                bytes = 0;
+            }
+            bytes += size;
+            parts.last_mut().unwrap_or(&mut Vec::new()).push(configuration.clone());
+        }
+        let last = parts.len() - 1;
+        for (i, configurations) in parts.into_iter().enumerate() {
+            let testimony = Testimony {
+                cluster: self.cluster.clone().filter(|_| i == 0),
+                lives: if i == 0 { self.lives() } else { Vec::new() },
+                configurations,
+                is_last: i == last,
+            };
+            send(out, &ToCoordinator::Testimony(Box::new(testimony)));
+        }
+    }
+
+    fn lives(&self) -> Vec<(NodeId, Incarnation, u32)> {
+        let nodes = self.nodes.values().take(NODES_MAX);
+        nodes.map(|n| (n.id, n.incarnation, n.ordinal)).collect()
     }
 
     fn beat(&mut self, nonce: u64, out: &mut impl AgentOut) {
@@ -276,7 +307,12 @@ impl Agent {
         if let Phase::Registered { until, .. } = &mut self.phase {
             *until = now + PATIENCE;
         }
-        if self.cluster.is_none() && matches!(message, ToAgent::Configurations(_) | ToAgent::Nodes(_)) {
+        if self.cluster.is_none()
+            && matches!(
+                message,
+                ToAgent::Configurations(_) | ToAgent::Nodes(_) | ToAgent::Cluster(_)
+            )
+        {
             // Nothing of a cluster is said before the cluster itself.
             out.hang_up();
             self.retreat(now);
@@ -291,7 +327,16 @@ impl Agent {
                 }
             }
             ToAgent::Refused(refusal) => self.on_refused(now, &refusal, out),
+            // Not for an agent.
+            ToAgent::Said { .. } => {}
             ToAgent::Heard | ToAgent::ExitNoted { .. } => {}
+            ToAgent::Cluster(cluster) => {
+                if let Some(refusal) = self.refuses(&cluster) {
+                    self.on_refused(now, &refusal, out);
+                } else {
+                    self.take_cluster(cluster, out);
+                }
+            }
             ToAgent::Configurations(configurations) => self.deliver(now, &configurations, out),
             ToAgent::Nodes(nodes) => self.deliver_nodes(nodes, out),
             ToAgent::StatusReport { n, status } => {
@@ -320,6 +365,13 @@ impl Agent {
         }
         out.refused(refusal);
         self.refused = Some(refusal.clone());
+        if *refusal == Refusal::Adopting {
+            // It stays, and says the same again after a while: what it knows may be more by then.
+            self.testify(out);
+            self.backoff = BACKOFF_MIN;
+            self.phase = Phase::Introduced { until: now + PATIENCE };
+            return;
+        }
         out.hang_up();
         self.retreat(now);
     }
@@ -332,13 +384,7 @@ impl Agent {
             nodes,
             configurations,
         } = registered;
-        let other = |c: &ClusterRecord| (c.id, c.hash_key) != (cluster.id, cluster.hash_key);
-        let refusal = match check_record(&cluster) {
-            Ok(()) if self.cluster.as_ref().is_some_and(other) => Some(Refusal::WrongCluster { here: cluster.id }),
-            Ok(()) => None,
-            Err(PlanError(why)) => Some(Refusal::Limit(why)),
-        };
-        if let Some(refusal) = refusal {
+        if let Some(refusal) = self.refuses(&cluster) {
             self.on_refused(now, &refusal, out);
             return;
         }
@@ -350,13 +396,31 @@ impl Agent {
             until: now + PATIENCE,
         };
         self.beat(nonce, out);
-        if self.cluster.is_none() {
-            self.registration.cluster = Some(cluster.id);
-            out.cluster(&cluster);
-        }
-        self.cluster = Some(cluster);
+        self.take_cluster(cluster, out);
         self.deliver_nodes(nodes, out);
         self.deliver(now, &configurations, out);
+    }
+
+    /// Whether a record is none of this process's cluster.
+    fn refuses(&self, cluster: &ClusterRecord) -> Option<Refusal> {
+        let other = |c: &ClusterRecord| (c.id, c.hash_key) != (cluster.id, cluster.hash_key);
+        match check_record(cluster) {
+            Ok(()) if self.cluster.as_ref().is_some_and(other) => Some(Refusal::WrongCluster { here: cluster.id }),
+            Ok(()) => None,
+            Err(PlanError(why)) => Some(Refusal::Limit(why)),
+        }
+    }
+
+    fn take_cluster(&mut self, cluster: ClusterRecord, out: &mut impl AgentOut) {
+        match &self.cluster {
+            None => {
+                self.registration.cluster = Some(cluster.id);
+                out.cluster(&cluster);
+            }
+            Some(known) if *known != cluster => out.cluster_changed(&cluster),
+            Some(_) => return,
+        }
+        self.cluster = Some(cluster);
     }
 
     /// A coordinator whose store is old tells of lives that are over: what is known of later ones stays (10.16).
@@ -376,20 +440,20 @@ impl Agent {
     fn deliver(&mut self, now: Time, configurations: &[Configuration], out: &mut impl AgentOut) {
         for configuration in configurations {
             let (list, epoch, id) = (configuration.list, configuration.epoch, configuration.id);
-            let lineage = match self.installed.get(&list) {
+            let installed = self.installed.get(&list).map(|own| (own.epoch, own.id));
+            let lineage = match installed {
                 None => Lineage::Follows,
                 // A shard may have heard of it before, by a peer.
-                Some((own, own_id)) if epoch < *own || (epoch, id) == (*own, *own_id) => continue,
+                Some(own) if epoch < own.0 || (epoch, id) == own => continue,
                 Some(_) if self.broken.is(Mutant::EpochForId) => Lineage::Follows,
-                Some((own, own_id)) => configuration.lineage(*own, *own_id),
+                Some((own, own_id)) => configuration.lineage(own, own_id),
             };
             match lineage {
                 Lineage::Follows => {
-                    self.installed.insert(list, (epoch, id));
+                    self.installed.insert(list, configuration.clone());
                     out.configuration(configuration);
                 }
                 Lineage::Unknown if configuration.trail.len() <= Configuration::TRAIL_MAX => {
-                    let installed = self.installed.get(&list).copied();
                     send(out, &ToCoordinator::GetConfiguration { list, installed });
                 }
                 // The coordinator sees what is installed here when this process registers again, and decides nothing.
@@ -427,10 +491,10 @@ impl Agent {
             Proposal::GetConfiguration { list, installed } if registered => {
                 send(out, &ToCoordinator::GetConfiguration { list, installed });
             }
-            Proposal::Installed { list, epoch, id } => {
-                let known = self.installed.entry(list).or_default();
-                if epoch > known.0 {
-                    *known = (epoch, id);
+            Proposal::Installed(told) => {
+                let known = self.installed.get(&told.list);
+                if known.is_none_or(|known| told.epoch > known.epoch) {
+                    self.installed.insert(told.list, *told);
                 }
             }
             Proposal::HandOff {
@@ -486,6 +550,18 @@ impl Agent {
         self.questions.insert(self.asked, question);
         Some(self.asked)
     }
+}
+
+/// No configuration is longer than that when it is written.
+fn bytes_at_most(configuration: &Configuration) -> usize {
+    let Configuration {
+        positions,
+        gone,
+        trail,
+        slots,
+        ..
+    } = configuration;
+    100 + 20 * positions.len() + 13 * gone.len() + 10 * trail.len() + 8 * slots.ranges.len()
 }
 
 /// What is too long is not sent; the limits of a plan prevent it.

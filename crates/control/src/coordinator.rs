@@ -8,16 +8,18 @@
 mod decide;
 mod duty;
 mod listen;
+mod orders;
 mod presence;
 mod report;
 mod slots;
 mod slow;
+pub(crate) mod trouble;
 
 use crate::fence::{self, Holder, Opinion, Silence};
-use crate::message::{MessageError, Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
+use crate::message::{MessageError, Registration, Settings, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::mutant::{Broken, Mutant};
 use crate::plan::ClusterPlan;
-use crate::record::{OpenError, Records, StoredNode};
+use crate::record::{End, OpenError, Records, StoredNode};
 use crate::status::HaltedRole;
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState, Tenure};
@@ -128,7 +130,16 @@ pub enum Note {
         /// The list.
         list: ListId,
     },
-    /// A list without parity lost a position, which began again empty.
+    /// An operator says that a life has ended.
+    Attested {
+        /// The node.
+        node: NodeId,
+        /// Its life.
+        incarnation: Incarnation,
+    },
+    /// An operator has changed settings.
+    Set(Settings),
+    /// A list begins again empty: by policy, by order, or since it has no parity.
     Reset {
         /// The list.
         list: ListId,
@@ -170,6 +181,8 @@ struct Link {
     /// Whether it was sent all records, and gets their changes.
     told: bool,
     supervises: BTreeSet<(NodeId, Incarnation)>,
+    /// It comes from the coordinator's own machine.
+    is_local: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -221,6 +234,7 @@ pub struct Coordinator<S> {
     avoided: BTreeMap<(ListId, NodeId), Time>,
     moves: duty::Moves,
     slot_orders: slots::SlotOrders,
+    orders: orders::Orders,
     slow: slow::SlowNodes,
     vacated: BTreeMap<(ListId, Position), NodeId>,
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
@@ -291,6 +305,7 @@ impl<S: Store> Coordinator<S> {
             avoided: BTreeMap::new(),
             moves: duty::Moves::default(),
             slot_orders: slots::SlotOrders::default(),
+            orders: orders::Orders::default(),
             slow: slow::SlowNodes::default(),
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
@@ -327,6 +342,14 @@ impl<S: Store> Coordinator<S> {
     pub fn break_rule(&mut self, mutant: Option<Mutant>) {
         self.broken.mutant = mutant;
         self.records.broken.mutant = mutant;
+    }
+
+    /// Says that a link comes from the coordinator's own machine. Only by such a link orders are taken that can lose
+    /// data.
+    pub fn set_local(&mut self, link: LinkId) {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.is_local = true;
+        }
     }
 
     /// Handles one event.
@@ -378,6 +401,11 @@ impl<S: Store> Coordinator<S> {
         &self.records.cluster
     }
 
+    /// The plan of the cluster, with what has been set since.
+    pub fn plan(&self) -> &ClusterPlan {
+        &self.records.plan
+    }
+
     /// Every list's committed configuration.
     pub fn configurations(&self) -> impl Iterator<Item = &Configuration> {
         self.records.lists.values()
@@ -407,37 +435,6 @@ impl<S: Store> Coordinator<S> {
         Span::from_ms(self.records.plan.suspicion_ms.into())
     }
 
-    /// What keeps this coordinator from deciding anything, in words (PROTOCOL 10.16).
-    fn obstacle(&self, now: Time) -> Option<String> {
-        if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
-            return Some(format!(
-                "changes nothing: {node} has a configuration of list {} that is not in the history of this \
-                 coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
-                 newest store back; the nodes go on answering meanwhile",
-                list.0
-            ));
-        }
-        // Of this many nodes, one has heard of the latest decision. Nodes that have not registered when the grace is
-        // over have ended or are away.
-        let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
-        let holders: BTreeSet<NodeId> = held.map(|a| a.tenure.node).collect();
-        let told = fence::witnesses(holders.len(), self.records.plan.parity.into());
-        let wanted = (holders.len() + 1).saturating_sub(told);
-        let known = self.witnesses.len();
-        let waits = !holders.is_empty() && now < self.settled_from && known < wanted;
-        (waits && !self.broken.is(Mutant::NoWitness)).then(|| {
-            format!(
-                "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
-                 have): only they can tell whether this store is the cluster's newest",
-                (self.settled_from - now).as_ms()
-            )
-        })
-    }
-
-    fn refuses_orders(&self, now: Time) -> Option<String> {
-        self.obstacle(now).map(|why| format!("the coordinator {why}"))
-    }
-
     /// By then the leases of a life that is removed have ended, with time to spare.
     fn leases_end_after(&self) -> Span {
         Span::from_ms(u64::from(self.records.plan.lease_ms) * 5 / 2)
@@ -452,7 +449,12 @@ impl<S: Store> Coordinator<S> {
     fn notice_absence(&mut self, now: Time) {
         if self.quiet_from.is_none() {
             let wait = now + Span::from_ms(self.records.plan.restart_wait_ms.into());
-            let ended = self.records.nodes.values().filter(|n| n.ended).map(|n| n.record.id);
+            let ended = self
+                .records
+                .nodes
+                .values()
+                .filter(|n| n.has_ended())
+                .map(|n| n.record.id);
             self.waits = ended.map(|id| (id, wait)).collect();
             // Of lists that there are already another coordinator may have removed somebody just before.
             self.recent_from = (!self.records.lists.is_empty()).then_some(now);
@@ -479,6 +481,13 @@ impl<S: Store> Coordinator<S> {
 
     /// 10.11: with too few nodes linked the coordinator may be the one that is cut off.
     fn notice_links(&mut self, now: Time) {
+        if self.lacks_links(now).is_some() {
+            self.begin_grace(now);
+        }
+    }
+
+    /// If too few holders are linked: how many are wanted, and those that are not linked.
+    fn lacks_links(&self, now: Time) -> Option<(usize, Vec<NodeId>)> {
         let holders = self.holders(now);
         let is_linked = |id: &NodeId| {
             let presence = self
@@ -488,10 +497,10 @@ impl<S: Store> Coordinator<S> {
             let linked = presence.is_some_and(|p| self.links.contains_key(&p.link));
             linked || self.contacts.get(id).is_some_and(|at| now - *at < fence::PATIENCE)
         };
-        let linked = holders.keys().filter(|id| is_linked(id)).count();
-        if linked < fence::witnesses(holders.len(), self.records.plan.parity.into()) && !holders.is_empty() {
-            self.begin_grace(now);
-        }
+        let away: Vec<NodeId> = holders.keys().filter(|id| !is_linked(id)).copied().collect();
+        let wanted = fence::witnesses(holders.len(), self.records.plan.parity.into());
+        let lacks = holders.len() - away.len() < wanted && !holders.is_empty();
+        lacks.then_some((wanted, away))
     }
 
     /// Nodes that hold a position in their present life, which is not known to have ended.
@@ -500,7 +509,7 @@ impl<S: Store> Coordinator<S> {
         let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
         for tenure in held.map(|a| a.tenure) {
             let node = self.records.nodes.get(&tenure.node);
-            let Some(node) = node.filter(|n| n.record.incarnation == tenure.incarnation && !n.ended) else {
+            let Some(node) = node.filter(|n| n.record.incarnation == tenure.incarnation && !n.has_ended()) else {
                 continue;
             };
             holders.entry(tenure.node).or_insert_with(|| Holder {
@@ -551,14 +560,14 @@ impl<S: Store> Coordinator<S> {
 }
 
 /// Encodes and sends; what is too long for any agent to read is not sent, and the limits of a plan prevent it.
-fn send(out: &mut impl CoordinatorOut, link: LinkId, message: &ToAgent) {
+pub(crate) fn send(out: &mut impl CoordinatorOut, link: LinkId, message: &ToAgent) {
     if let Ok(frame) = encode(message, TO_AGENT_BYTES_MAX) {
         out.send(link, &frame);
     }
 }
 
 /// A node that registers for the first time.
-fn first_record(registration: &Registration, domain: String) -> StoredNode {
+pub(crate) fn first_record(registration: &Registration, domain: String) -> StoredNode {
     let record = NodeRecord {
         id: registration.node,
         incarnation: registration.incarnation,
@@ -573,7 +582,7 @@ fn first_record(registration: &Registration, domain: String) -> StoredNode {
     };
     StoredNode {
         record,
-        ended: false,
+        end: End::Unknown,
         past: Vec::new(),
         duty: Duty::Full,
     }

@@ -1,6 +1,7 @@
 //! Room `control`: who belongs to the cluster and who holds what, decided by pure rules over a store with
 //! compare-and-swap (PROTOCOL 10). No clock, entropy, sockets or HTTP.
 
+mod adopt;
 mod agent;
 mod check;
 mod coordinator;
@@ -16,13 +17,14 @@ pub mod store;
 #[cfg(any(test, feature = "suite"))]
 pub mod store_suite;
 
+pub use adopt::{Adoption, Progress};
 pub use agent::{Agent, AgentEvent, AgentOut, HEARTBEAT};
 pub use check::{check_transition, is_decodable};
 pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Note, SILENT_MAX};
 pub use layout::Layout;
 pub use mutant::Mutant;
 pub use plan::{
-    CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, LostPolicy, NODES_MAX, POSITIONS_MAX, PlanError, PlannedNode,
-    check_record,
+    CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, LEASE_PARTS, LostPolicy, NODES_MAX, POSITIONS_MAX, PlanError,
+    PlannedNode, check_record,
 };
 pub use record::{OpenError, RECORD_FORMAT};

@@ -1,6 +1,7 @@
 //! What the coordinator, the agents of nodes and supervisors say to each other (`docs/formats/control.md`): rare
 //! messages, so postcard behind a length, a CRC32C and a version.
 
+use crate::plan::LostPolicy;
 use crate::status::{ShardProgress, Status};
 use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, Tenure};
@@ -10,9 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of these messages.
-pub const MESSAGE_VERSION: u8 = 3;
+pub const MESSAGE_VERSION: u8 = 4;
 /// Longest frame that a coordinator takes.
-pub const TO_COORDINATOR_BYTES_MAX: usize = 64 << 10;
+pub const TO_COORDINATOR_BYTES_MAX: usize = 256 << 10;
 /// Longest frame that an agent takes: every configuration of the largest cluster.
 pub const TO_AGENT_BYTES_MAX: usize = 4 << 20;
 /// Length and CRC.
@@ -58,6 +59,32 @@ pub struct Opinions {
 
 /// Most peers that an opinion names: as many as a cluster has nodes.
 pub const OPINIONS_MAX: usize = 1024;
+
+/// What an operator orders, on the coordinator's own machine: orders that can lose data.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub enum Order {
+    /// Lost lists begin again empty (PROTOCOL 10.6).
+    ResetLists {
+        /// Which; none: all that are lost.
+        lists: Vec<ListId>,
+    },
+    /// The present processes of these nodes have ended: their machines are off.
+    Fence {
+        /// Which.
+        nodes: Vec<NodeId>,
+    },
+    /// Settings that may change while the cluster lives. Without any: which there are.
+    Set(Settings),
+}
+
+/// Settings that may change while the cluster lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct Settings {
+    /// Silence after which a node is suspected, in ms.
+    pub suspicion_ms: Option<u32>,
+    /// What becomes of a list that lost too much.
+    pub lost_policy: Option<LostPolicy>,
+}
 
 /// From agents, supervisors and whoever asks for status.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
@@ -146,6 +173,30 @@ pub enum ToCoordinator {
         /// The destination's.
         to: Tenure,
     },
+    /// An operator's order.
+    Order {
+        /// Comes back with the answer.
+        n: u64,
+        /// What.
+        order: Order,
+        /// Whether it is to be done; else only what it would lose is said.
+        confirmed: bool,
+    },
+    /// What the process knows of the cluster, asked for by `Refusal::Adopting`; in several frames if need be.
+    Testimony(Box<Testimony>),
+}
+
+/// What a process knows of its cluster.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Testimony {
+    /// The cluster; none if it is new.
+    pub cluster: Option<ClusterRecord>,
+    /// The latest life of each node that it knows, and how many lives that makes.
+    pub lives: Vec<(NodeId, Incarnation, u32)>,
+    /// The newest configurations that it has.
+    pub configurations: Vec<Configuration>,
+    /// There are no more.
+    pub is_last: bool,
 }
 
 /// To agents and askers.
@@ -192,6 +243,15 @@ pub enum ToAgent {
         /// Why not; `None`: it is recorded.
         refused: Option<String>,
     },
+    /// The answer to `Order`.
+    Said {
+        /// Of the question.
+        n: u64,
+        /// Whether it is done, or only what it would lose is said; a sentence each. Or why nothing is.
+        answer: Result<(bool, Vec<String>), String>,
+    },
+    /// The cluster's record has changed.
+    Cluster(ClusterRecord),
 }
 
 /// Everything a node needs to begin.
@@ -246,12 +306,18 @@ pub enum Refusal {
         /// Which, and what to do.
         why: String,
     },
+    /// The coordinator's store was lost, and it asks all nodes for what they know (PROTOCOL 10.18): say so, and
+    /// register again later.
+    Adopting,
 }
 
 impl Refusal {
     /// Whether a process that has not served yet need not try again.
     pub fn is_final(&self) -> bool {
-        !matches!(self, Self::RegisterAgain | Self::Deposed | Self::Running)
+        !matches!(
+            self,
+            Self::RegisterAgain | Self::Deposed | Self::Running | Self::Adopting
+        )
     }
 }
 
@@ -282,6 +348,10 @@ impl fmt::Display for Refusal {
             }
             Self::Limit(why) => f.write_str(why),
             Self::Version { here } => write!(f, "the coordinator speaks version {here}"),
+            Self::Adopting => f.write_str(
+                "the coordinator's store was lost or old, and it waits until every node has told what it knows; its \
+                 log and `paritas status --coordinator` say who is missing",
+            ),
             Self::Deposed => f.write_str("another coordinator has taken over the store"),
         }
     }

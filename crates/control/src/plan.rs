@@ -33,6 +33,11 @@ const LOG_FACTOR_MAX: usize = 4;
 /// Silence that is less says nothing: one heartbeat that is late is enough for it.
 const SUSPICION_MIN: Span = Span(2 * HEARTBEAT.0);
 
+/// Silence that is more is no fault that anybody waits for.
+const SUSPICION_MAX: Span = Span::from_secs(600);
+/// Leases are asked for so often while one lasts, at least.
+pub const LEASE_PARTS: u64 = 16;
+
 /// A node of the plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PlannedNode {
@@ -284,6 +289,32 @@ impl ClusterPlan {
         }
         if lists * usize::from(self.data) > usize::from(SLOT_COUNT) {
             return fail(format!("{lists} lists have more streams than there are slots"));
+        }
+        Ok(())
+    }
+
+    /// Checks times that an operator changes while the cluster lives.
+    ///
+    /// # Errors
+    /// Says what, in the words of the settings.
+    pub fn check_times(&self) -> Result<(), PlanError> {
+        self.check_new()?;
+        let suspicion = u64::from(self.suspicion_ms);
+        // Peers speak when they renew leases.
+        let renewal = u64::from(self.lease_ms) / LEASE_PARTS;
+        if suspicion < 2 * renewal {
+            return Err(PlanError(format!(
+                "suspicion_ms {suspicion}: with lease_ms {}, peers hear each other every {renewal} ms, and one message \
+                 that is late must not be enough; at least {}",
+                self.lease_ms,
+                2 * renewal
+            )));
+        }
+        if suspicion > SUSPICION_MAX.as_ms() {
+            return Err(PlanError(format!(
+                "suspicion_ms {suspicion}: a dead node would not be replaced for so long; at most {}",
+                SUSPICION_MAX.as_ms()
+            )));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::mutant::{Broken, Mutant};
 use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, PlannedNode, check_record};
 use crate::store::{Action, Change, Revision, Store, StoreError};
 use core::fmt;
-use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord};
+use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -79,7 +79,8 @@ impl fmt::Display for OpenError {
             }
             Self::NoCluster => f.write_str(
                 "there is no cluster in it. If the cluster is new, make it with `paritas coordinator --create`. If the \
-                 store was lost, put the newest copy of it back: the nodes go on answering meanwhile",
+                 store was lost, put the newest copy of it back, or start with --adopt, by which the nodes tell what \
+                 was in it: they go on answering meanwhile",
             ),
             Self::Exists => f.write_str("there is a cluster in it already: start the coordinator without --create"),
             Self::OlderFormat { key, found } => write!(
@@ -108,12 +109,25 @@ impl From<StoreError> for OpenError {
     }
 }
 
+/// Whether a life has ended, and who says so. Written as one byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) enum End {
+    /// Nobody says that it has.
+    #[default]
+    Unknown,
+    /// Who waited for its process has seen it end.
+    Certified,
+    /// An operator says so, who may be wrong: nothing that a living process could gainsay is built on it, such as a
+    /// lease that is taken for void (PROTOCOL 5.5).
+    Attested,
+}
+
 /// A node in the store: its record and what is known of its lives.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredNode {
     pub(crate) record: NodeRecord,
-    /// The present life is certified ended.
-    pub(crate) ended: bool,
+    /// Whether the present life has ended.
+    pub(crate) end: End,
     /// Earlier lives, oldest first, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
     /// What is wanted of it, in whatever life.
@@ -121,19 +135,52 @@ pub(crate) struct StoredNode {
 }
 
 impl StoredNode {
+    /// A node of which nothing is known but that it once held something.
+    pub(crate) fn unknown(id: NodeId, incarnation: Incarnation, domain: String, role: NodeRole) -> Self {
+        Self {
+            record: NodeRecord {
+                id,
+                incarnation,
+                ordinal: 1,
+                domain,
+                role,
+                state: NodeState::Down,
+                pid: 0,
+                client_address: String::new(),
+                cluster_address: String::new(),
+                peer_address: String::new(),
+            },
+            end: End::Unknown,
+            past: Vec::new(),
+            duty: Duty::Full,
+        }
+    }
+
     /// Makes `life` the present one.
     pub(crate) fn begin(&mut self, life: Incarnation) {
-        self.past.push((self.record.incarnation, self.ended));
+        self.past.push((self.record.incarnation, self.end == End::Certified));
         self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
         self.record.incarnation = life;
         self.record.ordinal = self.record.ordinal.saturating_add(1);
-        self.ended = false;
+        self.end = End::Unknown;
+    }
+
+    /// Whether the present life has ended, whoever says so.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end != End::Unknown
+    }
+
+    /// Notes that an operator says that `life` has ended.
+    pub(crate) fn attest(&mut self, life: Incarnation) {
+        if self.record.incarnation == life && !self.has_ended() {
+            self.end = End::Attested;
+        }
     }
 
     /// Notes that `life` is certified ended; one that never registered is remembered too.
-    pub(crate) fn end(&mut self, life: Incarnation) {
+    pub(crate) fn certify(&mut self, life: Incarnation) {
         if self.record.incarnation == life {
-            self.ended = true;
+            self.end = End::Certified;
         } else if let Some(past) = self.past.iter_mut().find(|(past, _)| *past == life) {
             past.1 = true;
         } else {
@@ -144,7 +191,7 @@ impl StoredNode {
 
     /// Whether `life` may not register any more.
     pub(crate) fn is_over(&self, life: Incarnation) -> bool {
-        self.past.iter().any(|(past, _)| *past == life) || (self.ended && self.record.incarnation == life)
+        self.past.iter().any(|(past, _)| *past == life) || (self.has_ended() && self.record.incarnation == life)
     }
 }
 
@@ -167,6 +214,17 @@ impl StoredSlots {
             self.reason = why.into();
         }
     }
+}
+
+/// What a coordinator without a store has learned.
+#[derive(Clone, Debug)]
+pub(crate) struct Adopted {
+    pub(crate) plan: ClusterPlan,
+    pub(crate) cluster: ClusterRecord,
+    pub(crate) nodes: Vec<StoredNode>,
+    /// With the ids of the epochs before, the latest first.
+    pub(crate) lists: Vec<(Configuration, Vec<u64>)>,
+    pub(crate) slots: StoredSlots,
 }
 
 /// All records.
@@ -223,6 +281,49 @@ impl Records {
         let revision = store.commit(&changes)?;
         records.note(&changes, revision);
         Ok(records)
+    }
+
+    /// The records of a store that may be empty, for a coordinator that asks the nodes for the rest.
+    pub(crate) fn look<S: Store>(store: &S, plan: &ClusterPlan) -> Result<Option<Self>, OpenError> {
+        plan.check().map_err(OpenError::Plan)?;
+        let found = Self::load(store)?;
+        if let Some(records) = &found {
+            check_same(&records.plan, plan)?;
+        }
+        Ok(found)
+    }
+
+    /// Writes all that the nodes of a cluster have told, over what was found in the store, in one transaction.
+    pub(crate) fn adopt<S: Store>(found: Option<&Self>, store: &mut S, adopted: &Adopted) -> Result<(), StoreError> {
+        let none = Self {
+            plan: adopted.plan.clone(),
+            cluster: adopted.cluster.clone(),
+            nodes: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            slots: StoredSlots::default(),
+            trails: BTreeMap::new(),
+            leader: 0,
+            revisions: BTreeMap::new(),
+            broken: Broken::default(),
+        };
+        let before = found.unwrap_or(&none);
+        let mut changes = vec![
+            before.put(LEADER_KEY.into(), &(before.leader + 1)),
+            before.put(CLUSTER_KEY.into(), &adopted.cluster),
+            before.put(PLAN_KEY.into(), &adopted.plan),
+            before.put(SLOTS_KEY.into(), &adopted.slots),
+        ];
+        changes.extend(adopted.nodes.iter().map(|n| before.put(node_key(n.record.id), n)));
+        for (list, trail) in &adopted.lists {
+            changes.push(before.put(list_key(list.list), list));
+            changes.push(before.put(trail_key(list.list), trail));
+        }
+        store.commit(&changes).map(drop)
+    }
+
+    /// Ids of the epochs before the present one of a list, the latest first.
+    pub(crate) fn trail(&self, list: ListId) -> &[u64] {
+        self.trails.get(&list).map_or(&[], Vec::as_slice)
     }
 
     fn load<S: Store>(store: &S) -> Result<Option<Self>, OpenError> {
@@ -367,6 +468,29 @@ impl Records {
         Ok(())
     }
 
+    /// Commits changed settings, alone.
+    pub(crate) fn commit_settings<S: Store>(
+        &mut self,
+        store: &mut S,
+        plan: ClusterPlan,
+        cluster: ClusterRecord,
+    ) -> Result<(), StoreError> {
+        let leader = self.revisions.get(LEADER_KEY).copied();
+        let changes = [
+            Change {
+                key: LEADER_KEY.into(),
+                expect: leader,
+                action: Action::Check,
+            },
+            self.put(PLAN_KEY.into(), &plan),
+            self.put(CLUSTER_KEY.into(), &cluster),
+        ];
+        let revision = store.commit(&changes)?;
+        self.note(&changes, revision);
+        (self.plan, self.cluster) = (plan, cluster);
+        Ok(())
+    }
+
     /// The ids before a configuration that follows the present one of its list.
     fn trail_before(&self, next: &Configuration) -> Vec<u64> {
         let earlier = self.trails.get(&next.list).into_iter().flatten().copied();
@@ -451,7 +575,8 @@ fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> R
     }
 }
 
-/// Whether the settings are those of the cluster in the store. Its id and hash key were drawn when it was made.
+/// Whether the settings are those of the cluster in the store. Its id and hash key were drawn when it was made; what
+/// `paritas set` changes may be another since.
 fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError> {
     let settings = |p: &ClusterPlan| {
         [
@@ -463,10 +588,8 @@ fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError
             ("chunk", p.chunk_bytes.to_string()),
             ("memory", p.node_bytes.to_string()),
             ("lease_ms", p.lease_ms.to_string()),
-            ("suspicion_ms", p.suspicion_ms.to_string()),
             ("restart_wait_ms", p.restart_wait_ms.to_string()),
             ("min_redundancy", p.min_redundancy.to_string()),
-            ("lost_policy", p.lost_policy.to_string()),
         ]
     };
     // One for each node: of many the first that differs is named.

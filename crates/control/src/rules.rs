@@ -27,8 +27,10 @@ pub(crate) struct NodeFacts {
     pub(crate) available: bool,
     /// The coordinator does not hear that life: it may have ended or not.
     pub(crate) silent: bool,
-    /// That life certainly ended.
+    /// That life ended: who waited for it says so, or an operator.
     pub(crate) ended: bool,
+    /// Who waited for it says so.
+    pub(crate) certified: bool,
     /// It ended just now, and its next life may come at once.
     pub(crate) waiting: bool,
     /// Earlier lives, and whether their end is certified.
@@ -66,6 +68,8 @@ pub(crate) struct Facts {
     pub(crate) logged: usize,
     pub(crate) min_redundancy: usize,
     pub(crate) lost_policy: LostPolicy,
+    /// Lost lists that an operator wants to begin again empty.
+    pub(crate) resets: BTreeSet<ListId>,
     /// Positions whose holders ask to be Live.
     pub(crate) whole: Vec<(ListId, Position, Tenure)>,
     pub(crate) broken: Vec<BrokenLink>,
@@ -120,7 +124,7 @@ impl Facts {
     /// Somebody saw that life end.
     fn is_certified(&self, node: NodeId, life: Incarnation) -> bool {
         self.node(node)
-            .is_some_and(|n| (n.incarnation == life && n.ended) || n.past.contains(&(life, true)))
+            .is_some_and(|n| (n.incarnation == life && n.certified) || n.past.contains(&(life, true)))
     }
 
     /// Whether a role of that life in the list broke an invariant.
@@ -197,7 +201,9 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
     };
     change.grant();
     change.bury();
-    if change.next().lost && change.fence.facts.lost_policy == LostPolicy::Reset {
+    let begins_again =
+        change.fence.facts.lost_policy == LostPolicy::Reset || change.fence.facts.resets.contains(&old.list);
+    if change.next().lost && begins_again {
         change.reset();
     } else if !change.next().lost {
         change.succeed();

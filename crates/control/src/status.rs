@@ -94,6 +94,58 @@ pub struct Status {
     pub memory: MemoryStatus,
     /// What the coordinator waits for or cannot do, a sentence each, with the way out.
     pub coordinator: Vec<String>,
+    /// The same for scripts.
+    pub trouble: Trouble,
+}
+
+/// What keeps the coordinator from giving positions other holders, and what it waits for (PROTOCOL 10.9 to 10.16).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Trouble {
+    /// A node that has a configuration which is not in the history of the store: nothing is changed.
+    pub behind: Option<NodeId>,
+    /// Nodes that have not told yet what they have installed, while the coordinator waits for such.
+    pub witnesses_missing: Vec<NodeId>,
+    /// Nodes that are not linked to the coordinator, where too few are: nobody is removed for silence until more are.
+    pub unlinked: Vec<NodeId>,
+    /// Nobody is removed for silence for so many milliseconds.
+    pub grace_ms: Option<u64>,
+    /// Nobody is removed for silence while so many failure domains are silent.
+    pub silent_domains: Option<usize>,
+    /// Nodes that the coordinator does not hear, and that have not certainly ended.
+    pub silent: Vec<SilentNode>,
+    /// Nodes that have ended, and whose next process is waited for.
+    pub next_lives: Vec<NodeId>,
+    /// Nodes that held something when the coordinator started, and that it has not heard yet.
+    pub awaited: Vec<NodeId>,
+    /// Lost lists.
+    pub lost: Vec<ListId>,
+}
+
+/// A node that the coordinator does not hear.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SilentNode {
+    /// Which.
+    pub node: NodeId,
+    /// What follows.
+    pub verdict: Verdict,
+    /// Peers that hear it.
+    pub heard_by: Vec<NodeId>,
+    /// Peers that do not.
+    pub unheard_by: Vec<NodeId>,
+    /// Peers that cannot say.
+    pub unsure: Vec<NodeId>,
+}
+
+/// What follows from a node's silence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Its peers do not hear it either: it is replaced where its lists can be rebuilt without it.
+    Suspect,
+    /// A peer hears it: it keeps what it holds.
+    Isolated,
+    /// Too few peers say that they do not hear it, or nobody is removed for silence now.
+    Undecided,
 }
 
 /// Slots on their way to a stream (PROTOCOL 10.8).

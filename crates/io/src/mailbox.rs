@@ -38,6 +38,8 @@ pub enum Mail {
         /// Whose it is.
         tenure: Tenure,
     },
+    /// Silence of peers is told after this time from now on, in ms.
+    Suspicion(u32),
     /// An answer to [`Proposal::Ask`].
     Answer {
         /// Who asked.

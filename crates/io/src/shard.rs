@@ -380,6 +380,7 @@ impl<M: Machine> Shard<M> {
                     self.driver.links.learn(peers);
                     self.tell(Event::Nodes(&records));
                 }
+                Mail::Suspicion(ms) => self.tell(Event::Suspicion { ms }),
                 Mail::Answer { conn, n, text } => {
                     self.tell(Event::Answer { conn, n, text: &text });
                 }

@@ -361,6 +361,14 @@ impl AgentOut for Shell {
         let _ = self.outcomes.try_send(Outcome::Cluster(Box::new(cluster.clone())));
     }
 
+    fn cluster_changed(&mut self, cluster: &ClusterRecord) {
+        tracing::info!(
+            suspicion_ms = cluster.suspicion_ms,
+            "the cluster's settings have changed"
+        );
+        self.letters.push_back(Mail::Suspicion(cluster.suspicion_ms));
+    }
+
     fn nodes(&mut self, nodes: &[NodeRecord]) {
         self.refused = None;
         self.nodes = Some(nodes.to_vec());

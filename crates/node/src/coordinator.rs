@@ -3,21 +3,24 @@
 use crate::line::{Arrived, Line};
 use crate::settings::CoordinatorSettings;
 use crate::{Failure, lifeline, logging};
-use paritas_base::{ClusterId, Span};
+use paritas_base::{ClusterId, NodeId, Span, Time};
 use paritas_code::Scheme;
 use paritas_control::message::TO_COORDINATOR_BYTES_MAX;
-use paritas_control::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note, OpenError};
+use paritas_control::{
+    Adoption, ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note, OpenError, Progress,
+};
 use paritas_embedded::EmbeddedStore;
 use paritas_io::{clock, entropy, signals};
 use paritas_protocol::LinkId;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-const DEFAULT_PORT: u16 = 26_379;
+/// Where a coordinator listens unless told otherwise.
+pub const DEFAULT_PORT: u16 = 26_379;
 /// Connections at most: two of every node and of every supervisor, and those who ask.
 const LINES_MAX: usize = 4_096;
 /// A stop request is seen within this.
@@ -28,8 +31,17 @@ enum Happening {
     Line(LinkId, Arrived),
 }
 
+/// How a coordinator begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// With the cluster that is in its store.
+    Stored,
+    /// The store was lost or is old: the nodes tell what was in it. The machines of these are off.
+    Adopt(Vec<NodeId>),
+}
+
 /// Runs a coordinator until it is asked to stop.
-pub fn run(settings: CoordinatorSettings, supervised: bool) -> Result<(), Failure> {
+pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Result<(), Failure> {
     logging::start(settings.log.map(|log| log.0));
     if supervised {
         lifeline::watch();
@@ -41,29 +53,84 @@ pub fn run(settings: CoordinatorSettings, supervised: bool) -> Result<(), Failur
         .listen
         .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)));
     let listener = TcpListener::bind(listen).map_err(|error| Failure(format!("listen = {listen}: {error}")))?;
-    if !path.try_exists().map_err(|error| in_store(path, &error))? {
+    if *start == Start::Stored && !path.try_exists().map_err(|error| in_store(path, &error))? {
         return Err(in_store(path, &OpenError::NoCluster));
     }
-    let store = EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?;
+    let mut store = match start {
+        Start::Stored => EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?,
+        Start::Adopt(_) => open_or_make(path).map_err(|Failure(why)| {
+            Failure(format!(
+                "{why}. If the disk is well and no other coordinator runs, move the file away: --adopt needs none"
+            ))
+        })?,
+    };
+    let mut server = Server::start(listener)?;
+    if let Start::Adopt(without) = start {
+        let adoption =
+            Adoption::begin(store, &plan, without.iter().copied()).map_err(|error| in_store(path, &error))?;
+        tracing::warn!(%listen, "adopts a cluster: every node is asked for what it knows");
+        let Some(written) = server.adopt(adoption)? else {
+            return Ok(());
+        };
+        store = written;
+    }
     let mut coordinator = Coordinator::open(store, &plan, random()?).map_err(|error| in_store(path, &error))?;
+    warn_of_changed(&settings, coordinator.plan());
     coordinator.set_stand_in(settings.stand_in.unwrap_or(true));
     let slow = settings.slow_removal_ms.filter(|ms| *ms > 0);
     coordinator.set_slow_removal(slow.map(|ms| Span::from_ms(ms.into())));
     tracing::info!(%listen, cluster = format!("{:016x}", coordinator.cluster().id.0), "coordinator runs");
-    serve(coordinator, listener)
+    server.serve(coordinator)
+}
+
+/// What `paritas set` has changed is in the store, and the store wins: the file may still have what the cluster began
+/// with.
+fn warn_of_changed(settings: &CoordinatorSettings, plan: &ClusterPlan) {
+    let said = [
+        (
+            "suspicion_ms",
+            settings.suspicion_ms.map(|ms| ms.to_string()),
+            plan.suspicion_ms.to_string(),
+        ),
+        (
+            "lost_policy",
+            settings.lost_policy.map(|p| p.0.to_string()),
+            plan.lost_policy.to_string(),
+        ),
+    ];
+    for (name, given, stored) in said {
+        if let Some(given) = given.filter(|given| *given != stored) {
+            tracing::warn!(
+                "{name} = {given} in the settings or flags is what a new cluster would begin with; this one has \
+                 {stored}, and goes on with it. `paritas set {name}={given}` changes it"
+            );
+        }
+    }
 }
 
 /// Writes a new cluster into the store, which must be empty or missing.
 pub fn create(settings: &CoordinatorSettings) -> Result<(), Failure> {
     let plan = plan(settings)?;
     let path = store_path(settings)?;
-    let mut store = EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?;
+    let mut store = open_or_make(path)?;
     Coordinator::create(&mut store, &plan).map_err(|error| in_store(path, &error))
 }
 
 fn store_path(settings: &CoordinatorSettings) -> Result<&Path, Failure> {
     let path = settings.store.as_deref();
     path.ok_or_else(|| Failure("`store` is missing: the file for the configurations".into()))
+}
+
+/// Opens the store. If there was none and none can be made, nothing is left of it.
+fn open_or_make(path: &Path) -> Result<EmbeddedStore, Failure> {
+    let was_there = path.try_exists().map_err(|error| in_store(path, &error))?;
+    EmbeddedStore::open(path).map_err(|error| {
+        if !was_there {
+            // What was written so far is no store, and would be in the way once the disk is well.
+            let _ = std::fs::remove_file(path);
+        }
+        in_store(path, &error)
+    })
 }
 
 fn in_store(path: &Path, error: &dyn std::fmt::Display) -> Failure {
@@ -110,55 +177,147 @@ fn random() -> Result<u64, Failure> {
     entropy::random_u64().map_err(|error| Failure(format!("no random numbers: {error}")))
 }
 
-fn serve(mut coordinator: Coordinator<EmbeddedStore>, listener: TcpListener) -> Result<(), Failure> {
-    let (happenings, inbox) = channel();
-    let accepted = happenings.clone();
-    thread::Builder::new()
-        .name("accept".into())
-        .spawn(move || accept(&listener, &accepted))
-        .map_err(|error| Failure(format!("no thread: {error}")))?;
-    let mut out = Lines { lines: BTreeMap::new() };
-    let mut last_link = 0;
-    while !signals::stop_requested() && !coordinator.is_deposed() {
-        let now = clock::mono();
-        let wait = coordinator
-            .next_deadline()
-            .map_or(TICK, |at| Duration::from_nanos((at - now).0).min(TICK));
-        let happening = inbox.recv_timeout(wait);
-        // After the wait: what is said to have come now must not have come before.
-        let now = clock::now();
-        match happening {
-            Ok(Happening::Accepted(stream)) if out.lines.len() < LINES_MAX => {
-                last_link += 1;
-                let link = LinkId(last_link);
-                let happenings = happenings.clone();
+/// What has happened on a coordinator's port.
+enum News {
+    /// Somebody has connected, from this machine or another.
+    Up(LinkId, bool),
+    Frame(LinkId, Vec<u8>),
+    Down(LinkId),
+    Nothing,
+}
+
+/// A coordinator's port.
+struct Server {
+    happenings: Sender<Happening>,
+    inbox: Receiver<Happening>,
+    out: Lines,
+    last_link: u64,
+}
+
+impl Server {
+    fn start(listener: TcpListener) -> Result<Self, Failure> {
+        let (happenings, inbox) = channel();
+        let accepted = happenings.clone();
+        thread::Builder::new()
+            .name("accept".into())
+            .spawn(move || accept(&listener, &accepted))
+            .map_err(|error| Failure(format!("no thread: {error}")))?;
+        Ok(Self {
+            happenings,
+            inbox,
+            out: Lines { lines: BTreeMap::new() },
+            last_link: 0,
+        })
+    }
+
+    /// Waits until something happens, at most until then.
+    fn next(&mut self, until: Option<Time>) -> News {
+        let wait = until.map_or(TICK, |at| Duration::from_nanos((at - clock::mono()).0).min(TICK));
+        match self.inbox.recv_timeout(wait) {
+            Ok(Happening::Accepted(stream)) if self.out.lines.len() < LINES_MAX => {
+                self.last_link += 1;
+                let link = LinkId(self.last_link);
+                let happenings = self.happenings.clone();
+                let is_local = is_local(&stream);
                 let tell = move |arrived| happenings.send(Happening::Line(link, arrived)).is_ok();
                 match Line::start(stream, TO_COORDINATOR_BYTES_MAX, tell) {
                     Ok(line) => {
-                        out.lines.insert(link, line);
-                        coordinator.on(now, CoordinatorEvent::Connected { link }, &mut out);
+                        self.out.lines.insert(link, line);
+                        return News::Up(link, is_local);
                     }
                     Err(error) => tracing::warn!(%error, "connection refused"),
                 }
+                News::Nothing
             }
-            Ok(Happening::Accepted(_)) => tracing::warn!("connection refused: too many"),
-            Ok(Happening::Line(link, Arrived::Frame(frame))) => {
-                coordinator.on(now, CoordinatorEvent::Message { link, bytes: &frame }, &mut out);
+            Ok(Happening::Accepted(_)) => {
+                tracing::warn!("connection refused: too many");
+                News::Nothing
+            }
+            Ok(Happening::Line(link, Arrived::Frame(frame))) if self.out.lines.contains_key(&link) => {
+                News::Frame(link, frame)
             }
             Ok(Happening::Line(link, Arrived::Down)) => {
-                out.lines.remove(&link);
-                coordinator.on(now, CoordinatorEvent::Disconnected { link }, &mut out);
+                self.out.lines.remove(&link);
+                News::Down(link)
             }
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
-        }
-        if coordinator.next_deadline().is_some_and(|at| now.mono >= at) {
-            coordinator.on(now, CoordinatorEvent::Timer, &mut out);
+            Ok(Happening::Line(..)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => News::Nothing,
         }
     }
-    if coordinator.is_deposed() {
-        return Err(Failure("another coordinator has taken over the store".into()));
+
+    /// Asks all nodes for what was in the store, and gives it back with that in it. `None`: asked to stop before.
+    fn adopt(&mut self, mut adoption: Adoption<EmbeddedStore>) -> Result<Option<EmbeddedStore>, Failure> {
+        let mut said = Vec::new();
+        while !signals::stop_requested() {
+            let news = self.next(adoption.next_deadline());
+            let now = clock::now();
+            let event = match &news {
+                News::Up(link, _) => CoordinatorEvent::Connected { link: *link },
+                News::Frame(link, bytes) => CoordinatorEvent::Message { link: *link, bytes },
+                News::Down(link) => CoordinatorEvent::Disconnected { link: *link },
+                News::Nothing => CoordinatorEvent::Timer,
+            };
+            adoption.on(now, event, &mut self.out);
+            match adoption.progress() {
+                Progress::Waits(words) => {
+                    // Times that run down are no news.
+                    let news: Vec<String> = words.iter().map(|line| without_digits(line)).collect();
+                    if news != said {
+                        words.iter().for_each(|line| tracing::warn!("{line}"));
+                        said = news;
+                    }
+                }
+                Progress::Failed(why) => return Err(Failure(why.clone())),
+                Progress::Done(words) => {
+                    words.iter().for_each(|line| tracing::warn!("adopted: {line}"));
+                    // Everybody registers anew, with a coordinator.
+                    self.out.lines.clear();
+                    return Ok(Some(adoption.into_store()));
+                }
+            }
+        }
+        Ok(None)
     }
-    Ok(())
+
+    fn serve(mut self, mut coordinator: Coordinator<EmbeddedStore>) -> Result<(), Failure> {
+        while !signals::stop_requested() && !coordinator.is_deposed() {
+            let news = self.next(coordinator.next_deadline());
+            // After the wait: what is said to have come now must not have come before.
+            let now = clock::now();
+            let out = &mut self.out;
+            match news {
+                News::Up(link, is_local) => {
+                    coordinator.on(now, CoordinatorEvent::Connected { link }, out);
+                    if is_local {
+                        coordinator.set_local(link);
+                    }
+                }
+                News::Frame(link, bytes) => {
+                    coordinator.on(now, CoordinatorEvent::Message { link, bytes: &bytes }, out);
+                }
+                News::Down(link) => coordinator.on(now, CoordinatorEvent::Disconnected { link }, out),
+                News::Nothing => {}
+            }
+            if coordinator.next_deadline().is_some_and(|at| now.mono >= at) {
+                coordinator.on(now, CoordinatorEvent::Timer, out);
+            }
+        }
+        if coordinator.is_deposed() {
+            return Err(Failure("another coordinator has taken over the store".into()));
+        }
+        Ok(())
+    }
+}
+
+fn without_digits(line: &str) -> String {
+    line.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// Whether the other end is on this machine: then whoever is there could as well stop this process. A machine that
+/// calls itself at one of its own addresses calls from there.
+fn is_local(stream: &TcpStream) -> bool {
+    let Ok(peer) = stream.peer_addr() else { return false };
+    let peer = peer.ip().to_canonical();
+    peer.is_loopback() || stream.local_addr().is_ok_and(|here| here.ip().to_canonical() == peer)
 }
 
 fn accept(listener: &TcpListener, to: &Sender<Happening>) {
@@ -196,8 +355,12 @@ impl CoordinatorOut for Lines {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } => tracing::info!(?note),
-            Note::BadMessage(_) | Note::State { .. } | Note::Ended { .. } | Note::Moved { .. } => {
+            Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } | Note::Set(_) => tracing::info!(?note),
+            Note::BadMessage(_)
+            | Note::State { .. }
+            | Note::Ended { .. }
+            | Note::Attested { .. }
+            | Note::Moved { .. } => {
                 tracing::warn!(?note);
             }
             _ => tracing::error!(?note),
@@ -208,7 +371,6 @@ impl CoordinatorOut for Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paritas_base::NodeId;
     use std::collections::BTreeSet;
 
     fn plan_of(text: &str) -> Result<ClusterPlan, Failure> {

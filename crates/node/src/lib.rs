@@ -14,6 +14,7 @@
 pub mod coordinator;
 pub mod dev;
 pub mod duty;
+pub mod order;
 pub mod process;
 pub mod settings;
 pub mod slots;

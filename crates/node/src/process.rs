@@ -8,14 +8,12 @@ use crate::{Failure, lifeline, logging};
 use clap::Args;
 use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
+use paritas_control::LEASE_PARTS;
 use paritas_control::message::Registration;
 use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
 use paritas_protocol::{ClientLimits, Identity, Node, Parameters};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Leases are asked for at least so often while one lasts.
-const LEASE_PARTS: u64 = 16;
 
 /// What a supervisor adds when it starts a process.
 #[derive(Args, Clone, Default, Debug)]

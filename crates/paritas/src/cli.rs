@@ -6,7 +6,7 @@ use paritas_node::dev::DevSettings;
 use paritas_node::duty::{Duty, NodeNumber, Order};
 use paritas_node::settings::{CoordinatorSettings, DEFAULT_PORT, NodeSettings};
 use paritas_node::slots::{Slots, Target};
-use paritas_node::{Failure, Supervision, coordinator, dev, print, process, slots, snapshot, status};
+use paritas_node::{Failure, Supervision, coordinator, dev, order, print, process, slots, snapshot, status};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -39,6 +39,13 @@ enum Task {
     Snapshot(SnapshotTask),
     /// Set every key of a snapshot, or of a dump.rdb of Redis or Valkey
     Restore(RestoreTask),
+    /// Begin lost lists again, empty; says what would go, and does it with --yes
+    ResetList(ResetTask),
+    /// Say that the machines of nodes are off: their processes count as ended. Says what would be lost, and does it
+    /// with --yes
+    Fence(FenceTask),
+    /// Change settings of a cluster while it lives: suspicion_ms, lost_policy; without any, show them
+    Set(SetTask),
     /// The papers' figures and tables, made again
     Lab(LabTask),
 }
@@ -62,6 +69,12 @@ struct CoordinatorTask {
     /// Make a new cluster in the store, which must be empty, and end
     #[arg(long)]
     create: bool,
+    /// The store was lost, or is an old copy: ask the nodes for what was in it, then run
+    #[arg(long, conflicts_with = "create")]
+    adopt: bool,
+    /// Nodes whose machines are off for good, so that --adopt does not wait for them: 3 or 3,4
+    #[arg(long, requires = "adopt", value_delimiter = ',')]
+    without: Vec<NodeNumber>,
     /// End when standard input closes
     #[arg(long)]
     supervised: bool,
@@ -76,7 +89,11 @@ impl CoordinatorTask {
             coordinator::create(&settings)?;
             return print("a new cluster is made; now start the coordinator without --create");
         }
-        coordinator::run(settings, self.supervised)
+        let start = match self.adopt {
+            true => coordinator::Start::Adopt(self.without.iter().map(|node| node.0).collect()),
+            false => coordinator::Start::Stored,
+        };
+        coordinator::run(settings, self.supervised, &start)
     }
 }
 
@@ -87,6 +104,91 @@ struct StatusTask {
     /// As JSON, for scripts
     #[arg(long)]
     json: bool,
+    /// Ask the coordinator itself, at this address, in place of a node
+    #[arg(long, conflicts_with_all = ["port", "host"])]
+    coordinator: Option<SocketAddr>,
+}
+
+impl StatusTask {
+    fn run(&self) -> Result<(), Failure> {
+        let node = self.whom.address();
+        if let Some(coordinator) = self.coordinator {
+            let status = order::ask_status(coordinator, STATUS_PATIENCE)?;
+            return order::print_status(&status, self.json);
+        }
+        match self.json {
+            true => print(status::ask_json(node, STATUS_PATIENCE)?),
+            false => print(status::describe(&status::ask(node, STATUS_PATIENCE)?)),
+        }
+    }
+}
+
+/// To whom orders go that can lose data.
+#[derive(Args, Debug)]
+struct ToWhom {
+    /// Address of the coordinator, on its own machine
+    #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, coordinator::DEFAULT_PORT)))]
+    coordinator: SocketAddr,
+    /// Do it; without, only what it would lose is said
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Args, Debug)]
+struct ResetTask {
+    /// Which lists, by their numbers in `paritas status`
+    #[arg(required_unless_present = "lost")]
+    lists: Vec<u16>,
+    /// All that are lost
+    #[arg(long, conflicts_with = "lists")]
+    lost: bool,
+    /// Don't wait until it is done
+    #[arg(long)]
+    no_wait: bool,
+    #[command(flatten)]
+    whom: ToWhom,
+}
+
+impl ResetTask {
+    fn run(&self) -> Result<(), Failure> {
+        let (order, lists) = order::reset_lists(&self.lists);
+        let done = order::give(self.whom.coordinator, order, self.whom.yes)?;
+        if !done || self.no_wait {
+            return Ok(());
+        }
+        order::await_reset(self.whom.coordinator, &lists, SNAPSHOT_PATIENCE)
+    }
+}
+
+#[derive(Args, Debug)]
+struct FenceTask {
+    /// The nodes, as `paritas status` numbers them: 3 or n3
+    #[arg(required = true)]
+    nodes: Vec<NodeNumber>,
+    #[command(flatten)]
+    whom: ToWhom,
+}
+
+impl FenceTask {
+    fn run(&self) -> Result<(), Failure> {
+        let order = order::fence(self.nodes.iter().map(|node| node.0));
+        order::give(self.whom.coordinator, order, self.whom.yes).map(drop)
+    }
+}
+
+#[derive(Args, Debug)]
+struct SetTask {
+    /// NAME=VALUE, such as suspicion_ms=2000
+    settings: Vec<order::Assignment>,
+    #[command(flatten)]
+    whom: ToWhom,
+}
+
+impl SetTask {
+    fn run(&self) -> Result<(), Failure> {
+        let settings = order::settings(&self.settings)?;
+        order::give(self.whom.coordinator, order::set(settings), self.whom.yes).map(drop)
+    }
 }
 
 #[derive(Args, Debug)]
@@ -226,14 +328,10 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Task::Dev(settings) => dev::run(&settings),
         Task::Node(task) => process::run(task.settings, task.config, task.supervision),
         Task::Coordinator(task) => task.run(),
-        Task::Status(task) => {
-            let node = task.whom.address();
-            if task.json {
-                print(status::ask_json(node, STATUS_PATIENCE)?)
-            } else {
-                print(status::describe(&status::ask(node, STATUS_PATIENCE)?))
-            }
-        }
+        Task::Status(task) => task.run(),
+        Task::ResetList(task) => task.run(),
+        Task::Fence(task) => task.run(),
+        Task::Set(task) => task.run(),
         Task::Drain(task) => task.run(Duty::Draining),
         Task::Shun(task) => task.run(Duty::Shunned),
         Task::Snapshot(task) => task.run(),

@@ -91,6 +91,11 @@ pub enum Event<'a> {
         /// Whose it is.
         tenure: Tenure,
     },
+    /// Silence of peers is told to the coordinator after this time from now on (PROTOCOL 10.9).
+    Suspicion {
+        /// In ms.
+        ms: u32,
+    },
     /// A client has connected.
     ClientUp {
         /// Its connection.
@@ -160,15 +165,9 @@ pub enum Proposal {
         /// Epoch and id of what is installed; the answer's history is to reach back to it.
         installed: Option<(Epoch, u64)>,
     },
-    /// A configuration came from a peer, and is installed: the coordinator's must be in one history with it (10.14).
-    Installed {
-        /// The list.
-        list: ListId,
-        /// Its epoch.
-        epoch: Epoch,
-        /// Its id.
-        id: u64,
-    },
+    /// This configuration came from a peer, and is installed: the coordinator's must be in one history with it (10.14),
+    /// and a coordinator whose store is lost asks for it.
+    Installed(Box<Configuration>),
     /// Every write of this position is acknowledged, and no other begins for a while: it may be given away (5.12).
     Drained {
         /// The list.

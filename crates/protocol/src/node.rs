@@ -247,6 +247,7 @@ impl Node {
             Event::Configuration(configuration) => {
                 self.install(now, configuration, out);
             }
+            Event::Suspicion { ms } => self.shared.cluster.suspicion_ms = ms,
             Event::Drain { list, position, tenure } => {
                 let stream = Stream { list, x: position };
                 if let Some((_, owner)) = self.lists.owner_mut(stream) {
@@ -714,8 +715,7 @@ impl Node {
             Message::Reply { conn, n, bytes } => self.router.on_reply(&mut cx, &mut self.lists, node, conn, n, bytes),
             Message::Stale { configuration } => {
                 if self.install(now, &configuration, out) {
-                    let (list, epoch, id) = (configuration.list, configuration.epoch, configuration.id);
-                    out.propose(Proposal::Installed { list, epoch, id });
+                    out.propose(Proposal::Installed(configuration));
                 }
             }
             Message::GetConfiguration => {

@@ -437,6 +437,21 @@ impl ParityMember {
                 );
                 return false;
             }
+            if agreed < log.stable {
+                // Every member had those deltas, and owners have answered for them: whoever would undo them here has a
+                // log that does not hold what it must (5.3).
+                let (stable, position) = (log.stable, self.position.0);
+                cx.halt(
+                    self.list,
+                    self.position,
+                    format!(
+                        "I5: position {position} has stream {} stable up to {stable}, Sync would undo all after \
+                         {agreed}",
+                        x.0
+                    ),
+                );
+                return false;
+            }
             log.term = term;
             // The older owner's clock says nothing to the new one.
             log.lease_due = Time(0);

@@ -132,3 +132,35 @@ fn an_owner_that_halts_answers_uncertain_and_yields_so_that_its_successor_need_n
     let reply = String::from_utf8(cluster.take(strict)).unwrap();
     assert!(reply.starts_with("-MOVED") && reply.contains(":7383"), "{reply}");
 }
+
+#[test]
+fn a_member_that_would_undo_what_is_stable_stops_instead() {
+    let mut cluster = two_lists();
+    let client = cluster.connect(1, Port::Any);
+    let keys = keys();
+    for n in 0..20 {
+        set_all(&mut cluster, client, &keys, &format!("value{n}"));
+    }
+    // What is stable is told at the latest when the stream is idle.
+    cluster.advance(1_000);
+    cluster.processes[3].out.halts = Some(Vec::new());
+    // The next owner of list 0's first stream pushes an empty log, as if it had found none.
+    cluster.tamper = Some(Box::new(|_, to, header, message| match message {
+        Message::Sync { term, .. } if to == 3 && header.stream.list == ListId(0) && header.stream.x == Position(0) => {
+            let none = Message::Sync {
+                term: *term,
+                base: 0,
+                top: 0,
+                deltas: peer::Deltas::new(&[]),
+            };
+            frame(header, &none)
+        }
+        _ => None,
+    }));
+    cluster.hand_over(0, 0, 4);
+    cluster.advance(100);
+    let halted: Vec<_> = cluster.processes[3].node.halted().cloned().collect();
+    assert_eq!(halted.len(), 1, "{halted:?}");
+    assert_eq!((halted[0].list, halted[0].position), (ListId(0), Position(3)));
+    assert!(halted[0].reason.contains("Sync would undo"), "{}", halted[0].reason);
+}

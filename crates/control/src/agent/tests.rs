@@ -4,6 +4,7 @@ use super::*;
 use crate::store::MemoryStore;
 use crate::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
 use paritas_base::ClusterId;
+use paritas_base::Epoch;
 use paritas_base::configuration::{Duty, NodeRole, PositionState};
 use paritas_protocol::LinkId;
 
@@ -21,6 +22,7 @@ struct Driver {
     drains: Vec<(ListId, Position, Tenure)>,
     refused: Vec<Refusal>,
     ended: Option<Refusal>,
+    changed: Vec<ClusterRecord>,
 }
 
 impl AgentOut for Driver {
@@ -35,6 +37,9 @@ impl AgentOut for Driver {
     }
     fn cluster(&mut self, cluster: &ClusterRecord) {
         self.clusters.push(cluster.clone());
+    }
+    fn cluster_changed(&mut self, cluster: &ClusterRecord) {
+        self.changed.push(cluster.clone());
     }
     fn nodes(&mut self, nodes: &[NodeRecord]) {
         self.nodes = nodes.to_vec();
@@ -598,4 +603,66 @@ fn why_a_coordinator_refuses_is_told_to_who_asks_for_the_status() {
     agent.on(now, AgentEvent::Proposal(order), &mut driver);
     let why = driver.duties[0].2.clone().unwrap();
     assert!(why.contains("not the cluster's newest"), "{why}");
+}
+
+/// The testimonies that were sent.
+fn testimonies(driver: &Driver) -> Vec<Testimony> {
+    let said = |frame: &Vec<u8>| match decode(frame, TO_COORDINATOR_BYTES_MAX).unwrap() {
+        ToCoordinator::Testimony(testimony) => Some(*testimony),
+        _ => None,
+    };
+    driver.sent.iter().filter_map(said).collect()
+}
+
+#[test]
+fn a_coordinator_without_a_store_is_told_all_in_frames_that_it_takes() {
+    let adopting = || ToAgent::Refused(Refusal::Adopting);
+    // As many as a large cluster has, and each with all that is remembered of its history.
+    let mut list = history(1)[0].clone();
+    list.trail = vec![u64::MAX; Configuration::HISTORY_MAX];
+    let lists: Vec<Configuration> = (0..200)
+        .map(|n| Configuration {
+            list: ListId(n),
+            ..list.clone()
+        })
+        .collect();
+    let driver = hears(&[registered(|_| {}), ToAgent::Configurations(lists.clone()), adopting()]);
+    let told = testimonies(&driver);
+    assert!(told.len() > 10 && driver.hung_up == 0, "{} frames", told.len());
+    assert!(told[0].cluster.is_some() && told[1].cluster.is_none());
+    let lasts: Vec<bool> = told.iter().map(|part| part.is_last).collect();
+    assert_eq!(lasts.iter().filter(|last| **last).count(), 1);
+    assert_eq!(lasts.last(), Some(&true));
+    let all: Vec<Configuration> = told.into_iter().flat_map(|part| part.configurations).collect();
+    assert_eq!(all, lists);
+    // A process that knows nothing says so, and waits.
+    let driver = hears(&[adopting()]);
+    let empty = Testimony {
+        cluster: None,
+        lives: Vec::new(),
+        configurations: vec![],
+        is_last: true,
+    };
+    assert_eq!((testimonies(&driver), driver.ended), (vec![empty], None));
+}
+
+#[test]
+fn a_changed_record_of_the_cluster_is_passed_on_and_another_cluster_s_is_not() {
+    let ToAgent::Registered(known) = registered(|_| {}) else {
+        unreachable!()
+    };
+    let changed = ClusterRecord {
+        suspicion_ms: 2500,
+        ..known.cluster.clone()
+    };
+    let driver = hears(&[registered(|_| {}), ToAgent::Cluster(changed.clone())]);
+    assert_eq!((driver.changed, driver.hung_up), (vec![changed], 0));
+    let other = ClusterRecord {
+        id: ClusterId(99),
+        ..known.cluster.clone()
+    };
+    let driver = hears(&[registered(|_| {}), ToAgent::Cluster(other)]);
+    assert_eq!((driver.changed, driver.hung_up), (vec![], 1));
+    let driver = hears(&[ToAgent::Cluster(known.cluster)]);
+    assert_eq!((driver.changed, driver.hung_up), (vec![], 1), "nothing is known of it");
 }

@@ -3,7 +3,7 @@
 use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Falls, Note, STUCK_SPAN, first_record, send};
 use crate::fence::{Hold, Silence};
 use crate::message::ToAgent;
-use crate::record::StoredNode;
+use crate::record::{End, StoredNode};
 use crate::rules::{self, BrokenLink, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
 use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState, PositionState};
@@ -115,6 +115,7 @@ impl<S: Store> Coordinator<S> {
             // The next step, at once.
             self.next_tick = now;
         }
+        self.answer_orders(out);
         self.go_on_moving(now, facts, out);
     }
 
@@ -154,7 +155,7 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// Every node's record as it should be, roles aside.
-    fn next_nodes(&self, now: Time, silence: &Silence) -> BTreeMap<NodeId, StoredNode> {
+    pub(super) fn next_nodes(&self, now: Time, silence: &Silence) -> BTreeMap<NodeId, StoredNode> {
         let mut nodes = self.records.nodes.clone();
         for (id, claim) in &self.claims {
             let domain = self
@@ -174,7 +175,12 @@ impl<S: Store> Coordinator<S> {
         }
         for (id, life) in &self.ended {
             if let Some(node) = nodes.get_mut(id) {
-                node.end(*life);
+                node.certify(*life);
+            }
+        }
+        for (id, life) in self.orders.attested() {
+            if let Some(node) = nodes.get_mut(id) {
+                node.attest(*life);
             }
         }
         self.apply_orders(&mut nodes);
@@ -189,7 +195,7 @@ impl<S: Store> Coordinator<S> {
             let fallen = silence.suspects.contains(&id) || (self.is_silent(now, node) && !holds);
             if self.is_available(now, node) {
                 node.record.state = NodeState::Up;
-            } else if node.ended || fallen {
+            } else if node.has_ended() || fallen {
                 node.record.state = NodeState::Down;
             }
         }
@@ -202,7 +208,7 @@ impl<S: Store> Coordinator<S> {
             .presences
             .get(&node.record.id)
             .filter(|p| p.incarnation == node.record.incarnation);
-        presence.is_some() && !node.ended && now < self.silent_at(presence)
+        presence.is_some() && !node.has_ended() && now < self.silent_at(presence)
     }
 
     pub(super) fn is_silent(&self, now: Time, node: &StoredNode) -> bool {
@@ -228,17 +234,15 @@ impl<S: Store> Coordinator<S> {
             .collect();
     }
 
-    fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>, silence: Silence) -> Facts {
-        let awaited = nodes.values().filter(|n| {
-            let may_come = n.record.state == NodeState::Up && !n.ended && now < self.settled_from;
-            may_come && !self.is_available(now, n)
-        });
+    pub(super) fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>, silence: Silence) -> Facts {
+        let awaited = nodes.values().filter(|n| self.is_awaited(now, n));
         let mut facts = Facts {
             homes: self.homes.clone(),
             per_domain_max: self.per_domain_max,
             logged: self.records.plan.logged.into(),
             min_redundancy: self.records.plan.min_redundancy.into(),
             lost_policy: self.records.plan.lost_policy,
+            resets: self.orders.resets().clone(),
             whole: self.whole.clone(),
             avoided: self.avoided.keys().copied().collect(),
             vacated: self.vacated.clone(),
@@ -272,7 +276,8 @@ impl<S: Store> Coordinator<S> {
                 domain: node.record.domain.clone(),
                 available: self.is_available(now, node),
                 silent: self.is_silent(now, node),
-                ended: node.ended,
+                ended: node.has_ended(),
+                certified: node.end == End::Certified,
                 waiting: self.waits.contains_key(id),
                 past: node.past.clone(),
                 flapping: self.is_flapping(now, *id),
@@ -321,7 +326,7 @@ impl<S: Store> Coordinator<S> {
             .collect()
     }
 
-    fn next_lists(&self, facts: &mut Facts, cut: &mut Vec<(ListId, NodeId)>) -> Vec<Configuration> {
+    pub(super) fn next_lists(&self, facts: &mut Facts, cut: &mut Vec<(ListId, NodeId)>) -> Vec<Configuration> {
         if self.records.lists.is_empty() {
             let plan = &self.records.plan;
             let mut planned = plan.nodes.iter().chain(&plan.log_nodes);

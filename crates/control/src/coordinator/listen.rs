@@ -106,6 +106,9 @@ impl<S: Store> Coordinator<S> {
                 own && self.moves.note_drained((list, position, tenure))
             }
             ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(now, link, n, node, duty, out),
+            // This coordinator has a store.
+            ToCoordinator::Testimony(_) => false,
+            ToCoordinator::Order { n, order, confirmed } => self.on_order(now, link, n, &order, confirmed, out),
         }
     }
 
@@ -237,7 +240,7 @@ impl<S: Store> Coordinator<S> {
         else {
             return false;
         };
-        let ended = stored.is_some_and(|n| n.record.incarnation == present && n.ended);
+        let ended = stored.is_some_and(|n| n.record.incarnation == present && n.has_ended());
         if ended || self.ended.contains(&(node, present)) {
             return false;
         }
@@ -254,20 +257,22 @@ impl<S: Store> Coordinator<S> {
         let planned = plan.all().any(|n| n.id == node);
         let planned_log = plan.log_nodes.iter().any(|n| n.id == node);
         if planned && planned_log && !is_log {
-            Some(format!("{node} is planned as a log node: set log_dir in its settings"))
+            Some(format!(
+                "{node} is planned as a log node: set log_dir (--log-dir) in its settings"
+            ))
         } else if planned && !planned_log && is_log {
             Some(format!(
-                "{node} is not planned as a log node: leave log_dir out of its settings"
+                "{node} is not planned as a log node: leave log_dir (--log-dir) out of its settings"
             ))
         } else if registration.role == NodeRole::Spare && plan.nodes.iter().any(|n| n.id == node) {
             Some(format!(
-                "{node} is planned as a member and cannot wait as a spare: leave spare out of its settings, or give it \
-                 an id beyond the planned ones"
+                "{node} is planned as a member and cannot wait as a spare: leave spare (--spare) out of its \
+                 settings, or give it an id beyond the planned ones"
             ))
         } else if is_log && plan.logged == 0 {
             let scheme = plan.scheme();
             Some(format!(
-                "{node} is a log node, and {scheme} logs no parity: leave log_dir out of its settings"
+                "{node} is a log node, and {scheme} logs no parity: leave log_dir (--log-dir) out of its settings"
             ))
         } else {
             None

@@ -2,7 +2,6 @@
 
 use super::Coordinator;
 use crate::check::survives;
-use crate::fence::Hold;
 use crate::plan::PlannedNode;
 use crate::status::{ListStatus, NodeCondition, NodeStatus, PositionCondition, PositionStatus, RoleStatus, Status};
 use crate::store::Store;
@@ -43,38 +42,8 @@ impl<S: Store> Coordinator<S> {
             }
         }
         status.rebuild = status.rebuild.with_eta();
-        status.coordinator = self.remarks(now);
+        (status.coordinator, status.trouble) = self.trouble(now);
         status
-    }
-
-    /// What the coordinator waits for (PROTOCOL 10.10, 10.11), in words.
-    fn remarks(&self, now: Time) -> Vec<String> {
-        let mut remarks: Vec<String> = self.obstacle(now).into_iter().collect();
-        let silence = self.judge_silence(now);
-        let names = |nodes: &BTreeSet<NodeId>| {
-            let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
-            names.join(", ")
-        };
-        match silence.hold {
-            Some(Hold::Wait { until }) => remarks.push(format!(
-                "replaces no silent node for {} ms more, so that every node that lives can register; a node whose end \
-                 is certified is replaced at once",
-                (until - now).as_ms()
-            )),
-            Some(Hold::Many { silent, most }) => remarks.push(format!(
-                "replaces no silent node: {silent} failure domains are silent at once, and more than {most} are rather \
-                 a broken network. It goes on when they are heard again, or when you end the processes that are dead"
-            )),
-            None => {}
-        }
-        if !silence.isolated.is_empty() {
-            remarks.push(format!(
-                "does not hear {}, and their peers do: they keep what they hold. Mend the network between them and the \
-                 coordinator",
-                names(&silence.isolated)
-            ));
-        }
-        remarks
     }
 
     /// Whether a node answers. Just after the coordinator's start nodes count as they were.
@@ -180,7 +149,7 @@ impl<S: Store> Coordinator<S> {
         let positions: Vec<PositionStatus> = list.positions.iter().enumerate().map(status).collect();
         let any = |state| positions.iter().any(|p| p.state == state);
         let mut reason = if list.lost {
-            "lost: more positions crashed at once than the scheme covers"
+            "lost: more positions crashed at once than the scheme covers. `paritas reset-list` begins it again empty"
         } else if any(PositionCondition::Vacant) {
             "a position waits for a node: none is free in another failure domain"
         } else if any(PositionCondition::Down) {

@@ -3,6 +3,7 @@
 mod history;
 mod log_nodes;
 mod moves;
+mod orders;
 mod random;
 mod rules;
 mod slots;

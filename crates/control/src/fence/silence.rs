@@ -82,6 +82,8 @@ pub(crate) struct Silence {
     pub(crate) isolated: BTreeSet<NodeId>,
     /// Why nobody is a suspect.
     pub(crate) hold: Option<Hold>,
+    /// What the available peers of each silent node say of it.
+    pub(crate) said: BTreeMap<NodeId, Vec<(NodeId, Opinion)>>,
 }
 
 impl Silence {
@@ -97,15 +99,17 @@ impl Silence {
         let mut judged = Self::default();
         for (node, peers) in &peers {
             let life = holders[node].incarnation;
-            let voters: Vec<(&str, Opinion)> = peers
+            let said: Vec<(NodeId, Opinion)> = peers.iter().map(|peer| (*peer, opinion(*peer, *node, life))).collect();
+            let voters: Vec<(&str, Opinion)> = said
                 .iter()
-                .map(|peer| (holders[peer].domain.as_str(), opinion(*peer, *node, life)))
+                .map(|(peer, said)| (holders[peer].domain.as_str(), *said))
                 .collect();
             if voters.iter().any(|(_, said)| *said == Opinion::Hears) {
                 judged.isolated.insert(*node);
             } else if is_outvoted(&voters) {
                 judged.suspects.insert(*node);
             }
+            judged.said.insert(*node, said);
         }
         let domains = |silent: bool| -> BTreeSet<&str> {
             let counted = holders.values().filter(|h| !silent || h.silent);

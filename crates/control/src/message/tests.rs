@@ -20,7 +20,7 @@ fn register() -> ToCoordinator {
 }
 
 #[test]
-fn golden_bytes_of_version_3() {
+fn golden_bytes_of_version_4() {
     let shard = ShardProgress {
         shard: 1,
         turns: 2,
@@ -46,7 +46,7 @@ fn golden_bytes_of_version_3() {
         (
             register(),
             &[
-                29, 0, 0, 0, 57, 252, 168, 124, 3, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
+                29, 0, 0, 0, 32, 96, 115, 176, 4, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
                 104, 58, 51, 1, 1, 1, 5, 172, 2,
             ],
         ),
@@ -57,7 +57,7 @@ fn golden_bytes_of_version_3() {
                 silent: vec![(NodeId(2), Incarnation(9))],
                 opinions: None,
             },
-            &[9, 0, 0, 0, 223, 175, 158, 15, 3, 1, 172, 2, 0, 1, 2, 9, 0],
+            &[9, 0, 0, 0, 197, 97, 254, 200, 4, 1, 172, 2, 0, 1, 2, 9, 0],
         ),
         (
             ToCoordinator::Heartbeat {
@@ -67,8 +67,8 @@ fn golden_bytes_of_version_3() {
                 opinions: None,
             },
             &[
-                32, 0, 0, 0, 59, 220, 78, 247, 3, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
-                10, 1, 114, 1, 14, 15, 1, 16, 17, 0, 0,
+                32, 0, 0, 0, 74, 238, 62, 71, 4, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9, 10,
+                1, 114, 1, 14, 15, 1, 16, 17, 0, 0,
             ],
         ),
         (
@@ -76,7 +76,7 @@ fn golden_bytes_of_version_3() {
                 node: NodeId(1),
                 incarnation: Incarnation(2),
             },
-            &[4, 0, 0, 0, 105, 220, 109, 9, 3, 6, 1, 2],
+            &[4, 0, 0, 0, 163, 100, 109, 16, 4, 6, 1, 2],
         ),
     ];
     for (message, golden) in cases {

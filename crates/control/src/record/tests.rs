@@ -31,7 +31,7 @@ fn node() -> StoredNode {
     };
     StoredNode {
         record,
-        ended: false,
+        end: End::Unknown,
         past: vec![(Incarnation(2), true)],
         duty: Duty::Draining,
     }
@@ -265,15 +265,8 @@ fn another_plan_is_refused() {
     };
     for (says, change) in [
         (
-            "suspicion_ms = 1000, which is fixed, and the settings or defaults say 700: set suspicion_ms to",
-            (|p| p.suspicion_ms = 700) as fn(&mut ClusterPlan),
-        ),
-        ("lease_ms = 2000, ", |p| p.lease_ms = 1),
-        (
-            "lost_policy = stop, which is fixed, and the settings or defaults say reset",
-            |p| {
-                p.lost_policy = LostPolicy::Reset;
-            },
+            "lease_ms = 2000, which is fixed, and the settings or defaults say 700: set lease_ms to",
+            (|p| p.lease_ms = 700) as fn(&mut ClusterPlan),
         ),
         ("scheme = 1+1, ", |p| *p = ClusterPlan::simple(ClusterId(9), 2, 0, 2, 0)),
         (
@@ -292,6 +285,14 @@ fn another_plan_is_refused() {
         let told = told(change);
         assert!(told.contains(says), "{told}");
     }
+    // What `paritas set` changes may be another since: the store's counts.
+    let begun_with = ClusterPlan {
+        suspicion_ms: 700,
+        lost_policy: LostPolicy::Reset,
+        ..plan()
+    };
+    let opened = Records::open(&mut store, &begun_with).unwrap().plan;
+    assert_eq!((opened.suspicion_ms, opened.lost_policy), (1000, LostPolicy::Stop));
     let same = ClusterPlan::simple(ClusterId(10), 1, 1, 2, 0);
     assert_eq!(
         Records::open(&mut store, &same).unwrap().cluster.id,
@@ -330,12 +331,25 @@ fn a_life_that_is_over_stays_over() {
     let mut node = node();
     node.begin(Incarnation(400));
     assert!(node.is_over(Incarnation(300)) && node.is_over(Incarnation(2)) && !node.is_over(Incarnation(400)));
-    node.end(Incarnation(300));
+    node.certify(Incarnation(300));
     assert_eq!(node.past, [(Incarnation(2), true), (Incarnation(300), true)]);
-    node.end(Incarnation(400));
+    node.certify(Incarnation(400));
     assert!(node.is_over(Incarnation(400)));
-    node.end(Incarnation(500));
+    node.certify(Incarnation(500));
     assert!(node.is_over(Incarnation(500)), "one that never registered");
+}
+
+#[test]
+fn an_end_is_one_byte_and_those_of_before_mean_the_same() {
+    let ends = [End::Unknown, End::Certified, End::Attested].map(|end| encode(&end));
+    assert_eq!(ends, [[RECORD_FORMAT, 0], [RECORD_FORMAT, 1], [RECORD_FORMAT, 2]]);
+    let mut node = node();
+    node.attest(Incarnation(7));
+    assert!(!node.has_ended(), "another life");
+    node.attest(Incarnation(300));
+    assert!(node.has_ended() && node.is_over(Incarnation(300)));
+    node.begin(Incarnation(400));
+    assert_eq!(node.past.last(), Some(&(Incarnation(300), false)), "nobody saw it end");
 }
 
 /// What opening says once this record is there instead.

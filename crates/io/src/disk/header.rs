@@ -116,13 +116,22 @@ impl Header {
 /// What must be as it was when the directory was made.
 fn sizes(settings: &Settings) -> [(&'static str, String); 7] {
     [
-        ("layout", format!("{:?}", settings.layout)),
-        ("chunk_bytes", settings.chunk_bytes.to_string()),
-        ("data_max", settings.data_max.to_string()),
-        ("block_bytes", settings.block_bytes.to_string()),
-        ("reserve_bytes", settings.reserve_bytes.to_string()),
-        ("slots_max", settings.slots_max.to_string()),
-        ("log_bytes", settings.log_bytes.to_string()),
+        ("log_layout", format!("{:?}", settings.layout)),
+        ("the cluster's chunk", settings.chunk_bytes.to_string()),
+        (
+            "the number of the cluster's data positions",
+            settings.data_max.to_string(),
+        ),
+        ("the block size, by log_direct,", settings.block_bytes.to_string()),
+        ("log_reserve, in bytes,", settings.reserve_bytes.to_string()),
+        (
+            "the number of chunks, by log_size and log_area,",
+            settings.slots_max.to_string(),
+        ),
+        (
+            "the area written in a row, by log_area and log_size,",
+            settings.log_bytes.to_string(),
+        ),
     ]
 }
 

@@ -110,7 +110,7 @@ impl fmt::Display for LogDirectoryError {
                 if let Some(error) = error {
                     write!(f, " ({error})")?;
                 }
-                write!(f, ". Make room, or make slots_max or log_bytes smaller")
+                write!(f, ". Make room, or lower log_size (--log-size)")
             }
             LogDirectoryProblem::CannotPreallocate(error) => write!(
                 f,
@@ -118,8 +118,8 @@ impl fmt::Display for LogDirectoryError {
             ),
             LogDirectoryProblem::NoDirectIo { block_bytes, error } => write!(
                 f,
-                "can't be used with direct I/O in blocks of {block_bytes} bytes ({error}): set larger blocks (4096 \
-                 suits most disks), use another file system, or switch direct I/O off"
+                "can't be used with direct I/O in blocks of {block_bytes} bytes ({error}): use another file \
+                 system, or leave log_direct (--log-direct) out"
             ),
             LogDirectoryProblem::OtherCluster { there, here } => write!(
                 f,

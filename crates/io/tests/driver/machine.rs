@@ -171,7 +171,13 @@ impl Machine for Lines {
                 say(out, conn, text.as_bytes());
                 return;
             }
-            Event::Configuration(_) | Event::Nodes(_) | Event::Drain { .. } | Event::Disk { .. } => return,
+            Event::Configuration(_)
+            | Event::Nodes(_)
+            | Event::Drain { .. }
+            | Event::Suspicion { .. }
+            | Event::Disk { .. } => {
+                return;
+            }
             Event::TurnEnd => {
                 for conn in self.at_turn_end.drain(..) {
                     if let Some(reply) = out.client(conn) {

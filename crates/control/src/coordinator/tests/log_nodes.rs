@@ -214,10 +214,10 @@ fn a_role_that_is_not_the_planned_one_is_refused_both_ways() {
         world.offer(link, node, Incarnation(7)).unwrap_err().to_string()
     };
     world.log_nodes = [0, 6].into();
-    let member = "n0 is not planned as a log node: leave log_dir out of its settings";
+    let member = "n0 is not planned as a log node: leave log_dir (--log-dir) out of its settings";
     assert_eq!(refused(&mut world, 0), member);
     assert!(refused(&mut world, 6).contains("not planned as a log node"), "a spare");
-    let log = "n5 is planned as a log node: set log_dir in its settings";
+    let log = "n5 is planned as a log node: set log_dir (--log-dir) in its settings";
     assert_eq!(refused(&mut world, 5), log);
     let mut world = World::new(plan(4, 2, 6, 0));
     world.log_nodes = [9].into();
@@ -235,7 +235,9 @@ fn a_planned_member_is_no_spare() {
         world.heard(link).pop()
     };
     match told(&mut world, 1) {
-        Some(ToAgent::Refused(Refusal::WrongRole { why })) => assert!(why.contains("leave spare out"), "{why}"),
+        Some(ToAgent::Refused(Refusal::WrongRole { why })) => {
+            assert!(why.contains("leave spare (--spare) out"), "{why}")
+        }
         other => panic!("{other:?}"),
     }
     for node in [3, 4] {

@@ -61,7 +61,8 @@ fn what_does_not_fit_is_refused_and_left_as_it_is() {
         owner(),
         &sizes,
         &[
-            "layout is Plm there and Pl in the settings, chunk_bytes is 1024 there and 4096 in the settings.",
+            "log_layout is Plm there and Pl in the settings, the cluster's chunk is 1024 there and 4096 in the \
+             settings.",
             "Set them back",
         ],
     );
@@ -217,10 +218,7 @@ fn a_disk_that_is_too_small_is_found_at_the_start() {
         };
         let text = LogDirectory::open(directory.path(), owner(), &sizes, false, |_, _| {}).unwrap_err();
         assert!(matches!(text.problem, LogDirectoryProblem::TooSmall { .. }), "{text}");
-        assert!(
-            text.to_string().contains("make slots_max or log_bytes smaller"),
-            "{text}"
-        );
+        assert!(text.to_string().contains("lower log_size (--log-size)"), "{text}");
         assert!(listing(directory.path()).is_empty());
     }
 }
@@ -239,7 +237,7 @@ fn direct_io_in_blocks_that_are_too_small_is_refused() {
     if let Err(error) = outcome {
         let text = error.to_string();
         assert!(
-            text.contains("direct I/O in blocks of 1 bytes") && text.contains("set larger blocks"),
+            text.contains("direct I/O in blocks of 1 bytes") && text.contains("leave log_direct (--log-direct) out"),
             "{text}"
         );
         assert!(listing(directory.path()).is_empty());

@@ -1,0 +1,255 @@
+//! A coordinator whose store was lost, or is an old copy, asks the nodes for what was in it (PROTOCOL 10.18).
+//!
+//! Every node tells the cluster's record and the newest configuration that it has of each list. Whoever acknowledged a
+//! write had its configuration installed, so what counts is known to a process that holds a position, as long as one of
+//! those lives. It is waited for every node that any testimony names, unless an operator says that its machine is off.
+
+mod chain;
+mod gather;
+
+use crate::coordinator::{CoordinatorEvent, CoordinatorOut, Note, send};
+use crate::fence;
+use crate::message::{Refusal, Registration, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent, ToCoordinator, decode};
+use crate::plan::{ClusterPlan, NODES_MAX, POSITIONS_MAX, check_record};
+use crate::record::{OpenError, Records};
+use crate::status::Status;
+use crate::store::Store;
+use paritas_base::configuration::{ClusterRecord, Configuration};
+use paritas_base::{Clock, ClusterId, Incarnation, ListId, NodeId, Span, Time};
+use paritas_protocol::LinkId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often it is looked at again without an event.
+const LOOK_EVERY: Span = Span::from_ms(250);
+
+/// How far a coordinator without a store is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// It waits for these, a sentence each.
+    Waits(Vec<String>),
+    /// All is in the store. What people should know, a sentence each.
+    Done(Vec<String>),
+    /// It cannot be done, and the store is as it was.
+    Failed(String),
+}
+
+/// What one process has told.
+#[derive(Clone, Debug)]
+struct Witness {
+    registration: Registration,
+    cluster: Option<ClusterRecord>,
+    lists: BTreeMap<ListId, Configuration>,
+    /// The latest life of each node, and how many lives that makes.
+    lives: BTreeMap<NodeId, (Incarnation, u32)>,
+    /// It has told all.
+    is_whole: bool,
+}
+
+/// Gathers what the nodes know, then writes it.
+#[derive(Debug)]
+pub struct Adoption<S> {
+    store: S,
+    found: Option<Records>,
+    plan: ClusterPlan,
+    /// Nodes whose machines are off, as the operator says.
+    without: BTreeSet<NodeId>,
+    /// Whose link it is, once it has registered.
+    links: BTreeMap<LinkId, Option<(NodeId, Incarnation)>>,
+    witnesses: BTreeMap<(NodeId, Incarnation), Witness>,
+    /// Nodes of another cluster that have called.
+    strangers: BTreeMap<NodeId, ClusterId>,
+    began: Option<Time>,
+    look_at: Time,
+    progress: Progress,
+}
+
+impl<S: Store> Adoption<S> {
+    /// Begins with a store that is empty, or has an older state of the same cluster. `plan` is what the settings say,
+    /// as when the cluster was made.
+    ///
+    /// # Errors
+    /// If the plan cannot be, or the store fails, has another cluster's plan or records that this version cannot read.
+    pub fn begin(store: S, plan: &ClusterPlan, without: impl IntoIterator<Item = NodeId>) -> Result<Self, OpenError> {
+        let found = Records::look(&store, plan)?;
+        Ok(Self {
+            store,
+            found,
+            plan: plan.clone(),
+            without: without.into_iter().collect(),
+            links: BTreeMap::new(),
+            witnesses: BTreeMap::new(),
+            strangers: BTreeMap::new(),
+            began: None,
+            look_at: Time::default(),
+            progress: Progress::Waits(vec!["waits for the nodes to call".into()]),
+        })
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The store, for the coordinator that goes on with it.
+    pub fn into_store(self) -> S {
+        self.store
+    }
+
+    /// When to call with [`CoordinatorEvent::Timer`] at the latest.
+    pub fn next_deadline(&self) -> Option<Time> {
+        Some(self.look_at)
+    }
+
+    /// Handles one event.
+    pub fn on(&mut self, now: Clock, event: CoordinatorEvent<'_>, out: &mut impl CoordinatorOut) {
+        let now = now.mono;
+        self.began.get_or_insert(now);
+        if !matches!(self.progress, Progress::Waits(_)) {
+            return;
+        }
+        let is_news = match event {
+            CoordinatorEvent::Connected { link } => {
+                self.links.insert(link, None);
+                false
+            }
+            CoordinatorEvent::Disconnected { link } => {
+                self.links.remove(&link);
+                false
+            }
+            CoordinatorEvent::Message { link, bytes } => self.on_message(link, bytes, out),
+            CoordinatorEvent::Timer => false,
+        };
+        if is_news || now >= self.look_at {
+            self.look_at = now + LOOK_EVERY;
+            self.progress = self.look(now);
+        }
+    }
+
+    fn on_message(&mut self, link: LinkId, bytes: &[u8], out: &mut impl CoordinatorOut) -> bool {
+        let message = match decode::<ToCoordinator>(bytes, TO_COORDINATOR_BYTES_MAX) {
+            Ok(message) => message,
+            Err(error) => {
+                out.note(Note::BadMessage(error));
+                self.links.remove(&link);
+                out.close(link);
+                return false;
+            }
+        };
+        let refused = || "the coordinator's store was lost or old, and it is being made anew: no orders yet".to_owned();
+        match message {
+            ToCoordinator::Register(registration) => {
+                let refusal = self.on_register(link, *registration);
+                send(out, link, &ToAgent::Refused(refusal));
+                true
+            }
+            ToCoordinator::Testimony(testimony) => self.on_testimony(link, *testimony),
+            ToCoordinator::Status { n } => {
+                let status = Box::new(self.status());
+                send(out, link, &ToAgent::StatusReport { n, status });
+                false
+            }
+            ToCoordinator::Order { n, .. } => {
+                let answer = Err(refused());
+                send(out, link, &ToAgent::Said { n, answer });
+                false
+            }
+            ToCoordinator::SetDuty { n, .. } | ToCoordinator::MoveSlots { n, .. } => {
+                let refused = Some(refused());
+                send(out, link, &ToAgent::Ordered { n, refused });
+                false
+            }
+            // Supervisors repeat certificates until they are noted.
+            _ => false,
+        }
+    }
+
+    /// What is answered: who is asked for a testimony is refused with `Adopting`.
+    fn on_register(&mut self, link: LinkId, registration: Registration) -> Refusal {
+        let (node, life) = (registration.node, registration.incarnation);
+        if let Some(found) = &self.found {
+            let here = found.cluster.id;
+            if let Some(other) = registration.cluster.filter(|id| *id != here) {
+                self.strangers.insert(node, other);
+                return Refusal::WrongCluster { here };
+            }
+            if found.nodes.get(&node).is_some_and(|n| n.is_over(life)) {
+                return Refusal::LifeEnded;
+            }
+        }
+        let lives = self.witnesses.keys().filter(|(of, _)| *of == node).count();
+        if lives >= LIVES_MAX && !self.witnesses.contains_key(&(node, life)) {
+            return Refusal::Limit(format!(
+                "more than {LIVES_MAX} processes with the id {node} have called"
+            ));
+        }
+        self.links.insert(link, Some((node, life)));
+        let witness = Witness {
+            registration,
+            cluster: None,
+            lists: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            is_whole: false,
+        };
+        // What it has told before counts until it has told all again.
+        self.witnesses.entry((node, life)).or_insert(witness);
+        Refusal::Adopting
+    }
+
+    fn on_testimony(&mut self, link: LinkId, testimony: Testimony) -> bool {
+        let Some(Some(key)) = self.links.get(&link) else {
+            return false;
+        };
+        let Some(witness) = self.witnesses.get_mut(key) else {
+            return false;
+        };
+        if let Some(cluster) = testimony.cluster.filter(|c| check_record(c).is_ok()) {
+            witness.cluster = Some(cluster);
+        }
+        let lives = testimony.lives.into_iter().take(NODES_MAX);
+        witness
+            .lives
+            .extend(lives.map(|(node, life, count)| (node, (life, count))));
+        for configuration in testimony.configurations {
+            let known = witness.lists.get(&configuration.list);
+            let is_newer = known.is_none_or(|known| known.epoch < configuration.epoch);
+            let has_room = known.is_some() || witness.lists.len() < POSITIONS_MAX;
+            if is_newer && has_room && configuration.is_well_formed() {
+                witness.lists.insert(configuration.list, configuration);
+            }
+        }
+        witness.is_whole |= testimony.is_last;
+        testimony.is_last
+    }
+
+    fn status(&self) -> Status {
+        let coordinator = match &self.progress {
+            Progress::Waits(words) | Progress::Done(words) => words.clone(),
+            Progress::Failed(why) => vec![why.clone()],
+        };
+        Status {
+            coordinator,
+            ..Status::default()
+        }
+    }
+
+    /// Processes that have told all they know.
+    fn told(&self) -> impl Iterator<Item = (&(NodeId, Incarnation), &Witness)> {
+        self.witnesses.iter().filter(|(_, w)| w.is_whole)
+    }
+
+    /// For how long another process of a node may still call (10.13).
+    fn grace(&self) -> Span {
+        let addresses = self.told().map(|(_, w)| w.registration.coordinators).max().unwrap_or(1);
+        let suspicion = self.told().find_map(|(_, w)| Some(w.cluster.as_ref()?.suspicion_ms));
+        let suspicion = Span::from_ms(suspicion.unwrap_or(self.plan.suspicion_ms).into());
+        fence::grace(suspicion, addresses.min(ADDRESSES_MAX))
+    }
+}
+
+/// Processes with one node's id that are listened to.
+const LIVES_MAX: usize = 16;
+/// Most coordinators that an agent may know.
+const ADDRESSES_MAX: u8 = 8;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,418 @@
+//! Whether all has been told, and what follows from it.
+
+use super::chain::{Chain, Told, join};
+use super::{Adoption, Progress, Witness};
+use crate::coordinator::first_record;
+use crate::coordinator::trouble::names;
+use crate::plan::ClusterPlan;
+use crate::record::{Adopted, Records, StoredNode, StoredSlots};
+use crate::store::Store;
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
+use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Time, Version, slots};
+use std::collections::{BTreeMap, BTreeSet};
+
+type Chains = BTreeMap<ListId, Chain>;
+
+/// What has been worked out.
+enum Found {
+    /// Not all has been told.
+    Waits(Vec<String>),
+    All(Box<Adopted>, Vec<String>),
+}
+
+impl<S: Store> Adoption<S> {
+    /// What is known by now; if that is all, it is written.
+    pub(super) fn look(&mut self, now: Time) -> Progress {
+        let (adopted, words) = match self.work_out(now) {
+            Err(why) => return Progress::Failed(why),
+            Ok(Found::Waits(words)) => return Progress::Waits(words),
+            Ok(Found::All(adopted, words)) => (adopted, words),
+        };
+        match Records::adopt(self.found.as_ref(), &mut self.store, &adopted) {
+            Ok(()) => Progress::Done(words),
+            Err(error) => Progress::Failed(error.to_string()),
+        }
+    }
+
+    fn work_out(&self, now: Time) -> Result<Found, String> {
+        let cluster = self.cluster()?;
+        let chains = self.chains()?;
+        let waits = self.waits(now, &chains)?;
+        let Some(cluster) = cluster.filter(|_| waits.is_empty()) else {
+            return Ok(Found::Waits(waits));
+        };
+        let plan = self.plan_of(&cluster)?;
+        let mut adopted = Adopted {
+            slots: self.slots(&chains),
+            nodes: self.nodes(&plan, &chains),
+            plan,
+            cluster,
+            lists: Vec::new(),
+        };
+        for chain in chains.values() {
+            adopted.lists.push(next(chain, &adopted.cluster)?);
+        }
+        self.check_lists(&adopted)?;
+        let words = self.words(&chains, &adopted);
+        Ok(Found::All(Box::new(adopted), words))
+    }
+
+    /// The cluster's record, of which all have the same but for times that may change.
+    fn cluster(&self) -> Result<Option<ClusterRecord>, String> {
+        let told = self
+            .told()
+            .filter_map(|((node, _), w)| Some((node.to_string(), w.cluster.as_ref()?)));
+        let stored = self.found.iter().map(|found| ("the store".to_owned(), &found.cluster));
+        let mut all: Option<(String, ClusterRecord)> = None;
+        for (who, cluster) in stored.chain(told) {
+            let Some((first, known)) = &mut all else {
+                all = Some((who, cluster.clone()));
+                continue;
+            };
+            let suspicion_ms = known.suspicion_ms.max(cluster.suspicion_ms);
+            known.suspicion_ms = cluster.suspicion_ms;
+            if known != cluster {
+                return Err(format!(
+                    "{first} is of cluster {:016x}, and {who} of cluster {:016x}, or the two know different records of \
+                     one. Nothing is written. Stop the processes that are not of this coordinator's cluster, or give \
+                     them the address of theirs",
+                    known.id.0, cluster.id.0
+                ));
+            }
+            known.suspicion_ms = suspicion_ms;
+        }
+        Ok(all.map(|(_, cluster)| cluster))
+    }
+
+    fn chains(&self) -> Result<Chains, String> {
+        let mut told: BTreeMap<ListId, Vec<Told<'_>>> = BTreeMap::new();
+        if let Some(found) = &self.found {
+            for (list, c) in &found.lists {
+                told.entry(*list).or_default().push((None, c, found.trail(*list)));
+            }
+        }
+        for ((node, _), witness) in self.told() {
+            for (list, c) in &witness.lists {
+                told.entry(*list).or_default().push((Some(*node), c, &c.trail));
+            }
+        }
+        let joined = told.into_iter().map(|(list, told)| Ok((list, join(&told)?)));
+        let joined: Result<Vec<_>, String> = joined.collect();
+        Ok(joined?
+            .into_iter()
+            .filter_map(|(list, chain)| Some((list, chain?)))
+            .collect())
+    }
+
+    /// Who is still to tell something, in words. Fails if nothing is left, or if who is off by the operator's word
+    /// runs.
+    fn waits(&self, now: Time, chains: &Chains) -> Result<Vec<String>, String> {
+        let mut words = Vec::new();
+        // Who runs although the operator says that it is off gets the time to call.
+        let until = self.began.unwrap_or(now) + self.grace();
+        if !self.without.is_empty() && now < until {
+            let without: Vec<NodeId> = self.without.iter().copied().collect();
+            words.push(format!(
+                "waits {} ms more: if processes of {} run all the same, they call by then",
+                (until - now).as_ms(),
+                names(&without)
+            ));
+        }
+        let mut missing: BTreeSet<NodeId> = BTreeSet::new();
+        for (node, life) in holders(chains) {
+            if self.has_told(node, life) {
+                if self.without.contains(&node) {
+                    return Err(format!(
+                        "--without {} says that its machine is off, and its process {} has called. Nothing is written. \
+                         Start again without it",
+                        node.0,
+                        self.witnesses[&(node, life)].registration.pid
+                    ));
+                }
+            } else if !self.without.contains(&node) && !self.is_over(node, life) {
+                if self.witness_of(node).is_none() {
+                    missing.insert(node);
+                } else if now < until {
+                    words.push(format!(
+                        "waits {} ms more for the process of {node} that holds positions: another one has called, \
+                         which counts as its successor then",
+                        (until - now).as_ms()
+                    ));
+                }
+            }
+        }
+        // Who was named earlier may know of more than those who have told of it.
+        for tenure in self
+            .told()
+            .flat_map(|(_, w)| w.lists.values())
+            .flat_map(|c| c.positions.iter().flatten())
+        {
+            let (node, life) = (tenure.tenure.node, tenure.tenure.incarnation);
+            if self.witness_of(node).is_none() && !self.without.contains(&node) && !self.is_over(node, life) {
+                missing.insert(node);
+            }
+        }
+        if chains.is_empty() {
+            let planned = self.plan.nodes.iter().chain(&self.plan.log_nodes).map(|n| n.id);
+            missing.extend(planned.filter(|id| self.witness_of(*id).is_none() && !self.without.contains(id)));
+            if missing.is_empty() && self.told().all(|(_, w)| w.cluster.is_none()) && self.found.is_none() {
+                return Err(
+                    "no process knows of a cluster, and the store is empty: nothing is left. Make a new cluster \
+                            with `paritas coordinator --create`, and `paritas restore` a snapshot"
+                        .into(),
+                );
+            }
+        }
+        if !missing.is_empty() {
+            let missing: Vec<NodeId> = missing.into_iter().collect();
+            let numbers: Vec<String> = missing.iter().map(|node| node.0.to_string()).collect();
+            words.push(format!(
+                "waits for {}: they have told nothing, and what they hold may be nowhere else. Start what is down; for \
+                 machines that are off for good start again with --without {}",
+                names(&missing),
+                numbers.join(",")
+            ));
+        }
+        // They are not waited for, and may be why others are.
+        if !words.is_empty() {
+            let stranger = |(node, cluster): (&NodeId, &ClusterId)| {
+                format!(
+                    "{node} is of cluster {:016x}, and not of the one in this store",
+                    cluster.0
+                )
+            };
+            words.extend(self.strangers.iter().map(stranger));
+        }
+        Ok(words)
+    }
+
+    fn has_told(&self, node: NodeId, life: Incarnation) -> bool {
+        self.witnesses.get(&(node, life)).is_some_and(|w| w.is_whole)
+    }
+
+    /// A process of the node that has told what it knows.
+    fn witness_of(&self, node: NodeId) -> Option<(Incarnation, &Witness)> {
+        let mut told = self.told();
+        told.find(|((of, _), _)| *of == node).map(|((_, life), w)| (*life, w))
+    }
+
+    /// The store knows that this life has ended.
+    fn is_over(&self, node: NodeId, life: Incarnation) -> bool {
+        let stored = self.found.as_ref().and_then(|found| found.nodes.get(&node));
+        stored.is_some_and(|n| n.is_over(life))
+    }
+
+    /// The plan of this cluster: what a new one is made of must be as it was.
+    fn plan_of(&self, cluster: &ClusterRecord) -> Result<ClusterPlan, String> {
+        let mut plan = self.found.as_ref().map_or(&self.plan, |found| &found.plan).clone();
+        (plan.cluster, plan.hash_key, plan.suspicion_ms) = (cluster.id, cluster.hash_key, cluster.suspicion_ms);
+        let asked = plan.record();
+        let pairs = [
+            (
+                "scheme",
+                (asked.data, asked.parity, asked.logged) == (cluster.data, cluster.parity, cluster.logged),
+            ),
+            ("ack_quorum", asked.ack_quorum == cluster.ack_quorum),
+            ("chunk", asked.chunk_bytes == cluster.chunk_bytes),
+            ("lease_ms", asked.lease_ms == cluster.lease_ms),
+            ("min_redundancy", asked.min_redundancy == cluster.min_redundancy),
+            ("nodes, log_nodes, domains or memory", asked == *cluster),
+        ];
+        match pairs.iter().find(|(_, same)| !same) {
+            Some((key, _)) => Err(format!(
+                "the nodes' cluster was made with another {key} than the settings say. Nothing is written. Set it to \
+                 what it was: {}+{}, ack_quorum {}, chunk {}, lease_ms {}, min_redundancy {}, {} streams",
+                cluster.data,
+                cluster.parity,
+                cluster.ack_quorum,
+                cluster.chunk_bytes,
+                cluster.lease_ms,
+                cluster.min_redundancy,
+                cluster.slots.len()
+            )),
+            None => Ok(plan),
+        }
+    }
+
+    /// What moves of slots have come to: the one under way is given up.
+    fn slots(&self, chains: &Chains) -> StoredSlots {
+        let mut slots = self
+            .found
+            .as_ref()
+            .map_or_else(StoredSlots::default, |found| found.slots.clone());
+        let versions = chains.values().map(|chain| &chain.newest.slots);
+        let newest = versions
+            .map(|s| s.hand_off.map_or(0, |h| h.version).max(s.version))
+            .max();
+        slots.version = slots.version.max(newest.unwrap_or(0));
+        slots.give_up("the coordinator's store was lost");
+        slots
+    }
+
+    fn nodes(&self, plan: &ClusterPlan, chains: &Chains) -> Vec<StoredNode> {
+        let held = holders(chains);
+        let mut ids: BTreeSet<NodeId> = held.iter().map(|(node, _)| *node).collect();
+        ids.extend(self.told().map(|((node, _), _)| *node));
+        ids.extend(self.found.iter().flat_map(|found| found.nodes.keys().copied()));
+        let node = |id| {
+            self.node(
+                plan,
+                id,
+                held.iter()
+                    .filter(|(node, _)| *node == id)
+                    .map(|(_, life)| *life)
+                    .collect(),
+            )
+        };
+        ids.into_iter().filter_map(node).collect()
+    }
+
+    /// How many lives of the node that one makes, so that no process takes its record for an older one (10.16).
+    fn ordinal(&self, id: NodeId, life: Incarnation) -> u32 {
+        let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id));
+        let stored = stored.map(|n| (n.record.incarnation, n.record.ordinal));
+        let told = self.told().filter_map(|(_, w)| w.lives.get(&id).copied());
+        let after = |(known, count): (Incarnation, u32)| count.saturating_add(u32::from(known != life));
+        stored.into_iter().chain(told).map(after).max().unwrap_or(1)
+    }
+
+    /// A node's record: of the process that holds positions if it has told, else of another that has.
+    fn node(&self, plan: &ClusterPlan, id: NodeId, held: Vec<Incarnation>) -> Option<StoredNode> {
+        let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id)).cloned();
+        let holder = held.iter().find(|life| self.has_told(id, **life));
+        let witness = match holder {
+            Some(life) => self.witnesses.get(&(id, *life)).map(|w| (*life, w)),
+            None => self.witness_of(id),
+        };
+        let planned = plan.all().find(|n| n.id == id).map(|n| n.domain.clone());
+        let fresh = witness.map(|(_, w)| {
+            let domain = planned.clone().or_else(|| w.registration.domain.clone());
+            first_record(&w.registration, domain.unwrap_or_else(|| id.0.to_string()))
+        });
+        let mut node = match (stored, &fresh) {
+            (Some(stored), _) => stored,
+            (None, Some(fresh)) => fresh.clone(),
+            (None, None) => {
+                let role = match plan.log_nodes.iter().any(|n| n.id == id) {
+                    true => NodeRole::Log,
+                    false => NodeRole::Member,
+                };
+                StoredNode::unknown(id, *held.first()?, planned.unwrap_or_else(|| id.0.to_string()), role)
+            }
+        };
+        let present = witness.map(|(life, _)| life).or_else(|| held.last().copied());
+        if let Some(life) = present.filter(|life| *life != node.record.incarnation) {
+            node.begin(life);
+        }
+        if let Some(fresh) = fresh {
+            node.record = fresh.record;
+        }
+        node.record.ordinal = self.ordinal(id, node.record.incarnation);
+        for life in held {
+            if life != node.record.incarnation && !node.is_over(life) {
+                node.past.push((life, false));
+            }
+        }
+        if witness.is_none() {
+            node.record.state = NodeState::Down;
+            if self.without.contains(&id) {
+                node.attest(node.record.incarnation);
+            }
+        }
+        Some(node)
+    }
+
+    fn check_lists(&self, adopted: &Adopted) -> Result<(), String> {
+        if adopted.lists.is_empty() {
+            return Ok(());
+        }
+        let known: BTreeSet<ListId> = adopted.lists.iter().map(|(c, _)| c.list).collect();
+        let planned: BTreeSet<ListId> = (0..adopted.plan.list_count() as u16).map(ListId).collect();
+        if let Some(list) = planned.symmetric_difference(&known).next() {
+            return Err(format!(
+                "the cluster has {} lists by the settings, and {} by what the nodes have told; list {} is one of the \
+                 difference. Nothing is written. The settings must be those that the cluster was made with",
+                planned.len(),
+                known.len(),
+                list.0
+            ));
+        }
+        let held = adopted.lists.iter().flat_map(|(c, _)| {
+            let held = c.slots.held(c.list, &adopted.cluster);
+            held.into_iter().map(|range| (c.list, range))
+        });
+        slots::check_whole(held).map_err(|why| {
+            format!(
+                "what the nodes have told of slots that were being moved does not fit together: {why}. Nothing is \
+                 written. Start nodes that are down, or --create a new cluster and restore a snapshot"
+            )
+        })
+    }
+
+    /// What people should know.
+    fn words(&self, chains: &Chains, adopted: &Adopted) -> Vec<String> {
+        let told: Vec<NodeId> = self
+            .told()
+            .filter(|(_, w)| !w.lists.is_empty())
+            .map(|((node, _), _)| *node)
+            .collect();
+        let mut words = vec![format!(
+            "{} lists are as {} have told",
+            adopted.lists.len(),
+            names(&told)
+        )];
+        let off: Vec<NodeId> = adopted
+            .nodes
+            .iter()
+            .filter(|n| n.has_ended())
+            .map(|n| n.record.id)
+            .collect();
+        if !off.is_empty() {
+            words.push(format!("the processes of {} count as ended", names(&off)));
+        }
+        let mut new: Vec<NodeId> = holders(chains)
+            .into_iter()
+            .filter(|(node, life)| {
+                let present = adopted.nodes.iter().find(|n| n.record.id == *node);
+                present.is_some_and(|n| n.record.incarnation != *life)
+            })
+            .map(|(node, _)| node)
+            .collect();
+        new.dedup();
+        if !new.is_empty() {
+            words.push(format!(
+                "{} run as new processes: what only the former ones knew is gone",
+                names(&new)
+            ));
+        }
+        words
+    }
+}
+
+/// Processes that hold positions by the newest configurations.
+fn holders(chains: &Chains) -> BTreeSet<(NodeId, Incarnation)> {
+    let held = chains
+        .values()
+        .flat_map(|chain| chain.newest.positions.iter().flatten());
+    held.map(|a| (a.tenure.node, a.tenure.incarnation)).collect()
+}
+
+/// The next configuration of a list, the same but for what cannot go on. By its epoch a coordinator that has an older
+/// store, or none of this, finds out that it is behind.
+fn next(chain: &Chain, cluster: &ClusterRecord) -> Result<(Configuration, Vec<u64>), String> {
+    let Chain { newest, trail } = chain;
+    if newest.epoch.0 >= Version::TERM_MAX {
+        return Err(format!("list {} has no epoch left", newest.list.0));
+    }
+    let mut next = newest.clone();
+    next.epoch = Epoch(newest.epoch.0 + 1);
+    if let Some(what) = next.slots.hand_off {
+        next.slots = next.slots.given_up(next.list, cluster, &what);
+    }
+    next.seal(Some(newest));
+    let ids = core::iter::once(newest.id).chain(trail.iter().copied());
+    let ids: Vec<u64> = ids.take(Configuration::HISTORY_MAX).collect();
+    // As far back as anybody remembers it: the newest's own may have been cut.
+    next.trail = ids.iter().copied().take(Configuration::TRAIL_MAX).collect();
+    Ok((next, ids))
+}

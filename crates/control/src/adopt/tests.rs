@@ -1,0 +1,490 @@
+use super::*;
+use crate::Coordinator;
+use crate::message::{TO_AGENT_BYTES_MAX, encode};
+use crate::record::{RECORD_FORMAT, StoredNode};
+use crate::store::{Action, Change, MemoryStore};
+use paritas_base::Epoch;
+use paritas_base::configuration::{Assignment, NodeRole, PositionState, Tenure};
+use paritas_base::slots::HandOff;
+use paritas_base::{Position, Stream};
+
+fn plan() -> ClusterPlan {
+    ClusterPlan::simple(ClusterId(7), 2, 1, 4, 0)
+}
+
+fn life(node: u16) -> Incarnation {
+    Incarnation(1000 + u64::from(node))
+}
+
+/// The lists as they begin, with everybody Live.
+fn begun() -> Vec<Configuration> {
+    let plan = plan();
+    let lists = plan.layout().lists;
+    let held = |node: &NodeId| {
+        let (incarnation, since) = (life(node.0), Epoch(1));
+        let tenure = Tenure {
+            node: *node,
+            incarnation,
+            since,
+        };
+        let state = PositionState::Live;
+        Some(Assignment { tenure, state })
+    };
+    let list = |(i, nodes): (usize, &Vec<NodeId>)| {
+        let mut list = Configuration {
+            list: ListId(i as u16),
+            epoch: Epoch(1),
+            born: Epoch(1),
+            data: 2,
+            parity: 1,
+            ack_quorum: 1,
+            positions: nodes.iter().map(held).collect(),
+            gone: vec![],
+            lost: false,
+            slots: Default::default(),
+            id: 0,
+            trail: vec![],
+        };
+        list.seal(None);
+        list
+    };
+    lists.iter().enumerate().map(list).collect()
+}
+
+fn after(before: &Configuration, change: impl FnOnce(&mut Configuration)) -> Configuration {
+    let mut next = before.clone();
+    next.epoch = Epoch(before.epoch.0 + 1);
+    change(&mut next);
+    next.seal(Some(before));
+    next
+}
+
+/// All lists one epoch on.
+fn moved_on(lists: &[Configuration], born: u32) -> Vec<Configuration> {
+    lists.iter().map(|c| after(c, |c| c.born = Epoch(born))).collect()
+}
+
+#[derive(Default)]
+struct Sent(Vec<ToAgent>);
+
+impl CoordinatorOut for Sent {
+    fn send(&mut self, _: LinkId, bytes: &[u8]) {
+        self.0.push(decode(bytes, TO_AGENT_BYTES_MAX).unwrap());
+    }
+    fn close(&mut self, _: LinkId) {}
+    fn note(&mut self, _: Note) {}
+}
+
+struct World {
+    adoption: Adoption<MemoryStore>,
+    now: Time,
+    links: u64,
+}
+
+impl World {
+    fn new(store: MemoryStore, without: &[u16]) -> Self {
+        let asked = ClusterPlan {
+            cluster: ClusterId(99),
+            ..plan()
+        };
+        let adoption = Adoption::begin(store, &asked, without.iter().map(|node| NodeId(*node))).unwrap();
+        let now = Time(1_000_000_000_000);
+        Self {
+            adoption,
+            now,
+            links: 0,
+        }
+    }
+
+    fn event(&mut self, event: CoordinatorEvent<'_>) -> Vec<ToAgent> {
+        let mut sent = Sent::default();
+        let now = Clock {
+            mono: self.now,
+            wall_ms: 0,
+        };
+        self.adoption.on(now, event, &mut sent);
+        sent.0
+    }
+
+    fn say(&mut self, link: LinkId, message: &ToCoordinator) -> Vec<ToAgent> {
+        let bytes = encode(message, TO_COORDINATOR_BYTES_MAX).unwrap();
+        self.event(CoordinatorEvent::Message { link, bytes: &bytes })
+    }
+
+    fn tick(&mut self, ms: u64) {
+        self.now = self.now + Span::from_ms(ms);
+        self.event(CoordinatorEvent::Timer);
+    }
+
+    fn call(&mut self, node: u16, life: Incarnation, cluster: Option<ClusterId>) -> (LinkId, Vec<ToAgent>) {
+        self.links += 1;
+        let link = LinkId(self.links);
+        self.event(CoordinatorEvent::Connected { link });
+        let registration = Registration {
+            cluster,
+            node: NodeId(node),
+            incarnation: life,
+            domain: None,
+            role: NodeRole::Member,
+            pid: 100 + u32::from(node),
+            supervised: false,
+            client_address: format!("h:{node}"),
+            cluster_address: format!("c:{node}"),
+            peer_address: format!("p:{node}"),
+            coordinators: 1,
+            installed: vec![],
+        };
+        let answer = self.say(link, &ToCoordinator::Register(Box::new(registration)));
+        (link, answer)
+    }
+
+    /// A process that has served calls, and tells these.
+    fn tell(&mut self, node: u16, lists: &[Configuration]) {
+        self.tell_as(node, life(node), Some(plan().record()), lists);
+    }
+
+    fn tell_as(&mut self, node: u16, life: Incarnation, cluster: Option<ClusterRecord>, lists: &[Configuration]) {
+        let (link, answer) = self.call(node, life, cluster.as_ref().map(|c| c.id));
+        assert_eq!(answer, [ToAgent::Refused(Refusal::Adopting)]);
+        // In two parts.
+        let (one, other) = lists.split_at(lists.len() / 2);
+        for (cluster, part, is_last) in [(cluster, one, false), (None, other, true)] {
+            let configurations = part.to_vec();
+            let testimony = Testimony {
+                cluster,
+                lives: Vec::new(),
+                configurations,
+                is_last,
+            };
+            self.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
+        }
+    }
+
+    fn waits(&self) -> String {
+        match self.adoption.progress() {
+            Progress::Waits(words) => words.join("; "),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn fails(&self) -> String {
+        match self.adoption.progress() {
+            Progress::Failed(why) => why.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The coordinator that goes on, and what was said.
+    fn done(self) -> (Coordinator<MemoryStore>, String) {
+        let Progress::Done(words) = self.adoption.progress() else {
+            panic!("{:?}", self.adoption.progress());
+        };
+        let words = words.join("; ");
+        (
+            Coordinator::open(self.adoption.into_store(), &plan(), 1).unwrap(),
+            words,
+        )
+    }
+}
+
+#[test]
+fn what_the_nodes_tell_is_in_the_store_one_epoch_on() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    let (old, new) = (begun(), moved_on(&begun(), 2));
+    world.tell(0, &old);
+    assert!(world.waits().contains("waits for n1, n2, n3") && world.waits().contains("--without 1,2,3"));
+    world.tell(1, &new);
+    world.tell(2, &new);
+    world.tick(60_000);
+    assert!(
+        world.waits().contains("waits for n3: "),
+        "time is no proof: {}",
+        world.waits()
+    );
+    world.tell(3, &new);
+    let (coordinator, words) = world.done();
+    assert!(words.contains("lists are as n0, n1, n2, n3 have told"), "{words}");
+    assert_eq!(
+        coordinator.cluster(),
+        &plan().record(),
+        "the cluster keeps its id and its hash key"
+    );
+    for (c, new) in coordinator.configurations().zip(&new) {
+        assert_eq!((c.epoch, c.trail[0], c.trail[1]), (Epoch(3), new.id, new.trail[0]));
+        assert_eq!(c.positions, new.positions, "nobody loses anything");
+    }
+    let nodes: Vec<_> = coordinator
+        .nodes()
+        .map(|n| (n.id, n.incarnation, n.peer_address.clone()))
+        .collect();
+    assert_eq!(nodes[3], (NodeId(3), life(3), "p:3".into()));
+}
+
+#[test]
+fn machines_that_are_off_are_done_without_and_count_as_ended() {
+    let mut world = World::new(MemoryStore::new(), &[3]);
+    for node in 0..3 {
+        world.tell(node, &begun());
+    }
+    assert!(
+        world.waits().contains("if processes of n3 run all the same"),
+        "{}",
+        world.waits()
+    );
+    world.tick(6_000);
+    let (mut coordinator, words) = world.done();
+    assert!(words.contains("the processes of n3 count as ended"), "{words}");
+    let records = Records::open(coordinator.store_mut(), &plan()).unwrap();
+    let stored: &StoredNode = &records.nodes[&NodeId(3)];
+    assert!(stored.is_over(life(3)), "it may not come back");
+    assert_eq!(
+        stored.end,
+        crate::record::End::Attested,
+        "and its leases are waited for"
+    );
+}
+
+#[test]
+fn a_machine_that_is_said_to_be_off_and_calls_ends_it() {
+    let mut world = World::new(MemoryStore::new(), &[3]);
+    world.tell(0, &begun());
+    world.tell(3, &begun());
+    assert!(
+        world.fails().contains("--without 3") && world.fails().contains("process 103"),
+        "{}",
+        world.fails()
+    );
+    assert!(
+        world.adoption.into_store().list("").unwrap().is_empty(),
+        "nothing is written"
+    );
+}
+
+#[test]
+fn two_histories_are_not_adopted() {
+    let (one, mut other) = (moved_on(&begun(), 1), moved_on(&begun(), 2));
+    for ahead in [false, true] {
+        let mut world = World::new(MemoryStore::new(), &[]);
+        if ahead {
+            other = moved_on(&other, 2);
+        }
+        world.tell(0, &one);
+        world.tell(1, &other);
+        let why = world.fails();
+        assert!(
+            why.contains("two histories of list 0") && why.contains("n0") && why.contains("n1"),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn a_history_that_nobody_can_join_is_named() {
+    let mut late = begun();
+    for _ in 0..Configuration::TRAIL_MAX + 2 {
+        late = moved_on(&late, 1);
+    }
+    let mut world = World::new(MemoryStore::new(), &[]);
+    world.tell(0, &begun());
+    world.tell(1, &late);
+    assert!(world.fails().contains("too old to hold anything"), "{}", world.fails());
+    // Somebody in between joins them.
+    let mut between = begun();
+    for _ in 0..8 {
+        between = moved_on(&between, 1);
+    }
+    let mut world = World::new(MemoryStore::new(), &[]);
+    world.tell(2, &between);
+    for node in [0, 1, 3] {
+        world.tell(node, if node == 0 { &between } else { &late });
+    }
+    let (coordinator, _) = world.done();
+    assert!(
+        coordinator
+            .configurations()
+            .all(|c| c.epoch.0 as usize == Configuration::TRAIL_MAX + 4)
+    );
+}
+
+#[test]
+fn the_next_process_of_a_node_counts_once_the_former_one_could_have_called() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    for node in 0..3 {
+        world.tell(node, &begun());
+    }
+    let fresh = Incarnation(5);
+    world.tell_as(3, fresh, None, &[]);
+    assert!(
+        world.waits().contains("the process of n3 that holds positions"),
+        "{}",
+        world.waits()
+    );
+    world.tick(4_000);
+    world.waits();
+    world.tick(2_000);
+    let (mut coordinator, words) = world.done();
+    assert!(words.contains("n3 run as new processes"), "{words}");
+    let records = Records::open(coordinator.store_mut(), &plan()).unwrap();
+    let stored = &records.nodes[&NodeId(3)];
+    assert_eq!((stored.record.incarnation, stored.is_over(life(3))), (fresh, true));
+}
+
+#[test]
+fn where_no_process_knows_anything_there_is_nothing_to_adopt() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    for node in 0..4 {
+        world.tell_as(node, Incarnation(5), None, &[]);
+    }
+    assert!(
+        world.fails().contains("--create") && world.fails().contains("snapshot"),
+        "{}",
+        world.fails()
+    );
+}
+
+#[test]
+fn nodes_of_two_clusters_are_not_one() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    world.tell(0, &begun());
+    let other = ClusterRecord {
+        id: ClusterId(8),
+        ..plan().record()
+    };
+    world.tell_as(1, life(1), Some(other), &begun());
+    assert!(
+        world.fails().contains("n0 is of cluster") && world.fails().contains("n1 of cluster"),
+        "{}",
+        world.fails()
+    );
+}
+
+#[test]
+fn settings_of_another_cluster_are_named() {
+    let asked = ClusterPlan {
+        lease_ms: 3000,
+        ..plan()
+    };
+    let adoption = Adoption::begin(MemoryStore::new(), &asked, []).unwrap();
+    let mut world = World::new(MemoryStore::new(), &[]);
+    world.adoption = adoption;
+    for node in 0..4 {
+        world.tell(node, &begun());
+    }
+    assert!(world.fails().contains("another lease_ms"), "{}", world.fails());
+}
+
+/// A store as it was at the beginning: with all nodes and lists.
+fn older_store() -> MemoryStore {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    for node in 0..4 {
+        world.tell(node, &begun());
+    }
+    world.adoption.into_store()
+}
+
+#[test]
+fn an_older_store_is_brought_up_to_what_the_nodes_have() {
+    let store = older_store();
+    let stored: Vec<Configuration> = {
+        let coordinator = Coordinator::open(store.clone(), &plan(), 1).unwrap();
+        coordinator.configurations().cloned().collect()
+    };
+    let newest = moved_on(&moved_on(&stored, 1), 1);
+    let mut world = World::new(store.clone(), &[]);
+    // A process of another cluster is told so, and named.
+    let (_, answer) = world.call(9, Incarnation(1), Some(ClusterId(8)));
+    assert_eq!(answer, [ToAgent::Refused(Refusal::WrongCluster { here: ClusterId(7) })]);
+    world.tell(0, &newest);
+    assert!(
+        world.waits().contains("n9 is of cluster 0000000000000008"),
+        "{}",
+        world.waits()
+    );
+    for node in 1..4 {
+        world.tell(node, &newest);
+    }
+    let (coordinator, _) = world.done();
+    assert!(
+        coordinator
+            .configurations()
+            .zip(&newest)
+            .all(|(c, new)| c.epoch.0 == new.epoch.0 + 1)
+    );
+    // A store whose history is another one.
+    let mut world = World::new(store, &[]);
+    let other: Vec<Configuration> = begun().iter().map(|c| after(c, |c| c.lost = true)).collect();
+    world.tell(0, &other);
+    assert!(world.fails().contains("the store"), "{}", world.fails());
+}
+
+#[test]
+fn slots_on_their_way_stay_where_they_are() {
+    let (from, to) = (0, 1);
+    let what = HandOff {
+        version: 6,
+        first: 0,
+        last: 3,
+        from: Stream {
+            list: ListId(from),
+            x: Position(0),
+        },
+        to: Stream {
+            list: ListId(to),
+            x: Position(0),
+        },
+    };
+    let during = |c: &Configuration| {
+        after(c, |c| {
+            if [from, to].contains(&c.list.0) {
+                c.slots = c.slots.during(what);
+            } else {
+                c.born = Epoch(2);
+            }
+        })
+    };
+    let lists: Vec<Configuration> = begun().iter().map(during).collect();
+    let mut world = World::new(MemoryStore::new(), &[]);
+    for node in 0..4 {
+        world.tell(node, &lists);
+    }
+    let (coordinator, _) = world.done();
+    for c in coordinator.configurations() {
+        let version = if [from, to].contains(&c.list.0) { 6 } else { 0 };
+        assert_eq!((c.slots.version, c.slots.hand_off), (version, None));
+        let plan = plan().record();
+        assert_eq!(
+            c.slots.held(c.list, &plan),
+            begun()[usize::from(c.list.0)].slots.held(c.list, &plan)
+        );
+    }
+}
+
+#[test]
+fn a_store_of_a_newer_version_is_not_adopted_and_stays_as_it_is() {
+    let mut store = older_store();
+    let key = "node/00000".to_owned();
+    let expect = store.get(&key).unwrap().map(|e| e.revision);
+    let newer = Action::Put(vec![RECORD_FORMAT + 1, 1, 2]);
+    let change = Change {
+        key,
+        expect,
+        action: newer,
+    };
+    store.commit(&[change]).unwrap();
+    let before = store.list("").unwrap();
+    let refused = Adoption::begin(store.clone(), &plan(), []).unwrap_err();
+    assert!(matches!(refused, OpenError::NewerFormat { .. }), "{refused}");
+    assert_eq!(store.list("").unwrap(), before);
+}
+
+#[test]
+fn a_store_that_fails_is_said_and_tried_again_by_whoever_starts_it_again() {
+    let mut store = MemoryStore::new();
+    store.fail_commits(1);
+    let mut world = World::new(store, &[]);
+    for node in 0..4 {
+        world.tell(node, &begun());
+    }
+    assert!(world.fails().contains("store failed"), "{}", world.fails());
+    assert!(world.adoption.into_store().list("").unwrap().is_empty());
+}

@@ -1,0 +1,327 @@
+//! Orders of an operator at night (PROTOCOL 10.17): lost lists begin again empty, processes count as ended, settings
+//! change. Each says first what it would lose, and does nothing until it is confirmed.
+
+use super::trouble::{lists, names};
+use super::{Coordinator, CoordinatorOut, Note, send};
+use crate::message::{Order, Settings, ToAgent};
+use crate::plan::LostPolicy;
+use crate::store::{Store, StoreError};
+use paritas_base::configuration::{Assignment, Configuration, Tenure};
+use paritas_base::{Incarnation, ListId, NodeId, Time};
+use paritas_protocol::LinkId;
+use std::collections::BTreeSet;
+
+/// Orders that wait for a commit.
+const WAITING_MAX: usize = 16;
+
+/// What has been ordered and is not done.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    /// Lost lists that are to begin again empty. Not durable: it takes seconds, and the order can be repeated.
+    resets: BTreeSet<ListId>,
+    /// Lives whose end an operator attests, until that is committed.
+    attested: BTreeSet<(NodeId, Incarnation)>,
+    /// Who waits for the commit, as which question, and the answer.
+    waiting: Vec<(LinkId, u64, Vec<String>)>,
+}
+
+impl Orders {
+    pub(super) fn resets(&self) -> &BTreeSet<ListId> {
+        &self.resets
+    }
+
+    pub(super) fn attested(&self) -> &BTreeSet<(NodeId, Incarnation)> {
+        &self.attested
+    }
+}
+
+/// What becomes of an order that can be done.
+enum Outcome {
+    /// It is not confirmed: what it would lose.
+    Would(Vec<String>),
+    /// It is done, or there was nothing to do.
+    Done(Vec<String>),
+    /// It is done with the next commit.
+    Decide(Vec<String>),
+}
+
+impl<S: Store> Coordinator<S> {
+    /// Whether there is something to decide; then the answer follows the commit.
+    pub(super) fn on_order(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        n: u64,
+        order: &Order,
+        confirmed: bool,
+        out: &mut impl CoordinatorOut,
+    ) -> bool {
+        let said = if !self.links.get(&link).is_some_and(|l| l.is_local) {
+            Err("orders that can lose data are taken on the coordinator's own machine only: give it there".into())
+        } else if self.orders.waiting.len() >= WAITING_MAX {
+            Err("too many orders wait for the store".into())
+        } else {
+            match order {
+                Order::ResetLists { lists } => self.reset_lists(now, lists, confirmed),
+                Order::Fence { nodes } => self.fence(now, nodes, confirmed, out),
+                Order::Set(settings) => self.set(now, *settings, confirmed, out),
+            }
+        };
+        let answer = match said {
+            Ok(Outcome::Decide(lines)) => {
+                self.orders.waiting.push((link, n, lines));
+                return true;
+            }
+            Ok(Outcome::Would(lines)) => Ok((false, lines)),
+            Ok(Outcome::Done(lines)) => Ok((true, lines)),
+            Err(why) => Err(why),
+        };
+        send(out, link, &ToAgent::Said { n, answer });
+        false
+    }
+
+    /// After a commit.
+    pub(super) fn answer_orders(&mut self, out: &mut impl CoordinatorOut) {
+        let records = &self.records;
+        let is_lost = |list: &ListId| records.lists.get(list).is_some_and(|c| c.lost);
+        self.orders.resets.retain(is_lost);
+        self.orders.attested.clear();
+        for (link, n, lines) in self.orders.waiting.drain(..) {
+            send(
+                out,
+                link,
+                &ToAgent::Said {
+                    n,
+                    answer: Ok((true, lines)),
+                },
+            );
+        }
+    }
+
+    // --- reset-list ----------------------------------------------------------------------------------------------
+
+    fn reset_lists(&mut self, now: Time, wanted: &[ListId], confirmed: bool) -> Result<Outcome, String> {
+        if let Some(why) = self.refuses_orders(now) {
+            return Err(why);
+        }
+        let lost: Vec<ListId> = self.records.lists.values().filter(|c| c.lost).map(|c| c.list).collect();
+        if lost.is_empty() {
+            return Err("no list is lost: there is nothing to begin again".into());
+        }
+        if let Some(list) = wanted.iter().find(|list| !lost.contains(list)) {
+            return Err(format!(
+                "list {} is not lost, so nothing is changed. Lost are {}. A list that waits for a machine that is off \
+                 for good is lost once `paritas fence` has said so",
+                list.0,
+                lists(&lost)
+            ));
+        }
+        let wanted = if wanted.is_empty() { &lost } else { wanted };
+        let mut lines: Vec<String> = wanted
+            .iter()
+            .filter_map(|list| self.records.lists.get(list))
+            .map(|list| self.loss_by_reset(now, list))
+            .collect();
+        if !confirmed {
+            return Ok(Outcome::Would(lines));
+        }
+        self.orders.resets.extend(wanted);
+        lines.push("they begin again empty as soon as every position has a node".into());
+        Ok(Outcome::Decide(lines))
+    }
+
+    // --- fence ---------------------------------------------------------------------------------------------------
+
+    fn fence(
+        &mut self,
+        now: Time,
+        nodes: &[NodeId],
+        confirmed: bool,
+        out: &mut impl CoordinatorOut,
+    ) -> Result<Outcome, String> {
+        if nodes.is_empty() {
+            return Err("which node: name its number in `paritas status`".into());
+        }
+        let mut lines = Vec::new();
+        let mut lives = BTreeSet::new();
+        for node in nodes.iter().copied().collect::<BTreeSet<_>>() {
+            let Some(stored) = self.records.nodes.get(&node) else {
+                let known: Vec<NodeId> = self.records.nodes.keys().copied().collect();
+                return Err(format!(
+                    "{node} has never registered, only {}: nothing is changed",
+                    names(&known)
+                ));
+            };
+            if stored.has_ended() {
+                lines.push(format!("{node} has ended already, as the coordinator knows"));
+                continue;
+            }
+            let life = stored.record.incarnation;
+            if let Some(ms) = self.heard_ms_ago(now, node, life) {
+                return Err(format!(
+                    "{node} runs: process {} was heard {ms} ms ago. Nothing is changed. Stop that process first; or, \
+                     to move away what it holds, use `paritas drain {}`",
+                    stored.record.pid, node.0
+                ));
+            }
+            lives.insert((node, life));
+        }
+        if lives.is_empty() {
+            return Ok(Outcome::Done(lines));
+        }
+        let before = self.orders.attested.clone();
+        self.orders.attested.extend(&lives);
+        if let Some(why) = self.refuses_orders(now) {
+            self.orders.attested = before;
+            return Err(why);
+        }
+        lines.extend(self.losses_by_ends(now, &lives));
+        if !confirmed {
+            self.orders.attested = before;
+            return Ok(Outcome::Would(lines));
+        }
+        for (node, incarnation) in lives {
+            out.note(Note::Attested { node, incarnation });
+        }
+        Ok(Outcome::Decide(lines))
+    }
+
+    /// How long ago a life was heard, if it was within the suspicion time.
+    fn heard_ms_ago(&self, now: Time, node: NodeId, life: Incarnation) -> Option<u64> {
+        let presence = self.presences.get(&node).filter(|p| p.incarnation == life)?;
+        let ago = now - presence.heard_at();
+        (ago < self.suspicion()).then(|| ago.as_ms())
+    }
+
+    /// What the ends of these lives would mean: worked out by the rules as they would be followed.
+    fn losses_by_ends(&self, now: Time, lives: &BTreeSet<(NodeId, Incarnation)>) -> Vec<String> {
+        let silence = self.judge_silence(now);
+        let nodes = self.next_nodes(now, &silence);
+        let mut facts = self.facts(now, &nodes, silence);
+        let next = self.next_lists(&mut facts, &mut Vec::new());
+        let held = |life: &(NodeId, Incarnation)| -> usize {
+            self.records
+                .lists
+                .values()
+                .map(|c| c.held_by(life.0, life.1).count())
+                .sum()
+        };
+        let mut lines: Vec<String> = lives
+            .iter()
+            .map(|life| {
+                let pid = self.records.nodes.get(&life.0).map_or(0, |n| n.record.pid);
+                format!(
+                    "{}, process {pid}, counts as ended: it may not register again, and the {} positions that it holds \
+                     go to others. Its leases are waited for all the same",
+                    life.0,
+                    held(life)
+                )
+            })
+            .collect();
+        let becomes_lost = |c: &&Configuration| c.lost && self.records.lists.get(&c.list).is_some_and(|old| !old.lost);
+        let lost: Vec<ListId> = next.iter().filter(becomes_lost).map(|c| c.list).collect();
+        let emptied = |c: &&Configuration| self.records.lists.get(&c.list).is_some_and(|old| old.born != c.born);
+        let emptied: Vec<ListId> = next.iter().filter(emptied).map(|c| c.list).collect();
+        if !lost.is_empty() {
+            lines.push(format!(
+                "lists {} would be lost: with these ends more is gone than the scheme covers. If one of the machines \
+                 can be started with its process still in it, as after a pause, it is worth more than this order",
+                lists(&lost)
+            ));
+        }
+        if !emptied.is_empty() {
+            lines.push(format!(
+                "lists {} have no redundancy: what these nodes hold of them is gone",
+                lists(&emptied)
+            ));
+        }
+        if lost.is_empty() && emptied.is_empty() {
+            lines.push("no list is lost by it: the others can rebuild all that these nodes hold".into());
+        }
+        lines
+    }
+
+    // --- set -----------------------------------------------------------------------------------------------------
+
+    fn set(
+        &mut self,
+        now: Time,
+        settings: Settings,
+        confirmed: bool,
+        out: &mut impl CoordinatorOut,
+    ) -> Result<Outcome, String> {
+        if settings == Settings::default() {
+            return Ok(Outcome::Done(self.settings_in_words()));
+        }
+        if let Some(why) = self.refuses_orders(now) {
+            return Err(why);
+        }
+        let mut plan = self.records.plan.clone();
+        plan.suspicion_ms = settings.suspicion_ms.unwrap_or(plan.suspicion_ms);
+        plan.lost_policy = settings.lost_policy.unwrap_or(plan.lost_policy);
+        if let Err(why) = plan.check_times() {
+            return Err(format!("{why}. Nothing is changed"));
+        }
+        let lost: Vec<&Configuration> = self.records.lists.values().filter(|c| c.lost).collect();
+        if plan.lost_policy == LostPolicy::Reset && !lost.is_empty() && !confirmed {
+            return Ok(Outcome::Would(
+                lost.into_iter().map(|list| self.loss_by_reset(now, list)).collect(),
+            ));
+        }
+        let mut cluster = self.records.cluster.clone();
+        cluster.suspicion_ms = plan.suspicion_ms;
+        if plan == self.records.plan {
+            return Ok(Outcome::Done(self.settings_in_words()));
+        }
+        match self.records.commit_settings(&mut self.store, plan, cluster.clone()) {
+            Ok(()) => {}
+            Err(StoreError::Conflict { .. }) => {
+                self.deposed = true;
+                out.note(Note::Deposed);
+                return Err("another coordinator has taken over the store".into());
+            }
+            Err(error) => {
+                self.unsure = true;
+                out.note(Note::StoreFailed(error.to_string()));
+                return Err(format!(
+                    "{error}. Whether it was changed is not known: `paritas set` alone shows what holds"
+                ));
+            }
+        }
+        out.note(Note::Set(settings));
+        for (link, _) in self.links.iter().filter(|(_, link)| link.told) {
+            send(out, *link, &ToAgent::Cluster(cluster.clone()));
+        }
+        Ok(Outcome::Decide(self.settings_in_words()))
+    }
+
+    fn settings_in_words(&self) -> Vec<String> {
+        let plan = &self.records.plan;
+        vec![
+            format!("suspicion_ms={}", plan.suspicion_ms),
+            format!("lost_policy={}", plan.lost_policy),
+        ]
+    }
+
+    /// What is given up with a lost list.
+    fn loss_by_reset(&self, now: Time, list: &Configuration) -> String {
+        let data: Vec<Option<&Assignment>> = list.data_positions().map(|x| list.at(x)).collect();
+        let answers = |t: &Tenure| {
+            let node = self.records.nodes.get(&t.node);
+            node.is_some_and(|n| n.record.incarnation == t.incarnation && self.is_available(now, n))
+        };
+        let whole = data
+            .iter()
+            .flatten()
+            .filter(|a| a.state.is_live() && answers(&a.tenure));
+        let left: Vec<NodeId> = whole.map(|a| a.tenure.node).collect();
+        format!(
+            "list {}: of its {} data positions {} can still be read ({}), and their keys go; those of the others are \
+             lost already",
+            list.list.0,
+            data.len(),
+            left.len(),
+            names(&left)
+        )
+    }
+}

@@ -1,0 +1,271 @@
+//! Orders of an operator: they say what they would lose, and do nothing unless they are confirmed (PROTOCOL 10.17).
+
+use super::*;
+use crate::message::{Order, Settings};
+use crate::plan::LostPolicy;
+use crate::status::Verdict;
+
+/// What was said: whether it is done and in which words, or why not.
+fn give(world: &mut World, order: Order, confirmed: bool) -> Result<(bool, Vec<String>), String> {
+    let link = world.connect();
+    world.coordinator.set_local(link);
+    world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
+    match world.heard(link).pop() {
+        Some(ToAgent::Said { n: 7, answer }) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn fence(nodes: &[u16]) -> Order {
+    let nodes = nodes.iter().map(|node| NodeId(*node)).collect();
+    Order::Fence { nodes }
+}
+
+fn configurations(world: &World) -> Vec<Configuration> {
+    world.coordinator.configurations().cloned().collect()
+}
+
+fn lost(world: &World) -> Vec<ListId> {
+    world.coordinator.status(world.now()).trouble.lost
+}
+
+/// All of these positions' nodes are killed and certified: list 0 is lost.
+fn lose(world: &mut World) {
+    for node in 0..3 {
+        world.certify(node);
+    }
+    world.pass(300);
+    assert!(lost(world).contains(&ListId(0)));
+}
+
+#[test]
+fn orders_that_can_lose_data_are_taken_from_this_machine_only() {
+    let mut world = World::started(plan(2, 1, 4, 0));
+    world.kill(3);
+    world.pass(5000);
+    let link = world.connect();
+    for confirmed in [false, true] {
+        let order = fence(&[3]);
+        world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
+        let answer = world.heard(link).pop();
+        let Some(ToAgent::Said { answer: Err(why), .. }) = answer else {
+            panic!("{answer:?}");
+        };
+        assert!(why.contains("own machine only"), "{why}");
+    }
+    assert!(!world.coordinator.records.nodes[&NodeId(3)].has_ended());
+}
+
+#[test]
+fn lists_that_are_lost_begin_again_by_order_and_not_before() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    let none = give(&mut world, Order::ResetLists { lists: vec![] }, true);
+    assert!(none.unwrap_err().contains("no list is lost"));
+    lose(&mut world);
+    (0..3).for_each(|node| world.start(node));
+    world.pass(20_000);
+    let before = configurations(&world);
+    assert!(before.iter().all(|c| c.lost));
+    let (done, words) = give(&mut world, Order::ResetLists { lists: vec![] }, false).unwrap();
+    assert!(
+        !done && words[0].contains("list 0: of its 2 data positions"),
+        "{words:?}"
+    );
+    world.pass(20_000);
+    assert_eq!(configurations(&world), before, "it was not confirmed");
+    let lists = vec![ListId(0)];
+    let (done, _) = give(&mut world, Order::ResetLists { lists }, true).unwrap();
+    world.pass(1000);
+    assert!(
+        done && !world.list(0).lost && world.list(1).lost,
+        "the one that was named"
+    );
+    let list = world.list(0);
+    assert_eq!(list.born, list.epoch);
+    assert!(list.positions.iter().flatten().all(|a| a.state == PositionState::Born));
+    // An order is done once: lost again, the list stays lost.
+    assert!(world.coordinator.orders.resets().is_empty());
+    let wrong = give(&mut world, Order::ResetLists { lists: vec![ListId(0)] }, true).unwrap_err();
+    assert!(wrong.contains("list 0 is not lost"), "{wrong}");
+}
+
+#[test]
+fn a_reset_waits_for_a_node_for_each_position_and_says_so() {
+    let mut world = World::started(plan(2, 1, 3, 0)).without_stand_ins();
+    lose(&mut world);
+    (0..2).for_each(|node| world.start(node));
+    world.pass(20_000);
+    give(&mut world, Order::ResetLists { lists: vec![] }, true).unwrap();
+    world.pass(5000);
+    assert!(world.list(0).lost, "nobody is there for one position");
+    let words = world.coordinator.status(world.now()).coordinator.join("; ");
+    assert!(words.contains("as ordered"), "{words}");
+    world.start(2);
+    world.pass(1000);
+    assert!(lost(&world).is_empty(), "{:?}", lost(&world));
+}
+
+#[test]
+fn a_node_whose_machine_is_off_counts_as_ended_once_an_operator_says_so() {
+    // Three of four are gone without a word: nothing can be judged by silence.
+    let mut world = World::started(plan(2, 2, 4, 0));
+    world.kill(2);
+    world.kill(3);
+    world.tick(5000);
+    world.pass(20_000);
+    let life = world.life(3);
+    let before = configurations(&world);
+    let (done, words) = give(&mut world, fence(&[3]), false).unwrap();
+    assert!(
+        !done && words.iter().any(|line| line.contains("no list is lost")),
+        "{words:?}"
+    );
+    assert_eq!(configurations(&world), before, "it was not confirmed");
+    assert!(!world.coordinator.records.nodes[&NodeId(3)].has_ended());
+    let (done, _) = give(&mut world, fence(&[3]), true).unwrap();
+    assert!(done);
+    for list in world.coordinator.configurations() {
+        assert!(list.held_by(NodeId(3), life).next().is_none(), "{list:?}");
+        // 5.5: whoever serves next waits for its leases.
+        assert!(!list.is_gone(NodeId(3), life), "{list:?}");
+    }
+    assert!(world.is_over(3), "that life does not come back");
+    world.start(3);
+    world.pass(1000);
+    assert!(!world.is_over(3), "the next one does");
+}
+
+#[test]
+fn a_node_that_runs_is_not_fenced() {
+    let mut world = World::started(plan(2, 1, 4, 0));
+    world.pass(1000);
+    let refused = give(&mut world, fence(&[3]), true).unwrap_err();
+    assert!(refused.contains("n3 runs") && refused.contains("drain 3"), "{refused}");
+    let unknown = give(&mut world, fence(&[9]), true).unwrap_err();
+    assert!(unknown.contains("never registered"), "{unknown}");
+    world.kill(3);
+    world.pass(2000);
+    let mixed = give(&mut world, fence(&[3, 2]), true).unwrap_err();
+    assert!(mixed.contains("n2 runs"), "{mixed}");
+    assert!(!world.coordinator.records.nodes[&NodeId(3)].has_ended(), "all or none");
+}
+
+#[test]
+fn more_ends_than_the_scheme_covers_are_told_before_they_are_believed() {
+    let mut world = World::started(plan(2, 1, 3, 0)).without_stand_ins();
+    world.kill(1);
+    world.kill(2);
+    world.pass(20_000);
+    assert!(lost(&world).is_empty(), "silence loses nothing");
+    let (_, words) = give(&mut world, fence(&[1, 2]), false).unwrap();
+    assert!(words.iter().any(|line| line.contains("would be lost")), "{words:?}");
+    assert!(lost(&world).is_empty());
+    give(&mut world, fence(&[1, 2]), true).unwrap();
+    assert!(!lost(&world).is_empty());
+}
+
+#[test]
+fn an_attested_end_becomes_a_certified_one_when_its_supervisor_says_so() {
+    let mut world = World::started(plan(2, 1, 4, 0));
+    world.kill(3);
+    world.pass(200);
+    let life = world.life(3);
+    world.tick(2000);
+    give(&mut world, fence(&[3]), true).unwrap();
+    world.certify(3);
+    assert_eq!(world.coordinator.records.nodes[&NodeId(3)].end, End::Certified);
+    assert!(world.coordinator.configurations().any(|c| c.is_gone(NodeId(3), life)));
+}
+
+#[test]
+fn a_fresh_coordinator_does_not_wait_to_hear_of_machines_that_are_off() {
+    let mut world = World::started(plan(4, 2, 12, 0));
+    world.reopen();
+    for node in 0..5 {
+        world.register_again(node);
+    }
+    world.certify(11);
+    let before = configurations(&world);
+    world.tick(100);
+    assert_eq!(
+        configurations(&world),
+        before,
+        "six of twelve are to tell what they have"
+    );
+    let early = give(&mut world, fence(&[10]), true).unwrap_err();
+    assert!(early.contains("changes nothing"), "{early}");
+    let (done, _) = give(&mut world, fence(&[6, 7, 8, 9, 10]), true).unwrap();
+    assert!(done && configurations(&world) != before);
+}
+
+#[test]
+fn settings_change_at_once_and_last() {
+    let mut world = World::started(plan(2, 1, 4, 0));
+    let set = |suspicion_ms, lost_policy| {
+        Order::Set(Settings {
+            suspicion_ms,
+            lost_policy,
+        })
+    };
+    let (_, words) = give(&mut world, set(None, None), false).unwrap();
+    assert_eq!(words, ["suspicion_ms=1000", "lost_policy=stop"]);
+    for (ms, says) in [(0, "more than 0"), (300, "at least 500"), (3_600_000, "at most 600000")] {
+        let refused = give(&mut world, set(Some(ms), None), true).unwrap_err();
+        assert!(
+            refused.contains(says) && refused.contains("Nothing is changed"),
+            "{refused}"
+        );
+    }
+    assert_eq!(world.coordinator.cluster().suspicion_ms, 1000);
+    (0..4).for_each(|node| drop(world.heard_by(node)));
+    let (done, words) = give(&mut world, set(Some(2500), Some(LostPolicy::Reset)), false).unwrap();
+    assert!(done, "it loses nothing");
+    assert_eq!(words, ["suspicion_ms=2500", "lost_policy=reset"]);
+    for node in 0..4 {
+        let told = world.heard_by(node);
+        let cluster = |m: &ToAgent| matches!(m, ToAgent::Cluster(c) if c.suspicion_ms == 2500);
+        assert!(told.iter().any(cluster), "{told:?}");
+    }
+    // The plan of the next start says what the cluster began with.
+    world.reopen();
+    assert_eq!(world.coordinator.cluster().suspicion_ms, 2500);
+    assert_eq!(world.coordinator.plan().lost_policy, LostPolicy::Reset);
+}
+
+#[test]
+fn a_policy_that_would_empty_lost_lists_is_confirmed_first() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    lose(&mut world);
+    (0..3).for_each(|node| world.start(node));
+    world.pass(20_000);
+    let reset = || {
+        Order::Set(Settings {
+            lost_policy: Some(LostPolicy::Reset),
+            ..Settings::default()
+        })
+    };
+    let (done, words) = give(&mut world, reset(), false).unwrap();
+    assert!(!done && words[0].contains("list 0"), "{words:?}");
+    world.pass(5000);
+    assert!(!lost(&world).is_empty());
+    give(&mut world, reset(), true).unwrap();
+    world.pass(1000);
+    assert!(lost(&world).is_empty());
+}
+
+#[test]
+fn status_says_who_hears_a_silent_node_and_what_to_do() {
+    let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
+    world.pass(300);
+    world.kill(3);
+    world.pass(10_000);
+    let status = world.coordinator.status(world.now());
+    let silent = &status.trouble.silent[0];
+    assert_eq!((silent.node, silent.verdict), (NodeId(3), Verdict::Suspect));
+    assert!(silent.heard_by.is_empty() && silent.unheard_by.len() == 5, "{silent:?}");
+    let words = status.coordinator.join("; ");
+    assert!(
+        words.contains("paritas fence 3") && words.contains("does not hear n3"),
+        "{words}"
+    );
+}

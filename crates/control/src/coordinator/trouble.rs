@@ -1,0 +1,236 @@
+//! What keeps the coordinator from acting, and what it waits for: in words, with the way out, and for scripts.
+
+use super::Coordinator;
+use crate::fence::{self, Hold, Opinion, Silence};
+use crate::mutant::Mutant;
+use crate::record::{End, StoredNode};
+use crate::status::{SilentNode, Trouble, Verdict};
+use crate::store::Store;
+use paritas_base::configuration::{NodeState, Tenure};
+use paritas_base::{ListId, NodeId, Time};
+use std::collections::BTreeSet;
+
+impl<S: Store> Coordinator<S> {
+    /// What keeps this coordinator from deciding anything, in words (PROTOCOL 10.16).
+    pub(super) fn obstacle(&self, now: Time) -> Option<String> {
+        if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
+            return Some(format!(
+                "changes nothing: {node} has a configuration of list {} that is not in the history of this \
+                 coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
+                 newest store back; if there is none, start `paritas coordinator --adopt`. The nodes go on answering \
+                 meanwhile",
+                list.0
+            ));
+        }
+        let (wanted, missing) = self.witnesses_wanted();
+        let known = self.witnesses.len();
+        let waits = now < self.settled_from && known < wanted;
+        (waits && !self.broken.is(Mutant::NoWitness)).then(|| {
+            format!(
+                "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
+                 have; not yet {}): only they can tell whether this store is the cluster's newest. For machines that \
+                 are off for good, `paritas fence` with the numbers of their nodes says so",
+                (self.settled_from - now).as_ms(),
+                names(&missing)
+            )
+        })
+    }
+
+    pub(super) fn refuses_orders(&self, now: Time) -> Option<String> {
+        self.obstacle(now).map(|why| format!("the coordinator {why}"))
+    }
+
+    /// Of this many nodes, one has heard of the latest decision; and those that have told nothing yet. Nodes that have
+    /// not registered when the grace is over have ended or are away. Who has ended by an operator's word tells nothing.
+    fn witnesses_wanted(&self) -> (usize, Vec<NodeId>) {
+        let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
+        let is_off = |t: &Tenure| {
+            let stored = self.records.nodes.get(&t.node);
+            let attested = stored.is_some_and(|n| n.record.incarnation == t.incarnation && n.end == End::Attested);
+            attested || self.orders.attested().contains(&(t.node, t.incarnation))
+        };
+        let holders: BTreeSet<NodeId> = held.map(|a| a.tenure).filter(|t| !is_off(t)).map(|t| t.node).collect();
+        if holders.is_empty() {
+            return (0, Vec::new());
+        }
+        let told = fence::witnesses(holders.len(), self.records.plan.parity.into());
+        let wanted = (holders.len() + 1).saturating_sub(told);
+        (wanted, holders.difference(&self.witnesses).copied().collect())
+    }
+
+    /// Whether a node was up when this coordinator started, and may still register (10.12).
+    pub(super) fn is_awaited(&self, now: Time, node: &StoredNode) -> bool {
+        let may_come = node.record.state == NodeState::Up && !node.has_ended() && now < self.settled_from;
+        may_come && !self.is_available(now, node)
+    }
+
+    /// In words and for scripts.
+    pub(super) fn trouble(&self, now: Time) -> (Vec<String>, Trouble) {
+        let mut words: Vec<String> = self.obstacle(now).into_iter().collect();
+        let silence = self.judge_silence(now);
+        let (wanted, missing) = self.witnesses_wanted();
+        let waits_for_witnesses = now < self.settled_from && self.witnesses.len() < wanted;
+        let awaited = self.records.nodes.values().filter(|n| self.is_awaited(now, n));
+        let mut trouble = Trouble {
+            behind: self.behind.map(|(node, _)| node),
+            witnesses_missing: if waits_for_witnesses { missing } else { Vec::new() },
+            silent: silence
+                .said
+                .iter()
+                .map(|(node, said)| silent_node(&silence, *node, said))
+                .collect(),
+            next_lives: self
+                .waits
+                .iter()
+                .filter(|(_, at)| now < **at)
+                .map(|(node, _)| *node)
+                .collect(),
+            awaited: awaited.map(|n| n.record.id).collect(),
+            lost: self.records.lists.values().filter(|c| c.lost).map(|c| c.list).collect(),
+            ..Trouble::default()
+        };
+        let lacks_links = self.lacks_links(now);
+        match silence.hold {
+            Some(Hold::Wait { until }) if lacks_links.is_some() => {
+                let (wanted, away) = lacks_links.unwrap_or_default();
+                words.push(format!(
+                    "replaces no silent node: fewer than {wanted} of the nodes that hold positions are linked to it, \
+                     so \
+                     that it may be the coordinator that is cut off. Not linked: {}. Mend the network, and start \
+                     what is \
+                     down. If machines are off for good, `paritas fence` with the numbers of their nodes shows what \
+                     would be lost, and with --yes says so",
+                    names(&away)
+                ));
+                trouble.unlinked = away;
+                trouble.grace_ms = Some((until - now).as_ms());
+            }
+            Some(Hold::Wait { until }) => {
+                let left = (until - now).as_ms();
+                trouble.grace_ms = Some(left);
+                words.push(format!(
+                    "replaces no silent node for {left} ms more, so that every node that lives can register; a node \
+                     whose end is certified is replaced at once"
+                ));
+            }
+            Some(Hold::Many { silent, most }) => {
+                trouble.silent_domains = Some(silent);
+                words.push(format!(
+                    "replaces no silent node: {silent} failure domains are silent at once, and more than {most} are \
+                     rather a broken network. It goes on when they are heard again. If machines are off for good, \
+                     `paritas fence` with the numbers of their nodes shows what would be lost, and with --yes says so"
+                ));
+            }
+            None => {}
+        }
+        words.extend(trouble.silent.iter().map(silence_in_words));
+        if !trouble.awaited.is_empty() && !waits_for_witnesses {
+            words.push(format!(
+                "names no other node in place of one that has ended, until {} have registered or {} ms have passed",
+                names(&trouble.awaited),
+                (self.settled_from - now).as_ms()
+            ));
+        }
+        if !trouble.next_lives.is_empty() {
+            words.push(format!(
+                "waits for the next process of {}, at most {} ms",
+                names(&trouble.next_lives),
+                self.records.plan.restart_wait_ms
+            ));
+        }
+        let resets: Vec<ListId> = self.orders.resets().iter().copied().collect();
+        if !resets.is_empty() {
+            words.push(format!(
+                "begins lists {} again empty, as ordered, once every position of theirs has a node and no lease of a \
+                 process of before can be in force. Start nodes that are down again. A coordinator that starts anew \
+                 must be told again",
+                lists(&resets)
+            ));
+        }
+        let stopped: Vec<ListId> = trouble
+            .lost
+            .iter()
+            .filter(|list| !resets.contains(list))
+            .copied()
+            .collect();
+        if !stopped.is_empty() {
+            words.push(format!(
+                "has given up lists {}, which are lost. What their processes had is gone, and what is left can be \
+                 read, not written. `paritas \
+                 reset-list --lost` shows what would be given up, and with --yes they begin again empty; then `paritas \
+                 restore` a snapshot",
+                lists(&stopped)
+            ));
+        }
+        (words, trouble)
+    }
+}
+
+fn silent_node(silence: &Silence, node: NodeId, said: &[(NodeId, Opinion)]) -> SilentNode {
+    let who = |opinion| {
+        let peers = said.iter().filter(|(_, said)| *said == opinion);
+        peers.map(|(peer, _)| *peer).collect()
+    };
+    let verdict = if silence.isolated.contains(&node) {
+        Verdict::Isolated
+    } else if silence.suspects.contains(&node) {
+        Verdict::Suspect
+    } else {
+        Verdict::Undecided
+    };
+    SilentNode {
+        node,
+        verdict,
+        heard_by: who(Opinion::Hears),
+        unheard_by: who(Opinion::Unheard),
+        unsure: who(Opinion::Unsure),
+    }
+}
+
+fn silence_in_words(silent: &SilentNode) -> String {
+    let SilentNode {
+        node,
+        verdict,
+        heard_by,
+        unheard_by,
+        unsure,
+    } = silent;
+    let number = node.0;
+    match verdict {
+        Verdict::Isolated => format!(
+            "does not hear {node}, and {} of its peers do ({}): it keeps what it holds. Mend the network between it \
+             and the coordinator",
+            heard_by.len(),
+            names(heard_by)
+        ),
+        Verdict::Suspect => format!(
+            "does not hear {node}, and its peers do not either ({}): it is replaced where its lists can be rebuilt \
+             without it, and waited for elsewhere. Start it again; if its machine is off for good, `paritas fence \
+             {number}` shows what would be lost",
+            names(unheard_by)
+        ),
+        Verdict::Undecided => format!(
+            "does not hear {node}; not heard by {} of its peers ({}), unsure are {} ({}). It keeps what it holds for \
+             now. Start it again; if its machine is off for good, `paritas fence {number}` shows what would be lost",
+            unheard_by.len(),
+            names(unheard_by),
+            unsure.len(),
+            names(unsure)
+        ),
+    }
+}
+
+/// Nodes as people read them.
+pub(crate) fn names(nodes: &[NodeId]) -> String {
+    if nodes.is_empty() {
+        return "none".into();
+    }
+    let names: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+    names.join(", ")
+}
+
+/// Lists as people read them.
+pub(crate) fn lists(lists: &[ListId]) -> String {
+    let numbers: Vec<String> = lists.iter().map(|list| list.0.to_string()).collect();
+    numbers.join(", ")
+}

@@ -1,0 +1,220 @@
+//! What an operator asks the coordinator itself: orders that can lose data, and its status when no node answers.
+
+use crate::{Failure, status};
+use paritas_base::{ListId, NodeId};
+use paritas_control::message::{
+    Order, Settings, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode, split,
+};
+use paritas_control::status::Status;
+use std::fmt;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a list is looked at that is to begin again.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A store may take a while.
+const ORDER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection to a coordinator.
+#[derive(Debug)]
+struct Connection {
+    coordinator: SocketAddr,
+    stream: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Connection {
+    fn open(coordinator: SocketAddr, patience: Duration) -> Result<Self, Failure> {
+        let failed = |error| Failure(format!("coordinator {coordinator}: {error}"));
+        let stream = TcpStream::connect_timeout(&coordinator, patience).map_err(failed)?;
+        stream.set_read_timeout(Some(patience)).map_err(failed)?;
+        stream.set_write_timeout(Some(patience)).map_err(failed)?;
+        let input = Vec::new();
+        Ok(Self {
+            coordinator,
+            stream,
+            input,
+        })
+    }
+
+    fn ask(&mut self, message: &ToCoordinator) -> Result<ToAgent, Failure> {
+        let frame = encode(message, TO_COORDINATOR_BYTES_MAX).map_err(|error| self.fail(error))?;
+        self.stream.write_all(&frame).map_err(|error| self.fail(error))?;
+        let mut read = [0; 4096];
+        loop {
+            if let Some(length) = split(&self.input, TO_AGENT_BYTES_MAX).map_err(|error| self.fail(error))? {
+                let answer = decode(&self.input[..length], TO_AGENT_BYTES_MAX).map_err(|error| self.fail(error));
+                self.input.drain(..length);
+                return answer;
+            }
+            match self.stream.read(&mut read) {
+                Ok(0) => return Err(self.fail("it closed the connection: is it a coordinator, of this version?")),
+                Ok(count) => self.input.extend_from_slice(&read[..count]),
+                Err(error) => return Err(self.fail(error)),
+            }
+        }
+    }
+
+    fn fail(&self, error: impl fmt::Display) -> Failure {
+        Failure(format!("coordinator {}: {error}", self.coordinator))
+    }
+
+    fn unexpected(&self, answer: &ToAgent) -> Failure {
+        match answer {
+            ToAgent::Refused(refusal) => self.fail(refusal),
+            _ => self.fail("it answered something else"),
+        }
+    }
+}
+
+/// Asks the coordinator itself how the cluster is.
+pub fn ask_status(coordinator: SocketAddr, patience: Duration) -> Result<Status, Failure> {
+    let mut connection = Connection::open(coordinator, patience)?;
+    match connection.ask(&ToCoordinator::Status { n: 0 })? {
+        ToAgent::StatusReport { status, .. } => Ok(*status),
+        other => Err(connection.unexpected(&other)),
+    }
+}
+
+/// Gives an order, and prints what it does, or what it would lose.
+///
+/// # Errors
+/// If it is refused, or nobody answers.
+pub fn give(coordinator: SocketAddr, order: Order, confirmed: bool) -> Result<bool, Failure> {
+    let mut connection = Connection::open(coordinator, ORDER_PATIENCE)?;
+    match connection.ask(&ToCoordinator::Order { n: 0, order, confirmed })? {
+        ToAgent::Said {
+            answer: Ok((done, lines)),
+            ..
+        } => {
+            crate::print(lines.join("\n"))?;
+            if !done {
+                crate::print("nothing is changed: the same with --yes does it")?;
+            }
+            Ok(done)
+        }
+        ToAgent::Said { answer: Err(why), .. } => Err(Failure(why)),
+        other => Err(connection.unexpected(&other)),
+    }
+}
+
+/// Waits until none of these lists is lost; of none named, until none is.
+///
+/// # Errors
+/// If they still are when the time is over: says what the coordinator waits for.
+pub fn await_reset(coordinator: SocketAddr, lists: &[ListId], patience: Duration) -> Result<(), Failure> {
+    let until = Instant::now() + patience;
+    loop {
+        let status = ask_status(coordinator, ORDER_PATIENCE)?;
+        let lost = &status.trouble.lost;
+        if !lost.iter().any(|list| lists.is_empty() || lists.contains(list)) {
+            return crate::print("done: they have begun again empty");
+        }
+        if Instant::now() >= until {
+            let words = status.coordinator.join("\n");
+            return Err(Failure(format!(
+                "not done yet, and still ordered; this is what the coordinator says:\n{words}"
+            )));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Prints a status, as people read it or as JSON.
+pub fn print_status(status: &Status, json: bool) -> Result<(), Failure> {
+    match json {
+        true => crate::print(serde_json::to_string(status).unwrap_or_default()),
+        false => crate::print(status::describe(status)),
+    }
+}
+
+/// A setting and its new value: `suspicion_ms=2000`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Assignment(Settings);
+
+impl FromStr for Assignment {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("`{text}`: write NAME=VALUE, such as suspicion_ms=2000"))?;
+        let mut settings = Settings::default();
+        match name {
+            "suspicion_ms" => {
+                let ms = value.parse();
+                settings.suspicion_ms =
+                    Some(ms.map_err(|_| format!("suspicion_ms: `{value}` is no number of milliseconds"))?);
+            }
+            "lost_policy" => settings.lost_policy = Some(value.parse()?),
+            _ => {
+                return Err(format!(
+                    "`{name}` cannot be changed while the cluster lives: suspicion_ms and lost_policy can"
+                ));
+            }
+        }
+        Ok(Self(settings))
+    }
+}
+
+/// Several settings together.
+///
+/// # Errors
+/// If one is given twice.
+pub fn settings(assignments: &[Assignment]) -> Result<Settings, Failure> {
+    let mut all = Settings::default();
+    for Assignment(one) in assignments {
+        let twice = |name: &str| Failure(format!("{name} is given twice"));
+        if one.suspicion_ms.is_some() && all.suspicion_ms.is_some() {
+            return Err(twice("suspicion_ms"));
+        }
+        if one.lost_policy.is_some() && all.lost_policy.is_some() {
+            return Err(twice("lost_policy"));
+        }
+        all.suspicion_ms = all.suspicion_ms.or(one.suspicion_ms);
+        all.lost_policy = all.lost_policy.or(one.lost_policy);
+    }
+    Ok(all)
+}
+
+/// The order to begin lost lists again.
+pub fn reset_lists(lists: &[u16]) -> (Order, Vec<ListId>) {
+    let lists: Vec<ListId> = lists.iter().map(|list| ListId(*list)).collect();
+    (Order::ResetLists { lists: lists.clone() }, lists)
+}
+
+/// The order that takes the processes of nodes for ended.
+pub fn fence(nodes: impl Iterator<Item = NodeId>) -> Order {
+    Order::Fence { nodes: nodes.collect() }
+}
+
+/// The order to change settings.
+pub fn set(settings: Settings) -> Order {
+    Order::Set(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_and_wrong_ones_named() {
+        let read = |text: &str| text.parse::<Assignment>();
+        assert_eq!(read("suspicion_ms=2000").unwrap().0.suspicion_ms, Some(2000));
+        assert!(read("lost_policy=reset").unwrap().0.lost_policy.is_some());
+        for (wrong, says) in [
+            ("suspicion_ms", "NAME=VALUE"),
+            ("suspicion_ms=soon", "milliseconds"),
+            ("suspicion_ms=-1", "milliseconds"),
+            ("lost_policy=maybe", "stop or reset"),
+            ("lease_ms=5000", "cannot be changed"),
+        ] {
+            let why = read(wrong).unwrap_err();
+            assert!(why.contains(says), "{wrong}: {why}");
+        }
+        let twice = [read("suspicion_ms=2000").unwrap(); 2];
+        assert!(settings(&twice).unwrap_err().0.contains("twice"));
+    }
+}
