@@ -16,7 +16,7 @@ use crate::world::World;
 use lines::Lines;
 use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
 use paritas_base::{Clock, ClusterId, Incarnation, ListId, Position, Prng, Span, Time};
-use paritas_control::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
+use paritas_control::{Adoption, ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note, Progress};
 use paritas_protocol::{LinkId, Proposal};
 use seats::Seat;
 use store::SharedStore;
@@ -110,10 +110,17 @@ pub(crate) enum Letter {
     },
 }
 
+/// What runs where a coordinator is.
+enum Leader {
+    Coordinator(Box<Coordinator<SharedStore>>),
+    /// It makes a lost store anew from what the nodes know (10.18).
+    Adoption(Box<Adoption<SharedStore>>),
+}
+
 /// A machine on which a coordinator may run.
 #[derive(Default)]
 struct Host {
-    coordinator: Option<Coordinator<SharedStore>>,
+    coordinator: Option<Leader>,
     /// Counts the coordinators that ran here: what was meant for an earlier one is lost.
     reign: u64,
     timer_at: Option<Time>,
@@ -331,12 +338,25 @@ impl World {
             mono: now,
             wall_ms: 1_000_000 + now.0 / 1_000_000,
         };
-        coordinator.on(clock, event, &mut asked);
+        let (next, is_over, committed) = match &mut coordinator {
+            Leader::Coordinator(coordinator) => {
+                coordinator.on(clock, event, &mut asked);
+                let committed = self.unseen(coordinator);
+                (coordinator.next_deadline(), coordinator.is_deposed(), committed)
+            }
+            Leader::Adoption(adoption) => {
+                adoption.on(clock, event, &mut asked);
+                let progress = adoption.progress().clone();
+                let is_over = !matches!(progress, Progress::Waits(_));
+                if is_over {
+                    self.see_adoption(host, progress);
+                }
+                (adoption.next_deadline(), is_over, Vec::new())
+            }
+        };
         for note in asked.notes {
             self.see_note(host, &note);
         }
-        let committed = self.unseen(&coordinator);
-        let (next, is_deposed) = (coordinator.next_deadline(), coordinator.is_deposed());
         if let Some(place) = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host)) {
             place.coordinator = Some(coordinator);
             let reign = place.reign;
@@ -353,7 +373,7 @@ impl World {
         for link in asked.closed {
             self.end_line(link);
         }
-        if is_deposed {
+        if is_over {
             self.end_coordinator(host, false);
         }
     }

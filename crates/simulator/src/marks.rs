@@ -39,13 +39,14 @@ pub(crate) enum Seen {
     StoreIsOld,
     StoreFoundOld,
     Forked,
+    Adopted,
     TwoCoordinators,
     Deposed,
     OneWayClosed,
     FalselySuspected,
 }
 
-const SEEN: [(Seen, &str); 36] = [
+const SEEN: [(Seen, &str); 37] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -90,6 +91,7 @@ const SEEN: [(Seen, &str); 36] = [
         Seen::Forked,
         "10.16 an old store goes on, and no process has what it lacks",
     ),
+    (Seen::Adopted, "10.18 a store made anew from what the nodes know"),
     (Seen::TwoCoordinators, "10.1 two coordinators on one store"),
     (Seen::Deposed, "10.1 a coordinator finds that another has its store"),
     (Seen::OneWayClosed, "10.9 a path to the coordinator closed one way"),

@@ -1,11 +1,11 @@
 //! What happens to coordinators, to their store, and to the paths to them.
 
-use super::Control;
+use super::{Control, Leader};
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::{Prng, Span, Time};
 use paritas_control::store::MemoryStore;
-use paritas_control::{Coordinator, CoordinatorEvent, OpenError};
+use paritas_control::{Adoption, Coordinator, CoordinatorEvent, OpenError, Progress};
 
 /// How many copies of the store are kept. The oldest goes first.
 const COPIES_MAX: usize = 8;
@@ -21,6 +21,8 @@ pub(crate) enum Trouble {
     NewestStore,
     /// A copy of the store is made.
     Copy,
+    /// Nobody has the newest store any more: a coordinator asks the nodes.
+    Adopt,
 }
 
 /// What a run has of it.
@@ -98,8 +100,10 @@ impl World {
             }
             // Afterwards there is one coordinator.
             Trouble::Start { .. } if self.healing && self.coordinators_count() > 0 => {}
+            Trouble::Start { .. } if self.is_adopting() => {}
             Trouble::Start { host } => self.start_coordinator(host),
             Trouble::NewestStore => self.put_newest_back(),
+            Trouble::Adopt => self.adopt(),
             Trouble::Copy => {
                 if let Some(governed) = self.governed.as_mut().filter(|g| !g.troubles.store_is_old()) {
                     governed.troubles.copies.push(governed.store.copy());
@@ -116,12 +120,21 @@ impl World {
         }
     }
 
+    fn is_adopting(&self) -> bool {
+        let mut hosts = self.governed.iter().flat_map(|g| &g.hosts);
+        hosts.any(|host| matches!(host.coordinator, Some(Leader::Adoption(_))))
+    }
+
     fn coordinators_count(&self) -> usize {
         let hosts = self.governed.iter().flat_map(|g| &g.hosts);
         hosts.filter(|host| host.coordinator.is_some()).count()
     }
 
     fn begin_trouble(&mut self) {
+        // An operator does not start another coordinator beside it, or put another store in its place.
+        if self.is_adopting() {
+            return;
+        }
         let hosts = self.governed.as_ref().map_or(1, |g| g.hosts.len());
         let host = self.random.below(hosts as u64) as usize;
         match self.random.below(10) {
@@ -188,9 +201,7 @@ impl World {
             return;
         }
         let hosts = governed.hosts.len();
-        for host in 0..hosts {
-            self.end_coordinator(host, false);
-        }
+        self.end_coordinators();
         let is_empty = self.random.chance(200_000);
         let which = self.random.below(count) as usize;
         let Some(governed) = self.governed.as_mut() else { return };
@@ -205,7 +216,51 @@ impl World {
         let host = self.random.below(hosts as u64) as usize;
         let (start, back) = (self.outage(), self.outage() + self.outage());
         self.push_control(start, Control::Trouble(Trouble::Start { host }));
-        self.push_control(back, Control::Trouble(Trouble::NewestStore));
+        let end = match self.random.chance(400_000) {
+            true => Trouble::Adopt,
+            false => Trouble::NewestStore,
+        };
+        self.push_control(back, Control::Trouble(end));
+    }
+
+    /// The newest store is lost for good. What is in its place, an old copy or nothing, is made anew.
+    fn adopt(&mut self) {
+        if self.is_adopting() || self.troubles().is_none_or(|t| t.newest.is_none()) {
+            return;
+        }
+        self.end_coordinators();
+        let Some(governed) = self.governed.as_mut() else { return };
+        match Adoption::begin(governed.store.clone(), &governed.plan, []) {
+            Ok(adoption) => {
+                let place = &mut governed.hosts[0];
+                place.reign += 1;
+                (place.coordinator, place.timer_at) = (Some(Leader::Adoption(Box::new(adoption))), None);
+                self.log(|| "a coordinator asks the nodes for what its store lacks".into());
+                self.coordinator_has(0, CoordinatorEvent::Timer);
+            }
+            Err(error) => self.violate(format!("D0: the store is not adopted: {error:?}")),
+        }
+    }
+
+    /// The nodes have told all, or cannot.
+    pub(super) fn see_adoption(&mut self, host: usize, progress: Progress) {
+        self.log(|| format!("the store is made anew: {progress:?}"));
+        match progress {
+            Progress::Waits(_) => {}
+            Progress::Done(_) => {
+                self.marks.see(Seen::Adopted);
+                if let Some(governed) = self.governed.as_mut() {
+                    governed.troubles.newest = None;
+                    governed.truth.is_adopted = true;
+                }
+                self.push_control(Span::from_ms(1), Control::Trouble(Trouble::Start { host }));
+            }
+            // An operator tries again.
+            Progress::Failed(why) if why.contains("the configuration store failed") => {
+                self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
+            }
+            Progress::Failed(why) => self.violate(format!("D7: the store cannot be made anew: {why}")),
+        }
     }
 
     fn put_newest_back(&mut self) {
@@ -215,12 +270,16 @@ impl World {
         }
     }
 
-    /// All coordinators end, and the newest store is there again.
-    fn end_old_coordinators(&mut self) {
+    fn end_coordinators(&mut self) {
         let hosts = self.governed.as_ref().map_or(0, |g| g.hosts.len());
         for host in 0..hosts {
             self.end_coordinator(host, false);
         }
+    }
+
+    /// All coordinators end, and the newest store is there again.
+    fn end_old_coordinators(&mut self) {
+        self.end_coordinators();
         let Some(governed) = self.governed.as_mut() else { return };
         if let Some(newest) = governed.troubles.newest.take() {
             governed.store.put_back(newest);
@@ -238,16 +297,17 @@ impl World {
         let opened = Coordinator::open(governed.store.clone(), &governed.plan, seed);
         match opened {
             Ok(coordinator) => {
+                self.cluster = coordinator.cluster().clone();
                 #[cfg(feature = "mutants")]
                 let coordinator = {
                     let mut coordinator = coordinator;
                     coordinator.break_rule(self.swarm.control_mutant);
                     coordinator
                 };
-                self.cluster = coordinator.cluster().clone();
+                let leader = Leader::Coordinator(Box::new(coordinator));
                 let place = &mut governed.hosts[host];
                 place.reign += 1;
-                (place.coordinator, place.timer_at) = (Some(coordinator), None);
+                (place.coordinator, place.timer_at) = (Some(leader), None);
                 self.log(|| format!("coordinator {host} starts"));
                 self.coordinator_has(host, CoordinatorEvent::Timer);
             }
@@ -281,6 +341,9 @@ impl World {
         governed.store.fail(0, false);
         governed.store.fail(0, true);
         governed.troubles.one_way.2 = self.now;
+        if self.is_adopting() {
+            return;
+        }
         self.end_old_coordinators();
         self.start_coordinator(0);
     }
