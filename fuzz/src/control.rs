@@ -608,6 +608,7 @@ pub(crate) fn agent_seeds() -> Vec<Vec<u8>> {
     let nodes = vec![NodeRecord {
         id: NodeId(1),
         incarnation: Incarnation(2),
+        ordinal: 1,
         domain: "1".into(),
         role: NodeRole::Member,
         state: NodeState::Up,

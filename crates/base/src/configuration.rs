@@ -347,6 +347,8 @@ pub struct NodeRecord {
     pub id: NodeId,
     /// Its present life.
     pub incarnation: Incarnation,
+    /// Counts its lives from 1: of two records the one with the later life is the newer (PROTOCOL 10.16).
+    pub ordinal: u32,
     /// Its failure domain; its own id unless told otherwise.
     pub domain: String,
     /// What it is for.

@@ -10,7 +10,7 @@ mod gather;
 use crate::coordinator::{CoordinatorEvent, CoordinatorOut, Note, send};
 use crate::fence;
 use crate::message::{Refusal, Registration, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent, ToCoordinator, decode};
-use crate::plan::{ClusterPlan, POSITIONS_MAX, check_record};
+use crate::plan::{ClusterPlan, NODES_MAX, POSITIONS_MAX, check_record};
 use crate::record::{OpenError, Records};
 use crate::status::Status;
 use crate::store::Store;
@@ -39,6 +39,8 @@ struct Witness {
     registration: Registration,
     cluster: Option<ClusterRecord>,
     lists: BTreeMap<ListId, Configuration>,
+    /// The number of lives that it knows of each node.
+    ordinals: BTreeMap<NodeId, u32>,
     /// It has told all.
     is_whole: bool,
 }
@@ -185,6 +187,7 @@ impl<S: Store> Adoption<S> {
             registration,
             cluster: None,
             lists: BTreeMap::new(),
+            ordinals: BTreeMap::new(),
             is_whole: false,
         };
         // What it has told before counts until it has told all again.
@@ -209,6 +212,10 @@ impl<S: Store> Adoption<S> {
             if is_newer && has_room && configuration.is_well_formed() {
                 witness.lists.insert(configuration.list, configuration);
             }
+        }
+        for (node, ordinal) in testimony.ordinals.into_iter().take(NODES_MAX) {
+            let known = witness.ordinals.entry(node).or_default();
+            *known = (*known).max(ordinal);
         }
         witness.is_whole |= testimony.is_last;
         testimony.is_last

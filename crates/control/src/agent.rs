@@ -7,10 +7,11 @@ use crate::message::{
     Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent,
     ToCoordinator, decode, encode,
 };
+use crate::mutant::{Broken, Mutant};
 use crate::plan::{PlanError, check_record};
 use crate::status::{ShardProgress, Status};
 use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord, Tenure};
-use paritas_base::{Clock, ConnId, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
+use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::Proposal;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,6 +101,7 @@ pub struct Agent {
     refused: Option<Refusal>,
     questions: BTreeMap<u64, Question>,
     asked: u64,
+    broken: Broken,
 }
 
 /// Something that a client waits for.
@@ -147,7 +149,14 @@ impl Agent {
             refused: None,
             questions: BTreeMap::new(),
             asked: 0,
+            broken: Broken::default(),
         }
+    }
+
+    /// Leaves a rule out.
+    #[cfg(feature = "mutants")]
+    pub fn break_rule(&mut self, mutant: Option<Mutant>) {
+        self.broken.mutant = mutant;
     }
 
     /// Handles one event.
@@ -177,6 +186,11 @@ impl Agent {
             Phase::Over => return None,
         };
         self.questions.values().map(|q| q.until).chain([phase]).min()
+    }
+
+    /// Epoch and id of the newest configuration of a list that it knows.
+    pub fn installed(&self, list: ListId) -> Option<(Epoch, u64)> {
+        self.installed.get(&list).map(|c| (c.epoch, c.id))
     }
 
     /// Whether a coordinator counts this process in.
@@ -255,6 +269,12 @@ impl Agent {
         for (i, configurations) in parts.into_iter().enumerate() {
             let testimony = Testimony {
                 cluster: self.cluster.clone().filter(|_| i == 0),
+                ordinals: self
+                    .nodes
+                    .values()
+                    .filter(|_| i == 0)
+                    .map(|n| (n.id, n.ordinal))
+                    .collect(),
                 configurations,
                 is_last: i == last,
             };
@@ -403,8 +423,15 @@ impl Agent {
         self.cluster = Some(cluster);
     }
 
+    /// A coordinator whose store is old tells of lives that are over: what is known of later ones stays (10.16).
     fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {
-        self.nodes.extend(nodes.into_iter().map(|n| (n.id, n)));
+        for node in nodes {
+            let known = self.nodes.get(&node.id);
+            let any = self.broken.is(Mutant::OldLivesBack);
+            if any || known.is_none_or(|known| known.ordinal <= node.ordinal) {
+                self.nodes.insert(node.id, node);
+            }
+        }
         let all: Vec<NodeRecord> = self.nodes.values().cloned().collect();
         out.nodes(&all);
     }
@@ -418,6 +445,7 @@ impl Agent {
                 None => Lineage::Follows,
                 // A shard may have heard of it before, by a peer.
                 Some(own) if epoch < own.0 || (epoch, id) == own => continue,
+                Some(_) if self.broken.is(Mutant::EpochForId) => Lineage::Follows,
                 Some((own, own_id)) => configuration.lineage(own, own_id),
             };
             match lineage {

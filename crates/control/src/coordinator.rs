@@ -17,6 +17,7 @@ pub(crate) mod trouble;
 
 use crate::fence::{self, Holder, Opinion, Silence};
 use crate::message::{MessageError, Registration, Settings, TO_AGENT_BYTES_MAX, ToAgent, encode};
+use crate::mutant::{Broken, Mutant};
 use crate::plan::ClusterPlan;
 use crate::record::{End, OpenError, Records, StoredNode};
 use crate::status::HaltedRole;
@@ -268,6 +269,7 @@ pub struct Coordinator<S> {
     /// The outcome of the last commit is unknown.
     unsure: bool,
     deposed: bool,
+    broken: Broken,
 }
 
 impl<S: Store> Coordinator<S> {
@@ -325,6 +327,7 @@ impl<S: Store> Coordinator<S> {
             next_tick: Time::default(),
             unsure: false,
             deposed: false,
+            broken: Broken::default(),
         })
     }
 
@@ -340,6 +343,13 @@ impl<S: Store> Coordinator<S> {
         if let Some(link) = self.links.get_mut(&link) {
             link.is_local = true;
         }
+    }
+
+    /// Leaves a rule out.
+    #[cfg(feature = "mutants")]
+    pub fn break_rule(&mut self, mutant: Option<Mutant>) {
+        self.broken.mutant = mutant;
+        self.records.broken.mutant = mutant;
     }
 
     /// Handles one event.
@@ -454,7 +464,7 @@ impl<S: Store> Coordinator<S> {
             self.quiet_from = Some(now);
         }
         // Agents that heard nothing for that long have given the link up: it is as after a start.
-        if begins || absent > fence::PATIENCE {
+        if (begins || absent > fence::PATIENCE) && !self.broken.is(Mutant::NoGrace) {
             self.settled_from = now + self.grace();
             self.begin_grace(now);
         }
@@ -516,11 +526,18 @@ impl<S: Store> Coordinator<S> {
     fn judge_silence(&self, now: Time) -> Silence {
         let opinion = |of: NodeId, about: NodeId, life: Incarnation| {
             let presence = self.presences.get(&of);
-            presence.map_or(Opinion::Unsure, |p| p.opinion(about, life))
+            match presence {
+                _ if self.broken.is(Mutant::NoVotes) => Opinion::Unheard,
+                Some(presence) => presence.opinion(about, life),
+                None => Opinion::Unsure,
+            }
         };
         let grace_until = self.is_in_grace(now).then_some(self.grace_until);
         let grace_until = grace_until.or_else(|| (now < self.healed_from).then_some(self.healed_from));
-        let parity = self.records.plan.parity.into();
+        let mut parity = self.records.plan.parity.into();
+        if self.broken.is(Mutant::NoHold) {
+            parity = usize::MAX;
+        }
         Silence::judge(
             &self.holders(now),
             self.records.lists.values(),
@@ -554,6 +571,7 @@ pub(crate) fn first_record(registration: &Registration, domain: String) -> Store
     let record = NodeRecord {
         id: registration.node,
         incarnation: registration.incarnation,
+        ordinal: 1,
         domain,
         role: registration.role,
         state: NodeState::Up,

@@ -8,6 +8,7 @@ mod coordinator;
 mod fence;
 mod layout;
 pub mod message;
+mod mutant;
 mod plan;
 mod record;
 mod rules;
@@ -21,6 +22,7 @@ pub use agent::{Agent, AgentEvent, AgentOut, HEARTBEAT};
 pub use check::{check_transition, is_decodable};
 pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Note, SILENT_MAX};
 pub use layout::Layout;
+pub use mutant::Mutant;
 pub use plan::{
     CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, LEASE_PARTS, LostPolicy, NODES_MAX, POSITIONS_MAX, PlanError,
     PlannedNode, check_record,

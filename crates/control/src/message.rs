@@ -191,6 +191,8 @@ pub enum ToCoordinator {
 pub struct Testimony {
     /// The cluster; none if it is new.
     pub cluster: Option<ClusterRecord>,
+    /// The number of lives that it knows of each node.
+    pub ordinals: Vec<(NodeId, u32)>,
     /// The newest configurations that it has.
     pub configurations: Vec<Configuration>,
     /// There are no more.

@@ -2,6 +2,7 @@
 //! follows them: a commit changes the store first.
 
 use crate::coordinator::SlotTask;
+use crate::mutant::{Broken, Mutant};
 use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlanError, PlannedNode, check_record};
 use crate::store::{Action, Change, Revision, Store, StoreError};
 use core::fmt;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The first byte of every record.
-pub const RECORD_FORMAT: u8 = 3;
+pub const RECORD_FORMAT: u8 = 4;
 const CLUSTER_KEY: &str = "cluster";
 const PLAN_KEY: &str = "plan";
 const LEADER_KEY: &str = "leader";
@@ -140,6 +141,7 @@ impl StoredNode {
             record: NodeRecord {
                 id,
                 incarnation,
+                ordinal: 0,
                 domain,
                 role,
                 state: NodeState::Down,
@@ -159,6 +161,7 @@ impl StoredNode {
         self.past.push((self.record.incarnation, self.end == End::Certified));
         self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
         self.record.incarnation = life;
+        self.record.ordinal = self.record.ordinal.saturating_add(1);
         self.end = End::Unknown;
     }
 
@@ -238,6 +241,7 @@ pub(crate) struct Records {
     /// coordinator that was replaced cannot commit (10.1).
     leader: u64,
     revisions: BTreeMap<String, Revision>,
+    pub(crate) broken: Broken,
 }
 
 impl Records {
@@ -256,6 +260,7 @@ impl Records {
             trails: BTreeMap::new(),
             leader: 0,
             revisions: BTreeMap::new(),
+            broken: Broken::default(),
         };
         let changes = [
             records.put(LEADER_KEY.into(), &records.leader),
@@ -299,6 +304,7 @@ impl Records {
             trails: BTreeMap::new(),
             leader: 0,
             revisions: BTreeMap::new(),
+            broken: Broken::default(),
         };
         let before = found.unwrap_or(&none);
         let mut changes = vec![
@@ -364,6 +370,7 @@ impl Records {
             trails: BTreeMap::new(),
             leader: read(&values, LEADER_KEY)?,
             revisions,
+            broken: Broken::default(),
         };
         records.check_fixed()?;
         for key in values.keys() {
@@ -417,8 +424,15 @@ impl Records {
         if found.leader != self.leader {
             return Ok(false);
         }
-        *self = found;
+        let broken = self.broken;
+        *self = Self { broken, ..found };
         Ok(true)
+    }
+
+    /// Whether no coordinator has opened the store after this one.
+    pub(crate) fn leads<S: Store>(&self, store: &S) -> Result<bool, StoreError> {
+        let found = store.get(LEADER_KEY)?.map(|entry| entry.revision);
+        Ok(found == self.revisions.get(LEADER_KEY).copied())
     }
 
     /// Commits nodes and lists in one transaction, then takes them over.
@@ -435,6 +449,9 @@ impl Records {
             expect: leader,
             action: Action::Check,
         }];
+        if self.broken.is(Mutant::LeaderNotCompared) {
+            changes.clear();
+        }
         changes.extend(nodes.iter().map(|n| self.put(node_key(n.record.id), n)));
         changes.extend(lists.iter().map(|c| self.put(list_key(c.list), c)));
         let trails: Vec<(ListId, Vec<u64>)> = lists.iter().map(|c| (c.list, self.trail_before(c))).collect();
@@ -498,6 +515,9 @@ impl Records {
 
     /// Whether a node's configuration is in the history of its list here. `None`: it is from before what is known.
     pub(crate) fn knows(&self, list: ListId, epoch: Epoch, id: u64) -> Option<bool> {
+        if self.broken.is(Mutant::EpochForId) {
+            return Some(true);
+        }
         let Some(now) = self.lists.get(&list) else {
             return Some(false);
         };

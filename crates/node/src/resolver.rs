@@ -190,6 +190,7 @@ mod tests {
         NodeRecord {
             id: NodeId(node),
             incarnation: Incarnation(1),
+            ordinal: 1,
             domain: node.to_string(),
             role: NodeRole::Member,
             state: NodeState::Up,

@@ -360,11 +360,13 @@ pub enum Mutant {
     KeysWithoutWholeMap,
     /// 8.3
     KeptChunksWritten,
+    /// 10.14
+    EpochForId,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 54] = [
+    pub const ALL: [(&'static str, Self); 55] = [
         ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
         ("no-epoch-fence", Self::NoEpochFence),
         ("serve-before-push", Self::ServeBeforePush),
@@ -419,6 +421,7 @@ impl Mutant {
         ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
         ("keys-without-whole-map", Self::KeysWithoutWholeMap),
         ("kept-chunks-written", Self::KeptChunksWritten),
+        ("epoch-for-id", Self::EpochForId),
     ];
 }
 

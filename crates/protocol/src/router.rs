@@ -17,6 +17,7 @@ mod release;
 mod remote;
 mod server;
 mod settings;
+mod stuck;
 
 use crate::commands::{self, Effect, Executed, Job};
 use crate::context::Context;
@@ -27,9 +28,10 @@ use ahead::{Ahead, Place, Source};
 use caller::{Caller, Client, Wait};
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
-use paritas_wire::command::{CommandSpec, flag};
-use paritas_wire::resp::{ArgList, Args, encode, errors};
+use paritas_wire::command::CommandSpec;
+use paritas_wire::resp::{ArgList, Args, encode};
 use remote::Standing;
+use stuck::{Stuck, wait_max};
 
 /// Commands looked at before the first of them runs, so that the memory they need is on its way.
 const AHEAD_MAX: usize = 16;
@@ -71,6 +73,8 @@ struct Desk {
     held: Vec<Caller>,
     /// Callers whose next command cannot start.
     stalled: Vec<Caller>,
+    /// Streams that do not serve.
+    stuck: Stuck,
     /// Clients that have had their share of this turn.
     sated: Vec<ConnId>,
     /// Bytes of peers' commands that wait here.
@@ -301,6 +305,11 @@ impl Router {
             }
         }
         self.run_loopback(cx, lists);
+        if due {
+            self.desk.look_at_stuck(cx, lists);
+            let end = self.desk.stuck.next_end(now, wait_max(cx));
+            self.desk.check_at = end.map_or(self.desk.check_at, |end| end.min(self.desk.check_at));
+        }
     }
 
     fn release_caller<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, caller: Caller) {
@@ -397,7 +406,8 @@ impl Router {
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let retry = (!self.desk.stalled.is_empty()).then_some(self.desk.retry_at);
-        let check = (!self.desk.held.is_empty()).then_some(self.desk.check_at);
+        let checks = !self.desk.held.is_empty() || !self.desk.stuck.is_empty();
+        let check = checks.then_some(self.desk.check_at);
         let desk = &self.desk;
         let again = desk.resend_due || desk.wake || desk.releasable || !desk.loopback.is_empty();
         let again = again.then_some(Time(0));
@@ -444,7 +454,7 @@ impl Desk {
         let spare = self.spare.capacity() * size_of::<Vec<u8>>();
         let spare = spare + self.spare.iter().map(Vec::capacity).sum::<usize>();
         let callers = (self.held.capacity() + self.stalled.capacity()) * size_of::<Caller>();
-        args + spare + callers + self.ahead.capacity() * size_of::<Ahead>()
+        args + spare + callers + self.ahead.capacity() * size_of::<Ahead>() + self.stuck.held_bytes()
     }
 
     /// Lists the caller where its state says.
@@ -583,8 +593,9 @@ impl Desk {
             return self.run_elsewhere(cx, lists, client, turn, job.spec, job.args, raw, stream);
         };
         if owner.phase() != Phase::Serve {
-            return self.stall(cx, lists, client, turn, job.spec);
+            return self.stall_on(cx, lists, client, turn, job.spec, stream);
         }
+        self.stuck.serves(stream);
         match commands::execute(cx, configuration, owner, job, turn.bytes) {
             Executed::Stalled => self.stall(cx, lists, client, turn, job.spec),
             Executed::Replied(effect) => {
@@ -602,7 +613,8 @@ impl Desk {
         }
     }
 
-    /// The command cannot start. Past the time a takeover may last, it is refused.
+    /// The command cannot start, for another reason than that its stream does not serve ([`Self::stall_on`]). If it
+    /// still cannot after two leases, it is refused.
     fn stall<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -617,13 +629,7 @@ impl Desk {
         if !waited {
             return Ran::Stalled;
         }
-        client.stalled_since = None;
-        let text = if spec.is(flag::WRITE) {
-            errors::CLUSTERDOWN
-        } else {
-            errors::TRYAGAIN_TAKEOVER
-        };
-        self.reply_now(cx, lists, client, turn, |out| encode::error(out, text))
+        self.refuse(cx, lists, client, turn, spec)
     }
 
     /// Answers with something that waits for nothing.

@@ -164,6 +164,7 @@ impl Sessions {
                     peer.past.remove(0);
                 }
                 peer.past.push(peer.incarnation);
+                peer.past.retain(|life| *life != record.incarnation);
                 peer.heard = now;
                 for channel in &mut peer.channels {
                     channel.redial_wait = redial;

@@ -228,7 +228,7 @@ fn an_unanswered_write_is_uncertain_and_an_unanswered_read_is_asked_again() {
 }
 
 #[test]
-fn what_has_no_owner_waits_and_is_refused_after_two_leases() {
+fn what_has_no_owner_waits_and_is_refused_after_two_leases_and_then_at_once() {
     let (mut cluster, client) = two();
     let there = &keys(1, 1)[0];
     cluster.kill(1);
@@ -239,8 +239,10 @@ fn what_has_no_owner_waits_and_is_refused_after_two_leases() {
         let line = format!("{command} {there}\r\nPING\r\n");
         cluster.feed(client, line.as_bytes());
         cluster.pump();
-        assert_eq!(cluster.take(client), b"", "{command}");
-        cluster.advance(8_000);
+        if command == "GET" {
+            assert_eq!(cluster.take(client), b"");
+            cluster.advance(8_000);
+        }
         let answer = String::from_utf8(cluster.take(client)).unwrap();
         assert!(
             answer.starts_with(error) && answer.ends_with("\r\n+PONG\r\n"),

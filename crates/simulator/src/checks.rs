@@ -57,15 +57,23 @@ impl World {
         if let Err(what) = checked {
             self.violate(what);
         }
-        self.check_one_server();
+        if everything {
+            self.check_installed(at);
+        }
+        self.check_one_server(at);
     }
 
-    /// I3.
-    fn check_one_server(&mut self) {
-        for list in self.lists() {
-            for x in (0..self.swarm.data).map(Position) {
-                self.check_one_server_of(Stream { list, x });
-            }
+    /// I3. Only what this process has begun to serve is new.
+    fn check_one_server(&mut self, at: usize) {
+        let Some(process) = self.processes[at].as_ref() else {
+            return;
+        };
+        let owned = process.roles().filter_map(|(_, role)| match role {
+            Role::Owner(owner) => Some(owner.stream()),
+            _ => None,
+        });
+        for stream in owned.collect::<Vec<Stream>>() {
+            self.check_one_server_of(stream);
         }
     }
 

@@ -223,6 +223,7 @@ impl World {
                     .alive(at, incarnation)
                     .is_some_and(|p| p.out.links.contains_key(&link))
                 {
+                    self.note_frame(link, at);
                     let copy = if self.is_paused(at) { bytes.clone() } else { Vec::new() };
                     let again = || Happening::Frame { link, at, bytes: copy };
                     self.turn(at, incarnation, Event::Frame { link, bytes: &bytes }, again);

@@ -119,7 +119,7 @@ impl World {
                 if let Some(process) = self.processes[at].as_mut()
                     && !process.unflushed
                 {
-                    process.paused_until = until;
+                    process.paused_until = process.paused_until.max(until);
                     process.stopped_at = stopped_at.filter(|_| !process.turn_open);
                     self.counts.pauses += 1;
                     self.log(|| format!("n{at} pauses for {} ms", pause.as_ms()));
@@ -243,12 +243,8 @@ impl World {
         self.log(|| "faults end".into());
         self.blocked.clear();
         self.cut_off.1 = self.now;
-        let now = self.now;
-        for process in self.processes.iter_mut().flatten() {
-            if !process.unflushed {
-                process.paused_until = now;
-            }
-        }
+        self.heal_control();
+        // Pauses end by themselves: what waits for a stopped process must not be overtaken by what comes later.
         for at in 0..self.processes.len() {
             if self.processes[at].is_none() {
                 self.push(Span::from_ms(1), Happening::Restart(at));

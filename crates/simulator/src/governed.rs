@@ -4,6 +4,8 @@
 
 mod lines;
 mod seats;
+mod store;
+mod trouble;
 mod truth;
 
 use crate::client;
@@ -14,10 +16,11 @@ use crate::world::World;
 use lines::Lines;
 use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
 use paritas_base::{Clock, ClusterId, Incarnation, ListId, Position, Prng, Span, Time};
-use paritas_control::store::MemoryStore;
 use paritas_control::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
 use paritas_protocol::{LinkId, Proposal};
 use seats::Seat;
+use store::SharedStore;
+use trouble::{Trouble, Troubles};
 
 /// What happens between the coordinator, agents and supervisors.
 #[derive(Debug)]
@@ -59,16 +62,27 @@ pub(crate) enum Control {
         letter: Letter,
     },
     Accepted {
+        host: usize,
+        reign: u64,
         link: LinkId,
     },
     ToCoordinator {
+        host: usize,
+        reign: u64,
         link: LinkId,
         bytes: Vec<u8>,
     },
     CoordinatorDown {
+        host: usize,
+        reign: u64,
         link: LinkId,
     },
-    CoordinatorTimer(Time),
+    CoordinatorTimer {
+        host: usize,
+        reign: u64,
+        due: Time,
+    },
+    Trouble(Trouble),
     Supervisor {
         at: usize,
     },
@@ -96,14 +110,26 @@ pub(crate) enum Letter {
     },
 }
 
-/// The coordinator of a run, and everybody who talks with it.
+/// A machine on which a coordinator may run.
+#[derive(Default)]
+struct Host {
+    coordinator: Option<Coordinator<SharedStore>>,
+    /// Counts the coordinators that ran here: what was meant for an earlier one is lost.
+    reign: u64,
+    timer_at: Option<Time>,
+    /// The process does nothing until then.
+    stopped_until: Time,
+}
+
+/// The coordinators of a run, and everybody who talks with them.
 pub(crate) struct Governed {
     pub(crate) plan: ClusterPlan,
-    coordinator: Option<Coordinator<MemoryStore>>,
-    timer_at: Option<Time>,
+    store: SharedStore,
+    hosts: Vec<Host>,
     seats: Vec<Seat>,
     lines: Lines,
     truth: truth::Truth,
+    troubles: Troubles,
 }
 
 /// What the coordinator asks its driver for.
@@ -156,14 +182,17 @@ pub(crate) fn govern(swarm: &mut Swarm, seed: u64) {
     swarm.flip_every = Span(0);
     swarm.split_at_ask = 0;
     (swarm.disk, swarm.disk_nodes, swarm.logged) = (None, 0, 0);
+    // More members than positions of a list: its losses and those of the cluster are not the same.
+    swarm.spares = random.below(4) as u16;
+    swarm.beyond = random.below(u64::from(swarm.spares) + 1) as u16;
     let lists = plan(swarm, ClusterId(0), [0; 2], 500, 0).list_count();
     swarm.stripe_lists = lists as u16;
     swarm.parameters.kept_chunks = 4 * lists as u32;
 }
 
 fn plan(swarm: &Swarm, id: ClusterId, hash_key: [u64; 2], suspicion_ms: u32, restart_wait_ms: u32) -> ClusterPlan {
-    let width = u16::from(swarm.data) + u16::from(swarm.parity);
-    let mut plan = ClusterPlan::simple(id, swarm.data, swarm.parity, width, swarm.spares);
+    let members = u16::from(swarm.data) + u16::from(swarm.parity) + swarm.beyond;
+    let mut plan = ClusterPlan::simple(id, swarm.data, swarm.parity, members, swarm.spares - swarm.beyond);
     plan.ack_quorum = swarm.ack_quorum;
     plan.chunk_bytes = swarm.chunk_bytes;
     plan.lease_ms = swarm.parameters.lease.as_ms() as u32;
@@ -185,25 +214,22 @@ impl World {
             suspicion_ms,
             wait_ms,
         );
-        let mut store = MemoryStore::new();
+        let mut store = SharedStore::default();
         if let Err(error) = Coordinator::create(&mut store, &plan) {
             return self.violate(format!("D0: no cluster is made: {error:?}"));
         }
-        let coordinator = match Coordinator::open(store, &plan, self.random.next_u64()) {
-            Ok(coordinator) => coordinator,
-            Err(error) => return self.violate(format!("D0: the new store is refused: {error:?}")),
-        };
-        self.cluster = coordinator.cluster().clone();
+        let troubles = Troubles::draw(&mut self.random);
         self.ghosts = (0..plan.list_count()).map(|_| Ghost::new()).collect();
         self.governed = Some(Box::new(Governed {
-            coordinator: Some(coordinator),
-            timer_at: None,
+            store,
+            hosts: (0..troubles.host_count()).map(|_| Host::default()).collect(),
             seats: (0..self.processes.len()).map(|_| Seat::default()).collect(),
             lines: Lines::default(),
             truth: truth::Truth::default(),
+            troubles,
             plan,
         }));
-        self.coordinator_has(CoordinatorEvent::Timer);
+        self.start_coordinator(0);
         for at in 0..self.processes.len() {
             self.start(at);
         }
@@ -215,6 +241,7 @@ impl World {
         }
         self.counts.governed = 1;
         self.began = self.now;
+        self.plan_trouble();
     }
 
     /// What a node's record will say of where it is.
@@ -256,26 +283,47 @@ impl World {
             Control::Supervisor { at } => self.on_supervisor_time(at),
             Control::ToSupervisor { at, link, bytes } => self.on_supervisor_frame(at, link, &bytes),
             Control::Exited { at, incarnation } => self.on_exited(at, incarnation),
-            Control::Accepted { link } => self.coordinator_has(CoordinatorEvent::Connected { link }),
-            Control::ToCoordinator { link, bytes } => {
-                self.coordinator_has(CoordinatorEvent::Message { link, bytes: &bytes });
-            }
-            Control::CoordinatorDown { link } => self.coordinator_has(CoordinatorEvent::Disconnected { link }),
-            Control::CoordinatorTimer(due) => {
-                let governed = self.governed.as_mut();
-                if let Some(governed) = governed.filter(|g| g.timer_at == Some(due)) {
-                    governed.timer_at = None;
-                    self.coordinator_has(CoordinatorEvent::Timer);
-                }
-            }
+            Control::Accepted { host, reign, .. }
+            | Control::ToCoordinator { host, reign, .. }
+            | Control::CoordinatorDown { host, reign, .. }
+            | Control::CoordinatorTimer { host, reign, .. } => self.happen_at_host(host, reign, what),
+            Control::Trouble(trouble) => self.on_trouble(trouble),
         }
     }
 
-    /// One event for the coordinator; what it has committed is looked at before anybody hears of it.
-    fn coordinator_has(&mut self, event: CoordinatorEvent<'_>) {
+    /// Something for a coordinator. One that is stopped looks at it later.
+    fn happen_at_host(&mut self, host: usize, reign: u64, what: Control) {
         let now = self.now;
-        let Some(governed) = self.governed.as_mut() else { return };
-        let Some(mut coordinator) = governed.coordinator.take() else {
+        let found = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host));
+        let Some(place) = found.filter(|place| place.reign == reign) else {
+            return;
+        };
+        if place.stopped_until > now {
+            let until = place.stopped_until;
+            return self.push_control_at(until, what);
+        }
+        match what {
+            Control::Accepted { link, .. } => self.coordinator_has(host, CoordinatorEvent::Connected { link }),
+            Control::ToCoordinator { link, bytes, .. } => {
+                self.note_beat(link);
+                self.coordinator_has(host, CoordinatorEvent::Message { link, bytes: &bytes });
+            }
+            Control::CoordinatorDown { link, .. } => {
+                self.coordinator_has(host, CoordinatorEvent::Disconnected { link });
+            }
+            Control::CoordinatorTimer { due, .. } if place.timer_at == Some(due) => {
+                place.timer_at = None;
+                self.coordinator_has(host, CoordinatorEvent::Timer);
+            }
+            _ => {}
+        }
+    }
+
+    /// One event for a coordinator; what it has committed is looked at before anybody hears of it.
+    fn coordinator_has(&mut self, host: usize, event: CoordinatorEvent<'_>) {
+        let now = self.now;
+        let found = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host));
+        let Some(mut coordinator) = found.and_then(|place| place.coordinator.take()) else {
             return;
         };
         let mut asked = Asked::default();
@@ -285,26 +333,28 @@ impl World {
         };
         coordinator.on(clock, event, &mut asked);
         for note in asked.notes {
-            self.log(|| format!("coordinator: {note:?}"));
+            self.see_note(host, &note);
         }
-        let committed: Vec<Configuration> = coordinator.configurations().cloned().collect();
-        let next = coordinator.next_deadline();
-        if let Some(governed) = self.governed.as_mut() {
-            governed.coordinator = Some(coordinator);
+        let committed = self.unseen(&coordinator);
+        let (next, is_deposed) = (coordinator.next_deadline(), coordinator.is_deposed());
+        if let Some(place) = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host)) {
+            place.coordinator = Some(coordinator);
+            let reign = place.reign;
             let due = next.map(|at| at.max(now + Span(1_000)));
-            if let Some(due) = due.filter(|due| governed.timer_at.is_none_or(|t| *due < t)) {
-                governed.timer_at = Some(due);
-                self.push_control_at(due, Control::CoordinatorTimer(due));
+            if let Some(due) = due.filter(|due| place.timer_at.is_none_or(|t| *due < t)) {
+                place.timer_at = Some(due);
+                self.push_control_at(due, Control::CoordinatorTimer { host, reign, due });
             }
         }
-        for configuration in committed {
-            self.see_committed(configuration);
-        }
+        self.see_all_committed(committed);
         for (link, bytes) in asked.frames {
             self.send_to_agent(link, bytes);
         }
         for link in asked.closed {
             self.end_line(link);
+        }
+        if is_deposed {
+            self.end_coordinator(host, false);
         }
     }
 }

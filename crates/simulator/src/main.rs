@@ -79,9 +79,12 @@ struct Arguments {
     #[cfg(feature = "mutants")]
     #[arg(long)]
     blind_to: Option<String>,
-    /// Run the coordinator, agents and supervisors that ship, in place of the coordinator of the simulator.
+    /// Run the coordinator, agents and supervisors that ship in all runs; else they run for seeds with an odd number.
     #[arg(long)]
     governed: bool,
+    /// Run the coordinator of the simulator in all runs, which does worse things to nodes than the one that ships.
+    #[arg(long, conflicts_with = "governed")]
+    ungoverned: bool,
     /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
@@ -125,7 +128,7 @@ fn main() -> ExitCode {
                 seed,
                 shape: arguments.shape(),
                 fork: arguments.fork,
-                governed: arguments.governed,
+                governed: arguments.governed || (!arguments.ungoverned && seed % 2 == 1),
             }),
         )
     };
@@ -162,8 +165,8 @@ impl Run {
         let ack_quorum = ack_quorum.map(|a| format!(" --ack-quorum {a}"));
         let stripe_lists = stripe_lists.map(|count| format!(" --stripe-lists {count}"));
         let fork = self.fork.map(|fork| format!(" --fork {fork}"));
-        let governed = self.governed.then(|| " --governed".to_owned());
-        let all = [parity, ack_quorum, stripe_lists, governed, fork];
+        let governed = if self.governed { " --governed" } else { " --ungoverned" };
+        let all = [parity, ack_quorum, stripe_lists, Some(governed.to_owned()), fork];
         all.into_iter().flatten().collect()
     }
 }
@@ -282,19 +285,26 @@ fn break_rule(arguments: &Arguments, swarm: &mut Swarm) -> Result<bool, String> 
     let Some(name) = &arguments.mutant else {
         return Ok(false);
     };
-    let all = paritas_protocol::Mutant::ALL;
-    match all.iter().find(|(n, _)| n == name) {
-        Some((_, mutant)) => swarm.parameters.mutant = Some(*mutant),
-        None if name == "restart-keeps-identity" => return Ok(true),
-        None => {
-            let names: Vec<&str> = all.iter().map(|(n, _)| *n).collect();
-            return Err(format!(
+    if name == "restart-keeps-identity" {
+        return Ok(true);
+    }
+    let (all, of_control) = (paritas_protocol::Mutant::ALL, paritas_control::Mutant::ALL);
+    let found = all.iter().find(|(n, _)| n == name);
+    let in_control = of_control.iter().find(|(n, _)| n == name);
+    // A rule that both nodes and coordinators obey has one name.
+    swarm.parameters.mutant = found.map(|(_, mutant)| *mutant);
+    swarm.control_mutant = in_control.map(|(_, mutant)| *mutant);
+    match (found, in_control) {
+        (None, None) => {
+            let of_control = of_control.iter().map(|(n, _)| *n);
+            let names: Vec<&str> = all.iter().map(|(n, _)| *n).chain(of_control).collect();
+            Err(format!(
                 "no mutant {name}; there are restart-keeps-identity, {}",
                 names.join(", ")
-            ));
+            ))
         }
+        _ => Ok(false),
     }
-    Ok(false)
 }
 
 /// No rule can be broken.

@@ -33,9 +33,19 @@ pub(crate) enum Seen {
     CrowdRead,
     Outgrown,
     Listed,
+    CoordinatorAway,
+    CoordinatorStopped,
+    CommitFailed,
+    StoreIsOld,
+    StoreFoundOld,
+    Forked,
+    TwoCoordinators,
+    Deposed,
+    OneWayClosed,
+    FalselySuspected,
 }
 
-const SEEN: [(Seen, &str); 26] = [
+const SEEN: [(Seen, &str); 36] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -71,6 +81,19 @@ const SEEN: [(Seen, &str); 26] = [
         "8.2 a parity with less memory than its streams have grown to",
     ),
     (Seen::Listed, "all keys listed"),
+    (Seen::CoordinatorAway, "10.11 the coordinator away"),
+    (Seen::CoordinatorStopped, "10.11 the coordinator stopped for a while"),
+    (Seen::CommitFailed, "10.1 commits that fail, with effect or without"),
+    (Seen::StoreIsOld, "10.16 the store an old copy, or empty"),
+    (Seen::StoreFoundOld, "10.16 the coordinator finds that its store is old"),
+    (
+        Seen::Forked,
+        "10.16 an old store goes on, and no process has what it lacks",
+    ),
+    (Seen::TwoCoordinators, "10.1 two coordinators on one store"),
+    (Seen::Deposed, "10.1 a coordinator finds that another has its store"),
+    (Seen::OneWayClosed, "10.9 a path to the coordinator closed one way"),
+    (Seen::FalselySuspected, "10.10 a living node removed for silence"),
 ];
 
 /// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.

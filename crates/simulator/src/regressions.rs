@@ -31,8 +31,9 @@ fn parse(text: &str) -> Result<Vec<Run>, String> {
             fork: None,
             governed: false,
         };
-        let (flags, shape): (Vec<&str>, Vec<&str>) = shape.iter().partition(|word| **word == "--governed");
-        run.governed = !flags.is_empty();
+        let is_flag = |word: &&&str| ["--governed", "--ungoverned"].contains(*word);
+        let (flags, shape): (Vec<&str>, Vec<&str>) = shape.iter().partition(is_flag);
+        run.governed = flags.contains(&"--governed");
         for argument in shape.chunks(2) {
             match argument {
                 ["--parity", m] => run.shape.parity = Some(m.parse().map_err(|_| bad())?),

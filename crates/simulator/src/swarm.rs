@@ -34,6 +34,8 @@ pub(crate) struct Swarm {
     pub(crate) lag: Option<(u16, Span)>,
     /// Nodes beyond those in the list.
     pub(crate) spares: u16,
+    /// Those of them that are members, of other lists: in a governed run.
+    pub(crate) beyond: u16,
     /// Bytes in a chunk: tiny, so that few keys make many chunks.
     pub(crate) chunk_bytes: u32,
     /// A node's memory.
@@ -115,6 +117,8 @@ pub(crate) struct Swarm {
     pub(crate) disk_delay_max: Span,
     /// The machines' own numbers.
     pub(crate) parameters: Parameters,
+    /// A rule that coordinators and agents leave out.
+    pub(crate) control_mutant: Option<paritas_control::Mutant>,
 }
 
 impl Swarm {
@@ -216,6 +220,7 @@ impl Swarm {
             stripe_lists: 1,
             lag: None,
             spares: random.below(3) as u16,
+            beyond: 0,
             chunk_bytes,
             maxmemory_bytes,
             chaos: Span::from_ms(random.between(300, 1500)),
@@ -269,6 +274,7 @@ impl Swarm {
             logged: 0,
             disk_delay_max: Span(0),
             parameters,
+            control_mutant: None,
         };
         // Drawn last, so that a seed is otherwise what it was before.
         let few = parity > 1 && random.chance(350_000);

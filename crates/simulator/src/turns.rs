@@ -89,7 +89,7 @@ impl World {
                 Event::Configuration(c) => describe(c),
                 other => format!("{other:?}"),
             };
-            self.log(|| format!("n{at} <- {}", text.chars().take(260).collect::<String>()));
+            self.log(|| format!("n{at} <- {}", text.chars().take(400).collect::<String>()));
         }
         let Some(process) = self.processes[at].as_mut() else {
             return;
@@ -203,6 +203,7 @@ impl World {
             let mut bytes = core::mem::take(&mut buffer.bytes);
             if buffer.deadline.take().is_some_and(|d| fresh >= d) {
                 process.out.forget(link);
+                self.log(|| format!("n{at}: what is to leave by {link:?} is too late"));
                 self.break_link(link);
                 continue;
             }

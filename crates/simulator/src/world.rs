@@ -135,6 +135,7 @@ impl World {
             .map(|i| NodeRecord {
                 id: NodeId(i as u16),
                 incarnation: Incarnation(random.next_u64()),
+                ordinal: 1,
                 domain: i.to_string(),
                 role: NodeRole::Member,
                 state: NodeState::Up,

@@ -7,7 +7,7 @@ use crate::coordinator::trouble::names;
 use crate::plan::ClusterPlan;
 use crate::record::{Adopted, Records, StoredNode, StoredSlots};
 use crate::store::Store;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState};
 use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Time, Version, slots};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -296,8 +296,14 @@ impl<S: Store> Adoption<S> {
             node.begin(life);
         }
         if let Some(fresh) = fresh {
-            node.record = fresh.record;
+            node.record = NodeRecord {
+                ordinal: node.record.ordinal,
+                ..fresh.record
+            };
         }
+        // No agent takes a record for old that is written now (10.16).
+        let known = self.told().filter_map(|(_, w)| w.ordinals.get(&id)).max();
+        node.record.ordinal = node.record.ordinal.max(known.copied().unwrap_or(0).saturating_add(1));
         for life in held {
             if life != node.record.incarnation && !node.is_over(life) {
                 node.past.push((life, false));

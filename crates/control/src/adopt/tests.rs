@@ -152,6 +152,7 @@ impl World {
             let configurations = part.to_vec();
             let testimony = Testimony {
                 cluster,
+                ordinals: vec![(NodeId(3), 7), (NodeId(9), 1)],
                 configurations,
                 is_last,
             };
@@ -212,6 +213,8 @@ fn what_the_nodes_tell_is_in_the_store_one_epoch_on() {
         assert_eq!((c.epoch, c.trail[0], c.trail[1]), (Epoch(3), new.id, new.trail[0]));
         assert_eq!(c.positions, new.positions, "nobody loses anything");
     }
+    // Agents take no older record of a node than what they know.
+    assert_eq!(coordinator.nodes().nth(3).map(|n| n.ordinal), Some(8));
     let nodes: Vec<_> = coordinator
         .nodes()
         .map(|n| (n.id, n.incarnation, n.peer_address.clone()))

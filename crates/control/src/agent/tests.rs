@@ -261,6 +261,31 @@ fn agents_keep_the_last_records_and_come_back_after_a_coordinator() {
 }
 
 #[test]
+fn a_coordinator_with_an_old_store_does_not_bring_back_lives_that_are_over() {
+    let mut pair = Pair::new();
+    pair.pass(20);
+    // A node beyond the plan holds nothing: no list changes with its lives, so no node can tell that the store is old.
+    let known = |pair: &Pair| {
+        let mut nodes = pair.processes[0].driver.nodes.iter();
+        nodes.find(|n| n.id == NodeId(3)).map(|n| n.incarnation)
+    };
+    let mut copies = Vec::new();
+    for life in [300, 301] {
+        pair.processes.truncate(3);
+        pair.processes.push(process(3, life));
+        pair.pass(5_000);
+        assert_eq!(known(&pair), Some(Incarnation(life)));
+        copies.push(pair.coordinator.store_mut().clone());
+    }
+    pair.processes.truncate(3);
+    *pair.coordinator.store_mut() = copies.remove(0);
+    pair.replace_coordinator();
+    pair.pass(5_000);
+    assert!(pair.processes[0].agent.is_registered());
+    assert_eq!(known(&pair), Some(Incarnation(301)));
+}
+
+#[test]
 fn an_agent_waits_longer_each_time_and_asks_every_coordinator() {
     let mut agent = Agent::new(registration(0, 1), 3, 9);
     let mut driver = Driver::default();
@@ -614,6 +639,7 @@ fn a_coordinator_without_a_store_is_told_all_in_frames_that_it_takes() {
     let driver = hears(&[adopting()]);
     let empty = Testimony {
         cluster: None,
+        ordinals: vec![],
         configurations: vec![],
         is_last: true,
     };

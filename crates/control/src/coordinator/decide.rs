@@ -6,7 +6,7 @@ use crate::message::ToAgent;
 use crate::record::{End, StoredNode};
 use crate::rules::{self, BrokenLink, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Configuration, Duty, NodeRole, NodeState, PositionState};
+use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState, PositionState};
 use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -168,7 +168,10 @@ impl<S: Store> Coordinator<S> {
             if node.record.incarnation != claim.incarnation {
                 node.begin(claim.incarnation);
             }
-            node.record = fresh.record;
+            node.record = NodeRecord {
+                ordinal: node.record.ordinal,
+                ..fresh.record
+            };
         }
         for (id, life) in &self.ended {
             if let Some(node) = nodes.get_mut(id) {

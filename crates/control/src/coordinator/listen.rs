@@ -7,6 +7,7 @@ use crate::message::{
     MESSAGE_VERSION, MessageError, Opinions, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent,
     ToCoordinator, decode,
 };
+use crate::mutant::Mutant;
 use crate::plan::{NODES_MAX, domain_is_valid};
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
@@ -117,8 +118,10 @@ impl<S: Store> Coordinator<S> {
             self.contacts.insert(registration.node, now);
         }
         if let Some(refusal) = self.refusal(now, &registration) {
-            if let Refusal::StoreIsBehind { list } = refusal {
-                self.notice_behind(registration.node, list, out);
+            if let Refusal::StoreIsBehind { list } = refusal
+                && !self.notice_behind(registration.node, list, out)
+            {
+                return;
             }
             send(out, link, &ToAgent::Refused(refusal));
             return;
@@ -201,17 +204,34 @@ impl<S: Store> Coordinator<S> {
         })
     }
 
-    /// 10.16: a node has what was decided after this store was copied, or from another copy.
-    fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) {
+    /// 10.16: a node has what was decided after this store was copied, or from another copy. Or else by another
+    /// coordinator that has the store now: then this one is deposed. False if it is, or if that cannot be told.
+    fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) -> bool {
+        match self.records.leads(&self.store) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.deposed = true;
+                out.note(Note::Deposed);
+                return false;
+            }
+            Err(error) => {
+                out.note(Note::StoreFailed(error.to_string()));
+                return false;
+            }
+        }
         if self.behind.is_none() {
             out.note(Note::Behind { node, list });
         }
         self.behind = Some((node, list));
+        true
     }
 
     /// 10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
     /// silent and the coordinator has been there long enough to hear it.
     fn is_running(&self, now: Time, node: NodeId, life: Incarnation) -> bool {
+        if self.broken.is(Mutant::RunningAdmitted) {
+            return false;
+        }
         let stored = self.records.nodes.get(&node);
         let claimed = self.claims.get(&node).map(|c| c.incarnation);
         let Some(present) = claimed

@@ -2,6 +2,7 @@
 
 use super::Coordinator;
 use crate::fence::{self, Hold, Opinion, Silence};
+use crate::mutant::Mutant;
 use crate::record::{End, StoredNode};
 use crate::status::{SilentNode, Trouble, Verdict};
 use crate::store::Store;
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 impl<S: Store> Coordinator<S> {
     /// What keeps this coordinator from deciding anything, in words (PROTOCOL 10.16).
     pub(super) fn obstacle(&self, now: Time) -> Option<String> {
-        if let Some((node, list)) = self.behind {
+        if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
             return Some(format!(
                 "changes nothing: {node} has a configuration of list {} that is not in the history of this \
                  coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
@@ -23,7 +24,7 @@ impl<S: Store> Coordinator<S> {
         }
         let (wanted, missing) = self.witnesses_wanted();
         let known = self.witnesses.len();
-        (now < self.settled_from && known < wanted).then(|| {
+        (now < self.settled_from && known < wanted && !self.broken.is(Mutant::NoWitness)).then(|| {
             format!(
                 "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
                  have; not yet {}): only they can tell whether this store is the cluster's newest. For machines that \

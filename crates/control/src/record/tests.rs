@@ -20,6 +20,7 @@ fn node() -> StoredNode {
     let record = NodeRecord {
         id: NodeId(1),
         incarnation: Incarnation(300),
+        ordinal: 1,
         domain: "a".into(),
         role: NodeRole::Member,
         state: NodeState::Up,
@@ -88,26 +89,26 @@ fn list() -> Configuration {
 }
 
 #[test]
-fn golden_bytes_of_format_3() {
+fn golden_bytes_of_format_4() {
     assert_eq!(
         encode(&node()),
         [
-            3, 1, 172, 2, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
+            4, 1, 172, 2, 1, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
         ]
     );
     assert_eq!(
         encode(&list()),
         [
-            3, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0, 238,
+            4, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0, 238,
             192, 197, 206, 153, 240, 204, 240, 168, 1, 0
         ]
     );
-    assert_eq!(encode(&1_u64), [3, 1]);
+    assert_eq!(encode(&1_u64), [4, 1]);
     let plan = encode(&plan());
     assert_eq!(
         plan,
         [
-            3, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0, 0, 0
+            4, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0, 0, 0
         ]
     );
     let mut logged = ClusterPlan::simple(ClusterId(9), 1, 2, 2, 0);
@@ -208,7 +209,7 @@ fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
     let newer = Change {
         key: "node/00000".into(),
         expect: None,
-        action: Action::Put(vec![4, 1, 2, 3]),
+        action: Action::Put(vec![5, 1, 2, 3]),
     };
     store.commit(&[newer]).unwrap();
     let before = store.list("").unwrap();
@@ -217,20 +218,20 @@ fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
         refused,
         OpenError::NewerFormat {
             key: "node/00000".into(),
-            found: 4,
-            known: 3
+            found: 5,
+            known: 4
         }
     );
     assert_eq!(
         refused.to_string(),
-        "record node/00000 has format 4, this version knows 3: use a newer paritas"
+        "record node/00000 has format 5, this version knows 4: use a newer paritas"
     );
     assert_eq!(store.list("").unwrap(), before);
 }
 
 #[test]
 fn a_damaged_record_is_named() {
-    for bytes in [vec![], vec![0], vec![3], vec![3, 255, 255, 255, 255]] {
+    for bytes in [vec![], vec![0], vec![4], vec![4, 255, 255, 255, 255]] {
         let mut store = created();
         let bad = Change {
             key: "list/00000".into(),

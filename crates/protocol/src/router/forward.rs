@@ -8,12 +8,14 @@
 use super::caller::{Caller, Client, Forwarded, Segment, Wait};
 use super::gather::word_count;
 use super::release::earliest;
+use super::stuck::{NOBODY, is_heard, is_lost, wait_max};
 use super::{Desk, Ran, Router, Turn, lists_tenure};
 use crate::commands::REPLY_BYTES_MAX;
 use crate::context::Context;
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
-use paritas_base::configuration::{Configuration, NodeState, Tenure};
+use crate::parameters::Parameters;
+use paritas_base::configuration::{NodeState, Tenure};
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Stream, Time};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
@@ -77,7 +79,7 @@ impl Desk {
             let me = (cx.shared.node, cx.shared.incarnation);
             if owner.is_some_and(|o| (o.node, o.incarnation) == me) {
                 // The role has halted, and its successor is not named yet.
-                return self.stall(cx, lists, client, turn, spec);
+                return self.stall_on(cx, lists, client, turn, spec, stream);
             }
             let slot = command::keys(spec, args.len())
                 .next()
@@ -101,23 +103,20 @@ impl Desk {
             let bytes_max = FRAME_BYTES_MAX - FRAME_REST_BYTES;
             return self.reply_now(cx, lists, client, turn, |out| errors::command_too_large(out, bytes_max));
         }
-        let live = |c: &Configuration| c.at(stream.x).is_some_and(|a| a.state.is_live());
-        if lists
-            .get(stream.list)
-            .is_some_and(|list| list.configuration.lost && !live(&list.configuration))
-        {
-            // 10.6: nobody will ever bring this back, not even who took it over just before; to wait helps nothing.
+        let list = lists.get(stream.list);
+        if list.is_some_and(|list| is_lost(&list.configuration, stream.x)) {
+            // To wait helps nothing.
             return self.reply_now(cx, lists, client, turn, |out| {
                 encode::error(out, errors::CLUSTERDOWN_SLOT);
             });
         }
         // One that cannot leave now stays in the client's input, in its place.
         let Some((owner, epoch)) = owner_at(lists, stream) else {
-            return self.stall(cx, lists, client, turn, spec);
+            return self.stall_on(cx, lists, client, turn, spec, stream);
         };
         let n = client.next_n;
-        if !send_forward(cx, client, &owner, stream, epoch, n, raw) {
-            return self.stall(cx, lists, client, turn, spec);
+        if self.is_refused(cx, lists, stream) || !send_forward(cx, client, &owner, stream, epoch, n, raw) {
+            return self.stall_on(cx, lists, client, turn, spec, stream);
         }
         let mut command = self.spare.pop().unwrap_or_default();
         command.extend_from_slice(raw);
@@ -156,6 +155,7 @@ impl Desk {
         let me = (cx.shared.node, cx.shared.incarnation);
         let target = owner_at(lists, stream).filter(|(owner, epoch)| {
             !behind
+                && !self.is_refused(cx, lists, stream)
                 && (owner.node, owner.incarnation) != me
                 && send_forward(cx, client, owner, stream, *epoch, n, &command)
         });
@@ -274,7 +274,7 @@ pub(super) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, arg
 }
 
 /// Who owns a stream, and the epoch that says so.
-fn owner_at(lists: &Lists, stream: Stream) -> Option<(Tenure, Epoch)> {
+pub(super) fn owner_at(lists: &Lists, stream: Stream) -> Option<(Tenure, Epoch)> {
     let configuration = &lists.get(stream.list)?.configuration;
     Some((configuration.tenure(stream.x)?, configuration.epoch))
 }
@@ -315,6 +315,9 @@ impl Router {
         n: u64,
         bytes: &[u8],
     ) {
+        if conn == NOBODY {
+            return self.desk.on_pong(cx, lists, from);
+        }
         let Some(client) = self.clients.get_mut(&conn) else {
             return;
         };
@@ -330,7 +333,12 @@ impl Router {
             .is_some_and(|text| text.starts_with(NOT_OWNER.as_bytes()));
         if moved {
             // Nothing was done: it goes to the next owner when that is known.
-            self.desk.resend_due |= lists_tenure(lists, forwarded.stream) != forwarded.target;
+            let stream = forwarded.stream;
+            if lists_tenure(lists, stream) == forwarded.target {
+                self.desk.wait_for(cx, lists, stream, cx.mono());
+            } else {
+                self.desk.resend_due = true;
+            }
             Desk::detour(&mut detours, forwarded);
             client.detours = detours;
             self.desk.check_at = self
@@ -339,6 +347,7 @@ impl Router {
                 .min(cx.mono() + Span(cx.shared.parameters.resend.0 / 8));
             return;
         }
+        self.desk.stuck.serves(forwarded.stream);
         self.fill(cx, conn, n, bytes);
     }
 
@@ -481,8 +490,11 @@ impl Router {
     /// Forwarded commands that are not with any owner go out again; those without an answer for too long are given up.
     pub(super) fn resend_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists) {
         self.desk.resend_due = false;
-        let timeout = Span(3 * cx.shared.parameters.lease.0);
-        let now = cx.mono();
+        let (now, wait_max) = (cx.mono(), wait_max(cx));
+        let Parameters {
+            lease, lease_renewal, ..
+        } = cx.shared.parameters;
+        let me = (cx.shared.node, cx.shared.incarnation);
         let mut given_up = Vec::new();
         let mut conns: Vec<ConnId> = self
             .desk
@@ -499,8 +511,16 @@ impl Router {
             // A later command must not overtake one for the same stream that is still waiting to be sent.
             let mut blocked: Vec<Stream> = Vec::new();
             for forwarded in client.forwards() {
-                if now - forwarded.since > timeout {
-                    let uncertain = forwarded.write && forwarded.target.is_some();
+                let uncertain = forwarded.write && forwarded.target.is_some();
+                // An owner that lives may refuse the command itself after `wait_max`. That must come first: of a write
+                // it says that nothing has happened, which this node cannot know.
+                let own_end = forwarded.since + wait_max + lease;
+                let end = match self.desk.stuck.waited_since(forwarded.stream) {
+                    Some(since) if uncertain => own_end.min(since + wait_max + lease),
+                    Some(since) => own_end.min(since + wait_max),
+                    None => own_end,
+                };
+                if now >= end {
                     let text = if uncertain {
                         errors::UNCERTAIN
                     } else {
@@ -510,8 +530,14 @@ impl Router {
                     continue;
                 }
                 if let Some(target) = forwarded.target {
-                    if lists_tenure(lists, forwarded.stream) != Some(target) {
-                        blocked.push(forwarded.stream);
+                    let (stream, since) = (forwarded.stream, forwarded.since);
+                    if lists_tenure(lists, stream) != Some(target) {
+                        blocked.push(stream);
+                    } else if now - since >= lease_renewal
+                        && (target.node, target.incarnation) != me
+                        && !is_heard(cx, &target, since)
+                    {
+                        self.desk.wait_for_owner(cx, lists, stream, since);
                     }
                     continue;
                 }
@@ -528,6 +554,7 @@ impl Router {
                 }
                 let (n, command) = (forwarded.n, &forwarded.command);
                 let Some((owner, epoch)) = owner_at(lists, stream) else {
+                    self.desk.wait_for(cx, lists, stream, now);
                     blocked.push(stream);
                     continue;
                 };
@@ -553,6 +580,7 @@ impl Router {
                 if sent {
                     forwarded.target = Some(owner);
                 } else {
+                    self.desk.wait_for(cx, lists, stream, now);
                     blocked.push(stream);
                 }
             }

@@ -460,6 +460,7 @@ impl Desk {
             && owner.phase() == Phase::Serve
             && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
         {
+            self.stuck.serves(stream);
             let job = Job {
                 spec,
                 args: self.part_args.list(&command),

@@ -145,6 +145,7 @@ fn a_life_that_the_records_have_replaced_is_refused() {
         let record = NodeRecord {
             id: PEER,
             incarnation: Incarnation(life),
+            ordinal: 1,
             domain: String::new(),
             role: NodeRole::Member,
             state: NodeState::Up,

@@ -283,6 +283,7 @@ impl Cluster {
             .map(|i| NodeRecord {
                 id: NodeId(i as u16),
                 incarnation: Incarnation(i as u64 + 1),
+                ordinal: 1,
                 domain: i.to_string(),
                 role: NodeRole::Member,
                 state: NodeState::Up,
@@ -472,7 +473,11 @@ impl Cluster {
                 moved = true;
             }
         }
+        let stalled = |process: &Process| process.out.clients.values().filter(|client| client.stalled).count();
+        let stalled_before = stalled(&self.processes[at]);
         self.event(at, Event::TurnEnd);
+        // A driver gives the rest of the input at once.
+        moved |= stalled(&self.processes[at]) < stalled_before;
         moved |= !self.processes[at].out.ios.is_empty();
         for (node, channel) in core::mem::take(&mut self.processes[at].out.dials) {
             self.dial(at, usize::from(node.0), channel);

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 struct Line {
     at: usize,
+    /// Of which coordinator's process.
+    host: usize,
+    reign: u64,
     /// Of which agent; a supervisor's has none.
     agent: Option<Incarnation>,
     /// When the last frame to the coordinator, and from it, arrives.
@@ -34,17 +37,28 @@ impl World {
         self.push_at(at, Happening::Control(what));
     }
 
-    /// Opens a connection, whose end at the coordinator may come late; `None`: nobody answers.
-    pub(super) fn open_line(&mut self, at: usize, agent: Option<Incarnation>) -> Option<LinkId> {
-        let cut = self.is_cut_off(at);
+    /// Opens a connection to a coordinator, whose end may come late; `None`: nobody answers.
+    pub(super) fn open_line(&mut self, at: usize, agent: Option<Incarnation>, host: usize) -> Option<LinkId> {
+        let cut = self.is_cut_off(at) || self.one_way(at).is_some();
         let governed = self.governed.as_mut().filter(|_| !cut)?;
-        governed.coordinator.as_ref()?;
+        let reign = governed
+            .hosts
+            .get(host)
+            .filter(|host| host.coordinator.is_some())?
+            .reign;
         governed.lines.next += 1;
         let link = LinkId(governed.lines.next);
         let last = [Time(0); 2];
-        governed.lines.open.insert(link, Line { at, agent, last });
+        let line = Line {
+            at,
+            host,
+            reign,
+            agent,
+            last,
+        };
+        governed.lines.open.insert(link, line);
         let arrives = self.arrival(link, 0)?;
-        self.push_control_at(arrives, Control::Accepted { link });
+        self.push_control_at(arrives, Control::Accepted { host, reign, link });
         Some(link)
     }
 
@@ -52,15 +66,28 @@ impl World {
     fn arrival(&mut self, link: LinkId, way: usize) -> Option<Time> {
         let delay = self.delay();
         let at = self.governed.as_ref()?.lines.open.get(&link)?.at;
-        let from = if self.is_cut_off(at) { self.cut_off.1 } else { self.now };
+        let mut from = if self.is_cut_off(at) { self.cut_off.1 } else { self.now };
+        if let Some((closed, until)) = self.one_way(at)
+            && closed == way
+        {
+            from = from.max(until);
+        }
         let line = self.governed.as_mut()?.lines.open.get_mut(&link)?;
         line.last[way] = (from + delay).max(line.last[way] + Span(1));
         Some(line.last[way])
     }
 
     pub(super) fn send_to_coordinator(&mut self, link: LinkId, bytes: Vec<u8>) {
-        if let Some(arrives) = self.arrival(link, 0) {
-            self.push_control_at(arrives, Control::ToCoordinator { link, bytes });
+        let Some(arrives) = self.arrival(link, 0) else { return };
+        if let Some(Line { host, reign, .. }) = self.governed.as_ref().and_then(|g| g.lines.open.get(&link)) {
+            let (host, reign) = (*host, *reign);
+            let what = Control::ToCoordinator {
+                host,
+                reign,
+                link,
+                bytes,
+            };
+            self.push_control_at(arrives, what);
         }
     }
 
@@ -89,13 +116,37 @@ impl World {
         let (Some(line), Some(to_coordinator), Some(to_agent)) = (line, to_coordinator, to_agent) else {
             return;
         };
-        self.push_control_at(to_coordinator, Control::CoordinatorDown { link });
+        let (host, reign) = (line.host, line.reign);
+        self.push_control_at(to_coordinator, Control::CoordinatorDown { host, reign, link });
         match line.agent {
             Some(incarnation) => {
                 let at = line.at;
                 self.push_control_at(to_agent, Control::AgentDown { at, incarnation, link });
             }
             None => self.supervisor_is_down(line.at, link),
+        }
+    }
+
+    /// A coordinator's process has ended. Agents hear of it soon, but for those whose path is closed, or if its whole
+    /// machine is gone: then they find out by themselves.
+    pub(super) fn end_lines_of(&mut self, host: usize, machine: bool) {
+        let Some(lines) = self.lines() else { return };
+        let of_host = lines.open.iter().filter(|(_, line)| line.host == host);
+        let links: Vec<LinkId> = of_host.map(|(link, _)| *link).collect();
+        for link in links {
+            let arrives = self.arrival(link, 1);
+            let line = self.lines().and_then(|lines| lines.open.remove(&link));
+            let (Some(line), Some(arrives)) = (line, arrives) else {
+                continue;
+            };
+            match line.agent {
+                Some(incarnation) if !machine => {
+                    let at = line.at;
+                    self.push_control_at(arrives, Control::AgentDown { at, incarnation, link });
+                }
+                Some(_) => {}
+                None => self.supervisor_is_down(line.at, link),
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use super::lines::Lines;
 use super::{Control, Letter};
 use crate::world::World;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
-use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
+use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Time};
 use paritas_control::message::{
     Refusal, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode,
 };
@@ -28,6 +28,8 @@ pub(super) struct Seat {
     turns: u64,
     /// The supervisor's connection.
     supervisor: Option<LinkId>,
+    /// Which coordinator the supervisor dials next.
+    supervisor_dials: usize,
     /// The life that runs.
     life: Option<Incarnation>,
     /// Lives that have certainly ended, until the coordinator has noted it.
@@ -37,7 +39,8 @@ pub(super) struct Seat {
 /// What an agent asks its driver for.
 #[derive(Default)]
 struct Asked {
-    dial: bool,
+    /// The number of a coordinator.
+    dial: Option<usize>,
     hang_up: bool,
     frames: Vec<Vec<u8>>,
     letters: Vec<Letter>,
@@ -46,12 +49,12 @@ struct Asked {
 }
 
 impl AgentOut for Asked {
-    fn dial(&mut self, _: usize) {
-        self.dial = true;
+    fn dial(&mut self, coordinator: usize) {
+        self.dial = Some(coordinator);
     }
     fn hang_up(&mut self) {
         self.hang_up = true;
-        self.dial = false;
+        self.dial = None;
     }
     fn send(&mut self, bytes: &[u8]) {
         self.frames.push(bytes.to_vec());
@@ -84,7 +87,19 @@ impl World {
         self.governed.as_mut()?.seats.get_mut(at)
     }
 
-    fn lines(&mut self) -> Option<&mut Lines> {
+    /// What the agent or the shard of a node has of a list.
+    pub(super) fn installed(&self, at: usize, list: ListId) -> Option<(Epoch, u64)> {
+        let seat = self.governed.as_ref()?.seats.get(at)?;
+        seat.agent.as_ref()?.installed(list)
+    }
+
+    /// Whose agent has this connection.
+    pub(super) fn agent_of(&self, link: LinkId) -> Option<usize> {
+        let seats = &self.governed.as_ref()?.seats;
+        seats.iter().position(|seat| seat.link == Some(link))
+    }
+
+    pub(super) fn lines(&mut self) -> Option<&mut Lines> {
         Some(&mut self.governed.as_mut()?.lines)
     }
 
@@ -92,6 +107,7 @@ impl World {
     pub(crate) fn start_seat(&mut self, at: usize) {
         let incarnation = self.records[at].incarnation;
         let planned = self.governed.as_ref().map_or(0, |g| g.plan.nodes.len());
+        let coordinators = self.governed.as_ref().map_or(1, |g| g.hosts.len());
         let role = if at < planned {
             NodeRole::Member
         } else {
@@ -108,14 +124,21 @@ impl World {
             client_address: String::new(),
             cluster_address: Self::address_of(at),
             peer_address: String::new(),
-            coordinators: 1,
+            coordinators: coordinators as u8,
             installed: Vec::new(),
         };
         let seed = self.random.next_u64();
+        let agent = Agent::new(registration, coordinators, seed);
+        #[cfg(feature = "mutants")]
+        let agent = {
+            let mut agent = agent;
+            agent.break_rule(self.swarm.control_mutant);
+            agent
+        };
         let now = self.now;
         let Some(seat) = self.seat(at) else { return };
         seat.life = Some(incarnation);
-        seat.agent = Some(Agent::new(registration, 1, seed));
+        seat.agent = Some(agent);
         (seat.link, seat.timer_at, seat.progress_at) = (None, None, now);
         self.tell_as_supervisor(at, &supervise(at, incarnation));
         if self.seat(at).is_some_and(|seat| seat.supervisor.is_none()) {
@@ -133,6 +156,13 @@ impl World {
             self.end_line(link);
         }
         if certified {
+            // A supervisor may itself be slow to notice.
+            let late = !self.healing && self.random.chance(100_000);
+            let noticed = Span(if late {
+                self.random.below(6_000_000_000)
+            } else {
+                noticed.0
+            });
             self.push_control(noticed, Control::Exited { at, incarnation });
         }
     }
@@ -150,7 +180,12 @@ impl World {
         if self.seat(at).is_none_or(|seat| seat.supervisor.is_some()) {
             return;
         }
-        let Some(link) = self.open_line(at, None) else {
+        let hosts = self.governed.as_ref().map_or(1, |g| g.hosts.len());
+        let host = self.seat(at).map_or(0, |seat| {
+            seat.supervisor_dials += 1;
+            seat.supervisor_dials % hosts
+        });
+        let Some(link) = self.open_line(at, None, host) else {
             return self.push_control(SUPERVISOR_WAIT, Control::Supervisor { at });
         };
         let Some(seat) = self.seat(at) else { return };
@@ -308,8 +343,8 @@ impl World {
             };
             self.push_control(Span(0), what);
         }
-        if asked.dial {
-            self.dial_coordinator(at, incarnation);
+        if let Some(host) = asked.dial {
+            self.dial_coordinator(at, incarnation, host);
         }
         if let Some(refusal) = asked.ended {
             self.log(|| format!("n{at} ends: {refusal:?}"));
@@ -318,9 +353,9 @@ impl World {
         }
     }
 
-    fn dial_coordinator(&mut self, at: usize, incarnation: Incarnation) {
+    fn dial_coordinator(&mut self, at: usize, incarnation: Incarnation, host: usize) {
         let delay = self.delay();
-        let opened = self.open_line(at, Some(incarnation));
+        let opened = self.open_line(at, Some(incarnation), host);
         let link = opened.or_else(|| self.lines().map(Lines::fresh));
         let (Some(link), Some(seat)) = (link, self.seat(at)) else {
             return;
@@ -328,7 +363,7 @@ impl World {
         seat.link = Some(link);
         let up = opened.is_some();
         // Out of a cut nothing comes back: the agent gives up by itself.
-        if up || !self.is_cut_off(at) {
+        if up || !(self.is_cut_off(at) || self.one_way(at).is_some()) {
             self.push_control(
                 delay,
                 Control::Dialed {

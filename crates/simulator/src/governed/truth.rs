@@ -1,30 +1,140 @@
-//! What truly lives, and what the coordinator made of it: a list may be lost only where more positions are lost than it
-//! bears, and never by what the coordinator believed.
+//! What truly lives, and what the coordinator made of it: invariants D1 to D6 (CONTROL in `docs/protocol.md`, 10.9 to
+//! 10.16).
+//!
+//! The redundancy bears the end of some processes, and the faults of a run keep within that. The coordinator may take a
+//! position from a process that lives (a false suspicion); what that process holds is of no use any more. So a list may
+//! be lost only if false suspicions and ends together are more than it bears. Such runs are counted as excused.
 
+use super::store::SharedStore;
 use crate::coordinator::describe;
+use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
-use paritas_base::{Incarnation, ListId, NodeId, Position};
-use std::collections::BTreeSet;
+use paritas_base::{Incarnation, ListId, NodeId, Position, Span, Time};
+use paritas_control::{Coordinator, Note, is_decodable};
+use paritas_protocol::LinkId;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known beyond the committed configurations.
 #[derive(Default, Debug)]
 pub(crate) struct Truth {
     /// Positions that were taken from processes that live, until an heir is Live.
     fenced: BTreeSet<(ListId, Position)>,
+    /// Every configuration of each list, in order. The epochs count from 1.
+    chains: Vec<Vec<Configuration>>,
+    /// When frames of the second process came to the first, in their present lives.
+    heard: BTreeMap<(usize, usize), Streak>,
+    /// When frames of agents came to the coordinator.
+    beats: BTreeMap<usize, Streak>,
+    /// A commit has failed, and may have taken effect: what it decided is seen later.
+    is_late: bool,
+}
+
+/// Frames that come one after the other, without a long gap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Streak {
+    /// Of which lives or connection.
+    of: (u64, u64),
+    first: Time,
+    last: Time,
+}
+
+impl Streak {
+    fn add(found: Option<&Streak>, of: (u64, u64), now: Time, gap_max: Span) -> Streak {
+        let goes_on = found.filter(|s| s.of == of && now - s.last <= gap_max);
+        let first = goes_on.map_or(now, |s| s.first);
+        Streak { of, first, last: now }
+    }
 }
 
 impl World {
-    /// A configuration as it is in the store.
-    pub(super) fn see_committed(&mut self, new: Configuration) {
-        let at = usize::from(new.list.0);
-        let Some(old) = self.configurations.get(at).cloned() else {
-            self.ids.push(vec![new.id]);
-            return self.configurations.push(new);
-        };
-        if (old.epoch, old.id) == (new.epoch, new.id) {
+    fn suspicion(&self) -> Span {
+        Span::from_ms(self.cluster.suspicion_ms.into())
+    }
+
+    /// A frame of one process comes to another one.
+    pub(crate) fn note_frame(&mut self, link: LinkId, at: usize) {
+        if self.governed.is_none() || self.is_paused(at) {
             return;
         }
+        let (now, gap_max) = (self.now, Span(self.suspicion().0 / 2));
+        let Some(wire) = self.links.get(&link) else { return };
+        let Some((from, from_life)) = wire.ends.into_iter().find(|(other, _)| *other != at) else {
+            return;
+        };
+        let own_life = self.records[at].incarnation;
+        if let Some(governed) = self.governed.as_mut() {
+            let heard = &mut governed.truth.heard;
+            let streak = Streak::add(heard.get(&(at, from)), (own_life.0, from_life.0), now, gap_max);
+            heard.insert((at, from), streak);
+        }
+    }
+
+    /// A frame of an agent comes to the coordinator.
+    pub(super) fn note_beat(&mut self, link: LinkId) {
+        let (now, gap_max) = (self.now, self.suspicion());
+        let Some(at) = self.agent_of(link) else { return };
+        let life = self.records[at].incarnation;
+        if let Some(governed) = self.governed.as_mut() {
+            let beats = &mut governed.truth.beats;
+            beats.insert(at, Streak::add(beats.get(&at), (life.0, link.0), now, gap_max));
+        }
+    }
+
+    pub(super) fn see_note(&mut self, host: usize, note: &Note) {
+        self.log(|| format!("coordinator {host}: {note:?}"));
+        match note {
+            Note::Behind { .. } => {
+                self.marks.see(Seen::StoreFoundOld);
+                if self.governed.as_ref().is_some_and(|g| !g.troubles.store_is_old()) {
+                    self.violate("D6: the newest store is taken for an old one".into());
+                }
+            }
+            Note::StoreFailed(_) => {
+                if let Some(governed) = self.governed.as_mut() {
+                    governed.truth.is_late = true;
+                }
+            }
+            Note::Deposed => self.marks.see(Seen::Deposed),
+            _ => {}
+        }
+    }
+
+    /// Configurations of a coordinator that are not in the history of the run.
+    pub(super) fn unseen(&self, coordinator: &Coordinator<SharedStore>) -> Vec<Configuration> {
+        let is_known = |c: &Configuration| {
+            let ids = self.ids.get(usize::from(c.list.0));
+            ids.is_some_and(|ids| ids.get(c.epoch.0 as usize - 1) == Some(&c.id))
+        };
+        coordinator.configurations().filter(|c| !is_known(c)).cloned().collect()
+    }
+
+    /// Configurations as they are in the store now.
+    pub(super) fn see_all_committed(&mut self, committed: Vec<Configuration>) {
+        let is_any = !committed.is_empty();
+        for configuration in committed {
+            self.see_committed(configuration);
+        }
+        if let Some(governed) = self.governed.as_mut().filter(|_| is_any) {
+            governed.truth.is_late = false;
+        }
+    }
+
+    /// A configuration as it is in the store.
+    fn see_committed(&mut self, new: Configuration) {
+        let at = usize::from(new.list.0);
+        if self.configurations.get(at).is_none() {
+            self.ids.push(vec![new.id]);
+            self.configurations.push(new.clone());
+            if let Some(governed) = self.governed.as_mut() {
+                governed.truth.chains.push(vec![new]);
+            }
+            return;
+        }
+        if new.epoch.0 <= self.configurations[at].epoch.0 && !self.fork(&new) {
+            return;
+        }
+        let old = self.configurations[at].clone();
         self.counts.commits += 1;
         self.log(|| format!("committed {}", describe(&new)));
         if new.epoch.0 != old.epoch.0 + 1 {
@@ -40,12 +150,13 @@ impl World {
             let key = (new.list, Position(i as u8));
             let was = before.filter(|a| a.state.is_live()).map(|a| a.tenure);
             let is_taken = was.is_some() && after.map(|a| a.tenure) != was;
-            let lives = was.is_some_and(|t| self.is_alive(t.node, t.incarnation));
-            if is_taken && lives {
+            let fenced = was.filter(|t| is_taken && self.is_alive(t.node, t.incarnation));
+            if let Some(tenure) = fenced {
                 self.counts.suspicions += 1;
+                self.check_suspicion(&old, key.1, usize::from(tenure.node.0));
             }
             if let Some(governed) = self.governed.as_mut() {
-                if is_taken && lives {
+                if fenced.is_some() {
                     governed.truth.fenced.insert(key);
                 } else if after.is_some_and(|a| a.state.is_live()) {
                     governed.truth.fenced.remove(&key);
@@ -55,8 +166,42 @@ impl World {
         if new.lost && !old.lost {
             self.see_lost(&old);
         }
+        if let Some(governed) = self.governed.as_mut() {
+            // It was made when the configurations were the same, or nobody has the others: what follows is decided here.
+            governed.troubles.forget_newest();
+            governed.truth.chains[at].push(new.clone());
+        }
         self.ids[at].push(new.id);
         self.configurations[at] = new;
+    }
+
+    /// D6: a coordinator whose store is old goes another way. It may do so only if nobody has what it does not know:
+    /// then what was decided has never been. Whether it did.
+    fn fork(&mut self, new: &Configuration) -> bool {
+        let (list, at, epoch) = (new.list, usize::from(new.list.0), new.epoch.0);
+        let has_newer = |at: usize| {
+            let installed = self.installed(at, list).is_some_and(|(e, _)| e.0 >= epoch);
+            self.processes[at].is_some() && installed
+        };
+        if let Some(node) = (0..self.processes.len()).find(|at| has_newer(*at)) {
+            self.violate(format!(
+                "D6: the coordinator decides on configuration {epoch} of list {at} again, and n{node} has it or a newer one"
+            ));
+            return false;
+        }
+        self.log(|| format!("list {at} forks at {epoch}: nobody has what was decided before"));
+        self.marks.see(Seen::Forked);
+        let Some(governed) = self.governed.as_mut() else {
+            return false;
+        };
+        governed.truth.chains[at].truncate(epoch as usize - 1);
+        let Some(parent) = governed.truth.chains[at].last().cloned() else {
+            self.violate(format!("D6: list {at} begins again"));
+            return false;
+        };
+        self.ids[at].truncate(epoch as usize - 1);
+        self.configurations[at] = parent;
+        true
     }
 
     fn is_alive(&self, node: NodeId, life: Incarnation) -> bool {
@@ -64,21 +209,106 @@ impl World {
         process.is_some_and(|p| p.incarnation == life)
     }
 
-    /// D1: kills keep within what the committed configuration bears, so a list that is lost has lost positions that
-    /// were taken from processes that live (a false suspicion, then a kill). Those runs are counted.
+    /// D3: nobody is removed for silence whom a peer hears that the coordinator hears.
+    fn check_suspicion(&mut self, old: &Configuration, position: Position, node: usize) {
+        let (now, suspicion) = (self.now, self.suspicion());
+        let Some(truth) = self.governed.as_ref().map(|g| &g.truth) else {
+            return;
+        };
+        let beats = |at: usize| {
+            truth
+                .beats
+                .get(&at)
+                .filter(|s| s.of.0 == self.records[at].incarnation.0)
+        };
+        // Heard by the coordinator: it was moved, or one of its links was broken. So it may have been if the
+        // coordinator has heard nobody.
+        let stood_still = truth.is_late
+            || self
+                .governed
+                .iter()
+                .flat_map(|g| &g.hosts)
+                .any(|host| now - host.stopped_until < suspicion);
+        if stood_still || beats(node).is_some_and(|s| now - s.last < suspicion) {
+            return;
+        }
+        // What a stand-in holds besides is moved without regard to silence (10.5).
+        if old.of_node(NodeId(node as u16)).count() > 1 {
+            return;
+        }
+        self.marks.see(Seen::FalselySuspected);
+        // Nodes of which the coordinator has not heard for so long that it must count them as silent.
+        let is_silent = |at: usize| {
+            let of_life = |life| {
+                self.configurations
+                    .iter()
+                    .any(|c| c.held_by(NodeId(at as u16), life).next().is_some())
+            };
+            let holds = self.processes[at].as_ref().is_some_and(|p| of_life(p.incarnation));
+            holds && beats(at).is_some_and(|s| now - s.last > suspicion + Span::from_ms(1))
+        };
+        let holders: BTreeSet<NodeId> = self
+            .configurations
+            .iter()
+            .flat_map(|c| c.positions.iter().flatten())
+            .map(|a| a.tenure.node)
+            .collect();
+        let silent = (0..self.processes.len()).filter(|at| is_silent(*at)).count();
+        if silent > usize::from(old.parity).max(holders.len() / 4) {
+            return self.violate(format!(
+                "D3: n{node} is removed for silence while {silent} nodes are silent at once"
+            ));
+        }
+        let lasts =
+            |s: &Streak| now - s.first >= suspicion + Span::from_ms(250) && now - s.last <= Span(suspicion.0 / 2);
+        let peer = |at: usize| {
+            let life = self.processes[at].as_ref().map(|p| (p.incarnation, p.paused_until));
+            let (life, paused_until) = life?;
+            let of_other_kind = |(p, _): (Position, _)| old.is_data(p) != old.is_data(position);
+            let is_peer = old.held_by(NodeId(at as u16), life).any(of_other_kind);
+            let of = (life.0, self.records[node].incarnation.0);
+            let hears = truth.heard.get(&(at, node)).is_some_and(|s| s.of == of && lasts(s));
+            let is_awake = now - paused_until > suspicion + suspicion;
+            (at != node && is_peer && hears && is_awake && beats(at).is_some_and(lasts)).then_some(at)
+        };
+        if let Some(peer) = (0..self.processes.len()).find_map(peer) {
+            self.violate(format!(
+                "D3: n{node} is removed from list {} for silence, and n{peer} hears it",
+                old.list.0
+            ));
+        }
+    }
+
+    /// D1: kills keep within what the committed configuration bears. So the list would be there without the false
+    /// suspicions, if it is lost.
     fn see_lost(&mut self, old: &Configuration) {
-        let fenced = self.governed.as_ref().is_some_and(|g| {
-            let mut of_list = g.truth.fenced.iter();
-            of_list.any(|(list, _)| *list == old.list)
-        });
-        if fenced {
-            self.excused = true;
-        } else {
+        let missing = |parity: bool, also_fenced: bool| {
+            let positions = (0..old.positions.len()).filter(|i| (*i >= usize::from(old.data)) == parity);
+            let is_missing = |i: &usize| {
+                let key = (old.list, Position(*i as u8));
+                let is_fenced = self.governed.as_ref().is_some_and(|g| g.truth.fenced.contains(&key));
+                let lives = old.positions[*i]
+                    .is_some_and(|a| a.state.is_live() && self.is_alive(a.tenure.node, a.tenure.incarnation));
+                !lives && (also_fenced || !is_fenced)
+            };
+            positions.filter(is_missing).count()
+        };
+        let decodable = |also_fenced: bool| {
+            is_decodable(
+                missing(false, also_fenced),
+                missing(true, also_fenced),
+                old.parity.into(),
+                old.ack_quorum.into(),
+            )
+        };
+        if decodable(true) || !decodable(false) {
             self.violate(format!(
                 "D1: list {} is called lost: it was {}",
                 old.list.0,
                 describe(old)
             ));
+        } else {
+            self.excused = true;
         }
     }
 
@@ -90,6 +320,22 @@ impl World {
             self.violate(format!(
                 "D1: n{at} is told that its life is over, and holds a Live position"
             ));
+        }
+    }
+
+    /// D4: what a process installs is of the one history of its list.
+    pub(crate) fn check_installed(&mut self, at: usize) {
+        let Some(process) = self.processes[at].as_ref().filter(|_| self.governed.is_some()) else {
+            return;
+        };
+        let strange = process.node.lists().find(|list| {
+            let c = &list.configuration;
+            let ids = self.ids.get(usize::from(c.list.0));
+            ids.and_then(|ids| ids.get(c.epoch.0 as usize - 1)) != Some(&c.id)
+        });
+        if let Some(list) = strange {
+            let what = format!("D4: n{at} has {} of another history", describe(&list.configuration));
+            self.violate(what);
         }
     }
 }

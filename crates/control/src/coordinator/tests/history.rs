@@ -157,3 +157,30 @@ fn a_node_that_slept_through_more_changes_than_are_kept_is_over() {
     world.say(link, &ToCoordinator::Register(Box::new(registration)));
     assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::LifeEnded)]);
 }
+
+#[test]
+fn a_coordinator_that_another_one_has_replaced_does_not_call_its_store_old() {
+    let mut world = World::started(plan(4, 2, 12, 0));
+    let old = copy(&mut world);
+    world.certify(3);
+    world.pass(5000);
+    // The first coordinator still runs, with what it knew, on the store that the later one has opened and changed.
+    let newest = copy(&mut world);
+    let mut first = Coordinator::open(old, &world.plan, 7).unwrap();
+    std::mem::swap(&mut world.coordinator, &mut first);
+    let known = world.coordinator.configurations();
+    world.history = known.map(|c| (c.list, vec![c.clone()])).collect();
+    *world.coordinator.store_mut() = Coordinator::open(newest, &world.plan, 8).unwrap().into_store();
+    let link = world.connect();
+    let message = ToCoordinator::Register(Box::new(Registration {
+        installed: world.nodes[&0]
+            .installed
+            .iter()
+            .map(|(list, (epoch, id))| (*list, *epoch, *id))
+            .collect(),
+        ..world::registration(0, world.life(0))
+    }));
+    world.say(link, &message);
+    assert!(world.coordinator.is_deposed());
+    assert!(world.notes.contains(&Note::Deposed) && !is_behind(&world));
+}

@@ -1,0 +1,287 @@
+//! What happens to coordinators, to their store, and to the paths to them.
+
+use super::Control;
+use crate::marks::Seen;
+use crate::world::World;
+use paritas_base::{Prng, Span, Time};
+use paritas_control::store::MemoryStore;
+use paritas_control::{Coordinator, CoordinatorEvent, OpenError};
+
+/// How many copies of the store are kept. The oldest goes first.
+const COPIES_MAX: usize = 8;
+
+/// One trouble, or its end.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// The next one begins, whatever it is.
+    Next,
+    /// A coordinator starts.
+    Start { host: usize },
+    /// The newest store comes back in place of an older one.
+    NewestStore,
+    /// A copy of the store is made.
+    Copy,
+}
+
+/// What a run has of it.
+#[derive(Debug)]
+pub(super) struct Troubles {
+    every: Span,
+    host_count: usize,
+    copies: Vec<MemoryStore>,
+    /// The newest store, while an older one is in its place.
+    newest: Option<MemoryStore>,
+    /// Of these nodes, by bits, frames in one direction are held up until then: 0 to the coordinator, 1 from it.
+    one_way: (u64, usize, Time),
+}
+
+impl Troubles {
+    /// A quarter of the runs has none.
+    pub(super) fn draw(random: &mut Prng) -> Self {
+        let every = match random.chance(250_000) {
+            true => Span(0),
+            false => Span::from_ms(random.between(300, 3_000)),
+        };
+        Self {
+            every,
+            host_count: if random.chance(300_000) { 2 } else { 1 },
+            copies: Vec::new(),
+            newest: None,
+            one_way: (0, 0, Time(0)),
+        }
+    }
+
+    pub(super) fn host_count(&self) -> usize {
+        self.host_count
+    }
+
+    /// Whether an older store is in the place of the newest.
+    pub(super) fn store_is_old(&self) -> bool {
+        self.newest.is_some()
+    }
+
+    /// An old copy of the store is the newest from now on.
+    pub(super) fn forget_newest(&mut self) {
+        self.newest = None;
+    }
+}
+
+impl World {
+    fn troubles(&mut self) -> Option<&mut Troubles> {
+        Some(&mut self.governed.as_mut()?.troubles)
+    }
+
+    /// Which way between a node and the coordinator is closed, and until when.
+    pub(super) fn one_way(&self, at: usize) -> Option<(usize, Time)> {
+        let (nodes, way, until) = self.governed.as_ref()?.troubles.one_way;
+        (nodes >> at & 1 == 1 && self.now < until).then_some((way, until))
+    }
+
+    pub(super) fn plan_trouble(&mut self) {
+        let Some(every) = self.troubles().map(|t| t.every).filter(|every| every.0 > 0) else {
+            return;
+        };
+        let after = Span(self.random.below(2 * every.0));
+        self.push_control(after, Control::Trouble(Trouble::Next));
+        let after = Span(self.random.below(2 * every.0));
+        self.push_control(after, Control::Trouble(Trouble::Copy));
+    }
+
+    pub(super) fn on_trouble(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::Next if self.healing => {}
+            Trouble::Next => {
+                self.begin_trouble();
+                let every = self.troubles().map_or(0, |t| t.every.0);
+                let after = Span(self.random.below(2 * every.max(1)));
+                self.push_control(after, Control::Trouble(Trouble::Next));
+            }
+            // Afterwards there is one coordinator.
+            Trouble::Start { .. } if self.healing && self.coordinators_count() > 0 => {}
+            Trouble::Start { host } => self.start_coordinator(host),
+            Trouble::NewestStore => self.put_newest_back(),
+            Trouble::Copy => {
+                if let Some(governed) = self.governed.as_mut().filter(|g| !g.troubles.store_is_old()) {
+                    governed.troubles.copies.push(governed.store.copy());
+                    if governed.troubles.copies.len() > COPIES_MAX {
+                        governed.troubles.copies.remove(0);
+                    }
+                }
+                if !self.healing {
+                    let every = self.troubles().map_or(0, |t| t.every.0);
+                    let after = Span(self.random.below(2 * every.max(1)));
+                    self.push_control(after, Control::Trouble(Trouble::Copy));
+                }
+            }
+        }
+    }
+
+    fn coordinators_count(&self) -> usize {
+        let hosts = self.governed.iter().flat_map(|g| &g.hosts);
+        hosts.filter(|host| host.coordinator.is_some()).count()
+    }
+
+    fn begin_trouble(&mut self) {
+        let hosts = self.governed.as_ref().map_or(1, |g| g.hosts.len());
+        let host = self.random.below(hosts as u64) as usize;
+        match self.random.below(10) {
+            0..3 => {
+                let machine = self.random.chance(300_000);
+                let after = self.outage();
+                self.end_coordinator(host, machine);
+                self.push_control(after, Control::Trouble(Trouble::Start { host }));
+                self.marks.see(Seen::CoordinatorAway);
+            }
+            3..5 => {
+                let pause = self.outage();
+                let until = self.now + pause;
+                self.log(|| format!("coordinator {host} stands still for {} ms", pause.as_ms()));
+                if let Some(place) = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host)) {
+                    place.stopped_until = place.stopped_until.max(until);
+                }
+                self.marks.see(Seen::CoordinatorStopped);
+            }
+            5 => {
+                let (count, with_effect) = (self.random.between(1, 4) as u32, self.random.chance(500_000));
+                self.log(|| format!("{count} commits fail, with effect: {with_effect}"));
+                if let Some(governed) = self.governed.as_ref() {
+                    governed.store.fail(count, with_effect);
+                }
+                self.marks.see(Seen::CommitFailed);
+            }
+            6 | 7 => self.use_old_store(),
+            8 => {
+                // Another one takes the store over. The first finds out when it commits.
+                if self.coordinators_count() == 1 && hosts == 2 {
+                    self.marks.see(Seen::TwoCoordinators);
+                }
+                self.start_coordinator(host);
+            }
+            _ => {
+                let (nodes, way) = (self.random.next_u64(), self.random.below(2) as usize);
+                let until = self.now + self.outage();
+                self.log(|| {
+                    format!(
+                        "way {way} of nodes {nodes:b} is closed until {} ms",
+                        until.0 / 1_000_000
+                    )
+                });
+                if let Some(troubles) = self.troubles().filter(|t| t.one_way.2 < until) {
+                    troubles.one_way = (nodes, way, until);
+                }
+                self.marks.see(Seen::OneWayClosed);
+            }
+        }
+    }
+
+    /// A tenth of a second to some seconds, short ones as often as long ones.
+    fn outage(&mut self) -> Span {
+        let most = *self.random.pick(&[100, 500, 1_500, 4_000, 10_000]);
+        Span::from_ms(self.random.between(20, most))
+    }
+
+    /// The store is lost, and a copy of it takes its place; or an empty one does, which no coordinator begins with.
+    fn use_old_store(&mut self) {
+        let Some(governed) = self.governed.as_mut() else { return };
+        let count = governed.troubles.copies.len() as u64;
+        if count == 0 || governed.troubles.store_is_old() {
+            return;
+        }
+        let hosts = governed.hosts.len();
+        for host in 0..hosts {
+            self.end_coordinator(host, false);
+        }
+        let is_empty = self.random.chance(200_000);
+        let which = self.random.below(count) as usize;
+        let Some(governed) = self.governed.as_mut() else { return };
+        governed.troubles.newest = Some(governed.store.copy());
+        let copy = match is_empty {
+            true => MemoryStore::new(),
+            false => governed.troubles.copies[which].clone(),
+        };
+        governed.store.put_back(copy);
+        self.log(|| "the store is an old copy".into());
+        self.marks.see(Seen::StoreIsOld);
+        let host = self.random.below(hosts as u64) as usize;
+        let (start, back) = (self.outage(), self.outage() + self.outage());
+        self.push_control(start, Control::Trouble(Trouble::Start { host }));
+        self.push_control(back, Control::Trouble(Trouble::NewestStore));
+    }
+
+    fn put_newest_back(&mut self) {
+        if self.troubles().is_some_and(|t| t.newest.is_some()) {
+            self.end_old_coordinators();
+            self.start_coordinator(0);
+        }
+    }
+
+    /// All coordinators end, and the newest store is there again.
+    fn end_old_coordinators(&mut self) {
+        let hosts = self.governed.as_ref().map_or(0, |g| g.hosts.len());
+        for host in 0..hosts {
+            self.end_coordinator(host, false);
+        }
+        let Some(governed) = self.governed.as_mut() else { return };
+        if let Some(newest) = governed.troubles.newest.take() {
+            governed.store.put_back(newest);
+            self.log(|| "the newest store is back".into());
+        }
+    }
+
+    /// A coordinator starts on the store as it is, beside the one that may still run elsewhere.
+    pub(super) fn start_coordinator(&mut self, host: usize) {
+        let seed = self.random.next_u64();
+        let Some(governed) = self.governed.as_mut() else { return };
+        if governed.hosts[host].coordinator.is_some() {
+            return;
+        }
+        let opened = Coordinator::open(governed.store.clone(), &governed.plan, seed);
+        match opened {
+            Ok(coordinator) => {
+                #[cfg(feature = "mutants")]
+                let coordinator = {
+                    let mut coordinator = coordinator;
+                    coordinator.break_rule(self.swarm.control_mutant);
+                    coordinator
+                };
+                self.cluster = coordinator.cluster().clone();
+                let place = &mut governed.hosts[host];
+                place.reign += 1;
+                (place.coordinator, place.timer_at) = (Some(coordinator), None);
+                self.log(|| format!("coordinator {host} starts"));
+                self.coordinator_has(host, CoordinatorEvent::Timer);
+            }
+            Err(OpenError::NoCluster) if governed.troubles.store_is_old() => {}
+            // A store that fails is tried again, as by a supervisor.
+            Err(OpenError::Store(_)) => {
+                self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Start { host }));
+            }
+            Err(error) => self.violate(format!("D0: the store is refused: {error:?}")),
+        }
+    }
+
+    /// A coordinator's process ends.
+    pub(super) fn end_coordinator(&mut self, host: usize, machine: bool) {
+        let Some(place) = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host)) else {
+            return;
+        };
+        if place.coordinator.take().is_none() {
+            return;
+        }
+        place.reign += 1;
+        (place.timer_at, place.stopped_until) = (None, Time(0));
+        self.log(|| format!("coordinator {host} ends"));
+        self.end_lines_of(host, machine);
+    }
+
+    /// The end of all troubles: the newest store, and one coordinator. Of two the first to start has lost the store, and
+    /// does not know it while it has nothing to commit.
+    pub(crate) fn heal_control(&mut self) {
+        let Some(governed) = self.governed.as_mut() else { return };
+        governed.store.fail(0, false);
+        governed.store.fail(0, true);
+        governed.troubles.one_way.2 = self.now;
+        self.end_old_coordinators();
+        self.start_coordinator(0);
+    }
+}

@@ -1,0 +1,130 @@
+"""A takeover that is stuck: a node stands still or dies while its coordinator is away. A connection with several commands for its
+keys waits once, its other commands wait no longer than that, and what comes later is refused at once (PROTOCOL 5.13)."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from conftest import PATIENCE, until
+from test_coordinator_trouble import ByHand, load
+
+# Two leases; then a busy machine.
+WAIT = 4.0
+MARGIN = 4.0
+VICTIM = 3
+
+
+def keys_of(cluster, node, values):
+    """Which keys a node owns, as it says itself on its strict port."""
+    strict = cluster.client(node + 1_000).pipeline(transaction=False)
+    for key in values:
+        strict.get(key)
+    return [key for key, answer in zip(values, strict.execute(raise_on_error=False)) if answer == values[key]]
+
+
+def untouched(cluster, node):
+    """A node whose keys do without that one: it is parity of none of its lists."""
+    needed, owners = set(), set()
+    for entry in cluster.status()["lists"]:
+        holders = [position["node"] for position in entry["positions"]]
+        owners.update(holders[:4])
+        if node in holders[4:]:
+            needed.update(holders[:4])
+    return min(owners - needed - {node})
+
+
+class Pipeline:
+    """Commands sent at once on one connection, and their replies as they come."""
+
+    def __init__(self, client):
+        self.connection = client.connection_pool.get_connection()
+
+    def ask(self, *commands):
+        """Gives replies, and after how many seconds the last came."""
+        began = time.monotonic()
+        self.connection.send_packed_command(self.connection.pack_commands(commands))
+        replies = [self.reply() for _ in commands]
+        return replies, time.monotonic() - began
+
+    def reply(self):
+        try:
+            return self.connection.read_response()
+        except Exception as error:  # pylint: disable=broad-except
+            return error
+
+
+def is_refused(reply):
+    """As not done. Redis' client takes the first word off an error that it has a class for."""
+    return str(reply) in ("The owner of this key is being replaced", "The cluster is down")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("trouble", ["stopped", "killed"])
+def test_a_connection_waits_once_for_a_stuck_takeover(run, tmp_path, trouble):
+    cluster = ByHand(run, tmp_path, nodes=12)
+    values = load(cluster)
+    theirs, others = keys_of(cluster, VICTIM, values), keys_of(cluster, untouched(cluster, VICTIM), values)
+    assert len(theirs) >= 4 and len(others) >= 4
+    pipeline = Pipeline(cluster.client(0))
+    reads = [("GET", key) for key in theirs[:4]]
+    healthy = [("GET", key) for key in others[:4]]
+    commands = [command for pair in zip(reads, healthy) for command in pair]
+    expected = [values[key] for key in others[:4]]
+    cluster.coordinator.send_signal(signal.SIGSTOP)
+    try:
+        victim = cluster.processes[VICTIM]
+        os.kill(victim.pid, signal.SIGSTOP if trouble == "stopped" else signal.SIGKILL)
+        replies, first = pipeline.ask(*commands)
+        assert all(map(is_refused, replies[::2])) and replies[1::2] == expected, replies
+        replies, second = pipeline.ask(*commands)
+        assert all(map(is_refused, replies[::2])) and replies[1::2] == expected, replies
+        # Another connection knows as much.
+        write = ("SET", theirs[0], "other")
+        replies, third = Pipeline(cluster.client(0)).ask(write, *healthy)
+        assert is_refused(replies[0]) and replies[1:] == expected, replies
+        print(f"{trouble}: first pipeline {first:.2f} s, second {second:.3f} s, another connection's {third:.3f} s")
+        assert first < WAIT + MARGIN, "each command waited on its own"
+        assert max(second, third) < WAIT / 2, "what is known to be stuck was waited for"
+    finally:
+        cluster.coordinator.send_signal(signal.SIGCONT)
+        if trouble == "stopped":
+            victim.send_signal(signal.SIGCONT)
+        else:
+            victim.wait()
+            cluster.processes[VICTIM] = cluster.start_node(VICTIM)
+    began = time.monotonic()
+    # What was refused is not done.
+    until(lambda: pipeline.ask(*reads)[0] == [values[key] for key in theirs[:4]], "its keys to be served", PATIENCE)
+    print(f"{trouble}: served again after {time.monotonic() - began:.2f} s")
+    until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions live")
+    client = cluster.client()
+    assert {key: client.get(key) for key in values} == values
+
+
+@pytest.mark.timeout(300)
+def test_a_write_sent_to_a_node_that_stands_still_is_uncertain(run, tmp_path):
+    cluster = ByHand(run, tmp_path, nodes=12)
+    values = load(cluster)
+    theirs, others = keys_of(cluster, VICTIM, values), keys_of(cluster, untouched(cluster, VICTIM), values)
+    pipeline = Pipeline(cluster.client(0))
+    cluster.coordinator.send_signal(signal.SIGSTOP)
+    victim = cluster.processes[VICTIM]
+    victim.send_signal(signal.SIGSTOP)
+    try:
+        replies, took = pipeline.ask(("SET", theirs[0], "sent"), ("GET", others[0]), ("SET", theirs[1], "sent"))
+        assert replies[1] == values[others[0]]
+        assert all(str(reply).startswith("UNCERTAIN") for reply in replies[::2]), replies
+        # A lease more: its owner might have said that it did nothing.
+        assert took < 1.5 * WAIT + MARGIN
+        replies, took = pipeline.ask(("SET", theirs[2], "refused"), ("GET", others[0]))
+        assert is_refused(replies[0]) and replies[1] == values[others[0]], replies
+        assert took < WAIT / 2
+    finally:
+        cluster.coordinator.send_signal(signal.SIGCONT)
+        victim.send_signal(signal.SIGCONT)
+    client = cluster.client()
+    until(lambda: pipeline.ask(("GET", theirs[2]))[0] == [values[theirs[2]]], "its keys to be served")
+    assert all(client.get(key) in ("sent", values[key]) for key in theirs[:2])
+    assert {key: client.get(key) for key in others} == {key: values[key] for key in others}
