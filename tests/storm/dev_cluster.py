@@ -19,6 +19,24 @@ def ordered(*words):
     return (done.stderr.strip() or f"status {done.returncode}") if done.returncode else ""
 
 
+def read_store(coordinator, store):
+    """A copy of a coordinator's store. The process stands still meanwhile, so that the copy is of one moment."""
+    os.kill(coordinator, signal.SIGSTOP)
+    try:
+        return store.read_bytes()
+    finally:
+        os.kill(coordinator, signal.SIGCONT)
+
+
+def replace_store(coordinator, store, content):
+    """Another store for the next coordinator: this one ends, and its supervisor starts it again."""
+    os.kill(coordinator, signal.SIGSTOP)
+    copy = store.with_suffix(".copy")
+    copy.write_bytes(content)
+    copy.replace(store)
+    os.kill(coordinator, signal.SIGKILL)
+
+
 class DevCluster(Cluster):
     """Adds what only a storm does to a cluster."""
 
@@ -40,6 +58,15 @@ class DevCluster(Cluster):
 
     def kill_coordinator(self):
         os.kill(until(self.coordinator, "a coordinator"), signal.SIGKILL)
+
+    def store(self):
+        return self.directory / "data" / "coordinator.redb"
+
+    def read_store(self):
+        return read_store(until(self.coordinator, "a coordinator"), self.store())
+
+    def replace_store(self, content):
+        replace_store(until(self.coordinator, "a coordinator"), self.store(), content)
 
     def coordinator(self):
         """The child of `dev` that is one; `dev` names only the first."""

@@ -29,6 +29,9 @@ class Faults(Orders):
         "kill_again_and_again": 2,
         "kill_coordinator": 1,
         "kill_coordinator_and_node": 2,
+        "pause_coordinator": 2,
+        "pause_coordinator_and_kill": 3,
+        "old_store": 1,
         "drain": 1,
         "shun": 1,
         "drain_and_pause": 1,
@@ -187,6 +190,49 @@ class Faults(Orders):
         victims = self.nodes(self.draw.randint(1, self.most))
         self.kill_coordinator()
         self.send("kill", victims)
+
+    def pause_coordinator(self, then=lambda: None):
+        # Nobody notices; agents look for another coordinator after 2 s; leases have long ended.
+        seconds = self.draw.choice([self.draw.uniform(0.5, 2), self.draw.uniform(2, 8), self.draw.uniform(8, 30)])
+        pid = self.cluster.coordinator()
+        if pid is None:
+            return
+        self.say(f"pause the coordinator ({pid}) for {seconds:.2f} s")
+        # Nodes may be hit while it stands still, or just after.
+        first = self.draw.uniform(0, seconds + 3)
+        os.kill(pid, signal.SIGSTOP)
+        self.paused.add(pid)
+        self.wait(min(first, seconds))
+        if first < seconds:
+            then()
+            self.wait(seconds - first)
+        self.wake(pid)
+        if first >= seconds:
+            self.wait(first - seconds)
+            then()
+
+    def pause_coordinator_and_kill(self):
+        self.pause_coordinator(lambda: self.send("kill", self.nodes(self.draw.randint(1, self.most))))
+
+    def old_store(self):
+        """An older copy of the store comes back. The coordinator must find out, change nothing and say so, until it has the newest."""
+        old = self.cluster.read_store()
+        self.send("kill", self.nodes(1))
+        self.until_whole()
+        newest = self.cluster.read_store()
+        self.say("the coordinator's store is an old copy")
+        self.cluster.replace_store(old)
+        began = time.monotonic()
+        while not self.store_is_refused():
+            if time.monotonic() - began > WHOLE_WITHIN:
+                raise AssertionError(f"an old store is not refused: {self.cluster.any_status()}")
+            time.sleep(0.05)
+        self.say("the coordinator refuses it; the newest one comes back")
+        self.cluster.replace_store(newest)
+
+    def store_is_refused(self):
+        status = self.cluster.any_status()
+        return status is not None and any("not the cluster's newest" in remark for remark in status["coordinator"])
 
     # What one sends the other vanishes, comes late or now and then, one way or both. `None` is the coordinator.
 

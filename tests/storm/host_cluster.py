@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from dev_cluster import BINARY, Hosts, enter, make_cluster, ordered, until
+from dev_cluster import BINARY, Hosts, enter, make_cluster, ordered, read_store, replace_store, until
 
 
 class HostCluster:
@@ -103,6 +103,16 @@ class HostCluster:
 
     def kill_coordinator(self):
         os.kill(self.processes[None].pid, signal.SIGKILL)
+
+    def coordinator(self):
+        process = self.processes[None]
+        return process.pid if process.poll() is None else None
+
+    def read_store(self):
+        return read_store(until(self.coordinator, "a coordinator"), self.directory / "store")
+
+    def replace_store(self, content):
+        replace_store(until(self.coordinator, "a coordinator"), self.directory / "store", content)
 
     def way(self, one, other, **what):
         """What becomes of what the one sends the other."""

@@ -39,8 +39,8 @@ struct Witness {
     registration: Registration,
     cluster: Option<ClusterRecord>,
     lists: BTreeMap<ListId, Configuration>,
-    /// The number of lives that it knows of each node.
-    ordinals: BTreeMap<NodeId, u32>,
+    /// The latest life of each node, and how many lives that makes.
+    lives: BTreeMap<NodeId, (Incarnation, u32)>,
     /// It has told all.
     is_whole: bool,
 }
@@ -187,7 +187,7 @@ impl<S: Store> Adoption<S> {
             registration,
             cluster: None,
             lists: BTreeMap::new(),
-            ordinals: BTreeMap::new(),
+            lives: BTreeMap::new(),
             is_whole: false,
         };
         // What it has told before counts until it has told all again.
@@ -205,6 +205,10 @@ impl<S: Store> Adoption<S> {
         if let Some(cluster) = testimony.cluster.filter(|c| check_record(c).is_ok()) {
             witness.cluster = Some(cluster);
         }
+        let lives = testimony.lives.into_iter().take(NODES_MAX);
+        witness
+            .lives
+            .extend(lives.map(|(node, life, count)| (node, (life, count))));
         for configuration in testimony.configurations {
             let known = witness.lists.get(&configuration.list);
             let is_newer = known.is_none_or(|known| known.epoch < configuration.epoch);
@@ -212,10 +216,6 @@ impl<S: Store> Adoption<S> {
             if is_newer && has_room && configuration.is_well_formed() {
                 witness.lists.insert(configuration.list, configuration);
             }
-        }
-        for (node, ordinal) in testimony.ordinals.into_iter().take(NODES_MAX) {
-            let known = witness.ordinals.entry(node).or_default();
-            *known = (*known).max(ordinal);
         }
         witness.is_whole |= testimony.is_last;
         testimony.is_last

@@ -8,7 +8,7 @@ use crate::message::{
     ToCoordinator, decode, encode,
 };
 use crate::mutant::{Broken, Mutant};
-use crate::plan::{PlanError, check_record};
+use crate::plan::{NODES_MAX, PlanError, check_record};
 use crate::status::{ShardProgress, Status};
 use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord, Tenure};
 use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
@@ -190,7 +190,7 @@ impl Agent {
 
     /// Epoch and id of the newest configuration of a list that it knows.
     pub fn installed(&self, list: ListId) -> Option<(Epoch, u64)> {
-        self.installed.get(&list).map(|c| (c.epoch, c.id))
+        self.installed.get(&list).map(|own| (own.epoch, own.id))
     }
 
     /// Whether a coordinator counts this process in.
@@ -269,17 +269,17 @@ impl Agent {
         for (i, configurations) in parts.into_iter().enumerate() {
             let testimony = Testimony {
                 cluster: self.cluster.clone().filter(|_| i == 0),
-                ordinals: self
-                    .nodes
-                    .values()
-                    .filter(|_| i == 0)
-                    .map(|n| (n.id, n.ordinal))
-                    .collect(),
+                lives: if i == 0 { self.lives() } else { Vec::new() },
                 configurations,
                 is_last: i == last,
             };
             send(out, &ToCoordinator::Testimony(Box::new(testimony)));
         }
+    }
+
+    fn lives(&self) -> Vec<(NodeId, Incarnation, u32)> {
+        let nodes = self.nodes.values().take(NODES_MAX);
+        nodes.map(|n| (n.id, n.incarnation, n.ordinal)).collect()
     }
 
     fn beat(&mut self, nonce: u64, out: &mut impl AgentOut) {

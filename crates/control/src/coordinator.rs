@@ -337,19 +337,19 @@ impl<S: Store> Coordinator<S> {
         self.stand_in = may;
     }
 
+    /// Leaves a rule out.
+    #[cfg(feature = "mutants")]
+    pub fn break_rule(&mut self, mutant: Option<Mutant>) {
+        self.broken.mutant = mutant;
+        self.records.broken.mutant = mutant;
+    }
+
     /// Says that a link comes from the coordinator's own machine. Only by such a link orders are taken that can lose
     /// data.
     pub fn set_local(&mut self, link: LinkId) {
         if let Some(link) = self.links.get_mut(&link) {
             link.is_local = true;
         }
-    }
-
-    /// Leaves a rule out.
-    #[cfg(feature = "mutants")]
-    pub fn break_rule(&mut self, mutant: Option<Mutant>) {
-        self.broken.mutant = mutant;
-        self.records.broken.mutant = mutant;
     }
 
     /// Handles one event.

@@ -191,8 +191,8 @@ pub enum ToCoordinator {
 pub struct Testimony {
     /// The cluster; none if it is new.
     pub cluster: Option<ClusterRecord>,
-    /// The number of lives that it knows of each node.
-    pub ordinals: Vec<(NodeId, u32)>,
+    /// The latest life of each node that it knows, and how many lives that makes.
+    pub lives: Vec<(NodeId, Incarnation, u32)>,
     /// The newest configurations that it has.
     pub configurations: Vec<Configuration>,
     /// There are no more.

@@ -141,7 +141,7 @@ impl StoredNode {
             record: NodeRecord {
                 id,
                 incarnation,
-                ordinal: 0,
+                ordinal: 1,
                 domain,
                 role,
                 state: NodeState::Down,

@@ -118,6 +118,7 @@ pub(crate) struct Swarm {
     /// The machines' own numbers.
     pub(crate) parameters: Parameters,
     /// A rule that coordinators and agents leave out.
+    #[cfg(feature = "mutants")]
     pub(crate) control_mutant: Option<paritas_control::Mutant>,
 }
 
@@ -274,6 +275,7 @@ impl Swarm {
             logged: 0,
             disk_delay_max: Span(0),
             parameters,
+            #[cfg(feature = "mutants")]
             control_mutant: None,
         };
         // Drawn last, so that a seed is otherwise what it was before.

@@ -7,7 +7,7 @@ use crate::coordinator::trouble::names;
 use crate::plan::ClusterPlan;
 use crate::record::{Adopted, Records, StoredNode, StoredSlots};
 use crate::store::Store;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
 use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Time, Version, slots};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -267,6 +267,15 @@ impl<S: Store> Adoption<S> {
         ids.into_iter().filter_map(node).collect()
     }
 
+    /// How many lives of the node that one makes, so that no process takes its record for an older one (10.16).
+    fn ordinal(&self, id: NodeId, life: Incarnation) -> u32 {
+        let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id));
+        let stored = stored.map(|n| (n.record.incarnation, n.record.ordinal));
+        let told = self.told().filter_map(|(_, w)| w.lives.get(&id).copied());
+        let after = |(known, count): (Incarnation, u32)| count.saturating_add(u32::from(known != life));
+        stored.into_iter().chain(told).map(after).max().unwrap_or(1)
+    }
+
     /// A node's record: of the process that holds positions if it has told, else of another that has.
     fn node(&self, plan: &ClusterPlan, id: NodeId, held: Vec<Incarnation>) -> Option<StoredNode> {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id)).cloned();
@@ -296,14 +305,9 @@ impl<S: Store> Adoption<S> {
             node.begin(life);
         }
         if let Some(fresh) = fresh {
-            node.record = NodeRecord {
-                ordinal: node.record.ordinal,
-                ..fresh.record
-            };
+            node.record = fresh.record;
         }
-        // No agent takes a record for old that is written now (10.16).
-        let known = self.told().filter_map(|(_, w)| w.ordinals.get(&id)).max();
-        node.record.ordinal = node.record.ordinal.max(known.copied().unwrap_or(0).saturating_add(1));
+        node.record.ordinal = self.ordinal(id, node.record.incarnation);
         for life in held {
             if life != node.record.incarnation && !node.is_over(life) {
                 node.past.push((life, false));

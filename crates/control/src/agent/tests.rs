@@ -639,7 +639,7 @@ fn a_coordinator_without_a_store_is_told_all_in_frames_that_it_takes() {
     let driver = hears(&[adopting()]);
     let empty = Testimony {
         cluster: None,
-        ordinals: vec![],
+        lives: Vec::new(),
         configurations: vec![],
         is_last: true,
     };

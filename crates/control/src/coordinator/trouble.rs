@@ -24,7 +24,8 @@ impl<S: Store> Coordinator<S> {
         }
         let (wanted, missing) = self.witnesses_wanted();
         let known = self.witnesses.len();
-        (now < self.settled_from && known < wanted && !self.broken.is(Mutant::NoWitness)).then(|| {
+        let waits = now < self.settled_from && known < wanted;
+        (waits && !self.broken.is(Mutant::NoWitness)).then(|| {
             format!(
                 "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
                  have; not yet {}): only they can tell whether this store is the cluster's newest. For machines that \
