@@ -152,7 +152,7 @@ impl World {
             let configurations = part.to_vec();
             let testimony = Testimony {
                 cluster,
-                lives: Vec::new(),
+                lives: vec![(NodeId(3), Incarnation(1003), 7), (NodeId(2), Incarnation(5), 7)],
                 configurations,
                 is_last,
             };
@@ -213,6 +213,9 @@ fn what_the_nodes_tell_is_in_the_store_one_epoch_on() {
         assert_eq!((c.epoch, c.trail[0], c.trail[1]), (Epoch(3), new.id, new.trail[0]));
         assert_eq!(c.positions, new.positions, "nobody loses anything");
     }
+    // Agents take no older record of a node than what they know: n2's present life comes after the one that is known.
+    let ordinals: Vec<u32> = coordinator.nodes().map(|n| n.ordinal).collect();
+    assert_eq!(ordinals, [1, 1, 8, 7]);
     let nodes: Vec<_> = coordinator
         .nodes()
         .map(|n| (n.id, n.incarnation, n.peer_address.clone()))
