@@ -25,6 +25,8 @@ struct Line {
 #[derive(Default, Debug)]
 pub(super) struct Lines {
     open: BTreeMap<LinkId, Line>,
+    /// Whose agent each connection was, also those that have ended: what was sent by them may still come.
+    agents: BTreeMap<LinkId, usize>,
     next: u64,
 }
 
@@ -57,6 +59,9 @@ impl World {
             last,
         };
         governed.lines.open.insert(link, line);
+        if agent.is_some() {
+            governed.lines.agents.insert(link, at);
+        }
         let arrives = self.arrival(link, 0)?;
         self.push_control_at(arrives, Control::Accepted { host, reign, link });
         Some(link)
@@ -152,6 +157,10 @@ impl World {
 }
 
 impl Lines {
+    pub(super) fn agent_of(&self, link: LinkId) -> Option<usize> {
+        self.agents.get(&link).copied()
+    }
+
     /// An id for a connection that never is.
     pub(super) fn fresh(&mut self) -> LinkId {
         self.next += 1;

@@ -93,12 +93,6 @@ impl World {
         seat.agent.as_ref()?.installed(list)
     }
 
-    /// Whose agent has this connection.
-    pub(super) fn agent_of(&self, link: LinkId) -> Option<usize> {
-        let seats = &self.governed.as_ref()?.seats;
-        seats.iter().position(|seat| seat.link == Some(link))
-    }
-
     pub(super) fn lines(&mut self) -> Option<&mut Lines> {
         Some(&mut self.governed.as_mut()?.lines)
     }

@@ -75,7 +75,9 @@ impl World {
     /// A frame of an agent comes to the coordinator.
     pub(super) fn note_beat(&mut self, link: LinkId) {
         let (now, gap_max) = (self.now, self.suspicion());
-        let Some(at) = self.agent_of(link) else { return };
+        let Some(at) = self.governed.as_ref().and_then(|g| g.lines.agent_of(link)) else {
+            return;
+        };
         let life = self.records[at].incarnation;
         if let Some(governed) = self.governed.as_mut() {
             let beats = &mut governed.truth.beats;
