@@ -334,8 +334,8 @@ impl World {
         self.end_lines_of(host, machine);
     }
 
-    /// The end of all troubles: the newest store, and one coordinator. Of two the first to start has lost the store, and
-    /// does not know it while it has nothing to commit.
+    /// The end of all troubles: the newest store, and one coordinator. Of two the first to start has lost the store,
+    /// and does not know it while it has nothing to commit.
     pub(crate) fn heal_control(&mut self) {
         let Some(governed) = self.governed.as_mut() else { return };
         governed.store.fail(0, false);

@@ -42,10 +42,10 @@ struct Streak {
 }
 
 impl Streak {
-    fn add(found: Option<&Streak>, of: (u64, u64), now: Time, gap_max: Span) -> Streak {
+    fn add(found: Option<&Self>, of: (u64, u64), now: Time, gap_max: Span) -> Self {
         let goes_on = found.filter(|s| s.of == of && now - s.last <= gap_max);
         let first = goes_on.map_or(now, |s| s.first);
-        Streak { of, first, last: now }
+        Self { of, first, last: now }
     }
 }
 
@@ -190,7 +190,8 @@ impl World {
             self.see_lost(&old);
         }
         if let Some(governed) = self.governed.as_mut() {
-            // It was made when the configurations were the same, or nobody has the others: what follows is decided here.
+            // It was made when the configurations were the same, or nobody has the others: what follows is decided
+            // here.
             governed.troubles.forget_newest();
             governed.truth.chains[at].push(new.clone());
         }
@@ -208,7 +209,7 @@ impl World {
         };
         if let Some(node) = (0..self.processes.len()).find(|at| has_newer(*at)) {
             self.violate(format!(
-                "D6: the coordinator decides on configuration {epoch} of list {at} again, and n{node} has it or a newer one"
+                "D6: the coordinator decides on epoch {epoch} of list {at} again, and n{node} has that or a newer one"
             ));
             return false;
         }
