@@ -199,7 +199,7 @@ def test_large_values_find_room_among_small_keys_without_refusals_or_pauses(star
         # Nobody waits behind them.
         assert other.set(b"other%d" % batch, b"1") and other.get(b"other%d" % batch) == b"1"
     print(f"batches of 500: {', '.join(f'{seconds:.2f}' for seconds in took)} s")
-    # A write that waits for nothing but a timer waits for leases of 4 s, one after the other.
+    # A write that waits for nothing but a timer waits for leases of 2 s, one after the other.
     assert max(took) < 8, took
     for n in range(500):
         assert client.get(b"large7:%d" % n) in (None, value)
