@@ -5,6 +5,7 @@
 mod lines;
 mod seats;
 mod store;
+mod strays;
 mod trouble;
 mod truth;
 
@@ -126,6 +127,7 @@ struct Host {
     timer_at: Option<Time>,
     /// The process does nothing until then.
     stopped_until: Time,
+    started_at: Time,
 }
 
 /// The coordinators of a run, and everybody who talks with them.
@@ -134,6 +136,7 @@ pub(crate) struct Governed {
     store: SharedStore,
     hosts: Vec<Host>,
     seats: Vec<Seat>,
+    strays: Vec<strays::Stray>,
     lines: Lines,
     truth: truth::Truth,
     troubles: Troubles,
@@ -231,6 +234,7 @@ impl World {
             store,
             hosts: (0..troubles.host_count()).map(|_| Host::default()).collect(),
             seats: (0..self.processes.len()).map(|_| Seat::default()).collect(),
+            strays: Vec::new(),
             lines: Lines::default(),
             truth: truth::Truth::default(),
             troubles,
@@ -267,6 +271,9 @@ impl World {
             | Control::Letter { at, incarnation, .. } => Some((*at, *incarnation)),
             _ => None,
         };
+        if let Some((at, _)) = agent.filter(|(at, _)| *at >= self.processes.len()) {
+            return self.happen_to_stray(at, &what);
+        }
         if let Some((at, incarnation)) = agent {
             if self.alive(at, incarnation).is_none() {
                 return;

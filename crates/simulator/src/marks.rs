@@ -40,13 +40,14 @@ pub(crate) enum Seen {
     StoreFoundOld,
     Forked,
     Adopted,
+    SecondProcess,
     TwoCoordinators,
     Deposed,
     OneWayClosed,
     FalselySuspected,
 }
 
-const SEEN: [(Seen, &str); 37] = [
+const SEEN: [(Seen, &str); 38] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -92,6 +93,7 @@ const SEEN: [(Seen, &str); 37] = [
         "10.16 an old store goes on, and no process has what it lacks",
     ),
     (Seen::Adopted, "10.18 a store made anew from what the nodes know"),
+    (Seen::SecondProcess, "10.13 a second process of a node that runs"),
     (Seen::TwoCoordinators, "10.1 two coordinators on one store"),
     (Seen::Deposed, "10.1 a coordinator finds that another has its store"),
     (Seen::OneWayClosed, "10.9 a path to the coordinator closed one way"),

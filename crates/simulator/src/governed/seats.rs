@@ -10,7 +10,7 @@ use paritas_control::message::{
     Refusal, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode,
 };
 use paritas_control::status::{ShardProgress, Status};
-use paritas_control::{Agent, AgentEvent, AgentOut, HEARTBEAT};
+use paritas_control::{Agent, AgentEvent, AgentOut, ClusterPlan, HEARTBEAT};
 use paritas_protocol::{Event, LinkId, Proposal};
 
 /// How long a supervisor waits before it connects again, or says again what is not noted.
@@ -38,14 +38,14 @@ pub(super) struct Seat {
 
 /// What an agent asks its driver for.
 #[derive(Default)]
-struct Asked {
+pub(super) struct Asked {
     /// The number of a coordinator.
-    dial: Option<usize>,
-    hang_up: bool,
-    frames: Vec<Vec<u8>>,
-    letters: Vec<Letter>,
+    pub(super) dial: Option<usize>,
+    pub(super) hang_up: bool,
+    pub(super) frames: Vec<Vec<u8>>,
+    pub(super) letters: Vec<Letter>,
     refused: Option<Refusal>,
-    ended: Option<Refusal>,
+    pub(super) ended: Option<Refusal>,
 }
 
 impl AgentOut for Asked {
@@ -100,27 +100,9 @@ impl World {
     /// A process has begun: its supervisor has said so before, if it could, and its agent begins.
     pub(crate) fn start_seat(&mut self, at: usize) {
         let incarnation = self.records[at].incarnation;
-        let planned = self.governed.as_ref().map_or(0, |g| g.plan.nodes.len());
-        let coordinators = self.governed.as_ref().map_or(1, |g| g.hosts.len());
-        let role = if at < planned {
-            NodeRole::Member
-        } else {
-            NodeRole::Spare
-        };
-        let registration = Registration {
-            cluster: None,
-            node: NodeId(at as u16),
-            incarnation,
-            domain: None,
-            role,
-            pid: 0,
-            supervised: true,
-            client_address: String::new(),
-            cluster_address: Self::address_of(at),
-            peer_address: String::new(),
-            coordinators: coordinators as u8,
-            installed: Vec::new(),
-        };
+        let Some(governed) = self.governed.as_ref() else { return };
+        let coordinators = governed.hosts.len();
+        let registration = register(&governed.plan, at, incarnation, coordinators);
         let seed = self.random.next_u64();
         let agent = Agent::new(registration, coordinators, seed);
         #[cfg(feature = "mutants")]
@@ -338,7 +320,10 @@ impl World {
             self.push_control(Span(0), what);
         }
         if let Some(host) = asked.dial {
-            self.dial_coordinator(at, incarnation, host);
+            let link = self.dial_coordinator(at, incarnation, host);
+            if let Some(seat) = self.seat(at) {
+                seat.link = link;
+            }
         }
         if let Some(refusal) = asked.ended {
             self.log(|| format!("n{at} ends: {refusal:?}"));
@@ -347,14 +332,11 @@ impl World {
         }
     }
 
-    fn dial_coordinator(&mut self, at: usize, incarnation: Incarnation, host: usize) {
+    /// Gives the connection to be, whether or not somebody answers.
+    pub(super) fn dial_coordinator(&mut self, at: usize, incarnation: Incarnation, host: usize) -> Option<LinkId> {
         let delay = self.delay();
         let opened = self.open_line(at, Some(incarnation), host);
-        let link = opened.or_else(|| self.lines().map(Lines::fresh));
-        let (Some(link), Some(seat)) = (link, self.seat(at)) else {
-            return;
-        };
-        seat.link = Some(link);
+        let link = opened.or_else(|| self.lines().map(Lines::fresh))?;
         let up = opened.is_some();
         // Out of a cut nothing comes back: the agent gives up by itself.
         if up || !(self.is_cut_off(at) || self.one_way(at).is_some()) {
@@ -368,6 +350,7 @@ impl World {
                 },
             );
         }
+        Some(link)
     }
 
     /// What a shard asks of its agent.
@@ -382,6 +365,29 @@ impl World {
                 proposal,
             },
         );
+    }
+}
+
+/// What a process says of itself.
+pub(super) fn register(plan: &ClusterPlan, at: usize, incarnation: Incarnation, coordinators: usize) -> Registration {
+    let role = if at < plan.nodes.len() {
+        NodeRole::Member
+    } else {
+        NodeRole::Spare
+    };
+    Registration {
+        cluster: None,
+        node: NodeId(at as u16),
+        incarnation,
+        domain: None,
+        role,
+        pid: 0,
+        supervised: true,
+        client_address: String::new(),
+        cluster_address: World::address_of(at),
+        peer_address: String::new(),
+        coordinators: coordinators as u8,
+        installed: Vec::new(),
     }
 }
 

@@ -137,7 +137,11 @@ impl World {
         }
         let hosts = self.governed.as_ref().map_or(1, |g| g.hosts.len());
         let host = self.random.below(hosts as u64) as usize;
-        match self.random.below(10) {
+        match self.random.below(11) {
+            10 => {
+                let lasts = self.outage();
+                self.start_stray(lasts);
+            }
             0..3 => {
                 let machine = self.random.chance(300_000);
                 let after = self.outage();
@@ -308,6 +312,7 @@ impl World {
                 let place = &mut governed.hosts[host];
                 place.reign += 1;
                 (place.coordinator, place.timer_at) = (Some(leader), None);
+                place.started_at = self.now;
                 self.log(|| format!("coordinator {host} starts"));
                 self.coordinator_has(host, CoordinatorEvent::Timer);
             }

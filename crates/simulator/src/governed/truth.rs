@@ -85,6 +85,23 @@ impl World {
         }
     }
 
+    /// Whether the coordinator hears a node, or has not yet had the time to.
+    pub(super) fn may_be_heard(&self, node: usize) -> bool {
+        let (now, suspicion) = (self.now, self.suspicion());
+        let Some(governed) = self.governed.as_ref() else {
+            return false;
+        };
+        let life = self.records[node].incarnation;
+        let beats = governed.truth.beats.get(&node).filter(|s| s.of.0 == life.0);
+        let is_heard = beats.is_some_and(|s| now - s.last < suspicion);
+        // Only the cluster's first coordinator knows at once that nobody else is there.
+        let is_early = |host: &super::Host| {
+            let later = governed.hosts.iter().map(|host| host.reign).sum::<u64>() > 1;
+            host.coordinator.is_some() && later && now - host.started_at < Span::from_secs(4)
+        };
+        is_heard || governed.hosts.iter().any(is_early)
+    }
+
     pub(super) fn see_note(&mut self, host: usize, note: &Note) {
         self.log(|| format!("coordinator {host}: {note:?}"));
         match note {

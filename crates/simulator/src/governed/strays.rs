@@ -1,0 +1,151 @@
+//! Second processes with the id of a node that runs: started by mistake, from an old file of settings, say. Only their
+//! agents are there. They must not be taken in while the node's own process may be heard (PROTOCOL 10.13).
+
+use super::seats::{Asked, register};
+use super::{Control, Letter};
+use crate::marks::Seen;
+use crate::world::World;
+use paritas_base::{Clock, Incarnation, Span, Time};
+use paritas_control::{Agent, AgentEvent};
+use paritas_protocol::LinkId;
+
+/// Second processes of a run at most: they come after the nodes in the numbers that connections know.
+const STRAYS_MAX: usize = 4;
+
+/// One of them.
+pub(super) struct Stray {
+    node: usize,
+    incarnation: Incarnation,
+    agent: Agent,
+    link: Option<LinkId>,
+    timer_at: Option<Time>,
+    ends_at: Time,
+}
+
+impl World {
+    /// A second process begins, beside one that lives.
+    pub(super) fn start_stray(&mut self, lasts: Span) {
+        let node = self.random.below(self.processes.len() as u64) as usize;
+        let (incarnation, seed) = (Incarnation(self.random.next_u64()), self.random.next_u64());
+        let ends_at = self.now + lasts;
+        if self.processes[node].is_none() {
+            return;
+        }
+        let Some(governed) = self.governed.as_mut().filter(|g| g.strays.len() < STRAYS_MAX) else {
+            return;
+        };
+        let coordinators = governed.hosts.len();
+        let registration = register(&governed.plan, node, incarnation, coordinators);
+        let agent = Agent::new(registration, coordinators, seed);
+        #[cfg(feature = "mutants")]
+        let agent = {
+            let mut agent = agent;
+            agent.break_rule(self.swarm.control_mutant);
+            agent
+        };
+        governed.strays.push(Stray {
+            node,
+            incarnation,
+            agent,
+            link: None,
+            timer_at: None,
+            ends_at,
+        });
+        let at = self.processes.len() + governed.strays.len() - 1;
+        self.log(|| format!("a second process of n{node} begins, life {}", incarnation.0));
+        self.marks.see(Seen::SecondProcess);
+        self.stray_has(at, AgentEvent::Timer);
+    }
+
+    fn stray(&mut self, at: usize) -> Option<&mut Stray> {
+        let n = at.checked_sub(self.processes.len())?;
+        let (now, healing) = (self.now, self.healing);
+        let stray = self.governed.as_mut()?.strays.get_mut(n)?;
+        (now < stray.ends_at && !healing).then_some(stray)
+    }
+
+    /// What happens to its agent.
+    pub(super) fn happen_to_stray(&mut self, at: usize, what: &Control) {
+        let Some(stray) = self.stray(at) else { return };
+        let link_is = |link: &LinkId| stray.link == Some(*link);
+        match what {
+            Control::AgentTimer { due, .. } if stray.timer_at == Some(*due) => {
+                stray.timer_at = None;
+                self.stray_has(at, AgentEvent::Timer);
+            }
+            Control::Dialed { link, up, .. } if link_is(link) => {
+                if *up {
+                    self.stray_has(at, AgentEvent::Connected);
+                } else {
+                    stray.link = None;
+                    self.stray_has(at, AgentEvent::Disconnected);
+                }
+            }
+            Control::ToAgent { link, bytes, .. } if link_is(link) => self.stray_has(at, AgentEvent::Message(bytes)),
+            Control::AgentDown { link, .. } if link_is(link) => {
+                stray.link = None;
+                self.stray_has(at, AgentEvent::Disconnected);
+            }
+            _ => {}
+        }
+    }
+
+    fn stray_has(&mut self, at: usize, event: AgentEvent<'_>) {
+        let now = self.now;
+        let clock = Clock {
+            mono: now,
+            wall_ms: 1_000_000 + now.0 / 1_000_000,
+        };
+        let Some(stray) = self.stray(at) else { return };
+        let mut asked = Asked::default();
+        stray.agent.on(clock, event, &mut asked);
+        let (node, incarnation, link) = (stray.node, stray.incarnation, stray.link);
+        let is_taken_in = stray.agent.is_registered();
+        let due = stray.agent.next_deadline().map(|due| due.max(now + Span(1_000)));
+        if let Some(due) = due.filter(|due| stray.timer_at.is_none_or(|t| *due < t)) {
+            stray.timer_at = Some(due);
+            self.push_control_at(due, Control::AgentTimer { at, incarnation, due });
+        }
+        if is_taken_in {
+            return self.see_taken_in(node);
+        }
+        for frame in asked.frames {
+            if let Some(link) = link {
+                self.send_to_coordinator(link, frame);
+            }
+        }
+        if asked.hang_up
+            && let Some(link) = self.stray(at).and_then(|stray| stray.link.take())
+        {
+            self.end_line(link);
+        }
+        if let Some(host) = asked.dial {
+            let link = self.dial_coordinator(at, incarnation, host);
+            if let Some(stray) = self.stray(at) {
+                stray.link = link;
+            }
+        }
+        if asked.ended.is_some()
+            && let Some(stray) = self.stray(at)
+        {
+            stray.ends_at = now;
+        }
+        // It installs nothing: no shard is there to do so.
+        drop::<Vec<Letter>>(asked.letters);
+    }
+
+    /// A second process counts as the node now, and the first one's life is over. That may be only if the coordinator
+    /// has had time to hear the first one, and has not for the suspicion time.
+    fn see_taken_in(&mut self, node: usize) {
+        if self.processes[node].is_none() {
+            self.excused = true;
+            return;
+        }
+        if self.may_be_heard(node) {
+            self.violate(format!(
+                "D1: a second process of n{node} is taken in, and the first one lives and may be heard"
+            ));
+        }
+        self.excused = true;
+    }
+}
