@@ -5,7 +5,8 @@ use super::seats::{Asked, register};
 use super::{Control, Letter};
 use crate::marks::Seen;
 use crate::world::World;
-use paritas_base::{Clock, Incarnation, Span, Time};
+use paritas_base::configuration::Configuration;
+use paritas_base::{Clock, Incarnation, NodeId, Span, Time};
 use paritas_control::{Agent, AgentEvent};
 use paritas_protocol::LinkId;
 
@@ -18,6 +19,8 @@ pub(super) struct Stray {
     incarnation: Incarnation,
     agent: Agent,
     link: Option<LinkId>,
+    /// The coordinator that it dialed last.
+    host: usize,
     timer_at: Option<Time>,
     ends_at: Time,
 }
@@ -48,6 +51,7 @@ impl World {
             incarnation,
             agent,
             link: None,
+            host: 0,
             timer_at: None,
             ends_at,
         });
@@ -99,7 +103,7 @@ impl World {
         let Some(stray) = self.stray(at) else { return };
         let mut asked = Asked::default();
         stray.agent.on(clock, event, &mut asked);
-        let (node, incarnation, link) = (stray.node, stray.incarnation, stray.link);
+        let (node, incarnation, link, host) = (stray.node, stray.incarnation, stray.link, stray.host);
         let is_taken_in = stray.agent.is_registered();
         let due = stray.agent.next_deadline().map(|due| due.max(now + Span(1_000)));
         if let Some(due) = due.filter(|due| stray.timer_at.is_none_or(|t| *due < t)) {
@@ -107,7 +111,7 @@ impl World {
             self.push_control_at(due, Control::AgentTimer { at, incarnation, due });
         }
         if is_taken_in {
-            return self.see_taken_in(node);
+            return self.see_taken_in(node, host);
         }
         for frame in asked.frames {
             if let Some(link) = link {
@@ -122,7 +126,7 @@ impl World {
         if let Some(host) = asked.dial {
             let link = self.dial_coordinator(at, incarnation, host);
             if let Some(stray) = self.stray(at) {
-                stray.link = link;
+                (stray.link, stray.host) = (link, host);
             }
         }
         if asked.ended.is_some()
@@ -136,12 +140,12 @@ impl World {
 
     /// A second process counts as the node now, and the first one's life is over. That may be only if the coordinator
     /// has had time to hear the first one, and has not for the suspicion time.
-    fn see_taken_in(&mut self, node: usize) {
-        if self.processes[node].is_none() {
-            self.excused = true;
-            return;
-        }
-        if self.may_be_heard(node) {
+    fn see_taken_in(&mut self, node: usize, host: usize) {
+        let life = self.records[node].incarnation;
+        let holds = |c: &Configuration| c.held_by(NodeId(node as u16), life).next().is_some();
+        // One that has just begun and holds nothing may come too late.
+        let counts = self.processes[node].is_some() && self.configurations.iter().any(holds);
+        if counts && self.may_be_heard(node, host) {
             self.violate(format!(
                 "D1: a second process of n{node} is taken in, and the first one lives and may be heard"
             ));

@@ -263,6 +263,8 @@ impl World {
             Progress::Failed(why) if why.contains("the configuration store failed") => {
                 self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
             }
+            // Without parity every process may have been started anew meanwhile.
+            Progress::Failed(_) if self.swarm.parity == 0 => self.excused = true,
             Progress::Failed(why) => self.violate(format!("D7: the store cannot be made anew: {why}")),
         }
     }

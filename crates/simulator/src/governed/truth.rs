@@ -75,7 +75,9 @@ impl World {
     /// A frame of an agent comes to the coordinator.
     pub(super) fn note_beat(&mut self, link: LinkId) {
         let (now, gap_max) = (self.now, self.suspicion());
-        let Some(at) = self.governed.as_ref().and_then(|g| g.lines.agent_of(link)) else {
+        let sender = self.governed.as_ref().and_then(|g| g.lines.agent_of(link));
+        // None of a second process.
+        let Some(at) = sender.filter(|at| *at < self.processes.len()) else {
             return;
         };
         let life = self.records[at].incarnation;
@@ -85,8 +87,8 @@ impl World {
         }
     }
 
-    /// Whether the coordinator hears a node, or has not yet had the time to.
-    pub(super) fn may_be_heard(&self, node: usize) -> bool {
+    /// Whether a coordinator hears a node, or has not yet had the time to.
+    pub(super) fn may_be_heard(&self, node: usize, host: usize) -> bool {
         let (now, suspicion) = (self.now, self.suspicion());
         let Some(governed) = self.governed.as_ref() else {
             return false;
@@ -95,11 +97,8 @@ impl World {
         let beats = governed.truth.beats.get(&node).filter(|s| s.of.0 == life.0);
         let is_heard = beats.is_some_and(|s| now - s.last < suspicion);
         // Only the cluster's first coordinator knows at once that nobody else is there.
-        let is_early = |host: &super::Host| {
-            let later = governed.hosts.iter().map(|host| host.reign).sum::<u64>() > 1;
-            host.coordinator.is_some() && later && now - host.started_at < Span::from_secs(4)
-        };
-        is_heard || governed.hosts.iter().any(is_early)
+        let is_first = governed.hosts.iter().map(|host| host.reign).sum::<u64>() == 1;
+        is_heard || (!is_first && now - governed.hosts[host].started_at < Span::from_secs(4))
     }
 
     pub(super) fn see_note(&mut self, host: usize, note: &Note) {
