@@ -127,7 +127,8 @@ struct Host {
     timer_at: Option<Time>,
     /// The process does nothing until then.
     stopped_until: Time,
-    started_at: Time,
+    /// When the coordinator started; none if it has seen the lists begin, and so all their nodes.
+    started_at: Option<Time>,
 }
 
 /// The coordinators of a run, and everybody who talks with them.

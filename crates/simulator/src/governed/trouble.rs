@@ -314,7 +314,7 @@ impl World {
                 let place = &mut governed.hosts[host];
                 place.reign += 1;
                 (place.coordinator, place.timer_at) = (Some(leader), None);
-                place.started_at = self.now;
+                place.started_at = (!self.configurations.is_empty()).then_some(self.now);
                 self.log(|| format!("coordinator {host} starts"));
                 self.coordinator_has(host, CoordinatorEvent::Timer);
             }

@@ -11,7 +11,7 @@ use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Span, Time};
-use paritas_control::{Coordinator, Note, is_decodable};
+use paritas_control::{Coordinator, HEARTBEAT, Note, is_decodable};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,10 +95,10 @@ impl World {
         };
         let life = self.records[node].incarnation;
         let beats = governed.truth.beats.get(&node).filter(|s| s.of.0 == life.0);
-        let is_heard = beats.is_some_and(|s| now - s.last < suspicion);
-        // Only the cluster's first coordinator knows at once that nobody else is there.
-        let is_first = governed.hosts.iter().map(|host| host.reign).sum::<u64>() == 1;
-        is_heard || (!is_first && now - governed.hosts[host].started_at < Span::from_secs(4))
+        // Only heartbeats count for the coordinator; other messages may come between two of them.
+        let is_heard = beats.is_some_and(|s| now - s.last + HEARTBEAT < suspicion);
+        let started_at = governed.hosts[host].started_at;
+        is_heard || started_at.is_some_and(|at| now - at < Span::from_secs(4))
     }
 
     pub(super) fn see_note(&mut self, host: usize, note: &Note) {
