@@ -148,7 +148,7 @@ def test_a_bad_directory_is_refused_and_says_how_to_mend_it(run, tmp_path):
     node.kill()
     node.wait()
     said = refused(2, good.replace("64mb", "128mb"))
-    assert "slots_max" in said and "empty the directory" in said, said
+    assert "log_size" in said and "empty the directory" in said, said
     # A cluster of its own: the directory is the first one's.
     other = f"127.0.0.1:{base + 20_001}"
     run("coordinator", f'listen = "{other}"\nstore = "{tmp_path}/other"\nscheme = "1+2/1"\nmemory = "64mb"\n')
