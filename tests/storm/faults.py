@@ -212,7 +212,9 @@ class Faults(Orders):
             then()
 
     def pause_coordinator_and_kill(self):
-        self.pause_coordinator(lambda: self.send("kill", self.nodes(self.draw.randint(1, self.most))))
+        # Chosen before: a coordinator that stands still says nothing about the nodes.
+        victims = self.nodes(self.draw.randint(1, self.most))
+        self.pause_coordinator(lambda: self.send("kill", victims))
 
     def old_store(self):
         """An older copy of the store comes back. The coordinator must find out, change nothing and say so, until it has the newest."""

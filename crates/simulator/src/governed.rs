@@ -181,7 +181,11 @@ pub(crate) fn govern(swarm: &mut Swarm, seed: u64) {
     swarm.parameters.lease_renewal = Span(swarm.parameters.lease.0 / random.between(2, 6));
     // Some long enough for a coordinator that waits out its grace and goes on.
     let long = random.chance(150_000);
-    swarm.chaos = Span::from_ms(if long { random.between(8_000, 20_000) } else { random.between(2_000, 8_000) });
+    swarm.chaos = Span::from_ms(if long {
+        random.between(8_000, 20_000)
+    } else {
+        random.between(2_000, 8_000)
+    });
     swarm.clients = random.between(1, 3) as usize;
     swarm.keys = random.between(4, 24);
     swarm.crash_every = every(&mut random, 1_500);

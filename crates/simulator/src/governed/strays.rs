@@ -15,12 +15,9 @@ const STRAYS_MAX: usize = 4;
 
 /// One of them.
 pub(super) struct Stray {
-    node: usize,
     incarnation: Incarnation,
     agent: Agent,
     link: Option<LinkId>,
-    /// The coordinator that it dialed last.
-    host: usize,
     timer_at: Option<Time>,
     ends_at: Time,
 }
@@ -47,11 +44,9 @@ impl World {
             agent
         };
         governed.strays.push(Stray {
-            node,
             incarnation,
             agent,
             link: None,
-            host: 0,
             timer_at: None,
             ends_at,
         });
@@ -59,6 +54,12 @@ impl World {
         self.log(|| format!("a second process of n{node} begins, life {}", incarnation.0));
         self.marks.see(Seen::SecondProcess);
         self.stray_has(at, AgentEvent::Timer);
+    }
+
+    /// Whether that life of a node is a second process.
+    pub(super) fn is_stray(&self, life: Incarnation) -> bool {
+        let mut strays = self.governed.iter().flat_map(|g| &g.strays);
+        strays.any(|stray| stray.incarnation == life)
     }
 
     fn stray(&mut self, at: usize) -> Option<&mut Stray> {
@@ -103,15 +104,11 @@ impl World {
         let Some(stray) = self.stray(at) else { return };
         let mut asked = Asked::default();
         stray.agent.on(clock, event, &mut asked);
-        let (node, incarnation, link, host) = (stray.node, stray.incarnation, stray.link, stray.host);
-        let is_taken_in = stray.agent.is_registered();
+        let (incarnation, link) = (stray.incarnation, stray.link);
         let due = stray.agent.next_deadline().map(|due| due.max(now + Span(1_000)));
         if let Some(due) = due.filter(|due| stray.timer_at.is_none_or(|t| *due < t)) {
             stray.timer_at = Some(due);
             self.push_control_at(due, Control::AgentTimer { at, incarnation, due });
-        }
-        if is_taken_in {
-            return self.see_taken_in(node, host);
         }
         for frame in asked.frames {
             if let Some(link) = link {
@@ -126,7 +123,7 @@ impl World {
         if let Some(host) = asked.dial {
             let link = self.dial_coordinator(at, incarnation, host);
             if let Some(stray) = self.stray(at) {
-                (stray.link, stray.host) = (link, host);
+                stray.link = link;
             }
         }
         if asked.ended.is_some()
@@ -140,7 +137,7 @@ impl World {
 
     /// A second process counts as the node now, and the first one's life is over. That may be only if the coordinator
     /// has had time to hear the first one, and has not for the suspicion time.
-    fn see_taken_in(&mut self, node: usize, host: usize) {
+    pub(super) fn see_taken_in(&mut self, node: usize, host: usize) {
         let life = self.records[node].incarnation;
         let holds = |c: &Configuration| c.held_by(NodeId(node as u16), life).next().is_some();
         // One that has just begun and holds nothing may come too late.

@@ -138,6 +138,7 @@ impl World {
         let hosts = self.governed.as_ref().map_or(1, |g| g.hosts.len());
         let host = self.random.below(hosts as u64) as usize;
         match self.random.below(11) {
+            10 if self.random.chance(600_000) => {}
             10 => {
                 let lasts = self.outage();
                 self.start_stray(lasts);
@@ -261,6 +262,9 @@ impl World {
             }
             // An operator tries again.
             Progress::Failed(why) if why.contains("the configuration store failed") => {
+                if let Some(governed) = self.governed.as_mut() {
+                    governed.truth.is_adopted = true;
+                }
                 self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
             }
             // Without parity every process may have been started anew meanwhile.

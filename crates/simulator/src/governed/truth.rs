@@ -115,6 +115,9 @@ impl World {
                     governed.truth.is_late = true;
                 }
             }
+            Note::Registered { node, incarnation } if self.is_stray(*incarnation) => {
+                self.see_taken_in(usize::from(node.0), host);
+            }
             Note::Deposed => self.marks.see(Seen::Deposed),
             _ => {}
         }
