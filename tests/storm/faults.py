@@ -227,14 +227,14 @@ class Faults(Orders):
         began = time.monotonic()
         while not self.store_is_refused():
             if time.monotonic() - began > WHOLE_WITHIN:
-                raise AssertionError(f"an old store is not refused: {self.cluster.any_status()}")
+                raise AssertionError(f"an old store is not refused: {self.cluster.order(0, 'status')}")
             time.sleep(0.05)
         self.say("the coordinator refuses it; the newest one comes back")
         self.cluster.replace_store(newest)
 
     def store_is_refused(self):
-        status = self.cluster.any_status()
-        return status is not None and any("not the cluster's newest" in remark for remark in status["coordinator"])
+        # Nodes that are not taken in say why.
+        return any("not the cluster's newest" in self.cluster.order(node, "status") for node in range(self.shape.nodes))
 
     # What one sends the other vanishes, comes late or now and then, one way or both. `None` is the coordinator.
 

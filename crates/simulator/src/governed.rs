@@ -326,7 +326,7 @@ impl World {
         match what {
             Control::Accepted { link, .. } => self.coordinator_has(host, CoordinatorEvent::Connected { link }),
             Control::ToCoordinator { link, bytes, .. } => {
-                self.note_beat(link);
+                self.note_beat(link, host);
                 self.coordinator_has(host, CoordinatorEvent::Message { link, bytes: &bytes });
             }
             Control::CoordinatorDown { link, .. } => {

@@ -227,7 +227,7 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// 10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
-    /// silent and the coordinator has been there long enough to hear it.
+    /// silent, no peer hears it either, and the coordinator has been there long enough to hear it.
     fn is_running(&self, now: Time, node: NodeId, life: Incarnation) -> bool {
         if self.broken.is(Mutant::RunningAdmitted) {
             return false;
@@ -247,7 +247,9 @@ impl<S: Store> Coordinator<S> {
         let presence = self.presences.get(&node).filter(|p| p.incarnation == present);
         // Every holder that lives has registered by then, and would be heard.
         let is_early = now < self.settled_from && !self.records.lists.is_empty();
-        is_early || presence.is_some_and(|p| now - p.heard_at() < self.suspicion())
+        is_early
+            || presence.is_some_and(|p| now - p.heard_at() < self.suspicion())
+            || self.judge_silence(now).isolated.contains(&node)
     }
 
     /// A log node is one by its settings and by plan, or beyond the plan; and no member is a spare.

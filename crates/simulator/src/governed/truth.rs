@@ -24,8 +24,8 @@ pub(crate) struct Truth {
     chains: Vec<Vec<Configuration>>,
     /// When frames of the second process came to the first, in their present lives.
     heard: BTreeMap<(usize, usize), Streak>,
-    /// When frames of agents came to the coordinator.
-    beats: BTreeMap<usize, Streak>,
+    /// When frames of agents came to each coordinator: by node and host.
+    beats: BTreeMap<(usize, usize), Streak>,
     /// A commit has failed, and may have taken effect: what it decided is seen later.
     is_late: bool,
     /// The store was just made anew: each list has an epoch more, whether or not anything changes (10.18).
@@ -73,7 +73,7 @@ impl World {
     }
 
     /// A frame of an agent comes to the coordinator.
-    pub(super) fn note_beat(&mut self, link: LinkId) {
+    pub(super) fn note_beat(&mut self, link: LinkId, host: usize) {
         let (now, gap_max) = (self.now, self.suspicion());
         let sender = self.governed.as_ref().and_then(|g| g.lines.agent_of(link));
         // None of a second process.
@@ -83,7 +83,8 @@ impl World {
         let life = self.records[at].incarnation;
         if let Some(governed) = self.governed.as_mut() {
             let beats = &mut governed.truth.beats;
-            beats.insert(at, Streak::add(beats.get(&at), (life.0, link.0), now, gap_max));
+            let key = (at, host);
+            beats.insert(key, Streak::add(beats.get(&key), (life.0, link.0), now, gap_max));
         }
     }
 
@@ -94,7 +95,7 @@ impl World {
             return false;
         };
         let life = self.records[node].incarnation;
-        let beats = governed.truth.beats.get(&node).filter(|s| s.of.0 == life.0);
+        let beats = governed.truth.beats.get(&(node, host)).filter(|s| s.of.0 == life.0);
         // Only heartbeats count for the coordinator; other messages may come between two of them.
         let is_heard = beats.is_some_and(|s| now - s.last + HEARTBEAT < suspicion);
         let started_at = governed.hosts[host].started_at;
@@ -254,15 +255,18 @@ impl World {
 
     /// D3: nobody is removed for silence whom a peer hears that the coordinator hears.
     fn check_suspicion(&mut self, old: &Configuration, position: Position, node: usize) {
+        // A second process has been taken in.
+        if self.excused {
+            return;
+        }
         let (now, suspicion) = (self.now, self.suspicion());
         let Some(truth) = self.governed.as_ref().map(|g| &g.truth) else {
             return;
         };
         let beats = |at: usize| {
-            truth
-                .beats
-                .get(&at)
-                .filter(|s| s.of.0 == self.records[at].incarnation.0)
+            let of_node = truth.beats.range((at, 0)..(at + 1, 0)).map(|(_, streak)| streak);
+            let life = self.records[at].incarnation;
+            of_node.filter(|s| s.of.0 == life.0).max_by_key(|s| s.last)
         };
         // Heard by the coordinator: it was moved, or one of its links was broken. So it may have been if the
         // coordinator has heard nobody.

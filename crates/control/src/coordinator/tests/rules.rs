@@ -875,3 +875,21 @@ fn a_member_that_crashes_while_filling_costs_no_more_budget() {
     world.restart(1);
     assert!(world.coordinator.configurations().all(|c| !c.lost));
 }
+
+#[test]
+fn a_second_process_is_not_taken_in_while_a_peer_hears_the_first() {
+    let mut world = World::started(plan(4, 2, 6, 0));
+    world.pass(5000);
+    // Cut off from the coordinator alone: its peers hear it.
+    world.isolate(3);
+    world.pass(5000);
+    let link = world.connect();
+    let second = world.offer(link, 3, Incarnation(99_000));
+    assert!(matches!(second, Err(Refusal::Running)), "{second:?}");
+    // It has died: nobody hears it any more.
+    world.kill(3);
+    world.pass(5000);
+    let link = world.connect();
+    let second = world.offer(link, 3, Incarnation(99_000));
+    assert!(second.is_ok(), "{second:?}");
+}

@@ -35,6 +35,8 @@ pub(super) struct TestNode {
     pub(super) link: LinkId,
     pub(super) nonce: u64,
     pub(super) alive: bool,
+    /// The coordinator does not hear it, and its peers do.
+    pub(super) is_isolated: bool,
     /// Roles of this life that have halted.
     pub(super) halted: Vec<HaltedRole>,
     /// The newest configurations that it was told.
@@ -295,6 +297,7 @@ impl World {
             link,
             nonce,
             alive: true,
+            is_isolated: false,
             halted: before.map_or_else(Vec::new, |n| n.halted),
             installed: BTreeMap::new(),
         };
@@ -318,6 +321,13 @@ impl World {
     pub(super) fn kill(&mut self, node: u16) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.alive = false;
+        }
+    }
+
+    /// The path between a node and the coordinator is cut.
+    pub(super) fn isolate(&mut self, node: u16) {
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.is_isolated = true;
         }
     }
 
@@ -428,8 +438,9 @@ impl World {
             let step = left.min(200);
             self.tick(step);
             left -= step;
-            let alive: Vec<u16> = self.nodes.iter().filter(|(_, n)| n.alive).map(|(id, _)| *id).collect();
-            alive.into_iter().for_each(|node| self.beat_or_register(node));
+            let heard = self.nodes.iter().filter(|(_, n)| n.alive && !n.is_isolated);
+            let heard: Vec<u16> = heard.map(|(id, _)| *id).collect();
+            heard.into_iter().for_each(|node| self.beat_or_register(node));
         }
     }
 
