@@ -3,6 +3,7 @@
 
 use super::trouble::{lists, names};
 use super::{Coordinator, CoordinatorOut, Note, send};
+use crate::fence::Opinion;
 use crate::message::{Order, Settings, ToAgent};
 use crate::plan::LostPolicy;
 use crate::store::{Store, StoreError};
@@ -157,10 +158,10 @@ impl<S: Store> Coordinator<S> {
                 continue;
             }
             let life = stored.record.incarnation;
-            if let Some(ms) = self.heard_ms_ago(now, node, life) {
+            if let Some(why) = self.may_run(now, node, life) {
                 return Err(format!(
-                    "{node} runs: process {} was heard {ms} ms ago. Nothing is changed. Stop that process first; or, \
-                     to move away what it holds, use `paritas drain {}`",
+                    "{node} {why}. Nothing is changed. If process {} runs, stop it first; or, to move away what it \
+                     holds, use `paritas drain {}`",
                     stored.record.pid, node.0
                 ));
             }
@@ -186,11 +187,28 @@ impl<S: Store> Coordinator<S> {
         Ok(Outcome::Decide(lines))
     }
 
-    /// How long ago a life was heard, if it was within the suspicion time.
-    fn heard_ms_ago(&self, now: Time, node: NodeId, life: Incarnation) -> Option<u64> {
-        let presence = self.presences.get(&node).filter(|p| p.incarnation == life)?;
-        let ago = now - presence.heard_at();
-        (ago < self.suspicion()).then(|| ago.as_ms())
+    /// Why a life may still run, if nothing speaks against it: it was heard, or could not have been yet.
+    fn may_run(&self, now: Time, node: NodeId, life: Incarnation) -> Option<String> {
+        let presence = self.presences.get(&node).filter(|p| p.incarnation == life);
+        if let Some(ago) = presence
+            .map(|p| now - p.heard_at())
+            .filter(|ago| *ago < self.suspicion())
+        {
+            return Some(format!("runs: it was heard {} ms ago", ago.as_ms()));
+        }
+        let silence = self.judge_silence(now);
+        if silence.isolated.contains(&node) {
+            let hears = |(peer, said): &(NodeId, Opinion)| (*said == Opinion::Hears).then_some(*peer);
+            let peers: Vec<NodeId> = silence.said.get(&node)?.iter().filter_map(hears).collect();
+            return Some(format!("runs: its peers {} hear it", names(&peers)));
+        }
+        let until = self.settled_from.max(self.silent_at(presence));
+        (now < until).then(|| {
+            format!(
+                "may run: wait {} ms, every process that lives calls by then",
+                (until - now).as_ms()
+            )
+        })
     }
 
     /// What the ends of these lives would mean: worked out by the rules as they would be followed.

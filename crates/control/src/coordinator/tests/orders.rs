@@ -168,9 +168,8 @@ fn more_ends_than_the_scheme_covers_are_told_before_they_are_believed() {
 fn an_attested_end_becomes_a_certified_one_when_its_supervisor_says_so() {
     let mut world = World::started(plan(2, 1, 4, 0));
     world.kill(3);
-    world.pass(200);
     let life = world.life(3);
-    world.tick(2000);
+    world.pass(2000);
     give(&mut world, fence(&[3]), true).unwrap();
     world.certify(3);
     assert_eq!(world.coordinator.records.nodes[&NodeId(3)].end, End::Certified);
@@ -178,24 +177,40 @@ fn an_attested_end_becomes_a_certified_one_when_its_supervisor_says_so() {
 }
 
 #[test]
-fn a_fresh_coordinator_does_not_wait_to_hear_of_machines_that_are_off() {
+fn a_fresh_coordinator_fences_nobody_before_every_process_that_lives_has_called() {
     let mut world = World::started(plan(4, 2, 12, 0));
+    world.kill(10);
     world.reopen();
-    for node in 0..5 {
+    for node in 0..10 {
         world.register_again(node);
     }
-    world.certify(11);
-    let before = configurations(&world);
-    world.tick(100);
-    assert_eq!(
-        configurations(&world),
-        before,
-        "six of twelve are to tell what they have"
-    );
+    world.pass(1500);
     let early = give(&mut world, fence(&[10]), true).unwrap_err();
-    assert!(early.contains("changes nothing"), "{early}");
-    let (done, _) = give(&mut world, fence(&[6, 7, 8, 9, 10]), true).unwrap();
-    assert!(done && configurations(&world) != before);
+    assert!(
+        early.contains("may run: wait") && early.contains("calls by then"),
+        "{early}"
+    );
+    world.pass(6000);
+    // What was not there to be heard counts for nothing: this coordinator stood still.
+    world.sleep(600);
+    let early = give(&mut world, fence(&[10]), true).unwrap_err();
+    assert!(early.contains("may run: wait"), "{early}");
+    world.pass(6000);
+    let (done, _) = give(&mut world, fence(&[10]), true).unwrap();
+    assert!(done);
+}
+
+#[test]
+fn a_node_that_its_peers_hear_is_not_fenced() {
+    let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
+    world.pass(300);
+    world.cut_off(3);
+    world.pass(10_000);
+    let refused = give(&mut world, fence(&[3]), true).unwrap_err();
+    assert!(
+        refused.contains("runs: its peers") && refused.contains("hear it"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -88,6 +88,8 @@ pub(super) struct World {
     pub(super) supervisor: LinkId,
     /// Lives that say nothing, and since when: their peers notice too.
     silent_since: BTreeMap<(NodeId, Incarnation), Time>,
+    /// Those that only their peers hear.
+    cut_off: BTreeSet<u16>,
     now: Time,
     next: u64,
 }
@@ -111,6 +113,7 @@ impl World {
             inbox: BTreeMap::new(),
             supervisor: LinkId(0),
             silent_since: BTreeMap::new(),
+            cut_off: BTreeSet::new(),
             now: Time(1_000_000_000_000),
             next: 1,
         };
@@ -138,7 +141,7 @@ impl World {
     pub(super) fn event(&mut self, event: CoordinatorEvent<'_>) {
         for (id, node) in &self.nodes {
             let key = (NodeId(*id), node.life);
-            if node.alive {
+            if node.alive || self.cut_off.contains(id) {
                 self.silent_since.remove(&key);
             } else {
                 self.silent_since.entry(key).or_insert(self.now);
@@ -319,6 +322,12 @@ impl World {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.alive = false;
         }
+    }
+
+    /// The process runs, and the coordinator does not hear it any more.
+    pub(super) fn cut_off(&mut self, node: u16) {
+        self.kill(node);
+        self.cut_off.insert(node);
     }
 
     /// The process is killed, and its supervisor says so.
