@@ -195,13 +195,26 @@ impl<S: Store> Coordinator<S> {
         if let Some((_, list)) = self.behind.filter(|_| is_fresh) {
             return Some(Refusal::StoreIsBehind { list });
         }
+        let (node, life) = (registration.node, registration.incarnation);
         let mut installed = registration.installed.iter();
         installed.find_map(|(list, epoch, id)| match self.records.knows(*list, *epoch, *id) {
             Some(true) => None,
             Some(false) => Some(Refusal::StoreIsBehind { list: *list }),
             // It has slept through more changes than are remembered: whatever it held has gone elsewhere.
-            None => Some(Refusal::LifeEnded),
+            None if !self.holds_anything(node, life) => Some(Refusal::LifeEnded),
+            // Not so here: it goes on, and is not taken in, since it could not tell this list from another history.
+            None => Some(Refusal::Limit(format!(
+                "this process has epoch {} of list {}, which is from before what the coordinator remembers, and it \
+                 holds positions: it goes on, and is not taken in. `paritas status` shows what it holds; start it \
+                 anew once the others can do without it",
+                epoch.0, list.0
+            ))),
         })
+    }
+
+    fn holds_anything(&self, node: NodeId, life: Incarnation) -> bool {
+        let mut lists = self.records.lists.values();
+        lists.any(|c| c.held_by(node, life).next().is_some())
     }
 
     /// 10.16: a node has what was decided after this store was copied, or from another copy. Or else by another

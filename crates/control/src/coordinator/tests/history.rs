@@ -138,7 +138,7 @@ fn a_position_that_begins_empty_becomes_live_when_its_holder_says_so() {
 }
 
 #[test]
-fn a_node_that_slept_through_more_changes_than_are_kept_is_over() {
+fn a_node_that_slept_through_more_changes_than_are_kept_is_over_if_it_holds_nothing() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let first = world.list(0);
     let mut lists = vec![first.clone()];
@@ -154,7 +154,28 @@ fn a_node_that_slept_through_more_changes_than_are_kept_is_over() {
     registration.installed = vec![(first.list, first.epoch, first.id)];
     begin_history(&mut world);
     let link = world.connect();
-    world.say(link, &ToCoordinator::Register(Box::new(registration)));
+    let message = ToCoordinator::Register(Box::new(registration));
+    world.say(link, &message);
+    // What it holds may be nowhere else, in this list or in others.
+    let refused = world.heard(link);
+    let [ToAgent::Refused(Refusal::Limit(why))] = &refused[..] else {
+        panic!("{refused:?}");
+    };
+    assert!(why.contains("it goes on") && why.contains("list 0"), "{why}");
+    let without = |c: &Configuration| {
+        let mut next = c.clone();
+        next.epoch = Epoch(c.epoch.0 + 1);
+        for held in &mut next.positions {
+            *held = held.filter(|a| a.tenure.node != NodeId(0));
+        }
+        next.seal(Some(c));
+        next
+    };
+    let lists: Vec<_> = world.coordinator.configurations().map(without).collect();
+    let Coordinator { store, records, .. } = &mut world.coordinator;
+    records.commit(store, &[], &lists, None).unwrap();
+    begin_history(&mut world);
+    world.say(link, &message);
     assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::LifeEnded)]);
 }
 
