@@ -6,6 +6,7 @@
 
 mod chain;
 mod gather;
+mod losses;
 
 use crate::coordinator::{CoordinatorEvent, CoordinatorOut, Note, send};
 use crate::fence;
@@ -53,6 +54,8 @@ pub struct Adoption<S> {
     plan: ClusterPlan,
     /// Nodes whose machines are off, as the operator says.
     without: BTreeSet<NodeId>,
+    /// The operator has seen what that loses.
+    confirmed: bool,
     /// Whose link it is, once it has registered.
     links: BTreeMap<LinkId, Option<(NodeId, Incarnation)>>,
     witnesses: BTreeMap<(NodeId, Incarnation), Witness>,
@@ -76,6 +79,7 @@ impl<S: Store> Adoption<S> {
             found,
             plan: plan.clone(),
             without: without.into_iter().collect(),
+            confirmed: false,
             links: BTreeMap::new(),
             witnesses: BTreeMap::new(),
             strangers: BTreeMap::new(),
@@ -83,6 +87,11 @@ impl<S: Store> Adoption<S> {
             look_at: Time::default(),
             progress: Progress::Waits(vec!["waits for the nodes to call".into()]),
         })
+    }
+
+    /// What the ends of the nodes that are off lose may be lost. Until then it is said, and nothing is written.
+    pub fn confirm(&mut self) {
+        self.confirmed = true;
     }
 
     /// How far it is.

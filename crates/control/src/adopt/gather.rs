@@ -4,14 +4,14 @@ use super::chain::{Chain, Told, join};
 use super::{Adoption, Progress, Witness};
 use crate::coordinator::first_record;
 use crate::coordinator::trouble::names;
-use crate::plan::ClusterPlan;
+use crate::plan::{ClusterPlan, LostPolicy};
 use crate::record::{Adopted, Records, StoredNode, StoredSlots};
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
 use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Time, Version, slots};
 use std::collections::{BTreeMap, BTreeSet};
 
-type Chains = BTreeMap<ListId, Chain>;
+pub(super) type Chains = BTreeMap<ListId, Chain>;
 
 /// What has been worked out.
 enum Found {
@@ -53,6 +53,9 @@ impl<S: Store> Adoption<S> {
             adopted.lists.push(next(chain, &adopted.cluster)?);
         }
         self.check_lists(&adopted)?;
+        if let Some(losses) = self.losses(&adopted).filter(|_| !self.confirmed) {
+            return Ok(Found::Waits(losses));
+        }
         let words = self.words(&chains, &adopted);
         Ok(Found::All(Box::new(adopted), words))
     }
@@ -91,9 +94,9 @@ impl<S: Store> Adoption<S> {
                 told.entry(*list).or_default().push((None, c, found.trail(*list)));
             }
         }
-        for ((node, _), witness) in self.told() {
+        for (life, witness) in self.told() {
             for (list, c) in &witness.lists {
-                told.entry(*list).or_default().push((Some(*node), c, &c.trail));
+                told.entry(*list).or_default().push((Some(*life), c, &c.trail));
             }
         }
         let joined = told.into_iter().map(|(list, told)| Ok((list, join(&told)?)));
@@ -165,12 +168,10 @@ impl<S: Store> Adoption<S> {
         }
         if !missing.is_empty() {
             let missing: Vec<NodeId> = missing.into_iter().collect();
-            let numbers: Vec<String> = missing.iter().map(|node| node.0.to_string()).collect();
             words.push(format!(
-                "waits for {}: they have told nothing, and what they hold may be nowhere else. Start what is down; for \
-                 machines that are off for good start again with --without {}",
-                names(&missing),
-                numbers.join(",")
+                "waits for {}: they have told nothing, and what they hold may be nowhere else. Start what is down. How \
+                 to go on without machines that are off for good: docs/operate.md, `The store is gone`",
+                names(&missing)
             ));
         }
         // They are not waited for, and may be why others are.
@@ -206,6 +207,10 @@ impl<S: Store> Adoption<S> {
     fn plan_of(&self, cluster: &ClusterRecord) -> Result<ClusterPlan, String> {
         let mut plan = self.found.as_ref().map_or(&self.plan, |found| &found.plan).clone();
         (plan.cluster, plan.hash_key, plan.suspicion_ms) = (cluster.id, cluster.hash_key, cluster.suspicion_ms);
+        if self.found.is_none() {
+            // What was set is not known, and only this loses nothing.
+            plan.lost_policy = LostPolicy::Stop;
+        }
         let asked = plan.record();
         let pairs = [
             (
@@ -348,49 +353,10 @@ impl<S: Store> Adoption<S> {
             )
         })
     }
-
-    /// What people should know.
-    fn words(&self, chains: &Chains, adopted: &Adopted) -> Vec<String> {
-        let told: Vec<NodeId> = self
-            .told()
-            .filter(|(_, w)| !w.lists.is_empty())
-            .map(|((node, _), _)| *node)
-            .collect();
-        let mut words = vec![format!(
-            "{} lists are as {} have told",
-            adopted.lists.len(),
-            names(&told)
-        )];
-        let off: Vec<NodeId> = adopted
-            .nodes
-            .iter()
-            .filter(|n| n.has_ended())
-            .map(|n| n.record.id)
-            .collect();
-        if !off.is_empty() {
-            words.push(format!("the processes of {} count as ended", names(&off)));
-        }
-        let mut new: Vec<NodeId> = holders(chains)
-            .into_iter()
-            .filter(|(node, life)| {
-                let present = adopted.nodes.iter().find(|n| n.record.id == *node);
-                present.is_some_and(|n| n.record.incarnation != *life)
-            })
-            .map(|(node, _)| node)
-            .collect();
-        new.dedup();
-        if !new.is_empty() {
-            words.push(format!(
-                "{} run as new processes: what only the former ones knew is gone",
-                names(&new)
-            ));
-        }
-        words
-    }
 }
 
 /// Processes that hold positions by the newest configurations.
-fn holders(chains: &Chains) -> BTreeSet<(NodeId, Incarnation)> {
+pub(super) fn holders(chains: &Chains) -> BTreeSet<(NodeId, Incarnation)> {
     let held = chains
         .values()
         .flat_map(|chain| chain.newest.positions.iter().flatten());
