@@ -364,6 +364,7 @@ impl<S: Store> Coordinator<S> {
             CoordinatorEvent::Disconnected { link } => {
                 // A connection that broke says nothing about the process: only silence and certificates count.
                 self.links.remove(&link);
+                self.withdraw_orders(link);
                 self.notice_links(now);
                 false
             }

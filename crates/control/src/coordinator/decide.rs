@@ -69,12 +69,14 @@ impl<S: Store> Coordinator<S> {
                 Err(StoreError::Conflict { .. }) => {
                     self.deposed = true;
                     out.note(Note::Deposed);
+                    self.refuse_orders("another coordinator has taken over the store", out);
                     return;
                 }
                 Err(error) => {
                     // Claims and certificates stay, and are decided on again; requests are repeated.
                     self.unsure = true;
                     self.whole.clear();
+                    self.refuse_orders(&error.to_string(), out);
                     out.note(Note::StoreFailed(error.to_string()));
                     return;
                 }
@@ -126,6 +128,10 @@ impl<S: Store> Coordinator<S> {
                 self.unsure = false;
                 self.recent_from = Some(now);
                 // It may have taken effect without anybody being told: now they are.
+                let cluster = ToAgent::Cluster(self.records.cluster.clone());
+                for (link, _) in self.links.iter().filter(|(_, link)| link.told) {
+                    send(out, *link, &cluster);
+                }
                 let nodes: Vec<StoredNode> = self.records.nodes.values().cloned().collect();
                 let lists = self.records.lists.values().cloned().collect();
                 self.tell(&nodes, lists, out);
@@ -179,7 +185,10 @@ impl<S: Store> Coordinator<S> {
             }
         }
         for (id, life) in self.orders.attested() {
-            if let Some(node) = nodes.get_mut(id) {
+            // Who is heard by now has not ended, whatever was ordered.
+            if self.heard_ago(now, *id, *life).is_none()
+                && let Some(node) = nodes.get_mut(id)
+            {
                 node.attest(*life);
             }
         }
