@@ -5,6 +5,7 @@
 //! them. So what one event changes is one transaction (PROTOCOL 10.1), nothing is sent that is not committed, and a
 //! commit that fails is simply worked out again.
 
+pub(crate) mod admit;
 mod decide;
 mod duty;
 mod listen;
@@ -158,6 +159,8 @@ pub enum Note {
     },
     /// A message that is none; its link is closed.
     BadMessage(MessageError),
+    /// A message is too long, and was not sent.
+    Unsent(MessageError),
     /// The store failed; what was decided is tried again.
     StoreFailed(String),
     /// Another coordinator has the store; this one does nothing any more.
@@ -562,8 +565,9 @@ impl<S: Store> Coordinator<S> {
 
 /// Encodes and sends; what is too long for any agent to read is not sent, and the limits of a plan prevent it.
 pub(crate) fn send(out: &mut impl CoordinatorOut, link: LinkId, message: &ToAgent) {
-    if let Ok(frame) = encode(message, TO_AGENT_BYTES_MAX) {
-        out.send(link, &frame);
+    match encode(message, TO_AGENT_BYTES_MAX) {
+        Ok(frame) => out.send(link, &frame),
+        Err(error) => out.note(Note::Unsent(error)),
     }
 }
 

@@ -365,6 +365,7 @@ impl CoordinatorOut for Lines {
         match note {
             Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } | Note::Set(_) => tracing::info!(?note),
             Note::BadMessage(_)
+            | Note::Unsent(_)
             | Note::State { .. }
             | Note::Ended { .. }
             | Note::Attested { .. }

@@ -4,9 +4,9 @@ use super::chain::{Chain, Told, join};
 use super::{Adoption, Progress, Witness};
 use crate::coordinator::first_record;
 use crate::coordinator::trouble::names;
-use crate::plan::{ClusterPlan, LostPolicy};
-use crate::record::{Adopted, Records, StoredNode, StoredSlots};
-use crate::store::Store;
+use crate::plan::{ClusterPlan, LostPolicy, NODES_MAX};
+use crate::record::{Adopted, OpenError, Records, StoredNode, StoredSlots};
+use crate::store::{MemoryStore, Store};
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
 use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Time, Version, slots};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +28,22 @@ impl<S: Store> Adoption<S> {
             Ok(Found::Waits(words)) => return Progress::Waits(words),
             Ok(Found::All(adopted, words)) => (adopted, words),
         };
+        if let Err(error) = self.can_be_read(&adopted) {
+            return Progress::Failed(format!(
+                "what the nodes have told makes no store that can be read: {error}. Nothing is written"
+            ));
+        }
         match Records::adopt(self.found.as_ref(), &mut self.store, &adopted) {
             Ok(()) => Progress::Done(words),
             Err(error) => Progress::Failed(error.to_string()),
         }
+    }
+
+    /// Whether a coordinator could go on with this: it is written into memory, and read again.
+    fn can_be_read(&self, adopted: &Adopted) -> Result<(), OpenError> {
+        let mut copy = MemoryStore::new();
+        Records::adopt(None, &mut copy, adopted)?;
+        Records::look(&copy, &self.plan).map(drop)
     }
 
     fn work_out(&self, now: Time) -> Result<Found, String> {
@@ -53,6 +65,12 @@ impl<S: Store> Adoption<S> {
             adopted.lists.push(next(chain, &adopted.cluster)?);
         }
         self.check_lists(&adopted)?;
+        if adopted.nodes.len() > NODES_MAX {
+            return Err(format!(
+                "what the nodes have told names {} nodes, and a cluster has at most {NODES_MAX}. Nothing is written",
+                adopted.nodes.len()
+            ));
+        }
         if let Some(losses) = self.losses(&adopted).filter(|_| !self.confirmed) {
             return Ok(Found::Waits(losses));
         }
@@ -183,6 +201,11 @@ impl<S: Store> Adoption<S> {
                 )
             };
             words.extend(self.strangers.iter().map(stranger));
+            let refused = self
+                .refused
+                .iter()
+                .map(|(node, why)| format!("{node} is not taken in: {why}"));
+            words.extend(refused);
         }
         Ok(words)
     }

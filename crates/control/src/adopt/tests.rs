@@ -118,10 +118,20 @@ impl World {
     }
 
     fn call(&mut self, node: u16, life: Incarnation, cluster: Option<ClusterId>) -> (LinkId, Vec<ToAgent>) {
+        self.call_with(node, life, cluster, |_| {})
+    }
+
+    fn call_with(
+        &mut self,
+        node: u16,
+        life: Incarnation,
+        cluster: Option<ClusterId>,
+        change: impl FnOnce(&mut Registration),
+    ) -> (LinkId, Vec<ToAgent>) {
         self.links += 1;
         let link = LinkId(self.links);
         self.event(CoordinatorEvent::Connected { link });
-        let registration = Registration {
+        let mut registration = Registration {
             cluster,
             node: NodeId(node),
             incarnation: life,
@@ -135,6 +145,7 @@ impl World {
             coordinators: 1,
             installed: vec![],
         };
+        change(&mut registration);
         let answer = self.say(link, &ToCoordinator::Register(Box::new(registration)));
         (link, answer)
     }
@@ -560,4 +571,73 @@ fn a_store_that_fails_is_said_and_tried_again_by_whoever_starts_it_again() {
     }
     assert!(world.fails().contains("store failed"), "{}", world.fails());
     assert!(world.adoption.into_store().list("").unwrap().is_empty());
+}
+
+#[test]
+fn what_no_coordinator_would_take_in_is_not_adopted() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    let refused = |world: &mut World, change: fn(&mut Registration)| {
+        let (_, answer) = world.call_with(3, life(3), Some(ClusterId(7)), change);
+        match &answer[..] {
+            [ToAgent::Refused(refusal)] => refusal.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let long = refused(&mut world, |r| r.client_address = "h".repeat(256));
+    assert!(matches!(long, Refusal::Limit(_)), "{long:?}");
+    let domain = refused(&mut world, |r| r.domain = Some(String::new()));
+    assert!(matches!(domain, Refusal::Limit(_)), "{domain:?}");
+    let role = refused(&mut world, |r| r.role = NodeRole::Log);
+    assert!(matches!(role, Refusal::WrongRole { .. }), "{role:?}");
+    world.tell(0, &begun());
+    assert!(
+        world
+            .waits()
+            .contains("n3 is not taken in: n3 is not planned as a log node")
+    );
+    // Lists of another scheme, or with more of them on one node than may be, are none of this cluster.
+    let strange = [
+        after(&begun()[0], |c| c.ack_quorum = 0),
+        after(&begun()[0], |c| c.positions = vec![c.positions[0]; 3]),
+        after(&begun()[0], |c| {
+            c.parity = 2;
+            c.positions.push(None);
+        }),
+    ];
+    for strange in strange {
+        world.tell(1, &[strange]);
+    }
+    for node in 1..4 {
+        world.tell(node, &begun());
+    }
+    let (coordinator, _) = world.done();
+    assert!(coordinator.configurations().all(|c| c.epoch == Epoch(2)));
+}
+
+#[test]
+fn no_more_nodes_are_listened_to_than_a_cluster_has() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    for node in 0..NODES_MAX as u16 {
+        let (_, answer) = world.call(node, life(node), None);
+        assert_eq!(answer, [ToAgent::Refused(Refusal::Adopting)]);
+    }
+    let (_, answer) = world.call(NODES_MAX as u16, Incarnation(1), None);
+    assert!(
+        matches!(&answer[..], [ToAgent::Refused(Refusal::Limit(_))]),
+        "{answer:?}"
+    );
+    // Lives, too, told in however many parts.
+    let (link, _) = world.call(0, life(0), None);
+    for part in 0..3 {
+        let lives = (0..NODES_MAX as u16).map(|i| (NodeId(part * 1024 + i), Incarnation(1), 1));
+        let testimony = Testimony {
+            cluster: None,
+            lives: lives.collect(),
+            configurations: vec![],
+            is_last: false,
+        };
+        world.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
+    }
+    let witness = &world.adoption.witnesses[&(NodeId(0), life(0))];
+    assert_eq!(witness.lives.len(), NODES_MAX);
 }
