@@ -250,6 +250,7 @@ impl Agent {
     fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
         let installed = self.installed.values();
         self.registration.installed = installed.map(|c| (c.list, c.epoch, c.id)).collect();
+        self.registration.lives = self.lives();
         self.phase = Phase::Introduced { until: now + DIAL_MAX };
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
     }

@@ -265,6 +265,8 @@ pub struct Coordinator<S> {
     /// A node that has a configuration which is not in this store's history, and of which list: nothing is decided any
     /// more (PROTOCOL 10.16).
     behind: Option<(NodeId, ListId)>,
+    /// The latest life of each node that any registered node knows, and how many lives that makes.
+    lives: BTreeMap<NodeId, (Incarnation, u32)>,
     /// Nodes that have registered with configurations of this store's history.
     witnesses: BTreeSet<NodeId>,
     last_event: Time,
@@ -325,6 +327,7 @@ impl<S: Store> Coordinator<S> {
             settled_from: Time::default(),
             addresses: 1,
             behind: None,
+            lives: BTreeMap::new(),
             witnesses: BTreeSet::new(),
             last_event: Time::default(),
             next_tick: Time::default(),

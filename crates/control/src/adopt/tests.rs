@@ -144,6 +144,7 @@ impl World {
             peer_address: format!("p:{node}"),
             coordinators: 1,
             installed: vec![],
+            lives: vec![],
         };
         change(&mut registration);
         let answer = self.say(link, &ToCoordinator::Register(Box::new(registration)));

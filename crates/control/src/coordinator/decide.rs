@@ -196,6 +196,12 @@ impl<S: Store> Coordinator<S> {
         for node in nodes.values_mut() {
             // A node that its peers may still hear stays as it was: a node that is Down is not dialed by its peers.
             let (id, life) = (node.record.id, node.record.incarnation);
+            let is_registered = self.presences.get(&id).is_some_and(|p| p.incarnation == life) && !node.has_ended();
+            if let Some((known, count)) = self.lives.get(&id).filter(|_| is_registered) {
+                // An older store counts fewer lives than the agents, who take no record for newer than what they have.
+                let told = count.saturating_add(u32::from(*known != life));
+                node.record.ordinal = node.record.ordinal.max(told);
+            }
             let holds = self
                 .records
                 .lists

@@ -286,6 +286,7 @@ impl<S: Store> Coordinator<S> {
             if !registration.installed.is_empty() {
                 self.witnesses.insert(node);
             }
+            self.learn_lives(&registration.lives);
             self.claims.insert(node, *registration);
             self.waits.remove(&node);
             decide = true;
@@ -341,6 +342,16 @@ impl<S: Store> Coordinator<S> {
             .get(&node)
             .is_some_and(|n| n.record.state == NodeState::Down);
         decide || down
+    }
+
+    fn learn_lives(&mut self, told: &[(NodeId, Incarnation, u32)]) {
+        for (node, life, count) in told.iter().take(NODES_MAX).copied() {
+            let known = self.lives.get(&node);
+            let has_room = known.is_some() || self.lives.len() < NODES_MAX;
+            if has_room && known.is_none_or(|(_, known)| *known < count) {
+                self.lives.insert(node, (life, count));
+            }
+        }
     }
 
     /// What a node says of its peers. Whether that is news.

@@ -26,6 +26,7 @@ pub(super) fn registration(node: u16, life: Incarnation) -> Registration {
         peer_address: format!("h:{}", 3000 + node),
         coordinators: 1,
         installed: vec![],
+        lives: vec![],
     }
 }
 
