@@ -8,7 +8,7 @@ use crate::plan::{ClusterPlan, LostPolicy, NODES_MAX};
 use crate::record::{Adopted, OpenError, Records, StoredNode, StoredSlots};
 use crate::store::{MemoryStore, Store};
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
-use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Time, Version, slots};
+use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Span, Time, Version, slots};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) type Chains = BTreeMap<ListId, Chain>;
@@ -184,6 +184,16 @@ impl<S: Store> Adoption<S> {
                 );
             }
         }
+        // They hold nothing by what is known, and may know better. After so long they are done without, and that is said.
+        let twice = self.began.unwrap_or(now) + Span(self.grace().0 * 2);
+        let others: Vec<NodeId> = self.unheard().difference(&missing).copied().collect();
+        if now < twice && !others.is_empty() {
+            words.push(format!(
+                "waits {} ms more for {}: they hold nothing by what is known, and may know of more",
+                (twice - now).as_ms(),
+                names(&others)
+            ));
+        }
         if !missing.is_empty() {
             let missing: Vec<NodeId> = missing.into_iter().collect();
             words.push(format!(
@@ -208,6 +218,20 @@ impl<S: Store> Adoption<S> {
             words.extend(refused);
         }
         Ok(words)
+    }
+
+    /// Nodes that others or the store know, whose machines are not said to be off, and that have told nothing.
+    pub(super) fn unheard(&self) -> BTreeSet<NodeId> {
+        let told = self
+            .told()
+            .flat_map(|(_, w)| &w.lives)
+            .map(|(node, (life, _))| (*node, *life));
+        let stored = self.found.iter().flat_map(|found| found.nodes.values());
+        let stored = stored.map(|n| (n.record.id, n.record.incarnation));
+        let silent = told.chain(stored).filter(|(node, life)| {
+            self.witness_of(*node).is_none() && !self.without.contains(node) && !self.is_over(*node, *life)
+        });
+        silent.map(|(node, _)| node).collect()
     }
 
     fn has_told(&self, node: NodeId, life: Incarnation) -> bool {

@@ -101,6 +101,13 @@ impl<S: Store> Adoption<S> {
                 names(&new)
             ));
         }
+        let unheard: Vec<NodeId> = self.unheard().into_iter().collect();
+        if !unheard.is_empty() {
+            words.push(format!(
+                "{} have told nothing, and hold nothing by what the others know: what only they knew is not in it",
+                names(&unheard)
+            ));
+        }
         if self.found.is_none() {
             words.push(
                 "lost_policy is stop: what it was set to is not known, and `paritas set` changes it; drains and shuns \

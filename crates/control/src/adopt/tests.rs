@@ -309,6 +309,27 @@ fn a_policy_that_empties_lists_is_not_taken_from_the_settings() {
 }
 
 #[test]
+fn who_is_only_known_by_name_is_waited_for_a_while() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    let (link, _) = world.call(0, life(0), Some(ClusterId(7)));
+    let testimony = Testimony {
+        cluster: Some(plan().record()),
+        lives: vec![(NodeId(5), life(5), 1), (NodeId(6), life(6), 1)],
+        configurations: begun(),
+        is_last: true,
+    };
+    world.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
+    for node in [1, 2, 3, 6] {
+        world.tell(node, &begun());
+    }
+    world.tick(6_000);
+    assert!(world.waits().contains("ms more for n5: "), "{}", world.waits());
+    world.tick(6_000);
+    let (_, words) = world.done();
+    assert!(words.contains("n5 have told nothing, and hold nothing"), "{words}");
+}
+
+#[test]
 fn a_machine_that_is_said_to_be_off_and_calls_ends_it() {
     let mut world = World::new(MemoryStore::new(), &[3]);
     world.tell(0, &begun());
