@@ -7,6 +7,7 @@
 mod chain;
 mod gather;
 mod losses;
+mod waits;
 
 use crate::coordinator::admit::static_refusal;
 use crate::coordinator::{CoordinatorEvent, CoordinatorOut, Note, send};
