@@ -47,6 +47,7 @@ fn registration(node: u16, life: u64) -> Registration {
         peer_address: "h:3".into(),
         coordinators: 1,
         installed: Vec::new(),
+        lives: Vec::new(),
     }
 }
 

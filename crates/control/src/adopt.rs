@@ -6,10 +6,15 @@
 
 mod chain;
 mod gather;
+mod losses;
+mod waits;
 
+use crate::coordinator::admit::static_refusal;
 use crate::coordinator::{CoordinatorEvent, CoordinatorOut, Note, send};
 use crate::fence;
-use crate::message::{Refusal, Registration, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent, ToCoordinator, decode};
+use crate::message::{
+    MessageError, Refusal, Registration, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent, ToCoordinator, decode,
+};
 use crate::plan::{ClusterPlan, NODES_MAX, POSITIONS_MAX, check_record};
 use crate::record::{OpenError, Records};
 use crate::status::Status;
@@ -53,11 +58,15 @@ pub struct Adoption<S> {
     plan: ClusterPlan,
     /// Nodes whose machines are off, as the operator says.
     without: BTreeSet<NodeId>,
+    /// The operator has seen what that loses.
+    confirmed: bool,
     /// Whose link it is, once it has registered.
     links: BTreeMap<LinkId, Option<(NodeId, Incarnation)>>,
     witnesses: BTreeMap<(NodeId, Incarnation), Witness>,
     /// Nodes of another cluster that have called.
     strangers: BTreeMap<NodeId, ClusterId>,
+    /// Nodes that have called and cannot be of this cluster by its plan, and why.
+    refused: BTreeMap<NodeId, Refusal>,
     began: Option<Time>,
     look_at: Time,
     progress: Progress,
@@ -76,13 +85,20 @@ impl<S: Store> Adoption<S> {
             found,
             plan: plan.clone(),
             without: without.into_iter().collect(),
+            confirmed: false,
             links: BTreeMap::new(),
             witnesses: BTreeMap::new(),
             strangers: BTreeMap::new(),
+            refused: BTreeMap::new(),
             began: None,
             look_at: Time::default(),
             progress: Progress::Waits(vec!["waits for the nodes to call".into()]),
         })
+    }
+
+    /// What the ends of the nodes that are off lose may be lost. Until then it is said, and nothing is written.
+    pub fn confirm(&mut self) {
+        self.confirmed = true;
     }
 
     /// How far it is.
@@ -142,7 +158,7 @@ impl<S: Store> Adoption<S> {
                 send(out, link, &ToAgent::Refused(refusal));
                 true
             }
-            ToCoordinator::Testimony(testimony) => self.on_testimony(link, *testimony),
+            ToCoordinator::Testimony(testimony) => self.on_testimony(link, *testimony, out),
             ToCoordinator::Status { n } => {
                 let status = Box::new(self.status());
                 send(out, link, &ToAgent::StatusReport { n, status });
@@ -166,21 +182,36 @@ impl<S: Store> Adoption<S> {
     /// What is answered: who is asked for a testimony is refused with `Adopting`.
     fn on_register(&mut self, link: LinkId, registration: Registration) -> Refusal {
         let (node, life) = (registration.node, registration.incarnation);
+        let plan = self.found.as_ref().map_or(&self.plan, |found| &found.plan);
         if let Some(found) = &self.found {
             let here = found.cluster.id;
             if let Some(other) = registration.cluster.filter(|id| *id != here) {
-                self.strangers.insert(node, other);
+                if self.strangers.len() < NODES_MAX {
+                    self.strangers.insert(node, other);
+                }
                 return Refusal::WrongCluster { here };
             }
-            if found.nodes.get(&node).is_some_and(|n| n.is_over(life)) {
-                return Refusal::LifeEnded;
-            }
         }
+        if let Some(refusal) = static_refusal(plan, &registration) {
+            if self.refused.len() < NODES_MAX {
+                self.refused.insert(node, refusal.clone());
+            }
+            return refusal;
+        }
+        self.refused.remove(&node);
+        let stored = self.found.as_ref().and_then(|found| found.nodes.get(&node));
+        if stored.is_some_and(|n| n.is_over(life)) {
+            return Refusal::LifeEnded;
+        }
+        let is_new = !self.witnesses.contains_key(&(node, life));
         let lives = self.witnesses.keys().filter(|(of, _)| *of == node).count();
-        if lives >= LIVES_MAX && !self.witnesses.contains_key(&(node, life)) {
+        if lives >= LIVES_MAX && is_new {
             return Refusal::Limit(format!(
                 "more than {LIVES_MAX} processes with the id {node} have called"
             ));
+        }
+        if lives == 0 && stored.is_none() && self.known().len() >= NODES_MAX {
+            return Refusal::Limit(format!("a cluster has at most {NODES_MAX} nodes"));
         }
         self.links.insert(link, Some((node, life)));
         let witness = Witness {
@@ -195,7 +226,7 @@ impl<S: Store> Adoption<S> {
         Refusal::Adopting
     }
 
-    fn on_testimony(&mut self, link: LinkId, testimony: Testimony) -> bool {
+    fn on_testimony(&mut self, link: LinkId, testimony: Testimony, out: &mut impl CoordinatorOut) -> bool {
         let Some(Some(key)) = self.links.get(&link) else {
             return false;
         };
@@ -205,20 +236,33 @@ impl<S: Store> Adoption<S> {
         if let Some(cluster) = testimony.cluster.filter(|c| check_record(c).is_ok()) {
             witness.cluster = Some(cluster);
         }
-        let lives = testimony.lives.into_iter().take(NODES_MAX);
-        witness
-            .lives
-            .extend(lives.map(|(node, life, count)| (node, (life, count))));
+        for (node, life, count) in testimony.lives {
+            if witness.lives.len() < NODES_MAX || witness.lives.contains_key(&node) {
+                witness.lives.insert(node, (life, count));
+            }
+        }
         for configuration in testimony.configurations {
             let known = witness.lists.get(&configuration.list);
             let is_newer = known.is_none_or(|known| known.epoch < configuration.epoch);
             let has_room = known.is_some() || witness.lists.len() < POSITIONS_MAX;
-            if is_newer && has_room && configuration.is_well_formed() {
+            let fits = witness.cluster.as_ref().is_some_and(|c| fits(&configuration, c));
+            if !fits || !has_room {
+                out.note(Note::BadMessage(MessageError::Contents));
+            } else if is_newer {
                 witness.lists.insert(configuration.list, configuration);
             }
         }
         witness.is_whole |= testimony.is_last;
         testimony.is_last
+    }
+
+    /// Nodes that are in the store or have called.
+    fn known(&self) -> BTreeSet<NodeId> {
+        let stored = self.found.iter().flat_map(|found| found.nodes.keys());
+        stored
+            .chain(self.witnesses.keys().map(|(node, _)| node))
+            .copied()
+            .collect()
     }
 
     fn status(&self) -> Status {
@@ -244,6 +288,12 @@ impl<S: Store> Adoption<S> {
         let suspicion = Span::from_ms(suspicion.unwrap_or(self.plan.suspicion_ms).into());
         fence::grace(suspicion, addresses.min(ADDRESSES_MAX))
     }
+}
+
+/// Whether a configuration can be one of this cluster.
+fn fits(c: &Configuration, cluster: &ClusterRecord) -> bool {
+    let scheme = (c.data, c.parity, c.ack_quorum) == (cluster.data, cluster.parity, cluster.ack_quorum);
+    scheme && c.is_well_formed() && c.is_within_limits()
 }
 
 /// Processes with one node's id that are listened to.

@@ -4,8 +4,8 @@
 
 use crate::fence::{DIAL_MAX, PATIENCE, REDIAL_MAX};
 use crate::message::{
-    Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent,
-    ToCoordinator, decode, encode,
+    MessageError, Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, Testimony,
+    ToAgent, ToCoordinator, decode, encode,
 };
 use crate::mutant::{Broken, Mutant};
 use crate::plan::{NODES_MAX, PlanError, check_record};
@@ -50,6 +50,8 @@ pub trait AgentOut {
     fn hang_up(&mut self);
     /// Send a whole frame.
     fn send(&mut self, bytes: &[u8]);
+    /// A message is too long, and was not sent.
+    fn unsent(&mut self, _: MessageError) {}
     /// The cluster is known: make the node. Said once, before anything else is delivered.
     fn cluster(&mut self, cluster: &ClusterRecord);
     /// The cluster's record has changed, in what may change: times.
@@ -248,6 +250,7 @@ impl Agent {
     fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
         let installed = self.installed.values();
         self.registration.installed = installed.map(|c| (c.list, c.epoch, c.id)).collect();
+        self.registration.lives = self.lives();
         self.phase = Phase::Introduced { until: now + DIAL_MAX };
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
     }
@@ -566,8 +569,9 @@ fn bytes_at_most(configuration: &Configuration) -> usize {
 
 /// What is too long is not sent; the limits of a plan prevent it.
 fn send(out: &mut impl AgentOut, message: &ToCoordinator) {
-    if let Ok(frame) = encode(message, TO_COORDINATOR_BYTES_MAX) {
-        out.send(&frame);
+    match encode(message, TO_COORDINATOR_BYTES_MAX) {
+        Ok(frame) => out.send(&frame),
+        Err(error) => out.unsent(error),
     }
 }
 

@@ -5,6 +5,7 @@
 //! them. So what one event changes is one transaction (PROTOCOL 10.1), nothing is sent that is not committed, and a
 //! commit that fails is simply worked out again.
 
+pub(crate) mod admit;
 mod decide;
 mod duty;
 mod listen;
@@ -158,6 +159,8 @@ pub enum Note {
     },
     /// A message that is none; its link is closed.
     BadMessage(MessageError),
+    /// A message is too long, and was not sent.
+    Unsent(MessageError),
     /// The store failed; what was decided is tried again.
     StoreFailed(String),
     /// Another coordinator has the store; this one does nothing any more.
@@ -262,6 +265,8 @@ pub struct Coordinator<S> {
     /// A node that has a configuration which is not in this store's history, and of which list: nothing is decided any
     /// more (PROTOCOL 10.16).
     behind: Option<(NodeId, ListId)>,
+    /// The latest life of each node that any registered node knows, and how many lives that makes.
+    lives: BTreeMap<NodeId, (Incarnation, u32)>,
     /// Nodes that have registered with configurations of this store's history.
     witnesses: BTreeSet<NodeId>,
     last_event: Time,
@@ -322,6 +327,7 @@ impl<S: Store> Coordinator<S> {
             settled_from: Time::default(),
             addresses: 1,
             behind: None,
+            lives: BTreeMap::new(),
             witnesses: BTreeSet::new(),
             last_event: Time::default(),
             next_tick: Time::default(),
@@ -364,6 +370,7 @@ impl<S: Store> Coordinator<S> {
             CoordinatorEvent::Disconnected { link } => {
                 // A connection that broke says nothing about the process: only silence and certificates count.
                 self.links.remove(&link);
+                self.withdraw_orders(link);
                 self.notice_links(now);
                 false
             }
@@ -561,8 +568,9 @@ impl<S: Store> Coordinator<S> {
 
 /// Encodes and sends; what is too long for any agent to read is not sent, and the limits of a plan prevent it.
 pub(crate) fn send(out: &mut impl CoordinatorOut, link: LinkId, message: &ToAgent) {
-    if let Ok(frame) = encode(message, TO_AGENT_BYTES_MAX) {
-        out.send(link, &frame);
+    match encode(message, TO_AGENT_BYTES_MAX) {
+        Ok(frame) => out.send(link, &frame),
+        Err(error) => out.note(Note::Unsent(error)),
     }
 }
 

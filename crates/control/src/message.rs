@@ -46,6 +46,9 @@ pub struct Registration {
     pub coordinators: u8,
     /// The newest configurations it has, by which a coordinator sees that its own store went back in time.
     pub installed: Vec<(ListId, Epoch, u64)>,
+    /// The latest life of each node that it knows, and how many lives that makes. A coordinator whose store went back
+    /// in time counts on from there.
+    pub lives: Vec<(NodeId, Incarnation, u32)>,
 }
 
 /// Peers that a process does not hear. All others that it exchanges frames with are heard.

@@ -396,6 +396,10 @@ impl AgentOut for Shell {
         self.letters.push_back(Mail::Drain { list, position, tenure });
     }
 
+    fn unsent(&mut self, error: MessageError) {
+        tracing::error!(%error, "a message to the coordinator is too long, and was not sent");
+    }
+
     fn refused(&mut self, refusal: &Refusal) {
         // Said once, however often it is asked.
         if self.refused.as_ref() != Some(refusal) {
@@ -474,6 +478,7 @@ mod tests {
             cluster_address: "127.0.0.1:2".into(),
             peer_address: "127.0.0.1:3".into(),
             installed: Vec::new(),
+            lives: Vec::new(),
             coordinators: 1,
         };
         let agent = Agent::start(registration, vec![coordinator], 1).unwrap();

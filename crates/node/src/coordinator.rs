@@ -36,8 +36,13 @@ enum Happening {
 pub enum Start {
     /// With the cluster that is in its store.
     Stored,
-    /// The store was lost or is old: the nodes tell what was in it. The machines of these are off.
-    Adopt(Vec<NodeId>),
+    /// The store was lost or is old: the nodes tell what was in it.
+    Adopt {
+        /// The machines of these are off.
+        without: Vec<NodeId>,
+        /// What that loses may be lost; else it is only said.
+        confirmed: bool,
+    },
 }
 
 /// Runs a coordinator until it is asked to stop.
@@ -58,16 +63,19 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
     }
     let mut store = match start {
         Start::Stored => EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?,
-        Start::Adopt(_) => open_or_make(path).map_err(|Failure(why)| {
+        Start::Adopt { .. } => open_or_make(path).map_err(|Failure(why)| {
             Failure(format!(
                 "{why}. If the disk is well and no other coordinator runs, move the file away: --adopt needs none"
             ))
         })?,
     };
     let mut server = Server::start(listener)?;
-    if let Start::Adopt(without) = start {
-        let adoption =
+    if let Start::Adopt { without, confirmed } = start {
+        let mut adoption =
             Adoption::begin(store, &plan, without.iter().copied()).map_err(|error| in_store(path, &error))?;
+        if *confirmed {
+            adoption.confirm();
+        }
         tracing::warn!(%listen, "adopts a cluster: every node is asked for what it knows");
         let Some(written) = server.adopt(adoption)? else {
             return Ok(());
@@ -357,6 +365,7 @@ impl CoordinatorOut for Lines {
         match note {
             Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } | Note::Set(_) => tracing::info!(?note),
             Note::BadMessage(_)
+            | Note::Unsent(_)
             | Note::State { .. }
             | Note::Ended { .. }
             | Note::Attested { .. }

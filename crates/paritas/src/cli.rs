@@ -75,6 +75,9 @@ struct CoordinatorTask {
     /// Nodes whose machines are off for good, so that --adopt does not wait for them: 3 or 3,4
     #[arg(long, requires = "adopt", value_delimiter = ',')]
     without: Vec<NodeNumber>,
+    /// With --adopt: go on without those nodes; without, only what that would lose is said
+    #[arg(long, requires = "adopt")]
+    yes: bool,
     /// End when standard input closes
     #[arg(long)]
     supervised: bool,
@@ -90,7 +93,10 @@ impl CoordinatorTask {
             return print("a new cluster is made; now start the coordinator without --create");
         }
         let start = match self.adopt {
-            true => coordinator::Start::Adopt(self.without.iter().map(|node| node.0).collect()),
+            true => coordinator::Start::Adopt {
+                without: self.without.iter().map(|node| node.0).collect(),
+                confirmed: self.yes,
+            },
             false => coordinator::Start::Stored,
         };
         coordinator::run(settings, self.supervised, &start)

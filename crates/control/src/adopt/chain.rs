@@ -1,7 +1,7 @@
 //! One history of each list out of what several processes have of it (PROTOCOL 10.14).
 
 use paritas_base::configuration::Configuration;
-use paritas_base::{Epoch, NodeId};
+use paritas_base::{Epoch, Incarnation, NodeId};
 use std::collections::BTreeMap;
 
 /// The newest configuration of a list, and the ids of the epochs before it as far as anybody knows them.
@@ -11,10 +11,12 @@ pub(super) struct Chain {
     pub(super) trail: Vec<u64>,
 }
 
-/// Who has told what; `None`: the store.
-pub(super) type Told<'a> = (Option<NodeId>, &'a Configuration, &'a [u64]);
+/// A process; `None`: the store.
+pub(super) type Teller = Option<(NodeId, Incarnation)>;
+/// Who has told what.
+pub(super) type Told<'a> = (Teller, &'a Configuration, &'a [u64]);
 
-/// Joins what was told to one chain.
+/// Joins what was told to one chain. What is too old to be joined is left out, if its teller holds nothing of the list.
 ///
 /// # Errors
 /// If there are two: says whose.
@@ -25,20 +27,15 @@ pub(super) fn join(told: &[Told<'_>]) -> Result<Option<Chain>, String> {
         return Ok(None);
     };
     // The id of each epoch, and who has told it.
-    let mut ids: BTreeMap<Epoch, (u64, Option<NodeId>)> = BTreeMap::new();
+    let mut ids: BTreeMap<Epoch, (u64, Teller)> = BTreeMap::new();
     ids.insert(newest.epoch, (newest.id, *first));
     for (who, c, trail) in order {
         let Some((known, by)) = ids.get(&c.epoch).copied() else {
-            return Err(format!(
-                "{} has epoch {} of list {}, and nobody else knows the history so far back that one could tell whether \
-                 it belongs to epoch {} of {}. End that process, which is too old to hold anything, and start again; \
-                 it comes back as a new one",
-                name(*who),
-                c.epoch.0,
-                c.list.0,
-                newest.epoch.0,
-                name(*first)
-            ));
+            let holds = |(node, life)| [c, newest].iter().any(|c| c.held_by(node, life).next().is_some());
+            if who.is_some_and(|life| !holds(life)) {
+                continue;
+            }
+            return Err(too_old(c, *who, newest, *first));
         };
         if known != c.id {
             return Err(fork(c, *who, by));
@@ -63,19 +60,45 @@ pub(super) fn join(told: &[Told<'_>]) -> Result<Option<Chain>, String> {
     Ok(Some(Chain { newest, trail }))
 }
 
-fn fork(c: &Configuration, who: Option<NodeId>, other: Option<NodeId>) -> String {
+fn too_old(c: &Configuration, who: Teller, newest: &Configuration, first: Teller) -> String {
+    let (epoch, list, newest) = (c.epoch.0, c.list.0, newest.epoch.0);
+    let (who, what) = match who {
+        None => (
+            "the store".to_owned(),
+            "Move the store's file away: it is too old to be joined",
+        ),
+        who => (
+            name(who),
+            "It holds a position of that list, and may hold others. Take a snapshot before anything is stopped. If \
+             what it holds is to be given up, stop that process and start again; it comes back as a new one",
+        ),
+    };
     format!(
-        "there are two histories of list {}: {} and {} have different ones (epoch {}). Two coordinators have \
-         decided, each \
-         with a store of its own. Nothing is written. Find out which nodes have what clients were told last; stop the \
-         processes of the others, which gives up what only they hold, and start again with --without and their numbers",
-        c.list.0,
-        name(who),
-        name(other),
-        c.epoch.0
+        "{who} has epoch {epoch} of list {list}, and nobody else knows the history so far back that one could tell \
+         whether it belongs to epoch {newest} of {}. Nothing is written. {what}",
+        name(first)
     )
 }
 
-fn name(who: Option<NodeId>) -> String {
-    who.map_or_else(|| "the store".into(), |node| node.to_string())
+fn fork(c: &Configuration, who: Teller, other: Teller) -> String {
+    let (list, epoch) = (c.list.0, c.epoch.0);
+    if let (None, Some(node)) | (Some(node), None) = (who, other) {
+        return format!(
+            "the store has another history of list {list} than {} (epoch {epoch}). Nothing is written. Move the \
+             store's file away: it is another history, and --adopt needs none. Do not delete it",
+            name(Some(node))
+        );
+    }
+    format!(
+        "there are two histories of list {list}: {} and {} have different ones (epoch {epoch}). Two coordinators have \
+         decided, each with a store of its own. Nothing is written. Take a snapshot of both sides first. Then find out \
+         which side has answered clients last: it is the right one. Stop the processes of the other side, which gives \
+         up what only they hold, and start again with --without and their numbers",
+        name(who),
+        name(other)
+    )
+}
+
+fn name(who: Teller) -> String {
+    who.map_or_else(|| "the store".into(), |(node, _)| node.to_string())
 }

@@ -1,17 +1,16 @@
 //! Whether all has been told, and what follows from it.
 
 use super::chain::{Chain, Told, join};
-use super::{Adoption, Progress, Witness};
+use super::{Adoption, Progress};
 use crate::coordinator::first_record;
-use crate::coordinator::trouble::names;
-use crate::plan::ClusterPlan;
-use crate::record::{Adopted, Records, StoredNode, StoredSlots};
-use crate::store::Store;
+use crate::plan::{ClusterPlan, LostPolicy, NODES_MAX};
+use crate::record::{Adopted, OpenError, Records, StoredNode, StoredSlots};
+use crate::store::{MemoryStore, Store};
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
-use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Time, Version, slots};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Time, Version, slots};
 use std::collections::{BTreeMap, BTreeSet};
 
-type Chains = BTreeMap<ListId, Chain>;
+pub(super) type Chains = BTreeMap<ListId, Chain>;
 
 /// What has been worked out.
 enum Found {
@@ -28,10 +27,22 @@ impl<S: Store> Adoption<S> {
             Ok(Found::Waits(words)) => return Progress::Waits(words),
             Ok(Found::All(adopted, words)) => (adopted, words),
         };
+        if let Err(error) = self.can_be_read(&adopted) {
+            return Progress::Failed(format!(
+                "what the nodes have told makes no store that can be read: {error}. Nothing is written"
+            ));
+        }
         match Records::adopt(self.found.as_ref(), &mut self.store, &adopted) {
             Ok(()) => Progress::Done(words),
             Err(error) => Progress::Failed(error.to_string()),
         }
+    }
+
+    /// Whether a coordinator could go on with this: it is written into memory, and read again.
+    fn can_be_read(&self, adopted: &Adopted) -> Result<(), OpenError> {
+        let mut copy = MemoryStore::new();
+        Records::adopt(None, &mut copy, adopted)?;
+        Records::look(&copy, &self.plan).map(drop)
     }
 
     fn work_out(&self, now: Time) -> Result<Found, String> {
@@ -53,6 +64,15 @@ impl<S: Store> Adoption<S> {
             adopted.lists.push(next(chain, &adopted.cluster)?);
         }
         self.check_lists(&adopted)?;
+        if adopted.nodes.len() > NODES_MAX {
+            return Err(format!(
+                "what the nodes have told names {} nodes, and a cluster has at most {NODES_MAX}. Nothing is written",
+                adopted.nodes.len()
+            ));
+        }
+        if let Some(losses) = self.losses(&adopted).filter(|_| !self.confirmed) {
+            return Ok(Found::Waits(losses));
+        }
         let words = self.words(&chains, &adopted);
         Ok(Found::All(Box::new(adopted), words))
     }
@@ -91,9 +111,9 @@ impl<S: Store> Adoption<S> {
                 told.entry(*list).or_default().push((None, c, found.trail(*list)));
             }
         }
-        for ((node, _), witness) in self.told() {
+        for (life, witness) in self.told() {
             for (list, c) in &witness.lists {
-                told.entry(*list).or_default().push((Some(*node), c, &c.trail));
+                told.entry(*list).or_default().push((Some(*life), c, &c.trail));
             }
         }
         let joined = told.into_iter().map(|(list, told)| Ok((list, join(&told)?)));
@@ -104,108 +124,14 @@ impl<S: Store> Adoption<S> {
             .collect())
     }
 
-    /// Who is still to tell something, in words. Fails if nothing is left, or if who is off by the operator's word
-    /// runs.
-    fn waits(&self, now: Time, chains: &Chains) -> Result<Vec<String>, String> {
-        let mut words = Vec::new();
-        // Who runs although the operator says that it is off gets the time to call.
-        let until = self.began.unwrap_or(now) + self.grace();
-        if !self.without.is_empty() && now < until {
-            let without: Vec<NodeId> = self.without.iter().copied().collect();
-            words.push(format!(
-                "waits {} ms more: if processes of {} run all the same, they call by then",
-                (until - now).as_ms(),
-                names(&without)
-            ));
-        }
-        let mut missing: BTreeSet<NodeId> = BTreeSet::new();
-        for (node, life) in holders(chains) {
-            if self.has_told(node, life) {
-                if self.without.contains(&node) {
-                    return Err(format!(
-                        "--without {} says that its machine is off, and its process {} has called. Nothing is written. \
-                         Start again without it",
-                        node.0,
-                        self.witnesses[&(node, life)].registration.pid
-                    ));
-                }
-            } else if !self.without.contains(&node) && !self.is_over(node, life) {
-                if self.witness_of(node).is_none() {
-                    missing.insert(node);
-                } else if now < until {
-                    words.push(format!(
-                        "waits {} ms more for the process of {node} that holds positions: another one has called, \
-                         which counts as its successor then",
-                        (until - now).as_ms()
-                    ));
-                }
-            }
-        }
-        // Who was named earlier may know of more than those who have told of it.
-        for tenure in self
-            .told()
-            .flat_map(|(_, w)| w.lists.values())
-            .flat_map(|c| c.positions.iter().flatten())
-        {
-            let (node, life) = (tenure.tenure.node, tenure.tenure.incarnation);
-            if self.witness_of(node).is_none() && !self.without.contains(&node) && !self.is_over(node, life) {
-                missing.insert(node);
-            }
-        }
-        if chains.is_empty() {
-            let planned = self.plan.nodes.iter().chain(&self.plan.log_nodes).map(|n| n.id);
-            missing.extend(planned.filter(|id| self.witness_of(*id).is_none() && !self.without.contains(id)));
-            if missing.is_empty() && self.told().all(|(_, w)| w.cluster.is_none()) && self.found.is_none() {
-                return Err(
-                    "no process knows of a cluster, and the store is empty: nothing is left. Make a new cluster \
-                            with `paritas coordinator --create`, and `paritas restore` a snapshot"
-                        .into(),
-                );
-            }
-        }
-        if !missing.is_empty() {
-            let missing: Vec<NodeId> = missing.into_iter().collect();
-            let numbers: Vec<String> = missing.iter().map(|node| node.0.to_string()).collect();
-            words.push(format!(
-                "waits for {}: they have told nothing, and what they hold may be nowhere else. Start what is down; for \
-                 machines that are off for good start again with --without {}",
-                names(&missing),
-                numbers.join(",")
-            ));
-        }
-        // They are not waited for, and may be why others are.
-        if !words.is_empty() {
-            let stranger = |(node, cluster): (&NodeId, &ClusterId)| {
-                format!(
-                    "{node} is of cluster {:016x}, and not of the one in this store",
-                    cluster.0
-                )
-            };
-            words.extend(self.strangers.iter().map(stranger));
-        }
-        Ok(words)
-    }
-
-    fn has_told(&self, node: NodeId, life: Incarnation) -> bool {
-        self.witnesses.get(&(node, life)).is_some_and(|w| w.is_whole)
-    }
-
-    /// A process of the node that has told what it knows.
-    fn witness_of(&self, node: NodeId) -> Option<(Incarnation, &Witness)> {
-        let mut told = self.told();
-        told.find(|((of, _), _)| *of == node).map(|((_, life), w)| (*life, w))
-    }
-
-    /// The store knows that this life has ended.
-    fn is_over(&self, node: NodeId, life: Incarnation) -> bool {
-        let stored = self.found.as_ref().and_then(|found| found.nodes.get(&node));
-        stored.is_some_and(|n| n.is_over(life))
-    }
-
     /// The plan of this cluster: what a new one is made of must be as it was.
     fn plan_of(&self, cluster: &ClusterRecord) -> Result<ClusterPlan, String> {
         let mut plan = self.found.as_ref().map_or(&self.plan, |found| &found.plan).clone();
         (plan.cluster, plan.hash_key, plan.suspicion_ms) = (cluster.id, cluster.hash_key, cluster.suspicion_ms);
+        if self.found.is_none() {
+            // What was set is not known, and only this loses nothing.
+            plan.lost_policy = LostPolicy::Stop;
+        }
         let asked = plan.record();
         let pairs = [
             (
@@ -348,49 +274,10 @@ impl<S: Store> Adoption<S> {
             )
         })
     }
-
-    /// What people should know.
-    fn words(&self, chains: &Chains, adopted: &Adopted) -> Vec<String> {
-        let told: Vec<NodeId> = self
-            .told()
-            .filter(|(_, w)| !w.lists.is_empty())
-            .map(|((node, _), _)| *node)
-            .collect();
-        let mut words = vec![format!(
-            "{} lists are as {} have told",
-            adopted.lists.len(),
-            names(&told)
-        )];
-        let off: Vec<NodeId> = adopted
-            .nodes
-            .iter()
-            .filter(|n| n.has_ended())
-            .map(|n| n.record.id)
-            .collect();
-        if !off.is_empty() {
-            words.push(format!("the processes of {} count as ended", names(&off)));
-        }
-        let mut new: Vec<NodeId> = holders(chains)
-            .into_iter()
-            .filter(|(node, life)| {
-                let present = adopted.nodes.iter().find(|n| n.record.id == *node);
-                present.is_some_and(|n| n.record.incarnation != *life)
-            })
-            .map(|(node, _)| node)
-            .collect();
-        new.dedup();
-        if !new.is_empty() {
-            words.push(format!(
-                "{} run as new processes: what only the former ones knew is gone",
-                names(&new)
-            ));
-        }
-        words
-    }
 }
 
 /// Processes that hold positions by the newest configurations.
-fn holders(chains: &Chains) -> BTreeSet<(NodeId, Incarnation)> {
+pub(super) fn holders(chains: &Chains) -> BTreeSet<(NodeId, Incarnation)> {
     let held = chains
         .values()
         .flat_map(|chain| chain.newest.positions.iter().flatten());

@@ -1,6 +1,7 @@
 use super::*;
 use crate::Coordinator;
 use crate::message::{TO_AGENT_BYTES_MAX, encode};
+use crate::plan::LostPolicy;
 use crate::record::{RECORD_FORMAT, StoredNode};
 use crate::store::{Action, Change, MemoryStore};
 use paritas_base::Epoch;
@@ -117,10 +118,20 @@ impl World {
     }
 
     fn call(&mut self, node: u16, life: Incarnation, cluster: Option<ClusterId>) -> (LinkId, Vec<ToAgent>) {
+        self.call_with(node, life, cluster, |_| {})
+    }
+
+    fn call_with(
+        &mut self,
+        node: u16,
+        life: Incarnation,
+        cluster: Option<ClusterId>,
+        change: impl FnOnce(&mut Registration),
+    ) -> (LinkId, Vec<ToAgent>) {
         self.links += 1;
         let link = LinkId(self.links);
         self.event(CoordinatorEvent::Connected { link });
-        let registration = Registration {
+        let mut registration = Registration {
             cluster,
             node: NodeId(node),
             incarnation: life,
@@ -133,7 +144,9 @@ impl World {
             peer_address: format!("p:{node}"),
             coordinators: 1,
             installed: vec![],
+            lives: vec![],
         };
+        change(&mut registration);
         let answer = self.say(link, &ToCoordinator::Register(Box::new(registration)));
         (link, answer)
     }
@@ -192,7 +205,7 @@ fn what_the_nodes_tell_is_in_the_store_one_epoch_on() {
     let mut world = World::new(MemoryStore::new(), &[]);
     let (old, new) = (begun(), moved_on(&begun(), 2));
     world.tell(0, &old);
-    assert!(world.waits().contains("waits for n1, n2, n3") && world.waits().contains("--without 1,2,3"));
+    assert!(world.waits().contains("waits for n1, n2, n3") && !world.waits().contains("--without"));
     world.tell(1, &new);
     world.tell(2, &new);
     world.tick(60_000);
@@ -235,8 +248,19 @@ fn machines_that_are_off_are_done_without_and_count_as_ended() {
         world.waits()
     );
     world.tick(6_000);
+    let words = world.waits();
+    assert!(
+        words.contains("n3 counts as ended") && words.contains("no list is lost") && words.contains("--yes"),
+        "{words}"
+    );
+    world.adoption.confirm();
+    world.tick(300);
     let (mut coordinator, words) = world.done();
     assert!(words.contains("the processes of n3 count as ended"), "{words}");
+    assert!(
+        words.contains("lost_policy is stop") && words.contains("drains and shuns are forgotten"),
+        "{words}"
+    );
     let records = Records::open(coordinator.store_mut(), &plan()).unwrap();
     let stored: &StoredNode = &records.nodes[&NodeId(3)];
     assert!(stored.is_over(life(3)), "it may not come back");
@@ -245,6 +269,64 @@ fn machines_that_are_off_are_done_without_and_count_as_ended() {
         crate::record::End::Attested,
         "and its leases are waited for"
     );
+}
+
+#[test]
+fn lists_that_ends_would_lose_are_named_before_they_are_believed() {
+    let mut world = World::new(MemoryStore::new(), &[2, 3]);
+    for node in 0..2 {
+        world.tell(node, &begun());
+    }
+    world.tick(6_000);
+    let words = world.waits();
+    assert!(words.contains("lists 1, 2, 5, 6 would be lost"), "{words}");
+    assert!(world.adoption.store.list("").unwrap().is_empty());
+    // The coordinator that goes on finds the same.
+    world.adoption.confirm();
+    world.tick(300);
+    let mut now = world.now;
+    let (mut coordinator, _) = world.done();
+    for _ in 0..40 {
+        now = now + Span::from_ms(400);
+        let clock = Clock { mono: now, wall_ms: 0 };
+        coordinator.on(clock, CoordinatorEvent::Timer, &mut Sent::default());
+    }
+    let lost = coordinator.configurations().filter(|c| c.lost).map(|c| c.list.0);
+    assert_eq!(lost.collect::<Vec<_>>(), [1, 2, 5, 6]);
+}
+
+#[test]
+fn a_policy_that_empties_lists_is_not_taken_from_the_settings() {
+    let mut asked = plan();
+    asked.lost_policy = LostPolicy::Reset;
+    let mut world = World::new(MemoryStore::new(), &[]);
+    world.adoption = Adoption::begin(MemoryStore::new(), &asked, []).unwrap();
+    for node in 0..4 {
+        world.tell(node, &begun());
+    }
+    let (coordinator, _) = world.done();
+    assert_eq!(coordinator.plan().lost_policy, LostPolicy::Stop);
+}
+
+#[test]
+fn who_is_only_known_by_name_is_waited_for_a_while() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    let (link, _) = world.call(0, life(0), Some(ClusterId(7)));
+    let testimony = Testimony {
+        cluster: Some(plan().record()),
+        lives: vec![(NodeId(5), life(5), 1), (NodeId(6), life(6), 1)],
+        configurations: begun(),
+        is_last: true,
+    };
+    world.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
+    for node in [1, 2, 3, 6] {
+        world.tell(node, &begun());
+    }
+    world.tick(6_000);
+    assert!(world.waits().contains("ms more for n5: "), "{}", world.waits());
+    world.tick(6_000);
+    let (_, words) = world.done();
+    assert!(words.contains("n5 have told nothing, and hold nothing"), "{words}");
 }
 
 #[test]
@@ -290,7 +372,23 @@ fn a_history_that_nobody_can_join_is_named() {
     let mut world = World::new(MemoryStore::new(), &[]);
     world.tell(0, &begun());
     world.tell(1, &late);
-    assert!(world.fails().contains("too old to hold anything"), "{}", world.fails());
+    assert!(
+        world.fails().contains("holds a position of that list") && world.fails().contains("snapshot"),
+        "{}",
+        world.fails()
+    );
+    // Who holds nothing of the list keeps nobody from it.
+    let mut world = World::new(MemoryStore::new(), &[]);
+    world.tell_as(4, life(4), Some(plan().record()), &begun());
+    for node in 0..4 {
+        world.tell(node, &late);
+    }
+    let (coordinator, _) = world.done();
+    assert!(
+        coordinator
+            .configurations()
+            .all(|c| c.epoch.0 as usize == Configuration::TRAIL_MAX + 4)
+    );
     // Somebody in between joins them.
     let mut between = begun();
     for _ in 0..8 {
@@ -417,7 +515,12 @@ fn an_older_store_is_brought_up_to_what_the_nodes_have() {
     let mut world = World::new(store, &[]);
     let other: Vec<Configuration> = begun().iter().map(|c| after(c, |c| c.lost = true)).collect();
     world.tell(0, &other);
-    assert!(world.fails().contains("the store"), "{}", world.fails());
+    let why = world.fails();
+    assert!(
+        why.contains("the store has another history") && why.contains("Move the store's file away"),
+        "{why}"
+    );
+    assert!(!why.contains("top the process"), "{why}");
 }
 
 #[test]
@@ -490,4 +593,73 @@ fn a_store_that_fails_is_said_and_tried_again_by_whoever_starts_it_again() {
     }
     assert!(world.fails().contains("store failed"), "{}", world.fails());
     assert!(world.adoption.into_store().list("").unwrap().is_empty());
+}
+
+#[test]
+fn what_no_coordinator_would_take_in_is_not_adopted() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    let refused = |world: &mut World, change: fn(&mut Registration)| {
+        let (_, answer) = world.call_with(3, life(3), Some(ClusterId(7)), change);
+        match &answer[..] {
+            [ToAgent::Refused(refusal)] => refusal.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let long = refused(&mut world, |r| r.client_address = "h".repeat(256));
+    assert!(matches!(long, Refusal::Limit(_)), "{long:?}");
+    let domain = refused(&mut world, |r| r.domain = Some(String::new()));
+    assert!(matches!(domain, Refusal::Limit(_)), "{domain:?}");
+    let role = refused(&mut world, |r| r.role = NodeRole::Log);
+    assert!(matches!(role, Refusal::WrongRole { .. }), "{role:?}");
+    world.tell(0, &begun());
+    assert!(
+        world
+            .waits()
+            .contains("n3 is not taken in: n3 is not planned as a log node")
+    );
+    // Lists of another scheme, or with more of them on one node than may be, are none of this cluster.
+    let strange = [
+        after(&begun()[0], |c| c.ack_quorum = 0),
+        after(&begun()[0], |c| c.positions = vec![c.positions[0]; 3]),
+        after(&begun()[0], |c| {
+            c.parity = 2;
+            c.positions.push(None);
+        }),
+    ];
+    for strange in strange {
+        world.tell(1, &[strange]);
+    }
+    for node in 1..4 {
+        world.tell(node, &begun());
+    }
+    let (coordinator, _) = world.done();
+    assert!(coordinator.configurations().all(|c| c.epoch == Epoch(2)));
+}
+
+#[test]
+fn no_more_nodes_are_listened_to_than_a_cluster_has() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    for node in 0..NODES_MAX as u16 {
+        let (_, answer) = world.call(node, life(node), None);
+        assert_eq!(answer, [ToAgent::Refused(Refusal::Adopting)]);
+    }
+    let (_, answer) = world.call(NODES_MAX as u16, Incarnation(1), None);
+    assert!(
+        matches!(&answer[..], [ToAgent::Refused(Refusal::Limit(_))]),
+        "{answer:?}"
+    );
+    // Lives, too, told in however many parts.
+    let (link, _) = world.call(0, life(0), None);
+    for part in 0..3 {
+        let lives = (0..NODES_MAX as u16).map(|i| (NodeId(part * 1024 + i), Incarnation(1), 1));
+        let testimony = Testimony {
+            cluster: None,
+            lives: lives.collect(),
+            configurations: vec![],
+            is_last: false,
+        };
+        world.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
+    }
+    let witness = &world.adoption.witnesses[&(NodeId(0), life(0))];
+    assert_eq!(witness.lives.len(), NODES_MAX);
 }

@@ -106,6 +106,7 @@ fn registration(node: u16, life: u64) -> Registration {
         peer_address: "h:3".into(),
         coordinators: 1,
         installed: vec![],
+        lives: vec![],
     }
 }
 
@@ -257,6 +258,8 @@ fn agents_keep_the_last_records_and_come_back_after_a_coordinator() {
             .iter()
             .all(|p| p.agent.is_registered() && p.driver.clusters.len() == 1)
     );
+    // They have told which lives they know.
+    assert!(pair.processes.iter().all(|p| p.agent.registration.lives.len() == 3));
     assert!(pair.coordinator.configurations().all(|c| c.epoch == Epoch(1)));
 }
 

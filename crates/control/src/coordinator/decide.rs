@@ -69,12 +69,14 @@ impl<S: Store> Coordinator<S> {
                 Err(StoreError::Conflict { .. }) => {
                     self.deposed = true;
                     out.note(Note::Deposed);
+                    self.refuse_orders("another coordinator has taken over the store", out);
                     return;
                 }
                 Err(error) => {
                     // Claims and certificates stay, and are decided on again; requests are repeated.
                     self.unsure = true;
                     self.whole.clear();
+                    self.refuse_orders(&error.to_string(), out);
                     out.note(Note::StoreFailed(error.to_string()));
                     return;
                 }
@@ -126,6 +128,10 @@ impl<S: Store> Coordinator<S> {
                 self.unsure = false;
                 self.recent_from = Some(now);
                 // It may have taken effect without anybody being told: now they are.
+                let cluster = ToAgent::Cluster(self.records.cluster.clone());
+                for (link, _) in self.links.iter().filter(|(_, link)| link.told) {
+                    send(out, *link, &cluster);
+                }
                 let nodes: Vec<StoredNode> = self.records.nodes.values().cloned().collect();
                 let lists = self.records.lists.values().cloned().collect();
                 self.tell(&nodes, lists, out);
@@ -179,7 +185,10 @@ impl<S: Store> Coordinator<S> {
             }
         }
         for (id, life) in self.orders.attested() {
-            if let Some(node) = nodes.get_mut(id) {
+            // Who is heard by now has not ended, whatever was ordered.
+            if self.heard_ago(now, *id, *life).is_none()
+                && let Some(node) = nodes.get_mut(id)
+            {
                 node.attest(*life);
             }
         }
@@ -187,6 +196,12 @@ impl<S: Store> Coordinator<S> {
         for node in nodes.values_mut() {
             // A node that its peers may still hear stays as it was: a node that is Down is not dialed by its peers.
             let (id, life) = (node.record.id, node.record.incarnation);
+            let is_registered = self.presences.get(&id).is_some_and(|p| p.incarnation == life) && !node.has_ended();
+            if let Some((known, count)) = self.lives.get(&id).filter(|_| is_registered) {
+                // An older store counts fewer lives than the agents, who take no record for newer than what they have.
+                let told = count.saturating_add(u32::from(*known != life));
+                node.record.ordinal = node.record.ordinal.max(told);
+            }
             let holds = self
                 .records
                 .lists

@@ -1,17 +1,18 @@
 //! What each message changes in what the coordinator knows.
 
+use super::admit::static_refusal;
 use super::presence::Presence;
 use super::slots::Offer;
-use super::{ADDRESS_BYTES_MAX, Coordinator, CoordinatorOut, Note, Report, SILENT_MAX, send};
+use super::{Coordinator, CoordinatorOut, Note, Report, SILENT_MAX, send};
 use crate::message::{
     MESSAGE_VERSION, MessageError, Opinions, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent,
     ToCoordinator, decode,
 };
 use crate::mutant::Mutant;
-use crate::plan::{NODES_MAX, domain_is_valid};
+use crate::plan::NODES_MAX;
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
-use paritas_base::configuration::{NodeRole, NodeState, PositionState};
+use paritas_base::configuration::{NodeState, PositionState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 
@@ -157,30 +158,10 @@ impl<S: Store> Coordinator<S> {
         if registration.cluster.is_some_and(|expected| expected != cluster) {
             return Some(Refusal::WrongCluster { here: cluster });
         }
-        let addresses = [
-            &registration.client_address,
-            &registration.cluster_address,
-            &registration.peer_address,
-        ];
-        if addresses.iter().any(|a| a.len() > ADDRESS_BYTES_MAX) {
-            return Some(Refusal::Limit(format!(
-                "an address has at most {ADDRESS_BYTES_MAX} bytes"
-            )));
-        }
-        if registration.domain.as_ref().is_some_and(|d| !domain_is_valid(d)) {
-            return Some(Refusal::Limit("a failure domain has 1 to 64 bytes".into()));
+        if let Some(refusal) = static_refusal(&self.records.plan, registration) {
+            return Some(refusal);
         }
         let planned = self.planned_domain(registration.node);
-        if let (Some(planned), Some(told)) = (planned, &registration.domain)
-            && planned != told
-        {
-            return Some(Refusal::WrongDomain {
-                planned: planned.into(),
-            });
-        }
-        if let Some(why) = self.wrong_role(registration) {
-            return Some(Refusal::WrongRole { why });
-        }
         match self.records.nodes.get(&registration.node) {
             Some(known) if known.is_over(registration.incarnation) => return Some(Refusal::LifeEnded),
             None if planned.is_none() && self.records.nodes.len() + self.claims.len() >= NODES_MAX => {
@@ -195,13 +176,26 @@ impl<S: Store> Coordinator<S> {
         if let Some((_, list)) = self.behind.filter(|_| is_fresh) {
             return Some(Refusal::StoreIsBehind { list });
         }
+        let (node, life) = (registration.node, registration.incarnation);
         let mut installed = registration.installed.iter();
         installed.find_map(|(list, epoch, id)| match self.records.knows(*list, *epoch, *id) {
             Some(true) => None,
             Some(false) => Some(Refusal::StoreIsBehind { list: *list }),
             // It has slept through more changes than are remembered: whatever it held has gone elsewhere.
-            None => Some(Refusal::LifeEnded),
+            None if !self.holds_anything(node, life) => Some(Refusal::LifeEnded),
+            // Not so here: it goes on, and is not taken in, since it could not tell this list from another history.
+            None => Some(Refusal::Limit(format!(
+                "this process has epoch {} of list {}, which is from before what the coordinator remembers, and it \
+                 holds positions: it goes on, and is not taken in. `paritas status` shows what it holds; start it \
+                 anew once the others can do without it",
+                epoch.0, list.0
+            ))),
         })
+    }
+
+    fn holds_anything(&self, node: NodeId, life: Incarnation) -> bool {
+        let mut lists = self.records.lists.values();
+        lists.any(|c| c.held_by(node, life).next().is_some())
     }
 
     /// 10.16: a node has what was decided after this store was copied, or from another copy. Or else by another
@@ -252,35 +246,6 @@ impl<S: Store> Coordinator<S> {
             || self.judge_silence(now).isolated.contains(&node)
     }
 
-    /// A log node is one by its settings and by plan, or beyond the plan; and no member is a spare.
-    fn wrong_role(&self, registration: &Registration) -> Option<String> {
-        let (plan, node) = (&self.records.plan, registration.node);
-        let is_log = registration.role == NodeRole::Log;
-        let planned = plan.all().any(|n| n.id == node);
-        let planned_log = plan.log_nodes.iter().any(|n| n.id == node);
-        if planned && planned_log && !is_log {
-            Some(format!(
-                "{node} is planned as a log node: set log_dir (--log-dir) in its settings"
-            ))
-        } else if planned && !planned_log && is_log {
-            Some(format!(
-                "{node} is not planned as a log node: leave log_dir (--log-dir) out of its settings"
-            ))
-        } else if registration.role == NodeRole::Spare && plan.nodes.iter().any(|n| n.id == node) {
-            Some(format!(
-                "{node} is planned as a member and cannot wait as a spare: leave spare (--spare) out of its \
-                 settings, or give it an id beyond the planned ones"
-            ))
-        } else if is_log && plan.logged == 0 {
-            let scheme = plan.scheme();
-            Some(format!(
-                "{node} is a log node, and {scheme} logs no parity: leave log_dir (--log-dir) out of its settings"
-            ))
-        } else {
-            None
-        }
-    }
-
     pub(super) fn planned_domain(&self, node: NodeId) -> Option<&str> {
         let mut planned = self.records.plan.all();
         planned.find(|n| n.id == node).map(|n| n.domain.as_str())
@@ -323,6 +288,7 @@ impl<S: Store> Coordinator<S> {
             if !registration.installed.is_empty() {
                 self.witnesses.insert(node);
             }
+            self.learn_lives(&registration.lives);
             self.claims.insert(node, *registration);
             self.waits.remove(&node);
             decide = true;
@@ -378,6 +344,16 @@ impl<S: Store> Coordinator<S> {
             .get(&node)
             .is_some_and(|n| n.record.state == NodeState::Down);
         decide || down
+    }
+
+    fn learn_lives(&mut self, told: &[(NodeId, Incarnation, u32)]) {
+        for (node, life, count) in told.iter().take(NODES_MAX).copied() {
+            let known = self.lives.get(&node);
+            let has_room = known.is_some() || self.lives.len() < NODES_MAX;
+            if has_room && known.is_none_or(|(_, known)| *known < count) {
+                self.lives.insert(node, (life, count));
+            }
+        }
     }
 
     /// What a node says of its peers. Whether that is news.

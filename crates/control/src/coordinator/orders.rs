@@ -3,11 +3,12 @@
 
 use super::trouble::{lists, names};
 use super::{Coordinator, CoordinatorOut, Note, send};
+use crate::fence::Opinion;
 use crate::message::{Order, Settings, ToAgent};
 use crate::plan::LostPolicy;
 use crate::store::{Store, StoreError};
 use paritas_base::configuration::{Assignment, Configuration, Tenure};
-use paritas_base::{Incarnation, ListId, NodeId, Time};
+use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::BTreeSet;
 
@@ -21,8 +22,25 @@ pub(super) struct Orders {
     resets: BTreeSet<ListId>,
     /// Lives whose end an operator attests, until that is committed.
     attested: BTreeSet<(NodeId, Incarnation)>,
-    /// Who waits for the commit, as which question, and the answer.
-    waiting: Vec<(LinkId, u64, Vec<String>)>,
+    waiting: Vec<Waiting>,
+}
+
+/// Who waits for the commit.
+#[derive(Debug)]
+struct Waiting {
+    link: LinkId,
+    /// As which question.
+    n: u64,
+    /// The answer.
+    lines: Vec<String>,
+    /// What is ordered, and is withdrawn if the commit fails or the asker is gone by then.
+    wanted: Wanted,
+}
+
+#[derive(Default, Debug)]
+struct Wanted {
+    resets: BTreeSet<ListId>,
+    lives: BTreeSet<(NodeId, Incarnation)>,
 }
 
 impl Orders {
@@ -33,6 +51,22 @@ impl Orders {
     pub(super) fn attested(&self) -> &BTreeSet<(NodeId, Incarnation)> {
         &self.attested
     }
+
+    /// Takes back what these have ordered and nobody else that waits.
+    fn withdraw(&mut self, given_up: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+        let (given_up, waiting) = core::mem::take(&mut self.waiting).into_iter().partition(given_up);
+        self.waiting = waiting;
+        let given_up: Vec<Waiting> = given_up;
+        for Waiting { wanted, .. } in &given_up {
+            self.resets.retain(|list| !wanted.resets.contains(list));
+            self.attested.retain(|life| !wanted.lives.contains(life));
+        }
+        for Waiting { wanted, .. } in &self.waiting {
+            self.resets.extend(&wanted.resets);
+            self.attested.extend(&wanted.lives);
+        }
+        given_up
+    }
 }
 
 /// What becomes of an order that can be done.
@@ -42,7 +76,7 @@ enum Outcome {
     /// It is done, or there was nothing to do.
     Done(Vec<String>),
     /// It is done with the next commit.
-    Decide(Vec<String>),
+    Decide(Vec<String>, Wanted),
 }
 
 impl<S: Store> Coordinator<S> {
@@ -68,8 +102,10 @@ impl<S: Store> Coordinator<S> {
             }
         };
         let answer = match said {
-            Ok(Outcome::Decide(lines)) => {
-                self.orders.waiting.push((link, n, lines));
+            Ok(Outcome::Decide(lines, wanted)) => {
+                self.orders.resets.extend(&wanted.resets);
+                self.orders.attested.extend(&wanted.lives);
+                self.orders.waiting.push(Waiting { link, n, lines, wanted });
                 return true;
             }
             Ok(Outcome::Would(lines)) => Ok((false, lines)),
@@ -86,15 +122,36 @@ impl<S: Store> Coordinator<S> {
         let is_lost = |list: &ListId| records.lists.get(list).is_some_and(|c| c.lost);
         self.orders.resets.retain(is_lost);
         self.orders.attested.clear();
-        for (link, n, lines) in self.orders.waiting.drain(..) {
-            send(
-                out,
-                link,
-                &ToAgent::Said {
-                    n,
-                    answer: Ok((true, lines)),
-                },
-            );
+        for Waiting { link, n, lines, wanted } in self.orders.waiting.drain(..) {
+            let is_over =
+                |(node, life): &(NodeId, Incarnation)| records.nodes.get(node).is_some_and(|n| n.is_over(*life));
+            let answer = match wanted.lives.iter().find(|life| !is_over(life)) {
+                Some((node, _)) => Err(format!(
+                    "{node} runs: it was heard meanwhile. It does not count as ended"
+                )),
+                None => Ok((true, lines)),
+            };
+            send(out, link, &ToAgent::Said { n, answer });
+        }
+    }
+
+    /// Who has ordered something is gone: it would not learn that it was done.
+    pub(super) fn withdraw_orders(&mut self, link: LinkId) {
+        self.orders.withdraw(|waiting| waiting.link == link);
+    }
+
+    /// The commit has failed: what was ordered is not carried out later, when it may mean something else.
+    pub(super) fn refuse_orders(&mut self, why: &str, out: &mut impl CoordinatorOut) {
+        for Waiting { link, n, lines, wanted } in self.orders.withdraw(|_| true) {
+            // What wants nothing more of this commit is in the store already, such as settings.
+            let is_done = wanted.resets.is_empty() && wanted.lives.is_empty();
+            let answer = match is_done {
+                true => Ok((true, lines)),
+                false => Err(format!(
+                    "not done, the store failed: {why}. Look with `paritas status`, then order again"
+                )),
+            };
+            send(out, link, &ToAgent::Said { n, answer });
         }
     }
 
@@ -125,9 +182,17 @@ impl<S: Store> Coordinator<S> {
         if !confirmed {
             return Ok(Outcome::Would(lines));
         }
-        self.orders.resets.extend(wanted);
         lines.push("they begin again empty as soon as every position has a node".into());
-        Ok(Outcome::Decide(lines))
+        let ordered = Wanted {
+            // What was ordered before is not withdrawn with this.
+            resets: wanted
+                .iter()
+                .filter(|list| !self.orders.resets.contains(list))
+                .copied()
+                .collect(),
+            ..Wanted::default()
+        };
+        Ok(Outcome::Decide(lines, ordered))
     }
 
     // --- fence ---------------------------------------------------------------------------------------------------
@@ -157,10 +222,10 @@ impl<S: Store> Coordinator<S> {
                 continue;
             }
             let life = stored.record.incarnation;
-            if let Some(ms) = self.heard_ms_ago(now, node, life) {
+            if let Some(why) = self.may_run(now, node, life) {
                 return Err(format!(
-                    "{node} runs: process {} was heard {ms} ms ago. Nothing is changed. Stop that process first; or, \
-                     to move away what it holds, use `paritas drain {}`",
+                    "{node} {why}. Nothing is changed. If process {} runs, stop it first; or, to move away what it \
+                     holds, use `paritas drain {}`",
                     stored.record.pid, node.0
                 ));
             }
@@ -176,21 +241,48 @@ impl<S: Store> Coordinator<S> {
             return Err(why);
         }
         lines.extend(self.losses_by_ends(now, &lives));
+        self.orders.attested = before;
         if !confirmed {
-            self.orders.attested = before;
             return Ok(Outcome::Would(lines));
         }
-        for (node, incarnation) in lives {
+        for (node, incarnation) in lives.iter().copied() {
             out.note(Note::Attested { node, incarnation });
         }
-        Ok(Outcome::Decide(lines))
+        let wanted = Wanted {
+            lives,
+            ..Wanted::default()
+        };
+        Ok(Outcome::Decide(lines, wanted))
     }
 
     /// How long ago a life was heard, if it was within the suspicion time.
-    fn heard_ms_ago(&self, now: Time, node: NodeId, life: Incarnation) -> Option<u64> {
+    pub(super) fn heard_ago(&self, now: Time, node: NodeId, life: Incarnation) -> Option<Span> {
         let presence = self.presences.get(&node).filter(|p| p.incarnation == life)?;
-        let ago = now - presence.heard_at();
-        (ago < self.suspicion()).then(|| ago.as_ms())
+        Some(now - presence.heard_at()).filter(|ago| *ago < self.suspicion())
+    }
+
+    /// Why a life may still run, if nothing speaks against it: it was heard, or could not have been yet.
+    fn may_run(&self, now: Time, node: NodeId, life: Incarnation) -> Option<String> {
+        let presence = self.presences.get(&node).filter(|p| p.incarnation == life);
+        if let Some(ago) = presence
+            .map(|p| now - p.heard_at())
+            .filter(|ago| *ago < self.suspicion())
+        {
+            return Some(format!("runs: it was heard {} ms ago", ago.as_ms()));
+        }
+        let silence = self.judge_silence(now);
+        if silence.isolated.contains(&node) {
+            let hears = |(peer, said): &(NodeId, Opinion)| (*said == Opinion::Hears).then_some(*peer);
+            let peers: Vec<NodeId> = silence.said.get(&node)?.iter().filter_map(hears).collect();
+            return Some(format!("runs: its peers {} hear it", names(&peers)));
+        }
+        let until = self.settled_from.max(self.silent_at(presence));
+        (now < until).then(|| {
+            format!(
+                "may run: wait {} ms, every process that lives calls by then",
+                (until - now).as_ms()
+            )
+        })
     }
 
     /// What the ends of these lives would mean: worked out by the rules as they would be followed.
@@ -292,14 +384,16 @@ impl<S: Store> Coordinator<S> {
         for (link, _) in self.links.iter().filter(|(_, link)| link.told) {
             send(out, *link, &ToAgent::Cluster(cluster.clone()));
         }
-        Ok(Outcome::Decide(self.settings_in_words()))
+        Ok(Outcome::Decide(self.settings_in_words(), Wanted::default()))
     }
 
     fn settings_in_words(&self) -> Vec<String> {
         let plan = &self.records.plan;
+        let longest = 2 * u64::from(plan.lease_ms.max(plan.suspicion_ms));
         vec![
             format!("suspicion_ms={}", plan.suspicion_ms),
             format!("lost_policy={}", plan.lost_policy),
+            format!("the longest wait of clients when a node dies is {longest} ms"),
         ]
     }
 

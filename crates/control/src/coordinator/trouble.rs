@@ -28,8 +28,7 @@ impl<S: Store> Coordinator<S> {
         (waits && !self.broken.is(Mutant::NoWitness)).then(|| {
             format!(
                 "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
-                 have; not yet {}): only they can tell whether this store is the cluster's newest. For machines that \
-                 are off for good, `paritas fence` with the numbers of their nodes says so",
+                 have; not yet {}): only they can tell whether this store is the cluster's newest",
                 (self.settled_from - now).as_ms(),
                 names(&missing)
             )
@@ -46,8 +45,7 @@ impl<S: Store> Coordinator<S> {
         let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
         let is_off = |t: &Tenure| {
             let stored = self.records.nodes.get(&t.node);
-            let attested = stored.is_some_and(|n| n.record.incarnation == t.incarnation && n.end == End::Attested);
-            attested || self.orders.attested().contains(&(t.node, t.incarnation))
+            stored.is_some_and(|n| n.record.incarnation == t.incarnation && n.end == End::Attested)
         };
         let holders: BTreeSet<NodeId> = held.map(|a| a.tenure).filter(|t| !is_off(t)).map(|t| t.node).collect();
         if holders.is_empty() {

@@ -138,7 +138,7 @@ fn a_position_that_begins_empty_becomes_live_when_its_holder_says_so() {
 }
 
 #[test]
-fn a_node_that_slept_through_more_changes_than_are_kept_is_over() {
+fn a_node_that_slept_through_more_changes_than_are_kept_is_over_if_it_holds_nothing() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let first = world.list(0);
     let mut lists = vec![first.clone()];
@@ -154,7 +154,28 @@ fn a_node_that_slept_through_more_changes_than_are_kept_is_over() {
     registration.installed = vec![(first.list, first.epoch, first.id)];
     begin_history(&mut world);
     let link = world.connect();
-    world.say(link, &ToCoordinator::Register(Box::new(registration)));
+    let message = ToCoordinator::Register(Box::new(registration));
+    world.say(link, &message);
+    // What it holds may be nowhere else, in this list or in others.
+    let refused = world.heard(link);
+    let [ToAgent::Refused(Refusal::Limit(why))] = &refused[..] else {
+        panic!("{refused:?}");
+    };
+    assert!(why.contains("it goes on") && why.contains("list 0"), "{why}");
+    let without = |c: &Configuration| {
+        let mut next = c.clone();
+        next.epoch = Epoch(c.epoch.0 + 1);
+        for held in &mut next.positions {
+            *held = held.filter(|a| a.tenure.node != NodeId(0));
+        }
+        next.seal(Some(c));
+        next
+    };
+    let lists: Vec<_> = world.coordinator.configurations().map(without).collect();
+    let Coordinator { store, records, .. } = &mut world.coordinator;
+    records.commit(store, &[], &lists, None).unwrap();
+    begin_history(&mut world);
+    world.say(link, &message);
     assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::LifeEnded)]);
 }
 
@@ -183,4 +204,44 @@ fn a_coordinator_that_another_one_has_replaced_does_not_call_its_store_old() {
     world.say(link, &message);
     assert!(world.coordinator.is_deposed());
     assert!(world.notes.contains(&Note::Deposed) && !is_behind(&world));
+}
+
+#[test]
+fn lives_are_counted_on_from_what_the_nodes_know() {
+    let mut world = World::started(plan(2, 1, 4, 0));
+    let ordinal = |world: &World, node: u16| world.coordinator.records.nodes[&NodeId(node)].record.ordinal;
+    let register = |world: &mut World, node: u16, lives: Vec<(NodeId, Incarnation, u32)>| {
+        let link = world.connect();
+        let mut registration = world::registration(node, world.life(node));
+        registration.lives = lives;
+        world.say(link, &ToCoordinator::Register(Box::new(registration)));
+        let Some(ToAgent::Registered(registered)) = world.heard(link).pop() else {
+            panic!("not taken in");
+        };
+        let beat = ToCoordinator::Heartbeat {
+            nonce: registered.nonce,
+            shards: vec![],
+            silent: vec![],
+            opinions: None,
+        };
+        let known = world.nodes.get_mut(&node).unwrap();
+        (known.link, known.nonce) = (link, registered.nonce);
+        world.say(link, &beat);
+    };
+    // Of another life than the present one, of the present one, and of a node that has ended since.
+    world.kill(3);
+    world.certify(3);
+    let lives = vec![
+        (NodeId(0), Incarnation(5), 7),
+        (NodeId(1), world.life(1), 7),
+        (NodeId(3), Incarnation(6), 7),
+    ];
+    register(&mut world, 2, lives);
+    world.pass(300);
+    let ordinals: Vec<u32> = (0..4).map(|node| ordinal(&world, node)).collect();
+    assert_eq!(ordinals, [8, 7, 1, 1]);
+    world.start(3);
+    assert_eq!(ordinal(&world, 3), 8);
+    world.pass(1000);
+    assert_eq!(ordinal(&world, 0), 8, "once");
 }

@@ -881,7 +881,7 @@ fn a_second_process_is_not_taken_in_while_a_peer_hears_the_first() {
     let mut world = World::started(plan(4, 2, 6, 0));
     world.pass(5000);
     // Cut off from the coordinator alone: its peers hear it.
-    world.isolate(3);
+    world.cut_off(3);
     world.pass(5000);
     let link = world.connect();
     let second = world.offer(link, 3, Incarnation(99_000));

@@ -26,6 +26,7 @@ pub(super) fn registration(node: u16, life: Incarnation) -> Registration {
         peer_address: format!("h:{}", 3000 + node),
         coordinators: 1,
         installed: vec![],
+        lives: vec![],
     }
 }
 
@@ -35,8 +36,6 @@ pub(super) struct TestNode {
     pub(super) link: LinkId,
     pub(super) nonce: u64,
     pub(super) alive: bool,
-    /// The coordinator does not hear it, and its peers do.
-    pub(super) is_isolated: bool,
     /// Roles of this life that have halted.
     pub(super) halted: Vec<HaltedRole>,
     /// The newest configurations that it was told.
@@ -90,6 +89,8 @@ pub(super) struct World {
     pub(super) supervisor: LinkId,
     /// Lives that say nothing, and since when: their peers notice too.
     silent_since: BTreeMap<(NodeId, Incarnation), Time>,
+    /// Those that only their peers hear.
+    cut_off: BTreeSet<u16>,
     now: Time,
     next: u64,
 }
@@ -113,6 +114,7 @@ impl World {
             inbox: BTreeMap::new(),
             supervisor: LinkId(0),
             silent_since: BTreeMap::new(),
+            cut_off: BTreeSet::new(),
             now: Time(1_000_000_000_000),
             next: 1,
         };
@@ -140,7 +142,7 @@ impl World {
     pub(super) fn event(&mut self, event: CoordinatorEvent<'_>) {
         for (id, node) in &self.nodes {
             let key = (NodeId(*id), node.life);
-            if node.alive {
+            if node.alive || self.cut_off.contains(id) {
                 self.silent_since.remove(&key);
             } else {
                 self.silent_since.entry(key).or_insert(self.now);
@@ -297,7 +299,6 @@ impl World {
             link,
             nonce,
             alive: true,
-            is_isolated: false,
             halted: before.map_or_else(Vec::new, |n| n.halted),
             installed: BTreeMap::new(),
         };
@@ -322,13 +323,13 @@ impl World {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.alive = false;
         }
+        self.cut_off.remove(&node);
     }
 
-    /// The path between a node and the coordinator is cut.
-    pub(super) fn isolate(&mut self, node: u16) {
-        if let Some(node) = self.nodes.get_mut(&node) {
-            node.is_isolated = true;
-        }
+    /// The process runs, and the coordinator does not hear it any more.
+    pub(super) fn cut_off(&mut self, node: u16) {
+        self.kill(node);
+        self.cut_off.insert(node);
     }
 
     /// The process is killed, and its supervisor says so.
@@ -438,7 +439,7 @@ impl World {
             let step = left.min(200);
             self.tick(step);
             left -= step;
-            let heard = self.nodes.iter().filter(|(_, n)| n.alive && !n.is_isolated);
+            let heard = self.nodes.iter().filter(|(_, n)| n.alive);
             let heard: Vec<u16> = heard.map(|(id, _)| *id).collect();
             heard.into_iter().for_each(|node| self.beat_or_register(node));
         }

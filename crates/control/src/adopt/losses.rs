@@ -1,0 +1,120 @@
+//! What an adoption gives up, and what people should know of it.
+
+use super::Adoption;
+use super::gather::{Chains, holders};
+use crate::check::is_decodable;
+use crate::coordinator::trouble::{lists, names};
+use crate::record::{Adopted, End};
+use crate::store::Store;
+use paritas_base::configuration::{Assignment, Configuration};
+use paritas_base::{ListId, NodeId};
+
+impl<S: Store> Adoption<S> {
+    /// What it would mean that the processes of nodes that are off have ended. None if there are none.
+    pub(super) fn losses(&self, adopted: &Adopted) -> Option<Vec<String>> {
+        let attested = adopted.nodes.iter().filter(|n| n.end == End::Attested);
+        let off: Vec<NodeId> = attested
+            .map(|n| n.record.id)
+            .filter(|id| self.without.contains(id))
+            .collect();
+        if off.is_empty() {
+            return None;
+        }
+        let mut words: Vec<String> = off
+            .iter()
+            .map(|node| {
+                let held = adopted
+                    .lists
+                    .iter()
+                    .map(|(c, _)| c.of_node(*node).count())
+                    .sum::<usize>();
+                format!("{node} counts as ended, and the {held} positions that it holds go to others")
+            })
+            .collect();
+        let is_over = |a: &Assignment| {
+            let node = adopted.nodes.iter().find(|n| n.record.id == a.tenure.node);
+            node.is_some_and(|n| n.is_over(a.tenure.incarnation))
+        };
+        let missing = |of: &[Option<Assignment>]| {
+            let is_whole = |a: &Assignment| a.state.is_live() && !is_over(a);
+            of.iter().filter(|a| !a.as_ref().is_some_and(is_whole)).count()
+        };
+        let cannot_be_rebuilt = |c: &&Configuration| {
+            let (data, parity) = c.positions.split_at(c.data.into());
+            !c.lost && !is_decodable(missing(data), missing(parity), c.parity.into(), c.ack_quorum.into())
+        };
+        let gone = adopted.lists.iter().map(|(c, _)| c).filter(cannot_be_rebuilt);
+        let gone: Vec<ListId> = gone.map(|c| c.list).collect();
+        words.push(match gone.is_empty() {
+            true => "no list is lost by it: the others can rebuild all that these nodes hold".into(),
+            false if adopted.plan.parity == 0 => format!(
+                "lists {} have no redundancy: what these nodes hold of them is gone",
+                lists(&gone)
+            ),
+            false => format!(
+                "lists {} would be lost: with these ends more is gone than the scheme covers. If one of the machines \
+                 can be started with its process still in it, as after a pause, it is worth more than this order",
+                lists(&gone)
+            ),
+        });
+        words.push(
+            "nothing is written yet. If those machines are without power and what is said here may be lost, stop this \
+             coordinator and start it once more with --yes too"
+                .into(),
+        );
+        Some(words)
+    }
+
+    /// What people should know.
+    pub(super) fn words(&self, chains: &Chains, adopted: &Adopted) -> Vec<String> {
+        let told: Vec<NodeId> = self
+            .told()
+            .filter(|(_, w)| !w.lists.is_empty())
+            .map(|((node, _), _)| *node)
+            .collect();
+        let mut words = vec![format!(
+            "{} lists are as {} have told",
+            adopted.lists.len(),
+            names(&told)
+        )];
+        let off: Vec<NodeId> = adopted
+            .nodes
+            .iter()
+            .filter(|n| n.has_ended())
+            .map(|n| n.record.id)
+            .collect();
+        if !off.is_empty() {
+            words.push(format!("the processes of {} count as ended", names(&off)));
+        }
+        let mut new: Vec<NodeId> = holders(chains)
+            .into_iter()
+            .filter(|(node, life)| {
+                let present = adopted.nodes.iter().find(|n| n.record.id == *node);
+                present.is_some_and(|n| n.record.incarnation != *life)
+            })
+            .map(|(node, _)| node)
+            .collect();
+        new.dedup();
+        if !new.is_empty() {
+            words.push(format!(
+                "{} run as new processes: what only the former ones knew is gone",
+                names(&new)
+            ));
+        }
+        let unheard: Vec<NodeId> = self.unheard().into_iter().collect();
+        if !unheard.is_empty() {
+            words.push(format!(
+                "{} have told nothing, and hold nothing by what the others know: what only they knew is not in it",
+                names(&unheard)
+            ));
+        }
+        if self.found.is_none() {
+            words.push(
+                "lost_policy is stop: what it was set to is not known, and `paritas set` changes it; drains and shuns \
+                 are forgotten: give them again; a move of slots that was under way is given up"
+                    .into(),
+            );
+        }
+        words
+    }
+}

@@ -1,0 +1,61 @@
+//! What a registration may be, whatever else is known of the cluster.
+
+use super::ADDRESS_BYTES_MAX;
+use crate::message::{Refusal, Registration};
+use crate::plan::{ClusterPlan, domain_is_valid};
+use paritas_base::configuration::NodeRole;
+
+/// Why a registration breaks a limit, or is not what the plan has.
+pub(crate) fn static_refusal(plan: &ClusterPlan, registration: &Registration) -> Option<Refusal> {
+    let addresses = [
+        &registration.client_address,
+        &registration.cluster_address,
+        &registration.peer_address,
+    ];
+    if addresses.iter().any(|a| a.len() > ADDRESS_BYTES_MAX) {
+        return Some(Refusal::Limit(format!(
+            "an address has at most {ADDRESS_BYTES_MAX} bytes"
+        )));
+    }
+    if registration.domain.as_ref().is_some_and(|d| !domain_is_valid(d)) {
+        return Some(Refusal::Limit("a failure domain has 1 to 64 bytes".into()));
+    }
+    let planned = plan.all().find(|n| n.id == registration.node).map(|n| &n.domain);
+    if let (Some(planned), Some(told)) = (planned, &registration.domain)
+        && planned != told
+    {
+        return Some(Refusal::WrongDomain {
+            planned: planned.clone(),
+        });
+    }
+    wrong_role(plan, registration).map(|why| Refusal::WrongRole { why })
+}
+
+/// A log node is one by its settings and by plan, or beyond the plan; and no member is a spare.
+fn wrong_role(plan: &ClusterPlan, registration: &Registration) -> Option<String> {
+    let node = registration.node;
+    let is_log = registration.role == NodeRole::Log;
+    let planned = plan.all().any(|n| n.id == node);
+    let planned_log = plan.log_nodes.iter().any(|n| n.id == node);
+    if planned && planned_log && !is_log {
+        Some(format!(
+            "{node} is planned as a log node: set log_dir (--log-dir) in its settings"
+        ))
+    } else if planned && !planned_log && is_log {
+        Some(format!(
+            "{node} is not planned as a log node: leave log_dir (--log-dir) out of its settings"
+        ))
+    } else if registration.role == NodeRole::Spare && plan.nodes.iter().any(|n| n.id == node) {
+        Some(format!(
+            "{node} is planned as a member and cannot wait as a spare: leave spare (--spare) out of its \
+             settings, or give it an id beyond the planned ones"
+        ))
+    } else if is_log && plan.logged == 0 {
+        let scheme = plan.scheme();
+        Some(format!(
+            "{node} is a log node, and {scheme} logs no parity: leave log_dir (--log-dir) out of its settings"
+        ))
+    } else {
+        None
+    }
+}
