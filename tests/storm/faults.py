@@ -218,8 +218,12 @@ class Faults(Orders):
 
     def old_store(self):
         """An older copy of the store comes back. The coordinator must find out, change nothing and say so, until it has the newest."""
-        old = self.cluster.read_store()
+        old, epochs = self.cluster.read_store(), self.epochs()
         self.send("kill", self.nodes(1))
+        # The end of the node changes every list that it is in. Before that the copy is as good as the store.
+        deadline = time.monotonic() + WHOLE_WITHIN
+        while sum(self.epochs()) <= sum(epochs) and time.monotonic() < deadline:
+            time.sleep(0.02)
         self.until_whole()
         newest = self.cluster.read_store()
         self.say("the coordinator's store is an old copy")
@@ -231,6 +235,10 @@ class Faults(Orders):
             time.sleep(0.05)
         self.say("the coordinator refuses it; the newest one comes back")
         self.cluster.replace_store(newest)
+
+    def epochs(self):
+        status = self.cluster.any_status()
+        return [entry["epoch"] for entry in status["lists"]] if status else []
 
     def store_is_refused(self):
         # Nodes that are not taken in say why.

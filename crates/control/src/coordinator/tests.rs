@@ -109,7 +109,7 @@ fn a_life_that_was_replaced_may_not_register_or_beat() {
             opinions: None,
         },
     );
-    assert_eq!(world.heard(old.link), [ToAgent::Refused(Refusal::LifeEnded)]);
+    assert_eq!(world.heard(old.link).pop(), Some(ToAgent::Refused(Refusal::LifeEnded)));
     let link = world.connect();
     assert_eq!(world.offer(link, 0, old.life).unwrap_err(), Refusal::LifeEnded);
 }
@@ -265,7 +265,7 @@ fn a_deposed_coordinator_commits_and_answers_nothing() {
         .into_store();
     *world.coordinator.store_mut() = other;
     let epoch = world.list(0).epoch;
-    world.restart(0);
+    world.certify(0);
     assert!(world.coordinator.is_deposed());
     assert_eq!(world.list(0).epoch, epoch);
     world.beat(1);

@@ -221,6 +221,7 @@ fn a_life_that_is_named_again_joins_gone_only_when_it_is_removed_again() {
 #[test]
 fn all_lists_of_one_event_change_in_one_transaction() {
     let mut world = World::started(plan(4, 2, 6, 0));
+    world.certify(2);
     world.heard_by(0);
     world.restart(2);
     let told: Vec<usize> = world
