@@ -1,5 +1,6 @@
 //! What happens to coordinators, to their store, and to the paths to them.
 
+use super::store::SharedStore;
 use super::{Control, Leader};
 use crate::marks::Seen;
 use crate::world::World;
@@ -234,6 +235,7 @@ impl World {
             return;
         }
         self.end_coordinators();
+        self.see_store();
         let Some(governed) = self.governed.as_mut() else { return };
         match Adoption::begin(governed.store.clone(), &governed.plan, []) {
             Ok(adoption) => {
@@ -244,6 +246,17 @@ impl World {
                 self.coordinator_has(0, CoordinatorEvent::Timer);
             }
             Err(error) => self.violate(format!("D0: the store is not adopted: {error:?}")),
+        }
+    }
+
+    /// What was committed last may be seen only now: its outcome was unknown.
+    fn see_store(&mut self) {
+        let Some(governed) = self.governed.as_ref() else { return };
+        let copy = SharedStore::default();
+        copy.put_back(governed.store.copy());
+        if let Ok(reader) = Coordinator::open(copy, &governed.plan, 0) {
+            let unseen = self.unseen(&reader);
+            self.see_all_committed(unseen);
         }
     }
 

@@ -227,10 +227,23 @@ impl World {
             let installed = self.installed(at, list).is_some_and(|(e, _)| e.0 >= epoch);
             self.processes[at].is_some() && installed
         };
-        if let Some(node) = (0..self.processes.len()).find(|at| has_newer(*at)) {
+        let known: Vec<usize> = (0..self.processes.len()).filter(|at| has_newer(*at)).collect();
+        let held = self.configurations.iter().flat_map(|c| c.positions.iter().flatten());
+        let holders = held.map(|a| a.tenure.node).collect::<BTreeSet<NodeId>>().len();
+        // So many have heard of every decision, the coordinator takes for granted (10.16).
+        let told = (holders / 2 + 1)
+            .min(holders.saturating_sub(usize::from(new.parity)))
+            .max(1);
+        if known.len() >= told {
             self.violate(format!(
-                "D6: the coordinator decides on epoch {epoch} of list {at} again, and n{node} has that or a newer one"
+                "D6: the coordinator decides on epoch {epoch} of list {at} again, and {known:?} have that or a newer one"
             ));
+            return false;
+        }
+        if !known.is_empty() {
+            // Fewer had heard of it before the store was lost: their history ends here.
+            self.marks.see(Seen::ForkedBesideFew);
+            self.excused = true;
             return false;
         }
         self.log(|| format!("list {at} forks at {epoch}: nobody has what was decided before"));
@@ -329,6 +342,10 @@ impl World {
     /// D1: kills keep within what the committed configuration bears. So the list would be there without the false
     /// suspicions, if it is lost.
     fn see_lost(&mut self, old: &Configuration) {
+        // A second process has been taken in.
+        if self.excused {
+            return;
+        }
         let missing = |parity: bool, also_fenced: bool| {
             let positions = (0..old.positions.len()).filter(|i| (*i >= usize::from(old.data)) == parity);
             let is_missing = |i: &usize| {
