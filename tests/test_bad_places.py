@@ -58,6 +58,13 @@ def write(client, prefix, count=300):
     return values
 
 
+def takes_writes(client, prefix):
+    try:
+        return bool(write(client, prefix))
+    except redis.RedisError:
+        return False
+
+
 def all_there(client, values):
     try:
         return [client.get(key) for key in values] == list(values.values())
@@ -171,6 +178,8 @@ def test_a_coordinator_with_yesterdays_store_takes_nothing_with_it(run, tmp_path
     ended(yesterday)
     right = cluster.start_coordinator(store)
     until(lambda: says(right, "Registered"), "nodes to register again")
+    # The spare may not have had all redundancy yet when the second coordinator ended.
+    until(lambda: takes_writes(client, "again"), "writes")
     assert all_there(client, values | write(client, "again"))
 
 
