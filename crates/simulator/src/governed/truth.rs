@@ -236,7 +236,7 @@ impl World {
             .max(1);
         if known.len() >= told {
             self.violate(format!(
-                "D6: the coordinator decides on epoch {epoch} of list {at} again, and {known:?} have that or a newer one"
+                "D6: the coordinator decides on epoch {epoch} of list {at} again, and {known:?} have it or a newer one"
             ));
             return false;
         }
