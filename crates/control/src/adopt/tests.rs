@@ -436,6 +436,8 @@ fn where_no_process_knows_anything_there_is_nothing_to_adopt() {
     for node in 0..4 {
         world.tell_as(node, Incarnation(5), None, &[]);
     }
+    assert!(world.waits().contains("others may still call"), "{}", world.waits());
+    world.tick(6_000);
     assert!(
         world.fails().contains("--create") && world.fails().contains("snapshot"),
         "{}",

@@ -59,7 +59,14 @@ impl<S: Store> Adoption<S> {
         if chains.is_empty() {
             let planned = self.plan.nodes.iter().chain(&self.plan.log_nodes).map(|n| n.id);
             missing.extend(planned.filter(|id| self.witness_of(*id).is_none() && !self.without.contains(id)));
-            if missing.is_empty() && self.told().all(|(_, w)| w.cluster.is_none()) && self.found.is_none() {
+            let nobody_knows = self.told().all(|(_, w)| w.cluster.is_none()) && self.found.is_none();
+            if missing.is_empty() && nobody_knows && now < until {
+                // A new process of a node may have called before the one that has served.
+                words.push(format!(
+                    "waits {} ms more: no process that has called knows of a cluster, and others may still call",
+                    (until - now).as_ms()
+                ));
+            } else if missing.is_empty() && nobody_knows {
                 return Err(
                     "no process knows of a cluster, and the store is empty: nothing is left. Make a new cluster \
                             with `paritas coordinator --create`, and `paritas restore` a snapshot"
