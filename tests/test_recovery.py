@@ -310,8 +310,8 @@ def test_a_list_of_which_nobody_is_left_is_lost_and_the_others_are_not(make):
     lost = until(lambda: (cluster.ask_coordinator() or {}).get("trouble", {}).get("lost"), "a lost list")
     assert 0 < len(lost) < len(pairs)
     cluster.begin(*gone)
-    done = cluster.order("reset-list", *map(str, lost), "--yes")
-    assert done.returncode == 0, done
+    # Orders wait until the nodes have confirmed that the store is the newest.
+    until(lambda: cluster.order("reset-list", *map(str, lost), "--yes").returncode == 0, "the lost lists to be reset")
     until(cluster.is_adopted, "all positions live")
     told = answers(cluster.client(), list(values))
     kept = {key: value for key, value in told.items() if value is not None}
