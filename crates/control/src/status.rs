@@ -105,6 +105,8 @@ pub struct Trouble {
     pub behind: Option<NodeId>,
     /// Nodes that have not told yet what they have installed, while the coordinator waits for such.
     pub witnesses_missing: Vec<NodeId>,
+    /// Stripe lists whose newest configuration is not sent yet, since too few nodes know of it.
+    pub withheld: usize,
     /// Nodes that are not linked to the coordinator, where too few are: nobody is removed for silence until more are.
     pub unlinked: Vec<NodeId>,
     /// Nobody is removed for silence for so many milliseconds.

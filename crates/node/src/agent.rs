@@ -478,6 +478,7 @@ mod tests {
             cluster_address: "127.0.0.1:2".into(),
             peer_address: "127.0.0.1:3".into(),
             installed: Vec::new(),
+            heard: Vec::new(),
             lives: Vec::new(),
             coordinators: 1,
         };

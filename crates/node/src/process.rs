@@ -168,6 +168,7 @@ fn registration(settings: &NodeSettings, supervision: &Supervision) -> Result<Re
         peer_address: at(peer.port()),
         coordinators: 1,
         installed: Vec::new(),
+        heard: Vec::new(),
         lives: Vec::new(),
     })
 }

@@ -380,6 +380,7 @@ impl World {
                     break;
                 }
                 let why = self.unsettled().unwrap_or_default();
+                self.log_status();
                 self.violate(format!("L1: not quiescent {patience} s after the last fault: {why}"));
                 break;
             }
