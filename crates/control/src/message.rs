@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of these messages.
-pub const MESSAGE_VERSION: u8 = 4;
+pub const MESSAGE_VERSION: u8 = 5;
 /// Longest frame that a coordinator takes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 256 << 10;
 /// Longest frame that an agent takes: every configuration of the largest cluster.
