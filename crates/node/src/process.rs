@@ -143,7 +143,8 @@ fn listen(settings: &NodeSettings) -> Result<Listeners, Failure> {
             _ => ("the other nodes", "peer_port"),
         };
         Failure(format!(
-            "cannot listen on {address}, for {users}: {error}; end the process that uses the port, or set another `{key}`"
+            "cannot listen on {address}, for {users}: {error}; end the process that uses the port, or set another \
+             `{key}`"
         ))
     })
 }
