@@ -354,7 +354,8 @@ mod tests {
             \"state\":\"given-up\",\"reason\":\"r\"},\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\
             \"scrub\":{\"checked_chunks\":9,\"bad_chunks\":2,\"repaired_chunks\":1},\
-            \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}},\"coordinator_address\":\"c:4\",\"coordinator\":[],\
+            \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}},\
+            \"coordinator_address\":\"c:4\",\"coordinator\":[],\
             \"trouble\":{\"behind\":null,\"witnesses_missing\":[],\"unlinked\":[2],\"grace_ms\":null,\
             \"silent_domains\":null,\
             \"silent\":[{\"node\":4,\"verdict\":\"isolated\",\"heard_by\":[1],\"unheard_by\":[2],\"unsure\":[]}],\
