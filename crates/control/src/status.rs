@@ -92,6 +92,9 @@ pub struct Status {
     pub scrub: ScrubStatus,
     /// Memory of the nodes that answer.
     pub memory: MemoryStatus,
+    /// Address of the coordinator, as the node or command that asked it reaches it: they fill it in, the coordinator
+    /// leaves it empty.
+    pub coordinator_address: String,
     /// What the coordinator waits for or cannot do, a sentence each, with the way out.
     pub coordinator: Vec<String>,
     /// The same for scripts.
@@ -194,6 +197,8 @@ pub struct NodeStatus {
     pub address: String,
     /// Where cluster-aware clients ask.
     pub cluster_address: String,
+    /// Where the other nodes reach it.
+    pub peer_address: String,
     /// What it is for.
     pub role: RoleStatus,
     /// How it is.

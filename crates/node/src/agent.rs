@@ -64,6 +64,7 @@ impl Agent {
             shell: Shell {
                 coordinators,
                 dial: None,
+                dialed: 0,
                 line: None,
                 link: LinkId(0),
                 nodes: None,
@@ -224,6 +225,7 @@ impl Runner {
     fn dial(&mut self, coordinator: usize) {
         let event = match self.connect(coordinator) {
             Ok(line) => {
+                self.shell.dialed = coordinator;
                 if core::mem::take(&mut self.alone) {
                     tracing::info!("a coordinator answers again");
                 }
@@ -268,7 +270,7 @@ impl Runner {
 }
 
 /// A connection to whichever of a name's addresses takes it first: `localhost` is `::1` too, where nobody may listen.
-fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+pub(crate) fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match TcpStream::connect_timeout(address, DIAL_PATIENCE) {
@@ -284,6 +286,8 @@ struct Shell {
     coordinators: Vec<String>,
     /// Whom to dial once the machine has returned.
     dial: Option<usize>,
+    /// The coordinator that was dialed last.
+    dialed: usize,
     line: Option<Line>,
     /// Of the newest line.
     link: LinkId,
@@ -379,7 +383,12 @@ impl AgentOut for Shell {
     }
 
     fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>) {
-        let text = match status.map(serde_json::to_string) {
+        let coordinator_address = self.coordinators.get(self.dialed).cloned().unwrap_or_default();
+        let status = status.map(|status| Status {
+            coordinator_address,
+            ..status.clone()
+        });
+        let text = match status.map(|status| serde_json::to_string(&status)) {
             Ok(Ok(json)) => json,
             Ok(Err(error)) => format!("-ERR the status cannot be written: {error}"),
             Err(why) => format!("-ERR {why}"),

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Where a coordinator listens unless told otherwise.
-pub const DEFAULT_PORT: u16 = 26_379;
+const DEFAULT_PORT: u16 = 26_379;
 /// Connections at most: two of every node and of every supervisor, and those who ask.
 const LINES_MAX: usize = 4_096;
 /// A stop request is seen within this.
@@ -58,6 +58,7 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
         .listen
         .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)));
     let listener = TcpListener::bind(listen).map_err(|error| Failure(format!("listen = {listen}: {error}")))?;
+    let listen = listener.local_addr().unwrap_or(listen);
     if *start == Start::Stored && !path.try_exists().map_err(|error| in_store(path, &error))? {
         return Err(in_store(path, &OpenError::NoCluster));
     }

@@ -334,6 +334,7 @@ fn status_tells_nodes_lists_rebuild_and_memory() {
         (NodeCondition::Live, 5000)
     );
     assert_eq!((status.nodes[0].address.as_str(), status.nodes[0].pid), ("h:1000", 100));
+    assert_eq!(status.nodes[1].peer_address, "h:3001");
     assert_eq!(status.nodes[2].state, NodeCondition::Down);
     assert_eq!(
         (status.nodes[3].state, status.nodes[3].role),
