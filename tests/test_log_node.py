@@ -130,7 +130,7 @@ def test_a_bad_directory_is_refused_and_says_how_to_mend_it(run, tmp_path):
     assert coordinator.poll() is None
     file = tmp_path / "file"
     file.write_text("not a directory")
-    assert "is no directory" in refused(2, f'log_dir = "{file}"\nlog_size = "64mb"\n')
+    assert "is not a directory" in refused(2, f'log_dir = "{file}"\nlog_size = "64mb"\n')
     assert "log node" in refused(0, f'log_dir = "{tmp_path}/log-0"\nlog_size = "64mb"\n')
 
     def little_disk():
