@@ -64,8 +64,8 @@ fn what_does_not_fit_is_refused_and_left_as_it_is() {
         owner(),
         &sizes,
         &[
-            "log_layout is Plm in the directory and Pl in the settings, the cluster's chunk is 1024 in the directory and \
-             4096 in the settings.",
+            "log_layout is Plm in the directory and Pl in the settings, \
+             the cluster's chunk is 1024 in the directory and 4096 in the settings.",
             "Restore the settings",
         ],
     );
