@@ -139,7 +139,7 @@ def test_a_bad_directory_is_refused_and_says_how_to_mend_it(run, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
     said = refused(2, f'log_dir = "{tmp_path}/little"\nlog_size = "64mb"\n', preexec_fn=little_disk)
-    assert "too small a disk" in said, said
+    assert "disk that is too small" in said, said
 
     good = f'log_dir = "{tmp_path}/log"\nlog_size = "64mb"\n'
     node = run("node", f'id = 2\nport = {base + 2}\nmemory = "64mb"\ncoordinator = ["{listen}"]\n{good}')

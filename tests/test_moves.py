@@ -115,7 +115,7 @@ def test_what_cannot_be_is_refused_with_a_reason(start_cluster):
         done = order(cluster, "drain", node)
         assert done.returncode == 1 and why in done.stderr, done
     done = order(cluster, "shun", "somebody")
-    assert done.returncode == 2 and "`somebody` is no node" in done.stderr, done
+    assert done.returncode == 2 and "`somebody` is not a node" in done.stderr, done
     client = cluster.client()
     with pytest.raises(Exception, match="usage: PARITAS.DUTY"):
         client.execute_command("PARITAS.DUTY", "1", "dance")

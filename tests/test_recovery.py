@@ -70,7 +70,7 @@ def test_a_whole_cluster_that_was_off_begins_again_by_order_and_is_restored(run,
     before = cluster.lists()
     told = cluster.order("reset-list", "--lost")
     assert told.returncode == 0 and "list 0: of its 2 data positions 0 can still be read" in told.stdout, told
-    assert "--yes does it" in told.stdout and cluster.lists() == before, "nothing is changed"
+    assert "with --yes to do it" in told.stdout and cluster.lists() == before, "nothing is changed"
     wrong = cluster.order("reset-list", "77", "--yes")
     assert wrong.returncode != 0 and "list 77 is not lost" in wrong.stderr
     done = cluster.order("reset-list", "--lost", "--yes")
@@ -103,7 +103,7 @@ def test_machines_that_are_off_count_as_ended_once_the_operator_says_so(run, tmp
     # Refused as long as a peer still counts one of them as heard.
     dry_run = lambda: cluster.order("fence", *map(str, off))
     told = until(lambda: (said := dry_run()).returncode == 0 and said, "no peer to hear them")
-    assert "n5, process" in told.stdout and "--yes does it" in told.stdout, told
+    assert "n5, process" in told.stdout and "with --yes to do it" in told.stdout, told
     assert "no list is lost by it" in told.stdout and cluster.lists() == before, told
     assert cluster.order("fence", *map(str, off), "--yes").returncode == 0
     until(lambda: not set(off) & {p["node"] for entry in cluster.lists().values() for p in entry["positions"]}, "others")
@@ -168,7 +168,7 @@ def test_settings_change_while_the_cluster_lives_and_outlive_its_coordinator(run
     cluster.start_coordinator()
     until(cluster.ask_coordinator, "the coordinator")
     assert cluster.order("set").stdout.startswith("suspicion_ms=2500\nlost_policy=reset\n")
-    assert cluster.says("suspicion_ms = 700") and cluster.says("this one has 2500"), "the store wins, and the log says so"
+    assert cluster.says("suspicion_ms = 700") and cluster.says("This cluster has 2500"), "the log says that the store wins"
     # All at once: by the new policy the lists begin again.
     cluster.kill(0, 1, 2)
     cluster.begin(0, 1, 2)

@@ -140,7 +140,7 @@ def test_valkey_reads_a_snapshot_and_its_dump_is_restored(start_cluster, start_v
     assert contents(valkey, list(data)) == data
     for task, file in [("snapshot", tmp_path / "no.rdb"), ("restore", tmp_path / "there" / "dump.rdb")]:
         other = paritas(task, file, valkey.connection_pool.connection_kwargs["port"])
-        assert other.returncode == 1 and "is no node of Paritas" in other.stderr, other
+        assert other.returncode == 1 and "is not a node of Paritas" in other.stderr, other
     # And back, as Valkey writes it.
     valkey.save()
     client.flushall()
@@ -152,7 +152,7 @@ def test_valkey_reads_a_snapshot_and_its_dump_is_restored(start_cluster, start_v
     valkey.rpush("queue", "job")
     valkey.save()
     refused = paritas("restore", tmp_path / "there" / "dump.rdb", cluster.port)
-    assert refused.returncode == 1 and "queue is a list; only strings are kept here" in refused.stderr
+    assert refused.returncode == 1 and "queue is a list; only strings are supported here" in refused.stderr
     assert client.dbsize() == 0
 
 
@@ -251,9 +251,9 @@ def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):
     cluster.client().set("snapshot:kept", "after")
     bytes_ = whole.read_bytes()
     for name, content, why in [
-        ("short", bytes_[:-20], "in the middle"),
+        ("short", bytes_[:-20], "incomplete"),
         ("damaged", bytes_[:-12] + bytes([bytes_[-12] ^ 1]) + bytes_[-11:], "sum"),
-        ("other", b"hello", "no snapshot"),
+        ("other", b"hello", "not a snapshot"),
     ]:
         (tmp_path / name).write_bytes(content)
         refused = paritas("restore", tmp_path / name, cluster.port)

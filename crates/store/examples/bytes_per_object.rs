@@ -245,7 +245,7 @@ fn time(chunk_bytes: usize) {
     }
     let each = |start: u64, n: u64| (cpu_ns() - start) as f64 / n as f64;
     println!(
-        "{count} keys of {KEY_BYTES} B, values of 32 B, one stream, {chunk_bytes} B chunks; ns each, key making included"
+        "{count} keys of {KEY_BYTES} B, values of 32 B, one stream, {chunk_bytes} B chunks; ns each with key making"
     );
     println!("insert, growing               {:6.0}", each(start, count));
     let n = 2_000_000;
