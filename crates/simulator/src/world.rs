@@ -2,6 +2,7 @@
 //! beginning and the end of a run. The handling of events is in `events`.
 
 use crate::client::{self, Client, Crowds};
+use crate::digest::Digest;
 use crate::disks::Disk;
 use crate::driver::Process;
 use crate::events::{Happening, Queued};
@@ -75,6 +76,8 @@ pub(crate) struct World {
     pub(crate) exhaustive: bool,
     pub(crate) verbose: bool,
     hash: u64,
+    /// Every frame and every reply that was sent, in order (`--digest`).
+    pub(crate) sent: Digest,
     /// The mutant "restart keeps its identity" (PROTOCOL 2.1, 10.4): a process restarts with its old incarnation.
     pub(crate) keep_identity: bool,
     /// The production coordinator and what surrounds it, in a governed run.
@@ -223,6 +226,7 @@ impl World {
             exhaustive: false,
             verbose,
             hash: seed,
+            sent: Digest::default(),
             keep_identity,
             governed: None,
             began: Time(0),
