@@ -7,6 +7,7 @@
 mod asked;
 mod commands;
 mod context;
+mod dialect;
 mod disk_log;
 mod filler;
 mod interface;
@@ -19,6 +20,7 @@ mod pace;
 mod parameters;
 mod parity_member;
 mod parity_table;
+mod redis;
 mod ring;
 mod router;
 mod scrub;

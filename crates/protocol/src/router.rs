@@ -19,17 +19,19 @@ mod server;
 mod settings;
 mod stuck;
 
-use crate::commands::{self, Effect, Executed, Job};
+use crate::commands::{self, Executed, Job};
 use crate::context::Context;
-use crate::interface::{Ends, Out, Port, Proposal};
+use crate::dialect::Refusal;
+use crate::interface::{Ends, Out, Port};
 use crate::lists::Lists;
-use crate::stream_owner::Phase;
+use crate::redis::refusals::is_error;
+use crate::stream_owner::{self, Effect, Phase};
 use ahead::{Ahead, Place, Source};
 use caller::{Caller, Client, Wait};
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
 use paritas_wire::command::CommandSpec;
-use paritas_wire::resp::{ArgList, Args, encode};
+use paritas_wire::resp::{ArgList, Args};
 use remote::Standing;
 use stuck::{Stuck, wait_max};
 
@@ -386,12 +388,9 @@ impl Router {
     }
 
     pub(crate) fn on_answer<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, text: &str) {
+        let Some(client) = self.clients.get(&conn) else { return };
         let mut reply = Vec::new();
-        match text.strip_prefix('-') {
-            Some(error) => encode::error(&mut reply, error),
-            None if text == Proposal::DONE => encode::ok(&mut reply),
-            None => encode::bulk(&mut reply, text.as_bytes()),
-        }
+        client.dialect.answer(&mut reply, text);
         self.fill(cx, conn, n, &reply);
     }
 
@@ -483,7 +482,7 @@ impl Desk {
             owns |= owner.store().page_count() > 0 || owner.store().chunks().here_count() > 0;
             if due || written > 0 {
                 let budget = (HOUSEKEEP_BYTES + written).min(HOUSEKEEP_BYTES_MAX);
-                let kept = commands::housekeep(cx, configuration, owner, budget);
+                let kept = stream_owner::housekeep(cx, configuration, owner, budget);
                 if !kept {
                     owner.forget_wanted();
                 }
@@ -519,7 +518,7 @@ impl Desk {
         client.full = false;
         let start = turn.bytes.len();
         if client.refuses_transaction(turn.bytes, ahead.spec.as_ref().ok().copied(), args) {
-            self.counters.count_error(turn.bytes.get(start) == Some(&b'-'));
+            self.counters.count_error(turn.bytes.get(start..).is_some_and(is_error));
             self.push(cx, lists, client, turn, start, Wait::Ready);
             return Ran::Done;
         }
@@ -541,7 +540,7 @@ impl Desk {
         let job = Job {
             spec,
             args,
-            proto: client.proto,
+            dialect: client.dialect,
             hash: None,
         };
         let ran = match ahead.place {
@@ -554,7 +553,7 @@ impl Desk {
             Place::Unserved(_) => self.stall(cx, lists, client, turn, spec),
         };
         if ran != Ran::Stalled && matches!(client.caller, Caller::Local(_)) {
-            self.counters.count(spec.id, turn.bytes.get(start) == Some(&b'-'));
+            self.counters.count(spec.id, turn.bytes.get(start..).is_some_and(is_error));
         }
         ran
     }
@@ -581,14 +580,14 @@ impl Desk {
                 Standing::Owner => {}
                 Standing::Early => return self.stall(cx, lists, client, turn, job.spec),
                 Standing::Stranger => {
-                    return self.reply_now(cx, lists, client, turn, |out| encode::error(out, forward::NOT_OWNER));
+                    return self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner);
                 }
             }
         }
         let start = turn.bytes.len();
         let Some((configuration, owner)) = lists.owner_mut(stream) else {
             if let Caller::Remote(..) = client.caller {
-                return self.reply_now(cx, lists, client, turn, |out| encode::error(out, forward::NOT_OWNER));
+                return self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner);
             }
             return self.run_elsewhere(cx, lists, client, turn, job.spec, job.args, raw, stream);
         };
@@ -630,6 +629,19 @@ impl Desk {
             return Ran::Stalled;
         }
         self.refuse(cx, lists, client, turn, spec)
+    }
+
+    /// Answers with a refusal.
+    fn reply_refusal<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        refusal: Refusal,
+    ) -> Ran {
+        let dialect = client.dialect;
+        self.reply_now(cx, lists, client, turn, |out| dialect.refuse(out, refusal))
     }
 
     /// Answers with something that waits for nothing.

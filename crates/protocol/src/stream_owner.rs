@@ -6,6 +6,7 @@
 //! back; `mend` finds wrong ones among those here; `lease` says when may be answered, `credit` asks for memory,
 //! `sources` gives chunks to others who rebuild.
 
+mod access;
 mod credit;
 mod drain;
 mod hand_off;
@@ -15,6 +16,7 @@ mod mend;
 mod probe;
 mod rebuild;
 mod sources;
+mod space;
 mod takeover;
 
 use crate::context::Context;
@@ -24,7 +26,9 @@ use crate::materialiser::Materialiser;
 use crate::parameters::Mutant;
 use crate::ring::Ring;
 use core::cmp::Reverse;
+pub(crate) use access::{Access, Effect, Stop, WriteRefusal};
 pub(crate) use lease::ReadLease;
+pub(crate) use space::{fits_one_delta, housekeep};
 use paritas_base::configuration::{Assignment, Configuration, Tenure};
 use paritas_base::{Position, Span, Stream, Term, Time, Version};
 use paritas_code::sum;
@@ -394,6 +398,11 @@ impl StreamOwner {
     /// Bytes of the turn's delta so far: none once the turn has ended.
     pub fn open_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |d| d.bytes().len())
+    }
+
+    /// The newest delta, the open one among them.
+    pub(crate) fn newest_seq(&self) -> u64 {
+        if self.open_bytes() > 0 { self.next_seq() } else { self.seq }
     }
 
     /// The seq that the open delta will have.

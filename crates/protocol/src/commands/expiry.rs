@@ -63,7 +63,7 @@ impl<O: Out> Operation<'_, '_, O> {
         let value = self.integer(at)?;
         let absolute = Some(value)
             .filter(|v| *v > 0)
-            .and_then(|v| unit.absolute(v, self.cx.now.wall_ms))
+            .and_then(|v| unit.absolute(v, self.access.now_ms()))
             .and_then(|ms| u64::try_from(ms).ok());
         absolute.ok_or_else(|| self.invalid_expire_time())
     }
@@ -98,7 +98,7 @@ impl<O: Out> Operation<'_, '_, O> {
     pub(super) fn expire(&mut self, unit: Unit) -> Result<(), Stop> {
         let conditions = self.conditions()?;
         let value = self.integer(2)?;
-        let now_ms = self.cx.now.wall_ms;
+        let now_ms = self.access.now_ms();
         // A time before 1970 is past, whatever it is; only what cannot be reckoned is an error.
         let Some(expiry_ms) = unit.absolute(value, now_ms) else {
             return Err(self.invalid_expire_time());
@@ -124,7 +124,7 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// TTL and its kin: -2 without the key, -1 without an expiry, else what `tell` makes of expiry and now.
     pub(super) fn ttl(&mut self, tell: impl FnOnce(u64, u64) -> u64) -> Result<(), Stop> {
-        let now_ms = self.cx.now.wall_ms;
+        let now_ms = self.access.now_ms();
         let answer = match self.seen(1)? {
             None => -2,
             Some(seen) => seen.expiry_ms.map_or(-1, |at| tell(at, now_ms) as i64),

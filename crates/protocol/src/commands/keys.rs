@@ -21,7 +21,9 @@ impl<O: Out> Operation<'_, '_, O> {
             }
         }
         if bytes > 0 {
-            self.reserve(self.count() - 1, 0, 1..self.count(), 0..0)?;
+            let args = self.job.args;
+            let keys = (1..args.len()).map(|at| args.arg(at));
+            self.access.reserve(args.len() - 1, 0, keys, [].into_iter())?;
         }
         let mut count = 0;
         for at in 1..self.count() {
@@ -114,7 +116,9 @@ impl<O: Out> Operation<'_, '_, O> {
         let renames = !(same || only_if_free && taken);
         if renames {
             self.check_limits(2, bytes.len())?;
-            self.reserve(2, bytes.len() + self.job.args.arg(2).len(), 1..3, 2..3)?;
+            let (old, new) = (self.job.args.arg(1), self.job.args.arg(2));
+            let (keys, inserted) = ([old, new].into_iter(), [new].into_iter());
+            self.access.reserve(2, bytes.len() + new.len(), keys, inserted)?;
             // The order matters: what can fail for want of room comes first.
             self.put_object(2, &seen, &bytes)?;
             self.remove(1)?;
@@ -128,7 +132,7 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(super) fn object_encoding(&mut self) -> Result<(), Stop> {
-        let proto = self.job.proto;
+        let proto = self.proto();
         self.look(2, |object, reply| {
             let encoding = match object {
                 None => {
@@ -146,18 +150,17 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(super) fn object_freq(&mut self) -> Result<(), Stop> {
-        let lfu = self.owner.store.policy().is_lfu();
+        let lfu = self.access.policy().is_lfu();
         match self.seen(2)? {
             Some(_) if !lfu => Err(Stop::Error(errors::NO_LFU)),
             Some(_) => {
                 let (key, hash) = (self.job.args.arg(2), self.hash_of(2));
-                let uses = self.owner.store.uses(&self.cx.shared.arena, hash, key);
-                let uses = uses.map_err(|blocked| self.blocked(blocked))?;
+                let uses = self.access.uses(hash, key)?;
                 encode::integer(self.reply, uses.unwrap_or(0).into());
                 Ok(())
             }
             None => {
-                encode::null(self.reply, self.job.proto);
+                encode::null(self.reply, self.proto());
                 Ok(())
             }
         }
@@ -165,11 +168,11 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// Nobody notes at what time a key was used: 0.
     pub(super) fn object_idletime(&mut self) -> Result<(), Stop> {
-        let lfu = self.owner.store.policy().is_lfu();
+        let lfu = self.access.policy().is_lfu();
         match self.seen(2)? {
             Some(_) if lfu => return Err(Stop::Error(errors::NO_IDLE_TIME)),
             Some(_) => encode::integer(self.reply, 0),
-            None => encode::null(self.reply, self.job.proto),
+            None => encode::null(self.reply, self.proto()),
         }
         Ok(())
     }
@@ -185,7 +188,10 @@ impl<O: Out> Operation<'_, '_, O> {
                 return Err(Stop::Error(errors::SYNTAX));
             }
         }
-        let (data, parity) = (self.configuration.data, self.configuration.parity);
+        let (data, parity) = {
+            let configuration = self.access.configuration();
+            (configuration.data, configuration.parity)
+        };
         let key_bytes = self.job.args.arg(2).len();
         match self.seen(2)? {
             Some(seen) => {
@@ -195,7 +201,7 @@ impl<O: Out> Operation<'_, '_, O> {
                 let total = (bytes * nodes).div_ceil(usize::from(data.max(1)));
                 encode::integer(self.reply, total as i64);
             }
-            None => encode::null(self.reply, self.job.proto),
+            None => encode::null(self.reply, self.proto()),
         }
         Ok(())
     }

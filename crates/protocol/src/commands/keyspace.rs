@@ -24,15 +24,6 @@ pub(crate) struct ScanOptions {
 }
 
 impl<O: Out> Operation<'_, '_, O> {
-    /// Waits while slots are handed off: their keys may be others already at the new owner, and one that ends here
-    /// may have gone there before (10.8).
-    fn await_slots(&self) -> Result<(), Stop> {
-        match self.owner.frozen() {
-            Some(_) => Err(Stop::Stall),
-            None => Ok(()),
-        }
-    }
-
     /// Walks from a cursor over about `limit` keys, and gives those that `test` passes, encoded, with their number
     /// and the next cursor.
     fn walk(
@@ -41,16 +32,11 @@ impl<O: Out> Operation<'_, '_, O> {
         limit: usize,
         mut test: impl FnMut(&Object<'_>) -> bool,
     ) -> Result<(Vec<u8>, usize, u64), Stop> {
-        self.await_slots()?;
-        let now_ms = self.cx.now.wall_ms;
+        self.access.await_slots()?;
+        let now_ms = self.access.now_ms();
         let (mut found, mut count) = (Vec::new(), 0);
         let mut expired: Vec<Vec<u8>> = Vec::new();
-        let owner = &*self.owner;
-        let foreign = |key: &[u8]| owner.has_foreign_keys() && !owner.holds(slot(key));
-        let visited = owner.store.scan(&self.cx.shared.arena, cursor, limit, |object| {
-            if foreign(object.key()) {
-                return;
-            }
+        let next = self.access.scan(cursor, limit, |object| {
             let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
             if over && expired.len() < EXPIRED_MAX {
                 expired.push(object.key().to_vec());
@@ -58,13 +44,11 @@ impl<O: Out> Operation<'_, '_, O> {
                 encode::bulk(&mut found, object.key());
                 count += 1;
             }
-        });
-        let next = visited.map_err(|blocked| self.blocked(blocked))?;
+        })?;
         for key in expired {
-            let hash = self.owner.store.hash(&key);
-            self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, &key))?;
+            self.access.end_expired(self.access.hash(&key), &key)?;
         }
-        self.depends_on_all();
+        self.access.saw_all();
         Ok((found, count, next))
     }
 
@@ -126,39 +110,30 @@ impl<O: Out> Operation<'_, '_, O> {
     pub(super) fn randomkey(&mut self) -> Result<(), Stop> {
         /// As Redis, where all keys may have expired.
         const TRIES: usize = 100;
-        self.await_slots()?;
-        let now_ms = self.cx.now.wall_ms;
+        self.access.await_slots()?;
+        let now_ms = self.access.now_ms();
         for attempt in 0..TRIES {
-            let random = self.cx.shared.prng.next_u64();
-            self.depends_on_all();
-            let found = self.owner.store.random_key(&self.cx.shared.arena, random);
-            let expired = match found {
-                Err(blocked) => return Err(self.blocked(blocked)),
-                Ok(None) => break,
-                Ok(Some(object)) => {
-                    if self.owner.has_foreign_keys() && !self.owner.holds(slot(object.key())) {
-                        continue;
-                    }
-                    let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
-                    if !over || attempt + 1 == TRIES {
-                        encode::bulk(self.reply, object.key());
-                        return Ok(());
-                    }
-                    object.key().to_vec()
-                }
+            let Some(chosen) = self.access.random_key()? else {
+                break;
             };
-            let hash = self.owner.store.hash(&expired);
-            self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, &expired))?;
+            if chosen.is_foreign {
+                continue;
+            }
+            let over = chosen.expiry_ms.is_some_and(|at| at <= now_ms);
+            if !over || attempt + 1 == TRIES {
+                encode::bulk(self.reply, &chosen.key);
+                return Ok(());
+            }
+            self.access.end_expired(self.access.hash(&chosen.key), &chosen.key)?;
         }
-        encode::null(self.reply, self.job.proto);
+        encode::null(self.reply, self.proto());
         Ok(())
     }
 
     /// Waits while the counts are not all here, after a takeover.
     pub(super) fn dbsize(&mut self) -> Result<(), Stop> {
-        let count = self.owner.store.count().ok_or(Stop::Stall)?;
-        self.depends_on_all();
-        encode::integer(self.reply, count.saturating_sub(self.owner.foreign_keys()) as i64);
+        let count = self.access.count()?;
+        encode::integer(self.reply, count as i64);
         Ok(())
     }
 
@@ -167,15 +142,7 @@ impl<O: Out> Operation<'_, '_, O> {
         if self.count() > 1 && !mode {
             return Err(Stop::Error(errors::SYNTAX));
         }
-        self.admit()?;
-        // It takes a delta of its own: whole pages become zeros.
-        self.owner.close_delta(self.cx, self.configuration);
-        self.change(0, |store, arena, delta| store.flush(arena, delta))?;
-        if self.changed {
-            self.owner.touch_all();
-        }
-        self.depends_on_all();
-        self.begun = true;
+        self.access.flush()?;
         encode::ok(self.reply);
         Ok(())
     }

@@ -33,7 +33,7 @@ fn append_value(reply: &mut Vec<u8>, object: &Object<'_>) {
 impl<O: Out> Operation<'_, '_, O> {
     /// Writes the value of the key in argument `at`.
     fn answer_value(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
-        let proto = self.job.proto;
+        let proto = self.proto();
         self.look_string(at, |object, reply| {
             match object {
                 Some(object) => append_value(reply, object),
@@ -45,7 +45,7 @@ impl<O: Out> Operation<'_, '_, O> {
 
     #[inline]
     pub(super) fn get(&mut self) -> Result<(), Stop> {
-        let proto = self.job.proto;
+        let proto = self.proto();
         self.look_string(1, |object, reply| {
             match object {
                 Some(object) => append_value(reply, object),
@@ -56,7 +56,7 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(super) fn mget(&mut self) -> Result<(), Stop> {
-        let proto = self.job.proto;
+        let proto = self.proto();
         encode::array_header(self.reply, self.count() - 1);
         for at in 1..self.count() {
             self.look(at, |object, reply| {
@@ -132,7 +132,7 @@ impl<O: Out> Operation<'_, '_, O> {
         };
         if (options.if_absent && old.is_some()) || (options.if_present && old.is_none()) {
             if !options.get {
-                encode::null(self.reply, self.job.proto);
+                encode::null(self.reply, self.proto());
             }
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// Stores a value that ends then; if that is past, there is no key.
     fn put_until(&mut self, at: usize, bytes: &[u8], expiry_ms: Option<u64>) -> Result<(), Stop> {
-        if expiry_ms.is_some_and(|expiry| expiry <= self.cx.now.wall_ms) {
+        if expiry_ms.is_some_and(|expiry| expiry <= self.access.now_ms()) {
             self.check_limits(at, bytes.len())?;
             return self.remove(at).map(|_| ());
         }
@@ -200,7 +200,7 @@ impl<O: Out> Operation<'_, '_, O> {
         match options.expiry {
             Some((unit, at)) => {
                 let expiry_ms = self.deadline(unit, at)?;
-                if expiry_ms <= self.cx.now.wall_ms {
+                if expiry_ms <= self.access.now_ms() {
                     self.remove(1)?;
                 } else {
                     self.set_expiry(1, Some(expiry_ms))?;
@@ -226,16 +226,17 @@ impl<O: Out> Operation<'_, '_, O> {
             there += usize::from(self.seen(at)?.is_some());
             bytes += self.job.args.arg(at).len() + self.job.args.arg(at + 1).len();
         }
-        let keys = (1..self.count()).step_by(2);
-        self.reserve(self.count() / 2, bytes, keys.clone(), keys)?;
+        let args = self.job.args;
+        let keys = (1..args.len()).step_by(2).map(|at| args.arg(at));
+        self.access.reserve(args.len() / 2, bytes, keys.clone(), keys)?;
         Ok(there)
     }
 
     fn put_pairs(&mut self) -> Result<(), Stop> {
         for at in (1..self.count()).step_by(2) {
             self.put(at, Seen::with(None, self.job.args.arg(at + 1)))?;
-            if self.cx.breaks(Mutant::CommandCutInTwo) {
-                self.owner.close_delta(self.cx, self.configuration);
+            if self.access.breaks(Mutant::CommandCutInTwo) {
+                self.access.close_delta();
             }
         }
         Ok(())
@@ -294,7 +295,7 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// A string of this length can be kept, or Redis' own words for one that cannot.
     fn check_length(&self, bytes: usize) -> Result<(), Stop> {
-        if bytes > self.owner.store.limits().value_bytes {
+        if bytes > self.access.limits().value_bytes {
             return Err(Stop::Error(errors::STRING_TOO_LONG));
         }
         Ok(())

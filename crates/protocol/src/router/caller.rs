@@ -2,11 +2,12 @@
 
 use super::gather::Gather;
 use crate::commands::REPLY_BYTES_MAX;
+use crate::dialect::Dialect;
 use crate::interface::{Ends, Port, ReplyBuf};
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Term, Time};
 use paritas_wire::command::{Command, CommandSpec, flag};
-use paritas_wire::resp::{Args, Proto};
+use paritas_wire::resp::Args;
 use std::collections::VecDeque;
 
 /// Places in a client's queue that stay when it is empty.
@@ -44,7 +45,7 @@ pub(super) struct About {
 pub(super) struct Client {
     pub(super) caller: Caller,
     pub(super) port: Port,
-    pub(super) proto: Proto,
+    pub(super) dialect: Dialect,
     pub(super) about: Box<About>,
     pub(super) segments: VecDeque<Segment>,
     /// The number of the next command; a forwarded one brings its own.
@@ -88,7 +89,7 @@ impl Client {
         Self {
             caller,
             port,
-            proto: Proto::Resp2,
+            dialect: Dialect::default(),
             about: Box::new(About {
                 id,
                 last_command: "NULL",
@@ -197,7 +198,7 @@ impl Client {
 #[derive(Debug)]
 pub(super) struct Parked {
     pub(super) n: u64,
-    pub(super) proto: Proto,
+    pub(super) dialect: Dialect,
     pub(super) stream: Stream,
     pub(super) epoch: Epoch,
     pub(super) command: Vec<u8>,

@@ -4,6 +4,7 @@ use super::caller::{About, Caller, Client, Wait};
 use super::gather::runs_on_streams;
 use super::{Desk, Job, Ran, Router, Turn};
 use crate::context::Context;
+use crate::dialect::Dialect;
 use crate::interface::{Ends, Out, Port, Proposal};
 use crate::lists::Lists;
 use core::net::SocketAddr;
@@ -36,18 +37,18 @@ impl Desk {
                 if let Some(ran) = self.check_all_keys(cx, lists, client, turn, spec) {
                     return ran;
                 }
-                let (stream, proto) = (client.remote.stream, client.proto);
+                let (stream, dialect) = (client.remote.stream, client.dialect);
                 let job = Job {
                     spec,
                     args,
-                    proto,
+                    dialect,
                     hash: None,
                 };
                 return self.run_on(cx, lists, client, turn, job, &[], stream);
             }
             return self.run_over_streams(cx, lists, client, turn, spec, args);
         }
-        let (start, proto) = (turn.bytes.len(), client.proto);
+        let (start, proto) = (turn.bytes.len(), client.dialect.proto());
         let out = &mut *turn.bytes;
         let mut ran = Ran::Done;
         let mut wait = Wait::Ready;
@@ -63,7 +64,7 @@ impl Desk {
                 ran = Ran::Close;
             }
             Command::Reset => {
-                client.proto = Proto::Resp2;
+                client.dialect = Dialect::Resp2;
                 client.about.name.clear();
                 (client.about.no_evict, client.about.no_touch) = (false, false);
                 encode::simple(out, "RESET");
@@ -195,12 +196,12 @@ fn duty(args: ArgList<'_>) -> Option<(NodeId, Duty)> {
 
 /// HELLO [version [AUTH user password] [SETNAME name]].
 fn hello(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
-    let mut proto = client.proto;
+    let mut dialect = client.dialect;
     if let Some(version) = args.get(1) {
-        proto = match parse_integer(version) {
+        dialect = match parse_integer(version) {
             None => return encode::error(out, errors::PROTOCOL_VERSION),
-            Some(2) => Proto::Resp2,
-            Some(3) => Proto::Resp3,
+            Some(2) => Dialect::Resp2,
+            Some(3) => Dialect::Resp3,
             Some(_) => return encode::error(out, errors::NOPROTO),
         };
     }
@@ -225,19 +226,19 @@ fn hello(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
     if let Some(name) = name {
         client.about.name = name.to_vec();
     }
-    client.proto = proto;
+    client.dialect = dialect;
     let mode = if client.port == Port::Cluster {
         "cluster"
     } else {
         "standalone"
     };
-    encode::map_header(out, proto, 7);
+    encode::map_header(out, dialect.proto(), 7);
     for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
         encode::bulk(out, field.as_bytes());
         encode::bulk(out, value.as_bytes());
     }
     encode::bulk(out, b"proto");
-    encode::integer(out, if proto == Proto::Resp3 { 3 } else { 2 });
+    encode::integer(out, if dialect == Dialect::Resp3 { 3 } else { 2 });
     encode::bulk(out, b"id");
     encode::integer(out, client.about.id as i64);
     for (field, value) in [("mode", mode), ("role", "master")] {
@@ -327,7 +328,7 @@ impl Client {
             seconds(about.active_at),
             self.segments.len(),
             about.last_command,
-            if self.proto == Proto::Resp3 { 3 } else { 2 },
+            if self.dialect == Dialect::Resp3 { 3 } else { 2 },
             text(&about.library),
             text(&about.library_version),
         )
@@ -369,7 +370,7 @@ impl Router {
         args: ArgList<'_>,
     ) -> (Vec<u8>, bool) {
         let mut out = Vec::new();
-        let proto = self.clients.get(&conn).map_or(Proto::Resp2, |c| c.proto);
+        let proto = self.clients.get(&conn).map_or(Proto::Resp2, |c| c.dialect.proto());
         let kills = is_word(args, 1, "kill");
         let old_form = kills && args.len() == 3;
         let filter = match if kills { kill_filter(args) } else { list_filter(args) } {

@@ -6,20 +6,23 @@
 //! commands on their way the second can never pass the first.
 
 use super::caller::{Caller, Client, Forwarded, Segment, Wait};
-use super::gather::word_count;
 use super::release::earliest;
 use super::stuck::{NOBODY, is_heard, is_lost, wait_max};
 use super::{Desk, Ran, Router, Turn, lists_tenure};
 use crate::commands::REPLY_BYTES_MAX;
 use crate::context::Context;
+use crate::dialect::{Dialect, Refusal};
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
 use crate::parameters::Parameters;
+use crate::redis::parts::word_count;
+use crate::redis::refusals::is_not_owner;
+use crate::stream_owner::WriteRefusal;
 use paritas_base::configuration::{NodeState, Tenure};
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Stream, Time};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
-use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, Proto, encode, errors};
+use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits};
 
 /// A command or reply from this node to itself: a stream may have moved here after its command was queued.
 #[derive(Debug)]
@@ -39,9 +42,6 @@ pub(super) enum Loopback {
         deadline: Option<Time>,
     },
 }
-
-/// What an owner that is none any more answers to the node that forwarded: nothing was done, ask the next one.
-pub(super) const NOT_OWNER: &str = "MOVED this node no longer owns the stream";
 
 /// What becomes of a forwarded command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,26 +89,23 @@ impl Desk {
                 Some(at) => {
                     let start = turn.bytes.len();
                     if let Some(node) = self.nodes.get(at) {
-                        errors::moved(turn.bytes, slot, &node.cluster_address);
+                        client.dialect.redirect(turn.bytes, slot, &node.cluster_address);
                     }
                     self.push(cx, lists, client, turn, start, Wait::Ready);
                     Ran::Done
                 }
-                None => self.reply_now(cx, lists, client, turn, |out| {
-                    encode::error(out, errors::CLUSTERDOWN_SLOT);
-                }),
+                None => self.reply_refusal(cx, lists, client, turn, Refusal::NoOwner),
             };
         }
         if raw.len() + FRAME_REST_BYTES > FRAME_BYTES_MAX {
             let bytes_max = FRAME_BYTES_MAX - FRAME_REST_BYTES;
-            return self.reply_now(cx, lists, client, turn, |out| errors::command_too_large(out, bytes_max));
+            let refusal = Refusal::Write(WriteRefusal::CommandTooLarge { bytes_max });
+            return self.reply_refusal(cx, lists, client, turn, refusal);
         }
         let list = lists.get(stream.list);
         if list.is_some_and(|list| is_lost(&list.configuration, stream.x)) {
             // To wait helps nothing.
-            return self.reply_now(cx, lists, client, turn, |out| {
-                encode::error(out, errors::CLUSTERDOWN_SLOT);
-            });
+            return self.reply_refusal(cx, lists, client, turn, Refusal::NoOwner);
         }
         // One that cannot leave now stays in the client's input, in its place.
         let Some((owner, epoch)) = owner_at(lists, stream) else {
@@ -230,10 +227,7 @@ impl Desk {
         }
         let mut refusal = Vec::new();
         let bytes = if bytes.len() > REPLY_BYTES_MAX {
-            encode::error(
-                &mut refusal,
-                "ERR the reply is too large to be forwarded; ask its owner",
-            );
+            Dialect::default().refuse(&mut refusal, Refusal::ReplyNotForwarded);
             &refusal
         } else {
             bytes
@@ -298,7 +292,7 @@ fn send_forward<O: Out>(
     let message = Message::Forward {
         conn,
         n,
-        resp3: client.proto == Proto::Resp3,
+        resp3: client.dialect == Dialect::Resp3,
         command,
     };
     cx.send(owner, Channel::Main, stream, epoch, &message)
@@ -328,10 +322,7 @@ impl Router {
         if forwarded.target.map(|t| t.node) != Some(from) {
             return;
         }
-        let moved = bytes
-            .strip_prefix(b"-")
-            .is_some_and(|text| text.starts_with(NOT_OWNER.as_bytes()));
-        if moved {
+        if is_not_owner(bytes) {
             // Nothing was done: it goes to the next owner when that is known.
             let stream = forwarded.stream;
             if lists_tenure(lists, stream) == forwarded.target {
@@ -425,6 +416,14 @@ impl Router {
         self.desk.wake |= client.full;
     }
 
+    /// Puts a refusal in the place of a reply that was waited for.
+    fn fill_refusal<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, refusal: Refusal) {
+        let Some(client) = self.clients.get(&conn) else { return };
+        let mut reply = Vec::new();
+        client.dialect.refuse(&mut reply, refusal);
+        self.fill(cx, conn, n, &reply);
+    }
+
     /// A peer is gone, or its link: what was forwarded to it will not be answered.
     pub(crate) fn on_session_down<O: Out>(&mut self, cx: &mut Context<'_, O>, node: NodeId, incarnation: Incarnation) {
         let theirs = |target: Tenure| target.node == node && target.incarnation == incarnation;
@@ -480,10 +479,8 @@ impl Router {
             client.detours = detours;
         }
         uncertain.sort();
-        let mut error = Vec::new();
-        encode::error(&mut error, errors::UNCERTAIN);
         for (conn, n) in uncertain {
-            self.fill(cx, conn, n, &error);
+            self.fill_refusal(cx, conn, n, Refusal::Uncertain);
         }
     }
 
@@ -507,7 +504,7 @@ impl Router {
             let Some(client) = self.clients.get_mut(&conn) else {
                 continue;
             };
-            let resp3 = client.proto == Proto::Resp3;
+            let resp3 = client.dialect == Dialect::Resp3;
             // A later command must not overtake one for the same stream that is still waiting to be sent.
             let mut blocked: Vec<Stream> = Vec::new();
             for forwarded in client.forwards() {
@@ -521,12 +518,12 @@ impl Router {
                     None => own_end,
                 };
                 if now >= end {
-                    let text = if uncertain {
-                        errors::UNCERTAIN
+                    let refusal = if uncertain {
+                        Refusal::Uncertain
                     } else {
-                        errors::TRYAGAIN_TAKEOVER
+                        Refusal::Takeover
                     };
-                    given_up.push((conn, forwarded.n, text));
+                    given_up.push((conn, forwarded.n, refusal));
                     continue;
                 }
                 if let Some(target) = forwarded.target {
@@ -545,7 +542,7 @@ impl Router {
                     continue;
                 }
                 let Some(stream) = stream_now(cx, forwarded, &mut self.desk.part_args) else {
-                    given_up.push((conn, forwarded.n, errors::TRYAGAIN));
+                    given_up.push((conn, forwarded.n, Refusal::SlotsMoving));
                     continue;
                 };
                 (forwarded.stream, forwarded.map) = (stream, cx.shared.slots.version());
@@ -585,10 +582,8 @@ impl Router {
                 }
             }
         }
-        for (conn, n, text) in given_up {
-            let mut error = Vec::new();
-            encode::error(&mut error, text);
-            self.fill(cx, conn, n, &error);
+        for (conn, n, refusal) in given_up {
+            self.fill_refusal(cx, conn, n, refusal);
         }
     }
 

@@ -4,20 +4,24 @@
 //! one delta of a stream is several parts, in order. What looks at every key is a *walk*: one SCAN after the other at
 //! each stream, since a turn must be short (PROTOCOL 10.2b).
 
+mod walk;
+
 use super::caller::{Caller, Client, Wait};
-use super::forward::NOT_OWNER;
 use super::release::{Verdict, earliest, judge};
 use super::{Desk, Ran, Turn};
 use crate::commands::{self, Executed, Job, REPLY_BYTES_MAX, slot_number};
 use crate::context::Context;
+use crate::dialect::{Dialect, Refusal};
 use crate::interface::{Out, Port};
 use crate::lists::Lists;
-use crate::parameters::Mutant;
-use crate::stream_owner::Phase;
+use crate::redis::parts;
+use crate::redis::refusals::{is_error, is_uncertain};
+use crate::stream_owner::{self, Phase};
 use paritas_base::{Stream, Time};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
-use paritas_wire::resp::{self, ArgList, Decoded, Limits, Proto, encode, errors, parse_integer};
+use paritas_wire::resp::{self, ArgList, Decoded, Limits, encode, parse_integer};
+use walk::{Find, Walk};
 
 /// Which bits of SCAN's cursor are the stream's own.
 const CURSOR_BITS: u32 = 48;
@@ -26,6 +30,7 @@ const CURSOR_BITS: u32 = 48;
 #[derive(Debug)]
 pub(super) struct Gather {
     how: How,
+    dialect: Dialect,
     pub(super) parts: Vec<Part>,
     /// Bytes of the answers that it has.
     pub(super) reply_bytes: usize,
@@ -48,36 +53,11 @@ enum How {
     /// Values in the order of the keys: which part each is in.
     InOrder(Vec<u32>),
     /// Any that is not nothing.
-    Any { pick: u64, proto: Proto },
+    Any { pick: u64 },
     /// SCAN: the next cursor is that of the stream, or the next stream's.
     Cursor { stream: usize, next: Option<usize> },
     /// What all steps have found.
     Walked(Walk),
-}
-
-/// A walk over all keys of its streams.
-#[derive(Debug)]
-struct Walk {
-    find: Find,
-    /// The words of SCAN behind the cursor.
-    options: Vec<Vec<u8>>,
-    /// The stream of each part.
-    streams: Vec<Stream>,
-    /// Under which version of the slot map it began: keys that changed hands meanwhile are met twice or not at all.
-    map: u64,
-    /// The keys, encoded one behind the other, and how many they are.
-    found: Vec<u8>,
-    count: usize,
-}
-
-/// What is made of the keys that a walk finds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Find {
-    All,
-    /// How many they are.
-    Count,
-    /// So many of them.
-    UpTo(usize),
 }
 
 /// How far a gathered command is.
@@ -145,14 +125,14 @@ impl Desk {
             return None;
         }
         let refusal = match spec.id {
-            id if empties(id) => errors::TRYAGAIN,
+            id if empties(id) => Refusal::SlotsMoving,
             Command::Scan => {
                 self.tell(cx, lists, client, stream);
-                NOT_OWNER
+                Refusal::NotOwner
             }
             _ => return None,
         };
-        Some(self.reply_now(cx, lists, client, turn, |out| encode::error(out, refusal)))
+        Some(self.reply_refusal(cx, lists, client, turn, refusal))
     }
 
     /// Keys in several slots.
@@ -176,13 +156,13 @@ impl Desk {
                 let job = Job {
                     spec,
                     args,
-                    proto: client.proto,
+                    dialect: client.dialect,
                     hash: None,
                 };
                 self.run_on(cx, lists, client, turn, job, raw, stream)
             }
             _ if !refused && local => self.split(cx, lists, client, turn, spec, args),
-            _ => self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::CROSSSLOT)),
+            _ => self.reply_refusal(cx, lists, client, turn, Refusal::CrossSlot),
         }
     }
 
@@ -202,7 +182,8 @@ impl Desk {
         }
         let step = usize::from(spec.step.unsigned_abs()).max(1);
         if !(args.len() - 1).is_multiple_of(step) {
-            return self.reply_now(cx, lists, client, turn, |out| errors::wrong_arity(out, spec.name));
+            let refusal = Refusal::WrongArity { name: spec.name };
+            return self.reply_refusal(cx, lists, client, turn, refusal);
         }
         // What goes to each part: how many keys, and their bytes. The newest part of each stream takes what still fits.
         let mut parts: Vec<(Stream, usize, usize)> = Vec::new();
@@ -285,22 +266,21 @@ impl Desk {
             Command::Randomkey if !cx.shared.slots.is_whole() => return self.stall(cx, lists, client, turn, spec),
             Command::Randomkey => How::Any {
                 pick: cx.shared.prng.next_u64(),
-                proto: client.proto,
             },
             Command::Scan => return self.scan(cx, lists, client, turn, spec, args, &all),
             _ => {
                 let counts = spec.id == Command::ClusterCountkeysinslot;
                 let most = parse_integer(args.arg(3)).map(usize::try_from);
                 let find = match (slot_number(args.arg(2)), most) {
-                    (None, _) => Err(errors::INVALID_SLOT),
+                    (None, _) => Err(Refusal::InvalidSlot),
                     (Some(slot), _) if counts => Ok((slot, Find::Count)),
                     (Some(slot), Some(Ok(most))) => Ok((slot, Find::UpTo(most))),
-                    (_, Some(Err(_))) => Err(errors::INVALID_KEY_COUNT),
-                    (_, None) => Err(errors::NOT_AN_INTEGER),
+                    (_, Some(Err(_))) => Err(Refusal::InvalidKeyCount),
+                    (_, None) => Err(Refusal::NotAnInteger),
                 };
                 let (slot, find) = match find {
                     Ok(found) => found,
-                    Err(error) => return self.reply_now(cx, lists, client, turn, |out| encode::error(out, error)),
+                    Err(refusal) => return self.reply_refusal(cx, lists, client, turn, refusal),
                 };
                 let stream = cx.shared.slots.stream_of(slot);
                 if !in_scope(lists, stream) {
@@ -313,7 +293,7 @@ impl Desk {
         };
         // Inline commands are sent on as arrays like any other: what follows the words may not be there yet.
         let mut bytes = Vec::new();
-        encode_command(&mut bytes, args);
+        parts::append_command(&mut bytes, args);
         let parts = all.into_iter().map(|(_, stream)| (stream, bytes.clone())).collect();
         self.gather(cx, lists, client, turn, spec, how, parts)
     }
@@ -334,17 +314,13 @@ impl Desk {
             .ok()
             .and_then(|text| text.parse::<u64>().ok());
         let Some(cursor) = cursor else {
-            return self.reply_now(cx, lists, client, turn, |out| {
-                encode::error(out, errors::INVALID_CURSOR)
-            });
+            return self.reply_refusal(cx, lists, client, turn, Refusal::InvalidCursor);
         };
         let (wanted, own) = ((cursor >> CURSOR_BITS) as usize, cursor & ((1 << CURSOR_BITS) - 1));
         let at = all.partition_point(|(number, _)| *number < wanted);
         let Some((number, stream)) = all.get(at).copied() else {
             return self.reply_now(cx, lists, client, turn, |out| {
-                encode::array_header(out, 2);
-                encode::bulk(out, b"0");
-                encode::array_header(out, 0);
+                parts::append_scanned(out, 0, encode::EMPTY_ARRAY);
             });
         };
         // A stream that has gone elsewhere since the last step: the next one, from its start.
@@ -361,55 +337,6 @@ impl Desk {
         self.gather(cx, lists, client, turn, spec, how, vec![(stream, bytes)])
     }
 
-    /// Starts a walk at each of these streams.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
-    fn walk<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        find: Find,
-        options: &[&[u8]],
-        streams: Vec<Stream>,
-    ) -> Ran {
-        // Keys of a slot that nobody holds, by what is known here, are somewhere (10.8).
-        if !cx.shared.slots.is_whole() && !cx.breaks(Mutant::KeysWithoutWholeMap) {
-            return self.stall(cx, lists, client, turn, Command::Keys.spec());
-        }
-        let mut options: Vec<Vec<u8>> = options.iter().map(|word| word.to_vec()).collect();
-        let step_keys = cx.shared.parameters.walk_keys;
-        options.extend([b"COUNT".to_vec(), step_keys.to_string().into_bytes()]);
-        let walk = Walk {
-            find,
-            options,
-            map: cx.shared.slots.version(),
-            found: Vec::new(),
-            count: 0,
-            streams,
-        };
-        let parts = walk.streams.iter().map(|stream| (*stream, walk.step(0))).collect();
-        self.gather(cx, lists, client, turn, Command::Scan.spec(), How::Walked(walk), parts)
-    }
-
-    /// The next steps of the walk that `client` waits for first.
-    pub(super) fn walk_on<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        steps: Vec<(usize, Stream, Vec<u8>)>,
-    ) {
-        for (at, stream, command) in steps {
-            let next = self.forward(cx, lists, client, Command::Scan.spec(), stream, command, false);
-            if let Some(Wait::Gathered(gather)) = client.segments.front_mut().map(|head| &mut head.wait)
-                && let Some(part) = gather.parts.get_mut(at)
-            {
-                part.wait = next;
-            }
-        }
-    }
-
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn gather<O: Out>(
         &mut self,
@@ -424,6 +351,7 @@ impl Desk {
         let start = turn.bytes.len();
         let mut gather = Gather {
             how,
+            dialect: client.dialect,
             parts: Vec::with_capacity(commands_by_stream.len()),
             reply_bytes: 0,
         };
@@ -464,7 +392,7 @@ impl Desk {
             let job = Job {
                 spec,
                 args: self.part_args.list(&command),
-                proto: client.proto,
+                dialect: client.dialect,
                 hash: None,
             };
             let executed = commands::execute(cx, configuration, owner, job, &mut reply);
@@ -479,25 +407,14 @@ impl Desk {
     }
 }
 
-/// A command as an array of its arguments.
-pub(super) fn encode_command(out: &mut Vec<u8>, args: ArgList<'_>) {
-    encode::array_header(out, args.len());
-    args.iter().for_each(|arg| encode::bulk(out, arg));
-}
-
 /// Whether so many keys, or words, of so many bytes are one part.
 fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, count: usize, bytes: usize) -> bool {
     if spec.is(flag::WRITE) {
         // One pair alone always is.
-        count == 1 || commands::fits_one_delta(&cx.shared.parameters, count, bytes)
+        count == 1 || stream_owner::fits_one_delta(&cx.shared.parameters, count, bytes)
     } else {
         bytes <= FRAME_BYTES_MAX / 4
     }
-}
-
-/// Words of a command that is an array.
-pub(super) fn word_count(command: &[u8]) -> usize {
-    usize::try_from(head(command).0).unwrap_or(0)
 }
 
 impl Gather {
@@ -507,7 +424,8 @@ impl Gather {
         let Some(part) = self.parts.get_mut(at) else { return 0 };
         if matches!(self.how, How::InOrder(_)) && self.reply_bytes + part.reply.len() > REPLY_BYTES_MAX {
             part.reply = Vec::new();
-            errors::reply_too_large(&mut part.reply, REPLY_BYTES_MAX);
+            let bytes_max = REPLY_BYTES_MAX;
+            self.dialect.refuse(&mut part.reply, Refusal::ReplyTooLarge { bytes_max });
         }
         self.reply_bytes += part.reply.len();
         part.reply.len()
@@ -542,9 +460,9 @@ impl Gather {
                         part.wait = Wait::Ready;
                     }
                 }
-                Verdict::Instead(text) => {
+                Verdict::Instead(refusal) => {
                     part.reply.clear();
-                    encode::error(&mut part.reply, text);
+                    self.dialect.refuse(&mut part.reply, refusal);
                     part.wait = Wait::Ready;
                 }
             }
@@ -564,14 +482,16 @@ impl Gather {
             self.parts
                 .iter()
                 .map(|p| &p.reply)
-                .filter(|reply| reply.first() == Some(&b'-'))
+                .filter(|reply| is_error(reply))
         };
         // Not to know is worse than to be refused.
-        let uncertain = errors().find(|reply| reply.get(1..).is_some_and(|text| text.starts_with(b"UNCERTAIN")));
+        let uncertain = errors().find(|reply| is_uncertain(reply));
         if let Some(error) = uncertain.or_else(|| errors().next()) {
             reply.extend_from_slice(error);
         } else if let How::Walked(walk) = &self.how {
-            walk.refuse(cx, &mut reply);
+            if let Some(refusal) = walk.refusal(cx) {
+                self.dialect.refuse(&mut reply, refusal);
+            }
         }
         let enough = match &self.how {
             How::Walked(walk) => matches!(walk.find, Find::UpTo(most) if walk.count >= most),
@@ -592,157 +512,67 @@ impl Gather {
         progress
     }
 
+    /// Makes one reply of the answers of all parts.
     fn combine(&self, out: &mut Vec<u8>) {
         let replies = || self.parts.iter().map(|part| part.reply.as_slice());
         match &self.how {
-            How::AllOk => encode::ok(out),
-            How::Sum => encode::integer(out, replies().map(|reply| head(reply).0).sum()),
-            How::Walked(walk) => walk.combine(out),
-            How::Any { pick, proto } => {
-                let some: Vec<&[u8]> = replies().filter(|reply| !is_null(reply)).collect();
+            How::AllOk => self.dialect.done(out),
+            How::Sum => self.dialect.number(out, replies().map(|reply| parts::head(reply).0).sum()),
+            How::Walked(walk) => walk.combine(self.dialect, out),
+            How::Any { pick } => {
+                let some: Vec<&[u8]> = replies().filter(|reply| !parts::is_nothing(reply)).collect();
                 match some.get(*pick as usize % some.len().max(1)) {
                     Some(reply) => out.extend_from_slice(reply),
-                    None => encode::null(out, *proto),
+                    None => self.dialect.nothing(out),
                 }
             }
             How::InOrder(part_of) => {
-                encode::array_header(out, part_of.len());
-                let mut rests: Vec<&[u8]> = replies().map(|reply| head(reply).1).collect();
+                self.dialect.values(out, part_of.len());
+                let mut rests: Vec<&[u8]> = replies().map(|reply| parts::head(reply).1).collect();
                 for part in part_of {
                     if let Some(rest) = rests.get_mut(*part as usize) {
-                        let (element, after) = rest.split_at(element_bytes(rest));
+                        let (element, after) = rest.split_at(parts::element_bytes(rest));
                         out.extend_from_slice(element);
                         *rest = after;
                     }
                 }
             }
             How::Cursor { stream, next } => {
-                let reply = replies().next().unwrap_or_default();
-                let rest = head(reply).1;
-                let (cursor, keys) = rest.split_at(element_bytes(rest));
-                let own = parse_integer(head(cursor).1.trim_ascii_end()).unwrap_or(0) as u64;
+                let (own, keys) = parts::scanned(replies().next().unwrap_or_default());
                 let cursor = match (own, next) {
                     (0, None) => 0,
                     (0, Some(next)) => (*next as u64) << CURSOR_BITS,
                     (own, _) => (*stream as u64) << CURSOR_BITS | own,
                 };
-                encode::array_header(out, 2);
-                encode::bulk(out, cursor.to_string().as_bytes());
-                out.extend_from_slice(keys);
+                parts::append_scanned(out, cursor, keys);
             }
         }
     }
-}
-
-impl Walk {
-    fn held_bytes(&self) -> usize {
-        let options = self.options.iter().map(|word| size_of_val(word) + word.capacity());
-        self.found.capacity() + size_of_val(self.streams.as_slice()) + options.sum::<usize>()
-    }
-
-    /// SCAN from there on.
-    fn step(&self, cursor: u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        encode::array_header(&mut bytes, 2 + self.options.len());
-        encode::bulk(&mut bytes, b"SCAN");
-        encode::bulk(&mut bytes, cursor.to_string().as_bytes());
-        self.options.iter().for_each(|word| encode::bulk(&mut bytes, word));
-        bytes
-    }
-
-    /// Takes what part `at` has found; gives what is to be asked next, unless it is at its end.
-    fn take(&mut self, at: usize, reply: &mut Vec<u8>) -> Option<(usize, Stream, Vec<u8>)> {
-        if reply.first() == Some(&b'-') {
-            return None;
-        }
-        let rest = head(reply).1;
-        let (cursor, keys) = rest.split_at(element_bytes(rest));
-        let cursor = parse_integer(head(cursor).1.trim_ascii_end()).unwrap_or(0) as u64;
-        let (count, keys) = head(keys);
-        self.count = self.count.saturating_add(usize::try_from(count).unwrap_or(0));
-        if self.find != Find::Count {
-            self.found.extend_from_slice(keys);
-        }
-        *reply = Vec::new();
-        let stream = *self.streams.get(at).filter(|_| cursor != 0)?;
-        Some((at, stream, self.step(cursor)))
-    }
-
-    /// Says why it cannot end well, if it cannot.
-    fn refuse<O: Out>(&self, cx: &Context<'_, O>, out: &mut Vec<u8>) {
-        let bytes_max = cx.shared.parameters.client_limits.reply_bytes_max;
-        if self.map != cx.shared.slots.version() && !cx.breaks(Mutant::KeysByTwoMaps) {
-            encode::error(out, errors::TRYAGAIN);
-        } else if self.found.len() > bytes_max {
-            errors::reply_too_large(out, bytes_max);
-        }
-    }
-
-    fn combine(&self, out: &mut Vec<u8>) {
-        match self.find {
-            Find::Count => encode::integer(out, self.count as i64),
-            Find::All => {
-                encode::array_header(out, self.count);
-                out.extend_from_slice(&self.found);
-            }
-            Find::UpTo(most) => {
-                let (mut count, mut rest) = (0, self.found.as_slice());
-                while count < most && !rest.is_empty() {
-                    rest = rest.get(element_bytes(rest).max(1)..).unwrap_or_default();
-                    count += 1;
-                }
-                encode::array_header(out, count);
-                out.extend_from_slice(self.found.strip_suffix(rest).unwrap_or_default());
-            }
-        }
-    }
-}
-
-/// The number in a reply's first line, and what follows the line.
-fn head(reply: &[u8]) -> (i64, &[u8]) {
-    let end = reply
-        .iter()
-        .position(|byte| *byte == b'\n')
-        .map_or(reply.len(), |at| at + 1);
-    let (line, rest) = reply.split_at(end);
-    let number = line.get(1..).and_then(|text| parse_integer(text.trim_ascii_end()));
-    (number.unwrap_or(0), rest)
-}
-
-fn is_null(reply: &[u8]) -> bool {
-    matches!(reply, [b'_', ..] | [b'$', b'-', ..])
-}
-
-/// Bytes of the string or nothing that a reply begins with.
-fn element_bytes(reply: &[u8]) -> usize {
-    let (length, rest) = head(reply);
-    let line = reply.len() - rest.len();
-    let body = if is_null(reply) {
-        0
-    } else {
-        usize::try_from(length).map_or(0, |length| length + 2)
-    };
-    (line + body).min(reply.len())
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Gather, How, Part, Wait};
-    use paritas_wire::resp::Proto;
+    use crate::dialect::Dialect;
 
-    fn combined(how: How, replies: &[&str]) -> String {
+    fn combined_for(dialect: Dialect, how: How, replies: &[&str]) -> String {
         let part = |reply: &&str| Part {
             reply: reply.as_bytes().to_vec(),
             wait: Wait::Ready,
         };
         let gather = Gather {
             how,
+            dialect,
             parts: replies.iter().map(part).collect(),
             reply_bytes: 0,
         };
         let mut out = Vec::new();
         gather.combine(&mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    fn combined(how: How, replies: &[&str]) -> String {
+        combined_for(Dialect::Resp2, how, replies)
     }
 
     #[test]
@@ -752,9 +582,9 @@ mod tests {
         let values = ["*2\r\n$1\r\na\r\n$-1\r\n", "*1\r\n$2\r\n\r\n\r\n"];
         let in_order = combined(How::InOrder(vec![0, 1, 0]), &values);
         assert_eq!(in_order, "*3\r\n$1\r\na\r\n$2\r\n\r\n\r\n$-1\r\n");
-        let any = |pick, proto, replies: &[&str]| combined(How::Any { pick, proto }, replies);
-        assert_eq!(any(7, Proto::Resp2, &["$-1\r\n", "$1\r\na\r\n"]), "$1\r\na\r\n");
-        assert_eq!(any(7, Proto::Resp3, &["_\r\n", "_\r\n"]), "_\r\n");
+        let any = |pick, dialect, replies: &[&str]| combined_for(dialect, How::Any { pick }, replies);
+        assert_eq!(any(7, Dialect::Resp2, &["$-1\r\n", "$1\r\na\r\n"]), "$1\r\na\r\n");
+        assert_eq!(any(7, Dialect::Resp3, &["_\r\n", "_\r\n"]), "_\r\n");
     }
 
     #[test]

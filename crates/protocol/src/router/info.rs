@@ -125,7 +125,7 @@ impl Desk {
                 self.section(cx, lists, client, section, &mut text);
             }
         }
-        encode::verbatim(out, client.proto, b"txt", text.as_bytes());
+        encode::verbatim(out, client.dialect.proto(), b"txt", text.as_bytes());
     }
 
     fn section<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, client: &Client, section: &str, text: &mut String) {

@@ -3,12 +3,14 @@
 use super::caller::{Caller, Client, Segment, Wait};
 use super::{Desk, Turn};
 use crate::context::Context;
+#[cfg(feature = "mutants")]
+use crate::dialect::Dialect;
+use crate::dialect::Refusal;
 use crate::interface::Out;
 use crate::lists::Lists;
 use crate::parameters::Mutant;
 use crate::stream_owner::ReadLease;
 use paritas_base::{Span, Time};
-use paritas_wire::resp::{encode, errors};
 
 /// How long an answer from outside the machine is waited for. A coordinator may be replaced meanwhile.
 const ANSWER_MAX: Span = Span::from_secs(10);
@@ -67,12 +69,12 @@ impl Desk {
                     Verdict::Ready(deadline) => {
                         #[cfg(feature = "mutants")]
                         if let Some(key) = &head.taken_again {
-                            instead = value_now(cx, lists, &head.wait, key);
+                            instead = value_now(cx, lists, client.dialect, &head.wait, key);
                         }
                         deadline
                     }
-                    Verdict::Instead(text) => {
-                        encode::error(instead.insert(Vec::new()), text);
+                    Verdict::Instead(refusal) => {
+                        client.dialect.refuse(instead.insert(Vec::new()), refusal);
                         None
                     }
                 }
@@ -111,7 +113,13 @@ impl Desk {
 /// The mutant "value taken at release" (PROTOCOL 20): the value as it is now, under the `need` of the one that was
 /// read (4.1).
 #[cfg(feature = "mutants")]
-fn value_now<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait, key: &[u8]) -> Option<Vec<u8>> {
+fn value_now<O: Out>(
+    cx: &Context<'_, O>,
+    lists: &Lists,
+    dialect: Dialect,
+    wait: &Wait,
+    key: &[u8],
+) -> Option<Vec<u8>> {
     let Wait::Read { stream, .. } = wait else { return None };
     let (_, owner) = lists.owner(*stream)?;
     let object = owner.store.find(&cx.shared.arena, owner.store.hash(key), key).ok()?;
@@ -120,9 +128,9 @@ fn value_now<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait, key: &[u8]
         Some(object) => {
             let mut value = Vec::new();
             object.copy_to(&mut value);
-            encode::bulk(&mut reply, &value);
+            dialect.value(&mut reply, &value);
         }
-        None => encode::null(&mut reply, paritas_wire::resp::Proto::Resp2),
+        None => dialect.nothing(&mut reply),
     }
     Some(reply)
 }
@@ -139,8 +147,8 @@ pub(super) enum Verdict {
     Hold,
     /// Until then, for a read under leases.
     Ready(Option<Time>),
-    /// No longer: this error stands in its place.
-    Instead(&'static str),
+    /// No longer: this refusal takes its place.
+    Instead(Refusal),
 }
 
 pub(super) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
@@ -150,7 +158,7 @@ pub(super) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> 
         Wait::Ready => Verdict::Ready(None),
         Wait::Forwarded(_) | Wait::Gathered(_) => Verdict::Hold,
         // The question may have been lost where too many were asked at once.
-        Wait::Answer { since } if cx.mono() - *since > ANSWER_MAX => Verdict::Instead(errors::NO_ANSWER),
+        Wait::Answer { since } if cx.mono() - *since > ANSWER_MAX => Verdict::Instead(Refusal::NoAnswer),
         Wait::Answer { .. } => Verdict::Hold,
         Wait::Write {
             stream,
@@ -162,12 +170,12 @@ pub(super) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> 
                 if owner.acked() >= *seq && owner.may_answer_writes(cx) {
                     Verdict::Ready(None)
                 } else if late(*since) {
-                    Verdict::Instead(errors::UNCERTAIN)
+                    Verdict::Instead(Refusal::Uncertain)
                 } else {
                     Verdict::Hold
                 }
             }
-            _ => Verdict::Instead(errors::UNCERTAIN),
+            _ => Verdict::Instead(Refusal::Uncertain),
         },
         Wait::Read {
             stream,
@@ -180,11 +188,11 @@ pub(super) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> 
                 match owner.read_lease(cx, configuration, *since) {
                     ReadLease::Unlimited if safe => Verdict::Ready(None),
                     ReadLease::Until(deadline) if safe => Verdict::Ready(Some(deadline)),
-                    _ if late(*since) => Verdict::Instead(errors::TRYAGAIN_TAKEOVER),
+                    _ if late(*since) => Verdict::Instead(Refusal::Takeover),
                     _ => Verdict::Hold,
                 }
             }
-            _ => Verdict::Instead(errors::TRYAGAIN_TAKEOVER),
+            _ => Verdict::Instead(Refusal::Takeover),
         },
     }
 }

@@ -4,12 +4,13 @@ use super::ahead::Place;
 use super::caller::{Caller, Client, Parked};
 use super::{Desk, Ran, Router, Turn};
 use crate::context::Context;
+use crate::dialect::{Dialect, Refusal};
 use crate::interface::{Channel, Out, Port};
 use crate::lists::Lists;
 use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, Stream};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
-use paritas_wire::resp::{self, Decoded, Limits, Proto, encode, errors};
+use paritas_wire::resp::{self, Decoded, Limits};
 
 /// Bytes of commands that wait here for a takeover (SEAMS §4).
 const PARKED_BYTES_MAX: usize = 64 << 20;
@@ -51,24 +52,24 @@ impl Router {
             self.forget_remote(key);
             self.remotes.insert(key, fresh());
         }
-        let proto = if resp3 { Proto::Resp3 } else { Proto::Resp2 };
+        let dialect = Dialect::forwarded(resp3);
         let waits = self
             .remotes
             .get(&key)
             .is_some_and(|c| c.stalled || !c.remote.parked.is_empty());
-        if !waits && self.run_remote(cx, lists, key, n, proto, stream, epoch, command) != Ran::Stalled {
+        if !waits && self.run_remote(cx, lists, key, n, dialect, stream, epoch, command) != Ran::Stalled {
             self.note_remote(cx, key, false);
             return;
         }
         if self.desk.parked_bytes + command.len() > PARKED_BYTES_MAX {
-            self.refuse_parked(cx, key, n, command);
+            self.refuse_parked(cx, key, n, dialect, command);
             return;
         }
         self.desk.parked_bytes += command.len();
         if let Some(client) = self.remotes.get_mut(&key) {
             client.remote.parked.push_back(Parked {
                 n,
-                proto,
+                dialect,
                 stream,
                 epoch,
                 command: command.to_vec(),
@@ -78,22 +79,23 @@ impl Router {
     }
 
     /// Too much waits here already: this command is answered without having started.
-    fn refuse_parked<O: Out>(&mut self, cx: &mut Context<'_, O>, key: (NodeId, ConnId), n: u64, command: &[u8]) {
+    fn refuse_parked<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        key: (NodeId, ConnId),
+        n: u64,
+        dialect: Dialect,
+        command: &[u8],
+    ) {
         let mut args = core::mem::take(&mut self.desk.part_args);
         let write = match resp::decode(command, &Limits::DEFAULT, &mut args) {
             Ok(_) => paritas_wire::command::lookup(args.list(command).arg(0)).is_none_or(|s| s.is(flag::WRITE)),
             Err(_) => true,
         };
         self.desk.part_args = args;
+        let refusal = if write { Refusal::Unavailable } else { Refusal::Takeover };
         let mut error = Vec::new();
-        encode::error(
-            &mut error,
-            if write {
-                errors::CLUSTERDOWN
-            } else {
-                errors::TRYAGAIN_TAKEOVER
-            },
-        );
+        dialect.refuse(&mut error, refusal);
         if let Some(incarnation) = self.remotes.get(&key).map(|c| c.remote.incarnation) {
             self.desk.answer(cx, (key.0, incarnation), key.1, n, &error, None);
         }
@@ -122,7 +124,7 @@ impl Router {
         lists: &mut Lists,
         key: (NodeId, ConnId),
         n: u64,
-        proto: Proto,
+        dialect: Dialect,
         stream: Stream,
         epoch: Epoch,
         command: &[u8],
@@ -135,7 +137,7 @@ impl Router {
         let Some(client) = self.remotes.get_mut(&key) else {
             return Ran::Done;
         };
-        (client.next_n, client.proto) = (n, proto);
+        (client.next_n, client.dialect) = (n, dialect);
         (client.remote.stream, client.remote.epoch) = (stream, epoch);
         let mut bytes = core::mem::take(&mut client.remote.replies);
         let mut args = core::mem::take(&mut self.desk.part_args);
@@ -150,9 +152,7 @@ impl Router {
                 let ahead = self.desk.look_ahead(cx, lists, list, 0..command.len());
                 self.desk.run(cx, lists, client, &mut turn, &ahead, list, command)
             }
-            _ => self.desk.reply_now(cx, lists, client, &mut turn, |out| {
-                encode::error(out, "ERR malformed forwarded command");
-            }),
+            _ => self.desk.reply_refusal(cx, lists, client, &mut turn, Refusal::Malformed),
         };
         client.remote.replies = bytes;
         self.desk.part_args = args;
@@ -172,12 +172,12 @@ impl Router {
         while let Some(parked) = self.remotes.get_mut(&key).and_then(|c| c.remote.parked.pop_front()) {
             let Parked {
                 n,
-                proto,
+                dialect,
                 stream,
                 epoch,
                 command,
             } = &parked;
-            if self.run_remote(cx, lists, key, *n, *proto, *stream, *epoch, command) == Ran::Stalled {
+            if self.run_remote(cx, lists, key, *n, *dialect, *stream, *epoch, command) == Ran::Stalled {
                 stalled = true;
                 if let Some(client) = self.remotes.get_mut(&key) {
                     client.remote.parked.push_front(parked);
@@ -221,9 +221,7 @@ impl Desk {
         if let Some(now) = now {
             self.tell(cx, lists, client, now);
         }
-        Some(self.reply_now(cx, lists, client, turn, |out| {
-            encode::error(out, super::forward::NOT_OWNER);
-        }))
+        Some(self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner))
     }
 }
 

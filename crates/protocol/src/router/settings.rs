@@ -184,7 +184,7 @@ pub(super) fn config_get<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut
     let patterns: Vec<Vec<u8>> = args.iter().skip(2).map(<[u8]>::to_ascii_lowercase).collect();
     let wanted = |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
     let found = || settings.iter().filter(|(name, _)| wanted(name));
-    encode::map_header(out, client.proto, found().count());
+    encode::map_header(out, client.dialect.proto(), found().count());
     for (name, value) in found() {
         encode::bulk(out, name.as_bytes());
         encode::bulk(out, value.as_bytes());

@@ -7,6 +7,7 @@ use super::caller::Client;
 use super::forward::owner_at;
 use super::{Desk, Ran, Turn};
 use crate::context::Context;
+use crate::dialect::Refusal;
 use crate::interface::{Channel, Out};
 use crate::lists::Lists;
 use crate::stream_owner::Phase;
@@ -14,7 +15,6 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, Stream, Time};
 use paritas_wire::command::{CommandSpec, flag};
 use paritas_wire::peer::Message;
-use paritas_wire::resp::{encode, errors};
 
 /// No client of this node has this number: the answer to a question of the node's own finds nobody.
 pub(super) const NOBODY: ConnId = ConnId(u64::MAX);
@@ -220,12 +220,12 @@ impl Desk {
         spec: &CommandSpec,
     ) -> Ran {
         client.stalled_since = None;
-        let text = if spec.is(flag::WRITE) {
-            errors::CLUSTERDOWN
+        let refusal = if spec.is(flag::WRITE) {
+            Refusal::Unavailable
         } else {
-            errors::TRYAGAIN_TAKEOVER
+            Refusal::Takeover
         };
-        self.reply_now(cx, lists, client, turn, |out| encode::error(out, text))
+        self.reply_refusal(cx, lists, client, turn, refusal)
     }
 
     /// Forgets streams that serve here, and asks the owners of others for a sign of life: where commands are refused at

@@ -11,7 +11,7 @@
 
 use super::import::Import;
 use super::{Phase, StreamOwner};
-use crate::commands::give_up;
+use super::access::give_up;
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
 use crate::mark::Mark;

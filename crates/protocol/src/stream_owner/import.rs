@@ -5,7 +5,7 @@
 //! the newest owner, batch after batch: a frame that comes late changes nothing.
 
 use super::{Phase, StreamOwner};
-use crate::commands::{Refused, take_in};
+use super::access::{Refused, take_in};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;

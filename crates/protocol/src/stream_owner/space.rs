@@ -1,52 +1,47 @@
-//! Room for writes: making sure of it before a command of several changes, making some where it is short, and the
-//! house kept between commands.
+//! Space for writes: reserved before a command of several changes, made where it is short, and given back between
+//! commands.
 
-use super::{Operation, Stop};
+use super::access::{Access, Stop, WriteRefusal};
+use super::{Admission, Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
 use crate::parameters::Parameters;
-use crate::stream_owner::{Admission, Phase, StreamOwner};
 use paritas_base::configuration::Configuration;
 use paritas_store::Blocked;
 use paritas_store::delta::DELTA_BYTES_MAX;
-use paritas_wire::resp::errors;
 
 /// Lines of the index that active expiry looks at in one go.
 const EXPIRY_LINES: u32 = 16;
-/// Bytes of delta that making room may take in one go, and how often it goes on for one command.
-const MAKE_ROOM_BYTES: usize = 64 << 10;
-const MAKE_ROOM_STEPS: usize = 8;
-/// How often a command makes room by evicting and compacting before others have their turn. Each time about a chunk's
-/// worth dies, and the longest value takes five chunks.
-pub(super) const EVICTIONS_MAX: usize = 256;
+/// Bytes of delta that one step of making space may take, and the most steps for one command.
+const MAKE_SPACE_BYTES: usize = 64 << 10;
+const MAKE_SPACE_STEPS: usize = 8;
+/// How often a command makes space by evicting and compacting before others have their turn. Each time the objects of
+/// about one chunk are evicted, and the longest value takes five chunks.
+const EVICTIONS_MAX: usize = 256;
 /// What a change costs in a delta beside key and value: heads of extents, of the object, the index entry.
 const CHANGE_BYTES: usize = 192;
 /// What a change of many counts for beside key and value: about what it costs. Past a delta's length by this measure a
 /// command is refused, so that its one delta stays far below the most that one may have.
 const CHANGE_BYTES_MIN: usize = 64;
 
-/// The answer to a command that changes too many keys of one stream to be one delta.
-const TOO_MANY_KEYS: &str =
-    "ERR too many keys for one slot in one command: keys and values and 64 bytes for each key are over 262144 bytes";
-const _: () = assert!(CHANGE_BYTES_MIN == 64 && DELTA_BYTES_MAX == 262_144);
 /// What an object takes beside key and value, at most: its header, and a further piece's.
 const OBJECT_BYTES: usize = 48;
 
-/// How large a command of several changes on one stream may be: a quarter of the window (SEAMS §4), and half of what
-/// a delta takes, since the index may grow in it too.
-pub(crate) fn command_bytes_max(parameters: &Parameters) -> usize {
+/// How many bytes of keys and values a command of several changes on one stream may have: a quarter of the window (SEAMS
+/// §4), and half of what a delta takes, since the index may grow in it too.
+fn command_bytes_max(parameters: &Parameters) -> usize {
     let window = usize::try_from(parameters.window_bytes).unwrap_or(usize::MAX);
     (window / 4).min(DELTA_BYTES_MAX / 2)
 }
 
-/// Whether a command of several changes on one stream, with so many bytes of keys and values, fits one delta.
-pub(crate) fn fits_one_delta(parameters: &Parameters, changes: usize, bytes: usize) -> bool {
+/// Whether a command of `changes` changes on one stream, with `bytes` bytes of keys and values, fits one delta.
+pub fn fits_one_delta(parameters: &Parameters, changes: usize, bytes: usize) -> bool {
     bytes <= command_bytes_max(parameters) && bytes + changes * CHANGE_BYTES_MIN <= DELTA_BYTES_MAX
 }
 
-/// A bit of work behind the commands: expired keys, compaction, memory to give back. At most about `budget` bytes of
-/// delta. True if it did something: there may be more.
+/// One step of work between commands: deletes expired keys, compacts, gives memory back. It writes about `budget` bytes of
+/// delta at most. True if it did something: there may be more to do.
 pub(crate) fn housekeep<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
@@ -110,23 +105,23 @@ fn evict<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration, owner: 
     count > 0
 }
 
-/// What came of making room.
+/// The result of an attempt to make space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Room {
+enum Space {
     /// There may be some now.
     Made,
     /// There is none to be made.
     None,
-    /// Not now: what made room so far is not safe yet.
+    /// Not now: the deltas that made space so far are not acknowledged.
     Wait,
     /// The command must begin anew.
     Later,
 }
 
-impl<O: Out> Operation<'_, '_, O> {
-    /// How often a change is tried again for room.
+impl<O: Out> Access<'_, '_, O> {
+    /// How often a change is tried, with space made in between.
     pub(super) fn tries(&self) -> usize {
-        /// Once for a full delta, once for room made, and once more.
+        /// Once for a full delta, once for space made, and once more.
         const TRIES: usize = 4;
         if self.owner.store.policy().evicts() {
             EVICTIONS_MAX
@@ -135,15 +130,15 @@ impl<O: Out> Operation<'_, '_, O> {
         }
     }
 
-    /// Compacts, and if that gains nothing evicts, for a command that finds no room.
-    pub(super) fn make_room(&mut self, blocked: Blocked) -> Room {
+    /// Compacts, and if that gains nothing evicts, for a command that finds no space.
+    fn make_space(&mut self, blocked: Blocked) -> Space {
         if self.begun {
-            return Room::None;
+            return Space::None;
         }
         let absent = self.owner.store.chunks().absent_count();
         let mut made = false;
-        for _ in 0..MAKE_ROOM_STEPS {
-            if !housekeep(self.cx, self.configuration, self.owner, MAKE_ROOM_BYTES) {
+        for _ in 0..MAKE_SPACE_STEPS {
+            if !housekeep(self.cx, self.configuration, self.owner, MAKE_SPACE_BYTES) {
                 break;
             }
             made = true;
@@ -155,52 +150,58 @@ impl<O: Out> Operation<'_, '_, O> {
         // A chunk that was met and is wrong may be one that the command has looked at.
         if self.owner.store.chunks().absent_count() > absent {
             self.owner.progress = true;
-            return Room::Later;
+            return Space::Later;
         }
         if made {
             // It may be too little, and the window full before there is enough.
             self.owner.progress = true;
-            return Room::Made;
+            return Space::Made;
         }
         if !self.owner.store.policy().evicts() {
-            return Room::None;
+            return Space::None;
         }
-        // What made room so far fills the window: that it waits for acks says nothing of credit.
+        // The deltas that made space so far fill the window: that it waits for acks says nothing of credit.
         if self.owner.admit_write(self.cx) != Admission::Admitted {
-            return Room::Later;
+            return Space::Later;
         }
         // Evicted keys are given up for good: only where that is what the write waits for.
         if matches!(blocked, Blocked::Credit { index } if !self.owner.eviction_helps(index)) {
-            return Room::Wait;
+            return Space::Wait;
         }
         let chunk = self.cx.shared.arena.chunk_bytes() as u64;
         if evict(self.cx, self.configuration, self.owner, chunk) {
             self.owner.progress = true;
-            Room::Made
+            Space::Made
         } else if self.owner.store.eviction_goes_on() {
             self.owner.progress = true;
-            Room::Wait
+            Space::Wait
         } else {
-            Room::None
+            Space::None
         }
     }
 
-    /// Makes sure of room for a command of `changes` changes with so many bytes of keys and values, before the
-    /// first of them. It is about the keys in the arguments `keys`; those in `inserted` may be new.
-    pub(super) fn reserve(
+    /// Makes sure of space for a command of `changes` changes with `bytes` bytes of keys and values, before the first of
+    /// them. It is about `keys`; those in `inserted` may be new.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until there is space; a refusal for a command that is too large, or where no memory is left.
+    pub fn reserve<'k>(
         &mut self,
         changes: usize,
         bytes: usize,
-        keys: impl Iterator<Item = usize> + Clone,
-        inserted: impl ExactSizeIterator<Item = usize> + Clone,
+        keys: impl Iterator<Item = &'k [u8]>,
+        inserted: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
     ) -> Result<(), Stop> {
         self.admit()?;
         let bytes_max = command_bytes_max(&self.cx.shared.parameters);
         if changes > 1 && bytes > bytes_max {
-            return Err(self.refuse(|out| errors::command_too_large(out, bytes_max)));
+            return Err(Stop::Refused(WriteRefusal::CommandTooLarge { bytes_max }));
         }
         if changes > 1 && !fits_one_delta(&self.cx.shared.parameters, changes, bytes) {
-            return Err(Stop::Error(TOO_MANY_KEYS));
+            return Err(Stop::Refused(WriteRefusal::TooManyKeys {
+                change_bytes: CHANGE_BYTES_MIN,
+                bytes_max: DELTA_BYTES_MAX,
+            }));
         }
         self.several = changes > 1;
         let needed = bytes + changes * CHANGE_BYTES;
@@ -224,30 +225,30 @@ impl<O: Out> Operation<'_, '_, O> {
             let Err(blocked) = crowd.and_then(|()| store.may_take(&self.cx.shared.arena, chunks, pages)) else {
                 return self.all_here(keys);
             };
-            self.find_room(blocked)?;
+            self.find_space(blocked)?;
         }
-        Err(Stop::Stall)
+        Err(Stop::Wait)
     }
 
-    /// No key in these arguments is looked for in vain later, for want of a chunk that is not its own.
-    fn all_here(&mut self, keys: impl Iterator<Item = usize>) -> Result<(), Stop> {
-        for at in keys {
-            let here = self.owner.store.may_compare(&self.cx.shared.arena, self.hash_of(at));
+    /// No key is looked for in vain later, for want of a chunk that is not its own.
+    fn all_here<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> Result<(), Stop> {
+        for key in keys {
+            let store = &mut self.owner.store;
+            let here = store.may_compare(&self.cx.shared.arena, store.hash(key));
             here.map_err(|blocked| self.blocked(blocked))?;
         }
         Ok(())
     }
 
-    /// What stands in the way of new keys in these arguments, as far as they crowd in the index.
-    fn crowd(&self, inserted: impl ExactSizeIterator<Item = usize>) -> Result<(), Blocked> {
+    /// Whether the index takes these keys, as far as they are new and crowd in it.
+    fn crowd<'k>(&self, inserted: impl ExactSizeIterator<Item = &'k [u8]>) -> Result<(), Blocked> {
         let store = &self.owner.store;
         if inserted.len() <= store.crowd_max() {
             return Ok(());
         }
         let arena = &self.cx.shared.arena;
         let mut hashes = Vec::with_capacity(inserted.len());
-        for at in inserted {
-            let key = self.job.args.arg(at);
+        for key in inserted {
             let hash = store.hash(key);
             if store.find(arena, hash, key)?.is_none() {
                 hashes.push(hash);
@@ -256,23 +257,26 @@ impl<O: Out> Operation<'_, '_, O> {
         store.may_insert(arena, &mut hashes)
     }
 
-    /// Makes room for what is blocked; an error if that is not to be had now, or at all.
-    pub(super) fn find_room(&mut self, blocked: Blocked) -> Result<(), Stop> {
-        let room = match blocked {
+    /// Makes space for what is blocked.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] if there is none now, a refusal if there is none at all.
+    pub(super) fn find_space(&mut self, blocked: Blocked) -> Result<(), Stop> {
+        let space = match blocked {
             Blocked::Crowded => return self.grow_index(),
-            Blocked::Memory | Blocked::Credit { .. } => self.make_room(blocked),
-            _ => Room::None,
+            Blocked::Memory | Blocked::Credit { .. } => self.make_space(blocked),
+            _ => Space::None,
         };
-        match room {
-            Room::Made => Ok(()),
-            Room::Later => Err(Stop::Stall),
+        match space {
+            Space::Made => Ok(()),
+            Space::Later => Err(Stop::Wait),
             // Without credit for long: refused all the same.
-            Room::Wait if !matches!(blocked, Blocked::Credit { .. }) => Err(Stop::Stall),
+            Space::Wait if !matches!(blocked, Blocked::Credit { .. }) => Err(Stop::Wait),
             // No more credit is asked for, so there is nothing to wait for.
-            Room::None if blocked == (Blocked::Credit { index: false }) && self.has_all_it_may() => {
-                Err(Stop::Error(errors::OOM))
+            Space::None if blocked == (Blocked::Credit { index: false }) && self.has_all_it_may() => {
+                Err(Stop::Refused(WriteRefusal::NoMemory))
             }
-            Room::Wait | Room::None => Err(self.blocked(blocked)),
+            Space::Wait | Space::None => Err(self.blocked(blocked)),
         }
     }
 
@@ -286,7 +290,7 @@ impl<O: Out> Operation<'_, '_, O> {
     fn grow_index(&mut self) -> Result<(), Stop> {
         // Steps are writes, and wait as such.
         if self.begun || self.owner.admit_write(self.cx) != Admission::Admitted {
-            return Err(Stop::Stall);
+            return Err(Stop::Wait);
         }
         let was_open = self.owner.open_bytes() > 0;
         let (store, delta) = self.owner.delta();
@@ -300,8 +304,8 @@ impl<O: Out> Operation<'_, '_, O> {
                 self.owner.close_delta(self.cx, self.configuration);
                 Ok(())
             }
-            Err(Blocked::DeltaFull | Blocked::Crowded) => Err(Stop::Error(errors::OOM)),
-            Err(blocked) => self.find_room(blocked),
+            Err(Blocked::DeltaFull | Blocked::Crowded) => Err(Stop::Refused(WriteRefusal::NoMemory)),
+            Err(blocked) => self.find_space(blocked),
         }
     }
 }
