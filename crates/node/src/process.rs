@@ -10,8 +10,9 @@ use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
 use paritas_control::LEASE_PARTS;
 use paritas_control::message::Registration;
+use paritas_frontend::Node;
 use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
-use paritas_protocol::{ClientLimits, Identity, Node, Parameters};
+use paritas_protocol::{ClientLimits, Identity, Parameters};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! The one interface between the machines and whatever drives them (SEAMS §1): events go in, bytes and requests
 //! come out. `io` drives it over sockets and real time, `simulator` over a seeded network.
 //!
-//! Nothing here waits, reads a clock or draws a random number. A driver calls [`Node::on`](crate::Node::on) for
+//! Nothing here waits, reads a clock or draws a random number. A driver calls `Node::on` of the front end for
 //! each event of a turn, then drains every buffer with one write each.
 
 use crate::mark::Mark;
-use crate::node::Opinions;
+use crate::replica::Opinions;
 use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, Tenure};
 use paritas_base::slots::SlotOrder;
@@ -298,7 +298,7 @@ pub trait Out {
     /// Read or write the disk of the node's log, in whatever order. Answered by [`Event::Disk`].
     fn disk(&mut self, io: Io);
     /// A broken invariant. The driver says so as loudly as it can. The role in question is over; the node's other
-    /// roles go on, and [`Node::halted`](crate::Node::halted) names it from now on.
+    /// roles go on, and [`Replica::halted`](crate::Replica::halted) names it from now on.
     fn halt(&mut self, reason: HaltReason);
     /// A rare situation has come about. Only the simulator counts them.
     #[inline(always)]

@@ -112,11 +112,7 @@ pub struct Access<'a, 'c, O: Out> {
 impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Access for one command. The owner must be in phase Serve.
     #[inline]
-    pub fn new(
-        cx: &'a mut Context<'c, O>,
-        configuration: &'a Configuration,
-        owner: &'a mut StreamOwner,
-    ) -> Self {
+    pub fn new(cx: &'a mut Context<'c, O>, configuration: &'a Configuration, owner: &'a mut StreamOwner) -> Self {
         Self {
             cx,
             configuration,

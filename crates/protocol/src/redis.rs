@@ -1,4 +1,0 @@
-//! What is Redis' own: the texts of refusals.
-
-pub(crate) mod parts;
-pub(crate) mod refusals;
