@@ -12,6 +12,7 @@ mod intake;
 mod prefetch;
 mod remote;
 mod replies;
+mod resend;
 mod stuck;
 
 use crate::dialect::Refusal;

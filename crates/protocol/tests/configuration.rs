@@ -22,7 +22,7 @@ fn a_configuration_is_taken_by_all_nodes_or_by_none() {
     });
     for process in &cluster.processes {
         let installed = &process.node.replica().list(ListId(0)).unwrap().configuration;
-        assert_eq!(*installed, before, "{}", process.node.id());
+        assert_eq!(*installed, before, "{}", process.node.replica().id());
     }
     cluster.advance(500);
 }
