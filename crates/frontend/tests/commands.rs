@@ -1,6 +1,7 @@
 //! Commands on one node, compared with replies recorded from redis-server 7.0.15 (`redis-replies.txt`), and what
 //! Redis does not have.
 
+#[path = "../../protocol/tests/support/mod.rs"]
 mod support;
 
 use paritas_protocol::Port;

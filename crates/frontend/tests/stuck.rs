@@ -1,5 +1,6 @@
 //! Commands for a stream that does not serve wait together: a connection waits once, and then not at all (5.13).
 
+#[path = "../../protocol/tests/support/mod.rs"]
 mod support;
 
 use paritas_protocol::{Event, Parameters, Port};

@@ -1,5 +1,6 @@
 //! `MULTI` is refused, and nothing of what was to be its transaction is done.
 
+#[path = "../../protocol/tests/support/mod.rs"]
 mod support;
 
 use paritas_protocol::Port;

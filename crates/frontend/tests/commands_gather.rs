@@ -1,5 +1,6 @@
 //! Two nodes: forwarding, gathering, the strict port, the order of replies, and the loss of an owner.
 
+#[path = "../../protocol/tests/support/mod.rs"]
 mod support;
 
 use paritas_base::configuration::Configuration;

@@ -1,5 +1,6 @@
 //! Commands that a peer forwards may wait, each for as long as any other, however often its connection has waited.
 
+#[path = "../../protocol/tests/support/mod.rs"]
 mod support;
 
 use paritas_protocol::{Channel, Event, Parameters, Port};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 const HEAD: &str = "# Commands
 
-Made from the table in `crates/wire/src/command/table.rs` by `crates/protocol/tests/commands_page.rs`. Semantics
+Made from the table in `crates/wire/src/command/table.rs` by `crates/frontend/tests/commands_page.rs`. Semantics
 and error texts are those of Redis 7; `docs/formats/resp.md` has limits and our own errors. Arity counts the name;
 a minus means at least so many.
 

@@ -1,6 +1,7 @@
 //! What one client may have in one turn, and what it may have under way: nobody starves the others, and nobody makes
 //! a node hold more replies than it reads.
 
+#[path = "../../protocol/tests/support/mod.rs"]
 mod support;
 
 use paritas_protocol::Port;
