@@ -12,6 +12,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["base"]),
     ("paritylog", &["base", "code"]),
     ("protocol", &["base", "code", "wire", "store", "paritylog"]),
+    ("frontend", &["base", "wire", "store", "protocol"]),
     ("control", &["base", "code", "protocol"]),
     ("files", &["base", "code", "protocol"]),
     (
@@ -23,11 +24,12 @@ const ROOMS: &[(&str, &[&str])] = &[
             "store",
             "paritylog",
             "protocol",
+            "frontend",
             "control",
             "files",
         ],
     ),
-    ("io", &["base", "wire", "paritylog", "protocol"]),
+    ("io", &["base", "wire", "paritylog", "protocol", "frontend"]),
     ("adapters", &["base", "protocol", "control", "files"]),
     (
         "node",
@@ -38,6 +40,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "store",
             "paritylog",
             "protocol",
+            "frontend",
             "control",
             "files",
             "io",
@@ -46,7 +49,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("lab", &["base", "code", "wire", "paritylog", "node"]),
     ("paritas", &["base", "wire", "node", "lab"]),
-    ("fuzz", &["base", "wire", "store", "protocol", "control", "node"]),
+    (
+        "fuzz",
+        &["base", "wire", "store", "protocol", "frontend", "control", "node"],
+    ),
     ("xtask", &[]),
 ];
 
@@ -58,6 +64,7 @@ pub(super) const PURE: &[&str] = &[
     "store",
     "paritylog",
     "protocol",
+    "frontend",
     "control",
     "files",
 ];
