@@ -3,11 +3,9 @@
 use crate::router::Router;
 use crate::turn::Limits;
 use paritas_base::{Clock, Time};
-use paritas_protocol::Lists;
-use paritas_protocol::Parameters;
-use paritas_protocol::{Context, Shared};
-use paritas_protocol::{Event, Identity, Out};
-use paritas_protocol::{Figures, FrontMessage, Notice, Replica};
+use paritas_protocol::{
+    Context, Event, Figures, FrontMessage, Identity, Lists, Notice, Out, Parameters, Replica, Shared,
+};
 
 /// One node.
 #[derive(Debug)]
@@ -67,7 +65,7 @@ impl Node {
             Event::ClientUp { conn, port, ends } => return router.on_client_up(&mut cx, conn, port, ends),
             Event::Client { conn, bytes } => return router.on_client(&mut cx, lists, conn, bytes),
             Event::ClientDown { conn } => return router.on_client_down(conn),
-            Event::Answer { conn, n, text } => return router.on_answer(&mut cx, conn, n, text),
+            Event::Answer { conn, n, answer } => return router.on_answer(&mut cx, conn, n, answer),
             Event::Nodes(nodes) => router.on_nodes(&mut cx, lists, nodes),
             _ => {}
         }

@@ -22,10 +22,7 @@ use crate::redis::refusals::is_error;
 use client::{Caller, Client, Wait};
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
-use paritas_protocol::Context;
-use paritas_protocol::Lists;
-use paritas_protocol::{Effect, Phase};
-use paritas_protocol::{Ends, Out, Port};
+use paritas_protocol::{Answer, Context, Effect, Ends, Lists, Out, Phase, Port};
 use paritas_wire::command::CommandSpec;
 use paritas_wire::resp::{ArgList, Args};
 use prefetch::{Ahead, Place};
@@ -261,10 +258,10 @@ impl Router {
         self.desk.check_at = Time(0);
     }
 
-    pub(crate) fn on_answer<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, text: &str) {
+    pub(crate) fn on_answer<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, answer: &Answer) {
         let Some(client) = self.clients.get(&conn) else { return };
         let mut reply = Vec::new();
-        client.dialect.answer(&mut reply, text);
+        client.dialect.answer(&mut reply, answer);
         self.fill(cx, conn, n, &reply);
     }
 

@@ -21,7 +21,7 @@ use crate::interface::{Channel, Event, Identity, Out};
 use crate::lists::{Halted, List, Lists, Role};
 use crate::log_assist::Suppliers;
 use crate::pace::Pace;
-use crate::parameters::Parameters;
+use crate::parameters::{Mutant, Parameters};
 use crate::scrub::Scrub;
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
@@ -409,7 +409,14 @@ impl Replica {
 
     /// The slot map follows what has changed: configurations, and what owners here are handing off (10.8).
     fn renew_slots(&mut self) {
-        if self.shared.renew_slots(&self.lists) {
+        let Shared {
+            slots,
+            cluster,
+            parameters,
+            ..
+        } = &mut self.shared;
+        let freeze = !parameters.breaks(Mutant::SlotsServedWhileHandedOff);
+        if slots.renew(cluster, &self.lists, freeze) {
             self.notices.push(Notice::Slots);
         }
     }

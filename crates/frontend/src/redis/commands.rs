@@ -14,9 +14,7 @@ pub(crate) use keyspace::slot_number;
 
 use crate::dialect::{Dialect, Refusal};
 use paritas_base::configuration::Configuration;
-use paritas_protocol::Context;
-use paritas_protocol::Out;
-use paritas_protocol::{Access, Effect, StreamOwner, WriteRefusal};
+use paritas_protocol::{Access, Context, Effect, Out, StreamOwner, WriteRefusal};
 use paritas_store::{Object, Value};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::peer::FRAME_BYTES_MAX;

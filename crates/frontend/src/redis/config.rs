@@ -2,10 +2,7 @@
 
 use super::connection::is_word;
 use crate::router::client::Client;
-use paritas_protocol::Lists;
-use paritas_protocol::LogAssist;
-use paritas_protocol::{Context, Shared};
-use paritas_protocol::{Out, Port};
+use paritas_protocol::{Context, Lists, LogAssist, Out, Port, Shared};
 use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors};
