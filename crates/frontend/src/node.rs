@@ -1,7 +1,6 @@
 //! The machine of one node, as drivers call it: the replica, which has the roles, and the router, which has the clients.
 
 use crate::router::Router;
-use crate::turn::Limits;
 use paritas_base::{Clock, Time};
 use paritas_protocol::{
     Context, Event, Figures, FrontMessage, Identity, Lists, Notice, Out, Parameters, Replica, Shared,
@@ -12,7 +11,6 @@ use paritas_protocol::{
 pub struct Node {
     pub(crate) replica: Replica,
     pub(crate) router: Router,
-    pub(crate) limits: Limits,
 }
 
 impl Node {
@@ -24,7 +22,6 @@ impl Node {
         Self {
             replica: Replica::new(identity, parameters),
             router: Router::default(),
-            limits: Limits::default(),
         }
     }
 
@@ -40,11 +37,7 @@ impl Node {
 
     /// Counts what it holds.
     pub fn figures(&self) -> Figures {
-        Figures {
-            exchange_limit_turns: self.limits.exchange_turns,
-            release_limit_turns: self.limits.release_turns,
-            ..self.replica.figures(self.router.buffer_bytes())
-        }
+        self.replica.figures(self.router.buffer_bytes())
     }
 
     /// Handles one event.

@@ -249,6 +249,8 @@ impl Desk {
                 line("scrub_checked_chunks", &scrub.checked);
                 line("scrub_bad_chunks", &scrub.bad);
                 line("scrub_repaired_chunks", &scrub.repaired);
+                line("exchange_limit_turns", &self.limits.exchange_turns);
+                line("release_limit_turns", &self.limits.release_turns);
             }
             _ => {}
         }

@@ -62,7 +62,7 @@ enum How {
 pub(crate) struct Progress {
     /// The reply, if every part may be seen.
     pub(crate) reply: Option<Vec<u8>>,
-    /// Until when that may be seen which was looked at now.
+    /// Deadline for sending what this turn read.
     pub(crate) deadline: Option<Time>,
     /// What is to be sent next: for which part, to which stream.
     pub(crate) steps: Vec<(usize, Stream, Vec<u8>)>,
@@ -173,7 +173,7 @@ impl Desk {
         args: ArgList<'_>,
     ) -> Ran {
         if client.detours > 0 {
-            // It waits for others before it, not for what it needs itself.
+            // Blocked by earlier commands: its own timeout does not run.
             client.stalled_since = None;
             return Ran::Stalled;
         }
@@ -235,7 +235,7 @@ impl Desk {
         args: ArgList<'_>,
     ) -> Ran {
         if client.detours > 0 {
-            // It waits for others before it, not for what it needs itself.
+            // Blocked by earlier commands: its own timeout does not run.
             client.stalled_since = None;
             return Ran::Stalled;
         }
@@ -404,7 +404,7 @@ impl Desk {
     }
 }
 
-/// Whether so many keys, or words, of so many bytes are one part.
+/// Whether `count` keys, or words, of `bytes` bytes in sum are one part.
 fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, count: usize, bytes: usize) -> bool {
     if spec.is(flag::WRITE) {
         // One pair alone always is.
