@@ -91,7 +91,16 @@ impl Node {
     }
 
     /// Commands follow what has changed at the replica.
+    #[inline]
     pub(crate) fn heed(&mut self, now: Clock, out: &mut impl Out) {
+        // Few events change anything that commands follow.
+        if self.replica.has_notices() {
+            self.heed_all(now, out);
+        }
+    }
+
+    #[cold]
+    fn heed_all(&mut self, now: Clock, out: &mut impl Out) {
         for notice in self.replica.take_notices() {
             let (mut cx, lists, router) = self.command_parts(now, out);
             match notice {

@@ -241,6 +241,12 @@ impl Replica {
         (&self.shared, &self.lists)
     }
 
+    /// Whether there is anything that the front end must know of.
+    #[inline]
+    pub fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
     /// Takes what the front end must know of, in the order in which it came about.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         core::mem::take(&mut self.notices)
