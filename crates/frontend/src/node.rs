@@ -49,6 +49,7 @@ impl Node {
         self.heed(now, out);
     }
 
+    #[inline]
     fn handle(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
         if let Event::TurnEnd = event {
             return self.end_turn(now, out);
@@ -81,6 +82,7 @@ impl Node {
     }
 
     /// What a command runs in: the event's surroundings, the lists, and the router.
+    #[inline]
     pub(crate) fn command_parts<'a, O: Out>(
         &'a mut self,
         now: Clock,

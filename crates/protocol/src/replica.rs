@@ -255,6 +255,7 @@ impl Replica {
     // --- one event -----------------------------------------------------------------------------------------------
 
     /// An event begins: called before anything else of it.
+    #[inline]
     pub fn begin_event(&mut self, now: Time) {
         self.shared.pace.happens(now);
         self.watch.happens(now, self.suspicion());
@@ -298,6 +299,7 @@ impl Replica {
     /// An event ends: disk work leaves, roles that broke an invariant stop, and the slot map follows. `reads`: frames
     /// between roles of this node are read too. The end of a turn reads none: what it leaves begins the next turn, and
     /// has an end of turn after it.
+    #[inline]
     pub fn end_event(&mut self, now: Clock, out: &mut impl Out, reads: bool) {
         self.end_disk_event(now, out);
         self.end_halted(now, out);
@@ -414,6 +416,7 @@ impl Replica {
     }
 
     /// The slot map follows what has changed: configurations, and what owners here are handing off (10.8).
+    #[inline]
     fn renew_slots(&mut self) {
         let Shared {
             slots,

@@ -35,6 +35,7 @@ impl Replica {
 
     /// Before: members hold acks back while the disk is behind. After: they owe those acks, if it has caught up, and send
     /// them in [`Self::exchange`].
+    #[inline]
     pub fn unblock(&mut self) {
         if self.shared.disk.as_mut().is_some_and(DiskLog::frees_acks) {
             for (_, role) in self.lists.roles_mut() {
@@ -46,6 +47,7 @@ impl Replica {
     }
 
     /// After any event: chunks that the disk has lost, answers that it gave at once, and what it is to do.
+    #[inline]
     pub(super) fn end_disk_event(&mut self, now: Clock, out: &mut impl Out) {
         let Some(disk) = &mut self.shared.disk else { return };
         let (lost, reads) = (disk.log.take_bad(), disk.take_reads());
