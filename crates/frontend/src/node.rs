@@ -1,4 +1,5 @@
-//! The machine of one node, as drivers call it: the replica, which has the roles, and the router, which has the clients.
+//! The machine of one node, as drivers call it: the replica, which has the roles, and the router, which has the
+//! clients.
 
 use crate::router::Router;
 use paritas_base::{Clock, Time};
@@ -114,8 +115,8 @@ impl Node {
         }
     }
 
-    /// Frames that will come next: asks for the memory that deltas and forwarded commands will touch, so that their waits
-    /// overlap. Nothing else happens, whatever the frames hold.
+    /// Frames that will come next: asks for the memory that deltas and forwarded commands will touch, so that their
+    /// waits overlap. Nothing else happens, whatever the frames hold.
     pub fn look_ahead(&self, frames: &[&[u8]]) {
         self.replica.look_ahead(frames);
         let (shared, lists) = self.replica.view();

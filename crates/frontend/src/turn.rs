@@ -55,8 +55,8 @@ impl Node {
         self.heed(now, out);
     }
 
-    /// 3. Before: owners that have made progress say so. After: every command that could go on has, no owner's progress is
-    /// unseen, and streams with something to clean up have been housekept.
+    /// 3. Before: owners that have made progress say so. After: every command that could go on has, no owner's progress
+    /// is unseen, and streams with something to clean up have been housekept.
     #[inline]
     fn retry(&mut self, now: Clock, out: &mut impl Out) {
         let (mut cx, lists, router) = self.command_parts(now, out);
@@ -65,8 +65,8 @@ impl Node {
     }
 
     /// 6. Before: what the turn has written is in open deltas. After: no delta is open, each is in the buffer of every
-    /// parity member, or read by the member here; acks and lease requests of the turn are in buffers too. Frames between
-    /// roles of this node are left only if the round limit was reached: they are read in the next turn.
+    /// parity member, or read by the member here; acks and lease requests of the turn are in buffers too. Frames
+    /// between roles of this node are left only if the round limit was reached: they are read in the next turn.
     #[inline]
     fn exchange(&mut self, now: Clock, out: &mut impl Out) {
         let limited = self.replica.exchange(now, out);
@@ -74,8 +74,9 @@ impl Node {
         self.heed(now, out);
     }
 
-    /// 7. Before: acks and leases that came in this turn are known. After: every reply that may be seen is released, and
-    /// no delta is open. A release may run a command that comes back to this node, whose delta leaves in this turn too.
+    /// 7. Before: acks and leases that came in this turn are known. After: every reply that may be seen is released,
+    /// and no delta is open. A release may run a command that comes back to this node, whose delta leaves in this turn
+    /// too.
     #[inline]
     fn release(&mut self, now: Clock, out: &mut impl Out) {
         for _ in 0..RELEASES_MAX {

@@ -92,8 +92,8 @@ impl Shared {
         self.parameters.kept_chunks.min(self.arena.slots_max() / 4)
     }
 
-    /// When a frame of that incarnation came last, or else when the incarnation became known. `None`: it is not the node's
-    /// present one.
+    /// When a frame of that incarnation came last, or else when the incarnation became known. `None`: it is not the
+    /// node's present one.
     pub fn heard_at(&self, node: NodeId, incarnation: Incarnation) -> Option<Time> {
         self.sessions.heard_at(node, incarnation)
     }

@@ -39,8 +39,8 @@ use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, Message, kind};
 pub use scrub::flip_bit;
 
-/// Rounds of exchange between roles of this node in one event, a question and its answer being two. What is left goes on
-/// in the next turn, so that a rebuild from chunks of this node delays no other work.
+/// Rounds of exchange between roles of this node in one event, a question and its answer being two. What is left goes
+/// on in the next turn, so that a rebuild from chunks of this node delays no other work.
 const EXCHANGES_MAX: usize = 16;
 
 /// What has changed here that a front end's commands may wait for, or may have to do without.
@@ -261,8 +261,8 @@ impl Replica {
         self.watch.happens(now, self.suspicion());
     }
 
-    /// Handles an event that is not of clients, nor the end of a turn: of those, nothing happens here. Gives what a peer
-    /// has sent to the front end.
+    /// Handles an event that is not of clients, nor the end of a turn: of those, nothing happens here. Gives what a
+    /// peer has sent to the front end.
     pub fn on<'e>(&mut self, now: Clock, event: Event<'e>, out: &mut impl Out) -> Option<FrontMessage<'e>> {
         let shared = &mut self.shared;
         match event {
@@ -335,8 +335,8 @@ impl Replica {
         self.shared.arena.next_huge()
     }
 
-    /// Asks for the memory that the deltas among these frames, which come next, will touch, so that their waits overlap.
-    /// Nothing else happens, whatever the frames hold.
+    /// Asks for the memory that the deltas among these frames, which come next, will touch, so that their waits
+    /// overlap. Nothing else happens, whatever the frames hold.
     pub fn look_ahead(&self, frames: &[&[u8]]) {
         let arena = &self.shared.arena;
         for frame in frames {

@@ -33,8 +33,8 @@ impl Replica {
         disk.on_done(id, outcome);
     }
 
-    /// Before: members hold acks back while the disk is behind. After: they owe those acks, if it has caught up, and send
-    /// them in [`Self::exchange`].
+    /// Before: members hold acks back while the disk is behind. After: they owe those acks, if it has caught up, and
+    /// send them in [`Self::exchange`].
     #[inline]
     pub fn unblock(&mut self) {
         if self.shared.disk.as_mut().is_some_and(DiskLog::frees_acks) {

@@ -99,7 +99,8 @@ impl Replica {
     }
 
     /// 8.3: what is not in chunks comes out of the same memory, so that chunks may not have all of it; they have three
-    /// quarters. `front_bytes` counts what the front end holds. Windows count as full, or a burst would want what chunks have taken before.
+    /// quarters. `front_bytes` counts what the front end holds. Windows count as full, or a burst would want what
+    /// chunks have taken before.
     pub(super) fn account(&mut self, now: Time, front_bytes: impl FnOnce() -> u64) {
         if now < self.account_at {
             return;

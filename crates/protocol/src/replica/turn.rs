@@ -48,8 +48,8 @@ impl Replica {
         self.shared.arena.set_expected(absent.saturating_add(unfilled));
     }
 
-    /// 10.8: owners go on with the hash slots that they hand off or take in; the two streams may be of two lists. After:
-    /// the slot map is that of the configurations and owners here.
+    /// 10.8: owners go on with the hash slots that they hand off or take in; the two streams may be of two lists.
+    /// After: the slot map is that of the configurations and owners here.
     #[inline]
     pub fn move_slots(&mut self, now: Clock, out: &mut impl Out) {
         let work = |(configuration, owner): (&Configuration, &mut StreamOwner)| {
@@ -74,9 +74,9 @@ impl Replica {
         self.renew_slots();
     }
 
-    /// Every role sends what is due, and roles of this node answer each other. After: no delta is open, except for an own
-    /// frame that the round limit left unread; every delta of the turn is in a peer's buffer or acknowledged by a member
-    /// here. True if the round limit was reached.
+    /// Every role sends what is due, and roles of this node answer each other. After: no delta is open, except for an
+    /// own frame that the round limit left unread; every delta of the turn is in a peer's buffer or acknowledged by a
+    /// member here. True if the round limit was reached.
     #[inline]
     pub fn exchange(&mut self, now: Clock, out: &mut impl Out) -> bool {
         self.end_roles_turns(now, out);
@@ -118,8 +118,8 @@ impl Replica {
             .all(|owner| owner.open_bytes() == 0)
     }
 
-    /// Asks for leases where replies need confirmed ones and a command has read after [`Self::exchange`]. Before: replies
-    /// were released. After: a lease request of this turn covers every read of it.
+    /// Asks for leases where replies need confirmed ones and a command has read after [`Self::exchange`]. Before:
+    /// replies were released. After: a lease request of this turn covers every read of it.
     #[inline]
     pub fn confirm(&mut self, now: Clock, out: &mut impl Out) {
         let unasked =
@@ -129,15 +129,15 @@ impl Replica {
         }
     }
 
-    /// Dials the peers that are without a link, each at its time. Before: frames of the turn are in buffers. After: none of
-    /// those dials is overdue.
+    /// Dials the peers that are without a link, each at its time. Before: frames of the turn are in buffers. After:
+    /// none of those dials is overdue.
     #[inline]
     pub fn dial(&mut self, now: Clock, out: &mut impl Out) {
         self.shared.sessions.on_timer(now.mono, out);
     }
 
-    /// The log of a log node begins the writes that are due. Before: all deltas of the turn are folded. After: the end of
-    /// the event hands the work to the driver.
+    /// The log of a log node begins the writes that are due. Before: all deltas of the turn are folded. After: the end
+    /// of the event hands the work to the driver.
     #[inline]
     pub fn flush_disk(&mut self, now: Clock) {
         if let Some(disk) = &mut self.shared.disk {
