@@ -84,8 +84,8 @@ impl Shared {
     }
 
     /// Chunks of memory that no writer and no refill may have: data positions that are not whole serve with them.
-    pub(crate) fn kept_chunks(&self) -> u32 {
-        self.parameters.kept_chunks.min(self.arena.slots_max() / 4)
+    pub(crate) fn headroom(&self) -> u32 {
+        self.arena.budget().headroom()
     }
 
     /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.

@@ -72,11 +72,13 @@ impl Node {
         let slots = (maxmemory_bytes / u64::from(cluster.chunk_bytes)).clamp(1, SLOTS_MAX) as u32;
         let (redial, redial_max) = (parameters.redial, parameters.redial_max);
         let sessions = Sessions::new(cluster.id, node, incarnation, redial, redial_max);
+        let mut arena = Arena::new(cluster.chunk_bytes as usize, slots);
+        arena.set_headroom(parameters.kept_chunks);
         let shared = Shared {
             node,
             incarnation,
             code: Code::new(scheme),
-            arena: Arena::new(cluster.chunk_bytes as usize, slots),
+            arena,
             stashes: Stashes::default(),
             disk: None,
             maxmemory_bytes,
@@ -344,9 +346,9 @@ impl Node {
         }
         self.shared.pace.turn_ends(now.mono, under_way);
         if let Some(disk) = &mut self.shared.disk {
-            disk.set_owed(unfilled_on_disk, learns);
+            disk.set_backlog(unfilled_on_disk, learns);
         }
-        self.shared.arena.set_owed(absent);
+        self.shared.arena.set_backlog(absent);
         self.shared.arena.set_expected(absent.saturating_add(unfilled));
         self.hand_off_slots(now, out);
         let mut cx = Context {

@@ -1,6 +1,6 @@
 //! One stream's chunks as their owner holds them.
 
-use crate::{Arena, Delta, Slot};
+use crate::{Arena, Delta, Part, Slot};
 use paritas_base::{Stripe, Version};
 
 /// A chunk that must be materialised before the work can go on (PROTOCOL 5.6). Nothing was changed.
@@ -205,7 +205,7 @@ impl Chunks {
             }
             State::Zeros => {
                 debug_assert!(self.directory_known);
-                let Some(slot) = arena.alloc() else {
+                let Some(slot) = arena.take(Part::Free) else {
                     return false;
                 };
                 self.chunk_mut(stripe).place = slot.0;
@@ -260,7 +260,7 @@ impl Chunks {
         let base = self.rebase(stripe, delta.version());
         let bytes = arena.bytes(slot);
         delta.extent(stripe, true, base, 0, bytes.len()).copy_from_slice(bytes);
-        arena.free(slot);
+        arena.give(slot, Part::Free);
         // The sum is left: the freed bytes' own sum, added when the delta closes, makes it 0.
         let chunk = self.chunk_mut(stripe);
         chunk.place = PLACE_ZEROS;
@@ -280,11 +280,11 @@ impl Chunks {
             }
             *self.chunk_mut(stripe) = ZEROS;
             if let Some(slot) = self.take_aside(stripe) {
-                arena.free(slot);
+                arena.give(slot, Part::Free);
             }
             return true;
         }
-        let Some(slot) = self.take_aside(stripe).or_else(|| arena.alloc()) else {
+        let Some(slot) = self.take_aside(stripe).or_else(|| arena.take(Part::Free)) else {
             return false;
         };
         arena.bytes_mut(slot).copy_from_slice(bytes);
@@ -316,7 +316,7 @@ impl Chunks {
     /// Gives back the memory of a chunk that is aside. Nothing is right or wrong about it any more: it is absent.
     pub(crate) fn forget_aside(&mut self, arena: &mut Arena, stripe: Stripe) {
         if let Some(slot) = self.take_aside(stripe) {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
     }
 
@@ -345,11 +345,11 @@ impl Chunks {
     /// Gives all memory back; the stream is then unknown.
     pub fn clear(&mut self, arena: &mut Arena) {
         for (_, slot) in self.aside.drain(..) {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
         for chunk in self.data.drain(..).chain(self.index.drain(..)) {
             if let State::Here(slot) = chunk.state() {
-                arena.free(slot);
+                arena.give(slot, Part::Free);
             }
         }
         *self = Self::unknown();
@@ -359,7 +359,7 @@ impl Chunks {
     /// slot. What was set aside is freed.
     pub(crate) fn give_up(self, arena: &mut Arena, mut take: impl FnMut(&mut Arena, Stripe, Version, u32, Slot)) {
         for (_, slot) in self.aside {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
         let data = (0..).map(Stripe::data).zip(self.data);
         for (stripe, chunk) in data.chain((0..).map(Stripe::index_page).zip(self.index)) {

@@ -2,7 +2,7 @@
 //! long as nobody needs their memory.
 
 use crate::arena::{Loan, Slot};
-use crate::{Arena, Chunks};
+use crate::{Arena, Chunks, Part};
 use paritas_base::{Stripe, Version};
 
 /// Old chunks of one position of a list. Those of data stand for one version each, those of parity for one a data
@@ -47,7 +47,7 @@ impl Stash {
         let mut stash = Self::new(1);
         chunks.give_up(arena, |arena, stripe, version, sum, slot| {
             if version.term() == newest.term() && version > newest {
-                arena.free(slot);
+                arena.give(slot, Part::Free);
             } else {
                 stash.push(arena, stripe, slot, [(version, sum)].into_iter());
             }
@@ -82,9 +82,9 @@ impl Stash {
         self.at(arena, self.find(stripe)?)
     }
 
-    /// Takes a stripe's chunk out, its slot in use again. `None` if it has gone, or memory is short.
-    pub fn redeem(&self, arena: &mut Arena, stripe: Stripe) -> Option<Slot> {
-        arena.redeem(self.chunks[self.find(stripe)?].1)
+    /// Takes a stripe's chunk out, its slot in use again. `None` if it has gone, or this part of the budget has no slot.
+    pub fn redeem(&self, arena: &mut Arena, stripe: Stripe, from: Part) -> Option<Slot> {
+        arena.redeem(self.chunks[self.find(stripe)?].1, from)
     }
 
     /// Drops a stripe's chunk.

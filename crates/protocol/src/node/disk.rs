@@ -9,6 +9,7 @@ use crate::mark::Mark;
 use crate::parity_member::ParityBytes;
 use paritas_base::{Clock, Stream, Time};
 use paritas_paritylog::{Content, IoId, Key, Outcome, ParityLog};
+use paritas_store::Budget;
 
 impl Node {
     /// Gives it a disk, before its first event: its parity chunks are all there. What an earlier life of the node has
@@ -20,6 +21,11 @@ impl Node {
     /// Its log, if it has one.
     pub fn parity_log(&self) -> Option<&ParityLog> {
         self.shared.disk.as_ref().map(|disk| &disk.log)
+    }
+
+    /// How many chunks its log may have, and who may have them.
+    pub fn disk_budget(&self) -> Option<&Budget> {
+        self.shared.disk.as_ref().map(DiskLog::budget)
     }
 
     /// Chunks in the log that positions of this node use.

@@ -4,7 +4,7 @@ use super::place::{INDEX_CHANGE_BYTES, Writer};
 use super::space::{Before, Use};
 use super::{Blocked, Stream, has_room};
 use crate::object::{self, Head, Item, PIECE_HEAD_BYTES, Value};
-use crate::{Arena, Delta};
+use crate::{Arena, Delta, Purpose};
 use paritas_base::Stripe;
 
 /// Emptying a chunk is worth it if this part of it is gained.
@@ -79,7 +79,8 @@ impl Stream {
     /// Whether memory is short, or credit for the next chunks.
     fn is_short(&self, arena: &Arena) -> bool {
         let needed = self.free_needed();
-        arena.available() < MEMORY_SHORT_SLOTS.max(needed) || self.space.fresh(needed as usize - 1) >= self.credit.0
+        arena.available(Purpose::Write) < MEMORY_SHORT_SLOTS.max(needed)
+            || self.space.fresh(needed as usize - 1) >= self.credit.0
     }
 
     /// Moves objects out of the emptiest chunk, until it is empty or `budget` bytes of delta were written. The next is
@@ -337,16 +338,16 @@ impl Stream {
     fn free_surplus(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
         // Whoever evicts writes them again at once, but for what the index must have to grow.
         let evicts = self.usage.policy().evicts() && self.index.grow_wait == 0;
-        let kept = if arena.is_over() {
+        let kept = if arena.budget().is_over() {
             // One for compaction, where it makes room for what goes on coming.
             u32::from(evicts)
-        } else if arena.available() < MEMORY_SHORT_SLOTS {
+        } else if arena.available(Purpose::Write) < MEMORY_SHORT_SLOTS {
             if evicts { FREE_KEPT_EVICTING } else { FREE_KEPT_MIN }
         } else {
             FREE_KEPT_MIN + self.space.used_count() / FREE_KEPT_PART
         };
         // A write waits for this many: do not give them back one by one.
-        let kept = if arena.is_over() {
+        let kept = if arena.budget().is_over() {
             kept
         } else {
             kept.max(self.free_wanted)
