@@ -15,7 +15,7 @@ START ?= 1
 SIMULATOR = $(TARGET)/release/simulator
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate bench fix simulator fuzz asan-test asan-soak
+.PHONY: run test tools verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -124,6 +124,11 @@ asan-soak: tools
 # As many seeds as you like: make simulate SEEDS=1000000 START=500
 simulate: simulator
 	$(call simulate,$(SEEDS),$(START))
+
+# Two numbers that stay the same while nodes behave the same: one for each build to be compared.
+digest: simulator
+	$(SIMULATOR) --digest --seeds 20000 --start 1 | tail -n 2
+	$(SIMULATOR) --digest --seeds 5000 --start 1 --stripe-lists 3 | tail -n 2
 
 # Memory and CPU beside redis, Valkey and memcached, into docs/benchmarks.md: about 20 minutes; FULL=1 sweeps further.
 # The erasure code alone: cargo bench --package paritas-code.

@@ -6,6 +6,7 @@
 mod checks;
 mod client;
 mod coordinator;
+mod digest;
 mod disks;
 mod driver;
 mod events;
@@ -28,6 +29,7 @@ mod workload;
 mod world;
 
 use clap::Parser;
+use digest::Digest;
 use forks::{Fork, Instant};
 use marks::Marks;
 use paritas_base::{Prng, Time};
@@ -97,6 +99,9 @@ struct Arguments {
     /// A coverage mark that no seed has met counts as a violation.
     #[arg(long)]
     require_marks: bool,
+    /// At the end, print a CRC of every frame and every reply of all seeds: equal for two builds that behave the same.
+    #[arg(long)]
+    digest: bool,
 }
 
 impl Arguments {
@@ -179,6 +184,7 @@ struct Totals {
     violations: u64,
     forks: u64,
     simulated_ns: u128,
+    sent: Digest,
 }
 
 impl Totals {
@@ -186,6 +192,7 @@ impl Totals {
         self.simulated_ns += u128::from(world.now.0);
         self.counts.add(&world.counts);
         self.marks.add(&world.marks);
+        self.sent.add_run(run.seed, &world.sent);
         if let Some(what) = &world.violation {
             self.violations += 1;
             say(&format!("seed {}: {what}", run.seed));
@@ -199,7 +206,10 @@ impl Totals {
 }
 
 fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) -> Result<u64, String> {
-    let mut totals = Totals::default();
+    let mut totals = Totals {
+        sent: new_digest(arguments),
+        ..Totals::default()
+    };
     let mut done = 0;
     for run in runs {
         if done == 0 {
@@ -257,6 +267,9 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
     if arguments.forks > 0 {
         say(&format!("{} forks", totals.forks));
     }
+    if let Some(number) = totals.sent.number() {
+        say(&format!("digest {number:016x}"));
+    }
     say(&format!("{done} seeds, {} violations", totals.violations));
     Ok(totals.violations)
 }
@@ -313,6 +326,14 @@ fn break_rule(_: &Arguments, _: &mut Swarm) -> Result<bool, String> {
     Ok(false)
 }
 
+fn new_digest(arguments: &Arguments) -> Digest {
+    if arguments.digest {
+        Digest::enabled()
+    } else {
+        Digest::default()
+    }
+}
+
 /// Runs once to the end. A fork's past must be what was seen `from` it.
 fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Result<(World, Vec<Instant>), String> {
     let mut random = Prng::new(run.seed);
@@ -326,6 +347,7 @@ fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Resu
     }
     let instants = forks::instants(run.seed, arguments.forks, Time(swarm.chaos.0));
     let mut world = World::new(run.seed, swarm, arguments.verbose, keep_identity);
+    world.sent = new_digest(arguments);
     #[cfg(feature = "mutants")]
     {
         world.blind_to.clone_from(&arguments.blind_to);

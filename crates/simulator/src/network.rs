@@ -96,6 +96,7 @@ impl World {
             let Some(wire) = self.links.get(&link) else { return };
             let to_end = usize::from(wire.ends[0].0 == from);
             let (to, _) = wire.ends[to_end];
+            self.sent.add([self.now.0, from as u64, to as u64], frame);
             // A handshake is lost only with its link, and a command is never repeated: TCP gives that much.
             let kind = frame.get(8).copied().unwrap_or_default();
             let hello = kind == peer::kind::HELLO;

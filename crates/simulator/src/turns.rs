@@ -241,6 +241,7 @@ impl World {
             let arrives = (self.now + delay).max(self.clients[client].last + Span(1));
             self.clients[client].last = arrives;
             if !bytes.is_empty() {
+                self.sent.add([self.now.0, at as u64, conn.0], &bytes);
                 self.push_at(arrives, Happening::ClientReads { client, conn, bytes });
             }
             if close {

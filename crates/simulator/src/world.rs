@@ -2,6 +2,7 @@
 //! begins and ends. What happens in it is in `events`.
 
 use crate::client::{self, Client, Crowds};
+use crate::digest::Digest;
 use crate::disks::Disk;
 use crate::driver::Process;
 use crate::events::{Happening, Queued};
@@ -74,6 +75,8 @@ pub(crate) struct World {
     pub(crate) exhaustive: bool,
     pub(crate) verbose: bool,
     hash: u64,
+    /// Every frame and every reply that was sent, in order (`--digest`).
+    pub(crate) sent: Digest,
     /// The mutant "restart keeps its identity" (PROTOCOL 2.1, 10.4): the process comes back under its old name.
     pub(crate) keep_identity: bool,
     /// The real coordinator and its surroundings, in a governed run.
@@ -221,6 +224,7 @@ impl World {
             exhaustive: false,
             verbose,
             hash: seed,
+            sent: Digest::default(),
             keep_identity,
             governed: None,
             began: Time(0),

@@ -84,6 +84,7 @@ impl World {
 
     pub(super) fn send_to_coordinator(&mut self, link: LinkId, bytes: Vec<u8>) {
         let Some(arrives) = self.arrival(link, 0) else { return };
+        self.sent.add([self.now.0, link.0, 0], &bytes);
         if let Some(Line { host, reign, .. }) = self.governed.as_ref().and_then(|g| g.lines.open.get(&link)) {
             let (host, reign) = (*host, *reign);
             let what = Control::ToCoordinator {
@@ -98,6 +99,7 @@ impl World {
 
     pub(super) fn send_to_agent(&mut self, link: LinkId, bytes: Vec<u8>) {
         let Some(arrives) = self.arrival(link, 1) else { return };
+        self.sent.add([self.now.0, link.0, 1], &bytes);
         let line = self.governed.as_ref().and_then(|g| g.lines.open.get(&link));
         let Some((at, agent)) = line.map(|line| (line.at, line.agent)) else {
             return;

@@ -1,0 +1,70 @@
+//! `--digest`: a CRC of what machines send, so that two builds can be compared.
+
+use crc::{CRC_64_XZ, Crc, Table};
+
+static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);
+
+/// The CRC of a sequence of messages. Empty, it costs one test a message.
+#[derive(Default)]
+pub(crate) struct Digest(Option<crc::Digest<'static, u64, Table<16>>>);
+
+impl Digest {
+    /// One that counts messages.
+    pub(crate) fn enabled() -> Self {
+        Self(Some(CRC.digest()))
+    }
+
+    /// Adds one message: when and between whom it was sent, and its bytes.
+    pub(crate) fn add(&mut self, head: [u64; 3], bytes: &[u8]) {
+        let Some(digest) = &mut self.0 else { return };
+        for word in head.into_iter().chain([bytes.len() as u64]) {
+            digest.update(&word.to_le_bytes());
+        }
+        digest.update(bytes);
+    }
+
+    /// Adds the number of a whole run.
+    pub(crate) fn add_run(&mut self, seed: u64, run: &Self) {
+        if let Some(number) = run.number() {
+            self.add([seed, number, 0], &[]);
+        }
+    }
+
+    /// The CRC of all that was added; none if it is disabled.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.0.clone().map(|digest| digest.finalize())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::swarm::Shape;
+    use crate::{Arguments, Run, simulate_one};
+    use clap::Parser;
+
+    /// As `--digest` gives it for these seeds. An odd one is governed.
+    fn number_of(seeds: core::ops::Range<u64>) -> u64 {
+        let arguments = Arguments::parse_from(["simulator", "--digest"]);
+        let mut all = Digest::enabled();
+        for seed in seeds {
+            let run = Run {
+                seed,
+                shape: Shape::default(),
+                fork: None,
+                governed: seed % 2 == 1,
+            };
+            let (world, _) = simulate_one(&arguments, run, None).expect("a run");
+            assert!(world.sent.number() != Digest::enabled().number(), "something was sent");
+            all.add_run(seed, &world.sent);
+        }
+        all.number().expect("enabled")
+    }
+
+    #[test]
+    fn the_same_seeds_give_the_same_number_and_other_seeds_another() {
+        let number = number_of(1..5);
+        assert_eq!(number_of(1..5), number);
+        assert_ne!(number_of(2..6), number);
+    }
+}
