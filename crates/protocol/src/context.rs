@@ -83,7 +83,7 @@ impl Shared {
                 .max(STRIPES_ALWAYS)
     }
 
-    /// Chunks of memory that no writer and no refill may have: data positions that are not whole serve with them.
+    /// Chunks of memory that neither writers nor background work may take ([`paritas_store::Budget::set_headroom`]).
     pub(crate) fn headroom(&self) -> u32 {
         self.arena.budget().headroom()
     }

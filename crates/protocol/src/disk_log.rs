@@ -22,7 +22,7 @@ pub(crate) struct DiskLog {
     /// All who wait.
     wanted: usize,
     next_read: u64,
-    /// How many chunks there may be, and who may have them. Valid chunks of all positions are used.
+    /// Counts chunks and decides who may take one. Valid chunks of all positions count as used.
     budget: Budget,
     /// Some position does not know yet what it has to refill.
     learns: bool,
@@ -88,12 +88,12 @@ impl DiskLog {
         self.log.buffer_max_bytes() as u64 + self.log.table_bytes()
     }
 
-    /// How many chunks there may be, and who may have them. Chunks kept of lost positions are not used.
+    /// Counts chunks and decides who may take one. Chunks kept of lost positions do not count as used.
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// [`Budget::set_backlog`]; and whether some position will have a backlog and does not know it yet.
+    /// [`Budget::set_backlog`]. `learns`: some position does not know its backlog yet.
     pub(crate) fn set_backlog(&mut self, chunks: u32, learns: bool) {
         self.budget.set_backlog(chunks);
         self.learns = learns;
@@ -120,7 +120,7 @@ impl DiskLog {
         self.budget.unreserve(chunks);
     }
 
-    /// [`Budget::take`]: one chunk more is valid. Chunks kept of lost positions are dropped if there are too many.
+    /// [`Budget::take`] for a chunk that becomes valid. Drops chunks kept of lost positions while the log is full.
     pub(crate) fn take(&mut self, from: Part) -> bool {
         if !self.budget.take(from) {
             return false;
@@ -132,7 +132,7 @@ impl DiskLog {
         true
     }
 
-    /// [`Budget::give`]: `chunks` chunks are valid no more.
+    /// [`Budget::give`] for chunks that stop being valid.
     pub(crate) fn give(&mut self, chunks: u32, to: Part) {
         self.budget.give(chunks, to);
     }

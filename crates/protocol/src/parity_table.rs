@@ -449,7 +449,7 @@ impl ParityTable {
             There::Known { owed } => Some(owed),
             There::Unknown { .. } => None,
         };
-        // In memory what is to be refilled is in no backlog.
+        // The backlog of memory has no parity chunks.
         let of_backlog = if self.is_on_disk() { owed.unwrap_or(0) } else { 0 };
         let (data, index) = self.granted;
         let (mut data_end, mut index_end) = (wanted.0.max(data), wanted.1.max(index));
@@ -508,7 +508,7 @@ impl ParityTable {
         stripe.number() < if stripe.is_index() { index_end } else { data_end }
     }
 
-    /// What its chunks are taken from.
+    /// The budget that its chunks are taken from.
     fn budget<'a>(&self, shared: &'a Shared) -> &'a Budget {
         match &shared.disk {
             Some(disk) if self.is_on_disk() => disk.budget(),
@@ -620,7 +620,7 @@ impl ParityTable {
         }
     }
 
-    /// Where a stripe's chunk is taken from.
+    /// The part of the budget that a stripe's chunk is taken from.
     fn part_for(&mut self, stripe: Stripe) -> Part {
         match *self.set_aside(stripe) {
             0 => Part::Free,

@@ -40,7 +40,7 @@ pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
     Ok(())
 }
 
-/// The budgets of memory and disk are what roles say that they use and have reserved.
+/// Used and reserved chunks of memory and of the disk are the sums over all roles.
 fn budgets(process: &Process) -> Result<(), String> {
     let node = &process.node;
     let memory = node.arena().budget();

@@ -35,7 +35,7 @@ pub struct Arena {
     /// Where slots begin.
     base: NonNull<u8>,
     chunk_bytes: usize,
-    /// How many slots there are, and who may have them.
+    /// Counts slots and decides who may take one.
     budget: Budget,
     touched: u32,
     /// Slots that are about to be taken for chunks that come back, however many of them writers may not have.
@@ -142,7 +142,7 @@ impl Arena {
         self.chunk_bytes
     }
 
-    /// How many slots there are, and who may have them. Lent slots are not used.
+    /// Counts slots and decides who may take one. Lent slots do not count as used.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -180,7 +180,7 @@ impl Arena {
         (scratch + lent + self.free.capacity() * size_of::<FreeSlot>()) as u64
     }
 
-    /// [`Budget::set_limit`]; what is lent goes where writers may have less than is resident.
+    /// [`Budget::set_limit`]. The oldest loans end if used and lent slots exceed the new limit.
     pub fn set_limit(&mut self, slots: u32) {
         self.budget.set_limit(slots);
         self.call_in();

@@ -1,8 +1,7 @@
-//! Who may take a chunk: the one place where room is decided, for a shard's memory and for a log node's disk alike
-//! (PROTOCOL 8.2, 8.3, 10.5).
+//! Decides who may take a chunk, of a shard's memory and of a log node's disk alike (PROTOCOL 8.2, 8.3, 10.5).
 //!
-//! [`Budget::available`] is the only question. [`Budget::reserve`], [`Budget::unreserve`], [`Budget::take`] and
-//! [`Budget::give`] are the only changes of what is held. All figures are chunks.
+//! [`Budget::available`] is the only admission test. Only [`Budget::reserve`], [`Budget::unreserve`],
+//! [`Budget::take`] and [`Budget::give`] change what is used and reserved. All figures are chunks.
 
 #[cfg(test)]
 mod tests;
@@ -20,42 +19,42 @@ pub enum Purpose {
     Demand,
 }
 
-/// Where a chunk that is taken comes from, and where one that is given back goes to.
+/// The part of a budget that a chunk is taken from or given back to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// What nobody was promised.
+    /// Chunks that are neither used nor reserved.
     Free,
-    /// What was promised by [`Budget::reserve`].
+    /// Chunks promised by [`Budget::reserve`].
     Reserved,
 }
 
-/// The chunks of one memory or one disk: how many there are, and what they are used and promised for.
+/// The chunks of one memory or of one disk: how many exist, are used and are reserved.
 #[derive(Clone, Debug)]
 pub struct Budget {
     on_disk: bool,
-    /// Chunks that there are.
+    /// Chunks that exist.
     capacity: u32,
-    /// Chunks of them that writers may fill. The rest of a memory is for tables, rings and buffers.
+    /// Chunks that writers may fill. The rest of a memory is for tables, rings and buffers.
     limit: u32,
-    /// Chunks of the capacity that neither writers nor background work may take: data positions that are being rebuilt
-    /// serve commands with them.
+    /// Chunks that neither writers nor background work may take. Data positions that are being rebuilt serve commands
+    /// with them.
     headroom: u32,
-    /// Chunks that hold something.
+    /// Chunks in use.
     used: u32,
     /// Chunks promised and not used.
     reserved: u32,
-    /// Chunks still to be rebuilt that nothing is reserved for.
+    /// Chunks still to be rebuilt and not reserved.
     backlog: u32,
 }
 
-/// One in so many chunks of a disk is not for writers: positions that began first on a node that was started again
-/// leave it to those that still refill.
+/// Writers may not have this part of a disk, an eighth. It is for positions that still refill when others of a
+/// restarted node serve already.
 const DISK_REFILL_PART: u32 = 8;
-/// Headroom is at most one in so many chunks.
+/// Headroom is at most this part of the capacity, a quarter.
 const HEADROOM_PART: u32 = 4;
 
 impl Budget {
-    /// Of a memory of so many chunks, all of which writers may fill until [`Self::set_limit`] says otherwise.
+    /// The budget of a memory of `capacity` chunks. Writers may fill all of it until [`Self::set_limit`] is called.
     pub fn of_memory(capacity: u32) -> Self {
         Self {
             on_disk: false,
@@ -68,7 +67,7 @@ impl Budget {
         }
     }
 
-    /// Of a disk of so many chunks, seven eighths of which writers may fill.
+    /// The budget of a disk of `capacity` chunks. Writers may fill seven eighths of it.
     pub fn of_disk(capacity: u32) -> Self {
         Self {
             on_disk: true,
@@ -77,8 +76,8 @@ impl Budget {
         }
     }
 
-    /// Chunks that may still be taken for this purpose. Background work begins a chunk if they are more than are
-    /// under way.
+    /// Chunks that may still be taken for this purpose. Background work begins another chunk only if this exceeds the
+    /// number of chunks in flight.
     #[inline]
     pub fn available(&self, purpose: Purpose) -> u32 {
         let spent = u64::from(self.used) + u64::from(self.reserved);
@@ -87,8 +86,8 @@ impl Budget {
             (Purpose::StandIn, false) => (self.limit, spent),
             (Purpose::Rebuild, false) => (self.capacity - self.headroom, spent),
             (Purpose::Demand, false) => (self.capacity, spent),
-            // A refill begins whatever is promised: without it a list is a loss nearer to its own, and promises may
-            // never be used.
+            // A refill on a disk always begins. Without it the list survives one loss less, and promises may never be
+            // used.
             (Purpose::Rebuild, true) => (u32::MAX, 0),
             (Purpose::Demand, true) => (self.capacity, u64::from(self.used)),
         };
@@ -100,8 +99,8 @@ impl Budget {
         u64::from(self.used) + u64::from(self.reserved) > u64::from(self.limit)
     }
 
-    /// Promises `count` more chunks, of which `of_backlog` are to be rebuilt anyway and leave the backlog. False, and
-    /// nothing done, if writers may not have the others.
+    /// Promises `count` more chunks. Up to `of_backlog` of them leave the backlog; writers must be allowed to have the
+    /// others. False, and nothing done, if they are not.
     pub fn reserve(&mut self, count: u32, of_backlog: u32) -> bool {
         let of_backlog = count.min(of_backlog).min(self.backlog);
         let exists = self.on_disk || count <= self.available(Purpose::Demand);
@@ -120,8 +119,8 @@ impl Budget {
         self.reserved -= count;
     }
 
-    /// One chunk more is used. False, and nothing done, if there is none. What was promised is never refused, on a
-    /// disk not even when refills have used all of it.
+    /// Uses one chunk more. False, and nothing done, if this part has none. A promised chunk is never refused, even if
+    /// refills have used the whole disk.
     #[inline]
     pub fn take(&mut self, from: Part) -> bool {
         let may = match from {
@@ -136,7 +135,7 @@ impl Budget {
         may
     }
 
-    /// `count` chunks are used no more. With [`Part::Reserved`] they stay promised.
+    /// Gives back `count` used chunks. With [`Part::Reserved`] they stay promised.
     #[inline]
     pub fn give(&mut self, count: u32, to: Part) {
         assert!(count <= self.used, "{count} chunks given back of {self:?}");
@@ -162,12 +161,12 @@ impl Budget {
         self.headroom = chunks.min(self.capacity / HEADROOM_PART);
     }
 
-    /// Sets how many chunks are still to be rebuilt that nothing is reserved for: writers may not have those.
+    /// Sets how many chunks are still to be rebuilt and not reserved. Writers may not have them.
     pub fn set_backlog(&mut self, chunks: u32) {
         self.backlog = chunks;
     }
 
-    /// Chunks that there are.
+    /// Chunks that exist.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -182,7 +181,7 @@ impl Budget {
         self.headroom
     }
 
-    /// Chunks that hold something.
+    /// Chunks in use.
     pub fn used(&self) -> u32 {
         self.used
     }
@@ -192,12 +191,12 @@ impl Budget {
         self.reserved
     }
 
-    /// Chunks still to be rebuilt that nothing is reserved for.
+    /// Chunks still to be rebuilt and not reserved.
     pub fn backlog(&self) -> u32 {
         self.backlog
     }
 
-    /// A disk alone may promise more than it has: a refill may use promises that may never be called in.
+    /// A memory never promises more than it has. A disk may: a refill may use chunks that were promised to others.
     #[inline]
     fn check(&self) {
         let spent = u64::from(self.used) + u64::from(self.reserved);

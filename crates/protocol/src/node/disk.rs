@@ -23,7 +23,7 @@ impl Node {
         self.shared.disk.as_ref().map(|disk| &disk.log)
     }
 
-    /// How many chunks its log may have, and who may have them.
+    /// The budget of its log's chunks.
     pub fn disk_budget(&self) -> Option<&Budget> {
         self.shared.disk.as_ref().map(DiskLog::budget)
     }

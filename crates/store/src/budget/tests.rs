@@ -7,7 +7,7 @@ fn available(budget: &Budget) -> [u32; 4] {
     PURPOSES.map(|purpose| budget.available(purpose))
 }
 
-/// 1000 chunks, of which writers may fill 900; 20 are used, 30 reserved, and 40 in the backlog.
+/// Sets a headroom of 32 chunks, uses 20, reserves 30, and sets a backlog of 40.
 fn spent(mut budget: Budget) -> Budget {
     budget.set_headroom(32);
     assert!(budget.reserve(30, 0));
