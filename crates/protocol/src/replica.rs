@@ -120,11 +120,13 @@ impl Replica {
         let slots = (maxmemory_bytes / u64::from(cluster.chunk_bytes)).clamp(1, SLOTS_MAX) as u32;
         let (redial, redial_max) = (parameters.redial, parameters.redial_max);
         let sessions = Sessions::new(cluster.id, node, incarnation, redial, redial_max);
+        let mut arena = Arena::new(cluster.chunk_bytes as usize, slots);
+        arena.set_headroom(parameters.kept_chunks);
         let shared = Shared {
             node,
             incarnation,
             code: Code::new(scheme),
-            arena: Arena::new(cluster.chunk_bytes as usize, slots),
+            arena,
             stashes: Stashes::default(),
             disk: None,
             maxmemory_bytes,

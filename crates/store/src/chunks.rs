@@ -1,6 +1,6 @@
 //! The chunks of one stream, as held by its owner.
 
-use crate::{Arena, Delta, Slot};
+use crate::{Arena, Delta, Part, Slot};
 use paritas_base::{Stripe, Version};
 
 /// A chunk that must be reconstructed before the operation can continue (PROTOCOL 5.6). Nothing was changed.
@@ -207,7 +207,7 @@ impl Chunks {
             }
             State::Zeros => {
                 debug_assert!(self.directory_known);
-                let Some(slot) = arena.alloc() else {
+                let Some(slot) = arena.take(Part::Free) else {
                     return false;
                 };
                 self.chunk_mut(stripe).place = slot.0;
@@ -262,7 +262,7 @@ impl Chunks {
         let base = self.rebase(stripe, delta.version());
         let bytes = arena.bytes(slot);
         delta.extent(stripe, true, base, 0, bytes.len()).copy_from_slice(bytes);
-        arena.free(slot);
+        arena.give(slot, Part::Free);
         // The sum is kept here. Closing the delta adds the sum of the freed bytes, which makes it 0.
         let chunk = self.chunk_mut(stripe);
         chunk.place = PLACE_ZEROS;
@@ -283,11 +283,11 @@ impl Chunks {
             }
             *self.chunk_mut(stripe) = ZEROS;
             if let Some(slot) = self.take_aside(stripe) {
-                arena.free(slot);
+                arena.give(slot, Part::Free);
             }
             return true;
         }
-        let Some(slot) = self.take_aside(stripe).or_else(|| arena.alloc()) else {
+        let Some(slot) = self.take_aside(stripe).or_else(|| arena.take(Part::Free)) else {
             return false;
         };
         arena.bytes_mut(slot).copy_from_slice(bytes);
@@ -319,7 +319,7 @@ impl Chunks {
     /// Returns the memory of a chunk that was set aside. The chunk is then an ordinary absent one.
     pub(crate) fn forget_aside(&mut self, arena: &mut Arena, stripe: Stripe) {
         if let Some(slot) = self.take_aside(stripe) {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
     }
 
@@ -348,11 +348,11 @@ impl Chunks {
     /// Returns all memory to the arena. The stream is then unknown.
     pub fn clear(&mut self, arena: &mut Arena) {
         for (_, slot) in self.aside.drain(..) {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
         for chunk in self.data.drain(..).chain(self.index.drain(..)) {
             if let State::Here(slot) = chunk.state() {
-                arena.free(slot);
+                arena.give(slot, Part::Free);
             }
         }
         *self = Self::unknown();
@@ -362,7 +362,7 @@ impl Chunks {
     /// stripes. Chunks set aside are freed.
     pub(crate) fn give_up(self, arena: &mut Arena, mut take: impl FnMut(&mut Arena, Stripe, Version, u32, Slot)) {
         for (_, slot) in self.aside {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
         let data = (0..).map(Stripe::data).zip(self.data);
         for (stripe, chunk) in data.chain((0..).map(Stripe::index_page).zip(self.index)) {

@@ -21,7 +21,7 @@ use crate::index::page;
 use crate::index::shape::Shape;
 use crate::index::spill;
 use crate::object::{KEY_BYTES_MAX, PIECE_HEAD_BYTES, VALUE_BYTES_MAX};
-use crate::{Arena, Chunks, Delta, Missing};
+use crate::{Arena, Chunks, Delta, Missing, Purpose};
 use paritas_base::{Stripe, Version};
 use place::Plan;
 use siphasher::sip::SipHasher13;
@@ -367,7 +367,7 @@ impl Stream {
 
     /// Whether there is memory for `count` more chunks with `spare` chunks left over.
     fn has_memory(arena: &Arena, count: u32, spare: u32) -> Result<(), Blocked> {
-        if count > 0 && arena.available() < count + spare {
+        if count > 0 && arena.available(Purpose::Write) < count + spare {
             return Err(Blocked::Memory);
         }
         Ok(())

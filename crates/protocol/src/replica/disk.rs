@@ -9,6 +9,7 @@ use crate::mark::Mark;
 use crate::parity_member::ParityBytes;
 use paritas_base::{Clock, Stream, Time};
 use paritas_paritylog::{Content, IoId, Key, Outcome, ParityLog};
+use paritas_store::Budget;
 
 impl Replica {
     /// Gives it a disk, before its first event: its parity chunks are all there. What an earlier life of the node has
@@ -20,6 +21,11 @@ impl Replica {
     /// Its log, if it has one.
     pub fn parity_log(&self) -> Option<&ParityLog> {
         self.shared.disk.as_ref().map(|disk| &disk.log)
+    }
+
+    /// The budget of its log's chunks.
+    pub fn disk_budget(&self) -> Option<&Budget> {
+        self.shared.disk.as_ref().map(DiskLog::budget)
     }
 
     /// Chunks in the log that positions of this node use.

@@ -150,11 +150,10 @@ impl Replica {
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
         // A position that comes here when all is taken must be able to serve, a few chunks at a time.
-        let kept = match shared.parameters.breaks(Mutant::KeptChunksWritten) {
-            true => 0,
-            false => shared.kept_chunks(),
-        };
-        let slots = slots.min(shared.arena.slots_max() - kept);
+        let slots = slots.min(match shared.parameters.breaks(Mutant::KeptChunksWritten) {
+            true => shared.arena.slots_max(),
+            false => shared.arena.budget().limit_max(),
+        });
         shared.arena.set_limit(slots);
         // A stream evicts keys of its own only, and parity once granted stays granted: where keys are evicted, who came
         // first must not have what those that come later need.

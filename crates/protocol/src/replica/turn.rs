@@ -42,9 +42,9 @@ impl Replica {
         }
         self.shared.pace.turn_ends(now.mono, under_way);
         if let Some(disk) = &mut self.shared.disk {
-            disk.set_owed(unfilled_on_disk, learns);
+            disk.set_backlog(unfilled_on_disk, learns);
         }
-        self.shared.arena.set_owed(absent);
+        self.shared.arena.set_backlog(absent);
         self.shared.arena.set_expected(absent.saturating_add(unfilled));
     }
 

@@ -89,7 +89,7 @@ pub(crate) fn housekeep<O: Out>(
         owner.close_delta(cx, configuration);
     }
     // Memory went to other things than chunks, and nothing is left to compact: this stream gives up some of its keys.
-    let is_over = !done && kept == Ok(false) && cx.shared.arena.is_over();
+    let is_over = !done && kept == Ok(false) && cx.shared.arena.budget().is_over();
     let evicted = is_over && evict(cx, configuration, owner, budget as u64);
     done || evicted
 }

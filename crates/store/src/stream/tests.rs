@@ -1270,7 +1270,7 @@ fn when_memory_is_taken_away_no_more_is_evicted_than_that() {
         world.arena.set_limit(limit);
         loop {
             while world.housekeep().is_ok_and(|done| done) {}
-            if !world.arena.is_over() {
+            if !world.arena.budget().is_over() {
                 break;
             }
             world.evict(4096);
