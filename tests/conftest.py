@@ -64,8 +64,8 @@ def is_free(port):
 
 
 def free_base(count):
-    """A port such that all ports that `dev` derives from it are free. They are below those that the system assigns to
-    clients."""
+    """A port from which all derived ports are free: 1,000 above it for cluster-aware clients, and for clusters by hand 10,000
+    and 20,000 above it for the other nodes and the coordinator. All are below those that the system gives to clients."""
     draw = random.SystemRandom()
     for _ in range(1000):
         base = draw.randrange(10_100, 11_900)
@@ -124,6 +124,18 @@ class Cluster:
 
     def socket(self, node=0, offset=0):
         return socket.create_connection(("127.0.0.1", self.port + offset + node), timeout=PATIENCE)
+
+    def peer_socket(self, node):
+        """As another node connects."""
+        return self._connect(until(self._any_status, "a status")["nodes"][node]["peer_address"])
+
+    def coordinator_socket(self):
+        return self._connect(until(self._any_status, "a status")["coordinator_address"])
+
+    @staticmethod
+    def _connect(address):
+        host, port = address.rsplit(":", 1)
+        return socket.create_connection((host, int(port)), timeout=PATIENCE)
 
     def status(self, node=0):
         command = [BINARY, "status", "--port", str(self.port + node), "--json"]

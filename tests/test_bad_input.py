@@ -107,7 +107,7 @@ BAD_FRAMES = {
 
 @pytest.mark.parametrize("name", BAD_FRAMES)
 def test_a_bad_peer_is_disconnected(cluster, name):
-    with cluster.socket(2, 10_000) as stream:
+    with cluster.peer_socket(2) as stream:
         stream.settimeout(PATIENCE)
         stream.sendall(BAD_FRAMES[name])
         assert everything(stream) == b"", "a bad peer must get no answer"
@@ -117,14 +117,14 @@ def test_a_bad_peer_is_disconnected(cluster, name):
 
 
 def test_a_truncated_frame_and_then_silence_is_disconnected(cluster):
-    with cluster.socket(2, 10_000) as stream:
+    with cluster.peer_socket(2) as stream:
         stream.sendall(frame(1, b"\0" * 60)[:20])
         assert everything(stream) == b""
 
 
 def test_strangers_at_the_coordinator_are_disconnected(cluster):
     for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\0", struct.pack("<II", 5, 0) + b"hello"):
-        with cluster.socket(0, 20_000) as stream:
+        with cluster.coordinator_socket() as stream:
             stream.sendall(sent)
             everything(stream)
     assert cluster.status()["nodes"]

@@ -26,15 +26,17 @@ def test_a_cluster_from_files(run, tmp_path):
     assert [clients[(n + 1) % 3].get(f"hand:{n}") for n in range(100)] == [str(n) for n in range(100)]
 
 
-def test_a_process_killed_by_hand_and_started_again_is_rebuilt(run, tmp_path):
-    """No supervisor certifies its end, so its successor waits until the lease has ended (PROTOCOL 5.5)."""
+@pytest.mark.parametrize("peer_port", ["", "peer_port = 0\n"], ids=["same", "chosen"])
+def test_a_process_killed_by_hand_and_started_again_is_rebuilt(run, tmp_path, peer_port):
+    """No supervisor certifies its end, so its successor waits until the lease has ended (PROTOCOL 5.5). Its port for the
+    other nodes may be another one."""
     base = free_base(3)
     coordinator = f'listen = "127.0.0.1:{base + 20_000}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'
     run("coordinator", coordinator)
 
     def start(node):
         settings = f'id = {node}\nport = {base + node}\nmemory = "64mb"\ncoordinator = ["127.0.0.1:{base + 20_000}"]\n'
-        return run("node", settings)
+        return run("node", settings + peer_port)
 
     nodes = [start(node) for node in range(3)]
     until(lambda: all(serves(base + node) for node in range(3)), "all nodes to serve")

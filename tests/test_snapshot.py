@@ -269,7 +269,7 @@ def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):
         assert strict.returncode == 1 and "other" in strict.stderr and "cluster clients" in strict.stderr, strict
         # A peer port is refused at once.
         began = time.monotonic()
-        peers = paritas(task, file, cluster.port + 10_000)
+        peers = paritas(task, file, cluster.status()["nodes"][0]["peer_address"].rsplit(":", 1)[1])
         assert peers.returncode == 1 and "does not answer as a node of Paritas" in peers.stderr, peers
         assert time.monotonic() - began < PATIENCE / 2
     assert not (tmp_path / "strict.rdb").exists()

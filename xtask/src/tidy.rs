@@ -2,6 +2,7 @@
 //!
 //! Each check is a function from text to problems, so that its tests need no files.
 
+mod contract;
 mod documents;
 mod licences;
 mod sources;
@@ -54,17 +55,30 @@ pub(crate) fn run() -> Result<(), String> {
     let all = metadata(&["--filter-platform", &host()?])?;
     problems.extend(licences::check(&all, &files.read("deny.toml").unwrap_or_default()));
 
+    let page = |path| files.read(path).unwrap_or_default();
+    let ids = contract::Ids::read(&page(contract::PROTOCOL), &page(contract::HAZARDS));
+    let mut code = Vec::new();
     for path in &files.paths {
         problems.extend(sources::check_name(path));
         let Some(text) = files.read(path) else {
             continue;
         };
-        match Path::new(path).extension().and_then(|extension| extension.to_str()) {
+        let ending = Path::new(path).extension().and_then(|extension| extension.to_str());
+        // The check's own tests cite what is not there.
+        if matches!(ending, Some("rs" | "md" | "py")) && !path.starts_with("xtask/") {
+            problems.extend(contract::check_citations(path, &text, &ids));
+        }
+        match ending {
             Some("rs") => problems.extend(sources::check_rust(path, &text)),
             Some("md") => problems.extend(documents::check(path, &text, &|path| files.exists(path))),
             _ => {}
         }
+        if matches!(ending, Some("rs" | "py")) {
+            code.push(text);
+        }
     }
+    let read = |path: &str| files.read(path).or_else(|| files.read(&documents::in_room(path)?));
+    problems.extend(contract::check_trace(&page(contract::TRACE), &ids, &read, &code));
 
     if problems.is_empty() {
         return Ok(());

@@ -23,10 +23,12 @@ mod intake;
 mod link;
 mod listeners;
 mod mailbox;
+mod reserved_port;
 mod shard;
 mod slots;
 
 pub use disk::{Difference, Disk, DiskFigures, DiskWork, LogDirectory, LogDirectoryError, LogDirectoryProblem, Owner};
 pub use listeners::Listeners;
 pub use mailbox::{Gauges, Mail, Mailbox, MailboxFull, Progress, Proposals};
+pub use reserved_port::ReservedPort;
 pub use shard::{Limits, Machine, Shard, Stop};

@@ -14,7 +14,7 @@ use paritas_control::message::{
 use paritas_control::status::{HALTED_MAX, HaltedRole, LogStatus, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
-use paritas_protocol::{LinkId, Proposal};
+use paritas_protocol::{Answer, LinkId, Proposal};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -64,6 +64,7 @@ impl Agent {
             shell: Shell {
                 coordinators,
                 dial: None,
+                dialed: 0,
                 line: None,
                 link: LinkId(0),
                 nodes: None,
@@ -104,11 +105,11 @@ impl Agent {
                 // The file is written on this thread, because the agent must not wait for a disk.
                 let happening = match proposal {
                     Proposal::Rewrite { conn, n, settings } => {
-                        let text = match rewrite::rewrite(file.as_deref(), &settings) {
-                            Ok(()) => Proposal::DONE.to_owned(),
-                            Err(failure) => format!("-ERR Rewriting config file: {failure}"),
+                        let answer = match rewrite::rewrite(file.as_deref(), &settings) {
+                            Ok(()) => Answer::Done,
+                            Err(failure) => Answer::Refused(format!("Rewriting config file: {failure}")),
                         };
-                        Happening::Letter(Mail::Answer { conn, n, text })
+                        Happening::Letter(Mail::Answer { conn, n, answer })
                     }
                     other => Happening::Proposal(other),
                 };
@@ -224,6 +225,7 @@ impl Runner {
     fn dial(&mut self, coordinator: usize) {
         let event = match self.connect(coordinator) {
             Ok(line) => {
+                self.shell.dialed = coordinator;
                 if core::mem::take(&mut self.alone) {
                     tracing::info!("a coordinator answers again");
                 }
@@ -269,7 +271,7 @@ impl Runner {
 
 /// Connects to the first address that accepts. A name such as `localhost` may also stand for `::1`, where nobody
 /// listens.
-fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+pub(crate) fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match TcpStream::connect_timeout(address, DIAL_PATIENCE) {
@@ -285,6 +287,8 @@ struct Shell {
     coordinators: Vec<String>,
     /// The coordinator to dial once the machine has returned.
     dial: Option<usize>,
+    /// The coordinator that was dialed last.
+    dialed: usize,
     line: Option<Line>,
     /// The link of the latest line.
     link: LinkId,
@@ -380,17 +384,22 @@ impl AgentOut for Shell {
     }
 
     fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>) {
-        let text = match status.map(serde_json::to_string) {
-            Ok(Ok(json)) => json,
-            Ok(Err(error)) => format!("-ERR the status cannot be written: {error}"),
-            Err(why) => format!("-ERR {why}"),
+        let coordinator_address = self.coordinators.get(self.dialed).cloned().unwrap_or_default();
+        let status = status.map(|status| Status {
+            coordinator_address,
+            ..status.clone()
+        });
+        let answer = match status.map(|status| serde_json::to_string(&status)) {
+            Ok(Ok(json)) => Answer::Text(json),
+            Ok(Err(error)) => Answer::Refused(format!("the status cannot be written: {error}")),
+            Err(why) => Answer::Refused(why.to_owned()),
         };
-        self.letters.push_back(Mail::Answer { conn, n, text });
+        self.letters.push_back(Mail::Answer { conn, n, answer });
     }
 
     fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>) {
-        let text = refused.map_or_else(|| Proposal::DONE.to_owned(), |why| format!("-ERR {why}"));
-        self.letters.push_back(Mail::Answer { conn, n, text });
+        let answer = refused.map_or(Answer::Done, |why| Answer::Refused(why.to_owned()));
+        self.letters.push_back(Mail::Answer { conn, n, answer });
     }
 
     fn drain(&mut self, list: ListId, position: Position, tenure: Tenure) {
@@ -479,6 +488,7 @@ mod tests {
             cluster_address: "127.0.0.1:2".into(),
             peer_address: "127.0.0.1:3".into(),
             installed: Vec::new(),
+            heard: Vec::new(),
             lives: Vec::new(),
             coordinators: 1,
         };

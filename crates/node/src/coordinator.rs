@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The default port of a coordinator.
-pub const DEFAULT_PORT: u16 = 26_379;
+const DEFAULT_PORT: u16 = 26_379;
 /// Most connections: two from every node and every supervisor, and those of operators.
 const LINES_MAX: usize = 4_096;
 /// Longest time until a request to stop is noticed.
@@ -58,6 +58,7 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
         .listen
         .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)));
     let listener = TcpListener::bind(listen).map_err(|error| Failure(format!("listen = {listen}: {error}")))?;
+    let listen = listener.local_addr().unwrap_or(listen);
     if *start == Start::Stored && !path.try_exists().map_err(|error| in_store(path, &error))? {
         return Err(in_store(path, &OpenError::NoCluster));
     }

@@ -1,5 +1,6 @@
 //! Requests of an operator to the coordinator itself: orders that can lose data, and its status when no node answers.
 
+use crate::agent::first_that_answers;
 use crate::{Failure, status};
 use paritas_base::{ListId, NodeId};
 use paritas_control::message::{
@@ -8,7 +9,7 @@ use paritas_control::message::{
 use paritas_control::status::Status;
 use std::fmt;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -70,11 +71,33 @@ impl Connection {
     }
 }
 
+/// The coordinator of a node's cluster, as the node says.
+///
+/// # Errors
+/// If the node does not say it, or no coordinator is there.
+pub fn find_coordinator(node: SocketAddr, patience: Duration) -> Result<SocketAddr, Failure> {
+    let other_ways = "give --port (and --host) of a node that answers, or --coordinator ADDRESS";
+    let status = status::ask(node, patience)
+        .map_err(|Failure(why)| Failure(format!("no node says where the coordinator is: {why}; {other_ways}")))?;
+    let name = status.coordinator_address;
+    let failed = |error| {
+        Failure(format!(
+            "coordinator {name}, which {node} names: {error}; --coordinator ADDRESS names another"
+        ))
+    };
+    let addresses: Vec<SocketAddr> = name.to_socket_addrs().map_err(failed)?.collect();
+    let stream = first_that_answers(&addresses).map_err(failed)?;
+    stream.peer_addr().map_err(failed)
+}
+
 /// Asks the coordinator itself for the status of the cluster.
 pub fn ask_status(coordinator: SocketAddr, patience: Duration) -> Result<Status, Failure> {
     let mut connection = Connection::open(coordinator, patience)?;
     match connection.ask(&ToCoordinator::Status { n: 0 })? {
-        ToAgent::StatusReport { status, .. } => Ok(*status),
+        ToAgent::StatusReport { status, .. } => Ok(Status {
+            coordinator_address: coordinator.to_string(),
+            ..*status
+        }),
         other => Err(connection.unexpected(&other)),
     }
 }

@@ -10,8 +10,10 @@ use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
 use paritas_control::LEASE_PARTS;
 use paritas_control::message::Registration;
+use paritas_frontend::Node;
 use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
-use paritas_protocol::{ClientLimits, Identity, Node, Parameters};
+use paritas_protocol::{ClientLimits, Identity, Parameters};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,10 +62,11 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     signals::watch_stop();
     settings.check()?;
     check_alone(&settings)?;
-    let [any, strict, peer] = settings.listen()?;
-    let listeners = Listeners::bind(any, strict, peer)
-        .map_err(|(address, error)| Failure(format!("cannot listen on {address}: {error}")))?;
-    let registration = registration(&settings, &supervision)?;
+    let listeners = listen(&settings)?;
+    let bound = listeners
+        .addresses()
+        .map_err(|error| Failure(format!("the system does not say where this node listens: {error}")))?;
+    let registration = registration(&settings, bound, &supervision)?;
     let coordinators = settings.coordinator.clone().unwrap_or_default();
     if coordinators.is_empty() {
         return Err(Failure(
@@ -126,15 +129,33 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     }
     agent.attach(mailbox, progress, proposals, file)?;
     watch_agent(agent)?;
-    tracing::info!(node = %registration.node, incarnation = %registration.incarnation, %any, "node runs");
+    tracing::info!(node = %registration.node, incarnation = %registration.incarnation, any = %bound[0], "node runs");
     match shard.run() {
         Stop::Asked => Ok(()),
         Stop::Failed(error) => Err(Failure(format!("waiting for events failed: {error}"))),
     }
 }
 
-fn registration(settings: &NodeSettings, supervision: &Supervision) -> Result<Registration, Failure> {
+fn listen(settings: &NodeSettings) -> Result<Listeners, Failure> {
     let [any, cluster, peer] = settings.listen()?;
+    Listeners::bind(any, cluster, peer).map_err(|(address, error)| {
+        let (users, key) = match address {
+            address if address == any => ("any client", "port"),
+            address if address == cluster => ("cluster-aware clients", "cluster_port"),
+            _ => ("the other nodes", "peer_port"),
+        };
+        Failure(format!(
+            "cannot listen on {address}, for {users}: {error}; end the process that uses the port, or set another \
+             `{key}`"
+        ))
+    })
+}
+
+fn registration(
+    settings: &NodeSettings,
+    [any, cluster, peer]: [SocketAddr; 3],
+    supervision: &Supervision,
+) -> Result<Registration, Failure> {
     let host = settings.announced_host()?;
     let at = |port: u16| {
         if host.contains(':') {
@@ -169,6 +190,7 @@ fn registration(settings: &NodeSettings, supervision: &Supervision) -> Result<Re
         peer_address: at(peer.port()),
         coordinators: 1,
         installed: Vec::new(),
+        heard: Vec::new(),
         lives: Vec::new(),
     })
 }

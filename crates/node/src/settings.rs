@@ -47,7 +47,7 @@ settings! {
         pub port: u16,
         /// Port for cluster-aware clients [default: port + 1000]
         pub cluster_port: u16,
-        /// Port for the other nodes [default: port + 10000]
+        /// Port for the other nodes, 0 for one that the system chooses [default: port + 10000]
         pub peer_port: u16,
         /// Memory of the whole process, as in 256mb [default: 1gb]
         pub memory: ByteCount,
@@ -248,8 +248,6 @@ pub const DEFAULT_PORT: u16 = 6379;
 pub const CLUSTER_OFFSET: u16 = 1_000;
 /// Distance from a node's port to its port for peers.
 pub const PEER_OFFSET: u16 = 10_000;
-/// Distance from the first node's port to the coordinator's port, in `dev`.
-pub const COORDINATOR_OFFSET: u16 = 20_000;
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| Failure(format!("{}: {error}", file.display())))?;

@@ -33,8 +33,8 @@ impl fmt::Display for Shown<'_> {
         let status = self.0;
         writeln!(
             f,
-            "{:<5} {:<8} {:<17} {:<17} {:<6} {:<8} {:>10}",
-            "node", "pid", "address", "cluster address", "role", "state", "memory"
+            "{:<5} {:<8} {:<17} {:<7} {:<5} {:<6} {:<8} {:>10}",
+            "node", "pid", "address", "cluster", "peers", "role", "state", "memory"
         )?;
         for node in &status.nodes {
             let state = match node.state {
@@ -50,15 +50,19 @@ impl fmt::Display for Shown<'_> {
             };
             writeln!(
                 f,
-                "{:<5} {:<8} {:<17} {:<17} {:<6} {:<8} {:>10}",
+                "{:<5} {:<8} {:<17} {:<7} {:<5} {:<6} {:<8} {:>10}",
                 node.id.to_string(),
                 node.pid,
                 node.address,
-                node.cluster_address,
+                port_of(&node.cluster_address),
+                port_of(&node.peer_address),
                 role,
                 state,
                 ByteCount(node.memory_bytes).to_string()
             )?;
+        }
+        if !status.coordinator_address.is_empty() {
+            writeln!(f, "coordinator at {}", status.coordinator_address)?;
         }
         let count = |state| positions_in(status, state);
         write!(
@@ -166,6 +170,11 @@ impl fmt::Display for Shown<'_> {
             )
         })
     }
+}
+
+/// The port in `host:port`. A node has one host for all its ports.
+fn port_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or("", |(_, port)| port)
 }
 
 struct Progress<'a>(&'a RebuildStatus);
@@ -335,7 +344,7 @@ mod tests {
     #[test]
     fn the_json_has_the_names_that_scripts_read() {
         let json = "{\"nodes\":[{\"id\":0,\"pid\":7,\"address\":\"a:1\",\"cluster_address\":\"a:2\",\
-            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\
+            \"peer_address\":\"[::1]:3\",\"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\
             \"log\":{\"chunks\":3,\"chunks_max\":9},\"flapping\":false,\"halted\":[],\
             \"duty\":\"full\",\"positions\":1,\"waits_for\":\"\"}],\
             \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
@@ -344,8 +353,9 @@ mod tests {
             \"state\":\"given-up\",\"reason\":\"r\"},\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\
             \"scrub\":{\"checked_chunks\":9,\"bad_chunks\":2,\"repaired_chunks\":1},\
-            \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}},\"coordinator\":[],\
-            \"trouble\":{\"behind\":null,\"witnesses_missing\":[],\"unlinked\":[2],\"grace_ms\":null,\
+            \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}},\
+            \"coordinator_address\":\"c:4\",\"coordinator\":[],\
+            \"trouble\":{\"behind\":null,\"witnesses_missing\":[],\"withheld\":0,\"unlinked\":[2],\"grace_ms\":null,\
             \"silent_domains\":null,\
             \"silent\":[{\"node\":4,\"verdict\":\"isolated\",\"heard_by\":[1],\"unheard_by\":[2],\"unsure\":[]}],\
             \"next_lives\":[],\"awaited\":[],\"lost\":[]}}";
@@ -353,6 +363,8 @@ mod tests {
         assert!(is_whole(&status));
         assert_eq!(serde_json::to_string(&status).unwrap(), json);
         let text = Shown(&status).to_string();
+        assert!(text.contains(" a:1               2       3     member "), "{text}");
+        assert!(text.contains("\ncoordinator at c:4\n"), "{text}");
         assert!(text.ends_with("\ndisks:  n0 3 of 9 chunks (33 %)"), "{text}");
     }
 }

@@ -9,7 +9,7 @@ use paritas_protocol::{Ring, Role};
 /// window.
 pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
     let node = &process.node;
-    let (figures, arena) = (node.figures(), node.arena());
+    let (figures, arena) = (node.figures(), node.replica().arena());
     let chunks = figures.data_bytes + figures.index_bytes + figures.parity_bytes;
     let used = u64::from(arena.used()) * arena.chunk_bytes() as u64;
     if chunks != used {

@@ -1,7 +1,7 @@
 //! The contents of every version of every chunk, as issued by the owners (invariants I1 and I2 of PROTOCOL §13).
 
 use crate::driver::Process;
-use paritas_base::{Map, Position, Stripe, Term, Version, map};
+use paritas_base::{Epoch, Map, Position, Stripe, Term, Version, map};
 use paritas_code::{Code, mul_add, sum};
 use paritas_protocol::{ParityMember, StreamOwner};
 use paritas_store::delta::extents;
@@ -21,6 +21,12 @@ impl Ghost {
             contents: map(),
             seen: map(),
         }
+    }
+
+    /// What was decided from this epoch on has never been, so tenures since then come again.
+    pub(crate) fn forget_from(&mut self, epoch: Epoch) {
+        self.contents.retain(|(.., version), _| version.term() < epoch.0);
+        self.seen.retain(|(_, term), _| *term < epoch.0);
     }
 
     /// Records what an owner has issued since the last call.

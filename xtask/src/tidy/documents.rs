@@ -21,10 +21,7 @@ pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -
             let mut places = vec![join(directory, path)];
             if anywhere {
                 places.push(path.to_owned());
-                places.extend(
-                    path.split_once('/')
-                        .map(|(room, file)| format!("crates/{room}/src/{file}")),
-                );
+                places.extend(in_room(path));
             }
             if !places.iter().any(|place| exists(place)) {
                 let what = format!("`{path}` does not exist: name an existing file, or remove the name");
@@ -33,6 +30,12 @@ pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -
         }
     }
     problems
+}
+
+/// The file that `room/file.rs` means.
+pub(super) fn in_room(path: &str) -> Option<String> {
+    let (room, file) = path.split_once('/')?;
+    Some(format!("crates/{room}/src/{file}"))
 }
 
 /// The targets in `](…)`.

@@ -58,7 +58,7 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
     {
         for (number, line) in production_lines(text) {
             if writes_a_holder(line) {
-                let what = "only `control/src/fence.rs` gives a position another holder (PROTOCOL 10.9): ask it for a \
+                let what = "only `control/src/fence.rs` gives a position another holder (P10.9): ask it for a \
                             permit with `Fence::remove`";
                 problems.push(Problem::new(path, number, what));
             }
