@@ -23,7 +23,7 @@ impl Ghost {
         }
     }
 
-    /// What was decided from this epoch on has never been, so tenures since then come again.
+    /// Forgets contents of this epoch and later ones. Those decisions are undone, so their tenures are used again.
     pub(crate) fn forget_from(&mut self, epoch: Epoch) {
         self.contents.retain(|(.., version), _| version.term() < epoch.0);
         self.seen.retain(|(_, term), _| *term < epoch.0);
