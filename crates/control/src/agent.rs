@@ -414,11 +414,13 @@ impl Agent {
             cluster,
             nodes,
             configurations,
+            void,
         } = registered;
         if let Some(refusal) = self.refuses(&cluster) {
             self.on_refused(now, &refusal, out);
             return;
         }
+        self.heard.retain(|list, _| !void.contains(list));
         self.backoff = BACKOFF_MIN;
         self.refused = None;
         self.phase = Phase::Registered {

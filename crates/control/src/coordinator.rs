@@ -272,6 +272,8 @@ pub struct Coordinator<S> {
     behind: Option<(NodeId, ListId)>,
     /// The latest life of each node that any registered node knows, and how many lives that makes.
     lives: BTreeMap<NodeId, (Incarnation, u32)>,
+    /// Nodes that know the id of a configuration which is not in this store's history, and have not been taken in.
+    doubts: BTreeSet<NodeId>,
     /// Nodes that have registered with configurations of this store's history.
     witnesses: BTreeSet<NodeId>,
     last_event: Time,
@@ -335,6 +337,7 @@ impl<S: Store> Coordinator<S> {
             addresses: 1,
             behind: None,
             lives: BTreeMap::new(),
+            doubts: BTreeSet::new(),
             witnesses: BTreeSet::new(),
             last_event: Time::default(),
             next_tick: Time::default(),

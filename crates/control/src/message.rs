@@ -283,6 +283,8 @@ pub struct Registered {
     pub nodes: Vec<NodeRecord>,
     /// All lists; none until every planned node has registered once.
     pub configurations: Vec<Configuration>,
+    /// Lists of which the process knows a configuration by its id that has never left a coordinator: it forgets the id.
+    pub void: Vec<ListId>,
 }
 
 /// Why the coordinator did not do as asked.

@@ -124,7 +124,14 @@ impl<S: Store> Coordinator<S> {
             self.contacts.insert(registration.node, now);
         }
         if let Some(refusal) = self.refusal(now, &registration) {
+            let mut installed = registration.installed.iter();
+            let is_heard_only = self.unknown_heard(&registration).next().is_some()
+                && !installed.any(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
+            if is_heard_only {
+                self.doubts.insert(registration.node);
+            }
             if let Refusal::StoreIsBehind { list } = refusal
+                && !is_heard_only
                 && !self.notice_behind(registration.node, list, out)
             {
                 return;
@@ -149,6 +156,8 @@ impl<S: Store> Coordinator<S> {
             }
         });
         let configurations = configurations.collect();
+        let void = self.unknown_heard(&registration).collect();
+        self.doubts.remove(&registration.node);
         let nonce = self.prng.next_u64();
         let Some(state) = self.links.get_mut(&link) else { return };
         state.pending = Some((nonce, registration));
@@ -160,6 +169,7 @@ impl<S: Store> Coordinator<S> {
             cluster: self.records.cluster.clone(),
             nodes: self.records.nodes.values().map(|n| n.record.clone()).collect(),
             configurations,
+            void,
         };
         send(out, link, &ToAgent::Registered(Box::new(registered)));
         self.send_withheld_ids(link, out);
@@ -188,10 +198,9 @@ impl<S: Store> Coordinator<S> {
         if let Some((_, list)) = self.behind.filter(|_| is_fresh) {
             return Some(Refusal::StoreIsBehind { list });
         }
-        let mut heard = registration.heard.iter();
-        if let Some((list, ..)) = heard.find(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false))
-        {
-            return Some(Refusal::StoreIsBehind { list: *list });
+        let unknown = self.unknown_heard(registration).next();
+        if let Some(list) = unknown.filter(|_| !self.has_witnesses()) {
+            return Some(Refusal::StoreIsBehind { list });
         }
         let (node, life) = (registration.node, registration.incarnation);
         let mut installed = registration.installed.iter();
@@ -208,6 +217,14 @@ impl<S: Store> Coordinator<S> {
                 epoch.0, list.0
             ))),
         })
+    }
+
+    /// Lists of which a process knows the id of a configuration that is not in this store's history. Once enough holders
+    /// have registered, such a configuration has never left a coordinator, so that nobody has it.
+    fn unknown_heard<'a>(&'a self, registration: &'a Registration) -> impl Iterator<Item = ListId> + 'a {
+        let heard = registration.heard.iter();
+        let unknown = heard.filter(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
+        unknown.map(|(list, ..)| *list)
     }
 
     fn holds_anything(&self, node: NodeId, life: Incarnation) -> bool {

@@ -46,10 +46,29 @@ impl<S: Store> Coordinator<S> {
                 "changes nothing until {wanted} of the nodes that hold positions have told what they \
                  have installed ({known} have; not yet {}), or all that have not ended: only they can tell whether this \
                  store is the cluster's newest. Start what is down; if machines are off for good, `paritas fence` with \
-                 the numbers of their nodes shows what would be lost, and with --yes says so",
-                names(&missing)
+                 the numbers of their nodes shows what would be lost, and with --yes says so{}",
+                names(&missing),
+                self.doubts_in_words()
             )
         })
+    }
+
+    fn doubts_in_words(&self) -> String {
+        if self.doubts.is_empty() {
+            return String::new();
+        }
+        let doubts: Vec<NodeId> = self.doubts.iter().copied().collect();
+        format!(
+            ". {} know of decisions that are not in this store, so there was a newer one: if it is there, stop this \
+             coordinator and put that store back; otherwise start `paritas coordinator --adopt`",
+            names(&doubts)
+        )
+    }
+
+    /// Whether so many holders have told what they know that nothing has left a coordinator which is not in this store.
+    pub(super) fn has_witnesses(&self) -> bool {
+        let Witnesses { wanted, known, .. } = self.witnesses();
+        known >= wanted
     }
 
     pub(super) fn refuses_orders(&self) -> Option<String> {
