@@ -53,7 +53,7 @@ impl Desk {
                 let progress = gather.go_on(cx, lists);
                 client.forwarded_bytes -= progress.freed_bytes.min(client.forwarded_bytes);
                 if progress.reply.is_none() {
-                    // What a walk has seen is taken: it must be as true at this turn's end as a reply (4.2).
+                    // What a walk has seen is taken: it must be as true at this turn's end as a reply (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
                     return self.walk_on(cx, lists, client, progress.steps);
                 }
@@ -106,8 +106,8 @@ impl Desk {
     }
 }
 
-/// The mutant "value taken at release" (PROTOCOL 20): the value as it is now, under the `need` of the one that was
-/// read (4.1).
+/// The mutant "value taken at release" (docs/reliability.md): the value as it is now, under the `need` of the one that
+/// was read (P4.1).
 #[cfg(feature = "mutants")]
 fn value_now<O: Out>(cx: &Context<'_, O>, lists: &Lists, dialect: Dialect, wait: &Wait, key: &[u8]) -> Option<Vec<u8>> {
     let Wait::Read { stream, .. } = wait else { return None };
