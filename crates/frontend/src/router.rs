@@ -24,9 +24,9 @@ use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
 use paritas_protocol::Context;
 use paritas_protocol::Lists;
-use paritas_protocol::{Effect, Phase};
+use paritas_protocol::{Effect, Fault, Phase};
 use paritas_protocol::{Ends, Out, Port};
-use paritas_wire::command::CommandSpec;
+use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Args};
 use prefetch::{Ahead, Place};
 use remote::Standing;
@@ -445,12 +445,11 @@ impl Desk {
             Executed::Replied(effect) => {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
                 self.push(cx, lists, client, turn, start, wait);
-                #[cfg(feature = "mutants")]
-                if cx.breaks(paritas_protocol::Mutant::ValueTakenAtRelease)
-                    && job.spec.id == paritas_wire::command::Command::Get
+                if cx.rules().fault(Fault::ValueTakenAtRelease)
+                    && job.spec.id == Command::Get
                     && let Some(waiting) = client.segments.back_mut()
                 {
-                    waiting.taken_again = Some(job.args.arg(1).to_vec());
+                    waiting.taken_again.remember(job.args.arg(1));
                 }
                 Ran::Done
             }

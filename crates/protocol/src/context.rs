@@ -7,7 +7,8 @@ use crate::lists::Lists;
 use crate::log_assist::Suppliers;
 use crate::materialiser::RoomWanted;
 use crate::pace::Pace;
-use crate::parameters::{Mutant, Parameters};
+use crate::parameters::Parameters;
+use crate::rules::{Fault, Rules};
 use crate::scrub::{Scrub, ScrubCounts};
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
@@ -133,7 +134,7 @@ impl Shared {
 
     /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.
     pub(crate) fn renew_slots(&mut self, lists: &Lists) -> bool {
-        let freeze = !self.parameters.breaks(Mutant::SlotsServedWhileHandedOff);
+        let freeze = !self.parameters.rules.fault(Fault::FrozenSlotsServed);
         self.slots.renew(&self.cluster, lists, freeze)
     }
 }
@@ -154,9 +155,9 @@ impl<O: Out> Context<'_, O> {
         self.now.mono
     }
 
-    /// Whether a test breaks this rule.
-    pub fn breaks(&self, mutant: Mutant) -> bool {
-        self.shared.parameters.breaks(mutant)
+    /// The rules of the protocol.
+    pub fn rules(&self) -> Rules {
+        self.shared.parameters.rules
     }
 
     /// Appends a frame for exactly that life of that node, which may be this one. False if no session with it is open:

@@ -8,7 +8,7 @@ use crate::world::World;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{ListId, Map, NodeId, Position, Stream, Stripe, Version, map};
 use paritas_frontend::Node;
-use paritas_protocol::{List, Phase, Role, StreamOwner};
+use paritas_protocol::{Fault, List, Phase, Role, StreamOwner};
 use std::borrow::Cow;
 
 fn owner_of(node: &Node, stream: Stream) -> Option<&StreamOwner> {
@@ -339,8 +339,7 @@ impl World {
     /// Whether a data position may have no memory at all: Live ones have what its node keeps for it. They may where
     /// commands made them whole there, not by writing.
     pub(crate) fn is_crowded_out(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.swarm.parameters.mutant == Some(paritas_protocol::Mutant::KeptChunksWritten) {
+        if self.swarm.parameters.rules.fault(Fault::HeadroomWritten) {
             return false;
         }
         let is_live = |stream: Stream| {
