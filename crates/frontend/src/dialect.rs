@@ -2,7 +2,7 @@
 //! the client turns that into bytes. The texts of Redis are in `redis/refusals.rs`.
 
 use crate::redis::refusals;
-use paritas_protocol::WriteRefusal;
+use paritas_protocol::{Answer, WriteRefusal};
 use paritas_wire::resp::{Proto, encode};
 
 /// Why a command is not done, or why nobody knows whether it was.
@@ -113,12 +113,12 @@ impl Dialect {
         encode::array_header(out, count);
     }
 
-    /// Appends an answer from outside the machine ([`Event::Answer`](paritas_protocol::Event::Answer)).
-    pub(crate) fn answer(self, out: &mut Vec<u8>, text: &str) {
-        match text.strip_prefix('-') {
-            Some(error) => encode::error(out, error),
-            None if text == paritas_protocol::Proposal::DONE => encode::ok(out),
-            None => encode::bulk(out, text.as_bytes()),
+    /// Appends an answer of the coordinator or the process.
+    pub(crate) fn answer(self, out: &mut Vec<u8>, answer: &Answer) {
+        match answer {
+            Answer::Done => self.done(out),
+            Answer::Text(text) => encode::bulk(out, text.as_bytes()),
+            Answer::Refused(why) => refusals::other(out, why),
         }
     }
 }

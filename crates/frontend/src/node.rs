@@ -1,20 +1,16 @@
 //! The machine of one node, as drivers call it: the replica, which has the roles, and the router, which has the clients.
 
 use crate::router::Router;
-use crate::turn::Limits;
 use paritas_base::{Clock, Time};
-use paritas_protocol::Lists;
-use paritas_protocol::Parameters;
-use paritas_protocol::{Context, Shared};
-use paritas_protocol::{Event, Identity, Out};
-use paritas_protocol::{Figures, FrontMessage, Notice, Replica};
+use paritas_protocol::{
+    Context, Event, Figures, FrontMessage, Identity, Lists, Notice, Out, Parameters, Replica, Shared,
+};
 
 /// One node.
 #[derive(Debug)]
 pub struct Node {
     pub(crate) replica: Replica,
     pub(crate) router: Router,
-    pub(crate) limits: Limits,
 }
 
 impl Node {
@@ -26,7 +22,6 @@ impl Node {
         Self {
             replica: Replica::new(identity, parameters),
             router: Router::default(),
-            limits: Limits::default(),
         }
     }
 
@@ -42,11 +37,7 @@ impl Node {
 
     /// Counts what it holds.
     pub fn figures(&self) -> Figures {
-        Figures {
-            exchange_limit_turns: self.limits.exchange_turns,
-            release_limit_turns: self.limits.release_turns,
-            ..self.replica.figures(self.router.buffer_bytes())
-        }
+        self.replica.figures(self.router.buffer_bytes())
     }
 
     /// Handles one event.
@@ -67,7 +58,7 @@ impl Node {
             Event::ClientUp { conn, port, ends } => return router.on_client_up(&mut cx, conn, port, ends),
             Event::Client { conn, bytes } => return router.on_client(&mut cx, lists, conn, bytes),
             Event::ClientDown { conn } => return router.on_client_down(conn),
-            Event::Answer { conn, n, text } => return router.on_answer(&mut cx, conn, n, text),
+            Event::Answer { conn, n, answer } => return router.on_answer(&mut cx, conn, n, answer),
             Event::Nodes(nodes) => router.on_nodes(&mut cx, lists, nodes),
             _ => {}
         }
@@ -100,7 +91,16 @@ impl Node {
     }
 
     /// Commands follow what has changed at the replica.
+    #[inline]
     pub(crate) fn heed(&mut self, now: Clock, out: &mut impl Out) {
+        // Few events change anything that commands follow.
+        if self.replica.has_notices() {
+            self.heed_all(now, out);
+        }
+    }
+
+    #[cold]
+    fn heed_all(&mut self, now: Clock, out: &mut impl Out) {
         for notice in self.replica.take_notices() {
             let (mut cx, lists, router) = self.command_parts(now, out);
             match notice {

@@ -19,13 +19,11 @@ use crate::dialect::Refusal;
 use crate::redis::commands::{self, Executed, Job};
 use crate::redis::info::Counters;
 use crate::redis::refusals::is_error;
+use crate::turn::Limits;
 use client::{Caller, Client, Wait};
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
-use paritas_protocol::Context;
-use paritas_protocol::Lists;
-use paritas_protocol::{Effect, Fault, Phase};
-use paritas_protocol::{Ends, Out, Port};
+use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Args};
 use prefetch::{Ahead, Place};
@@ -35,12 +33,13 @@ use stuck::{Stuck, wait_max};
 /// Unanswered commands that a client may have, and bytes of them at other nodes. Past that it is not read from.
 const SEGMENTS_MAX: usize = 16_384;
 const FORWARDED_BYTES_MAX: usize = 4 << 20;
+
 /// All callers of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Router {
     pub(crate) clients: Map<ConnId, Client>,
     remotes: Map<(NodeId, ConnId), Client>,
-    desk: Desk,
+    pub(crate) desk: Desk,
 }
 
 /// What all callers share.
@@ -78,6 +77,8 @@ pub(crate) struct Desk {
     next_client_id: u64,
     pub(crate) client_count: usize,
     pub(crate) counters: Counters,
+    /// How often the end of a turn has stopped at a round limit.
+    pub(crate) limits: Limits,
     /// Settings changed while the node ran, as its file would have them: key and value.
     pub(crate) changed: Vec<(&'static str, String)>,
 }
@@ -261,10 +262,10 @@ impl Router {
         self.desk.check_at = Time(0);
     }
 
-    pub(crate) fn on_answer<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, text: &str) {
+    pub(crate) fn on_answer<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, answer: &Answer) {
         let Some(client) = self.clients.get(&conn) else { return };
         let mut reply = Vec::new();
-        client.dialect.answer(&mut reply, text);
+        client.dialect.answer(&mut reply, answer);
         self.fill(cx, conn, n, &reply);
     }
 
@@ -416,7 +417,7 @@ impl Desk {
         stream: Stream,
     ) -> Ran {
         if client.detours > 0 {
-            // It waits for others before it, not for what it needs itself.
+            // Blocked by earlier commands: its own timeout does not run.
             client.stalled_since = None;
             return Ran::Stalled;
         }

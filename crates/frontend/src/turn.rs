@@ -9,7 +9,7 @@ use paritas_protocol::Out;
 /// Rounds of release in one turn. Each may run commands that come back to this node, and few do so twice.
 const RELEASES_MAX: usize = 64;
 
-/// How often the end of a turn has stopped at a round limit.
+/// How often the end of a turn has stopped at a round limit. INFO tells it.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Limits {
     /// Turns in which [`Node::exchange`] did.
@@ -65,7 +65,7 @@ impl Node {
     /// roles of this node are left only if the round limit was reached: they are read in the next turn.
     fn exchange(&mut self, now: Clock, out: &mut impl Out) {
         let limited = self.replica.exchange(now, out);
-        self.limits.exchange_turns += u64::from(limited);
+        self.router.desk.limits.exchange_turns += u64::from(limited);
         self.heed(now, out);
     }
 
@@ -79,6 +79,6 @@ impl Node {
                 return;
             }
         }
-        self.limits.release_turns += 1;
+        self.router.desk.limits.release_turns += 1;
     }
 }

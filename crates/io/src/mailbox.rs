@@ -3,7 +3,7 @@
 use mio::Waker;
 use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, NodeId, Position};
-use paritas_protocol::{Halted, Proposal};
+use paritas_protocol::{Answer, Halted, Proposal};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -46,8 +46,8 @@ pub enum Mail {
         conn: ConnId,
         /// Which question.
         n: u64,
-        /// The reply.
-        text: String,
+        /// The answer.
+        answer: Answer,
     },
     /// End the loop.
     Stop,

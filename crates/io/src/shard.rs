@@ -386,8 +386,12 @@ impl<M: Machine> Shard<M> {
                     self.tell(Event::Nodes(&records));
                 }
                 Mail::Suspicion(ms) => self.tell(Event::Suspicion { ms }),
-                Mail::Answer { conn, n, text } => {
-                    self.tell(Event::Answer { conn, n, text: &text });
+                Mail::Answer { conn, n, answer } => {
+                    self.tell(Event::Answer {
+                        conn,
+                        n,
+                        answer: &answer,
+                    });
                 }
                 Mail::Stop => self.asked_to_stop = true,
             }

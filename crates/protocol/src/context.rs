@@ -3,12 +3,11 @@
 use crate::asked::Asked;
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, HaltReason, Out, Proposal};
-use crate::lists::Lists;
 use crate::log_assist::Suppliers;
 use crate::materialiser::RoomWanted;
 use crate::pace::Pace;
 use crate::parameters::Parameters;
-use crate::rules::{Fault, Rules};
+use crate::rules::Rules;
 use crate::scrub::{Scrub, ScrubCounts};
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
@@ -130,12 +129,6 @@ impl Shared {
     /// What the scrub has counted.
     pub fn scrub_counts(&self) -> ScrubCounts {
         self.scrub.counts()
-    }
-
-    /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.
-    pub(crate) fn renew_slots(&mut self, lists: &Lists) -> bool {
-        let freeze = !self.parameters.rules.fault(Fault::FrozenSlotsServed);
-        self.slots.renew(&self.cluster, lists, freeze)
     }
 }
 

@@ -29,7 +29,9 @@ mod stream_owner;
 mod takeovers;
 
 pub use context::{Context, Shared};
-pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
+pub use interface::{
+    Answer, Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf,
+};
 pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;
 pub use parameters::{ClientLimits, LogAssist, Parameters, Reads};

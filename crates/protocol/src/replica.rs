@@ -22,6 +22,7 @@ use crate::lists::{Halted, List, Lists, Role};
 use crate::log_assist::Suppliers;
 use crate::pace::Pace;
 use crate::parameters::Parameters;
+use crate::rules::Fault;
 use crate::scrub::Scrub;
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
@@ -241,6 +242,12 @@ impl Replica {
         (&self.shared, &self.lists)
     }
 
+    /// Whether there is anything that the front end must know of.
+    #[inline]
+    pub fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
+    }
+
     /// Takes what the front end must know of, in the order in which it came about.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         core::mem::take(&mut self.notices)
@@ -409,7 +416,14 @@ impl Replica {
 
     /// The slot map follows what has changed: configurations, and what owners here are handing off (10.8).
     fn renew_slots(&mut self) {
-        if self.shared.renew_slots(&self.lists) {
+        let Shared {
+            slots,
+            cluster,
+            parameters,
+            ..
+        } = &mut self.shared;
+        let freeze = !parameters.rules.fault(Fault::FrozenSlotsServed);
+        if slots.renew(cluster, &self.lists, freeze) {
             self.notices.push(Notice::Slots);
         }
     }

@@ -3,8 +3,7 @@
 use crate::router::{Desk, lists_tenure};
 use paritas_base::configuration::{NodeRecord, NodeRole, NodeState};
 use paritas_base::{ClusterId, Epoch, NodeId, SLOT_COUNT};
-use paritas_protocol::Out;
-use paritas_protocol::{Context, Lists};
+use paritas_protocol::{Context, Lists, Out};
 use paritas_wire::command::{self, Command};
 use paritas_wire::resp::{ArgList, Proto, encode};
 use std::fmt::Write;

@@ -14,9 +14,7 @@ pub(crate) use keyspace::slot_number;
 
 use crate::dialect::{Dialect, Refusal};
 use paritas_base::configuration::Configuration;
-use paritas_protocol::Context;
-use paritas_protocol::Out;
-use paritas_protocol::{Access, Effect, StreamOwner, WriteRefusal};
+use paritas_protocol::{Access, Context, Effect, Out, StreamOwner, WriteRefusal};
 use paritas_store::{Object, Value};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::peer::FRAME_BYTES_MAX;
@@ -92,8 +90,10 @@ pub(crate) fn execute<O: Out>(
         start,
     };
     let mut result = operation.run();
-    let refused = Refusal::Write(WriteRefusal::NoMemory);
-    let is_stuck = matches!(result, Err(Stop::Wait)) || result == Err(Stop::Refused(refused));
+    let is_stuck = matches!(
+        result,
+        Err(Stop::Wait | Stop::Refused(Refusal::Write(WriteRefusal::NoMemory)))
+    );
     if is_stuck && operation.access.has_begun() {
         // Space was made sure of before; if it is gone all the same, nothing better can be said.
         result = Err(Stop::Refused(Refusal::Write(WriteRefusal::Uncertain)));

@@ -2,10 +2,7 @@
 
 use super::connection::is_word;
 use crate::router::client::Client;
-use paritas_protocol::Lists;
-use paritas_protocol::LogAssist;
-use paritas_protocol::{Context, Shared};
-use paritas_protocol::{Out, Port};
+use paritas_protocol::{Context, Lists, LogAssist, Out, Port, Shared};
 use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors};
@@ -258,7 +255,7 @@ fn one_of(names: &[&str]) -> String {
     format!("argument(s) must be one of the following: {}", names.join(", "))
 }
 
-/// So many percent of that.
+/// Parses `30%` as a part of `whole`.
 fn part(text: &str, whole: u64) -> Option<u64> {
     let percent: u64 = text.strip_suffix('%')?.parse().ok()?;
     (1..=100).contains(&percent).then_some(whole / 100 * percent)

@@ -9,9 +9,7 @@ use core::net::SocketAddr;
 use paritas_base::configuration::Duty;
 use paritas_base::slots::{SlotOrder, SlotTarget};
 use paritas_base::{ConnId, ListId, NodeId, Position, Stream, Time};
-use paritas_protocol::Context;
-use paritas_protocol::Lists;
-use paritas_protocol::{Ends, Out, Port, Proposal};
+use paritas_protocol::{Context, Ends, Lists, Out, Port, Proposal};
 use paritas_wire::command::{self, Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 

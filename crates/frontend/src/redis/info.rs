@@ -4,9 +4,7 @@ use super::connection::{REDIS_VERSION, is_word};
 use crate::router::Desk;
 use crate::router::client::Client;
 use paritas_base::Time;
-use paritas_protocol::Role;
-use paritas_protocol::{Context, Lists};
-use paritas_protocol::{Out, Port};
+use paritas_protocol::{Context, Lists, Out, Port, Role};
 use paritas_wire::command::{Command, Refusal};
 use paritas_wire::resp::{ArgList, encode};
 use std::fmt::Write;
@@ -251,6 +249,8 @@ impl Desk {
                 line("scrub_checked_chunks", &scrub.checked);
                 line("scrub_bad_chunks", &scrub.bad);
                 line("scrub_repaired_chunks", &scrub.repaired);
+                line("exchange_limit_turns", &self.limits.exchange_turns);
+                line("release_limit_turns", &self.limits.release_turns);
             }
             _ => {}
         }

@@ -53,6 +53,11 @@ fn write(out: &mut Vec<u8>, refusal: WriteRefusal) {
     }
 }
 
+/// Appends a refusal of the coordinator or the process, in its words.
+pub(crate) fn other(out: &mut Vec<u8>, why: &str) {
+    error(out, &format!("ERR {why}"));
+}
+
 /// Appends where the owner of a hash slot is.
 pub(crate) fn moved(out: &mut Vec<u8>, slot: u16, address: &str) {
     errors::moved(out, slot, address);

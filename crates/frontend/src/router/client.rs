@@ -53,7 +53,7 @@ pub(crate) struct Client {
     /// What its commands forwarded and not answered are charged with ([`Forwarded::charge`]), and the answers that
     /// gathered ones have so far.
     pub(crate) forwarded_bytes: usize,
-    /// Of these, the replies that are only expected.
+    /// Part of `forwarded_bytes` charged for replies not yet received.
     expected_bytes: usize,
     /// Forwarded commands that did not go straight to their owner and are not answered. Until they are, no command
     /// of this client starts: it might overtake them.
@@ -242,7 +242,7 @@ impl Forwarded {
         self.command.len() + self.reply_bytes
     }
 
-    /// What a command of so many words is charged with for its reply.
+    /// Bytes that a command of `words` words is charged with for its reply.
     pub(crate) fn reply_charge(spec: &CommandSpec, words: usize) -> usize {
         if spec.is(flag::WRITE) {
             0

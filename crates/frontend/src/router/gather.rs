@@ -14,10 +14,7 @@ use crate::redis::commands::{self, Executed, Job, REPLY_BYTES_MAX, slot_number};
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
 use paritas_base::{Stream, Time};
-use paritas_protocol::Context;
-use paritas_protocol::Lists;
-use paritas_protocol::Phase;
-use paritas_protocol::{Out, Port};
+use paritas_protocol::{Context, Lists, Out, Phase, Port};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{self, ArgList, Decoded, Limits, encode, parse_integer};
@@ -65,7 +62,7 @@ enum How {
 pub(crate) struct Progress {
     /// The reply, if every part may be seen.
     pub(crate) reply: Option<Vec<u8>>,
-    /// Until when that may be seen which was looked at now.
+    /// Deadline for sending what this turn read.
     pub(crate) deadline: Option<Time>,
     /// What is to be sent next: for which part, to which stream.
     pub(crate) steps: Vec<(usize, Stream, Vec<u8>)>,
@@ -176,7 +173,7 @@ impl Desk {
         args: ArgList<'_>,
     ) -> Ran {
         if client.detours > 0 {
-            // It waits for others before it, not for what it needs itself.
+            // Blocked by earlier commands: its own timeout does not run.
             client.stalled_since = None;
             return Ran::Stalled;
         }
@@ -238,7 +235,7 @@ impl Desk {
         args: ArgList<'_>,
     ) -> Ran {
         if client.detours > 0 {
-            // It waits for others before it, not for what it needs itself.
+            // Blocked by earlier commands: its own timeout does not run.
             client.stalled_since = None;
             return Ran::Stalled;
         }
@@ -407,7 +404,7 @@ impl Desk {
     }
 }
 
-/// Whether so many keys, or words, of so many bytes are one part.
+/// Whether `count` keys, or words, of `bytes` bytes in sum are one part.
 fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, count: usize, bytes: usize) -> bool {
     if spec.is(flag::WRITE) {
         // One pair alone always is.

@@ -8,12 +8,13 @@ use paritas_wire::resp::Args;
 
 /// Commands looked at before the first of them runs, so that the memory they need is on its way.
 pub(crate) const AHEAD_MAX: usize = 16;
-/// A command of which so many bytes are there, and not all, is read on where it stopped.
+/// A command that is incomplete after this many bytes is decoded on from where the decoder stopped.
 const PARTIAL_BYTES_MIN: usize = 16 << 10;
 /// What one client may have in one turn: commands started, and reply bytes waiting for it. The rest of its input waits
 /// for the next turn, so that one long pipeline neither starves the others nor fills the memory with replies.
 const TURN_COMMANDS_MAX: usize = 1024;
 const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
+
 impl Router {
     /// Runs as many of a client's commands as can run now, up to its share of a turn.
     pub(crate) fn on_client<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, input: &[u8]) {

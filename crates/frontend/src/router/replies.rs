@@ -4,11 +4,7 @@ use super::client::{Caller, Client, Segment, Wait};
 use super::{Desk, Turn};
 use crate::dialect::{Dialect, Refusal};
 use paritas_base::{Span, Time};
-use paritas_protocol::Context;
-use paritas_protocol::Lists;
-use paritas_protocol::Out;
-use paritas_protocol::ReadLease;
-use paritas_protocol::TakenAgain;
+use paritas_protocol::{Context, Lists, Out, ReadLease, TakenAgain};
 
 /// How long an answer from outside the machine is waited for. A coordinator may be replaced meanwhile.
 const ANSWER_MAX: Span = Span::from_secs(10);

@@ -9,10 +9,7 @@ use super::{Desk, Ran, Turn};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, Stream, Time};
-use paritas_protocol::Context;
-use paritas_protocol::Lists;
-use paritas_protocol::Phase;
-use paritas_protocol::{Channel, Out};
+use paritas_protocol::{Channel, Context, Lists, Out, Phase};
 use paritas_wire::command::{CommandSpec, flag};
 use paritas_wire::peer::Message;
 

@@ -33,7 +33,8 @@ impl Replica {
         disk.on_done(id, outcome);
     }
 
-    /// Members owe the acks that the disk held back, if it has caught up.
+    /// Before: members hold acks back while the disk is behind. After: they owe those acks, if it has caught up, and send
+    /// them in [`Self::exchange`].
     pub fn unblock(&mut self) {
         if self.shared.disk.as_mut().is_some_and(DiskLog::frees_acks) {
             for (_, role) in self.lists.roles_mut() {

@@ -54,10 +54,6 @@ pub struct Figures {
     pub scrub_repaired: u64,
     /// Times that all chunks were gone through, and each was checked.
     pub scrub_passes: u64,
-    /// Turns in which roles of this node had more to exchange than a turn's round limit.
-    pub exchange_limit_turns: u64,
-    /// Turns in which commands that came back to this node wrote in every round of the release of replies.
-    pub release_limit_turns: u64,
 }
 
 impl Replica {

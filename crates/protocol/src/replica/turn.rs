@@ -114,7 +114,8 @@ impl Replica {
             .all(|owner| owner.open_bytes() == 0)
     }
 
-    /// Asks for leases where replies need confirmed ones and a command has read after [`Self::exchange`].
+    /// Asks for leases where replies need confirmed ones and a command has read after [`Self::exchange`]. Before: replies
+    /// were released. After: a lease request of this turn covers every read of it.
     pub fn confirm(&mut self, now: Clock, out: &mut impl Out) {
         let unasked =
             |(_, owner): (&Configuration, &mut StreamOwner)| owner.lease_wanted && owner.phase() == Phase::Serve;
@@ -123,19 +124,22 @@ impl Replica {
         }
     }
 
-    /// Dials the peers whose links are due.
+    /// Dials the peers that are without a link, each at its time. Before: frames of the turn are in buffers. After: none of
+    /// those dials is overdue.
     pub fn dial(&mut self, now: Clock, out: &mut impl Out) {
         self.shared.sessions.on_timer(now.mono, out);
     }
 
-    /// Gives the disk's log what is due to be written. The event's end hands the work to the driver.
+    /// The log of a log node begins the writes that are due. Before: all deltas of the turn are folded. After: the end of
+    /// the event hands the work to the driver.
     pub fn flush_disk(&mut self, now: Clock) {
         if let Some(disk) = &mut self.shared.disk {
             disk.on_turn_end(now.mono, self.shared.parameters.log_flush);
         }
     }
 
-    /// Lists in which nothing is left to do rest from now on.
+    /// Lists rest in which nothing is left to do. Before: every phase has run. After: the next turn looks at the others
+    /// only, until a rest ends or a list is taken to change.
     pub fn rest(&mut self, now: Clock) {
         self.lists.rest(now.mono, List::rests_until);
     }

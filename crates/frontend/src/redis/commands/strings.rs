@@ -2,8 +2,7 @@
 
 use super::expiry::Unit;
 use super::{Operation, REPLY_BYTES_MAX, Seen, Stop};
-use paritas_protocol::Fault;
-use paritas_protocol::Out;
+use paritas_protocol::{Fault, Out};
 use paritas_store::{Object, Value};
 use paritas_wire::resp::{encode, errors};
 

@@ -7,9 +7,7 @@ use crate::redis::refusals::is_error;
 use crate::router::client::{Client, Wait};
 use crate::router::{Desk, Ran, Turn};
 use paritas_base::Stream;
-use paritas_protocol::Context;
-use paritas_protocol::Lists;
-use paritas_protocol::Out;
+use paritas_protocol::{Context, Lists, Out};
 use paritas_wire::command::Command;
 
 /// A walk over all keys of its streams.
