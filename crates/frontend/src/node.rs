@@ -1,4 +1,5 @@
-//! The machine of one node, as drivers call it: the replica, which has the roles, and the router, which has the clients.
+//! The machine of one node, as drivers call it: the replica, which has the roles, and the router, which has the
+//! clients.
 
 use crate::router::Router;
 use paritas_base::{Clock, Time};
@@ -49,6 +50,7 @@ impl Node {
         self.heed(now, out);
     }
 
+    #[inline]
     fn handle(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
         if let Event::TurnEnd = event {
             return self.end_turn(now, out);
@@ -81,6 +83,7 @@ impl Node {
     }
 
     /// What a command runs in: the event's surroundings, the lists, and the router.
+    #[inline]
     pub(crate) fn command_parts<'a, O: Out>(
         &'a mut self,
         now: Clock,
@@ -112,8 +115,8 @@ impl Node {
         }
     }
 
-    /// Frames that will come next: asks for the memory that deltas and forwarded commands will touch, so that their waits
-    /// overlap. Nothing else happens, whatever the frames hold.
+    /// Frames that will come next: asks for the memory that deltas and forwarded commands will touch, so that their
+    /// waits overlap. Nothing else happens, whatever the frames hold.
     pub fn look_ahead(&self, frames: &[&[u8]]) {
         self.replica.look_ahead(frames);
         let (shared, lists) = self.replica.view();

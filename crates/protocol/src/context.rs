@@ -88,13 +88,13 @@ impl Shared {
                 .max(STRIPES_ALWAYS)
     }
 
-    /// Chunks of memory that no writer and no refill may have: data positions that are not whole serve with them.
-    pub(crate) fn kept_chunks(&self) -> u32 {
-        self.parameters.kept_chunks.min(self.arena.slots_max() / 4)
+    /// Chunks of memory that neither writers nor background work may take ([`paritas_store::Budget::set_headroom`]).
+    pub(crate) fn headroom(&self) -> u32 {
+        self.arena.budget().headroom()
     }
 
-    /// When a frame of that incarnation came last, or else when the incarnation became known. `None`: it is not the node's
-    /// present one.
+    /// When a frame of that incarnation came last, or else when the incarnation became known. `None`: it is not the
+    /// node's present one.
     pub fn heard_at(&self, node: NodeId, incarnation: Incarnation) -> Option<Time> {
         self.sessions.heard_at(node, incarnation)
     }

@@ -575,6 +575,16 @@ impl ParityMember {
         self.table.memory_slots_granted()
     }
 
+    /// Chunks of memory, or of the disk, that it uses, and those reserved for it.
+    pub fn budgeted(&self) -> (u32, u32) {
+        self.table.budgeted()
+    }
+
+    /// Whether its chunks are on the node's disk.
+    pub fn is_on_disk(&self) -> bool {
+        self.table.is_on_disk()
+    }
+
     /// Chunks still to be refilled that nothing is set aside for, as far as it knows.
     pub fn slots_owed(&self) -> u32 {
         self.table.slots_owed()

@@ -7,7 +7,7 @@ use paritas_base::{ListId, Position, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_paritylog::{Change, Content, Extents, Key};
 use paritas_store::delta::{Extent, extents};
-use paritas_store::{Arena, Slot, Stash, grow_table};
+use paritas_store::{Arena, Budget, Part, Purpose, Slot, Stash, grow_table};
 
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,6 +175,11 @@ impl ParityTable {
         } else {
             self.slots + self.reserved + self.freed
         }
+    }
+
+    /// Chunks of memory, or of the disk, that it uses, and those reserved for it.
+    pub(crate) fn budgeted(&self) -> (u32, u32) {
+        (self.slots, self.reserved + self.freed)
     }
 
     /// The name of a parity chunk on the disk, if it is there.
@@ -434,12 +439,8 @@ impl ParityTable {
             true => self.reserved,
             false => self.freed,
         };
-        set_aside > 0
-            || match &shared.disk {
-                Some(disk) if self.on_disk.is_some() => !stands_in || under_way < disk.available() as usize,
-                _ if stands_in => shared.arena.has_room(under_way),
-                _ => shared.arena.has(under_way as u32 + 1 + shared.kept_chunks()),
-            }
+        let purpose = if stands_in { Purpose::StandIn } else { Purpose::Rebuild };
+        set_aside > 0 || under_way < self.budget(shared).available(purpose) as usize
     }
 
     /// Sets room aside for stripes up to these ends, as far as memory or disk stand; gives the ends that are granted.
@@ -448,20 +449,19 @@ impl ParityTable {
             There::Known { owed } => Some(owed),
             There::Unknown { .. } => None,
         };
+        // The backlog of memory has no parity chunks.
+        let of_backlog = if self.is_on_disk() { owed.unwrap_or(0) } else { 0 };
         let (data, index) = self.granted;
         let (mut data_end, mut index_end) = (wanted.0.max(data), wanted.1.max(index));
         // Stripes that were there before this member came, and are beyond what it granted, have the first call.
         let awaited = self.awaited();
-        let available = match &shared.disk {
-            Some(disk) if self.on_disk.is_some() => {
-                let ahead = owed.map_or(0, |_| disk.ahead_max(self.reserved));
-                let used = |half: &Half, ahead: u32| (half.states.len() as u32).saturating_add(ahead);
-                data_end = data_end.min(data.max(used(&self.data, ahead)));
-                index_end = index_end.min(index.max(used(&self.index, ahead.div_ceil(2))));
-                disk.available() + owed.unwrap_or(0)
-            }
-            _ => shared.arena.available(),
-        };
+        if let (true, Some(disk)) = (self.is_on_disk(), &shared.disk) {
+            let ahead = owed.map_or(0, |_| disk.ahead_max(self.reserved));
+            let used = |half: &Half, ahead: u32| (half.states.len() as u32).saturating_add(ahead);
+            data_end = data_end.min(data.max(used(&self.data, ahead)));
+            index_end = index_end.min(index.max(used(&self.index, ahead.div_ceil(2))));
+        }
+        let available = self.budget(shared).available(Purpose::Write) + of_backlog;
         // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
         // nothing grows.
         let room = (available + self.freed).saturating_sub(awaited);
@@ -482,8 +482,8 @@ impl ParityTable {
         let more = self.data.without_place(data, data_end) + self.index.without_place(index, index_end);
         let freed = more.min(self.freed);
         let fits = match self.disk(shared) {
-            Some(disk) => disk.reserve(more - freed, owed.unwrap_or(0)),
-            None => shared.arena.reserve(more - freed),
+            Some(disk) => disk.reserve(more - freed, of_backlog),
+            None => shared.arena.reserve(more - freed, of_backlog),
         };
         if fits {
             self.granted = (data_end, index_end);
@@ -506,6 +506,14 @@ impl ParityTable {
     fn is_granted(&self, stripe: Stripe) -> bool {
         let (data_end, index_end) = self.granted;
         stripe.number() < if stripe.is_index() { index_end } else { data_end }
+    }
+
+    /// The budget that its chunks are taken from.
+    fn budget<'a>(&self, shared: &'a Shared) -> &'a Budget {
+        match &shared.disk {
+            Some(disk) if self.is_on_disk() => disk.budget(),
+            _ => shared.arena.budget(),
+        }
     }
 
     fn disk<'a>(&self, shared: &'a mut Shared) -> Option<&'a mut DiskLog> {
@@ -570,17 +578,11 @@ impl ParityTable {
         stripe: Stripe,
         values: impl Iterator<Item = (Version, u32)>,
     ) -> bool {
-        let granted = *self.set_aside(stripe) > 0;
-        if granted {
-            arena.unreserve(1);
-        }
-        let Some(slot) = stash.redeem(arena, stripe) else {
-            // What was given up a moment ago is there.
-            *self.set_aside(stripe) -= u32::from(granted && !arena.reserve_again());
+        let from = self.part_for(stripe);
+        let Some(slot) = stash.redeem(arena, stripe, from) else {
             return false;
         };
-        *self.set_aside(stripe) -= u32::from(granted);
-        self.slots += 1;
+        self.taken(stripe, from);
         self.set(stripe, Some(Place::Memory(slot)), values);
         true
     }
@@ -590,13 +592,13 @@ impl ParityTable {
         for half in [&self.data, &self.index] {
             for state in &half.states {
                 if let State::Valid(Some(Place::Memory(slot))) = state {
-                    shared.arena.free(*slot);
+                    shared.arena.give(*slot, Part::Free);
                 }
             }
         }
         match self.disk(shared) {
             Some(disk) => {
-                disk.give_back(self.slots);
+                disk.give(self.slots, Part::Free);
                 disk.unreserve(self.reserved + self.freed);
             }
             None => shared.arena.unreserve(self.reserved + self.freed),
@@ -618,15 +620,27 @@ impl ParityTable {
         }
     }
 
-    fn take_place(&mut self, shared: &mut Shared, stripe: Stripe) -> Option<Place> {
-        let reserved = *self.set_aside(stripe) > 0;
-        let place = match self.disk(shared) {
-            Some(disk) => disk.take(reserved).then_some(Place::Disk)?,
-            None if reserved => Place::Memory(shared.arena.alloc_reserved()?),
-            None => Place::Memory(shared.arena.alloc()?),
-        };
-        *self.set_aside(stripe) -= u32::from(reserved);
+    /// The part of the budget that a stripe's chunk is taken from.
+    fn part_for(&mut self, stripe: Stripe) -> Part {
+        match *self.set_aside(stripe) {
+            0 => Part::Free,
+            _ => Part::Reserved,
+        }
+    }
+
+    /// A chunk was taken for a stripe.
+    fn taken(&mut self, stripe: Stripe, from: Part) {
+        *self.set_aside(stripe) -= u32::from(from == Part::Reserved);
         self.slots += 1;
+    }
+
+    fn take_place(&mut self, shared: &mut Shared, stripe: Stripe) -> Option<Place> {
+        let from = self.part_for(stripe);
+        let place = match self.disk(shared) {
+            Some(disk) => disk.take(from).then_some(Place::Disk)?,
+            None => Place::Memory(shared.arena.take(from)?),
+        };
+        self.taken(stripe, from);
         Some(place)
     }
 
@@ -635,12 +649,12 @@ impl ParityTable {
         // It stays granted to the streams that may use the stripe again.
         let again = match place {
             Place::Memory(slot) => {
-                shared.arena.free(slot);
-                shared.arena.reserve_again()
+                shared.arena.give(slot, Part::Reserved);
+                true
             }
             Place::Disk => self.on_disk.zip(shared.disk.as_mut()).is_some_and(|((list, _), disk)| {
                 disk.log.remove(Key { list, stripe });
-                disk.keep_granted();
+                disk.give(1, Part::Reserved);
                 true
             }),
         };

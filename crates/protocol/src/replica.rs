@@ -40,8 +40,8 @@ use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, Message, kind};
 pub use scrub::flip_bit;
 
-/// Rounds of exchange between roles of this node in one event, a question and its answer being two. What is left goes on
-/// in the next turn, so that a rebuild from chunks of this node delays no other work.
+/// Rounds of exchange between roles of this node in one event, a question and its answer being two. What is left goes
+/// on in the next turn, so that a rebuild from chunks of this node delays no other work.
 const EXCHANGES_MAX: usize = 16;
 
 /// What has changed here that a front end's commands may wait for, or may have to do without.
@@ -121,11 +121,13 @@ impl Replica {
         let slots = (maxmemory_bytes / u64::from(cluster.chunk_bytes)).clamp(1, SLOTS_MAX) as u32;
         let (redial, redial_max) = (parameters.redial, parameters.redial_max);
         let sessions = Sessions::new(cluster.id, node, incarnation, redial, redial_max);
+        let mut arena = Arena::new(cluster.chunk_bytes as usize, slots);
+        arena.set_headroom(parameters.kept_chunks);
         let shared = Shared {
             node,
             incarnation,
             code: Code::new(scheme),
-            arena: Arena::new(cluster.chunk_bytes as usize, slots),
+            arena,
             stashes: Stashes::default(),
             disk: None,
             maxmemory_bytes,
@@ -256,13 +258,14 @@ impl Replica {
     // --- one event -----------------------------------------------------------------------------------------------
 
     /// An event begins: called before anything else of it.
+    #[inline]
     pub fn begin_event(&mut self, now: Time) {
         self.shared.pace.happens(now);
         self.watch.happens(now, self.suspicion());
     }
 
-    /// Handles an event that is not of clients, nor the end of a turn: of those, nothing happens here. Gives what a peer
-    /// has sent to the front end.
+    /// Handles an event that is not of clients, nor the end of a turn: of those, nothing happens here. Gives what a
+    /// peer has sent to the front end.
     pub fn on<'e>(&mut self, now: Clock, event: Event<'e>, out: &mut impl Out) -> Option<FrontMessage<'e>> {
         let shared = &mut self.shared;
         match event {
@@ -299,6 +302,7 @@ impl Replica {
     /// An event ends: disk work leaves, roles that broke an invariant stop, and the slot map follows. `reads`: frames
     /// between roles of this node are read too. The end of a turn reads none: what it leaves begins the next turn, and
     /// has an end of turn after it.
+    #[inline]
     pub fn end_event(&mut self, now: Clock, out: &mut impl Out, reads: bool) {
         self.end_disk_event(now, out);
         self.end_halted(now, out);
@@ -334,8 +338,8 @@ impl Replica {
         self.shared.arena.next_huge()
     }
 
-    /// Asks for the memory that the deltas among these frames, which come next, will touch, so that their waits overlap.
-    /// Nothing else happens, whatever the frames hold.
+    /// Asks for the memory that the deltas among these frames, which come next, will touch, so that their waits
+    /// overlap. Nothing else happens, whatever the frames hold.
     pub fn look_ahead(&self, frames: &[&[u8]]) {
         let arena = &self.shared.arena;
         for frame in frames {
@@ -415,6 +419,7 @@ impl Replica {
     }
 
     /// The slot map follows what has changed: configurations, and what owners here are handing off (10.8).
+    #[inline]
     fn renew_slots(&mut self) {
         let Shared {
             slots,

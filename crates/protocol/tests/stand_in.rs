@@ -5,6 +5,7 @@ mod support;
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
 use paritas_protocol::{Parameters, Port, Role};
+use paritas_store::Purpose;
 use paritas_wire::peer::{self, Message};
 use support::{Client, Cluster};
 
@@ -127,7 +128,7 @@ fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
             assert!(arena.resident_bytes() < 16 << 20);
         }
     }
-    assert!(!cluster.processes[1].node.replica().arena().is_over());
+    assert!(!cluster.processes[1].node.replica().arena().budget().is_over());
     // What is in place is written in place.
     let other = "w".repeat(10_000);
     for n in (0..count).step_by(50) {
@@ -224,7 +225,7 @@ fn a_stand_in_without_any_room_does_commands_that_need_many_chunks() {
     // A few chunks more than writers may have, and no more.
     let arena = cluster.processes[1].node.replica().arena();
     let bytes = u64::from(arena.used()) * arena.chunk_bytes() as u64;
-    assert!(arena.is_over() && bytes < 32 << 20, "{bytes}");
+    assert!(arena.budget().is_over() && bytes < 32 << 20, "{bytes}");
 }
 
 #[test]
@@ -368,9 +369,16 @@ fn stand_ins_without_memory_stop_at_the_limit_refuse_writes_and_lose_nothing() {
         cluster.hand_over(list, position, node);
     }
     cluster.advance(6_000);
-    let room = |cluster: &Cluster, node: usize| cluster.processes[node].node.replica().arena().has_room(0);
+    let room = |cluster: &Cluster, node: usize| {
+        cluster.processes[node]
+            .node
+            .replica()
+            .arena()
+            .available(Purpose::StandIn)
+            > 0
+    };
     assert!(!room(&cluster, 2), "all its memory is used");
-    let over = |cluster: &Cluster, node: usize| cluster.processes[node].node.replica().arena().is_over();
+    let over = |cluster: &Cluster, node: usize| cluster.processes[node].node.replica().arena().budget().is_over();
     assert!(!over(&cluster, 1) && !over(&cluster, 2), "and no more");
     assert!(
         !whole(&cluster, 2, 0) || !list_is_whole(&cluster, 2, 2, 1),

@@ -1,11 +1,12 @@
-//! I10: what a node says that its memory holds is what it holds, within what was granted.
+//! I10: the gauges of a node agree with what its memory holds, and memory stays within what was granted.
 
 use crate::driver::Process;
 use crate::swarm::Swarm;
 use paritas_base::Position;
 use paritas_protocol::{Ring, Role};
 
-/// Every chunk's slot is somebody's, and the raw deltas of a stream that are not stable keep to its window.
+/// Checks that every chunk in use belongs to a role, and that a stream's raw deltas that are not stable stay within its
+/// window.
 pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
     let node = &process.node;
     let (figures, arena) = (node.figures(), node.replica().arena());
@@ -13,17 +14,18 @@ pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
     let used = u64::from(arena.used()) * arena.chunk_bytes() as u64;
     if chunks != used {
         return Err(format!(
-            "I10: {} holds {used} B of chunks and says {figures:?}",
+            "I10: {} holds {used} B of chunks, but reports {figures:?}",
             process.id
         ));
     }
     if chunks + figures.stash_bytes + figures.free_bytes != arena.resident_bytes() {
         let resident = arena.resident_bytes();
         return Err(format!(
-            "I10: {} has {resident} B resident and says {figures:?}",
+            "I10: {} has {resident} B resident, but reports {figures:?}",
             process.id
         ));
     }
+    budgets(process)?;
     let (window, history) = (swarm.parameters.window_bytes, swarm.parameters.history_bytes);
     for (_, role) in process.roles() {
         let checked = match role {
@@ -39,18 +41,56 @@ pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
     Ok(())
 }
 
-/// A write begins while there is room in the window, and may then fill more: all but the newest delta are within, and
-/// what is kept of those before is within its own limit.
+/// Used and reserved chunks of memory and of the disk are the sums over all roles.
+fn budgets(process: &Process) -> Result<(), String> {
+    let node = &process.node;
+    let memory = node.replica().arena().budget();
+    let (mut in_memory, mut on_disk) = ((0, 0), (0, 0));
+    for (_, role) in process.roles() {
+        match role {
+            Role::Owner(owner) => {
+                let (index, data) = owner.store().chunks().held_counts();
+                in_memory.0 += index + data;
+            }
+            Role::Member(member) => {
+                let sums = if member.is_on_disk() {
+                    &mut on_disk
+                } else {
+                    &mut in_memory
+                };
+                let (used, reserved) = member.budgeted();
+                *sums = (sums.0 + used, sums.1 + reserved);
+            }
+            Role::Halted(_) => {}
+        }
+    }
+    for (budget, found) in [(Some(memory), in_memory), (node.replica().disk_budget(), on_disk)] {
+        if let Some(budget) = budget
+            && (budget.used(), budget.reserved()) != found
+        {
+            return Err(format!("I10: {} has {budget:?}, and its roles {found:?}", process.id));
+        }
+    }
+    Ok(())
+}
+
+/// A write begins while the window has space, and may then exceed it. So all deltas but the newest must be within the
+/// window, and the history before them within its own limit.
 fn within(ring: &Ring, stable: u64, window: u64, history: u64) -> Result<(), String> {
     let mut unstable = ring.after(stable).rev().map(|r| r.extents.len() as u64);
     let newest = unstable.next().unwrap_or(0);
     let before: u64 = unstable.sum();
     if before > window {
-        return Err(format!("{before} B not stable before the newest {newest}, of {window}"));
+        return Err(format!(
+            "{before} B not stable before the newest {newest} B, in a window of {window} B"
+        ));
     }
     let newest = ring.iter().next_back().map_or(0, |r| r.extents.len() as u64);
     if ring.bytes() - newest > window + history {
-        return Err(format!("{} B in a ring of {window} and {history}", ring.bytes()));
+        return Err(format!(
+            "{} B in a ring of window {window} B and history {history} B",
+            ring.bytes()
+        ));
     }
     Ok(())
 }

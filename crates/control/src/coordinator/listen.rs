@@ -12,7 +12,7 @@ use crate::mutant::Mutant;
 use crate::plan::NODES_MAX;
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
-use paritas_base::configuration::{NodeState, PositionState};
+use paritas_base::configuration::{Configuration, NodeState, PositionState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 
@@ -68,7 +68,8 @@ impl<S: Store> Coordinator<S> {
             }
             ToCoordinator::GetConfiguration { list, installed } => {
                 let since = installed.map_or(Epoch(0), |(epoch, _)| epoch);
-                if let Some(found) = self.records.list_since(list, since) {
+                let found = self.records.list_since(list, since);
+                if let Some(found) = found.filter(|_| !self.releases.withholds(list)) {
                     send(out, link, &ToAgent::Configurations(vec![found]));
                 }
                 false
@@ -99,14 +100,18 @@ impl<S: Store> Coordinator<S> {
                 };
                 self.on_offer(link, offer)
             }
-            ToCoordinator::MoveSlots { n, order } => self.on_slot_order(now, link, n, order, out),
+            ToCoordinator::MoveSlots { n, order } => self.on_slot_order(link, n, order, out),
             ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
             ToCoordinator::Drained { list, position, tenure } => {
                 let asker = self.links.get(&link).and_then(|l| l.node);
                 let own = asker.is_some_and(|(asker, its, _)| (asker, its) == (tenure.node, tenure.incarnation));
                 own && self.moves.note_drained((list, position, tenure))
             }
-            ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(now, link, n, node, duty, out),
+            ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(link, n, node, duty, out),
+            ToCoordinator::Witnessed { batch } => {
+                self.on_witnessed(link, batch);
+                false
+            }
             // This coordinator has a store.
             ToCoordinator::Testimony(_) => false,
             ToCoordinator::Order { n, order, confirmed } => self.on_order(now, link, n, &order, confirmed, out),
@@ -119,7 +124,14 @@ impl<S: Store> Coordinator<S> {
             self.contacts.insert(registration.node, now);
         }
         if let Some(refusal) = self.refusal(now, &registration) {
+            let mut installed = registration.installed.iter();
+            let is_heard_only = self.unknown_heard(&registration).next().is_some()
+                && !installed.any(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
+            if is_heard_only {
+                self.doubts.insert(registration.node);
+            }
             if let Refusal::StoreIsBehind { list } = refusal
+                && !is_heard_only
                 && !self.notice_behind(registration.node, list, out)
             {
                 return;
@@ -131,7 +143,12 @@ impl<S: Store> Coordinator<S> {
             let installed = registration.installed.iter().find(|(of, ..)| *of == list);
             installed.map_or(Epoch(0), |(_, epoch, _)| *epoch)
         };
-        let configurations = self.records.lists.keys().filter_map(|list| {
+        let released = self
+            .records
+            .lists
+            .keys()
+            .filter(|list| !self.releases.withholds(**list));
+        let configurations = released.filter_map(|list| {
             // A process that has nothing yet needs no history.
             match since(*list) {
                 Epoch(0) => self.records.lists.get(list).cloned(),
@@ -139,18 +156,23 @@ impl<S: Store> Coordinator<S> {
             }
         });
         let configurations = configurations.collect();
+        let void = self.unknown_heard(&registration).collect();
+        self.doubts.remove(&registration.node);
         let nonce = self.prng.next_u64();
         let Some(state) = self.links.get_mut(&link) else { return };
         state.pending = Some((nonce, registration));
         state.node = None;
+        state.witnessed = 0;
         state.told = true;
         let registered = Registered {
             nonce,
             cluster: self.records.cluster.clone(),
             nodes: self.records.nodes.values().map(|n| n.record.clone()).collect(),
             configurations,
+            void,
         };
         send(out, link, &ToAgent::Registered(Box::new(registered)));
+        self.send_withheld_ids(link, out);
     }
 
     fn refusal(&self, now: Time, registration: &Registration) -> Option<Refusal> {
@@ -176,6 +198,10 @@ impl<S: Store> Coordinator<S> {
         if let Some((_, list)) = self.behind.filter(|_| is_fresh) {
             return Some(Refusal::StoreIsBehind { list });
         }
+        let unknown = self.unknown_heard(registration).next();
+        if let Some(list) = unknown.filter(|_| !self.has_witnesses()) {
+            return Some(Refusal::StoreIsBehind { list });
+        }
         let (node, life) = (registration.node, registration.incarnation);
         let mut installed = registration.installed.iter();
         installed.find_map(|(list, epoch, id)| match self.records.knows(*list, *epoch, *id) {
@@ -191,6 +217,14 @@ impl<S: Store> Coordinator<S> {
                 epoch.0, list.0
             ))),
         })
+    }
+
+    /// Lists of which a process knows the id of a configuration that is not in this store's history. Once enough holders
+    /// have registered, such a configuration has never left a coordinator, so that nobody has it.
+    fn unknown_heard<'a>(&'a self, registration: &'a Registration) -> impl Iterator<Item = ListId> + 'a {
+        let heard = registration.heard.iter();
+        let unknown = heard.filter(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
+        unknown.map(|(list, ..)| *list)
     }
 
     fn holds_anything(&self, node: NodeId, life: Incarnation) -> bool {
@@ -280,12 +314,17 @@ impl<S: Store> Coordinator<S> {
                 node,
                 incarnation: life,
             });
-            if let Some(before) = self.presences.insert(node, Presence::new(now, life, link))
+            let has = |c: &Configuration| registration.installed.contains(&(c.list, c.epoch, c.id));
+            let lists = self.records.lists.values();
+            let withheld = lists.filter(|c| self.releases.withholds(c.list) && !has(c));
+            let mut presence = Presence::new(now, life, link);
+            presence.lacks = withheld.map(|c| c.list).collect();
+            if let Some(before) = self.presences.insert(node, presence)
                 && let Some(older) = self.links.get_mut(&before.link).filter(|_| before.link != link)
             {
                 older.told = false;
             }
-            if !registration.installed.is_empty() {
+            if !registration.installed.is_empty() || !registration.heard.is_empty() {
                 self.witnesses.insert(node);
             }
             self.learn_lives(&registration.lives);

@@ -180,8 +180,8 @@ pub(crate) fn config_get<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut
     }
 }
 
-/// CONFIG SET name value [name value …], of this node: all or none. A value that is set already is accepted. `changed` gets
-/// the settings as the node's file would have them.
+/// CONFIG SET name value [name value …], of this node: all or none. A value that is set already is accepted. `changed`
+/// gets the settings as the node's file would have them.
 pub(crate) fn config_set<O: Out>(
     cx: &mut Context<'_, O>,
     lists: &mut Lists,

@@ -9,7 +9,7 @@ use crate::rules::Fault;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Span, Stream, Stripe, Time};
-use paritas_store::Presence;
+use paritas_store::{Presence, Purpose};
 use std::collections::VecDeque;
 
 /// Chunks dropped at most within this time, so that a command that needs more chunks than there is room for does not
@@ -74,7 +74,7 @@ impl StreamOwner {
         if after_asking && self.lacks_memory(cx.shared) {
             self.drop_chunk(cx);
         }
-        if self.gives_room(cx) && !cx.shared.arena.has(1) {
+        if self.gives_room(cx) && cx.shared.arena.available(Purpose::Demand) == 0 {
             self.drop_chunk(cx);
         }
     }
@@ -94,7 +94,7 @@ impl StreamOwner {
 
     /// A chunk more is here.
     pub(super) fn note_room(&self, shared: &mut Shared) {
-        let (here, enough) = (self.store.chunks().here_count(), shared.kept_chunks() / 2);
+        let (here, enough) = (self.store.chunks().here_count(), shared.headroom() / 2);
         if let Some(wanted) = shared.room_wanted.as_mut().filter(|wanted| wanted.by == self.stream()) {
             wanted.here = here;
             if here > enough {
@@ -113,29 +113,32 @@ impl StreamOwner {
     /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
     /// all there is. Its memory was planned for, but a younger one may have it (10.5), or a stand-in of another list.
     fn lacks_memory(&self, shared: &Shared) -> bool {
-        if self.materialiser.stands_in {
-            !shared.arena.has_room(0)
-        } else {
-            !shared.arena.has(1)
-        }
+        let purpose = match self.materialiser.stands_in {
+            true => Purpose::StandIn,
+            false => Purpose::Demand,
+        };
+        shared.arena.available(purpose) == 0
     }
 
     /// Whether the background is to bring nothing more back, beside so many chunks that are on their way. Where memory
     /// is too short for all that this node is to hold, it leaves some for what commands ask for: it may be index pages
     /// that it brings.
     pub(super) fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
-        if self.materialiser.stands_in {
-            return !shared.arena.has_room(under_way);
-        }
-        let kept = shared.kept_chunks();
-        let is_short = self.materialiser.is_doubled || !shared.arena.has(shared.arena.owed() + kept);
-        let kept = if is_short { kept } else { 0 };
-        self.materialiser.may_drop && !shared.arena.has((under_way + 1) as u32 + kept)
+        let budget = shared.arena.budget();
+        let needed = budget.backlog() + budget.headroom();
+        let is_short = self.materialiser.is_doubled || budget.available(Purpose::Demand) < needed;
+        let purpose = match is_short {
+            _ if self.materialiser.stands_in => Purpose::StandIn,
+            true => Purpose::Rebuild,
+            false => Purpose::Demand,
+        };
+        let may_be_full = self.materialiser.stands_in || self.materialiser.may_drop;
+        may_be_full && budget.available(purpose) as usize <= under_way
     }
 
     /// Whether so few data chunks are here that a command may need them all, and another can be had beside them.
     fn is_among_the_last(&self, shared: &Shared) -> bool {
-        shared.arena.has(1) && self.store.chunks().held_counts().1 < shared.kept_chunks()
+        shared.arena.available(Purpose::Demand) > 0 && self.store.chunks().held_counts().1 < shared.headroom()
     }
 
     /// Before a chunk is installed: drops one for it, and two where more is in use than may be, or where one more is to
@@ -145,7 +148,7 @@ impl StreamOwner {
             let gives = step == 0 && self.gives_room(cx);
             let needs = || self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared);
             if self.materialiser.may_drop && (gives || needs()) {
-                if self.store.chunks().here_count() <= cx.shared.kept_chunks() / 2 {
+                if self.store.chunks().here_count() <= cx.shared.headroom() / 2 {
                     self.want_room(cx);
                 }
                 self.drop_chunk(cx);
@@ -157,7 +160,7 @@ impl StreamOwner {
     /// that came first, so that all that a command needs stays until it has been done. An index page only where few
     /// data chunks are here. False if there is none.
     fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) -> bool {
-        let few = self.store.chunks().held_counts().1 < cx.shared.kept_chunks();
+        let few = self.store.chunks().held_counts().1 < cx.shared.headroom();
         let rules = cx.rules();
         let (term, acked) = (self.term(), self.acked());
         let mut left = self.materialiser.brought.len();

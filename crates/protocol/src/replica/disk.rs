@@ -9,6 +9,7 @@ use crate::mark::Mark;
 use crate::parity_member::ParityBytes;
 use paritas_base::{Clock, Stream, Time};
 use paritas_paritylog::{Content, IoId, Key, Outcome, ParityLog};
+use paritas_store::Budget;
 
 impl Replica {
     /// Gives it a disk, before its first event: its parity chunks are all there. What an earlier life of the node has
@@ -22,6 +23,11 @@ impl Replica {
         self.shared.disk.as_ref().map(|disk| &disk.log)
     }
 
+    /// The budget of its log's chunks.
+    pub fn disk_budget(&self) -> Option<&Budget> {
+        self.shared.disk.as_ref().map(DiskLog::budget)
+    }
+
     /// Chunks in the log that positions of this node use.
     pub fn logged_keys(&self) -> impl Iterator<Item = Key> {
         let members = self.lists.iter().filter_map(List::member);
@@ -33,8 +39,9 @@ impl Replica {
         disk.on_done(id, outcome);
     }
 
-    /// Before: members hold acks back while the disk is behind. After: they owe those acks, if it has caught up, and send
-    /// them in [`Self::exchange`].
+    /// Before: members hold acks back while the disk is behind. After: they owe those acks, if it has caught up, and
+    /// send them in [`Self::exchange`].
+    #[inline]
     pub fn unblock(&mut self) {
         if self.shared.disk.as_mut().is_some_and(DiskLog::frees_acks) {
             for (_, role) in self.lists.roles_mut() {
@@ -46,6 +53,7 @@ impl Replica {
     }
 
     /// After any event: chunks that the disk has lost, answers that it gave at once, and what it is to do.
+    #[inline]
     pub(super) fn end_disk_event(&mut self, now: Clock, out: &mut impl Out) {
         let Some(disk) = &mut self.shared.disk else { return };
         let (lost, reads) = (disk.log.take_bad(), disk.take_reads());

@@ -17,6 +17,7 @@ const HOUSEKEEP_BYTES_MAX: usize = 64 << 10;
 impl Replica {
     /// One step of work on every stream that needs some: after a turn's writes, and now and then without. Before: the
     /// commands of the turn have run.
+    #[inline]
     pub fn housekeep(&mut self, now: Clock, out: &mut impl Out) {
         let mut cx = Context {
             now,

@@ -53,8 +53,8 @@ impl Replica {
         }
     }
 
-    /// Checks some chunks for wrong bytes, if the rate allows it. Before: commands of the turn have run. After: a wrong chunk
-    /// is absent, and will be rebuilt.
+    /// Checks some chunks for wrong bytes, if the rate allows it. Before: commands of the turn have run. After: a wrong
+    /// chunk is absent, and will be rebuilt.
     pub fn scrub(&mut self, now: Clock, out: &mut impl Out) {
         let lost = |role: &Role| matches!(role, Role::Member(m) if m.lost_stripe().is_some());
         if core::mem::take(&mut self.shared.scrub.mends) {

@@ -13,6 +13,7 @@ use paritas_base::{Clock, Stream};
 impl Replica {
     /// Counts the memory (`front_bytes`: what the front end holds), tells the coordinator of silent peers, and sets the
     /// pace of rebuilds. Before: events were handled. After: limits and pace are those that hold for this turn.
+    #[inline]
     pub fn measure(&mut self, now: Clock, front_bytes: impl FnOnce() -> u64, out: &mut impl Out) {
         self.account(now.mono, front_bytes);
         self.watch(now.mono, out);
@@ -41,14 +42,15 @@ impl Replica {
         }
         self.shared.pace.turn_ends(now.mono, under_way);
         if let Some(disk) = &mut self.shared.disk {
-            disk.set_owed(unfilled_on_disk, learns);
+            disk.set_backlog(unfilled_on_disk, learns);
         }
-        self.shared.arena.set_owed(absent);
+        self.shared.arena.set_backlog(absent);
         self.shared.arena.set_expected(absent.saturating_add(unfilled));
     }
 
-    /// 10.8: owners go on with the hash slots that they hand off or take in; the two streams may be of two lists. After:
-    /// the slot map is that of the configurations and owners here.
+    /// 10.8: owners go on with the hash slots that they hand off or take in; the two streams may be of two lists.
+    /// After: the slot map is that of the configurations and owners here.
+    #[inline]
     pub fn move_slots(&mut self, now: Clock, out: &mut impl Out) {
         let work = |(configuration, owner): (&Configuration, &mut StreamOwner)| {
             Some((owner.stream(), owner.slot_work(configuration)?))
@@ -72,9 +74,10 @@ impl Replica {
         self.renew_slots();
     }
 
-    /// Every role sends what is due, and roles of this node answer each other. After: no delta is open, except for an own
-    /// frame that the round limit left unread; every delta of the turn is in a peer's buffer or acknowledged by a member
-    /// here. True if the round limit was reached.
+    /// Every role sends what is due, and roles of this node answer each other. After: no delta is open, except for an
+    /// own frame that the round limit left unread; every delta of the turn is in a peer's buffer or acknowledged by a
+    /// member here. True if the round limit was reached.
+    #[inline]
     pub fn exchange(&mut self, now: Clock, out: &mut impl Out) -> bool {
         self.end_roles_turns(now, out);
         // An owner's delta to a member beside it is acked in this turn too.
@@ -90,6 +93,7 @@ impl Replica {
 
     /// Closes the deltas of commands that ran after [`Self::exchange`]: they leave in this turn too. True if there were
     /// any: replies may wait for them.
+    #[inline]
     pub fn close_late_deltas(&mut self, now: Clock, out: &mut impl Out) -> bool {
         let mut cx = Context {
             now,
@@ -114,8 +118,9 @@ impl Replica {
             .all(|owner| owner.open_bytes() == 0)
     }
 
-    /// Asks for leases where replies need confirmed ones and a command has read after [`Self::exchange`]. Before: replies
-    /// were released. After: a lease request of this turn covers every read of it.
+    /// Asks for leases where replies need confirmed ones and a command has read after [`Self::exchange`]. Before:
+    /// replies were released. After: a lease request of this turn covers every read of it.
+    #[inline]
     pub fn confirm(&mut self, now: Clock, out: &mut impl Out) {
         let unasked =
             |(_, owner): (&Configuration, &mut StreamOwner)| owner.lease_wanted && owner.phase() == Phase::Serve;
@@ -124,14 +129,16 @@ impl Replica {
         }
     }
 
-    /// Dials the peers that are without a link, each at its time. Before: frames of the turn are in buffers. After: none of
-    /// those dials is overdue.
+    /// Dials the peers that are without a link, each at its time. Before: frames of the turn are in buffers. After:
+    /// none of those dials is overdue.
+    #[inline]
     pub fn dial(&mut self, now: Clock, out: &mut impl Out) {
         self.shared.sessions.on_timer(now.mono, out);
     }
 
-    /// The log of a log node begins the writes that are due. Before: all deltas of the turn are folded. After: the end of
-    /// the event hands the work to the driver.
+    /// The log of a log node begins the writes that are due. Before: all deltas of the turn are folded. After: the end
+    /// of the event hands the work to the driver.
+    #[inline]
     pub fn flush_disk(&mut self, now: Clock) {
         if let Some(disk) = &mut self.shared.disk {
             disk.on_turn_end(now.mono, self.shared.parameters.log_flush);
@@ -140,11 +147,13 @@ impl Replica {
 
     /// Lists rest in which nothing is left to do. Before: every phase has run. After: the next turn looks at the others
     /// only, until a rest ends or a list is taken to change.
+    #[inline]
     pub fn rest(&mut self, now: Clock) {
         self.lists.rest(now.mono, List::rests_until);
     }
 
     /// Every role sends what is due.
+    #[inline]
     fn end_roles_turns(&mut self, now: Clock, out: &mut impl Out) {
         let mut cx = Context {
             now,

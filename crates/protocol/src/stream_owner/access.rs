@@ -198,8 +198,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.need = self.owner.newest_seq();
     }
 
-    /// Looks up a key; one that has expired is deleted first (8.4). Gives what `then` makes of the object. `is_use`: the
-    /// look counts for eviction.
+    /// Looks up a key; one that has expired is deleted first (8.4). Gives what `then` makes of the object. `is_use`:
+    /// the look counts for eviction.
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent, and what [`Self::change`] says where an expired key is
@@ -403,9 +403,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
 
     /// Runs one change of the store. A full delta is closed first; where space is short, some is made.
     ///
-    /// # Errors
-    /// [`Stop::Wait`] until the write is admitted, there is credit, or a chunk is here. A refusal where the list has too
-    /// few members or no memory is left.
+    /// # Errors [`Stop::Wait`] until the write is admitted, there is credit, or a chunk is here. A refusal where the
+    /// list has too few members or no memory is left.
     #[inline]
     fn change<T>(
         &mut self,

@@ -28,8 +28,8 @@ const CHANGE_BYTES_MIN: usize = 64;
 /// What an object takes beside key and value, at most: its header, and a further piece's.
 const OBJECT_BYTES: usize = 48;
 
-/// How many bytes of keys and values a command of several changes on one stream may have: a quarter of the window (SEAMS
-/// §4), and half of what a delta takes, since the index may grow in it too.
+/// How many bytes of keys and values a command of several changes on one stream may have: a quarter of the window
+/// (SEAMS §4), and half of what a delta takes, since the index may grow in it too.
 fn command_bytes_max(parameters: &Parameters) -> usize {
     let window = usize::try_from(parameters.window_bytes).unwrap_or(usize::MAX);
     (window / 4).min(DELTA_BYTES_MAX / 2)
@@ -40,8 +40,8 @@ pub fn fits_one_delta(parameters: &Parameters, changes: usize, bytes: usize) -> 
     bytes <= command_bytes_max(parameters) && bytes + changes * CHANGE_BYTES_MIN <= DELTA_BYTES_MAX
 }
 
-/// One step of work between commands: deletes expired keys, compacts, gives memory back. It writes about `budget` bytes of
-/// delta at most. True if it did something: there may be more to do.
+/// One step of work between commands: deletes expired keys, compacts, gives memory back. It writes about `budget` bytes
+/// of delta at most. True if it did something: there may be more to do.
 pub(crate) fn housekeep<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
@@ -89,7 +89,7 @@ pub(crate) fn housekeep<O: Out>(
         owner.close_delta(cx, configuration);
     }
     // Memory went to other things than chunks, and nothing is left to compact: this stream gives up some of its keys.
-    let is_over = !done && kept == Ok(false) && cx.shared.arena.is_over();
+    let is_over = !done && kept == Ok(false) && cx.shared.arena.budget().is_over();
     let evicted = is_over && evict(cx, configuration, owner, budget as u64);
     done || evicted
 }
@@ -180,8 +180,8 @@ impl<O: Out> Access<'_, '_, O> {
         }
     }
 
-    /// Makes sure of space for a command of `changes` changes with `bytes` bytes of keys and values, before the first of
-    /// them. It is about `keys`; those in `inserted` may be new.
+    /// Makes sure of space for a command of `changes` changes with `bytes` bytes of keys and values, before the first
+    /// of them. It is about `keys`; those in `inserted` may be new.
     ///
     /// # Errors
     /// [`Stop::Wait`] until there is space; a refusal for a command that is too large, or where no memory is left.
