@@ -23,8 +23,8 @@ use crate::turn::Limits;
 use client::{Caller, Client, Wait};
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
-use paritas_protocol::{Answer, Context, Effect, Ends, Lists, Out, Phase, Port};
-use paritas_wire::command::CommandSpec;
+use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
+use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Args};
 use prefetch::{Ahead, Place};
 use remote::Standing;
@@ -446,12 +446,11 @@ impl Desk {
             Executed::Replied(effect) => {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
                 self.push(cx, lists, client, turn, start, wait);
-                #[cfg(feature = "mutants")]
-                if cx.breaks(paritas_protocol::Mutant::ValueTakenAtRelease)
-                    && job.spec.id == paritas_wire::command::Command::Get
+                if cx.rules().fault(Fault::ValueTakenAtRelease)
+                    && job.spec.id == Command::Get
                     && let Some(waiting) = client.segments.back_mut()
                 {
-                    waiting.taken_again = Some(job.args.arg(1).to_vec());
+                    waiting.taken_again.remember(job.args.arg(1));
                 }
                 Ran::Done
             }

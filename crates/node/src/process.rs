@@ -34,18 +34,18 @@ fn parse_incarnation(text: &str) -> Result<Incarnation, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The rule that the environment variable asks to break.
+/// The rules of the protocol, without the one that the environment variable asks to break.
 #[cfg(feature = "mutants")]
-fn mutant() -> Result<Option<paritas_protocol::Mutant>, Failure> {
+fn rules() -> Result<paritas_protocol::Rules, Failure> {
+    use paritas_protocol::Rules;
     let Ok(wanted) = std::env::var("PARITAS_MUTANT") else {
-        return Ok(None);
+        return Ok(Rules::default());
     };
-    let known = paritas_protocol::Mutant::ALL.iter().find(|(name, _)| *name == wanted);
-    let Some((_, mutant)) = known else {
+    let Some(rules) = Rules::broken(&wanted) else {
         return Err(Failure(format!("PARITAS_MUTANT is not a mutant: {wanted}")));
     };
     tracing::warn!(%wanted, "a rule of the protocol is broken on purpose");
-    Ok(Some(*mutant))
+    Ok(rules)
 }
 
 pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
@@ -99,7 +99,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         reads: settings.reads.map(|reads| reads.0).unwrap_or_default(),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
         #[cfg(feature = "mutants")]
-        mutant: mutant()?,
+        rules: rules()?,
         ..Parameters::for_memory(maxmemory_bytes, streams)
     };
     let parameters = match settings.scrub_rate {

@@ -6,7 +6,8 @@ use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::log_assist::Suppliers;
 use crate::materialiser::RoomWanted;
 use crate::pace::Pace;
-use crate::parameters::{Mutant, Parameters};
+use crate::parameters::Parameters;
+use crate::rules::Rules;
 use crate::scrub::{Scrub, ScrubCounts};
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
@@ -147,9 +148,9 @@ impl<O: Out> Context<'_, O> {
         self.now.mono
     }
 
-    /// Whether a test breaks this rule.
-    pub fn breaks(&self, mutant: Mutant) -> bool {
-        self.shared.parameters.breaks(mutant)
+    /// The rules of the protocol.
+    pub fn rules(&self) -> Rules {
+        self.shared.parameters.rules
     }
 
     /// Appends a frame for exactly that life of that node, which may be this one. False if no session with it is open:

@@ -11,9 +11,9 @@ mod lent;
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out, Proposal};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::parity_table::{ParityTable, State};
+use crate::rules::Fault;
 use crate::source::Source;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Map, Position, Span, Stream, Stripe, Term, Time, Version, map};
@@ -124,7 +124,7 @@ impl Filler {
 
     /// Keeps a delta's extent for a stripe that is being fetched (P6.2).
     pub(crate) fn buffer<O: Out>(&mut self, cx: &Context<'_, O>, x: Position, version: Version, extent: &Extent<'_>) {
-        if cx.breaks(Mutant::NoBufferingWhileFilling) {
+        if cx.rules().fault(Fault::NotBuffered) {
             return;
         }
         if let Some(fetch) = self.fetch_mut(extent.stripe) {
@@ -211,12 +211,7 @@ impl Filler {
                 lent.add(cx.shared, x, source.bytes);
             }
         }
-        // A chunk freed long ago has version 0, and deltas from before would be folded in once more.
-        let as_of = if cx.breaks(Mutant::VersionForAsOf) {
-            source.version.seq()
-        } else {
-            as_of
-        };
+        let as_of = cx.rules().folded_after(as_of, source.version);
         *slot = Some(Chunk {
             version: source.version,
             sum: source.sum,
@@ -300,7 +295,7 @@ impl ParityMember {
         }
         let touched: Vec<Stripe> = self.table.stripes().map(|(s, _)| s).collect();
         let mut wanted = touched.clone();
-        if cx.breaks(Mutant::AllocWithoutUntouchedTest) {
+        if cx.rules().fault(Fault::TouchedNotFetched) {
             wanted.clear();
         }
         for log in self.logs() {
@@ -359,9 +354,7 @@ impl ParityMember {
         stripe: Stripe,
         versions: &[Version],
     ) -> bool {
-        let without_term = cx.breaks(Mutant::ParityStashWithoutTerm);
-        let same = |(a, b): (&Version, &Version)| a == b || (without_term && a.seq() == b.seq());
-        let at_any = cx.breaks(Mutant::LoggedParityAtAnyVersion);
+        let rules = cx.rules();
         let shared = &mut *cx.shared;
         if let (true, Some(disk)) = (self.table.is_on_disk(), &shared.disk) {
             let key = Key {
@@ -374,9 +367,7 @@ impl ParityMember {
                 return false;
             };
             let sums = content.sums.clone();
-            let of_all = content.versions.len() == versions.len();
-            let reused = of_all
-                && (at_any || content.versions.iter().zip(versions).all(same))
+            let reused = rules.may_reuse_on_disk(&content.versions, versions)
                 && (self.table).adopt_on_disk(shared, stripe, versions.iter().copied().zip(sums));
             if reused {
                 cx.out.mark(Mark::LoggedParityReused);
@@ -393,7 +384,7 @@ impl ParityMember {
         // As an owner that stands in (`materialise`).
         let stands_in = configuration.is_stand_in(self.position());
         let full = !self.table.may_refill(shared, stripe, 0, stands_in);
-        if !untouched || full || !old.versions.iter().zip(versions).all(same) {
+        if !untouched || full || !rules.may_reuse(old.versions, versions) {
             return false;
         }
         let values: Vec<(Version, u32)> = versions.iter().copied().zip(old.sums.iter().copied()).collect();
@@ -588,12 +579,10 @@ impl ParityMember {
     }
 
     fn is_complete<O: Out>(&self, cx: &Context<'_, O>, fetch: &Fetch) -> bool {
-        let caught_up = !cx.breaks(Mutant::ValidBeforeLogCaughtUp);
-        let of_term = !cx.breaks(Mutant::FetchWithoutTerm);
+        let rules = cx.rules();
         fetch.replies.iter().zip(self.logs()).all(|(reply, log)| {
-            reply
-                .as_ref()
-                .is_some_and(|r| (log.recv >= r.as_of || !caught_up) && ((log.known && log.term == r.term) || !of_term))
+            let log = (log.known.then_some(log.term), log.recv);
+            reply.as_ref().is_some_and(|r| rules.may_encode(log, (r.term, r.as_of)))
         })
     }
 

@@ -10,7 +10,6 @@ pub(crate) use room::RoomWanted;
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::source::Source;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
@@ -457,8 +456,7 @@ impl StreamOwner {
         parity: Option<Parity<'_>>,
     ) {
         let (term, cut) = (self.term(), self.cut());
-        let any_term = cx.breaks(Mutant::ReadParityWithoutTerm);
-        let any_recv = cx.breaks(Mutant::ReadParityWithoutRecv);
+        let rules = cx.rules();
         let me = self.stream().x;
         let position = self.members().iter().find(|m| m.tenure == from).map(|m| m.position);
         let asked = |task: &&mut Task| task.id == id && !task.of_donor;
@@ -468,11 +466,9 @@ impl StreamOwner {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         // What this owner changed itself, before it was set aside, must be in the parity too.
         let version = self.store.chunks().version(stripe);
-        let any_version = cx.breaks(Mutant::MendedAtAnyVersion);
         let usable = |p: &Parity<'_>| {
-            (p.term == term || any_term)
-                && (p.recv >= cut || any_recv)
-                && (any_version || version.term() < term || p.versions.iter().nth(me.index()) == Some(version))
+            rules.parity_fits((p.term, p.recv), (term, cut))
+                && rules.repair_fits(version, term, p.versions.iter().nth(me.index()))
                 && p.versions.count() == usize::from(configuration.data)
                 && (p.bytes.is_empty() || p.bytes.len() == chunk_bytes)
         };
@@ -545,7 +541,6 @@ impl StreamOwner {
         value: Option<Source<'_>>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let any_version = cx.breaks(Mutant::NoVersionMatch);
         if self.materialiser.is_at_once(stripe, id) {
             return self.on_source_at_once(cx, configuration, (y, id), stripe, value);
         }
@@ -560,7 +555,7 @@ impl StreamOwner {
             Some(source)
                 if source.version == want && (source.bytes.is_empty() || source.bytes.len() == chunk_bytes) =>
             {
-                if source.has_its_sum() || any_version {
+                if cx.rules().may_use(source.has_its_sum()) {
                     Answer::Here(source.bytes.to_vec())
                 } else {
                     // Its owner's memory is wrong: as good as missing.
@@ -577,8 +572,7 @@ impl StreamOwner {
     fn try_decode<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         let me = self.stream().x;
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let match_versions = !cx.breaks(Mutant::NoVersionMatch);
-        let match_parities = match_versions && !cx.breaks(Mutant::ParitiesNotCompared);
+        let rules = cx.rules();
         let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
             return;
         };
@@ -599,7 +593,7 @@ impl StreamOwner {
         let agreeing: Vec<&ParityCopy> = task
             .parities
             .iter()
-            .filter(|p| p.versions == first.versions || !match_parities)
+            .filter(|p| rules.parities_fit(p.versions.iter().copied(), first.versions.iter().copied()))
             .collect();
         if agreeing.len() < missing {
             self.wait_for_more(cx, configuration, stripe);
@@ -623,7 +617,7 @@ impl StreamOwner {
             sources.push((parity.position.0, or_zeros(parity.bytes.as_slice())));
         }
         // What members tell of the chunk is a figure that no holder of the bytes has a hand in.
-        let told = |sum: u32| agreeing.iter().any(|p| p.sum == sum) || !match_parities;
+        let told = |sum: u32| rules.sum_was_told(sum, agreeing.iter().map(|p| p.sum));
         if let Some((bytes, sum)) = decode_checked(&cx.shared.code, &sources, me, chunk_bytes, told) {
             if missing > 1 {
                 cx.out.mark(Mark::TwoUnknowns);

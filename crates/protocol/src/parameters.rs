@@ -1,5 +1,6 @@
-//! Numbers that the machines work with (P5b), and the rules that a test may break.
+//! Numbers that the machines work with (P5b).
 
+use crate::rules::Rules;
 use core::fmt;
 use core::str::FromStr;
 use paritas_base::Span;
@@ -172,9 +173,8 @@ pub struct Parameters {
     pub redial_max: Span,
     /// How long slots that are handed off may wait without progress before they are served again (P10.8).
     pub hand_off_patience: Span,
-    /// The rule that is broken on purpose.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<Mutant>,
+    /// The rules of the protocol, of which a test may break one.
+    pub rules: Rules,
 }
 
 impl Default for Parameters {
@@ -209,8 +209,7 @@ impl Default for Parameters {
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
             hand_off_patience: Span::from_ms(500),
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            rules: Rules::default(),
         }
     }
 }
@@ -234,195 +233,6 @@ impl Parameters {
             ..Self::default()
         }
     }
-
-    /// Whether a rule is to be broken. Always false, and folded away, without the test feature.
-    #[inline(always)]
-    pub(crate) fn breaks(&self, mutant: Mutant) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(mutant);
-        #[cfg(not(feature = "mutants"))]
-        {
-            let _ = mutant;
-            false
-        }
-    }
-}
-
-/// A rule of docs/protocol.md left out, to show that the simulator sees it (docs/reliability.md).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // The comments name the rule.
-pub enum Mutant {
-    /// P3.7
-    OwnerJudgesWhoIsAlive,
-    /// P2.2, P3.3
-    NoEpochFence,
-    /// P5.4
-    ServeBeforePush,
-    /// P5.5
-    NoLeaseWait,
-    /// P4.1
-    ReadDoesNotWaitForAck,
-    /// P4.1
-    ValueTakenAtRelease,
-    /// P3.8
-    RawDeltasNotKept,
-    /// P5.7
-    NoVersionMatch,
-    /// P6.2
-    NoBufferingWhileFilling,
-    /// P3.3
-    GapsAccepted,
-    /// P3.10
-    VoidTailKept,
-    /// P3.10
-    VoidTailDroppedWithoutUndo,
-    /// P5.1
-    SecondCutInOneTerm,
-    /// P3.10 (m = 3)
-    NewcomerKeepsNoRawDeltas,
-    /// P5.5, P5.12a
-    YieldedNotMatchedOnTerm,
-    /// P5.12a
-    OwnerYieldsWhenAsked,
-    /// P5.5
-    OneCertificateClearsAll,
-    /// P5.5
-    CertificateMatchedByNode,
-    /// P6.3
-    FetchWithoutTerm,
-    /// P6.3
-    ValidBeforeLogCaughtUp,
-    /// P5.7a
-    ReadParityWithoutTerm,
-    /// P5.7a
-    ReadParityWithoutRecv,
-    /// P5.7d
-    ParitiesNotCompared,
-    /// P6.3
-    VersionForAsOf,
-    /// P5.5
-    DirectoryBelowCut,
-    /// P3.6, P8.2
-    CreditNotAwaited,
-    /// P6.6
-    AllocWithoutUntouchedTest,
-    /// P2.3
-    TenureByNode,
-    /// P3.7, P6.1
-    AcksIgnoreFillingMembers,
-    /// P4.2
-    LeaseFromLiveMembersOnly,
-    /// P8.4
-    ExpiryWithoutDelta,
-    /// I9: several changes of one command in several deltas.
-    CommandCutInTwo,
-    /// P5.3 (a < m)
-    SealFromTooFew,
-    /// P5.3
-    CutWithoutTerm,
-    /// P5.3
-    UnionOfRings,
-    /// P4.2 (a < m)
-    LeasesFromTooFew,
-    /// P3.8 (a < m)
-    RingTrimmedAtAcked,
-    /// P3.9 (a < m)
-    SyncFromAcked,
-    /// P3.10
-    MatchByCut,
-    /// P9.3, I14
-    WrongChunkKept,
-    /// P9.3
-    MendedAtAnyVersion,
-    /// P9.2
-    ParityNotScrubbed,
-    /// P2.4
-    StashWithoutTerm,
-    /// P6.7
-    ParityStashWithoutTerm,
-    /// P11.3
-    LoggedParityAtAnyVersion,
-    /// P5.10
-    ChunkDroppedAfterAskingLive,
-    /// P5.10
-    ChunkDroppedWithUnackedDelta,
-    /// P4.6
-    ReadsNotConfirmed,
-    /// P10.8
-    SlotsServedWhileHandedOff,
-    /// P10.8
-    EarlierImportsKept,
-    /// P10.8
-    KeysByTwoMaps,
-    /// P10.8, of the simulator's coordinator
-    HandOffBetweenAnyTenures,
-    /// P10.8
-    KeysWithoutWholeMap,
-    /// P8.3
-    KeptChunksWritten,
-    /// P10.14
-    EpochForId,
-}
-
-impl Mutant {
-    /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 55] = [
-        ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
-        ("no-epoch-fence", Self::NoEpochFence),
-        ("serve-before-push", Self::ServeBeforePush),
-        ("no-lease-wait", Self::NoLeaseWait),
-        ("read-does-not-wait-for-ack", Self::ReadDoesNotWaitForAck),
-        ("value-taken-at-release", Self::ValueTakenAtRelease),
-        ("raw-deltas-not-kept", Self::RawDeltasNotKept),
-        ("no-version-match", Self::NoVersionMatch),
-        ("no-buffering-while-filling", Self::NoBufferingWhileFilling),
-        ("gaps-accepted", Self::GapsAccepted),
-        ("void-tail-kept", Self::VoidTailKept),
-        ("void-tail-dropped-without-undo", Self::VoidTailDroppedWithoutUndo),
-        ("second-cut-in-one-term", Self::SecondCutInOneTerm),
-        ("newcomer-keeps-no-raw-deltas", Self::NewcomerKeepsNoRawDeltas),
-        ("yielded-not-matched-on-term", Self::YieldedNotMatchedOnTerm),
-        ("owner-yields-when-asked", Self::OwnerYieldsWhenAsked),
-        ("one-certificate-clears-all", Self::OneCertificateClearsAll),
-        ("certificate-matched-by-node", Self::CertificateMatchedByNode),
-        ("fetch-without-term", Self::FetchWithoutTerm),
-        ("valid-before-log-caught-up", Self::ValidBeforeLogCaughtUp),
-        ("read-parity-without-term", Self::ReadParityWithoutTerm),
-        ("read-parity-without-recv", Self::ReadParityWithoutRecv),
-        ("parities-not-compared", Self::ParitiesNotCompared),
-        ("version-for-as-of", Self::VersionForAsOf),
-        ("directory-below-cut", Self::DirectoryBelowCut),
-        ("credit-not-awaited", Self::CreditNotAwaited),
-        ("alloc-without-untouched-test", Self::AllocWithoutUntouchedTest),
-        ("tenure-by-node", Self::TenureByNode),
-        ("acks-ignore-filling-members", Self::AcksIgnoreFillingMembers),
-        ("lease-from-live-members-only", Self::LeaseFromLiveMembersOnly),
-        ("expiry-without-delta", Self::ExpiryWithoutDelta),
-        ("command-cut-in-two", Self::CommandCutInTwo),
-        ("seal-from-too-few", Self::SealFromTooFew),
-        ("cut-without-term", Self::CutWithoutTerm),
-        ("union-of-rings", Self::UnionOfRings),
-        ("leases-from-too-few", Self::LeasesFromTooFew),
-        ("ring-trimmed-at-acked", Self::RingTrimmedAtAcked),
-        ("sync-from-acked", Self::SyncFromAcked),
-        ("match-by-cut", Self::MatchByCut),
-        ("wrong-chunk-kept", Self::WrongChunkKept),
-        ("mended-at-any-version", Self::MendedAtAnyVersion),
-        ("parity-not-scrubbed", Self::ParityNotScrubbed),
-        ("stash-without-term", Self::StashWithoutTerm),
-        ("parity-stash-without-term", Self::ParityStashWithoutTerm),
-        ("logged-parity-at-any-version", Self::LoggedParityAtAnyVersion),
-        ("chunk-dropped-after-asking-live", Self::ChunkDroppedAfterAskingLive),
-        ("chunk-dropped-with-unacked-delta", Self::ChunkDroppedWithUnackedDelta),
-        ("reads-not-confirmed", Self::ReadsNotConfirmed),
-        ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
-        ("earlier-imports-kept", Self::EarlierImportsKept),
-        ("keys-by-two-maps", Self::KeysByTwoMaps),
-        ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
-        ("keys-without-whole-map", Self::KeysWithoutWholeMap),
-        ("kept-chunks-written", Self::KeptChunksWritten),
-        ("epoch-for-id", Self::EpochForId),
-    ];
 }
 
 #[cfg(test)]

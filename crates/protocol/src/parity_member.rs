@@ -9,9 +9,9 @@ use crate::disk_log::Wanted;
 use crate::filler::Filler;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::parity_table::{FoldError, ParityTable, State, There};
 use crate::ring::Ring;
+use crate::rules::Fault;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_paritylog::Key;
@@ -245,24 +245,20 @@ impl ParityMember {
         stable: u64,
         bytes: &[u8],
     ) {
-        let fenced = !cx.breaks(Mutant::NoEpochFence);
+        let rules = cx.rules();
         let Some(log) = self.logs.get_mut(x.index()) else {
             return;
         };
-        if !log.known || (fenced && (term != log.term || term != owner.term())) {
+        if !log.known || !rules.same_term(term, log.term) || !rules.same_term(term, owner.term()) {
             return;
         }
         log.ack_due = true;
-        let gap = seq > log.recv + 1 && !cx.breaks(Mutant::GapsAccepted);
-        if gap || !are_sound(bytes, cx.shared) {
+        if !rules.follows(seq, log.recv) || !are_sound(bytes, cx.shared) {
             return;
         }
         if seq > log.recv {
             self.table.prefetch(&cx.shared.arena, bytes);
-            if cx.breaks(Mutant::GapsAccepted)
-                && let Some(log) = self.logs.get_mut(x.index())
-                && seq > log.recv + 1
-            {
+            if rules.fault(Fault::GapAccepted) && seq > log.recv + 1 {
                 log.ring.clear();
             }
             self.accept(cx, x, term, seq, bytes);
@@ -280,14 +276,10 @@ impl ParityMember {
         let Some(log) = self.logs.get_mut(x.index()) else {
             return;
         };
-        if !log.known || (term != log.term && !cx.breaks(Mutant::NoEpochFence)) {
+        if !log.known || !cx.rules().same_term(term, log.term) {
             return;
         }
-        let stable = if cx.breaks(Mutant::RawDeltasNotKept) {
-            log.recv
-        } else {
-            stable.min(log.recv)
-        };
+        let stable = cx.rules().kept_from_at_member(stable, log.recv);
         if stable > log.stable {
             log.stable = stable;
             log.ring.trim(stable);
@@ -370,7 +362,7 @@ impl ParityMember {
 
     /// P3.10, undo: XOR again, newest first.
     fn undo<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, version: Version, bytes: &[u8]) {
-        if cx.breaks(Mutant::VoidTailDroppedWithoutUndo) {
+        if cx.rules().fault(Fault::DroppedWithoutUndo) {
             return;
         }
         let chunk_bytes = cx.shared.arena.chunk_bytes();
@@ -414,27 +406,14 @@ impl ParityMember {
             if top > base {
                 cx.out.mark(Mark::SyncToNewcomer);
             }
-            if cx.breaks(Mutant::NewcomerKeepsNoRawDeltas) {
-                for delta in deltas.iter() {
-                    self.fold(cx, x, Version::new(delta.term, delta.seq), delta.extents);
-                }
-                let Some(log) = self.logs.get_mut(x.index()) else {
-                    return false;
-                };
-                (log.recv, log.stable) = (top, top);
-                return true;
+            if cx.rules().fault(Fault::NewcomerKeepsNoDeltas) {
+                return self.fold_without_keeping(cx, x, top, deltas);
             }
         } else if log.term < term {
             let ring_base = log.ring.first().map_or(log.recv, |first| first - 1);
             let terms: Vec<Term> = deltas.iter().map(|d| d.term).collect();
-            let mut agreed = log.recv.min(top);
-            while agreed > ring_base && agreed > base && !cx.breaks(Mutant::MatchByCut) {
-                let theirs = terms.get((agreed - base - 1) as usize).copied();
-                if log.term_at(agreed) == theirs {
-                    break;
-                }
-                agreed -= 1;
-            }
+            let same_term = |seq: u64| log.term_at(seq) == terms.get((seq - base - 1) as usize).copied();
+            let agreed = cx.rules().agreed(log.recv, top, ring_base.max(base), same_term);
             if log.recv < base {
                 let (recv, position) = (log.recv, self.position.0);
                 cx.halt(
@@ -465,9 +444,7 @@ impl ParityMember {
             log.term = term;
             // The older owner's clock says nothing to the new one.
             log.lease_due = Time(0);
-            if cx.breaks(Mutant::VoidTailKept) {
-                agreed = log.recv;
-            }
+            let agreed = cx.rules().undone_after(agreed, log.recv);
             while let Some(log) = self.logs.get_mut(x.index())
                 && log.recv > agreed
             {
@@ -488,6 +465,23 @@ impl ParityMember {
         // Where the owner's log begins is stable (P3.9): without this a member that heard of it late held more than W.
         self.on_stable(cx, x, term, base);
         !cx.is_halting(self.list, self.position)
+    }
+
+    /// [`Fault::NewcomerKeepsNoDeltas`].
+    fn fold_without_keeping<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        top: u64,
+        deltas: Deltas<'_>,
+    ) -> bool {
+        for delta in deltas.iter() {
+            self.fold(cx, x, Version::new(delta.term, delta.seq), delta.extents);
+        }
+        if let Some(log) = self.logs.get_mut(x.index()) {
+            (log.recv, log.stable) = (top, top);
+        }
+        true
     }
 
     /// P5.2. The owner that asks is the one of the installed configuration.
@@ -638,8 +632,8 @@ impl ParityMember {
         let (Some(owner), Some(log)) = (configuration.tenure(stream.x), self.logs.get(stream.x.index())) else {
             return;
         };
-        let too_early = log.recv < at_least && !cx.breaks(Mutant::DirectoryBelowCut);
-        if !live || !log.known || log.term != term || too_early {
+        let complete = cx.rules().is_complete_for(log.recv, at_least);
+        if !live || !log.known || log.term != term || !complete {
             return;
         }
         let x = stream.x.index();

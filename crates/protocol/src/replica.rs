@@ -21,7 +21,8 @@ use crate::interface::{Channel, Event, Identity, Out};
 use crate::lists::{Halted, List, Lists, Role};
 use crate::log_assist::Suppliers;
 use crate::pace::Pace;
-use crate::parameters::{Mutant, Parameters};
+use crate::parameters::Parameters;
+use crate::rules::Fault;
 use crate::scrub::Scrub;
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
@@ -426,7 +427,7 @@ impl Replica {
             parameters,
             ..
         } = &mut self.shared;
-        let freeze = !parameters.breaks(Mutant::SlotsServedWhileHandedOff);
+        let freeze = !parameters.rules.fault(Fault::FrozenSlotsServed);
         if slots.renew(cluster, &self.lists, freeze) {
             self.notices.push(Notice::Slots);
         }

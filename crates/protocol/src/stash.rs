@@ -7,7 +7,6 @@
 
 use crate::context::Context;
 use crate::interface::{Channel, Out};
-use crate::parameters::Mutant;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, ListId, NodeId, Position, Stream, Stripe, Time, Version};
 use paritas_code::sum;
@@ -90,14 +89,14 @@ impl Stashes {
 impl<O: Out> Context<'_, O> {
     /// A data chunk at exactly this version, if it is stashed and has its sum (P9.1): the sum and the bytes.
     pub(crate) fn stashed(&mut self, stream: Stream, stripe: Stripe, want: Version) -> Option<(u32, Vec<u8>)> {
-        let without_term = self.breaks(Mutant::StashWithoutTerm);
+        let rules = self.rules();
         let shared = &mut *self.shared;
         let stash = shared.stashes.of(stream.list, stream.x)?;
         let old = stash.get(&shared.arena, stripe)?;
         let (&[version], &[sum]) = (old.versions, old.sums) else {
             return None;
         };
-        if version != want && !(without_term && version.seq() == want.seq()) {
+        if !rules.stash_fits(version, want) {
             return None;
         }
         let bytes = old.bytes.to_vec();

@@ -23,8 +23,8 @@ use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
 use crate::mark::Mark;
 use crate::materialiser::Materialiser;
-use crate::parameters::Mutant;
 use crate::ring::Ring;
+use crate::rules::{Fault, Started};
 pub use access::{Access, Effect, RandomKey, Stop, WriteRefusal};
 use core::cmp::Reverse;
 pub use lease::ReadLease;
@@ -300,7 +300,7 @@ impl StreamOwner {
             Phase::Push | Phase::Wait => cx.out.mark(Mark::PushedAgain),
             Phase::Serve => {}
         }
-        if self.phase == Phase::Seal || (cx.breaks(Mutant::SecondCutInOneTerm) && self.phase != Phase::Serve) {
+        if self.phase != Phase::Serve && cx.rules().fault(Fault::SecondCut) {
             self.phase = Phase::Seal;
         }
         if self.phase == Phase::Serve {
@@ -602,20 +602,15 @@ impl StreamOwner {
             return;
         }
         let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
-        let local = cx.breaks(Mutant::OwnerJudgesWhoIsAlive);
-        let ignore_filling = cx.breaks(Mutant::AcksIgnoreFillingMembers);
-        let matched = self
-            .members
-            .iter()
-            .filter(|m| m.started && (m.live || !ignore_filling))
-            .filter(|m| !local || m.lease_until > cx.now.mono)
-            .map(|m| m.matched);
+        let started = self.members.iter().filter(|m| m.started).map(|m| Started {
+            live: m.live,
+            leased: m.lease_until > cx.now.mono,
+            matched: m.matched,
+        });
         let reached = if self.members.is_empty() {
             Some(self.seq)
-        } else if local || ignore_filling {
-            matched.min()
         } else {
-            nth_largest(matched, quorum)
+            cx.rules().acked(started, quorum)
         };
         if let Some(reached) = reached
             && reached > self.acked
@@ -644,12 +639,9 @@ impl StreamOwner {
         let p = &cx.shared.parameters;
         let live = |x| configuration.at(x).is_some_and(|a| a.state.is_live());
         let whole = configuration.data_positions().all(live);
-        if cx.breaks(Mutant::RawDeltasNotKept) {
-            self.ring.trim(self.seq);
-        } else if cx.breaks(Mutant::RingTrimmedAtAcked) {
-            self.ring.trim(self.acked);
-        } else if self.members.is_empty() || whole {
-            self.ring.trim(self.stable);
+        let kept_from = cx.rules().kept_from(self.stable, self.acked, self.seq);
+        if self.members.is_empty() || whole || kept_from != self.stable {
+            self.ring.trim(kept_from);
         } else {
             self.ring
                 .trim_history(self.stable, p.history_bytes, cx.now.mono, p.history);
@@ -724,8 +716,7 @@ impl StreamOwner {
     fn resend<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, at: usize) {
         let now = cx.mono();
         let (wait_max, report) = (cx.shared.parameters.resend_max, cx.shared.parameters.silence_report);
-        let from_acked = cx.breaks(Mutant::SyncFromAcked);
-        let stable = if from_acked { self.acked } else { self.stable };
+        let stable = cx.rules().sync_base(self.stable, self.acked);
         let (seq, term) = (self.seq, self.term());
         let member = &mut self.members[at];
         let behind = !member.started || member.matched < seq;
@@ -812,10 +803,4 @@ impl StreamOwner {
         }
         (next != Time(u64::MAX)).then_some(next)
     }
-}
-
-/// The `n`-th largest, from 1 on; `None` if there are fewer. Members are few, and this runs for every ack: no list.
-fn nth_largest<T: Ord + Copy>(values: impl Iterator<Item = T> + Clone, n: usize) -> Option<T> {
-    let reached_by = |value: T| values.clone().filter(|other| *other >= value).count();
-    values.clone().filter(|value| n > 0 && reached_by(*value) >= n).max()
 }

@@ -8,7 +8,7 @@ use crate::world::World;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{ListId, Map, NodeId, Position, Stream, Stripe, Version, map};
 use paritas_frontend::Node;
-use paritas_protocol::{List, Phase, Role, StreamOwner};
+use paritas_protocol::{Fault, List, Phase, Role, StreamOwner};
 use std::borrow::Cow;
 
 fn owner_of(node: &Node, stream: Stream) -> Option<&StreamOwner> {
@@ -343,8 +343,7 @@ impl World {
     /// Whether a data position may have no memory at all, because Live positions use what its node keeps free for such
     /// positions. They may do so where commands completed them there, but not by writing.
     pub(crate) fn is_crowded_out(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.swarm.parameters.mutant == Some(paritas_protocol::Mutant::KeptChunksWritten) {
+        if self.swarm.parameters.rules.fault(Fault::HeadroomWritten) {
             return false;
         }
         let is_live = |stream: Stream| {

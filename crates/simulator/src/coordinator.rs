@@ -396,15 +396,12 @@ impl World {
             return;
         };
         let tenure = |stream: Stream| self.configuration(stream.list).tenure(stream.x);
-        if tenure(what.from) != Some(from) || tenure(what.to) != Some(to) {
+        let agreed = tenure(what.from) == Some(from) && tenure(what.to) == Some(to);
+        if !agreed {
             self.marks.see(Seen::HandOffVoid);
-            #[cfg(feature = "mutants")]
-            let void = self.swarm.parameters.mutant != Some(paritas_protocol::Mutant::HandOffBetweenAnyTenures);
-            #[cfg(not(feature = "mutants"))]
-            let void = true;
-            if void {
-                return;
-            }
+        }
+        if !self.swarm.parameters.rules.may_hand_off(agreed) {
+            return;
         }
         if let Some(last) = last.filter(|last| !what.contains(*last)) {
             return self.violate(format!("10.8: slot {last} is not in {what:?}"));

@@ -4,7 +4,7 @@
 use crate::disks::draw_settings;
 use paritas_base::{Prng, Span};
 use paritas_protocol::paritylog::Settings;
-use paritas_protocol::{ClientLimits, LogAssist, Parameters, Policy, Reads};
+use paritas_protocol::{ClientLimits, LogAssist, Parameters, Policy, Reads, Rules};
 
 /// The fixed part of a run's shape. The rest is drawn from its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -175,8 +175,7 @@ impl Swarm {
             redial: Span::from_ms(2),
             redial_max: Span::from_ms(30),
             hand_off_patience: Span::from_ms(30),
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            rules: Rules::default(),
         };
         let chunk_bytes = *random.pick(&[256, 256, 512, 1024]);
         // Memory for a few dozen chunks: fewer than the keys need.

@@ -6,7 +6,6 @@ use crate::context::Context;
 use crate::disk_log::Wanted;
 use crate::interface::Out;
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::parity_table::State;
 use crate::scrub::Step;
@@ -157,7 +156,7 @@ impl ParityMember {
             .versions(stripe)
             .eq(values.iter().map(|(version, _)| *version));
         cx.shared.scrub.partial |= !versions_agree;
-        if same || !versions_agree || cx.breaks(Mutant::ParityNotScrubbed) {
+        if !cx.rules().parity_is_wrong(same, versions_agree) {
             return;
         }
         cx.shared.scrub.bad += 1;

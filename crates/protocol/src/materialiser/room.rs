@@ -5,7 +5,7 @@ use super::Materialiser;
 use crate::context::{Context, Shared};
 use crate::interface::Out;
 use crate::mark::Mark;
-use crate::parameters::Mutant;
+use crate::rules::Fault;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Span, Stream, Stripe, Time};
@@ -70,7 +70,7 @@ impl StreamOwner {
         if !self.materialiser.filling && !self.materialiser.brought.is_empty() {
             self.materialiser.brought = VecDeque::new();
         }
-        let after_asking = self.materialiser.stands_in && cx.breaks(Mutant::ChunkDroppedAfterAskingLive);
+        let after_asking = self.materialiser.stands_in && cx.rules().fault(Fault::DroppedAfterAskingLive);
         if after_asking && self.lacks_memory(cx.shared) {
             self.drop_chunk(cx);
         }
@@ -161,7 +161,7 @@ impl StreamOwner {
     /// data chunks are here. False if there is none.
     fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) -> bool {
         let few = self.store.chunks().held_counts().1 < cx.shared.headroom();
-        let unacked = cx.breaks(Mutant::ChunkDroppedWithUnackedDelta);
+        let rules = cx.rules();
         let (term, acked) = (self.term(), self.acked());
         let mut left = self.materialiser.brought.len();
         let mut listed = false;
@@ -180,8 +180,7 @@ impl StreamOwner {
                 continue;
             }
             let version = self.store.chunks().version(stripe);
-            let safe = version.term() < term || version.seq() <= acked;
-            let may_go = (few || !stripe.is_index()) && (safe || unacked);
+            let may_go = (few || !stripe.is_index()) && rules.may_drop(version, term, acked);
             if may_go && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
                 cx.out.mark(Mark::ChunkDropped);
                 self.materialiser.drops += 1;

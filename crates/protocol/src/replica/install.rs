@@ -5,7 +5,6 @@ use crate::context::Context;
 use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::lists::{Halted, List, Role};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, Lineage, PositionState, Tenure};
@@ -36,9 +35,8 @@ impl Replica {
             if own.epoch >= new.epoch {
                 return false;
             }
-            match new.lineage(own.epoch, own.id) {
+            match cx.rules().lineage(new.lineage(own.epoch, own.id)) {
                 Lineage::Follows => {}
-                _ if cx.breaks(Mutant::EpochForId) => {}
                 // Its coordinator decided without what is installed here (P10.14).
                 Lineage::Foreign => return false,
                 Lineage::Unknown => {
@@ -71,8 +69,7 @@ impl Replica {
             }
         }
         let before = before.map_or(Vec::new(), |list| list.roles);
-        let by_node = cx.breaks(Mutant::TenureByNode);
-        let same = |a: Tenure, b: Tenure| a == b || (by_node && a.node == b.node && a.incarnation == b.incarnation);
+        let rules = cx.rules();
         let mut roles = Vec::new();
         for mut role in before {
             let tenure = match &role {
@@ -83,7 +80,9 @@ impl Replica {
                     continue;
                 }
             };
-            let kept = mine.iter().position(|m| m.0 == role.position() && same(tenure, m.1));
+            let kept = mine
+                .iter()
+                .position(|m| m.0 == role.position() && rules.same_tenure(tenure, m.1));
             if let Some(at) = kept {
                 mine.remove(at);
                 match &mut role {

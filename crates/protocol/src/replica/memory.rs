@@ -3,7 +3,8 @@
 use super::Replica;
 use crate::disk_log::DiskLog;
 use crate::lists::Role;
-use crate::parameters::{Mutant, Parameters};
+use crate::parameters::Parameters;
+use crate::rules::Fault;
 use paritas_base::{Span, Time};
 
 /// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
@@ -150,7 +151,7 @@ impl Replica {
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
         // A position that comes here when all is taken must be able to serve, a few chunks at a time.
-        let slots = slots.min(match shared.parameters.breaks(Mutant::KeptChunksWritten) {
+        let slots = slots.min(match shared.parameters.rules.fault(Fault::HeadroomWritten) {
             true => shared.arena.slots_max(),
             false => shared.arena.budget().limit_max(),
         });

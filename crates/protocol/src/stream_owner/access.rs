@@ -7,7 +7,8 @@ use super::{Admission, StreamOwner};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
-use crate::parameters::{Mutant, Reads};
+use crate::parameters::Reads;
+use crate::rules::{Fault, Rules};
 use paritas_base::configuration::Configuration;
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{Arena, Blocked, Delta, Limits, Object, Policy, Stream as Store, Value};
@@ -156,9 +157,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.cx.now.wall_ms
     }
 
-    /// Whether a test breaks this rule.
-    pub fn breaks(&self, mutant: Mutant) -> bool {
-        self.cx.breaks(mutant)
+    /// The rules of the protocol.
+    pub fn rules(&self) -> Rules {
+        self.cx.rules()
     }
 
     /// The configuration of the stream's list.
@@ -223,7 +224,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             Ok(Some(object)) if object.expiry_ms().is_some_and(|at| at <= now_ms) => {}
             Ok(found) => return Ok(then(found.as_ref())),
         }
-        if self.cx.breaks(Mutant::ExpiryWithoutDelta) {
+        if self.cx.rules().fault(Fault::ExpiryWithoutDelta) {
             return Ok(then(None));
         }
         self.cx.out.mark(Mark::ExpiredOnAccess);

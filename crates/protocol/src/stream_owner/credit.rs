@@ -3,7 +3,7 @@
 use super::{Member, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
-use crate::parameters::Mutant;
+use crate::rules::Fault;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Span, Stripe, Term, Time};
 use paritas_wire::peer::Message;
@@ -70,7 +70,7 @@ impl StreamOwner {
     /// Asks every member that has granted less for what the store wants.
     pub(super) fn ask_credit<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
-        if cx.breaks(Mutant::CreditNotAwaited) {
+        if cx.rules().fault(Fault::CreditNotAwaited) {
             self.store.set_credit(Stripe::NUMBER_MAX, Stripe::NUMBER_MAX);
         }
         if let Some((data_end, index_end)) = self.store.wants_credit() {

@@ -1,9 +1,8 @@
 //! When an owner may answer (P3.7, P4.2, P4.3): reads under leases, writes with enough members Live.
 
-use super::{Phase, StreamOwner, nth_largest};
+use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::Out;
-use crate::parameters::{Mutant, Reads};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Term, Time};
 
@@ -28,30 +27,15 @@ impl StreamOwner {
         if self.members.is_empty() {
             return ReadLease::Unlimited;
         }
-        if cx.shared.parameters.reads == Reads::Confirmed && !cx.breaks(Mutant::ReadsNotConfirmed) {
-            let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
-            let confirmed = self.members.iter().filter(|m| m.started).map(|m| m.confirmed);
-            return match nth_largest(confirmed, quorum) {
+        let (rules, started) = (cx.rules(), self.members.iter().filter(|m| m.started));
+        let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
+        if rules.are_confirmed(cx.shared.parameters.reads) {
+            return match rules.confirmed_at(started.map(|m| m.confirmed), quorum) {
                 Some(sent) if sent >= read_at => ReadLease::Unlimited,
                 _ => ReadLease::None,
             };
         }
-        let mut quorum = usize::from(configuration.ack_quorum).min(self.members.len());
-        if cx.breaks(Mutant::LeasesFromTooFew) {
-            quorum = (quorum - 1).max(1);
-        }
-        let live_only = cx.breaks(Mutant::LeaseFromLiveMembersOnly);
-        let leases = self
-            .members
-            .iter()
-            .filter(|m| m.started && (m.live || !live_only))
-            .map(|m| m.lease_until);
-        let reached = if live_only {
-            leases.min()
-        } else {
-            nth_largest(leases, quorum)
-        };
-        match reached {
+        match rules.leased_until(started.map(|m| (m.live, m.lease_until)), quorum) {
             Some(until) if until > cx.now.mono => ReadLease::Until(until),
             _ => ReadLease::None,
         }

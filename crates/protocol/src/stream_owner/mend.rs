@@ -7,7 +7,6 @@ use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::scrub::Step;
 use paritas_base::Stripe;
 use paritas_base::configuration::Configuration;
@@ -53,7 +52,7 @@ impl StreamOwner {
             return Some(0);
         };
         let found = sum::of(bytes);
-        if found == chunks.sum(stripe) || cx.breaks(Mutant::WrongChunkKept) {
+        if cx.rules().is_right(found, chunks.sum(stripe)) {
             return Some(found);
         }
         cx.shared.scrub.bad += 1;

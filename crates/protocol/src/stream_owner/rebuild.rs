@@ -3,7 +3,6 @@
 use super::{Member, Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
-use crate::parameters::Mutant;
 use paritas_base::Stripe;
 use paritas_base::Term;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
@@ -65,9 +64,9 @@ impl StreamOwner {
     ) {
         let live = self.members.iter().any(|m| m.tenure == from && m.live);
         let wanted = self.phase == Phase::Serve && term == self.term() && !self.store.chunks().directory_known();
-        let too_early = complete_for < self.cut && !cx.breaks(Mutant::DirectoryBelowCut);
+        let complete = cx.rules().is_complete_for(complete_for, self.cut);
         let mut stripes = Message::directory_entries(entries).map(|(stripe, _)| stripe);
-        if !wanted || !live || too_early || !stripes.all(|stripe| cx.shared.can_exist(stripe)) {
+        if !wanted || !live || !complete || !stripes.all(|stripe| cx.shared.can_exist(stripe)) {
             return;
         }
         self.store

@@ -5,7 +5,6 @@ use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Stripe, Version};
 use paritas_code::sum;
@@ -75,11 +74,11 @@ impl StreamOwner {
         (id, stripe, want): (u64, Stripe, Option<Version>),
         found: u32,
     ) -> bool {
-        let (chunks, any_version) = (self.store.chunks(), cx.breaks(Mutant::NoVersionMatch));
+        let chunks = self.store.chunks();
         let here = chunks.version(stripe);
         let version = want.unwrap_or(here);
         let Ok(slot) = chunks.slot(stripe) else { return false };
-        if version != here && !any_version {
+        if !cx.rules().source_fits(here, version) {
             return false;
         }
         let (stream, epoch, sent) = (self.stream, configuration.epoch, cx.mono());

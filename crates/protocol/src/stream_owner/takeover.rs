@@ -4,7 +4,7 @@ use super::{Member, Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
+use crate::rules::Fault;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Span, Term, Time, Version};
 use paritas_store::delta::extents;
@@ -217,10 +217,8 @@ impl StreamOwner {
         if self.phase != Phase::Seal {
             return;
         }
-        let mut wanted = usize::from(configuration.parity - configuration.ack_quorum) + 1;
-        if cx.breaks(Mutant::SealFromTooFew) {
-            wanted = (wanted - 1).max(1);
-        }
+        let rules = cx.rules();
+        let wanted = rules.seal_quorum(configuration.parity, configuration.ack_quorum);
         let answered = self
             .members
             .iter()
@@ -230,20 +228,15 @@ impl StreamOwner {
             return;
         }
         self.mark_cut(cx);
-        let without_term = cx.breaks(Mutant::CutWithoutTerm);
-        let best = self
-            .members
-            .iter_mut()
-            .filter(|m| m.seal.as_ref().is_some_and(|s| s.known))
-            .max_by_key(|m| {
-                m.seal
-                    .as_ref()
-                    .map(|s| (if without_term { Term::default() } else { s.term }, s.recv))
-            });
-        let Some(mut answer) = best.and_then(|m| m.seal.take()) else {
+        let logs = self.members.iter_mut().filter_map(|m| {
+            let known = m.seal.as_ref().filter(|s| s.known)?;
+            let log = (known.term, known.recv);
+            Some((&mut m.seal, log))
+        });
+        let Some(mut answer) = rules.newest_log(logs).and_then(Option::take) else {
             return;
         };
-        if cx.breaks(Mutant::UnionOfRings) {
+        if rules.fault(Fault::UnionOfRings) {
             self.unite_rings(&mut answer);
         }
         self.ring.clear();
@@ -259,15 +252,20 @@ impl StreamOwner {
             (member.started, member.matched) = (false, 0);
             member.resend_at = now;
         }
-        if cx.breaks(Mutant::ServeBeforePush) {
-            self.phase = Phase::Wait;
-            for member in &mut self.members {
-                (member.started, member.matched) = (true, answer.recv);
-            }
+        if rules.fault(Fault::ServeBeforePush) {
+            self.skip_push();
         }
     }
 
-    /// A mutant: what any other member has at a seq counts as much as what the best has (P5.3).
+    /// [`Fault::ServeBeforePush`].
+    fn skip_push(&mut self) {
+        self.phase = Phase::Wait;
+        for member in &mut self.members {
+            (member.started, member.matched) = (true, self.cut);
+        }
+    }
+
+    /// [`Fault::UnionOfRings`].
     fn unite_rings(&self, best: &mut SealAnswer) {
         let others = self.members.iter().filter_map(|m| m.seal.as_ref());
         for theirs in others.flat_map(|s| &s.deltas) {
@@ -383,25 +381,15 @@ impl StreamOwner {
             return;
         }
         let now = cx.mono();
-        let by_node = cx.breaks(Mutant::CertificateMatchedByNode);
-        let clears_all = cx.breaks(Mutant::OneCertificateClearsAll);
-        let without_term = cx.breaks(Mutant::YieldedNotMatchedOnTerm);
-        let any_gone = self
-            .takeover
-            .waits
-            .iter()
-            .any(|w| configuration.is_gone(w.holder.node, w.holder.incarnation));
-        for wait in &mut self.takeover.waits {
-            let holder = wait.holder;
-            let gone = configuration.is_gone(holder.node, holder.incarnation)
-                || (by_node && configuration.gone.iter().any(|(node, _)| *node == holder.node))
-                || (clears_all && any_gone);
+        let rules = cx.rules();
+        for at in 0..self.takeover.waits.len() {
+            let holder = self.takeover.waits[at].holder;
+            let holders = self.takeover.waits.iter().map(|w| w.holder);
+            let gone = rules.is_certified(configuration, &holder, holders);
             // A lease of this very life under an older tenure is over: it serves under this one alone.
             let mine = (holder.node, holder.incarnation) == (self.tenure.node, self.tenure.incarnation);
-            let yielded = mine
-                || self.takeover.yielded.iter().any(|y| {
-                    *y == holder || (without_term && y.node == holder.node && y.incarnation == holder.incarnation)
-                });
+            let yielded = mine || rules.has_yielded(&holder, &self.takeover.yielded);
+            let wait = &mut self.takeover.waits[at];
             if !wait.cleared {
                 if gone {
                     cx.out.mark(Mark::CertificateCleared);
@@ -411,7 +399,7 @@ impl StreamOwner {
                     cx.out.mark(Mark::LeaseRanOut);
                 }
             }
-            wait.cleared |= now >= wait.until || gone || yielded || cx.breaks(Mutant::NoLeaseWait);
+            wait.cleared |= rules.wait_is_over(now, wait.until, gone, yielded);
         }
         if !self.takeover.waits.iter().all(|w| w.cleared) {
             return;
