@@ -622,6 +622,7 @@ pub(crate) fn agent_seeds() -> Vec<Vec<u8>> {
         cluster: record,
         nodes: nodes.clone(),
         configurations: cluster.configurations.clone(),
+        void: Vec::new(),
     }));
     let say = |message: &ToAgent| {
         let mut step = vec![6];

@@ -104,7 +104,6 @@ impl Dialect {
     }
 
     /// Appends a value.
-    #[cfg(feature = "mutants")]
     pub(crate) fn value(self, out: &mut Vec<u8>, value: &[u8]) {
         encode::bulk(out, value);
     }

@@ -1,4 +1,4 @@
-//! Clients: where a command runs, in which order replies leave, and when they may be seen (SEAMS §4).
+//! Clients: where a command runs, in which order replies leave, and when they may be seen (docs/commands.md).
 //!
 //! A *caller* is a client of this node, or a client of a peer whose commands that peer forwards. Each caller has a
 //! queue of segments, one a command: the reply's bytes are written when the command runs, and released when what it
@@ -23,8 +23,8 @@ use crate::turn::Limits;
 use client::{Caller, Client, Wait};
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
-use paritas_protocol::{Answer, Context, Effect, Ends, Lists, Out, Phase, Port};
-use paritas_wire::command::CommandSpec;
+use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
+use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Args};
 use prefetch::{Ahead, Place};
 use remote::Standing;
@@ -446,12 +446,11 @@ impl Desk {
             Executed::Replied(effect) => {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
                 self.push(cx, lists, client, turn, start, wait);
-                #[cfg(feature = "mutants")]
-                if cx.breaks(paritas_protocol::Mutant::ValueTakenAtRelease)
-                    && job.spec.id == paritas_wire::command::Command::Get
+                if cx.rules().fault(Fault::ValueTakenAtRelease)
+                    && job.spec.id == Command::Get
                     && let Some(waiting) = client.segments.back_mut()
                 {
-                    waiting.taken_again = Some(job.args.arg(1).to_vec());
+                    waiting.taken_again.remember(job.args.arg(1));
                 }
                 Ran::Done
             }

@@ -34,18 +34,18 @@ fn parse_incarnation(text: &str) -> Result<Incarnation, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The rule that the environment variable asks to break.
+/// The rules of the protocol, without the one that the environment variable asks to break.
 #[cfg(feature = "mutants")]
-fn mutant() -> Result<Option<paritas_protocol::Mutant>, Failure> {
+fn rules() -> Result<paritas_protocol::Rules, Failure> {
+    use paritas_protocol::Rules;
     let Ok(wanted) = std::env::var("PARITAS_MUTANT") else {
-        return Ok(None);
+        return Ok(Rules::default());
     };
-    let known = paritas_protocol::Mutant::ALL.iter().find(|(name, _)| *name == wanted);
-    let Some((_, mutant)) = known else {
+    let Some(rules) = Rules::broken(&wanted) else {
         return Err(Failure(format!("PARITAS_MUTANT is not a mutant: {wanted}")));
     };
     tracing::warn!(%wanted, "a rule of the protocol is broken on purpose");
-    Ok(Some(*mutant))
+    Ok(rules)
 }
 
 pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
@@ -99,7 +99,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         reads: settings.reads.map(|reads| reads.0).unwrap_or_default(),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
         #[cfg(feature = "mutants")]
-        mutant: mutant()?,
+        rules: rules()?,
         ..Parameters::for_memory(maxmemory_bytes, streams)
     };
     let parameters = match settings.scrub_rate {
@@ -202,7 +202,7 @@ fn client_limits(settings: &NodeSettings) -> ClientLimits {
         clients_max: settings.clients_max.unwrap_or(default.clients_max),
         query_bytes_max: settings.query_max.map_or(default.query_bytes_max, bytes),
         reply_bytes_max: settings.reply_max.map_or(default.reply_bytes_max, bytes),
-        // The windows have another eighth of the memory, and the chunks have the rest (8.3).
+        // The windows have another eighth of the memory, and the chunks have the rest (P8.3).
         bytes_max: match settings.clients_memory {
             None => settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0) as usize / 8,
             Some(crate::ByteCount(0)) => usize::MAX,

@@ -6,7 +6,8 @@ use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::log_assist::Suppliers;
 use crate::materialiser::RoomWanted;
 use crate::pace::Pace;
-use crate::parameters::{Mutant, Parameters};
+use crate::parameters::Parameters;
+use crate::rules::Rules;
 use crate::scrub::{Scrub, ScrubCounts};
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
@@ -87,9 +88,9 @@ impl Shared {
                 .max(STRIPES_ALWAYS)
     }
 
-    /// Chunks of memory that no writer and no refill may have: data positions that are not whole serve with them.
-    pub(crate) fn kept_chunks(&self) -> u32 {
-        self.parameters.kept_chunks.min(self.arena.slots_max() / 4)
+    /// Chunks of memory that neither writers nor background work may take ([`paritas_store::Budget::set_headroom`]).
+    pub(crate) fn headroom(&self) -> u32 {
+        self.arena.budget().headroom()
     }
 
     /// When a frame of that incarnation came last, or else when the incarnation became known. `None`: it is not the
@@ -120,7 +121,7 @@ impl Shared {
         self.suppliers.assisted
     }
 
-    /// Chunks whose sum did not match when they were read or decoded (9.1).
+    /// Chunks whose sum did not match when they were read or decoded (P9.1).
     pub fn bad_sums(&self) -> u64 {
         self.bad_sums
     }
@@ -147,9 +148,9 @@ impl<O: Out> Context<'_, O> {
         self.now.mono
     }
 
-    /// Whether a test breaks this rule.
-    pub fn breaks(&self, mutant: Mutant) -> bool {
-        self.shared.parameters.breaks(mutant)
+    /// The rules of the protocol.
+    pub fn rules(&self) -> Rules {
+        self.shared.parameters.rules
     }
 
     /// Appends a frame for exactly that life of that node, which may be this one. False if no session with it is open:
@@ -176,7 +177,7 @@ impl<O: Out> Context<'_, O> {
         true
     }
 
-    /// Asks a peer for its configuration of the list, which is newer than that of this node (2.2): of epoch `wanted`.
+    /// Asks a peer for its configuration of the list, which is newer than that of this node (P2.2): of epoch `wanted`.
     /// False if there is no session to ask by.
     pub fn ask_configuration(
         &mut self,
@@ -215,7 +216,7 @@ impl<O: Out> Context<'_, O> {
     ) -> Option<(&mut Vec<u8>, &Arena)> {
         let shared = &mut *self.shared;
         if (node, incarnation) == (shared.node, shared.incarnation) {
-            // An owner and a member of a list on one node, or two owners (10.5).
+            // An owner and a member of a list on one node, or two owners (P10.5).
             return Some((&mut shared.own_frames, &shared.arena));
         }
         if shared.sessions.incarnation_of(node, channel) != Some(incarnation) {
@@ -244,7 +245,7 @@ impl<O: Out> Context<'_, O> {
         self.out.propose(proposal);
     }
 
-    /// A broken invariant: the role at this position ends with the event at hand (3.5). The first one is the cause.
+    /// A broken invariant: the role at this position ends with the event at hand (P3.5). The first one is the cause.
     pub(crate) fn halt(&mut self, list: ListId, position: Position, reason: String) {
         if !self.is_halting(list, position) {
             self.out.halt(HaltReason(reason.clone()));

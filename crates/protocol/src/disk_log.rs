@@ -1,13 +1,14 @@
-//! Where a log node keeps its parity chunks: on its disk, all of them (PROTOCOL 11.1). What the protocol asks of a
+//! Where a log node keeps its parity chunks: on its disk, all of them (P11.1). What the protocol asks of a
 //! chunk, versions and sums, stays in memory in the parity table; bytes are folded into what waits to be written, and
 //! read back for whoever asks.
 //!
-//! A delta counts as soon as it is here, before it is on the disk (11.4): the disk spares memory and makes a return
+//! A delta counts as soon as it is here, before it is on the disk (P11.4): the disk spares memory and makes a return
 //! cheap, no more.
 
 use crate::interface::Out;
 use paritas_base::{Epoch, Incarnation, ListId, Map, NodeId, Position, Span, Stripe, Time, map};
 use paritas_paritylog::{Content, Io, IoId, Key, Outcome, ParityLog};
+use paritas_store::{Budget, Part, Purpose};
 
 /// The log of a node, and who waits for what is read from it.
 #[derive(Debug)]
@@ -21,11 +22,8 @@ pub(crate) struct DiskLog {
     /// All who wait.
     wanted: usize,
     next_read: u64,
-    /// Valid chunks of all positions, and those granted beside them.
-    held: u32,
-    reserved: u32,
-    /// Chunks still to be refilled that nothing is set aside for.
-    owed: u32,
+    /// Counts chunks and decides who may take one. Valid chunks of all positions count as used.
+    budget: Budget,
     /// Some position does not know yet what it has to refill.
     learns: bool,
     /// Lists of positions that were lost, whose chunks are kept until then.
@@ -37,9 +35,6 @@ pub(crate) struct DiskLog {
 
 /// Questions for chunks at once at most: each is memory, and peers ask for as many as they like.
 const READS_MAX: usize = 1024;
-/// Of the chunks that there can be, one in so many is not granted to writers: positions that began first on a node that
-/// was started again must leave what the others have to refill.
-const REFILL_SHARE: u32 = 8;
 /// Of what is free a list may be granted one chunk in so many ahead of use; and only so many while some position does
 /// not know what it will need.
 const AHEAD_SHARE: u32 = 16;
@@ -48,7 +43,7 @@ const AHEAD_LEARNING_MAX: u32 = 2;
 /// Who wants a chunk.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
-    /// An owner that brings one of its own back (5.7a), or a member that fills.
+    /// An owner that brings one of its own back (P5.7a), or a member that fills.
     Parity {
         list: ListId,
         x: Position,
@@ -70,15 +65,13 @@ impl DiskLog {
         let mut lists = log.lists();
         lists.sort_unstable();
         Self {
+            budget: Budget::of_disk(log.chunks_max()),
             log,
             ios: Vec::new(),
             reading: map(),
             reads: map(),
             wanted: 0,
             next_read: 0,
-            held: 0,
-            reserved: 0,
-            owed: 0,
             learns: false,
             kept: lists.into_iter().map(|list| (list, until)).collect(),
             flush_at: Time(u64::MAX),
@@ -95,22 +88,21 @@ impl DiskLog {
         self.log.buffer_max_bytes() as u64 + self.log.table_bytes()
     }
 
-    /// Chunks that can still be granted. Those of lost positions make room.
-    pub(crate) fn available(&self) -> u32 {
-        let most = self.log.chunks_max() - self.log.chunks_max() / REFILL_SHARE;
-        most.saturating_sub(self.held + self.reserved + self.owed)
+    /// Counts chunks and decides who may take one. Chunks kept of lost positions do not count as used.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
     }
 
-    /// Sets how many chunks will be refilled beside what is set aside: no writer may have their room. And whether there
-    /// will be more, it is not known how many.
-    pub(crate) fn set_owed(&mut self, chunks: u32, learns: bool) {
-        (self.owed, self.learns) = (chunks, learns);
+    /// [`Budget::set_backlog`]. `learns`: some position does not know its backlog yet.
+    pub(crate) fn set_backlog(&mut self, chunks: u32, learns: bool) {
+        self.budget.set_backlog(chunks);
+        self.learns = learns;
     }
 
     /// Chunks that a list may be granted ahead of use which has so many set aside. Beside what its lists ask for a disk
     /// may be small: who comes first must not be given what the others cannot do without.
     pub(crate) fn ahead_max(&self, reserved: u32) -> u32 {
-        let share = (self.available() + reserved).div_ceil(AHEAD_SHARE);
+        let share = (self.budget.available(Purpose::Write) + reserved).div_ceil(AHEAD_SHARE);
         if self.learns {
             share.min(AHEAD_LEARNING_MAX)
         } else {
@@ -118,29 +110,21 @@ impl DiskLog {
         }
     }
 
-    /// Sets room aside for a list that is owed so many.
-    pub(crate) fn reserve(&mut self, chunks: u32, owed: u32) -> bool {
-        let of_owed = chunks.min(owed).min(self.owed);
-        let fits = chunks - of_owed <= self.available();
-        if fits {
-            self.reserved += chunks;
-            self.owed -= of_owed;
-        }
-        fits
+    /// [`Budget::reserve`].
+    pub(crate) fn reserve(&mut self, chunks: u32, of_backlog: u32) -> bool {
+        self.budget.reserve(chunks, of_backlog)
     }
 
+    /// [`Budget::unreserve`].
     pub(crate) fn unreserve(&mut self, chunks: u32) {
-        self.reserved -= chunks;
+        self.budget.unreserve(chunks);
     }
 
-    /// One chunk more is valid. What was granted and is not used yet does not keep a refill from its end: without it a
-    /// list is a loss nearer to its own, and as much may never be used.
-    pub(crate) fn take(&mut self, reserved: bool) -> bool {
-        if !reserved && self.held >= self.log.chunks_max() {
+    /// [`Budget::take`] for a chunk that becomes valid. Drops chunks kept of lost positions while the log is full.
+    pub(crate) fn take(&mut self, from: Part) -> bool {
+        if !self.budget.take(from) {
             return false;
         }
-        self.reserved -= u32::from(reserved);
-        self.held += 1;
         while self.log.chunks() >= self.log.chunks_max() as usize && !self.kept.is_empty() {
             let (list, _) = self.kept.remove(0);
             self.drop_list(list);
@@ -148,18 +132,12 @@ impl DiskLog {
         true
     }
 
-    /// So many chunks are valid no more.
-    pub(crate) fn give_back(&mut self, chunks: u32) {
-        self.held -= chunks;
+    /// [`Budget::give`] for chunks that stop being valid.
+    pub(crate) fn give(&mut self, chunks: u32, to: Part) {
+        self.budget.give(chunks, to);
     }
 
-    /// One chunk is valid no more, and stays granted.
-    pub(crate) fn keep_granted(&mut self) {
-        self.held -= 1;
-        self.reserved += 1;
-    }
-
-    /// A position is lost: its chunks may be of use should it come back (6.7).
+    /// A position is lost: its chunks may be of use should it come back (P6.7).
     pub(crate) fn keep(&mut self, list: ListId, until: Time) {
         self.begin(list, false);
         self.kept.push((list, until));
@@ -219,7 +197,7 @@ impl DiskLog {
         reads
     }
 
-    /// Whether acks must wait, for more waits to be written than may (11.2).
+    /// Whether acks must wait, for more waits to be written than may (P11.2).
     pub(crate) fn holds_acks(&mut self) -> bool {
         let is_full = self.log.is_full();
         self.was_full |= is_full;
@@ -280,16 +258,16 @@ mod tests {
         };
         let mut disk = DiskLog::new(ParityLog::new(settings, 1), Time(0));
         let max = disk.log.chunks_max();
-        disk.set_owed(100, false);
-        let granted = disk.available();
+        disk.set_backlog(100, false);
+        let granted = disk.budget().available(Purpose::Write);
         assert!(granted < max - 100 && disk.reserve(granted, 0) && !disk.reserve(1, 0));
         assert!(
             disk.reserve(40, 40) && disk.reserve(60, 100) && !disk.reserve(1, 100),
-            "what it is owed"
+            "of the backlog"
         );
         // Nobody knew of these when it was granted.
-        assert!((0..max).all(|_| disk.take(false)), "it may never be used");
-        assert!(!disk.take(false), "there are no more");
-        assert!(disk.take(true), "what was granted is not refused");
+        assert!((0..max).all(|_| disk.take(Part::Free)), "it may never be used");
+        assert!(!disk.take(Part::Free), "there are no more");
+        assert!(disk.take(Part::Reserved), "what was granted is not refused");
     }
 }

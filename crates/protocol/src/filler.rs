@@ -1,4 +1,4 @@
-//! Parity refill (PROTOCOL §6.1–6.6): how a new member's parity chunks become valid while writes go on.
+//! Parity refill (P6.1–P6.6): how a new member's parity chunks become valid while writes go on.
 //!
 //! First every owner says which stripes exist ([`Message::Alloc`], asked for by `ReadDirectory`); then each of those,
 //! and each that a delta touched meanwhile, is fetched: deltas are buffered, the `k` chunks read, encoded, and the
@@ -11,9 +11,9 @@ mod lent;
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out, Proposal};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::parity_table::{ParityTable, State};
+use crate::rules::Fault;
 use crate::source::Source;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Map, Position, Span, Stream, Stripe, Term, Time, Version, map};
@@ -32,7 +32,7 @@ const TRY_EVERY: Span = Span::from_ms(250);
 /// The filling of one parity position.
 #[derive(Debug)]
 pub(crate) struct Filler {
-    /// Stripes still to fetch; `None` until 6.6 has told which exist.
+    /// Stripes still to fetch; `None` until P6.6 has told which exist.
     queue: Option<VecDeque<Stripe>>,
     fetches: Map<Stripe, Fetch>,
     next_at: Time,
@@ -42,7 +42,7 @@ pub(crate) struct Filler {
     try_at: Time,
     /// The position is not Live yet.
     filling: bool,
-    /// A valid stripe that is compared with its data (9.2).
+    /// A valid stripe that is compared with its data (P9.2).
     check: Option<check::Check>,
     /// Where the scrub goes on.
     checked: Stripe,
@@ -122,9 +122,9 @@ impl Filler {
         }
     }
 
-    /// Keeps a delta's extent for a stripe that is being fetched (6.2).
+    /// Keeps a delta's extent for a stripe that is being fetched (P6.2).
     pub(crate) fn buffer<O: Out>(&mut self, cx: &Context<'_, O>, x: Position, version: Version, extent: &Extent<'_>) {
-        if cx.breaks(Mutant::NoBufferingWhileFilling) {
+        if cx.rules().fault(Fault::NotBuffered) {
             return;
         }
         if let Some(fetch) = self.fetch_mut(extent.stripe) {
@@ -148,7 +148,7 @@ impl Filler {
         }
     }
 
-    /// 6.4: an epoch change ends every fetch; valid stripes stay valid.
+    /// P6.4: an epoch change ends every fetch; valid stripes stay valid.
     pub(crate) fn abort<O: Out>(&mut self, cx: &mut Context<'_, O>, table: &mut ParityTable) {
         cx.shared.scrub.partial |= self.check.take().is_some();
         let mut stripes: Vec<Stripe> = self.fetches.drain().map(|(s, _)| s).collect();
@@ -196,7 +196,7 @@ impl Filler {
             return;
         };
         if !source.has_its_sum() {
-            // Its owner's memory is wrong, and the parity must not become so (9.1): the timer asks again.
+            // Its owner's memory is wrong, and the parity must not become so (P9.1): the timer asks again.
             cx.shared.bad_sums += 1;
             return;
         }
@@ -211,12 +211,7 @@ impl Filler {
                 lent.add(cx.shared, x, source.bytes);
             }
         }
-        // A chunk freed long ago has version 0, and deltas from before would be folded in once more.
-        let as_of = if cx.breaks(Mutant::VersionForAsOf) {
-            source.version.seq()
-        } else {
-            as_of
-        };
+        let as_of = cx.rules().folded_after(as_of, source.version);
         *slot = Some(Chunk {
             version: source.version,
             sum: source.sum,
@@ -283,7 +278,7 @@ impl ParityMember {
         self.begin_fetches(cx, configuration);
     }
 
-    /// 6.6: once all owners of the present terms have said which stripes exist.
+    /// P6.6: once all owners of the present terms have said which stripes exist.
     fn learn_stripes<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         for x in configuration.data_positions() {
             let term = configuration.tenure(x).map(|t| t.term());
@@ -300,7 +295,7 @@ impl ParityMember {
         }
         let touched: Vec<Stripe> = self.table.stripes().map(|(s, _)| s).collect();
         let mut wanted = touched.clone();
-        if cx.breaks(Mutant::AllocWithoutUntouchedTest) {
+        if cx.rules().fault(Fault::TouchedNotFetched) {
             wanted.clear();
         }
         for log in self.logs() {
@@ -349,9 +344,9 @@ impl ParityMember {
         }
     }
 
-    /// 6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions of its owners
-    /// now. If no delta on the stripe has come since this tenure began (6.6) it is valid: all later ones will be
-    /// folded into it. A log node has it on its disk, of an earlier life too (11.3).
+    /// P6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions of its owners
+    /// now. If no delta on the stripe has come since this tenure began (P6.6) it is valid: all later ones will be
+    /// folded into it. A log node has it on its disk, of an earlier life too (P11.3).
     fn reuse<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -359,9 +354,7 @@ impl ParityMember {
         stripe: Stripe,
         versions: &[Version],
     ) -> bool {
-        let without_term = cx.breaks(Mutant::ParityStashWithoutTerm);
-        let same = |(a, b): (&Version, &Version)| a == b || (without_term && a.seq() == b.seq());
-        let at_any = cx.breaks(Mutant::LoggedParityAtAnyVersion);
+        let rules = cx.rules();
         let shared = &mut *cx.shared;
         if let (true, Some(disk)) = (self.table.is_on_disk(), &shared.disk) {
             let key = Key {
@@ -374,9 +367,7 @@ impl ParityMember {
                 return false;
             };
             let sums = content.sums.clone();
-            let of_all = content.versions.len() == versions.len();
-            let reused = of_all
-                && (at_any || content.versions.iter().zip(versions).all(same))
+            let reused = rules.may_reuse_on_disk(&content.versions, versions)
                 && (self.table).adopt_on_disk(shared, stripe, versions.iter().copied().zip(sums));
             if reused {
                 cx.out.mark(Mark::LoggedParityReused);
@@ -393,7 +384,7 @@ impl ParityMember {
         // As an owner that stands in (`materialise`).
         let stands_in = configuration.is_stand_in(self.position());
         let full = !self.table.may_refill(shared, stripe, 0, stands_in);
-        if !untouched || full || !old.versions.iter().zip(versions).all(same) {
+        if !untouched || full || !rules.may_reuse(old.versions, versions) {
             return false;
         }
         let values: Vec<(Version, u32)> = versions.iter().copied().zip(old.sums.iter().copied()).collect();
@@ -551,7 +542,7 @@ impl ParityMember {
         }
     }
 
-    /// 6.3.
+    /// P6.3.
     fn finish_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let mut ready: Vec<Stripe> = self
             .filler
@@ -588,12 +579,10 @@ impl ParityMember {
     }
 
     fn is_complete<O: Out>(&self, cx: &Context<'_, O>, fetch: &Fetch) -> bool {
-        let caught_up = !cx.breaks(Mutant::ValidBeforeLogCaughtUp);
-        let of_term = !cx.breaks(Mutant::FetchWithoutTerm);
+        let rules = cx.rules();
         fetch.replies.iter().zip(self.logs()).all(|(reply, log)| {
-            reply
-                .as_ref()
-                .is_some_and(|r| (log.recv >= r.as_of || !caught_up) && ((log.known && log.term == r.term) || !of_term))
+            let log = (log.known.then_some(log.term), log.recv);
+            reply.as_ref().is_some_and(|r| rules.may_encode(log, (r.term, r.as_of)))
         })
     }
 

@@ -1,5 +1,6 @@
-//! Numbers that the machines work with (PROTOCOL 5b), and the rules that a test may break.
+//! Numbers that the machines work with (P5b).
 
+use crate::rules::Rules;
 use core::fmt;
 use core::str::FromStr;
 use paritas_base::Span;
@@ -14,7 +15,7 @@ pub struct ClientLimits {
     pub query_bytes_max: usize,
     /// Unwritten reply bytes of a client above which it is closed.
     pub reply_bytes_max: usize,
-    /// What is held for all clients together; past it those that hold most are closed (8.3).
+    /// What is held for all clients together; past it those that hold most are closed (P8.3).
     pub bytes_max: usize,
 }
 
@@ -32,10 +33,10 @@ impl Default for ClientLimits {
 /// What lets an owner answer reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reads {
-    /// Leases from its members (PROTOCOL 4.2): nothing is sent, and clocks must run at rates within 1 % of each other.
+    /// Leases from its members (P4.2): nothing is sent, and clocks must run at rates within 1 % of each other.
     #[default]
     Leases,
-    /// One round trip to as many members for the reads of a turn (4.6): nothing is assumed of clocks.
+    /// One round trip to as many members for the reads of a turn (P4.6): nothing is assumed of clocks.
     Confirmed,
 }
 
@@ -127,11 +128,11 @@ pub struct Parameters {
     pub stable_flush: Span,
     /// A peer that owes an ack for so long is reported.
     pub silence_report: Span,
-    /// How long an owner holds new deltas at most when a successor asks (5.8).
+    /// How long an owner holds new deltas at most when a successor asks (P5.8).
     pub hold_max: Span,
-    /// How long an owner that is asked to go begins no write, after it was asked last (5.12).
+    /// How long an owner that is asked to go begins no write, after it was asked last (P5.12).
     pub drain_max: Span,
-    /// Data chunks of a stream that a stand-in does not drop for others while there is any memory (5.10): the keys of
+    /// Data chunks of a stream that a stand-in does not drop for others while there is any memory (P5.10): the keys of
     /// any line of the index, or the two longest values, must come to be here all at once. So it may take more than
     /// writers.
     pub kept_chunks: u32,
@@ -144,7 +145,7 @@ pub struct Parameters {
     pub rebuild_rate: Option<u64>,
     /// Whether log nodes help to bring chunks back; CONFIG SET changes it.
     pub log_assist: LogAssist,
-    /// Bytes of its own chunks that a node checks a second (9.2); `None`: none.
+    /// Bytes of its own chunks that a node checks a second (P9.2); `None`: none.
     pub scrub_rate: Option<u64>,
     /// Between two passes over all of them.
     pub scrub_pause: Span,
@@ -152,9 +153,9 @@ pub struct Parameters {
     pub policy: Policy,
     /// What clients may make the driver hold; CONFIG SET changes it.
     pub client_limits: ClientLimits,
-    /// Stripe ids asked for at a time (8.2).
+    /// Stripe ids asked for at a time (P8.2).
     pub credit_batch: u32,
-    /// Keys that one step of KEYS and its like looks at, at each stream (10.2b).
+    /// Keys that one step of KEYS and its like looks at, at each stream (P10.2b).
     pub walk_keys: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
     pub window_bytes: u64,
@@ -162,7 +163,7 @@ pub struct Parameters {
     pub history_bytes: u64,
     /// Stable deltas are dropped after so long.
     pub history: Span,
-    /// Chunks of a lost position are kept for so long, if nobody needs the memory (2.4); zero: not at all.
+    /// Chunks of a lost position are kept for so long, if nobody needs the memory (P2.4); zero: not at all.
     pub stash: Span,
     /// How long what is to be written to the disk of a parity log waits for more, if little comes.
     pub log_flush: Span,
@@ -170,11 +171,10 @@ pub struct Parameters {
     pub redial: Span,
     /// Longest.
     pub redial_max: Span,
-    /// How long slots that are handed off may wait without progress before they are served again (10.8).
+    /// How long slots that are handed off may wait without progress before they are served again (P10.8).
     pub hand_off_patience: Span,
-    /// The rule that is broken on purpose.
-    #[cfg(feature = "mutants")]
-    pub mutant: Option<Mutant>,
+    /// The rules of the protocol, of which a test may break one.
+    pub rules: Rules,
 }
 
 impl Default for Parameters {
@@ -209,8 +209,7 @@ impl Default for Parameters {
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
             hand_off_patience: Span::from_ms(500),
-            #[cfg(feature = "mutants")]
-            mutant: None,
+            rules: Rules::default(),
         }
     }
 }
@@ -220,7 +219,7 @@ const SHARE_BYTES_MAX: u64 = 12 << 20;
 
 impl Parameters {
     /// With the windows and histories that a node of so much memory can afford when it takes part in `streams`
-    /// streams (SEAMS §2, "Rings"): they share a 64th of the memory, and none has more than a quarter of that.
+    /// streams (P8.2): they share a 64th of the memory, and none has more than a quarter of that.
     pub fn for_memory(maxmemory_bytes: u64, streams: u64) -> Self {
         let pool_bytes = (maxmemory_bytes / 64).max(4 << 20);
         // An owner keeps a window and as much history; a member of a stream, a window.
@@ -229,200 +228,11 @@ impl Parameters {
         Self {
             window_bytes: share_bytes,
             history_bytes: share_bytes,
-            // All of it in a day (9.2).
+            // All of it in a day (P9.2).
             scrub_rate: Some((maxmemory_bytes / (24 * 3600)).max(1)),
             ..Self::default()
         }
     }
-
-    /// Whether a rule is to be broken. Always false, and folded away, without the test feature.
-    #[inline(always)]
-    pub(crate) fn breaks(&self, mutant: Mutant) -> bool {
-        #[cfg(feature = "mutants")]
-        return self.mutant == Some(mutant);
-        #[cfg(not(feature = "mutants"))]
-        {
-            let _ = mutant;
-            false
-        }
-    }
-}
-
-/// A rule of PROTOCOL left out, to show that the simulator sees it (PROTOCOL 15.4, 20).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // The comments name the rule.
-pub enum Mutant {
-    /// 3.7
-    OwnerJudgesWhoIsAlive,
-    /// 2.2, 3.3
-    NoEpochFence,
-    /// 5.4
-    ServeBeforePush,
-    /// 5.5
-    NoLeaseWait,
-    /// 4.1
-    ReadDoesNotWaitForAck,
-    /// 4.1
-    ValueTakenAtRelease,
-    /// 3.8
-    RawDeltasNotKept,
-    /// 5.7
-    NoVersionMatch,
-    /// 6.2
-    NoBufferingWhileFilling,
-    /// 3.3
-    GapsAccepted,
-    /// 3.10
-    VoidTailKept,
-    /// 3.10
-    VoidTailDroppedWithoutUndo,
-    /// 5.1
-    SecondCutInOneTerm,
-    /// 3.10 (m = 3)
-    NewcomerKeepsNoRawDeltas,
-    /// 5.5, 5.12a
-    YieldedNotMatchedOnTerm,
-    /// 5.12a
-    OwnerYieldsWhenAsked,
-    /// 5.5
-    OneCertificateClearsAll,
-    /// 5.5
-    CertificateMatchedByNode,
-    /// 6.3
-    FetchWithoutTerm,
-    /// 6.3
-    ValidBeforeLogCaughtUp,
-    /// 5.7a
-    ReadParityWithoutTerm,
-    /// 5.7a
-    ReadParityWithoutRecv,
-    /// 5.7d
-    ParitiesNotCompared,
-    /// 6.3
-    VersionForAsOf,
-    /// 5.5
-    DirectoryBelowCut,
-    /// 3.6, 8.2
-    CreditNotAwaited,
-    /// 6.6
-    AllocWithoutUntouchedTest,
-    /// 2.3
-    TenureByNode,
-    /// 3.7, 6.1
-    AcksIgnoreFillingMembers,
-    /// 4.2
-    LeaseFromLiveMembersOnly,
-    /// 8.4
-    ExpiryWithoutDelta,
-    /// I9: several changes of one command in several deltas.
-    CommandCutInTwo,
-    /// 5.3 (a < m)
-    SealFromTooFew,
-    /// 5.3
-    CutWithoutTerm,
-    /// 5.3
-    UnionOfRings,
-    /// 4.2 (a < m)
-    LeasesFromTooFew,
-    /// 3.8 (a < m)
-    RingTrimmedAtAcked,
-    /// 3.9 (a < m)
-    SyncFromAcked,
-    /// 3.10
-    MatchByCut,
-    /// 9.3, I14
-    WrongChunkKept,
-    /// 9.3
-    MendedAtAnyVersion,
-    /// 9.2
-    ParityNotScrubbed,
-    /// 2.4
-    StashWithoutTerm,
-    /// 6.7
-    ParityStashWithoutTerm,
-    /// 11.3
-    LoggedParityAtAnyVersion,
-    /// 5.10
-    ChunkDroppedAfterAskingLive,
-    /// 5.10
-    ChunkDroppedWithUnackedDelta,
-    /// 4.6
-    ReadsNotConfirmed,
-    /// 10.8
-    SlotsServedWhileHandedOff,
-    /// 10.8
-    EarlierImportsKept,
-    /// 10.8
-    KeysByTwoMaps,
-    /// 10.8, of the simulator's coordinator
-    HandOffBetweenAnyTenures,
-    /// 10.8
-    KeysWithoutWholeMap,
-    /// 8.3
-    KeptChunksWritten,
-    /// 10.14
-    EpochForId,
-}
-
-impl Mutant {
-    /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 55] = [
-        ("owner-judges-who-is-alive", Self::OwnerJudgesWhoIsAlive),
-        ("no-epoch-fence", Self::NoEpochFence),
-        ("serve-before-push", Self::ServeBeforePush),
-        ("no-lease-wait", Self::NoLeaseWait),
-        ("read-does-not-wait-for-ack", Self::ReadDoesNotWaitForAck),
-        ("value-taken-at-release", Self::ValueTakenAtRelease),
-        ("raw-deltas-not-kept", Self::RawDeltasNotKept),
-        ("no-version-match", Self::NoVersionMatch),
-        ("no-buffering-while-filling", Self::NoBufferingWhileFilling),
-        ("gaps-accepted", Self::GapsAccepted),
-        ("void-tail-kept", Self::VoidTailKept),
-        ("void-tail-dropped-without-undo", Self::VoidTailDroppedWithoutUndo),
-        ("second-cut-in-one-term", Self::SecondCutInOneTerm),
-        ("newcomer-keeps-no-raw-deltas", Self::NewcomerKeepsNoRawDeltas),
-        ("yielded-not-matched-on-term", Self::YieldedNotMatchedOnTerm),
-        ("owner-yields-when-asked", Self::OwnerYieldsWhenAsked),
-        ("one-certificate-clears-all", Self::OneCertificateClearsAll),
-        ("certificate-matched-by-node", Self::CertificateMatchedByNode),
-        ("fetch-without-term", Self::FetchWithoutTerm),
-        ("valid-before-log-caught-up", Self::ValidBeforeLogCaughtUp),
-        ("read-parity-without-term", Self::ReadParityWithoutTerm),
-        ("read-parity-without-recv", Self::ReadParityWithoutRecv),
-        ("parities-not-compared", Self::ParitiesNotCompared),
-        ("version-for-as-of", Self::VersionForAsOf),
-        ("directory-below-cut", Self::DirectoryBelowCut),
-        ("credit-not-awaited", Self::CreditNotAwaited),
-        ("alloc-without-untouched-test", Self::AllocWithoutUntouchedTest),
-        ("tenure-by-node", Self::TenureByNode),
-        ("acks-ignore-filling-members", Self::AcksIgnoreFillingMembers),
-        ("lease-from-live-members-only", Self::LeaseFromLiveMembersOnly),
-        ("expiry-without-delta", Self::ExpiryWithoutDelta),
-        ("command-cut-in-two", Self::CommandCutInTwo),
-        ("seal-from-too-few", Self::SealFromTooFew),
-        ("cut-without-term", Self::CutWithoutTerm),
-        ("union-of-rings", Self::UnionOfRings),
-        ("leases-from-too-few", Self::LeasesFromTooFew),
-        ("ring-trimmed-at-acked", Self::RingTrimmedAtAcked),
-        ("sync-from-acked", Self::SyncFromAcked),
-        ("match-by-cut", Self::MatchByCut),
-        ("wrong-chunk-kept", Self::WrongChunkKept),
-        ("mended-at-any-version", Self::MendedAtAnyVersion),
-        ("parity-not-scrubbed", Self::ParityNotScrubbed),
-        ("stash-without-term", Self::StashWithoutTerm),
-        ("parity-stash-without-term", Self::ParityStashWithoutTerm),
-        ("logged-parity-at-any-version", Self::LoggedParityAtAnyVersion),
-        ("chunk-dropped-after-asking-live", Self::ChunkDroppedAfterAskingLive),
-        ("chunk-dropped-with-unacked-delta", Self::ChunkDroppedWithUnackedDelta),
-        ("reads-not-confirmed", Self::ReadsNotConfirmed),
-        ("slots-served-while-handed-off", Self::SlotsServedWhileHandedOff),
-        ("earlier-imports-kept", Self::EarlierImportsKept),
-        ("keys-by-two-maps", Self::KeysByTwoMaps),
-        ("hand-off-between-any-tenures", Self::HandOffBetweenAnyTenures),
-        ("keys-without-whole-map", Self::KeysWithoutWholeMap),
-        ("kept-chunks-written", Self::KeptChunksWritten),
-        ("epoch-for-id", Self::EpochForId),
-    ];
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A parity position: the log of each stream, and the parity chunks that the logs are folded into
-//! (PROTOCOL §3.3–3.10, 4.3, 5.2, 5.5, 5.7a, 8.2).
+//! (P3.3–P3.10, P4.3, P5.2, P5.5, P5.7a, P8.2).
 //!
-//! Per stream: `Unknown` –Sync→ `Known(term, recv)`. Per stripe: `Invalid` –fetch→ `Fetching` –6.3→ `Valid`; the
+//! Per stream: `Unknown` –Sync→ `Known(term, recv)`. Per stripe: `Invalid` –fetch→ `Fetching` –P6.3→ `Valid`; the
 //! fetching is in [`Filler`].
 
 use crate::context::{Context, Shared};
@@ -9,9 +9,9 @@ use crate::disk_log::Wanted;
 use crate::filler::Filler;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::parity_table::{FoldError, ParityTable, State, There};
 use crate::ring::Ring;
+use crate::rules::Fault;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, Position, Span, Stream, Stripe, Term, Time, Version};
 use paritas_paritylog::Key;
@@ -22,7 +22,7 @@ use paritas_wire::peer::{self, Deltas, Header, LeaseEntry, LeaseRecord, Message,
 /// One stream's log at a member.
 #[derive(Debug)]
 pub struct Log {
-    /// Whether this member has heard of the stream (3.10).
+    /// Whether this member has heard of the stream (P3.10).
     pub known: bool,
     /// The owner's term that the log belongs to.
     pub term: Term,
@@ -38,10 +38,10 @@ pub struct Log {
     /// What was asked for and not granted, in which term.
     credit_wish: Option<(Term, (u32, u32))>,
     ack_due: bool,
-    /// The last delta that was acknowledged: below `recv` while the disk is behind (11.2).
+    /// The last delta that was acknowledged: below `recv` while the disk is behind (P11.2).
     acked: u64,
     lease_due: Time,
-    /// 6.6, 6.7: which stripes the owner has is known, as of a seq in a term.
+    /// P6.6, P6.7: which stripes the owner has is known, as of a seq in a term.
     pub(crate) alloc: Option<Alloc>,
 }
 
@@ -197,11 +197,11 @@ impl ParityMember {
             let log = &mut self.logs[x.index()];
             // A lease asked for under the older epoch is not granted under this one.
             log.lease_due = Time(0);
-            // A life that is certainly over uses no lease (5.5). Forgotten here too, so that a later takeover, whose
+            // A life that is certainly over uses no lease (P5.5). Forgotten here too, so that a later takeover, whose
             // configuration may name that life no more, does not wait for it.
             log.leases
                 .retain(|g| !configuration.is_gone(g.holder.node, g.holder.incarnation));
-            // What an owner of another term said of its stripes counts for nothing (6.6).
+            // What an owner of another term said of its stripes counts for nothing (P6.6).
             let term = configuration.tenure(x).map(|t| t.term());
             if log.alloc.as_ref().is_some_and(|a| Some(a.term) != term) {
                 log.alloc = None;
@@ -209,7 +209,7 @@ impl ParityMember {
         }
     }
 
-    /// The tenure is over. What is valid here may be so again when the position comes back (2.4, 6.7).
+    /// The tenure is over. What is valid here may be so again when the position comes back (P2.4, P6.7).
     pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         let until = cx.now.mono + cx.shared.parameters.stash;
         if self.table.is_on_disk() || cx.shared.parameters.stash == Span(0) {
@@ -232,7 +232,7 @@ impl ParityMember {
         }
     }
 
-    /// 3.3.
+    /// P3.3.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_delta<O: Out>(
         &mut self,
@@ -245,24 +245,20 @@ impl ParityMember {
         stable: u64,
         bytes: &[u8],
     ) {
-        let fenced = !cx.breaks(Mutant::NoEpochFence);
+        let rules = cx.rules();
         let Some(log) = self.logs.get_mut(x.index()) else {
             return;
         };
-        if !log.known || (fenced && (term != log.term || term != owner.term())) {
+        if !log.known || !rules.same_term(term, log.term) || !rules.same_term(term, owner.term()) {
             return;
         }
         log.ack_due = true;
-        let gap = seq > log.recv + 1 && !cx.breaks(Mutant::GapsAccepted);
-        if gap || !are_sound(bytes, cx.shared) {
+        if !rules.follows(seq, log.recv) || !are_sound(bytes, cx.shared) {
             return;
         }
         if seq > log.recv {
             self.table.prefetch(&cx.shared.arena, bytes);
-            if cx.breaks(Mutant::GapsAccepted)
-                && let Some(log) = self.logs.get_mut(x.index())
-                && seq > log.recv + 1
-            {
+            if rules.fault(Fault::GapAccepted) && seq > log.recv + 1 {
                 log.ring.clear();
             }
             self.accept(cx, x, term, seq, bytes);
@@ -275,19 +271,15 @@ impl ParityMember {
         self.on_stable(cx, x, term, stable);
     }
 
-    /// 3.8.
+    /// P3.8.
     pub(crate) fn on_stable<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, stable: u64) {
         let Some(log) = self.logs.get_mut(x.index()) else {
             return;
         };
-        if !log.known || (term != log.term && !cx.breaks(Mutant::NoEpochFence)) {
+        if !log.known || !cx.rules().same_term(term, log.term) {
             return;
         }
-        let stable = if cx.breaks(Mutant::RawDeltasNotKept) {
-            log.recv
-        } else {
-            stable.min(log.recv)
-        };
+        let stable = cx.rules().kept_from_at_member(stable, log.recv);
         if stable > log.stable {
             log.stable = stable;
             log.ring.trim(stable);
@@ -368,9 +360,9 @@ impl ParityMember {
         }
     }
 
-    /// 3.10, undo: XOR again, newest first.
+    /// P3.10, undo: XOR again, newest first.
     fn undo<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, version: Version, bytes: &[u8]) {
-        if cx.breaks(Mutant::VoidTailDroppedWithoutUndo) {
+        if cx.rules().fault(Fault::DroppedWithoutUndo) {
             return;
         }
         let chunk_bytes = cx.shared.arena.chunk_bytes();
@@ -384,7 +376,7 @@ impl ParityMember {
         }
     }
 
-    /// 3.9, 3.10. Whether the log now reaches at least `top`.
+    /// P3.9, P3.10. Whether the log now reaches at least `top`.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_sync<O: Out>(
         &mut self,
@@ -414,27 +406,14 @@ impl ParityMember {
             if top > base {
                 cx.out.mark(Mark::SyncToNewcomer);
             }
-            if cx.breaks(Mutant::NewcomerKeepsNoRawDeltas) {
-                for delta in deltas.iter() {
-                    self.fold(cx, x, Version::new(delta.term, delta.seq), delta.extents);
-                }
-                let Some(log) = self.logs.get_mut(x.index()) else {
-                    return false;
-                };
-                (log.recv, log.stable) = (top, top);
-                return true;
+            if cx.rules().fault(Fault::NewcomerKeepsNoDeltas) {
+                return self.fold_without_keeping(cx, x, top, deltas);
             }
         } else if log.term < term {
             let ring_base = log.ring.first().map_or(log.recv, |first| first - 1);
             let terms: Vec<Term> = deltas.iter().map(|d| d.term).collect();
-            let mut agreed = log.recv.min(top);
-            while agreed > ring_base && agreed > base && !cx.breaks(Mutant::MatchByCut) {
-                let theirs = terms.get((agreed - base - 1) as usize).copied();
-                if log.term_at(agreed) == theirs {
-                    break;
-                }
-                agreed -= 1;
-            }
+            let same_term = |seq: u64| log.term_at(seq) == terms.get((seq - base - 1) as usize).copied();
+            let agreed = cx.rules().agreed(log.recv, top, ring_base.max(base), same_term);
             if log.recv < base {
                 let (recv, position) = (log.recv, self.position.0);
                 cx.halt(
@@ -449,7 +428,7 @@ impl ParityMember {
             }
             if agreed < log.stable {
                 // Every member had those deltas, and owners have answered for them: whoever would undo them here has a
-                // log that does not hold what it must (5.3).
+                // log that does not hold what it must (P5.3).
                 let (stable, position) = (log.stable, self.position.0);
                 cx.halt(
                     self.list,
@@ -465,9 +444,7 @@ impl ParityMember {
             log.term = term;
             // The older owner's clock says nothing to the new one.
             log.lease_due = Time(0);
-            if cx.breaks(Mutant::VoidTailKept) {
-                agreed = log.recv;
-            }
+            let agreed = cx.rules().undone_after(agreed, log.recv);
             while let Some(log) = self.logs.get_mut(x.index())
                 && log.recv > agreed
             {
@@ -485,12 +462,29 @@ impl ParityMember {
                 self.accept(cx, x, delta.term, delta.seq, delta.extents);
             }
         }
-        // Where the owner's log begins is stable (3.9): without this a member that heard of it late held more than W.
+        // Where the owner's log begins is stable (P3.9): without this a member that heard of it late held more than W.
         self.on_stable(cx, x, term, base);
         !cx.is_halting(self.list, self.position)
     }
 
-    /// 5.2. The owner that asks is the one of the installed configuration.
+    /// [`Fault::NewcomerKeepsNoDeltas`].
+    fn fold_without_keeping<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        top: u64,
+        deltas: Deltas<'_>,
+    ) -> bool {
+        for delta in deltas.iter() {
+            self.fold(cx, x, Version::new(delta.term, delta.seq), delta.extents);
+        }
+        if let Some(log) = self.logs.get_mut(x.index()) {
+            (log.recv, log.stable) = (top, top);
+        }
+        true
+    }
+
+    /// P5.2. The owner that asks is the one of the installed configuration.
     pub(crate) fn on_seal<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stream: Stream) {
         let Some(owner) = configuration.tenure(stream.x) else {
             return;
@@ -522,7 +516,7 @@ impl ParityMember {
         cx.send(&owner, Channel::Main, stream, configuration.epoch, &reply);
     }
 
-    /// 4.3. Whether the lease is granted.
+    /// P4.3. Whether the lease is granted.
     pub(crate) fn on_lease_request<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -539,7 +533,7 @@ impl ParityMember {
         fits
     }
 
-    /// 8.2: memory for stripes below these ends, shared by all streams of the list.
+    /// P8.2: memory for stripes below these ends, shared by all streams of the list.
     pub(crate) fn on_credit_request<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -581,6 +575,16 @@ impl ParityMember {
         self.table.memory_slots_granted()
     }
 
+    /// Chunks of memory, or of the disk, that it uses, and those reserved for it.
+    pub fn budgeted(&self) -> (u32, u32) {
+        self.table.budgeted()
+    }
+
+    /// Whether its chunks are on the node's disk.
+    pub fn is_on_disk(&self) -> bool {
+        self.table.is_on_disk()
+    }
+
     /// Chunks still to be refilled that nothing is set aside for, as far as it knows.
     pub fn slots_owed(&self) -> u32 {
         self.table.slots_owed()
@@ -615,7 +619,7 @@ impl ParityMember {
         }
     }
 
-    /// 5.5: which stripes of the stream exist. Only from a Live member whose log is the successor's and long enough.
+    /// P5.5: which stripes of the stream exist. Only from a Live member whose log is the successor's and long enough.
     pub(crate) fn on_read_directory<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -628,8 +632,8 @@ impl ParityMember {
         let (Some(owner), Some(log)) = (configuration.tenure(stream.x), self.logs.get(stream.x.index())) else {
             return;
         };
-        let too_early = log.recv < at_least && !cx.breaks(Mutant::DirectoryBelowCut);
-        if !live || !log.known || log.term != term || too_early {
+        let complete = cx.rules().is_complete_for(log.recv, at_least);
+        if !live || !log.known || log.term != term || !complete {
             return;
         }
         let x = stream.x.index();
@@ -648,7 +652,7 @@ impl ParityMember {
         cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &reply);
     }
 
-    /// 5.7a.
+    /// P5.7a.
     pub(crate) fn on_read_parity<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -709,7 +713,7 @@ impl ParityMember {
         peer::encode(frames, &Header { stream, epoch, sent }, &reply);
     }
 
-    /// 6.6, 6.7.
+    /// P6.6, P6.7.
     pub(crate) fn on_alloc<O: Out>(
         &mut self,
         cx: &Context<'_, O>,
@@ -742,7 +746,7 @@ impl ParityMember {
 
     /// Sends what the turn made due.
     pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        // 11.2: what waits for the disk is bounded by windows that no ack moves on. Leases go on.
+        // P11.2: what waits for the disk is bounded by windows that no ack moves on. Leases go on.
         let held = match &mut cx.shared.disk {
             Some(disk) if self.table.is_on_disk() => disk.holds_acks(),
             _ => false,
@@ -780,7 +784,7 @@ fn are_sound(bytes: &[u8], shared: &Shared) -> bool {
     extents(bytes, shared.arena.chunk_bytes()).all(|e| e.is_ok_and(|e| shared.can_exist(e.stripe)))
 }
 
-/// A grant never overwrites another tenure's that still runs (4.3). The tenth more than L is the drift guard.
+/// A grant never overwrites another tenure's that still runs (P4.3). The tenth more than L is the drift guard.
 fn grant(log: &mut Log, now: Time, lease: Span, holder: Tenure) {
     let until = now + Span(lease.0 + lease.0 / 10);
     match log.leases.iter_mut().find(|g| g.holder == holder) {

@@ -1,5 +1,5 @@
-//! The parity chunks of one member, with the versions and sums they stand for (PROTOCOL 1.6, 1.7). The bytes are in
-//! memory, or, on a log node, on its disk (11.1).
+//! The parity chunks of one member, with the versions and sums they stand for (P1.6, P1.7). The bytes are in
+//! memory, or, on a log node, on its disk (P11.1).
 
 use crate::context::Shared;
 use crate::disk_log::DiskLog;
@@ -7,20 +7,20 @@ use paritas_base::{ListId, Position, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_paritylog::{Change, Content, Extents, Key};
 use paritas_store::delta::{Extent, extents};
-use paritas_store::{Arena, Slot, Stash, grow_table};
+use paritas_store::{Arena, Budget, Part, Purpose, Slot, Stash, grow_table};
 
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Nothing was heard of it since this member joined. Zeros once the table is complete (6.6), unknown before.
+    /// Nothing was heard of it since this member joined. Zeros once the table is complete (P6.6), unknown before.
     Untouched,
     /// Its deltas are logged but its bytes are not known.
     Invalid,
-    /// Being fetched; its deltas are buffered (6.2).
+    /// Being fetched; its deltas are buffered (P6.2).
     Fetching,
     /// `bytes = Σ coef · D@vec`. No place: all zeros.
     Valid(Option<Place>),
-    /// The disk has lost the bytes (11.2). What they stand for is still known, and they can be made again.
+    /// The disk has lost the bytes (P11.2). What they stand for is still known, and they can be made again.
     Lost,
 }
 
@@ -45,16 +45,16 @@ pub(crate) enum Place {
 /// Why an extent could not be folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FoldError {
-    /// `vec` is not the extent's base: a protocol bug or corrupt memory (3.5).
+    /// `vec` is not the extent's base: a protocol bug or corrupt memory (P3.5).
     BaseMismatch {
         /// What the table has.
         found: Version,
         /// What the extent says.
         base: Version,
     },
-    /// No memory although it was granted (3.6).
+    /// No memory although it was granted (P3.6).
     NoMemory,
-    /// Every chunk of the stripe has been freed, and what was said of one did not make it zeros (1.4).
+    /// Every chunk of the stripe has been freed, and what was said of one did not make it zeros (P1.4).
     NotZeros,
 }
 
@@ -125,16 +125,17 @@ pub(crate) struct ParityTable {
     coefficients: Vec<u8>,
     data: Half,
     index: Half,
-    /// Stripes never heard of are zeros (6.6).
+    /// Stripes never heard of are zeros (P6.6).
     complete: bool,
     /// Chunks are on disk, and these name them there.
     on_disk: Option<(ListId, Position)>,
-    /// Ends of the data and index stripes that are granted (8.2). Each below has its chunk, or room set aside for it.
+    /// Ends of the data and index stripes that are granted (P8.2). Each below has its chunk, or room set aside for it.
     granted: (u32, u32),
     /// Chunks that take room, in memory or on disk, and those that room is set aside for.
     slots: u32,
     reserved: u32,
-    /// Room kept for stripes beyond those ends that were freed: what freed them may be void, and is then undone (3.10).
+    /// Room kept for stripes beyond those ends that were freed: what freed them may be void, and is then undone
+    /// (P3.10).
     freed: u32,
 }
 
@@ -175,6 +176,11 @@ impl ParityTable {
         } else {
             self.slots + self.reserved + self.freed
         }
+    }
+
+    /// Chunks of memory, or of the disk, that it uses, and those reserved for it.
+    pub(crate) fn budgeted(&self) -> (u32, u32) {
+        (self.slots, self.reserved + self.freed)
     }
 
     /// The name of a parity chunk on the disk, if it is there.
@@ -282,7 +288,7 @@ impl ParityTable {
         self.half_mut(stripe).states[at] = state;
     }
 
-    /// Puts a fetched stripe in place, valid (6.3), over what was there. False, and nothing done, if memory is short.
+    /// Puts a fetched stripe in place, valid (P6.3), over what was there. False, and nothing done, if memory is short.
     pub(crate) fn install(
         &mut self,
         shared: &mut Shared,
@@ -332,7 +338,7 @@ impl ParityTable {
     }
 
     /// Folds one extent into a valid stripe: `to` is the version afterwards. With `undo`, `to` is the base to go
-    /// back to and the base check is left out: XOR again undoes (3.10). Of a lost stripe only what it stands for
+    /// back to and the base check is left out: XOR again undoes (P3.10). Of a lost stripe only what it stands for
     /// changes.
     pub(crate) fn fold(
         &mut self,
@@ -428,18 +434,14 @@ impl ParityTable {
     }
 
     /// Whether a stripe's chunk can be brought back beside so many that are about to be. A stand-in takes what writers
-    /// may; who was planned for takes all there is, but what data positions need to serve (10.5).
+    /// may; who was planned for takes all there is, but what data positions need to serve (P10.5).
     pub(crate) fn may_refill(&self, shared: &Shared, stripe: Stripe, under_way: usize, stands_in: bool) -> bool {
         let set_aside = match self.is_granted(stripe) {
             true => self.reserved,
             false => self.freed,
         };
-        set_aside > 0
-            || match &shared.disk {
-                Some(disk) if self.on_disk.is_some() => !stands_in || under_way < disk.available() as usize,
-                _ if stands_in => shared.arena.has_room(under_way),
-                _ => shared.arena.has(under_way as u32 + 1 + shared.kept_chunks()),
-            }
+        let purpose = if stands_in { Purpose::StandIn } else { Purpose::Rebuild };
+        set_aside > 0 || under_way < self.budget(shared).available(purpose) as usize
     }
 
     /// Sets room aside for stripes up to these ends, as far as memory or disk stand; gives the ends that are granted.
@@ -448,20 +450,19 @@ impl ParityTable {
             There::Known { owed } => Some(owed),
             There::Unknown { .. } => None,
         };
+        // The backlog of memory has no parity chunks.
+        let of_backlog = if self.is_on_disk() { owed.unwrap_or(0) } else { 0 };
         let (data, index) = self.granted;
         let (mut data_end, mut index_end) = (wanted.0.max(data), wanted.1.max(index));
         // Stripes that were there before this member came, and are beyond what it granted, have the first call.
         let awaited = self.awaited();
-        let available = match &shared.disk {
-            Some(disk) if self.on_disk.is_some() => {
-                let ahead = owed.map_or(0, |_| disk.ahead_max(self.reserved));
-                let used = |half: &Half, ahead: u32| (half.states.len() as u32).saturating_add(ahead);
-                data_end = data_end.min(data.max(used(&self.data, ahead)));
-                index_end = index_end.min(index.max(used(&self.index, ahead.div_ceil(2))));
-                disk.available() + owed.unwrap_or(0)
-            }
-            _ => shared.arena.available(),
-        };
+        if let (true, Some(disk)) = (self.is_on_disk(), &shared.disk) {
+            let ahead = owed.map_or(0, |_| disk.ahead_max(self.reserved));
+            let used = |half: &Half, ahead: u32| (half.states.len() as u32).saturating_add(ahead);
+            data_end = data_end.min(data.max(used(&self.data, ahead)));
+            index_end = index_end.min(index.max(used(&self.index, ahead.div_ceil(2))));
+        }
+        let available = self.budget(shared).available(Purpose::Write) + of_backlog;
         // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
         // nothing grows.
         let room = (available + self.freed).saturating_sub(awaited);
@@ -482,8 +483,8 @@ impl ParityTable {
         let more = self.data.without_place(data, data_end) + self.index.without_place(index, index_end);
         let freed = more.min(self.freed);
         let fits = match self.disk(shared) {
-            Some(disk) => disk.reserve(more - freed, owed.unwrap_or(0)),
-            None => shared.arena.reserve(more - freed),
+            Some(disk) => disk.reserve(more - freed, of_backlog),
+            None => shared.arena.reserve(more - freed, of_backlog),
         };
         if fits {
             self.granted = (data_end, index_end);
@@ -506,6 +507,14 @@ impl ParityTable {
     fn is_granted(&self, stripe: Stripe) -> bool {
         let (data_end, index_end) = self.granted;
         stripe.number() < if stripe.is_index() { index_end } else { data_end }
+    }
+
+    /// The budget that its chunks are taken from.
+    fn budget<'a>(&self, shared: &'a Shared) -> &'a Budget {
+        match &shared.disk {
+            Some(disk) if self.is_on_disk() => disk.budget(),
+            _ => shared.arena.budget(),
+        }
     }
 
     fn disk<'a>(&self, shared: &'a mut Shared) -> Option<&'a mut DiskLog> {
@@ -570,17 +579,11 @@ impl ParityTable {
         stripe: Stripe,
         values: impl Iterator<Item = (Version, u32)>,
     ) -> bool {
-        let granted = *self.set_aside(stripe) > 0;
-        if granted {
-            arena.unreserve(1);
-        }
-        let Some(slot) = stash.redeem(arena, stripe) else {
-            // What was given up a moment ago is there.
-            *self.set_aside(stripe) -= u32::from(granted && !arena.reserve_again());
+        let from = self.part_for(stripe);
+        let Some(slot) = stash.redeem(arena, stripe, from) else {
             return false;
         };
-        *self.set_aside(stripe) -= u32::from(granted);
-        self.slots += 1;
+        self.taken(stripe, from);
         self.set(stripe, Some(Place::Memory(slot)), values);
         true
     }
@@ -590,13 +593,13 @@ impl ParityTable {
         for half in [&self.data, &self.index] {
             for state in &half.states {
                 if let State::Valid(Some(Place::Memory(slot))) = state {
-                    shared.arena.free(*slot);
+                    shared.arena.give(*slot, Part::Free);
                 }
             }
         }
         match self.disk(shared) {
             Some(disk) => {
-                disk.give_back(self.slots);
+                disk.give(self.slots, Part::Free);
                 disk.unreserve(self.reserved + self.freed);
             }
             None => shared.arena.unreserve(self.reserved + self.freed),
@@ -618,15 +621,27 @@ impl ParityTable {
         }
     }
 
-    fn take_place(&mut self, shared: &mut Shared, stripe: Stripe) -> Option<Place> {
-        let reserved = *self.set_aside(stripe) > 0;
-        let place = match self.disk(shared) {
-            Some(disk) => disk.take(reserved).then_some(Place::Disk)?,
-            None if reserved => Place::Memory(shared.arena.alloc_reserved()?),
-            None => Place::Memory(shared.arena.alloc()?),
-        };
-        *self.set_aside(stripe) -= u32::from(reserved);
+    /// The part of the budget that a stripe's chunk is taken from.
+    fn part_for(&mut self, stripe: Stripe) -> Part {
+        match *self.set_aside(stripe) {
+            0 => Part::Free,
+            _ => Part::Reserved,
+        }
+    }
+
+    /// A chunk was taken for a stripe.
+    fn taken(&mut self, stripe: Stripe, from: Part) {
+        *self.set_aside(stripe) -= u32::from(from == Part::Reserved);
         self.slots += 1;
+    }
+
+    fn take_place(&mut self, shared: &mut Shared, stripe: Stripe) -> Option<Place> {
+        let from = self.part_for(stripe);
+        let place = match self.disk(shared) {
+            Some(disk) => disk.take(from).then_some(Place::Disk)?,
+            None => Place::Memory(shared.arena.take(from)?),
+        };
+        self.taken(stripe, from);
         Some(place)
     }
 
@@ -635,12 +650,12 @@ impl ParityTable {
         // It stays granted to the streams that may use the stripe again.
         let again = match place {
             Place::Memory(slot) => {
-                shared.arena.free(slot);
-                shared.arena.reserve_again()
+                shared.arena.give(slot, Part::Reserved);
+                true
             }
             Place::Disk => self.on_disk.zip(shared.disk.as_mut()).is_some_and(|((list, _), disk)| {
                 disk.log.remove(Key { list, stripe });
-                disk.keep_granted();
+                disk.give(1, Part::Reserved);
                 true
             }),
         };

@@ -21,7 +21,8 @@ use crate::interface::{Channel, Event, Identity, Out};
 use crate::lists::{Halted, List, Lists, Role};
 use crate::log_assist::Suppliers;
 use crate::pace::Pace;
-use crate::parameters::{Mutant, Parameters};
+use crate::parameters::Parameters;
+use crate::rules::Fault;
 use crate::scrub::Scrub;
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
@@ -120,11 +121,13 @@ impl Replica {
         let slots = (maxmemory_bytes / u64::from(cluster.chunk_bytes)).clamp(1, SLOTS_MAX) as u32;
         let (redial, redial_max) = (parameters.redial, parameters.redial_max);
         let sessions = Sessions::new(cluster.id, node, incarnation, redial, redial_max);
+        let mut arena = Arena::new(cluster.chunk_bytes as usize, slots);
+        arena.set_headroom(parameters.kept_chunks);
         let shared = Shared {
             node,
             incarnation,
             code: Code::new(scheme),
-            arena: Arena::new(cluster.chunk_bytes as usize, slots),
+            arena,
             stashes: Stashes::default(),
             disk: None,
             maxmemory_bytes,
@@ -188,7 +191,7 @@ impl Replica {
     pub fn stashed(&self) -> impl Iterator<Item = (ListId, Position, Old<'_>)> {
         self.shared.stashes.iter(&self.shared.arena)
     }
-    /// How late acks of each peer come, the worst that any stream here sees of it (PROTOCOL 10.2a); those of which
+    /// How late acks of each peer come, the worst that any stream here sees of it (P10.2a); those of which
     /// something was measured of late.
     pub fn ack_delays(&self, now: Time) -> Vec<(NodeId, Span)> {
         let mut worst: Vec<(NodeId, Span)> = Vec::new();
@@ -204,7 +207,7 @@ impl Replica {
         worst
     }
 
-    /// Chunks whose sum did not match when they were read or decoded (PROTOCOL 9.1).
+    /// Chunks whose sum did not match when they were read or decoded (P9.1).
     pub fn bad_sums(&self) -> u64 {
         self.shared.bad_sums
     }
@@ -226,7 +229,7 @@ impl Replica {
         self.shared.parameters.client_limits
     }
 
-    /// The driver's own buffers: they come out of the same memory (8.3).
+    /// The driver's own buffers: they come out of the same memory (P8.3).
     pub fn set_sockets_bytes(&mut self, bytes: u64) {
         self.shared.sockets_bytes = bytes;
     }
@@ -378,7 +381,7 @@ impl Replica {
             .min()
     }
 
-    /// 3.5: roles that broke an invariant stop here. What they held is not to be trusted, and given up; who waits for
+    /// P3.5: roles that broke an invariant stop here. What they held is not to be trusted, and given up; who waits for
     /// them is told what a lost tenure tells. This life begins nothing in such a list any more, whatever a
     /// configuration says: the coordinator learns it from the heartbeat, and names another.
     fn end_halted(&mut self, now: Clock, out: &mut impl Out) {
@@ -415,7 +418,7 @@ impl Replica {
         })
     }
 
-    /// The slot map follows what has changed: configurations, and what owners here are handing off (10.8).
+    /// The slot map follows what has changed: configurations, and what owners here are handing off (P10.8).
     #[inline]
     fn renew_slots(&mut self) {
         let Shared {
@@ -424,7 +427,7 @@ impl Replica {
             parameters,
             ..
         } = &mut self.shared;
-        let freeze = !parameters.breaks(Mutant::SlotsServedWhileHandedOff);
+        let freeze = !parameters.rules.fault(Fault::FrozenSlotsServed);
         if slots.renew(cluster, &self.lists, freeze) {
             self.notices.push(Notice::Slots);
         }

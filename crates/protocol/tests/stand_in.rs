@@ -1,10 +1,11 @@
-//! A node that holds two positions of a list (PROTOCOL 10.5): its roles talk to each other as they would over a link.
+//! A node that holds two positions of a list (P10.5): its roles talk to each other as they would over a link.
 
 mod support;
 
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
 use paritas_protocol::{Parameters, Port, Role};
+use paritas_store::Purpose;
 use paritas_wire::peer::{self, Message};
 use support::{Client, Cluster};
 
@@ -110,7 +111,7 @@ fn get(cluster: &mut Cluster, client: Client, n: usize) {
     assert!(reply.ends_with(&format!("v{n}\r\n")), "key{n}: {reply}");
 }
 
-/// 5.10.
+/// P5.10.
 #[test]
 fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
     let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());
@@ -127,7 +128,7 @@ fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
             assert!(arena.resident_bytes() < 16 << 20);
         }
     }
-    assert!(!cluster.processes[1].node.replica().arena().is_over());
+    assert!(!cluster.processes[1].node.replica().arena().budget().is_over());
     // What is in place is written in place.
     let other = "w".repeat(10_000);
     for n in (0..count).step_by(50) {
@@ -144,7 +145,8 @@ fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
     }
 }
 
-/// 5.10: where the younger of two positions is whole first, by what its node had set aside, the older one lacks memory.
+/// P5.10: where the younger of two positions is whole first, by what its node had set aside, the older one lacks
+/// memory.
 #[test]
 fn an_older_position_without_memory_beside_a_whole_younger_one_serves_all_keys() {
     let mut cluster = Cluster::coded(2, 2, 1, 1, Parameters::default());
@@ -165,7 +167,7 @@ fn an_older_position_without_memory_beside_a_whole_younger_one_serves_all_keys()
     }
 }
 
-/// 5.10: two chunks that drop each other would never be there together.
+/// P5.10: two chunks that drop each other would never be there together.
 #[test]
 fn a_stand_in_without_any_room_does_commands_that_need_many_chunks() {
     let mut cluster = Cluster::coded_in(64 << 20, 2, 1, 1, 0, Parameters::default());
@@ -224,7 +226,7 @@ fn a_stand_in_without_any_room_does_commands_that_need_many_chunks() {
     // A few chunks more than writers may have, and no more.
     let arena = cluster.processes[1].node.replica().arena();
     let bytes = u64::from(arena.used()) * arena.chunk_bytes() as u64;
-    assert!(arena.is_over() && bytes < 32 << 20, "{bytes}");
+    assert!(arena.budget().is_over() && bytes < 32 << 20, "{bytes}");
 }
 
 #[test]
@@ -368,9 +370,16 @@ fn stand_ins_without_memory_stop_at_the_limit_refuse_writes_and_lose_nothing() {
         cluster.hand_over(list, position, node);
     }
     cluster.advance(6_000);
-    let room = |cluster: &Cluster, node: usize| cluster.processes[node].node.replica().arena().has_room(0);
+    let room = |cluster: &Cluster, node: usize| {
+        cluster.processes[node]
+            .node
+            .replica()
+            .arena()
+            .available(Purpose::StandIn)
+            > 0
+    };
     assert!(!room(&cluster, 2), "all its memory is used");
-    let over = |cluster: &Cluster, node: usize| cluster.processes[node].node.replica().arena().is_over();
+    let over = |cluster: &Cluster, node: usize| cluster.processes[node].node.replica().arena().budget().is_over();
     assert!(!over(&cluster, 1) && !over(&cluster, 2), "and no more");
     assert!(
         !whole(&cluster, 2, 0) || !list_is_whole(&cluster, 2, 2, 1),
@@ -509,7 +518,7 @@ impl Crowd {
     }
 }
 
-/// 5.10.
+/// P5.10.
 #[test]
 fn positions_of_several_lists_that_a_node_has_no_memory_for_serve_all_keys() {
     let mut crowd = Crowd::new(210);
@@ -529,7 +538,7 @@ fn positions_of_several_lists_that_a_node_has_no_memory_for_serve_all_keys() {
     }
 }
 
-/// 5.10, 8.3.
+/// P5.10, P8.3.
 #[test]
 fn a_data_position_serves_where_the_parity_of_other_lists_has_what_memory_there_is() {
     let mut crowd = Crowd::new(210);
@@ -539,7 +548,7 @@ fn a_data_position_serves_where_the_parity_of_other_lists_has_what_memory_there_
     crowd.get_all(0);
 }
 
-/// 5.10: with as many index pages as chunks may be here, a page and the chunk that it leads to must not be dropped for
+/// P5.10: with as many index pages as chunks may be here, a page and the chunk that it leads to must not be dropped for
 /// each other.
 #[test]
 fn a_position_with_many_index_pages_and_few_chunks_serves_and_lists_all_keys() {
@@ -576,7 +585,7 @@ fn a_position_with_many_index_pages_and_few_chunks_serves_and_lists_all_keys() {
     );
 }
 
-/// 5.10, 10.6: of a list that has lost more than it bears, what is here is all that there will ever be.
+/// P5.10, P10.6: of a list that has lost more than it bears, what is here is all that there will ever be.
 #[test]
 fn what_nobody_can_give_back_is_not_dropped_for_other_positions() {
     let mut crowd = Crowd::new(210);
@@ -598,7 +607,7 @@ fn what_nobody_can_give_back_is_not_dropped_for_other_positions() {
     assert_eq!(crowd.here(0), here);
 }
 
-/// 5.10: one that is asked for much must leave another what it needs.
+/// P5.10: one that is asked for much must leave another what it needs.
 #[test]
 fn a_position_without_chunks_is_served_beside_one_that_has_all_and_needs_more() {
     let mut crowd = Crowd::new(210);

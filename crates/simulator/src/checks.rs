@@ -1,4 +1,4 @@
-//! Invariants checked after turns and at the end of a run (PROTOCOL §13).
+//! Invariants checked after turns and at the end of a run (P13).
 
 use crate::client::{ALL, Client};
 use crate::gauges;
@@ -8,7 +8,7 @@ use crate::world::World;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{ListId, Map, NodeId, Position, Stream, Stripe, Version, map};
 use paritas_frontend::Node;
-use paritas_protocol::{List, Phase, Role, StreamOwner};
+use paritas_protocol::{Fault, List, Phase, Role, StreamOwner};
 use std::borrow::Cow;
 
 fn owner_of(node: &Node, stream: Stream) -> Option<&StreamOwner> {
@@ -92,7 +92,7 @@ impl World {
         let mut serving: Vec<NodeId> = Vec::new();
         for process in self.processes.iter_mut().flatten() {
             let clock = process.clock(now);
-            // Without members no lease is needed, because no node can take over (4.5).
+            // Without members no lease is needed, because no node can take over (P4.5).
             let has_members = owner_of(&process.node, stream).is_some_and(|o| !o.members().is_empty());
             if has_members && process.node.replica_mut().serves(clock, stream, &mut process.out) {
                 serving.push(process.id);
@@ -158,10 +158,10 @@ impl World {
         Ok(())
     }
 
-    /// 5.10: dropped chunks are acknowledged, and none is dropped once the owner has asked to be Live.
+    /// P5.10: dropped chunks are acknowledged, and none is dropped once the owner has asked to be Live.
     fn check_absent(&self, owner: &StreamOwner) -> Result<(), String> {
         let chunks = owner.store().chunks();
-        // A chunk found wrong is set aside in any case (9.3).
+        // A chunk found wrong is set aside in any case (P9.3).
         if owner.phase() != Phase::Serve || chunks.absent_count() == 0 || self.counts.flips > 0 {
             return Ok(());
         }
@@ -335,7 +335,7 @@ impl World {
 
     /// Whether a data position, or a parity position, can never be complete. Streams may have grown beyond the memory
     /// of its node while no position of its kind was there to limit their credit, or its node has granted the memory to
-    /// other lists (docs/protocol.md, 8.2).
+    /// other lists (P8.2).
     pub(crate) fn is_outgrown(&self, of_data: bool) -> bool {
         self.filling(of_data).any(|at| self.lacks_memory(at, |_| true))
     }
@@ -343,8 +343,7 @@ impl World {
     /// Whether a data position may have no memory at all, because Live positions use what its node keeps free for such
     /// positions. They may do so where commands completed them there, but not by writing.
     pub(crate) fn is_crowded_out(&self) -> bool {
-        #[cfg(feature = "mutants")]
-        if self.swarm.parameters.mutant == Some(paritas_protocol::Mutant::KeptChunksWritten) {
+        if self.swarm.parameters.rules.fault(Fault::HeadroomWritten) {
             return false;
         }
         let is_live = |stream: Stream| {

@@ -25,6 +25,7 @@ pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
             process.id
         ));
     }
+    budgets(process)?;
     let (window, history) = (swarm.parameters.window_bytes, swarm.parameters.history_bytes);
     for (_, role) in process.roles() {
         let checked = match role {
@@ -36,6 +37,39 @@ pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
             Role::Halted(_) => Ok(()),
         };
         checked.map_err(|what| format!("I10: {} at {}: {what}", process.id, role.position().0))?;
+    }
+    Ok(())
+}
+
+/// Used and reserved chunks of memory and of the disk are the sums over all roles.
+fn budgets(process: &Process) -> Result<(), String> {
+    let node = &process.node;
+    let memory = node.replica().arena().budget();
+    let (mut in_memory, mut on_disk) = ((0, 0), (0, 0));
+    for (_, role) in process.roles() {
+        match role {
+            Role::Owner(owner) => {
+                let (index, data) = owner.store().chunks().held_counts();
+                in_memory.0 += index + data;
+            }
+            Role::Member(member) => {
+                let sums = if member.is_on_disk() {
+                    &mut on_disk
+                } else {
+                    &mut in_memory
+                };
+                let (used, reserved) = member.budgeted();
+                *sums = (sums.0 + used, sums.1 + reserved);
+            }
+            Role::Halted(_) => {}
+        }
+    }
+    for (budget, found) in [(Some(memory), in_memory), (node.replica().disk_budget(), on_disk)] {
+        if let Some(budget) = budget
+            && (budget.used(), budget.reserved()) != found
+        {
+            return Err(format!("I10: {} has {budget:?}, and its roles {found:?}", process.id));
+        }
     }
     Ok(())
 }

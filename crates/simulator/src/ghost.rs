@@ -1,4 +1,4 @@
-//! The contents of every version of every chunk, as issued by the owners (invariants I1 and I2 of PROTOCOL §13).
+//! The contents of every version of every chunk, as issued by the owners (invariants I1 and I2 of P13).
 
 use crate::driver::Process;
 use paritas_base::{Epoch, Map, Position, Stripe, Term, Version, map};
@@ -23,7 +23,7 @@ impl Ghost {
         }
     }
 
-    /// What was decided from this epoch on has never been, so tenures since then come again.
+    /// Forgets contents of this epoch and later ones. Those decisions are undone, so their tenures are used again.
     pub(crate) fn forget_from(&mut self, epoch: Epoch) {
         self.contents.retain(|(.., version), _| version.term() < epoch.0);
         self.seen.retain(|(_, term), _| *term < epoch.0);

@@ -1,4 +1,4 @@
-//! The simulator: the production machines under a seeded network, crashes, pauses and clocks (PROTOCOL §15).
+//! The simulator: the production machines under a seeded network, crashes, pauses and clocks (docs/reliability.md).
 //!
 //! `simulator --seeds N [--start S]` runs N seeds. `simulator --seed S -v` replays one and prints its events.
 //! `simulator --regressions` runs seeds that failed once.
@@ -39,7 +39,7 @@ use std::process::ExitCode;
 use swarm::{Shape, Swarm};
 use world::World;
 
-/// Runs the protocol's machines under seeded faults and checks the invariants of PROTOCOL §13.
+/// Runs the protocol's machines under seeded faults and checks the invariants of P13.
 #[derive(Parser, Debug)]
 #[command(name = "simulator", version)]
 struct Arguments {
@@ -295,22 +295,23 @@ fn exhaust(arguments: &Arguments) -> Result<u64, String> {
 /// Sets the mutant that was asked for. Returns true for the mutant in which a process keeps its identity.
 #[cfg(feature = "mutants")]
 fn break_rule(arguments: &Arguments, swarm: &mut Swarm) -> Result<bool, String> {
+    use paritas_protocol::Rules;
     let Some(name) = &arguments.mutant else {
         return Ok(false);
     };
     if name == "restart-keeps-identity" {
         return Ok(true);
     }
-    let (all, of_control) = (paritas_protocol::Mutant::ALL, paritas_control::Mutant::ALL);
-    let found = all.iter().find(|(n, _)| n == name);
+    let of_control = paritas_control::Mutant::ALL;
+    let found = Rules::broken(name);
     let in_control = of_control.iter().find(|(n, _)| n == name);
     // A rule that nodes and coordinators both obey has one name.
-    swarm.parameters.mutant = found.map(|(_, mutant)| *mutant);
+    swarm.parameters.rules = found.unwrap_or_default();
     swarm.control_mutant = in_control.map(|(_, mutant)| *mutant);
     match (found, in_control) {
         (None, None) => {
             let of_control = of_control.iter().map(|(n, _)| *n);
-            let names: Vec<&str> = all.iter().map(|(n, _)| *n).chain(of_control).collect();
+            let names: Vec<&str> = Rules::names().chain(of_control).collect();
             Err(format!(
                 "unknown mutant {name}; known are restart-keeps-identity, {}",
                 names.join(", ")

@@ -1,6 +1,7 @@
-//! Chunk-sized slots in one reserved range of address space (SEAMS §2, "Arena").
+//! Chunk-sized slots in one reserved range of address space (P8.3).
 #![allow(unsafe_code)]
 
+use crate::budget::{Budget, Part, Purpose};
 use core::ptr::NonNull;
 use std::collections::VecDeque;
 
@@ -34,11 +35,8 @@ pub struct Arena {
     /// Where slots begin.
     base: NonNull<u8>,
     chunk_bytes: usize,
-    slots_max: u32,
-    /// Slots that writers may use: memory for other things than slots is not theirs.
-    limit: u32,
-    /// Slots of them that chunks still to be brought back will take.
-    owed: u32,
+    /// Counts slots and decides who may take one.
+    budget: Budget,
     touched: u32,
     /// Slots that are about to be taken for chunks that come back, however many of them writers may not have.
     expected: u32,
@@ -53,8 +51,6 @@ pub struct Arena {
     lent: VecDeque<Option<Slot>>,
     lent_first: u64,
     lent_count: u32,
-    /// Slots set aside for others (PROTOCOL 8.2): not free to `alloc`, free to `alloc_reserved`.
-    reserved: u32,
     /// Buffers that every stream of the shard uses in its turn: what is written, and what is copied elsewhere.
     pub(crate) scratch: Vec<u8>,
     pub(crate) scratch_copy: Vec<u8>,
@@ -126,9 +122,7 @@ impl Arena {
             mapping,
             base,
             chunk_bytes,
-            slots_max,
-            limit: slots_max,
-            owed: 0,
+            budget: Budget::of_memory(slots_max),
             touched: 0,
             expected: 0,
             huge: 0,
@@ -138,7 +132,6 @@ impl Arena {
             lent: VecDeque::new(),
             lent_first: 0,
             lent_count: 0,
-            reserved: 0,
             scratch: Vec::new(),
             scratch_copy: Vec::new(),
         }
@@ -149,14 +142,25 @@ impl Arena {
         self.chunk_bytes
     }
 
+    /// Counts slots and decides who may take one. Lent slots do not count as used.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     /// Slots there can be at most.
     pub fn slots_max(&self) -> u32 {
-        self.slots_max
+        self.budget.capacity()
     }
 
     /// Slots in use; lent ones are not.
     pub fn used(&self) -> u32 {
-        self.touched - self.free.len() as u32 - self.lent_count
+        self.budget.used()
+    }
+
+    /// Slots that may still be taken for this purpose.
+    #[inline]
+    pub fn available(&self, purpose: Purpose) -> u32 {
+        self.budget.available(purpose)
     }
 
     /// Slots lent.
@@ -176,26 +180,30 @@ impl Arena {
         (scratch + lent + self.free.capacity() * size_of::<FreeSlot>()) as u64
     }
 
-    /// Slots that writers may still take. `alloc` may give more: what is brought back must find room.
-    pub fn available(&self) -> u32 {
-        let taken = u64::from(self.used()) + u64::from(self.reserved) + u64::from(self.owed);
-        u64::from(self.limit).saturating_sub(taken) as u32
-    }
-
-    /// Sets how many slots writers may use, of those there are.
+    /// [`Budget::set_limit`]. The oldest loans end if used and lent slots exceed the new limit.
     pub fn set_limit(&mut self, slots: u32) {
-        self.limit = slots.min(self.slots_max);
-        self.call_in(0);
+        self.budget.set_limit(slots);
+        self.call_in();
     }
 
-    /// Sets how many of them chunks will take that are still to be brought back: no writer may have those.
-    pub fn set_owed(&mut self, slots: u32) {
-        self.owed = slots;
+    /// [`Budget::set_headroom`].
+    pub fn set_headroom(&mut self, slots: u32) {
+        self.budget.set_headroom(slots);
     }
 
-    /// So many.
-    pub fn owed(&self) -> u32 {
-        self.owed
+    /// [`Budget::set_backlog`].
+    pub fn set_backlog(&mut self, slots: u32) {
+        self.budget.set_backlog(slots);
+    }
+
+    /// [`Budget::reserve`].
+    pub fn reserve(&mut self, count: u32, of_backlog: u32) -> bool {
+        self.budget.reserve(count, of_backlog)
+    }
+
+    /// [`Budget::unreserve`].
+    pub fn unreserve(&mut self, count: u32) {
+        self.budget.unreserve(count);
     }
 
     /// Sets how many slots chunks that come back will soon take, data and parity: their memory is made ready ahead.
@@ -203,63 +211,26 @@ impl Arena {
         self.expected = slots;
     }
 
-    /// Whether more slots are in use or set aside than writers may use.
-    pub fn is_over(&self) -> bool {
-        self.used() + self.reserved > self.limit
+    /// A slot of zeros, or `None` when this part of the budget has none.
+    pub fn take(&mut self, from: Part) -> Option<Slot> {
+        self.budget.take(from).then(|| self.zeros())
     }
 
-    /// Whether a writer's slot would be left beside so many that are about to be taken, owed ones aside.
-    pub fn has_room(&self, about_to_be_taken: usize) -> bool {
-        let taken = u64::from(self.used()) + u64::from(self.reserved);
-        taken + (about_to_be_taken as u64) < u64::from(self.limit)
+    /// Gives a slot back.
+    pub fn give(&mut self, slot: Slot, to: Part) {
+        self.budget.give(1, to);
+        self.put_back(slot);
+        self.check();
     }
 
-    /// Whether so many more slots can be had at all.
-    pub fn has(&self, count: u32) -> bool {
-        count <= (self.slots_max - self.used()).saturating_sub(self.reserved)
+    /// What the budget calls used is what is neither free nor lent.
+    fn check(&self) {
+        debug_assert_eq!(self.used(), self.touched - self.free.len() as u32 - self.lent_count);
     }
 
-    /// Sets one slot aside again that was in use a moment ago, whatever the limit.
-    pub fn reserve_again(&mut self) -> bool {
-        let fits = self.has(1);
-        self.reserved += u32::from(fits);
-        fits
-    }
-
-    /// Sets `count` more slots aside for [`Self::alloc_reserved`]; false, and nothing done, if there are not so many.
-    pub fn reserve(&mut self, count: u32) -> bool {
-        let fits = count <= self.available();
-        if fits {
-            self.reserved += count;
-        }
-        fits
-    }
-
-    /// Gives back a reservation.
-    pub fn unreserve(&mut self, count: u32) {
-        debug_assert!(count <= self.reserved);
-        self.reserved = self.reserved.saturating_sub(count);
-    }
-
-    /// A slot of zeros, or `None` when all memory is used or set aside.
-    pub fn alloc(&mut self) -> Option<Slot> {
-        if !self.has(1) {
-            return None;
-        }
-        Some(self.take())
-    }
-
-    /// A slot of zeros out of a reservation, which shrinks by one.
-    pub fn alloc_reserved(&mut self) -> Option<Slot> {
-        if self.reserved == 0 {
-            return None;
-        }
-        self.reserved -= 1;
-        Some(self.take())
-    }
-
-    fn take(&mut self) -> Slot {
-        self.call_in(1);
+    /// A slot of zeros that the budget counts already.
+    fn zeros(&mut self) -> Slot {
+        self.call_in();
         if let Some(FreeSlot { slot, returned }) = self.free.pop() {
             let slot = Slot(slot);
             if returned {
@@ -271,15 +242,17 @@ impl Arena {
         }
         let slot = Slot(self.touched);
         self.touched += 1;
+        self.check();
         slot
     }
 
-    /// Gives up a slot in use, for as long as nobody needs the memory (PROTOCOL 2.4): the oldest loan goes first.
+    /// Gives up a slot in use, for as long as nobody needs the memory (P2.4): the oldest loan goes first.
     pub fn lend(&mut self, slot: Slot) -> Loan {
         self.lent.push_back(Some(slot));
         self.lent_count += 1;
+        self.budget.give(1, Part::Free);
         let loan = Loan(self.lent_first + self.lent.len() as u64 - 1);
-        self.call_in(0);
+        self.call_in();
         loan
     }
 
@@ -289,18 +262,22 @@ impl Arena {
         self.lent.get(at as usize)?.map(|slot| self.bytes(slot))
     }
 
-    /// Takes a slot that was lent into use again, as it is. `None` if it has gone, or memory is short.
-    pub fn redeem(&mut self, loan: Loan) -> Option<Slot> {
-        if !self.has(1) {
+    /// Takes a slot that was lent into use again, as it is. `None` if it has gone, or this part of the budget has none.
+    pub fn redeem(&mut self, loan: Loan, from: Part) -> Option<Slot> {
+        if !self.budget.take(from) {
             return None;
         }
-        self.end_loan(loan)
+        let slot = self.end_loan(loan);
+        if slot.is_none() {
+            self.budget.give(1, from);
+        }
+        slot
     }
 
     /// Nobody will ask for what was lent here any more.
     pub fn end_lent(&mut self, loan: Loan) {
         if let Some(slot) = self.end_loan(loan) {
-            self.free(slot);
+            self.put_back(slot);
         }
     }
 
@@ -318,9 +295,9 @@ impl Arena {
         Some(slot)
     }
 
-    /// Makes room for `wanted` more slots in use, within what writers may use, out of those that were lent.
-    fn call_in(&mut self, wanted: u32) {
-        while self.lent_count > 0 && self.used() + self.lent_count + wanted > self.limit {
+    /// Frees the oldest loans until slots used and lent are within what writers may fill.
+    fn call_in(&mut self) {
+        while self.lent_count > 0 && self.used() + self.lent_count > self.budget.limit() {
             self.end_lent(Loan(self.lent_first));
         }
     }
@@ -345,7 +322,7 @@ impl Arena {
             // What was lent is what comes back, or its memory is.
             let there = self.free.len() + self.lent_count as usize;
             let sure = touched + (self.expected as usize).saturating_sub(there);
-            let end = (sure.min(self.slots_max as usize) >> shift).min(untouched + AHEAD);
+            let end = (sure.min(self.slots_max() as usize) >> shift).min(untouched + AHEAD);
             let next = self.ahead.max(untouched);
             if next < end {
                 self.ahead = next + 1;
@@ -359,8 +336,8 @@ impl Arena {
         Some(range(self.huge - 1, MADV_COLLAPSE))
     }
 
-    /// Takes a slot back.
-    pub fn free(&mut self, slot: Slot) {
+    /// Puts a slot among the free ones.
+    fn put_back(&mut self, slot: Slot) {
         let kept = self.free.len() as u32 - self.returned;
         let give_back = self.chunk_bytes >= 4096 && kept > self.touched / 100;
         if give_back {
@@ -435,7 +412,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        let bytes = self.chunk_bytes * self.slots_max as usize + HUGE_BYTES;
+        let bytes = self.chunk_bytes * self.slots_max() as usize + HUGE_BYTES;
         // SAFETY: unmaps exactly what `new` mapped; no borrow outlives self.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), bytes) };
     }
@@ -448,13 +425,13 @@ mod tests {
     #[test]
     fn a_freed_slot_comes_back_as_zeros() {
         let mut arena = Arena::new(4096, 300);
-        let slots: Vec<Slot> = (0..300).map(|_| arena.alloc().unwrap()).collect();
-        assert!(arena.alloc().is_none());
+        let slots: Vec<Slot> = (0..300).map(|_| arena.take(Part::Free).unwrap()).collect();
+        assert!(arena.take(Part::Free).is_none());
         for slot in &slots {
             arena.bytes_mut(*slot).fill(7);
         }
         for slot in slots {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
         assert_eq!(arena.used(), 0);
         assert!(
@@ -462,7 +439,7 @@ mod tests {
             "all but about 1 % goes back to the system"
         );
         for _ in 0..300 {
-            let slot = arena.alloc().unwrap();
+            let slot = arena.take(Part::Free).unwrap();
             assert!(arena.bytes(slot).iter().all(|b| *b == 0));
         }
     }
@@ -470,7 +447,7 @@ mod tests {
     #[test]
     fn full_ranges_become_huge_once_each_and_keep_their_bytes() {
         let mut arena = Arena::new(64 << 10, 100);
-        let slots: Vec<Slot> = (0..33).map(|_| arena.alloc().unwrap()).collect();
+        let slots: Vec<Slot> = (0..33).map(|_| arena.take(Part::Free).unwrap()).collect();
         for (value, slot) in (0..).zip(&slots) {
             arena.bytes_mut(*slot).fill(value);
         }
@@ -488,7 +465,7 @@ mod tests {
     #[test]
     fn memory_for_what_comes_back_is_made_ready_ahead_and_no_more_than_that() {
         let mut arena = Arena::new(64 << 10, 200);
-        assert!(arena.alloc().is_some());
+        assert!(arena.take(Part::Free).is_some());
         arena.set_expected(31);
         assert!(arena.next_huge().is_none(), "they end in the range that is begun");
         arena.set_expected(31 + 70);
@@ -496,7 +473,7 @@ mod tests {
         assert_eq!(ranges.len(), 2, "the third would not be filled");
         ranges.into_iter().for_each(HugeRange::make);
         for value in 0..96 {
-            let slot = arena.alloc().unwrap();
+            let slot = arena.take(Part::Free).unwrap();
             assert!(arena.bytes(slot).iter().all(|byte| *byte == 0));
             arena.bytes_mut(slot).fill(value);
         }
@@ -505,13 +482,13 @@ mod tests {
     #[test]
     fn memory_given_back_is_not_taken_again_by_a_huge_page() {
         let mut arena = Arena::new(64 << 10, 100);
-        let slots: Vec<Slot> = (0..33).map(|_| arena.alloc().unwrap()).collect();
+        let slots: Vec<Slot> = (0..33).map(|_| arena.take(Part::Free).unwrap()).collect();
         for slot in &slots[..4] {
-            arena.free(*slot);
+            arena.give(*slot, Part::Free);
         }
         assert!(arena.resident_bytes() < 33 * (64 << 10), "some has gone back");
         assert!(arena.next_huge().is_none());
-        (0..4).for_each(|_| assert!(arena.alloc().is_some()));
+        (0..4).for_each(|_| assert!(arena.take(Part::Free).is_some()));
         assert!(arena.next_huge().is_some(), "all in use again");
     }
 
@@ -519,46 +496,49 @@ mod tests {
     fn what_is_lent_can_be_read_until_the_memory_is_needed() {
         let mut arena = Arena::new(256, 8);
         arena.set_limit(6);
-        let slots: Vec<Slot> = (0..4).map(|_| arena.alloc().unwrap()).collect();
+        let slots: Vec<Slot> = (0..4).map(|_| arena.take(Part::Free).unwrap()).collect();
         for (value, slot) in (1..).zip(&slots) {
             arena.bytes_mut(*slot).fill(value);
         }
         let loans: Vec<Loan> = slots.into_iter().map(|slot| arena.lend(slot)).collect();
         let there = |arena: &Arena| loans.iter().map(|l| arena.lent(*l).map(|b| b[0])).collect::<Vec<_>>();
-        assert_eq!((arena.used(), arena.available(), arena.lent_count()), (0, 6, 4));
-        let mut taken: Vec<Slot> = (0..2).map(|_| arena.alloc().unwrap()).collect();
+        assert_eq!(
+            (arena.used(), arena.available(Purpose::Write), arena.lent_count()),
+            (0, 6, 4)
+        );
+        let mut taken: Vec<Slot> = (0..2).map(|_| arena.take(Part::Free).unwrap()).collect();
         assert_eq!(
             there(&arena),
             [Some(1), Some(2), Some(3), Some(4)],
             "two slots were free"
         );
-        taken.push(arena.alloc().unwrap());
+        taken.push(arena.take(Part::Free).unwrap());
         assert_eq!(
             there(&arena),
             [None, Some(2), Some(3), Some(4)],
             "the oldest goes first"
         );
-        let again = arena.redeem(loans[2]).unwrap();
+        let again = arena.redeem(loans[2], Part::Free).unwrap();
         assert_eq!(arena.bytes(again)[0], 3);
         assert_eq!(there(&arena), [None, Some(2), None, Some(4)]);
-        assert_eq!((arena.used(), arena.redeem(loans[2])), (4, None));
+        assert_eq!((arena.used(), arena.redeem(loans[2], Part::Free)), (4, None));
         arena.set_limit(5);
         assert_eq!(there(&arena), [None, None, None, Some(4)]);
-        taken.extend((0..4).map(|_| arena.alloc().unwrap()));
+        taken.extend((0..4).map(|_| arena.take(Part::Free).unwrap()));
         assert_eq!((arena.lent_count(), arena.used()), (0, 8));
         let zeros = taken[3..].iter().all(|slot| arena.bytes(*slot).iter().all(|b| *b == 0));
-        assert!(zeros && arena.alloc().is_none());
+        assert!(zeros && arena.take(Part::Free).is_none());
     }
 
     #[test]
     fn what_is_reserved_is_not_given_to_others() {
         let mut arena = Arena::new(256, 4);
-        assert!(arena.reserve(3));
-        assert!(!arena.reserve(2));
-        assert!(arena.alloc().is_some());
-        assert!(arena.alloc().is_none());
-        assert!(arena.alloc_reserved().is_some());
+        assert!(arena.reserve(3, 0));
+        assert!(!arena.reserve(2, 0));
+        assert!(arena.take(Part::Free).is_some());
+        assert!(arena.take(Part::Free).is_none());
+        assert!(arena.take(Part::Reserved).is_some());
         arena.unreserve(2);
-        assert_eq!(arena.available(), 2);
+        assert_eq!(arena.available(Purpose::Write), 2);
     }
 }

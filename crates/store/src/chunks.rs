@@ -1,9 +1,9 @@
 //! The chunks of one stream, as held by its owner.
 
-use crate::{Arena, Delta, Slot};
+use crate::{Arena, Delta, Part, Slot};
 use paritas_base::{Stripe, Version};
 
-/// A chunk that must be reconstructed before the operation can continue (PROTOCOL 5.6). Nothing was changed.
+/// A chunk that must be reconstructed before the operation can continue (P5.6). Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Missing(pub Stripe);
 
@@ -56,7 +56,7 @@ const ZEROS: Chunk = Chunk {
 
 /// A stream's chunks: for each stripe its bytes, version and sum.
 ///
-/// After a takeover the owner does not know which stripes exist until it has read the directory (PROTOCOL 5.5). Until
+/// After a takeover the owner does not know which stripes exist until it has read the directory (P5.5). Until
 /// then every stripe without a resident chunk counts as missing.
 #[derive(Debug)]
 pub struct Chunks {
@@ -158,7 +158,7 @@ impl Chunks {
         self.chunk(stripe).version
     }
 
-    /// A chunk's sum (PROTOCOL 9.1).
+    /// A chunk's sum (P9.1).
     pub fn sum(&self, stripe: Stripe) -> u32 {
         self.chunk(stripe).sum
     }
@@ -207,7 +207,7 @@ impl Chunks {
             }
             State::Zeros => {
                 debug_assert!(self.directory_known);
-                let Some(slot) = arena.alloc() else {
+                let Some(slot) = arena.take(Part::Free) else {
                     return false;
                 };
                 self.chunk_mut(stripe).place = slot.0;
@@ -254,7 +254,7 @@ impl Chunks {
     }
 
     /// Frees a chunk. The delta carries its remaining bytes, so that the chunk becomes zeros at every holder; its
-    /// memory is free (PROTOCOL 8.6). A chunk that is zeros stays so. The chunk must not be missing.
+    /// memory is free (P8.6). A chunk that is zeros stays so. The chunk must not be missing.
     pub fn free(&mut self, arena: &mut Arena, delta: &mut Delta, stripe: Stripe) {
         let State::Here(slot) = self.chunk(stripe).state() else {
             return;
@@ -262,7 +262,7 @@ impl Chunks {
         let base = self.rebase(stripe, delta.version());
         let bytes = arena.bytes(slot);
         delta.extent(stripe, true, base, 0, bytes.len()).copy_from_slice(bytes);
-        arena.free(slot);
+        arena.give(slot, Part::Free);
         // The sum is kept here. Closing the delta adds the sum of the freed bytes, which makes it 0.
         let chunk = self.chunk_mut(stripe);
         chunk.place = PLACE_ZEROS;
@@ -283,11 +283,11 @@ impl Chunks {
             }
             *self.chunk_mut(stripe) = ZEROS;
             if let Some(slot) = self.take_aside(stripe) {
-                arena.free(slot);
+                arena.give(slot, Part::Free);
             }
             return true;
         }
-        let Some(slot) = self.take_aside(stripe).or_else(|| arena.alloc()) else {
+        let Some(slot) = self.take_aside(stripe).or_else(|| arena.take(Part::Free)) else {
             return false;
         };
         arena.bytes_mut(slot).copy_from_slice(bytes);
@@ -303,8 +303,8 @@ impl Chunks {
         true
     }
 
-    /// Marks a chunk whose bytes are wrong as absent at its version, until the right bytes are installed (PROTOCOL
-    /// 9.3). Its memory is kept for them. Returns false and does nothing if the chunk is not resident.
+    /// Marks a chunk whose bytes are wrong as absent at its version, until the right bytes are installed (P9.3).
+    /// Its memory is kept for them. Returns false and does nothing if the chunk is not resident.
     pub(crate) fn set_aside(&mut self, stripe: Stripe) -> bool {
         let State::Here(slot) = self.chunk(stripe).state() else {
             return false;
@@ -319,7 +319,7 @@ impl Chunks {
     /// Returns the memory of a chunk that was set aside. The chunk is then an ordinary absent one.
     pub(crate) fn forget_aside(&mut self, arena: &mut Arena, stripe: Stripe) {
         if let Some(slot) = self.take_aside(stripe) {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
     }
 
@@ -348,11 +348,11 @@ impl Chunks {
     /// Returns all memory to the arena. The stream is then unknown.
     pub fn clear(&mut self, arena: &mut Arena) {
         for (_, slot) in self.aside.drain(..) {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
         for chunk in self.data.drain(..).chain(self.index.drain(..)) {
             if let State::Here(slot) = chunk.state() {
-                arena.free(slot);
+                arena.give(slot, Part::Free);
             }
         }
         *self = Self::unknown();
@@ -362,7 +362,7 @@ impl Chunks {
     /// stripes. Chunks set aside are freed.
     pub(crate) fn give_up(self, arena: &mut Arena, mut take: impl FnMut(&mut Arena, Stripe, Version, u32, Slot)) {
         for (_, slot) in self.aside {
-            arena.free(slot);
+            arena.give(slot, Part::Free);
         }
         let data = (0..).map(Stripe::data).zip(self.data);
         for (stripe, chunk) in data.chain((0..).map(Stripe::index_page).zip(self.index)) {

@@ -1,10 +1,11 @@
 //! Room `store`: the memory of one shard. Everything works on a plain `&mut self`: no threads, no sockets, no codes.
 //!
-//! [`Arena`] hands out memory in units of one chunk. [`Chunks`] holds one stream's chunks at its owner; it is the only
-//! place where an owner's bytes change, and it records every change in a [`Delta`]. [`Stream`] keeps objects and the
-//! index in these chunks.
+//! [`Arena`] hands out memory in units of one chunk, and its [`Budget`] decides to whom. [`Chunks`] holds one stream's
+//! chunks at its owner; it is the only place where an owner's bytes change, and it records every change in a [`Delta`].
+//! [`Stream`] keeps objects and the index in these chunks.
 
 mod arena;
+mod budget;
 mod chunks;
 pub mod delta;
 mod index;
@@ -14,6 +15,7 @@ mod stash;
 mod stream;
 
 pub use arena::{Arena, HugeRange, Loan, Slot};
+pub use budget::{Budget, Part, Purpose};
 pub use chunks::{Chunks, Missing, Presence, grow_table};
 pub use delta::Delta;
 pub use object::{KEY_BYTES_MAX, Object, VALUE_BYTES_MAX, Value};

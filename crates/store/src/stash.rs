@@ -1,8 +1,8 @@
-//! Chunks of a position that this node no longer holds (PROTOCOL 2.4), each with the versions that it stands for. They
+//! Chunks of a position that this node no longer holds (P2.4), each with the versions that it stands for. They
 //! are read-only, and dropped when their memory is needed.
 
 use crate::arena::{Loan, Slot};
-use crate::{Arena, Chunks};
+use crate::{Arena, Chunks, Part};
 use paritas_base::{Stripe, Version};
 
 /// Old chunks of one position of a stripe list. A data chunk stands for one version; a parity chunk stands for one
@@ -47,7 +47,7 @@ impl Stash {
         let mut stash = Self::new(1);
         chunks.give_up(arena, |arena, stripe, version, sum, slot| {
             if version.term() == newest.term() && version > newest {
-                arena.free(slot);
+                arena.give(slot, Part::Free);
             } else {
                 stash.push(arena, stripe, slot, [(version, sum)].into_iter());
             }
@@ -82,10 +82,10 @@ impl Stash {
         self.at(arena, self.find(stripe)?)
     }
 
-    /// Takes a stripe's chunk out of the stash; its memory is in use again. `None` if the chunk was dropped or memory
-    /// is short.
-    pub fn redeem(&self, arena: &mut Arena, stripe: Stripe) -> Option<Slot> {
-        arena.redeem(self.chunks[self.find(stripe)?].1)
+    /// Takes a stripe's chunk out of the stash; its memory is in use again. `None` if the chunk was dropped or this
+    /// part of the budget has no chunk.
+    pub fn redeem(&self, arena: &mut Arena, stripe: Stripe, from: Part) -> Option<Slot> {
+        arena.redeem(self.chunks[self.find(stripe)?].1, from)
     }
 
     /// Drops a stripe's chunk.

@@ -64,6 +64,15 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
             }
         }
     }
+    if path.starts_with("crates/protocol/src/") && !path.starts_with("crates/protocol/src/rules") {
+        for (number, line) in production_lines(text) {
+            if line.contains("Mutant") || line.contains("feature = \"mutants\"") {
+                let what =
+                    "only `protocol/src/rules` knows of mutants: ask `Rules` whether the rule holds, or for a `Fault`";
+                problems.push(Problem::new(path, number, what));
+            }
+        }
+    }
     if is_pure_production(path) {
         for (number, line) in production_lines(text) {
             for (banned, mend) in BANNED {
@@ -146,6 +155,15 @@ mod tests {
         let text = "fn f() {\n    next.positions[0] = None;\n    let same = next.positions[0] == None;\n}\n";
         assert_eq!(lines("crates/control/src/rules.rs", text), [2]);
         assert!(lines("crates/control/src/fence.rs", text).is_empty());
+    }
+
+    #[test]
+    fn only_the_rules_know_of_mutants() {
+        let text =
+            "fn f() {\n    if cx.breaks(Mutant::GapsAccepted) {\n        #[cfg(feature = \"mutants\")]\n    }\n}\n";
+        assert_eq!(lines("crates/protocol/src/parity_member.rs", text), [2, 3]);
+        assert!(lines("crates/protocol/src/rules/writes.rs", text).is_empty());
+        assert!(lines("crates/control/src/coordinator.rs", text).is_empty());
     }
 
     #[test]

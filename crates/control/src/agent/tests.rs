@@ -452,6 +452,7 @@ fn registered(change: impl FnOnce(&mut ClusterRecord)) -> ToAgent {
         cluster,
         nodes: Vec::new(),
         configurations: Vec::new(),
+        void: Vec::new(),
     }))
 }
 

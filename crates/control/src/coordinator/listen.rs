@@ -124,7 +124,14 @@ impl<S: Store> Coordinator<S> {
             self.contacts.insert(registration.node, now);
         }
         if let Some(refusal) = self.refusal(now, &registration) {
+            let mut installed = registration.installed.iter();
+            let is_heard_only = self.unknown_heard(&registration).next().is_some()
+                && !installed.any(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
+            if is_heard_only {
+                self.doubts.insert(registration.node);
+            }
             if let Refusal::StoreIsBehind { list } = refusal
+                && !is_heard_only
                 && !self.notice_behind(registration.node, list, out)
             {
                 return;
@@ -149,6 +156,8 @@ impl<S: Store> Coordinator<S> {
             }
         });
         let configurations = configurations.collect();
+        let void = self.unknown_heard(&registration).collect();
+        self.doubts.remove(&registration.node);
         let nonce = self.prng.next_u64();
         let Some(state) = self.links.get_mut(&link) else { return };
         state.pending = Some((nonce, registration));
@@ -160,6 +169,7 @@ impl<S: Store> Coordinator<S> {
             cluster: self.records.cluster.clone(),
             nodes: self.records.nodes.values().map(|n| n.record.clone()).collect(),
             configurations,
+            void,
         };
         send(out, link, &ToAgent::Registered(Box::new(registered)));
         self.send_withheld_ids(link, out);
@@ -188,10 +198,9 @@ impl<S: Store> Coordinator<S> {
         if let Some((_, list)) = self.behind.filter(|_| is_fresh) {
             return Some(Refusal::StoreIsBehind { list });
         }
-        let mut heard = registration.heard.iter();
-        if let Some((list, ..)) = heard.find(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false))
-        {
-            return Some(Refusal::StoreIsBehind { list: *list });
+        let unknown = self.unknown_heard(registration).next();
+        if let Some(list) = unknown.filter(|_| !self.has_witnesses()) {
+            return Some(Refusal::StoreIsBehind { list });
         }
         let (node, life) = (registration.node, registration.incarnation);
         let mut installed = registration.installed.iter();
@@ -210,12 +219,20 @@ impl<S: Store> Coordinator<S> {
         })
     }
 
+    /// Lists of which a process knows the id of a configuration that is not in this store's history. Once enough
+    /// holders have registered, such a configuration has never left a coordinator, so that nobody has it.
+    fn unknown_heard<'a>(&'a self, registration: &'a Registration) -> impl Iterator<Item = ListId> + 'a {
+        let heard = registration.heard.iter();
+        let unknown = heard.filter(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
+        unknown.map(|(list, ..)| *list)
+    }
+
     fn holds_anything(&self, node: NodeId, life: Incarnation) -> bool {
         let mut lists = self.records.lists.values();
         lists.any(|c| c.held_by(node, life).next().is_some())
     }
 
-    /// 10.16: a node has what was decided after this store was copied, or from another copy. Or else by another
+    /// P10.16: a node has what was decided after this store was copied, or from another copy. Or else by another
     /// coordinator that has the store now: then this one is deposed. False if it is, or if that cannot be told.
     fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) -> bool {
         match self.records.leads(&self.store) {
@@ -237,7 +254,7 @@ impl<S: Store> Coordinator<S> {
         true
     }
 
-    /// 10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
+    /// P10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
     /// silent, no peer hears it either, and the coordinator has been there long enough to hear it.
     fn is_running(&self, now: Time, node: NodeId, life: Incarnation) -> bool {
         if self.broken.is(Mutant::RunningAdmitted) {
@@ -269,7 +286,7 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// The first heartbeat that repeats the nonce makes the registration count. Its sender has read the answer, so
-    /// it lives: a registration left over in the connection of a process that has ended does nothing (10.4).
+    /// it lives: a registration left over in the connection of a process that has ended does nothing (P10.4).
     fn on_heartbeat(
         &mut self,
         now: Time,

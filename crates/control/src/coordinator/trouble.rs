@@ -27,7 +27,7 @@ impl Witnesses {
 }
 
 impl<S: Store> Coordinator<S> {
-    /// What keeps this coordinator from deciding anything, in words (PROTOCOL 10.16).
+    /// What keeps this coordinator from deciding anything, in words (P10.16).
     pub(super) fn obstacle(&self) -> Option<String> {
         if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
             return Some(format!(
@@ -44,12 +44,31 @@ impl<S: Store> Coordinator<S> {
             let Witnesses { wanted, known, missing } = witnesses;
             format!(
                 "changes nothing until {wanted} of the nodes that hold positions have told what they \
-                 have installed ({known} have; not yet {}), or all that have not ended: only they can tell whether this \
-                 store is the cluster's newest. Start what is down; if machines are off for good, `paritas fence` with \
-                 the numbers of their nodes shows what would be lost, and with --yes says so",
-                names(&missing)
+                 have installed ({known} have; not yet {}), or all that have not ended: only they can tell \
+                 whether this store is the cluster's newest. Start what is down; if machines are off for good, \
+                 `paritas fence` with the numbers of their nodes shows what would be lost, and with --yes says so{}",
+                names(&missing),
+                self.doubts_in_words()
             )
         })
+    }
+
+    fn doubts_in_words(&self) -> String {
+        if self.doubts.is_empty() {
+            return String::new();
+        }
+        let doubts: Vec<NodeId> = self.doubts.iter().copied().collect();
+        format!(
+            ". {} know of decisions that are not in this store, so there was a newer one: if it is there, stop this \
+             coordinator and put that store back; otherwise start `paritas coordinator --adopt`",
+            names(&doubts)
+        )
+    }
+
+    /// Whether so many holders have told what they know that nothing has left a coordinator which is not in this store.
+    pub(super) fn has_witnesses(&self) -> bool {
+        let Witnesses { wanted, known, .. } = self.witnesses();
+        known >= wanted
     }
 
     pub(super) fn refuses_orders(&self) -> Option<String> {
@@ -87,7 +106,7 @@ impl<S: Store> Coordinator<S> {
         Witnesses { wanted, known, missing }
     }
 
-    /// Whether a node was up when this coordinator started, and may still register (10.12).
+    /// Whether a node was up when this coordinator started, and may still register (P10.12).
     pub(super) fn is_awaited(&self, now: Time, node: &StoredNode) -> bool {
         let may_come = node.record.state == NodeState::Up && !node.has_ended() && now < self.settled_from;
         may_come && !self.is_available(now, node)

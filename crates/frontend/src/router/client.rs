@@ -5,7 +5,7 @@ use crate::dialect::Dialect;
 use crate::redis::commands::REPLY_BYTES_MAX;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Term, Time};
-use paritas_protocol::{Ends, Port, ReplyBuf};
+use paritas_protocol::{Ends, Port, ReplyBuf, TakenAgain};
 use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::Args;
 use std::collections::VecDeque;
@@ -211,9 +211,7 @@ pub(crate) struct Segment {
     /// Bytes of it, behind those of the segments before.
     pub(crate) length: usize,
     pub(crate) wait: Wait,
-    /// The key of a GET whose value is taken at release, for the mutant of that name.
-    #[cfg(feature = "mutants")]
-    pub(crate) taken_again: Option<Vec<u8>>,
+    pub(crate) taken_again: TakenAgain,
 }
 
 /// A command at another node, or on its way there.
@@ -261,14 +259,14 @@ impl Forwarded {
 pub(crate) enum Wait {
     /// Nothing.
     Ready,
-    /// The ack of delta `seq` (3.7).
+    /// The ack of delta `seq` (P3.7).
     Write {
         stream: Stream,
         term: Term,
         seq: u64,
         since: Time,
     },
-    /// The ack of what it saw, and leases (4.1, 4.2).
+    /// The ack of what it saw, and leases (P4.1, P4.2).
     Read {
         stream: Stream,
         term: Term,

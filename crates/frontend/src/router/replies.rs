@@ -2,11 +2,9 @@
 
 use super::client::{Caller, Client, Segment, Wait};
 use super::{Desk, Turn};
-#[cfg(feature = "mutants")]
-use crate::dialect::Dialect;
-use crate::dialect::Refusal;
+use crate::dialect::{Dialect, Refusal};
 use paritas_base::{Span, Time};
-use paritas_protocol::{Context, Lists, Mutant, Out, ReadLease};
+use paritas_protocol::{Context, Lists, Out, ReadLease, TakenAgain};
 
 /// How long an answer from outside the machine is waited for. A coordinator may be replaced meanwhile.
 const ANSWER_MAX: Span = Span::from_secs(10);
@@ -30,8 +28,7 @@ impl Desk {
             n,
             length,
             wait,
-            #[cfg(feature = "mutants")]
-            taken_again: None,
+            taken_again: TakenAgain::default(),
         });
         if first {
             self.release_head(cx, lists, client, turn);
@@ -53,7 +50,7 @@ impl Desk {
                 let progress = gather.go_on(cx, lists);
                 client.forwarded_bytes -= progress.freed_bytes.min(client.forwarded_bytes);
                 if progress.reply.is_none() {
-                    // What a walk has seen is taken: it must be as true at this turn's end as a reply (4.2).
+                    // What a walk has seen is taken: it must be as true at this turn's end as a reply (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
                     return self.walk_on(cx, lists, client, progress.steps);
                 }
@@ -63,8 +60,7 @@ impl Desk {
                 match judge(cx, lists, &head.wait) {
                     Verdict::Hold => return,
                     Verdict::Ready(deadline) => {
-                        #[cfg(feature = "mutants")]
-                        if let Some(key) = &head.taken_again {
+                        if let Some(key) = head.taken_again.key() {
                             instead = value_now(cx, lists, client.dialect, &head.wait, key);
                         }
                         deadline
@@ -106,9 +102,8 @@ impl Desk {
     }
 }
 
-/// The mutant "value taken at release" (PROTOCOL 20): the value as it is now, under the `need` of the one that was
-/// read (4.1).
-#[cfg(feature = "mutants")]
+/// [`Fault::ValueTakenAtRelease`](paritas_protocol::Fault::ValueTakenAtRelease): the value as it is now, under the
+/// `need` of the one that was read.
 fn value_now<O: Out>(cx: &Context<'_, O>, lists: &Lists, dialect: Dialect, wait: &Wait, key: &[u8]) -> Option<Vec<u8>> {
     let Wait::Read { stream, .. } = wait else { return None };
     let (_, owner) = lists.owner(*stream)?;
@@ -177,7 +172,7 @@ pub(crate) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> 
             since,
         } => match lists.owner(*stream) {
             Some((configuration, owner)) if owner.tenure().term() == *term => {
-                let safe = owner.acked() >= *need || cx.breaks(Mutant::ReadDoesNotWaitForAck);
+                let safe = cx.rules().may_see(owner.acked(), *need);
                 match owner.read_lease(cx, configuration, *since) {
                     ReadLease::Unlimited if safe => Verdict::Ready(None),
                     ReadLease::Until(deadline) if safe => Verdict::Ready(Some(deadline)),

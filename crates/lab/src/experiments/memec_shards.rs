@@ -48,8 +48,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
     report.checks.push(nothing_is_missing());
     report.remarks.push(format!(
         "CPU time of all processes, us a request, median of {} rounds of {} requests, {WINDOW} under way at each \
-         shard: `1+0`, a process each. The growth of requests a second cannot be measured on two cores, one of which is \
-         the client's.",
+         shard: `1+0`, a process each. The growth of requests a second cannot be measured on two cores: the client \
+         uses one of them.",
         extent.rounds, extent.requests
     ));
     Ok(report)

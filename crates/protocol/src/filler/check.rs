@@ -1,12 +1,11 @@
-//! The scrub of a parity chunk (PROTOCOL 9.2, 9.3): its data chunks are fetched as for a refill, while the stripe stays
-//! valid; what they encode to must be what is here. One that the disk has lost (11.2) is made again in the same way.
+//! The scrub of a parity chunk (P9.2, P9.3): its data chunks are fetched as for a refill, while the stripe stays
+//! valid; what they encode to must be what is here. One that the disk has lost (P11.2) is made again in the same way.
 
 use super::Fetch;
 use crate::context::Context;
 use crate::disk_log::Wanted;
 use crate::interface::Out;
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::parity_table::State;
 use crate::scrub::Step;
@@ -157,7 +156,7 @@ impl ParityMember {
             .versions(stripe)
             .eq(values.iter().map(|(version, _)| *version));
         cx.shared.scrub.partial |= !versions_agree;
-        if same || !versions_agree || cx.breaks(Mutant::ParityNotScrubbed) {
+        if !cx.rules().parity_is_wrong(same, versions_agree) {
             return;
         }
         cx.shared.scrub.bad += 1;

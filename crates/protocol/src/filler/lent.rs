@@ -1,16 +1,16 @@
 //! A refill with a parity of a log node (LogECMem §5.3): the owner of one data chunk is spared, whose chunk comes out
 //! of that parity and the others.
 //!
-//! It counts as if its owner had given it (PROTOCOL 6.3): at the version that the lender's parity stands for, as of
-//! the last delta in the lender's log of that stream, and of that log's term. So 6.3 holds as it is, if all other
-//! chunks are at the versions that the parity stands for (5.7c), and if the lender is not behind. Else, or if it
+//! It counts as if its owner had given it (P6.3): at the version that the lender's parity stands for, as of
+//! the last delta in the lender's log of that stream, and of that log's term. So P6.3 holds as it is, if all other
+//! chunks are at the versions that the parity stands for (P5.7c), and if the lender is not behind. Else, or if it
 //! refuses, is late or wrong, all are asked for anew, of their owners.
 
 use super::{Chunk, Fetch};
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::parameters::{LogAssist, Mutant};
+use crate::parameters::LogAssist;
 use crate::parity_member::ParityMember;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Incarnation, NodeId, Position, Stream, Stripe, Version};
@@ -166,13 +166,13 @@ impl ParityMember {
         let Some(mut lent) = fetch.lent.take() else { return true };
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let come = fetch.replies.iter().flatten().map(|chunk| chunk.version);
-        let agree = lent.versions.is_some_and(|versions| versions.into_iter().eq(come));
-        if !agree && !cx.breaks(Mutant::NoVersionMatch) {
+        let rules = cx.rules();
+        if !rules.lent_fits(lent.versions.map(Vec::into_iter), come) {
             return false;
         }
         lent.chunk.resize(chunk_bytes, 0);
         let told = fetch.replies.get(lent.spared.index()).and_then(Option::as_ref);
-        if told.is_none_or(|told| told.sum != sum::of(&lent.chunk)) && !cx.breaks(Mutant::NoVersionMatch) {
+        if !rules.may_use(told.is_some_and(|told| told.sum == sum::of(&lent.chunk))) {
             cx.shared.bad_sums += 1;
             return false;
         }

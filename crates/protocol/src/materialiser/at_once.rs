@@ -1,15 +1,15 @@
-//! The usual way to an absent chunk, in one round trip (PROTOCOL 5.7): `k` positions that are Live, owners and members,
+//! The usual way to an absent chunk, in one round trip (P5.7): `k` positions that are Live, owners and members,
 //! are asked in the same turn for their latest chunks and their parities. Mostly the chunks are what the parities stand
 //! for, and then what has come is the chunk; each part is added up straight from its frame.
 //!
 //! Whatever is not so (another version, a refusal, a wrong sum, silence) is nobody's fault, and the chunk is asked for
-//! anew in the order of 5.7: parity first, then sources at its versions. Nothing that came here is used then.
+//! anew in the order of P5.7: parity first, then sources at its versions. Nothing that came here is used then.
 
 use super::{Materialiser, StreamOwner, Task};
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::parameters::{LogAssist, Mutant};
+use crate::parameters::LogAssist;
 use crate::source::Source;
 use crate::stream_owner::Member;
 use paritas_base::configuration::{Configuration, Tenure};
@@ -194,7 +194,7 @@ impl StreamOwner {
         parity: Option<Parity<'_>>,
     ) {
         let me = self.stream().x;
-        let match_parities = !cx.breaks(Mutant::NoVersionMatch) && !cx.breaks(Mutant::ParitiesNotCompared);
+        let rules = cx.rules();
         let Some(at_once) = self.materialiser.at_once(stripe, id) else {
             return;
         };
@@ -207,7 +207,7 @@ impl StreamOwner {
         let (versions, _) = at_once
             .parity
             .get_or_insert_with(|| (parity.versions.iter().collect(), parity.sum));
-        if match_parities && !parity.versions.iter().eq(versions.iter().copied()) {
+        if !rules.parities_fit(parity.versions.iter(), versions.iter().copied()) {
             return self.ask_parities(cx, configuration, stripe, 0, false);
         }
         let version = versions[me.index()];
@@ -225,7 +225,6 @@ impl StreamOwner {
         source: Option<Source<'_>>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let any_version = cx.breaks(Mutant::NoVersionMatch);
         let Some(at_once) = self.materialiser.at_once(stripe, id) else {
             return;
         };
@@ -236,8 +235,8 @@ impl StreamOwner {
         let Some(source) = source.filter(fits) else {
             return self.ask_parities(cx, configuration, stripe, 0, false);
         };
-        if !source.has_its_sum() && !any_version {
-            // Its owner's memory is wrong (9.1).
+        if !cx.rules().may_use(source.has_its_sum()) {
+            // Its owner's memory is wrong (P9.1).
             cx.shared.bad_sums += 1;
             return self.ask_parities(cx, configuration, stripe, 0, false);
         }
@@ -245,11 +244,10 @@ impl StreamOwner {
         self.try_sum(cx, configuration, (id, stripe));
     }
 
-    /// 5.7c, 5.9: if all has come, and at exactly the versions that the parities stand for, it is the chunk.
+    /// P5.7c, P5.9: if all has come, and at exactly the versions that the parities stand for, it is the chunk.
     fn try_sum<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, (id, stripe): (u64, Stripe)) {
         let me = self.stream().x;
-        let match_versions = !cx.breaks(Mutant::NoVersionMatch);
-        let match_sums = match_versions && !cx.breaks(Mutant::ParitiesNotCompared);
+        let rules = cx.rules();
         let Some(at_once) = self.materialiser.at_once(stripe, id) else {
             return;
         };
@@ -258,7 +256,7 @@ impl StreamOwner {
         };
         let (version, told) = (versions[me.index()], *told);
         let mut of_owners = versions.iter().zip(&at_once.come);
-        if match_versions && of_owners.any(|(stood_for, come)| come.is_some_and(|come| come != *stood_for)) {
+        if of_owners.any(|(stood_for, come)| come.is_some_and(|come| !rules.source_fits(come, *stood_for))) {
             return self.ask_parities(cx, configuration, stripe, 0, false);
         }
         if version == Version::ZERO {
@@ -276,7 +274,7 @@ impl StreamOwner {
             .count();
         bytes.resize(cx.shared.arena.chunk_bytes(), 0);
         let found = sum::of(&bytes);
-        if found != told && match_sums {
+        if !rules.sum_was_told(found, [told].into_iter()) {
             cx.shared.bad_sums += 1;
             return self.ask_parities(cx, configuration, stripe, 0, true);
         }

@@ -1,15 +1,15 @@
 //! Where memory is short: which owners that are not whole drop chunks for others, and when the background waits
-//! (PROTOCOL 5.10, 10.5).
+//! (P5.10, P10.5).
 
 use super::Materialiser;
 use crate::context::{Context, Shared};
 use crate::interface::Out;
 use crate::mark::Mark;
-use crate::parameters::Mutant;
+use crate::rules::Fault;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Span, Stream, Stripe, Time};
-use paritas_store::Presence;
+use paritas_store::{Presence, Purpose};
 use std::collections::VecDeque;
 
 /// Chunks dropped at most within this time, so that a command that needs more chunks than there is room for does not
@@ -21,7 +21,7 @@ const DROPS_EVERY: Span = Span::from_ms(1);
 pub(super) const ROOM_RETRIES: u64 = 4;
 
 /// A position that is not whole has too few chunks here for what is asked for: others of its node that are not whole
-/// and have more give up theirs (5.10), until it has what it needs or asks no more.
+/// and have more give up theirs (P5.10), until it has what it needs or asks no more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomWanted {
     by: Stream,
@@ -52,7 +52,7 @@ impl Materialiser {
 
 impl StreamOwner {
     /// What this turn's configuration says: whether chunks are to be brought back, and whether they may be dropped for
-    /// others, as long as nobody counts on their being here (5.10).
+    /// others, as long as nobody counts on their being here (P5.10).
     pub(super) fn look_at_room<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let x = self.stream().x;
         let me = configuration.at(x);
@@ -70,11 +70,11 @@ impl StreamOwner {
         if !self.materialiser.filling && !self.materialiser.brought.is_empty() {
             self.materialiser.brought = VecDeque::new();
         }
-        let after_asking = self.materialiser.stands_in && cx.breaks(Mutant::ChunkDroppedAfterAskingLive);
+        let after_asking = self.materialiser.stands_in && cx.rules().fault(Fault::DroppedAfterAskingLive);
         if after_asking && self.lacks_memory(cx.shared) {
             self.drop_chunk(cx);
         }
-        if self.gives_room(cx) && !cx.shared.arena.has(1) {
+        if self.gives_room(cx) && cx.shared.arena.available(Purpose::Demand) == 0 {
             self.drop_chunk(cx);
         }
     }
@@ -94,7 +94,7 @@ impl StreamOwner {
 
     /// A chunk more is here.
     pub(super) fn note_room(&self, shared: &mut Shared) {
-        let (here, enough) = (self.store.chunks().here_count(), shared.kept_chunks() / 2);
+        let (here, enough) = (self.store.chunks().here_count(), shared.headroom() / 2);
         if let Some(wanted) = shared.room_wanted.as_mut().filter(|wanted| wanted.by == self.stream()) {
             wanted.here = here;
             if here > enough {
@@ -111,31 +111,34 @@ impl StreamOwner {
     }
 
     /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
-    /// all there is. Its memory was planned for, but a younger one may have it (10.5), or a stand-in of another list.
+    /// all there is. Its memory was planned for, but a younger one may have it (P10.5), or a stand-in of another list.
     fn lacks_memory(&self, shared: &Shared) -> bool {
-        if self.materialiser.stands_in {
-            !shared.arena.has_room(0)
-        } else {
-            !shared.arena.has(1)
-        }
+        let purpose = match self.materialiser.stands_in {
+            true => Purpose::StandIn,
+            false => Purpose::Demand,
+        };
+        shared.arena.available(purpose) == 0
     }
 
     /// Whether the background is to bring nothing more back, beside so many chunks that are on their way. Where memory
     /// is too short for all that this node is to hold, it leaves some for what commands ask for: it may be index pages
     /// that it brings.
     pub(super) fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
-        if self.materialiser.stands_in {
-            return !shared.arena.has_room(under_way);
-        }
-        let kept = shared.kept_chunks();
-        let is_short = self.materialiser.is_doubled || !shared.arena.has(shared.arena.owed() + kept);
-        let kept = if is_short { kept } else { 0 };
-        self.materialiser.may_drop && !shared.arena.has((under_way + 1) as u32 + kept)
+        let budget = shared.arena.budget();
+        let needed = budget.backlog() + budget.headroom();
+        let is_short = self.materialiser.is_doubled || budget.available(Purpose::Demand) < needed;
+        let purpose = match is_short {
+            _ if self.materialiser.stands_in => Purpose::StandIn,
+            true => Purpose::Rebuild,
+            false => Purpose::Demand,
+        };
+        let may_be_full = self.materialiser.stands_in || self.materialiser.may_drop;
+        may_be_full && budget.available(purpose) as usize <= under_way
     }
 
     /// Whether so few data chunks are here that a command may need them all, and another can be had beside them.
     fn is_among_the_last(&self, shared: &Shared) -> bool {
-        shared.arena.has(1) && self.store.chunks().held_counts().1 < shared.kept_chunks()
+        shared.arena.available(Purpose::Demand) > 0 && self.store.chunks().held_counts().1 < shared.headroom()
     }
 
     /// Before a chunk is installed: drops one for it, and two where more is in use than may be, or where one more is to
@@ -145,7 +148,7 @@ impl StreamOwner {
             let gives = step == 0 && self.gives_room(cx);
             let needs = || self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared);
             if self.materialiser.may_drop && (gives || needs()) {
-                if self.store.chunks().here_count() <= cx.shared.kept_chunks() / 2 {
+                if self.store.chunks().here_count() <= cx.shared.headroom() / 2 {
                     self.want_room(cx);
                 }
                 self.drop_chunk(cx);
@@ -157,8 +160,8 @@ impl StreamOwner {
     /// that came first, so that all that a command needs stays until it has been done. An index page only where few
     /// data chunks are here. False if there is none.
     fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) -> bool {
-        let few = self.store.chunks().held_counts().1 < cx.shared.kept_chunks();
-        let unacked = cx.breaks(Mutant::ChunkDroppedWithUnackedDelta);
+        let few = self.store.chunks().held_counts().1 < cx.shared.headroom();
+        let rules = cx.rules();
         let (term, acked) = (self.term(), self.acked());
         let mut left = self.materialiser.brought.len();
         let mut listed = false;
@@ -177,8 +180,7 @@ impl StreamOwner {
                 continue;
             }
             let version = self.store.chunks().version(stripe);
-            let safe = version.term() < term || version.seq() <= acked;
-            let may_go = (few || !stripe.is_index()) && (safe || unacked);
+            let may_go = (few || !stripe.is_index()) && rules.may_drop(version, term, acked);
             if may_go && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
                 cx.out.mark(Mark::ChunkDropped);
                 self.materialiser.drops += 1;

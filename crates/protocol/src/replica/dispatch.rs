@@ -2,7 +2,6 @@
 
 use crate::context::Context;
 use crate::interface::{Channel, Out};
-use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::source::Source;
 use crate::stream_owner::StreamOwner;
@@ -132,7 +131,7 @@ pub(super) fn on_member<O: Out>(
     }
     // Whatever else a parity member acts on comes from the owner of the stream under this very configuration.
     let Some(owner) = configuration.tenure(x) else { return };
-    if (owner.node, owner.incarnation) != from && !cx.breaks(Mutant::NoEpochFence) {
+    if !cx.rules().is_from_owner(&owner, from) {
         return;
     }
     match *message {

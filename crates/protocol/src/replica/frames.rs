@@ -5,7 +5,7 @@ use super::{FrontMessage, Notice, Replica};
 use crate::context::Context;
 use crate::interface::{Channel, LinkId, Out, Proposal};
 use crate::lists::{List, Role};
-use crate::parameters::Mutant;
+use crate::rules::Fault;
 use crate::session::Greeting;
 use paritas_base::{Clock, Incarnation, NodeId};
 use paritas_wire::peer::{self, BadFrame, Header, Message};
@@ -154,7 +154,7 @@ impl Replica {
         }
     }
 
-    /// 2.2: acted on only under the same epoch; the older side is told.
+    /// P2.2: acted on only under the same epoch; the older side is told.
     fn on_list_message(
         &mut self,
         now: Clock,
@@ -175,7 +175,7 @@ impl Replica {
         };
         let installed = list.configuration.epoch;
         if let Message::YieldQuery { tenure } = message
-            && cx.breaks(Mutant::OwnerYieldsWhenAsked)
+            && cx.rules().fault(Fault::OwnerYieldsWhenAsked)
             && (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation)
         {
             let yielded = Message::Yielded { tenure: *tenure };
@@ -191,7 +191,7 @@ impl Replica {
             }
             return;
         }
-        if header.epoch < installed && !cx.breaks(Mutant::NoEpochFence) {
+        if cx.rules().is_stale(header.epoch, installed) {
             let stale = Message::Stale {
                 configuration: Box::new(list.configuration.clone()),
             };

@@ -1,11 +1,10 @@
-//! A configuration is installed: roles are kept, begun and ended (PROTOCOL 2.3).
+//! A configuration is installed: roles are kept, begun and ended (P2.3).
 
 use super::{Notice, Replica};
 use crate::context::Context;
 use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::lists::{Halted, List, Role};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::parity_member::ParityMember;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, Lineage, PositionState, Tenure};
@@ -13,7 +12,7 @@ use paritas_base::{Clock, Position, Stream};
 use paritas_wire::peer::Message;
 
 impl Replica {
-    /// 2.3. A role is kept iff its tenure is unchanged. Gives whether the configuration is installed now and was not
+    /// P2.3. A role is kept iff its tenure is unchanged. Gives whether the configuration is installed now and was not
     /// before.
     pub(super) fn install(&mut self, now: Clock, new: &Configuration, out: &mut impl Out) -> bool {
         let mut cx = Context {
@@ -36,10 +35,9 @@ impl Replica {
             if own.epoch >= new.epoch {
                 return false;
             }
-            match new.lineage(own.epoch, own.id) {
+            match cx.rules().lineage(new.lineage(own.epoch, own.id)) {
                 Lineage::Follows => {}
-                _ if cx.breaks(Mutant::EpochForId) => {}
-                // Its coordinator decided without what is installed here (10.14).
+                // Its coordinator decided without what is installed here (P10.14).
                 Lineage::Foreign => return false,
                 Lineage::Unknown => {
                     let installed = Some((own.epoch, own.id));
@@ -71,8 +69,7 @@ impl Replica {
             }
         }
         let before = before.map_or(Vec::new(), |list| list.roles);
-        let by_node = cx.breaks(Mutant::TenureByNode);
-        let same = |a: Tenure, b: Tenure| a == b || (by_node && a.node == b.node && a.incarnation == b.incarnation);
+        let rules = cx.rules();
         let mut roles = Vec::new();
         for mut role in before {
             let tenure = match &role {
@@ -83,7 +80,9 @@ impl Replica {
                     continue;
                 }
             };
-            let kept = mine.iter().position(|m| m.0 == role.position() && same(tenure, m.1));
+            let kept = mine
+                .iter()
+                .position(|m| m.0 == role.position() && rules.same_tenure(tenure, m.1));
             if let Some(at) = kept {
                 mine.remove(at);
                 match &mut role {
@@ -115,7 +114,7 @@ impl Replica {
         for (position, tenure) in mine {
             let state = new.at(position).map(|a| a.state);
             if state == Some(PositionState::Live) {
-                // 10.15. Only what the holder has told makes a position Live: it is not there any more.
+                // P10.15. Only what the holder has told makes a position Live: it is not there any more.
                 let reason = format!(
                     "list {} names position {} of this node Live, and it has no such role",
                     new.list.0, position.0

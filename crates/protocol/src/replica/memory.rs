@@ -1,9 +1,10 @@
-//! What a node's memory is used for, and what is left of it for chunks (PROTOCOL 8.3).
+//! What a node's memory is used for, and what is left of it for chunks (P8.3).
 
 use super::Replica;
 use crate::disk_log::DiskLog;
 use crate::lists::Role;
-use crate::parameters::{Mutant, Parameters};
+use crate::parameters::Parameters;
+use crate::rules::Fault;
 use paritas_base::{Span, Time};
 
 /// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
@@ -98,7 +99,7 @@ impl Replica {
         f
     }
 
-    /// 8.3: what is not in chunks comes out of the same memory, so that chunks may not have all of it; they have three
+    /// P8.3: what is not in chunks comes out of the same memory, so that chunks may not have all of it; they have three
     /// quarters. `front_bytes` counts what the front end holds. Windows count as full, or a burst would want what
     /// chunks have taken before.
     pub(super) fn account(&mut self, now: Time, front_bytes: impl FnOnce() -> u64) {
@@ -150,11 +151,10 @@ impl Replica {
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
         // A position that comes here when all is taken must be able to serve, a few chunks at a time.
-        let kept = match shared.parameters.breaks(Mutant::KeptChunksWritten) {
-            true => 0,
-            false => shared.kept_chunks(),
-        };
-        let slots = slots.min(shared.arena.slots_max() - kept);
+        let slots = slots.min(match shared.parameters.rules.fault(Fault::HeadroomWritten) {
+            true => shared.arena.slots_max(),
+            false => shared.arena.budget().limit_max(),
+        });
         shared.arena.set_limit(slots);
         // A stream evicts keys of its own only, and parity once granted stays granted: where keys are evicted, who came
         // first must not have what those that come later need.

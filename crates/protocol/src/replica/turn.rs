@@ -42,13 +42,13 @@ impl Replica {
         }
         self.shared.pace.turn_ends(now.mono, under_way);
         if let Some(disk) = &mut self.shared.disk {
-            disk.set_owed(unfilled_on_disk, learns);
+            disk.set_backlog(unfilled_on_disk, learns);
         }
-        self.shared.arena.set_owed(absent);
+        self.shared.arena.set_backlog(absent);
         self.shared.arena.set_expected(absent.saturating_add(unfilled));
     }
 
-    /// 10.8: owners go on with the hash slots that they hand off or take in; the two streams may be of two lists.
+    /// P10.8: owners go on with the hash slots that they hand off or take in; the two streams may be of two lists.
     /// After: the slot map is that of the configurations and owners here.
     #[inline]
     pub fn move_slots(&mut self, now: Clock, out: &mut impl Out) {

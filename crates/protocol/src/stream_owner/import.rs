@@ -1,4 +1,4 @@
-//! Slots that come from another stream: the destination's part (PROTOCOL 10.8).
+//! Slots that come from another stream: the destination's part (P10.8).
 //!
 //! Objects are taken in by ordinary deltas of this stream. Until a configuration says that their slots are held here,
 //! nobody sees them. Only what the installed configuration names is taken in, and of that only the newest attempt of
@@ -9,7 +9,6 @@ use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Stream, Term, Time};
 use paritas_store::Value;
@@ -86,7 +85,7 @@ impl StreamOwner {
                 return;
             }
             // What an earlier attempt brought may be old by now.
-            self.hand_offs.dirty |= known.is_some() && !cx.breaks(Mutant::EarlierImportsKept);
+            self.hand_offs.dirty |= cx.rules().removes_leftovers(known.is_some());
             self.purge_again();
             self.hand_offs.import = Some(Box::new(Import {
                 version,

@@ -1,4 +1,4 @@
-//! How an owner finds chunks whose bytes are wrong, and has them replaced (PROTOCOL 9.2, 9.3): a chunk that does not
+//! How an owner finds chunks whose bytes are wrong, and has them replaced (P9.2, P9.3): a chunk that does not
 //! have its sum is set aside at once, so that nobody reads it or writes over it any more (I14), and comes back as any
 //! absent chunk does, from the other positions. They may not have its last deltas yet: it is their parity at its very
 //! version that is waited for.
@@ -7,7 +7,6 @@ use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
-use crate::parameters::Mutant;
 use crate::scrub::Step;
 use paritas_base::Stripe;
 use paritas_base::configuration::Configuration;
@@ -53,7 +52,7 @@ impl StreamOwner {
             return Some(0);
         };
         let found = sum::of(bytes);
-        if found == chunks.sum(stripe) || cx.breaks(Mutant::WrongChunkKept) {
+        if cx.rules().is_right(found, chunks.sum(stripe)) {
             return Some(found);
         }
         cx.shared.scrub.bad += 1;

@@ -1,9 +1,8 @@
-//! How an owner that took over becomes whole (PROTOCOL 5.5, 5.6): the directory, every absent chunk, `AskLive`.
+//! How an owner that took over becomes whole (P5.5, P5.6): the directory, every absent chunk, `AskLive`.
 
 use super::{Member, Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
-use crate::parameters::Mutant;
 use paritas_base::Stripe;
 use paritas_base::Term;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
@@ -11,7 +10,7 @@ use paritas_store::Presence;
 use paritas_wire::peer::Message;
 
 impl StreamOwner {
-    /// While Filling: the directory, then every absent chunk, then `AskLive` (5.5, 5.6).
+    /// While Filling: the directory, then every absent chunk, then `AskLive` (P5.5, P5.6).
     pub(super) fn rebuild<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
         let me = configuration.at(self.stream.x).filter(|a| a.tenure == self.tenure);
@@ -53,7 +52,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.5: which stripes exist.
+    /// P5.5: which stripes exist.
     pub(crate) fn on_directory<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -65,9 +64,9 @@ impl StreamOwner {
     ) {
         let live = self.members.iter().any(|m| m.tenure == from && m.live);
         let wanted = self.phase == Phase::Serve && term == self.term() && !self.store.chunks().directory_known();
-        let too_early = complete_for < self.cut && !cx.breaks(Mutant::DirectoryBelowCut);
+        let complete = cx.rules().is_complete_for(complete_for, self.cut);
         let mut stripes = Message::directory_entries(entries).map(|(stripe, _)| stripe);
-        if !wanted || !live || too_early || !stripes.all(|stripe| cx.shared.can_exist(stripe)) {
+        if !wanted || !live || !complete || !stripes.all(|stripe| cx.shared.can_exist(stripe)) {
             return;
         }
         self.store

@@ -1,10 +1,10 @@
-//! From a new tenure to `Serve` (PROTOCOL 5.1–5.5): seal the members, cut, push, wait for leases.
+//! From a new tenure to `Serve` (P5.1–P5.5): seal the members, cut, push, wait for leases.
 
 use super::{Member, Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::parameters::Mutant;
+use crate::rules::Fault;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Span, Term, Time, Version};
 use paritas_store::delta::extents;
@@ -37,7 +37,7 @@ struct Wait {
 pub(super) struct Takeover {
     began: Time,
     waits: Vec<Wait>,
-    /// Facts that stay true (5.12a): who will never serve again under which tenure.
+    /// Facts that stay true (P5.12a): who will never serve again under which tenure.
     yielded: Vec<Tenure>,
     resend_at: Time,
     query_at: Time,
@@ -136,7 +136,7 @@ impl StreamOwner {
         self.takeover.resend_at = next.unwrap_or(Time(u64::MAX));
     }
 
-    /// 5.12a: asks every holder of a lease whether it has yielded.
+    /// P5.12a: asks every holder of a lease whether it has yielded.
     fn query_holders<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         for wait in self.takeover.waits.iter().filter(|w| !w.cleared) {
             let query = Message::YieldQuery { tenure: wait.holder };
@@ -144,7 +144,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.2. A reply that comes after the cut still adds its leases.
+    /// P5.2. A reply that comes after the cut still adds its leases.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_seal_reply<O: Out>(
         &mut self,
@@ -212,15 +212,13 @@ impl StreamOwner {
                     .all(|d| extents(d.extents, arena.chunk_bytes()).all(|e| e.is_ok())))
     }
 
-    /// 5.3: once, when enough Live members have answered.
+    /// P5.3: once, when enough Live members have answered.
     fn try_cut<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         if self.phase != Phase::Seal {
             return;
         }
-        let mut wanted = usize::from(configuration.parity - configuration.ack_quorum) + 1;
-        if cx.breaks(Mutant::SealFromTooFew) {
-            wanted = (wanted - 1).max(1);
-        }
+        let rules = cx.rules();
+        let wanted = rules.seal_quorum(configuration.parity, configuration.ack_quorum);
         let answered = self
             .members
             .iter()
@@ -230,20 +228,15 @@ impl StreamOwner {
             return;
         }
         self.mark_cut(cx);
-        let without_term = cx.breaks(Mutant::CutWithoutTerm);
-        let best = self
-            .members
-            .iter_mut()
-            .filter(|m| m.seal.as_ref().is_some_and(|s| s.known))
-            .max_by_key(|m| {
-                m.seal
-                    .as_ref()
-                    .map(|s| (if without_term { Term::default() } else { s.term }, s.recv))
-            });
-        let Some(mut answer) = best.and_then(|m| m.seal.take()) else {
+        let logs = self.members.iter_mut().filter_map(|m| {
+            let known = m.seal.as_ref().filter(|s| s.known)?;
+            let log = (known.term, known.recv);
+            Some((&mut m.seal, log))
+        });
+        let Some(mut answer) = rules.newest_log(logs).and_then(Option::take) else {
             return;
         };
-        if cx.breaks(Mutant::UnionOfRings) {
+        if rules.fault(Fault::UnionOfRings) {
             self.unite_rings(&mut answer);
         }
         self.ring.clear();
@@ -259,15 +252,20 @@ impl StreamOwner {
             (member.started, member.matched) = (false, 0);
             member.resend_at = now;
         }
-        if cx.breaks(Mutant::ServeBeforePush) {
-            self.phase = Phase::Wait;
-            for member in &mut self.members {
-                (member.started, member.matched) = (true, answer.recv);
-            }
+        if rules.fault(Fault::ServeBeforePush) {
+            self.skip_push();
         }
     }
 
-    /// A mutant: what any other member has at a seq counts as much as what the best has (5.3).
+    /// [`Fault::ServeBeforePush`].
+    fn skip_push(&mut self) {
+        self.phase = Phase::Wait;
+        for member in &mut self.members {
+            (member.started, member.matched) = (true, self.cut);
+        }
+    }
+
+    /// [`Fault::UnionOfRings`].
     fn unite_rings(&self, best: &mut SealAnswer) {
         let others = self.members.iter().filter_map(|m| m.seal.as_ref());
         for theirs in others.flat_map(|s| &s.deltas) {
@@ -306,7 +304,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.4.
+    /// P5.4.
     pub(crate) fn on_sync_ack<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -367,7 +365,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.12a: a permanent fact about one tenure.
+    /// P5.12a: a permanent fact about one tenure.
     pub(crate) fn on_yielded<O: Out>(&mut self, cx: &Context<'_, O>, tenure: Tenure) {
         self.materialiser.offer(tenure);
         let wanted = self.phase != Phase::Serve && self.takeover.yielded.len() < LEASES_MAX;
@@ -377,31 +375,21 @@ impl StreamOwner {
         }
     }
 
-    /// 5.5.
+    /// P5.5.
     fn try_serve<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         if self.phase != Phase::Wait {
             return;
         }
         let now = cx.mono();
-        let by_node = cx.breaks(Mutant::CertificateMatchedByNode);
-        let clears_all = cx.breaks(Mutant::OneCertificateClearsAll);
-        let without_term = cx.breaks(Mutant::YieldedNotMatchedOnTerm);
-        let any_gone = self
-            .takeover
-            .waits
-            .iter()
-            .any(|w| configuration.is_gone(w.holder.node, w.holder.incarnation));
-        for wait in &mut self.takeover.waits {
-            let holder = wait.holder;
-            let gone = configuration.is_gone(holder.node, holder.incarnation)
-                || (by_node && configuration.gone.iter().any(|(node, _)| *node == holder.node))
-                || (clears_all && any_gone);
+        let rules = cx.rules();
+        for at in 0..self.takeover.waits.len() {
+            let holder = self.takeover.waits[at].holder;
+            let holders = self.takeover.waits.iter().map(|w| w.holder);
+            let gone = rules.is_certified(configuration, &holder, holders);
             // A lease of this very life under an older tenure is over: it serves under this one alone.
             let mine = (holder.node, holder.incarnation) == (self.tenure.node, self.tenure.incarnation);
-            let yielded = mine
-                || self.takeover.yielded.iter().any(|y| {
-                    *y == holder || (without_term && y.node == holder.node && y.incarnation == holder.incarnation)
-                });
+            let yielded = mine || rules.has_yielded(&holder, &self.takeover.yielded);
+            let wait = &mut self.takeover.waits[at];
             if !wait.cleared {
                 if gone {
                     cx.out.mark(Mark::CertificateCleared);
@@ -411,7 +399,7 @@ impl StreamOwner {
                     cx.out.mark(Mark::LeaseRanOut);
                 }
             }
-            wait.cleared |= now >= wait.until || gone || yielded || cx.breaks(Mutant::NoLeaseWait);
+            wait.cleared |= rules.wait_is_over(now, wait.until, gone, yielded);
         }
         if !self.takeover.waits.iter().all(|w| w.cleared) {
             return;

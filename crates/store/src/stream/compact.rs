@@ -4,7 +4,7 @@ use super::place::{INDEX_CHANGE_BYTES, Writer};
 use super::space::{Before, Use};
 use super::{Blocked, Stream, has_room};
 use crate::object::{self, Head, Item, PIECE_HEAD_BYTES, Value};
-use crate::{Arena, Delta};
+use crate::{Arena, Delta, Purpose};
 use paritas_base::Stripe;
 
 /// A chunk is worth compacting if at least this part of it is gained: one eighth.
@@ -80,7 +80,8 @@ impl Stream {
     /// Whether memory is short, or credit for the next chunks.
     fn is_short(&self, arena: &Arena) -> bool {
         let needed = self.free_needed();
-        arena.available() < MEMORY_SHORT_SLOTS.max(needed) || self.space.fresh(needed as usize - 1) >= self.credit.0
+        arena.available(Purpose::Write) < MEMORY_SHORT_SLOTS.max(needed)
+            || self.space.fresh(needed as usize - 1) >= self.credit.0
     }
 
     /// Moves objects out of the emptiest chunk until it is empty or `budget` bytes of delta are written. It does not
@@ -342,16 +343,16 @@ impl Stream {
     fn free_surplus(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
         // Under eviction, free chunks are used again at once, unless the index needs the memory to grow.
         let evicts = self.usage.policy().evicts() && self.index.grow_wait == 0;
-        let kept = if arena.is_over() {
+        let kept = if arena.budget().is_over() {
             // One is kept for compaction, which makes space for further writes.
             u32::from(evicts)
-        } else if arena.available() < MEMORY_SHORT_SLOTS {
+        } else if arena.available(Purpose::Write) < MEMORY_SHORT_SLOTS {
             if evicts { FREE_KEPT_EVICTING } else { FREE_KEPT_MIN }
         } else {
             FREE_KEPT_MIN + self.space.used_count() / FREE_KEPT_PART
         };
         // A waiting write needs this many chunks together, so they are not returned one by one.
-        let kept = if arena.is_over() {
+        let kept = if arena.budget().is_over() {
             kept
         } else {
             kept.max(self.free_wanted)

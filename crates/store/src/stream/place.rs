@@ -4,7 +4,7 @@ use super::grow::SPILLED_MAX;
 use super::{Blocked, Stream, has_room, page_stripe, spill_stripe};
 use crate::index::spill;
 use crate::object::{PIECE_HEAD_BYTES, Value, encode_piece_head};
-use crate::{Arena, Delta};
+use crate::{Arena, Delta, Purpose};
 use paritas_base::Stripe;
 
 /// A tail is left unused if it is at most 1/128 of a chunk. A longer one takes a piece of the next object.
@@ -90,7 +90,7 @@ impl Stream {
         let zeros = needed.saturating_sub(self.space.free.len()) as u32;
         // The memory limit was lowered. Without a chunk to move objects to, eviction would have to empty one by chance.
         let stuck = writer == Writer::Compaction && self.space.free.is_empty() && self.chunks.absent_count() == 0;
-        if stuck && self.usage.policy().evicts() && arena.has(zeros) {
+        if stuck && self.usage.policy().evicts() && zeros <= arena.available(Purpose::Demand) {
             return Ok(());
         }
         Self::has_memory(arena, zeros, 0)

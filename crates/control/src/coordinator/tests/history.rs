@@ -1,4 +1,4 @@
-//! Stores that went back in time, and what keeps a coordinator from deciding by one (PROTOCOL 10.14 to 10.16).
+//! Stores that went back in time, and what keeps a coordinator from deciding by one (P10.14 to P10.16).
 
 use super::*;
 
@@ -338,4 +338,47 @@ fn a_fresh_coordinator_calls_no_list_lost_before_the_holder_of_a_filling_positio
         world.pass(8000);
         assert_eq!(world.list(list).lost, !says);
     }
+}
+
+#[test]
+fn what_is_only_heard_of_is_doubted_until_enough_holders_have_told_what_they_have() {
+    let mut world = World::started(plan(4, 2, 6, 0));
+    let old = copy(&mut world);
+    // One holder knows of a decision that never left, and the store goes back to before it.
+    world.slow_witnesses = (0..5).collect();
+    world.certify(0);
+    world.pass(1500);
+    let heard = world.nodes[&5].told[&ListId(0)];
+    assert!(heard.0 > Epoch(1));
+    reopen_with(&mut world, old);
+    let mut registration = world::registration(5, world.life(5));
+    registration.installed = world.nodes[&5]
+        .installed
+        .iter()
+        .map(|(l, (e, id))| (*l, *e, *id))
+        .collect();
+    registration.heard = vec![(ListId(0), heard.0, heard.1)];
+    let message = ToCoordinator::Register(Box::new(registration));
+    let link = world.connect();
+    world.say(link, &message);
+    let refused = world.heard(link);
+    assert!(
+        matches!(refused[..], [ToAgent::Refused(Refusal::StoreIsBehind { .. })]),
+        "{refused:?}"
+    );
+    let says = |world: &World| world.coordinator.status(world.now()).coordinator.join("; ");
+    assert!(says(&world).contains("n5 know of decisions"), "{}", says(&world));
+    assert!(!is_behind(&world), "a later store may have none of it either");
+    // Three of six have not heard of it: it has not left, since four would know it.
+    for node in [1, 2, 3] {
+        let known = world.nodes.get_mut(&node).unwrap();
+        known.told.clear();
+        world.register_again(node);
+    }
+    world.say(link, &message);
+    let Some(ToAgent::Registered(registered)) = world.heard(link).into_iter().find(|m| *m != ToAgent::Heard) else {
+        panic!("not taken in");
+    };
+    assert_eq!(registered.void, [ListId(0)]);
+    assert!(!says(&world).contains("n5 know of decisions"));
 }

@@ -2,7 +2,7 @@
 
 use super::expiry::Unit;
 use super::{Operation, REPLY_BYTES_MAX, Seen, Stop};
-use paritas_protocol::{Mutant, Out};
+use paritas_protocol::{Fault, Out};
 use paritas_store::{Object, Value};
 use paritas_wire::resp::{encode, errors};
 
@@ -234,7 +234,7 @@ impl<O: Out> Operation<'_, '_, O> {
     fn put_pairs(&mut self) -> Result<(), Stop> {
         for at in (1..self.count()).step_by(2) {
             self.put(at, Seen::with(None, self.job.args.arg(at + 1)))?;
-            if self.access.breaks(Mutant::CommandCutInTwo) {
+            if self.access.rules().fault(Fault::CommandCutInTwo) {
                 self.access.close_delta();
             }
         }

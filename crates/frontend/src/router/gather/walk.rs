@@ -7,7 +7,7 @@ use crate::redis::refusals::is_error;
 use crate::router::client::{Client, Wait};
 use crate::router::{Desk, Ran, Turn};
 use paritas_base::Stream;
-use paritas_protocol::{Context, Lists, Mutant, Out};
+use paritas_protocol::{Context, Lists, Out};
 use paritas_wire::command::Command;
 
 /// A walk over all keys of its streams.
@@ -49,8 +49,8 @@ impl Desk {
         options: &[&[u8]],
         streams: Vec<Stream>,
     ) -> Ran {
-        // Keys of a slot that nobody holds, by what is known here, are somewhere (10.8).
-        if !cx.shared.slots.is_whole() && !cx.breaks(Mutant::KeysWithoutWholeMap) {
+        // Keys of a slot that nobody holds, by what is known here, are somewhere (P10.8).
+        if !cx.rules().may_list_keys(cx.shared.slots.is_whole()) {
             return self.stall(cx, lists, client, turn, Command::Keys.spec());
         }
         let mut options: Vec<Vec<u8>> = options.iter().map(|word| word.to_vec()).collect();
@@ -122,7 +122,7 @@ impl Walk {
     /// Why it cannot end well, if it cannot.
     pub(crate) fn refusal<O: Out>(&self, cx: &Context<'_, O>) -> Option<Refusal> {
         let bytes_max = cx.shared.parameters.client_limits.reply_bytes_max;
-        if self.map != cx.shared.slots.version() && !cx.breaks(Mutant::KeysByTwoMaps) {
+        if !cx.rules().same_map(self.map, cx.shared.slots.version()) {
             Some(Refusal::SlotsMoving)
         } else if self.found.len() > bytes_max {
             Some(Refusal::ReplyTooLarge { bytes_max })

@@ -1,0 +1,250 @@
+//! The rules of docs/protocol.md that a test may break. Each is a predicate or a small pure function.
+//!
+//! A *mutant* is a build in which one rule is broken on purpose, to show that the simulator notices. [`Rules`] knows
+//! which rule that is. It is `Copy` and passed by value. Without the feature `mutants` it has no size, and every
+//! function here is the rule as it is written.
+//!
+//! A mutant that cannot be told as the answer of a predicate changes what a machine does: it is a [`Fault`], and the
+//! machine asks for it in one line.
+
+mod chunks;
+mod epochs;
+mod hash_slots;
+mod reads;
+mod refill;
+mod takeover;
+mod writes;
+
+pub use reads::TakenAgain;
+pub(crate) use writes::Started;
+
+/// The rules, of which a test may have broken one.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Rules {
+    #[cfg(feature = "mutants")]
+    broken: Option<Mutant>,
+}
+
+#[cfg(not(feature = "mutants"))]
+const _: () = assert!(size_of::<Rules>() == 0);
+
+/// Something that a machine does against a rule if a test asks for it. Each says which rule, and what is done instead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// P1.3: the changes of a command are one delta. It closes the delta after each change.
+    CommandCutInTwo,
+    /// P3.3: a member takes no delta across a gap. It takes it, and forgets its ring.
+    GapAccepted,
+    /// P3.10: a newcomer keeps the deltas of a `Sync` in its ring. It folds them and forgets them.
+    NewcomerKeepsNoDeltas,
+    /// P3.10: deltas that the owner does not have are undone. They are dropped, and the parity stays.
+    DroppedWithoutUndo,
+    /// P4.1: a reply has the value as it was read. It gets the value as it is when the reply is released.
+    ValueTakenAtRelease,
+    /// P5.1: a tenure cuts once. A new epoch in Push or Wait makes the owner seal and cut again.
+    SecondCut,
+    /// P5.3: the cut is one member's ring. Deltas of other rings replace those of the same seq.
+    UnionOfRings,
+    /// P5.4: an owner stays in Push until the ack quorum has the cut. It goes on at once.
+    ServeBeforePush,
+    /// P5.10: no chunk is dropped after the owner has asked to become Live. A stand-in goes on dropping.
+    DroppedAfterAskingLive,
+    /// P5.12a: an owner does not yield what the installed configuration gives it. It yields when it is asked.
+    OwnerYieldsWhenAsked,
+    /// P6.2: deltas of a stripe that is being fetched are buffered. They are not.
+    NotBuffered,
+    /// P6.6: a stripe that a delta has touched is fetched. It is valid as zeros if no `Alloc` names it.
+    TouchedNotFetched,
+    /// P8.2: stripes are used within the members' credit. The owner uses as many as it likes.
+    CreditNotAwaited,
+    /// P8.4: an access after the expiry time deletes the entry. It answers nil, and leaves the entry.
+    ExpiryWithoutDelta,
+    /// P8.7: writers leave the headroom of memory free. They may fill all of it.
+    HeadroomWritten,
+    /// P10.8: commands wait while their slots are frozen for a hand-off. They are served.
+    FrozenSlotsServed,
+}
+
+/// A rule that is broken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mutant {
+    /// What a machine does against a rule.
+    Does(Fault),
+
+    // Epochs, tenures, histories.
+    NoEpochFence,
+    TenureByNode,
+    StashWithoutTerm,
+    EpochForId,
+
+    // Writes.
+    OwnerJudgesWhoIsAlive,
+    AcksIgnoreFillingMembers,
+    RawDeltasNotKept,
+    RingTrimmedAtAcked,
+    SyncFromAcked,
+    MatchByCut,
+    VoidTailKept,
+
+    // Reads.
+    ReadDoesNotWaitForAck,
+    LeasesFromTooFew,
+    LeaseFromLiveMembersOnly,
+    ReadsNotConfirmed,
+
+    // Takeover.
+    SealFromTooFew,
+    CutWithoutTerm,
+    NoLeaseWait,
+    CertificateMatchedByNode,
+    OneCertificateClearsAll,
+    YieldedNotMatchedOnTerm,
+    DirectoryBelowCut,
+
+    // Chunks.
+    NoVersionMatch,
+    ParitiesNotCompared,
+    ReadParityWithoutTerm,
+    ReadParityWithoutRecv,
+    MendedAtAnyVersion,
+    ChunkDroppedWithUnackedDelta,
+    WrongChunkKept,
+
+    // Refill of parity.
+    VersionForAsOf,
+    ValidBeforeLogCaughtUp,
+    FetchWithoutTerm,
+    ParityStashWithoutTerm,
+    LoggedParityAtAnyVersion,
+    ParityNotScrubbed,
+
+    // Hash slots.
+    HandOffBetweenAnyTenures,
+    EarlierImportsKept,
+    KeysByTwoMaps,
+    KeysWithoutWholeMap,
+}
+
+impl Rules {
+    /// Whether a machine is to do this against the rule.
+    #[inline(always)]
+    pub fn fault(self, fault: Fault) -> bool {
+        self.breaks(Mutant::Does(fault))
+    }
+
+    #[inline(always)]
+    fn breaks(self, mutant: Mutant) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.broken == Some(mutant);
+        #[cfg(not(feature = "mutants"))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
+}
+
+#[cfg(feature = "mutants")]
+impl Rules {
+    /// With the rule broken that a test calls by this name. `None`: no mutant has the name.
+    pub fn broken(name: &str) -> Option<Self> {
+        let (_, mutant) = NAMES.iter().find(|(known, _)| *known == name)?;
+        Some(Self { broken: Some(*mutant) })
+    }
+
+    /// The names of all mutants.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|(name, _)| *name)
+    }
+}
+
+#[cfg(feature = "mutants")]
+const NAMES: [(&str, Mutant); 55] = [
+    ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
+    ("no-epoch-fence", Mutant::NoEpochFence),
+    ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
+    ("no-lease-wait", Mutant::NoLeaseWait),
+    ("read-does-not-wait-for-ack", Mutant::ReadDoesNotWaitForAck),
+    ("value-taken-at-release", Mutant::Does(Fault::ValueTakenAtRelease)),
+    ("raw-deltas-not-kept", Mutant::RawDeltasNotKept),
+    ("no-version-match", Mutant::NoVersionMatch),
+    ("no-buffering-while-filling", Mutant::Does(Fault::NotBuffered)),
+    ("gaps-accepted", Mutant::Does(Fault::GapAccepted)),
+    ("void-tail-kept", Mutant::VoidTailKept),
+    (
+        "void-tail-dropped-without-undo",
+        Mutant::Does(Fault::DroppedWithoutUndo),
+    ),
+    ("second-cut-in-one-term", Mutant::Does(Fault::SecondCut)),
+    (
+        "newcomer-keeps-no-raw-deltas",
+        Mutant::Does(Fault::NewcomerKeepsNoDeltas),
+    ),
+    ("yielded-not-matched-on-term", Mutant::YieldedNotMatchedOnTerm),
+    ("owner-yields-when-asked", Mutant::Does(Fault::OwnerYieldsWhenAsked)),
+    ("one-certificate-clears-all", Mutant::OneCertificateClearsAll),
+    ("certificate-matched-by-node", Mutant::CertificateMatchedByNode),
+    ("fetch-without-term", Mutant::FetchWithoutTerm),
+    ("valid-before-log-caught-up", Mutant::ValidBeforeLogCaughtUp),
+    ("read-parity-without-term", Mutant::ReadParityWithoutTerm),
+    ("read-parity-without-recv", Mutant::ReadParityWithoutRecv),
+    ("parities-not-compared", Mutant::ParitiesNotCompared),
+    ("version-for-as-of", Mutant::VersionForAsOf),
+    ("directory-below-cut", Mutant::DirectoryBelowCut),
+    ("credit-not-awaited", Mutant::Does(Fault::CreditNotAwaited)),
+    ("alloc-without-untouched-test", Mutant::Does(Fault::TouchedNotFetched)),
+    ("tenure-by-node", Mutant::TenureByNode),
+    ("acks-ignore-filling-members", Mutant::AcksIgnoreFillingMembers),
+    ("lease-from-live-members-only", Mutant::LeaseFromLiveMembersOnly),
+    ("expiry-without-delta", Mutant::Does(Fault::ExpiryWithoutDelta)),
+    ("command-cut-in-two", Mutant::Does(Fault::CommandCutInTwo)),
+    ("seal-from-too-few", Mutant::SealFromTooFew),
+    ("cut-without-term", Mutant::CutWithoutTerm),
+    ("union-of-rings", Mutant::Does(Fault::UnionOfRings)),
+    ("leases-from-too-few", Mutant::LeasesFromTooFew),
+    ("ring-trimmed-at-acked", Mutant::RingTrimmedAtAcked),
+    ("sync-from-acked", Mutant::SyncFromAcked),
+    ("match-by-cut", Mutant::MatchByCut),
+    ("wrong-chunk-kept", Mutant::WrongChunkKept),
+    ("mended-at-any-version", Mutant::MendedAtAnyVersion),
+    ("parity-not-scrubbed", Mutant::ParityNotScrubbed),
+    ("stash-without-term", Mutant::StashWithoutTerm),
+    ("parity-stash-without-term", Mutant::ParityStashWithoutTerm),
+    ("logged-parity-at-any-version", Mutant::LoggedParityAtAnyVersion),
+    (
+        "chunk-dropped-after-asking-live",
+        Mutant::Does(Fault::DroppedAfterAskingLive),
+    ),
+    ("chunk-dropped-with-unacked-delta", Mutant::ChunkDroppedWithUnackedDelta),
+    ("reads-not-confirmed", Mutant::ReadsNotConfirmed),
+    ("slots-served-while-handed-off", Mutant::Does(Fault::FrozenSlotsServed)),
+    ("earlier-imports-kept", Mutant::EarlierImportsKept),
+    ("keys-by-two-maps", Mutant::KeysByTwoMaps),
+    ("hand-off-between-any-tenures", Mutant::HandOffBetweenAnyTenures),
+    ("keys-without-whole-map", Mutant::KeysWithoutWholeMap),
+    ("kept-chunks-written", Mutant::Does(Fault::HeadroomWritten)),
+    ("epoch-for-id", Mutant::EpochForId),
+];
+
+/// The `n`-th largest, from 1 on; `None` if there are fewer. Members are few, and this runs for every ack: no list.
+fn nth_largest<T: Ord + Copy>(values: impl Iterator<Item = T> + Clone, n: usize) -> Option<T> {
+    let reached_by = |value: T| values.clone().filter(|other| *other >= value).count();
+    values.clone().filter(|value| n > 0 && reached_by(*value) >= n).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nth_largest;
+
+    #[test]
+    fn the_nth_largest_counts_equal_values_and_wants_as_many() {
+        let of = |values: &[u64], n| nth_largest(values.iter().copied(), n);
+        assert_eq!(of(&[3, 9, 5], 1), Some(9));
+        assert_eq!(of(&[3, 9, 5], 2), Some(5));
+        assert_eq!(of(&[3, 9, 5], 3), Some(3));
+        assert_eq!(of(&[4, 4], 2), Some(4));
+        assert_eq!(of(&[3, 9, 5], 4), None);
+        assert_eq!(of(&[3], 0), None);
+        assert_eq!(of(&[], 1), None);
+    }
+}
