@@ -481,10 +481,10 @@ impl Gather {
         let uncertain = errors().find(|reply| is_uncertain(reply));
         if let Some(error) = uncertain.or_else(|| errors().next()) {
             reply.extend_from_slice(error);
-        } else if let How::Walked(walk) = &self.how {
-            if let Some(refusal) = walk.refusal(cx) {
-                self.dialect.refuse(&mut reply, refusal);
-            }
+        } else if let How::Walked(walk) = &self.how
+            && let Some(refusal) = walk.refusal(cx)
+        {
+            self.dialect.refuse(&mut reply, refusal);
         }
         let enough = match &self.how {
             How::Walked(walk) => matches!(walk.find, Find::UpTo(most) if walk.count >= most),
