@@ -1,4 +1,4 @@
-"""A cluster of real processes for tests: started on free ports, ended whatever happens."""
+"""A cluster of real processes for tests. It uses free ports and is ended in any case."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 BINARY = os.environ.get("PARITAS_BIN", "target/release/paritas")
-# How long anything may take on a busy machine. Nothing waits that long when all is well.
+# Longest wait on a busy machine, in seconds. Without errors nothing waits that long.
 PATIENCE = 60.0
 
 
 class Background(threading.Thread):
-    """Does its `work` until `ending` is set; what went wrong in it, `stop` says."""
+    """Does its `work` until `ending` is set. `stop` raises an error that occurred in it."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -43,7 +43,7 @@ class Background(threading.Thread):
 
 
 def until(condition, what, patience=PATIENCE):
-    """Polls until `condition` gives something true, and gives that back."""
+    """Polls until `condition` returns a true value, and returns it."""
     deadline = time.monotonic() + patience
     while True:
         found = condition()
@@ -64,7 +64,8 @@ def is_free(port):
 
 
 def free_base(count):
-    """A port so that all ports `dev` derives from it are free, below those the system gives to clients."""
+    """A port from which all derived ports are free: 1,000 above it for cluster-aware clients, and for clusters by hand 10,000
+    and 20,000 above it for the other nodes and the coordinator. All are below those that the system gives to clients."""
     draw = random.SystemRandom()
     for _ in range(1000):
         base = draw.randrange(10_100, 11_900)
@@ -75,7 +76,7 @@ def free_base(count):
 
 
 def is_running(pid):
-    """Whether the process exists and is not just waiting to be buried."""
+    """Whether the process exists and is not a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
             return stat.read().rsplit(") ", 1)[1][0] != "Z"
@@ -95,7 +96,7 @@ class Cluster:
             self.port = free_base(self.nodes)
             self.output = directory / f"dev-{attempt}.out"
             self.process = self._start(nodes, scheme, memory, spares, policy)
-            # Another test may have been quicker to take a port.
+            # Another test may have taken a port in the meantime.
             if until(lambda: self._is_ready() or self.process.poll() is not None, "ready") and self._is_ready():
                 return
             if "cannot be had" not in self.text():
@@ -117,12 +118,24 @@ class Cluster:
         return any(line.startswith("ready") for line in self.text().splitlines())
 
     def client(self, node=0, **options):
-        """A stock client of one node that never tries anything twice."""
+        """A stock client of one node that never retries."""
         options = {"socket_timeout": PATIENCE, "decode_responses": True, **options}
         return redis.Redis(port=self.port + node, retry=Retry(NoBackoff(), 0), **options)
 
     def socket(self, node=0, offset=0):
         return socket.create_connection(("127.0.0.1", self.port + offset + node), timeout=PATIENCE)
+
+    def peer_socket(self, node):
+        """As another node connects."""
+        return self._connect(until(self._any_status, "a status")["nodes"][node]["peer_address"])
+
+    def coordinator_socket(self):
+        return self._connect(until(self._any_status, "a status")["coordinator_address"])
+
+    @staticmethod
+    def _connect(address):
+        host, port = address.rsplit(":", 1)
+        return socket.create_connection((host, int(port)), timeout=PATIENCE)
 
     def status(self, node=0):
         command = [BINARY, "status", "--port", str(self.port + node), "--json"]
@@ -130,7 +143,7 @@ class Cluster:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def pids(self):
-        """By node, from any node that answers."""
+        """The process id of each node, from any node that answers."""
         status = until(self._any_status, "a node that answers")
         return {node["id"]: node["pid"] for node in status["nodes"]}
 
@@ -142,7 +155,7 @@ class Cluster:
         return status and all(p["state"] == "live" for entry in status["lists"] for p in entry["positions"])
 
     def kill(self, *nodes):
-        """Kills nodes at once, and gives back their numbers as processes."""
+        """Kills nodes at once. Returns their process ids."""
         pids = self.pids()
         for node in nodes:
             os.kill(pids[node], signal.SIGKILL)
@@ -153,7 +166,7 @@ class Cluster:
         os.kill(pid, signal.SIGKILL)
 
     def until_replaced(self, dead, patience=PATIENCE):
-        """Until other processes stand for the dead ones and all positions are whole."""
+        """Waits until other processes have replaced the dead ones and all positions are Live."""
         until(lambda: not set(dead) & set(self.pids().values()) and self.is_whole(), "all positions live", patience)
 
     def processes(self):
@@ -175,7 +188,7 @@ class Cluster:
 
 @pytest.fixture
 def start_cluster(tmp_path, request):
-    """Starts clusters of the test's choice."""
+    """Starts clusters with the test's options."""
     running = []
 
     def start(**options):
@@ -192,7 +205,7 @@ def start_cluster(tmp_path, request):
 
 
 def answers(port):
-    """Whether a node's port does."""
+    """Whether the port of a node answers."""
     try:
         return redis.Redis(port=port, socket_timeout=5).ping()
     except redis.RedisError:
@@ -200,7 +213,7 @@ def answers(port):
 
 
 def serves(port):
-    """Whether a node has an answer about keys."""
+    """Whether a node answers commands about keys."""
     try:
         redis.Redis(port=port, socket_timeout=5).get("anything")
         return True
@@ -209,7 +222,8 @@ def serves(port):
 
 
 def make_cluster(file):
-    """Makes the cluster of a coordinator's settings, unless its store is there. If it cannot be, the coordinator says so too."""
+    """Creates the cluster of a coordinator's settings, unless its store exists. If this fails, the coordinator will
+    report the reason."""
     store = re.search(r'^store = "(.*)"', file.read_text(encoding="utf-8"), re.MULTILINE)
     if store and not os.path.exists(store[1]):
         command = [BINARY, "coordinator", "--config", str(file), "--create"]
@@ -218,7 +232,8 @@ def make_cluster(file):
 
 @pytest.fixture
 def run(tmp_path):
-    """Starts processes of the binary, each with a settings file and `inside` another command if need be; ends them."""
+    """Starts processes of the binary, each with a settings file and, if given, inside the command `inside`. Ends them
+    afterwards."""
     running = []
 
     def start(task, settings, inside=(), create=True, **options):
@@ -246,7 +261,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def make_hosts():
-    """Makes hosts in network namespaces; where those cannot be had the test is skipped and says so."""
+    """Makes hosts in network namespaces. Where these are not available, the test is skipped."""
     from hosts import Hosts
 
     made = Hosts()
@@ -264,7 +279,7 @@ def make_hosts():
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
-    """One 4+2 cluster that tests share; they use keys of their own and kill nothing."""
+    """A 4+2 cluster shared by tests, which use keys of their own and kill nothing."""
     shared = Cluster(tmp_path_factory.mktemp("shared"))
     yield shared
     shared.stop()
@@ -279,7 +294,7 @@ def pytest_runtest_makereport(item):
 
 @pytest.fixture
 def rng(request):
-    """Random numbers whose seed is printed when the test fails."""
+    """Random numbers. The seed is printed when the test fails."""
     seed = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 32)))
     print(f"SEED={seed} for {request.node.name}")
     return random.Random(seed)

@@ -1,4 +1,4 @@
-"""Hosts on this machine: network namespaces on a switch of our own, which can delay, lose and cut what one sends another.
+"""Hosts on this machine: network namespaces on a switch process, which can delay, lose and cut frames between them.
 Needs root, /dev/net/tun and a C compiler."""
 
 import contextlib
@@ -19,7 +19,7 @@ SWITCH = pathlib.Path(__file__).with_name("switch.c")
 
 
 def enter(namespace):
-    """Moves this thread there. (Python has its own `os.setns` only from 3.12 on.)"""
+    """Moves this thread into a namespace. (Python has `os.setns` only since 3.12.)"""
     if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0) != 0:
         raise OSError(ctypes.get_errno(), "setns")
 
@@ -29,7 +29,7 @@ def ip(*arguments, commands=None):
 
 
 class Hosts:
-    """Hosts by number; `None` is the place where the tests stand, and the coordinator."""
+    """Hosts by number. `None` is the host of the tests and the coordinator."""
 
     def __init__(self):
         self.prefix = f"paritas{os.getpid()}"
@@ -55,7 +55,8 @@ class Hosts:
                 f"link set eth0 address {self.hardware_address(host)}",
                 "link set eth0 mtu 9000 up",
                 f"addr add {self.address(host)}/24 dev eth0",
-                # Known beforehand: who is cut off meets silence, not an error for want of an answer about addresses.
+                # Addresses are configured in advance, so that a cut path is silent and does not give an error from
+                # address resolution.
                 *(f"neigh replace {self.address(h)} lladdr {self.hardware_address(h)} nud permanent dev eth0" for h in others),
             ]
             ip("-n", self.name(host), "-batch", "-", commands="\n".join(lines) + "\n")
@@ -63,7 +64,7 @@ class Hosts:
     def expect(self, word):
         said = self.switch.stdout.readline().strip()
         if said != word:
-            raise OSError(f"the switch says {said!r} and not {word!r}")
+            raise OSError(f"the switch answered {said!r} instead of {word!r}")
 
     def name(self, host):
         return f"{self.prefix}{'s' if host is None else f'h{host}'}"
@@ -78,14 +79,15 @@ class Hosts:
         return f"{NET}.{254 if host is None else host + 1}"
 
     def way(self, one, other, delay=0.0, jitter=0.0, loss=0.0):
-        """What becomes of what `one` sends `other` from now on: seconds, as many more at random, a share. Not of answers."""
+        """Sets what happens to frames from `one` to `other` from now on: delay in seconds, random addition in seconds,
+        and share lost. Frames in the other direction are not affected."""
         rule = (self.number(one), self.number(other), 1e6 * delay, 1e6 * jitter, loss)
         print(*rule, file=self.switch.stdin, flush=True)
         self.expect("ok")
         self.changed.add((one, other))
 
     def cut(self, one, other):
-        """What the two send each other goes to nobody: no reset, no error, silence."""
+        """Drops all frames between the two: no reset, no error, silence."""
         self.way(one, other, loss=1)
         self.way(other, one, loss=1)
 
@@ -95,14 +97,14 @@ class Hosts:
         self.changed.clear()
 
     def links(self, here, there):
-        """Connections that `here` takes for established with `there`."""
+        """Number of connections with `there` that are established as seen by `here`."""
         wanted = ["ss", "-Htn", "state", "established", "dst", self.address(there)]
         done = subprocess.run(["ip", "netns", "exec", self.name(here), *wanted], check=True, capture_output=True, text=True)
         return len(done.stdout.splitlines())
 
     @contextlib.contextmanager
     def standing(self, name):
-        """This thread's new sockets are made in that namespace."""
+        """New sockets of this thread are made in that namespace."""
         with open("/proc/thread-self/ns/net", "rb") as home, open(f"/run/netns/{name}", "rb") as there:
             enter(there)
             try:
@@ -111,7 +113,7 @@ class Hosts:
                 enter(home)
 
     def client(self, host):
-        """A client whose one connection is made now, from where the tests stand."""
+        """A client whose only connection is made now, from the host of the tests."""
         with self.standing(self.name(None)):
             return redis.Redis(
                 host=self.address(host),

@@ -1,16 +1,16 @@
-"""A TCP relay that takes its time: what a host far away, or one with a slow link, looks like to those who dial it. A
-process of its own, so that it takes no time from the client beside it."""
+"""A TCP relay with a delay: like a distant host, or one with a slow link, for those who dial it. It is a process of its
+own, so that it takes no time from the client."""
 
 import asyncio
 import multiprocessing
 
 READ_MAX = 1 << 14
-# Who wakes up late catches up so much.
+# Most seconds by which a relay that wakes up late may catch up.
 LATE_MAX = 0.05
 
 
 class Rate:
-    """Bytes a second of all that passes together; 0: as many as come."""
+    """Limit in bytes a second for all relayed data together; 0: no limit."""
 
     def __init__(self, limit):
         self.limit, self.free_at = limit, 0.0
@@ -23,7 +23,8 @@ class Rate:
 
 
 async def pump(reader, writer, delay, rate):
-    """Every byte arrives `delay` seconds after it was sent or was its turn, however many are under way."""
+    """Each byte arrives `delay` seconds after it was sent, or after its turn under the rate, however many are under
+    way."""
     loop = asyncio.get_running_loop()
     queue = asyncio.Queue()
 
@@ -44,7 +45,7 @@ async def pump(reader, writer, delay, rate):
             at = rate.passes_at(loop.time(), len(data)) if rate else loop.time()
             queue.put_nowait((at + delay.value, data))
             if rate:
-                # A slow link holds up who sends.
+                # A slow link delays the sender.
                 await asyncio.sleep(max(0.0, at - loop.time()))
     except OSError:
         pass
@@ -84,11 +85,11 @@ class SlowLink:
         assert ready.wait(60), "the relay did not start"
 
     def slow_by(self, seconds):
-        """How long each byte takes from now on, there and back alike."""
+        """Sets the delay of each byte, the same in both directions."""
         self._delay.value = seconds
 
     def limit_to(self, bytes_a_second):
-        """What may come back from the address it relays to, all links together; 0: as fast as it comes."""
+        """Limits the data from the relayed address, over all links together, in bytes a second; 0: no limit."""
         self._limit.value = bytes_a_second
 
     def close(self):

@@ -1,11 +1,11 @@
-// An Ethernet switch as a process: hosts are network namespaces, and what one sends another may be delayed, lost or cut. Not
-// every kernel has netem, and none has it by pair.
+// An Ethernet switch as a process. Hosts are network namespaces; frames between them may be delayed, lost or cut. Not
+// every kernel has netem, and netem has no settings for pairs of hosts.
 //
 //   switch NAMESPACE...    gives each namespace a device eth0 with the address 02:00:00:00:00:N, N from 0
 //
-// It says `ready`, then takes a line at a time, answers each with `ok`, and ends when there are no more:
-//   FROM TO DELAY JITTER LOSS    for frames of that pair: microseconds, as many more at random, and a share from 0 to 1
-// Frames of a pair never overtake each other. There is no broadcast: hosts know each other's addresses beforehand.
+// Prints `ready`. Then it reads commands, one a line, answers each with `ok`, and ends at the end of input:
+//   FROM TO DELAY JITTER LOSS    for frames of that pair: delay and random addition in microseconds, share lost from 0 to 1
+// Frames of a pair never overtake each other. There is no broadcast: hosts know each other's addresses in advance.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +66,7 @@ static int make_device(const char *namespace) {
   return device;
 }
 
-// What a device does not take is lost, as by any switch.
+// Frames that a device does not accept are lost, as with any switch.
 static void deliver(int to, const void *bytes, size_t length) {
   if (write(devices[to], bytes, length) < 0 && errno != EAGAIN && errno != EIO) fail("write");
 }
@@ -91,7 +91,7 @@ static void forward(int from, int to, const unsigned char *bytes, size_t length,
   way->waiting += length;
 }
 
-// Delivers what is due; gives when the next is.
+// Delivers frames that are due. Returns the time of the next one.
 static uint64_t deliver_due(uint64_t at) {
   uint64_t next = at + 1000000000u;
   for (int from = 0; from < hosts; from++)
@@ -120,7 +120,7 @@ static void receive(int from, uint64_t at) {
   }
 }
 
-// Takes what has been said; gives whether there may be more.
+// Reads commands. Returns whether there may be more.
 static int listen_to_rules(void) {
   static char said[1 << 16];
   static size_t length;
@@ -160,7 +160,7 @@ int main(int count, char **arguments) {
     sources[host] = (struct pollfd){.fd = devices[host], .events = POLLIN};
   }
   sources[hosts] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
-  // Else the kernel may wake it 50 microseconds late.
+  // Without this the kernel may wake the process 50 microseconds late.
   prctl(PR_SET_TIMERSLACK, 1000ul);
   puts("ready");
   fflush(stdout);

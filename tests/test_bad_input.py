@@ -1,4 +1,4 @@
-"""Input that no client should send: a clear error, nothing changed, and everybody else served."""
+"""Input that no client should send: it gives a clear error, changes nothing, and does not affect other clients."""
 
 import struct
 
@@ -6,13 +6,13 @@ import pytest
 
 from conftest import PATIENCE
 
-# What is sent, and what the error that comes back must say.
+# The bytes sent, and the error that must come back.
 MALFORMED = {
     "multibulk length is no number": (b"*x\r\n", b"-ERR Protocol error"),
     "too many arguments": (b"*1000000000\r\n", b"-ERR Protocol error: invalid multibulk length"),
     "negative bulk length": (b"*1\r\n$-5\r\n", b"-ERR Protocol error: invalid bulk length"),
     "bulk length past the limit": (b"*2\r\n$3\r\nGET\r\n$99999999999\r\n", b"-ERR Protocol error: invalid bulk length"),
-    "no bulk": (b"*1\r\n:4\r\nPING\r\n", b"-ERR Protocol error: expected '$'"),
+    "not a bulk string": (b"*1\r\n:4\r\nPING\r\n", b"-ERR Protocol error: expected '$'"),
     "line without end": (b"*" + b"1" * 100_000, b"-ERR Protocol error"),
     "inline without end": (b"a" * 100_000, b"-ERR Protocol error: too big inline request"),
     "unbalanced quotes": (b'GET "open\r\n', b"-ERR Protocol error: unbalanced quotes"),
@@ -20,7 +20,7 @@ MALFORMED = {
 
 
 def everything(stream):
-    """All bytes until the other side closes."""
+    """Reads all bytes until the other side closes."""
     received = b""
     while True:
         try:
@@ -40,7 +40,7 @@ def test_malformed_resp_is_an_error_and_the_end_of_the_connection(cluster, name,
         stream.sendall(b"PING\r\n" + sent)
         received = everything(stream)
     assert received.startswith(b"+PONG\r\n" + error), received[:200]
-    assert received.count(b"\r\n") == 2, "one error, then the end"
+    assert received.count(b"\r\n") == 2, "there must be exactly one error"
     assert cluster.client(1).ping()
 
 
@@ -64,12 +64,12 @@ def test_a_key_above_the_limit_is_refused(cluster):
     with cluster.socket() as stream:
         key = b"k" * 70_000
         stream.sendall(b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$1\r\nv\r\n" % (len(key), key))
-        assert stream.recv(100).startswith(b"-ERR"), "an error"
+        assert stream.recv(100).startswith(b"-ERR"), "there must be an error"
     assert cluster.client().ping()
 
 
 def frame(kind, body, crc=None, length=None):
-    """A frame between nodes, as docs/formats/peer.md draws it."""
+    """A frame between nodes, as described in docs/formats/peer.md."""
     rest = struct.pack("<BBHIQ", kind, 0, 0, 0, 0) + body
     length = 8 + len(rest) if length is None else length
     crc = crc32c(rest) if crc is None else crc
@@ -86,7 +86,7 @@ def crc32c(data):
 
 
 def hello(cluster=1, to_node=2, versions=(1, 1)):
-    """A greeting of node 0 that is well formed."""
+    """A well-formed hello of node 0."""
     return frame(1, struct.pack("<QHQHQBHHQQ", cluster, 0, 1, to_node, 1, 0, *versions, 0, 1))
 
 
@@ -107,24 +107,24 @@ BAD_FRAMES = {
 
 @pytest.mark.parametrize("name", BAD_FRAMES)
 def test_a_bad_peer_is_disconnected(cluster, name):
-    with cluster.socket(2, 10_000) as stream:
+    with cluster.peer_socket(2) as stream:
         stream.settimeout(PATIENCE)
         stream.sendall(BAD_FRAMES[name])
-        assert everything(stream) == b"", "no answer"
+        assert everything(stream) == b"", "a bad peer must get no answer"
     client = cluster.client(2)
     assert client.set("bad:peer", name) and client.get("bad:peer") == name
     assert cluster.process.poll() is None
 
 
 def test_a_truncated_frame_and_then_silence_is_disconnected(cluster):
-    with cluster.socket(2, 10_000) as stream:
+    with cluster.peer_socket(2) as stream:
         stream.sendall(frame(1, b"\0" * 60)[:20])
         assert everything(stream) == b""
 
 
 def test_strangers_at_the_coordinator_are_disconnected(cluster):
     for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\0\0\0\0", struct.pack("<II", 5, 0) + b"hello"):
-        with cluster.socket(0, 20_000) as stream:
+        with cluster.coordinator_socket() as stream:
             stream.sendall(sent)
             everything(stream)
     assert cluster.status()["nodes"]

@@ -1,4 +1,4 @@
-"""A full disk, a wall clock that jumps, a coordinator that is not the cluster's: clear words, and nothing lost."""
+"""A full disk, a wall clock that jumps, a coordinator of another cluster: clear messages, and no data is lost."""
 
 import json
 import os
@@ -15,7 +15,7 @@ SMALL_DISK_KB = 3_072
 
 
 class ByHand:
-    """A coordinator and nodes of a 2+1 cluster, each a process of its own, and nobody who starts them again."""
+    """A coordinator and nodes of a 2+1 cluster, each a process of its own. Ended processes are not restarted."""
 
     def __init__(self, run, store, spares=0, begin=True, **options):
         self.run, self.store, self.options = run, store, options
@@ -92,7 +92,7 @@ def small_disk(tmp_path):
 
 
 def fill(place):
-    """Leaves not a byte on a file system; gives the file to remove."""
+    """Fills a file system completely. Returns the file to remove."""
     ballast = place / "ballast"
     with open(ballast, "wb", buffering=0) as file:
         for size in (1 << 16, 1 << 12, 1):
@@ -117,7 +117,7 @@ def test_a_coordinator_with_a_full_disk_decides_again_when_there_is_room(run, sm
     cluster.until_served()
     client = cluster.client()
     assert all_there(client, write(client, "after"))
-    # What was committed is on the disk.
+    # All commits are on the disk.
     ended(cluster.coordinator)
     second = cluster.start_coordinator(cluster.store)
     until(lambda: says(second, "Registered"), "nodes to register again")
@@ -130,12 +130,12 @@ def test_a_coordinator_that_starts_on_a_full_disk_says_so_and_harms_nothing(run,
     ended(cluster.coordinator)
     ballast = fill(small_disk)
     second = cluster.start_coordinator(cluster.store)
-    # A file that has room for another revision is no full disk.
+    # If there is still space for another revision, the disk does not count as full.
     if until(lambda: second.poll() is not None or says(second, "coordinator runs"), "a verdict") and second.poll():
         assert says(second, "No space left on device"), second.log.read_text()
     else:
         ended(second)
-    assert all_there(client, values), "nodes go on without a coordinator"
+    assert all_there(client, values), "nodes must serve without a coordinator"
     ballast.unlink()
     third = cluster.start_coordinator(cluster.store)
     until(lambda: says(third, "Registered"), "nodes to register again")
@@ -143,7 +143,7 @@ def test_a_coordinator_that_starts_on_a_full_disk_says_so_and_harms_nothing(run,
 
 
 def test_a_coordinator_with_another_store_takes_nothing_with_it(run, tmp_path):
-    """The operator names a wrong file: a new cluster begins there, and the nodes' data are in no other place."""
+    """The operator names a wrong file. A new cluster begins there, while the nodes' data belongs to the old one."""
     cluster = ByHand(run, tmp_path / "right")
     client = cluster.client()
     values = write(client, "foreign")
@@ -178,7 +178,7 @@ def test_a_coordinator_with_yesterdays_store_takes_nothing_with_it(run, tmp_path
     ended(yesterday)
     right = cluster.start_coordinator(store)
     until(lambda: says(right, "Registered"), "nodes to register again")
-    # The spare may not have had all redundancy yet when the second coordinator ended.
+    # The spare may not have had full redundancy when the second coordinator ended.
     until(lambda: takes_writes(client, "again"), "writes")
     assert all_there(client, values | write(client, "again"))
 
@@ -189,7 +189,7 @@ def libfaketime():
 
 @pytest.fixture
 def wall(tmp_path):
-    """Sets the wall clock of processes that have its environment; no other clock."""
+    """Sets the wall clock, and no other clock, of processes with its environment."""
     library = libfaketime()
     if library is None:
         pytest.skip("no libfaketime (Debian: libfaketime): wall clocks cannot be moved")
@@ -219,7 +219,7 @@ def test_a_wall_clock_that_jumps_ends_what_expires_and_nothing_else(run, tmp_pat
     until(lambda: client.get("soon") is None, "what expires within two hours to be gone")
     assert 0 < client.ttl("late") <= 92_800
     assert all_there(client, values | write(client, "ahead"))
-    # Back again, further than ever: what is gone stays gone once somebody has seen it gone.
+    # Back, further than before: an expired key stays deleted once it was found expired.
     wall("-3d")
     until(lambda: client.ttl("late") > 300_000, "the clock to have moved")
     assert client.get("soon") is None
@@ -229,7 +229,7 @@ def test_a_wall_clock_that_jumps_ends_what_expires_and_nothing_else(run, tmp_pat
     assert client.set("now", "x", px=50_000) and client.get("now") == "x"
     wall("+0")
     assert all_there(client, values)
-    # Nobody was taken for dead.
+    # No node was suspected.
     assert epochs_of(status_of(cluster)) == epochs
     assert [node.poll() for node in cluster.nodes] == [None] * 3
 

@@ -1,4 +1,4 @@
-"""What every client does first."""
+"""The first commands of every client."""
 
 import os
 import socket
@@ -34,7 +34,7 @@ def test_values_of_every_length_come_back(cluster, rng):
         assert client.set(key, value)
     for key, value in values.items():
         assert client.get(key) == value, key
-    # In place, longer, shorter.
+    # Overwritten in place, longer, shorter.
     for key in values:
         values[key] = rng.randbytes(rng.choice([len(values[key]), rng.randrange(60_000)]))
         assert client.set(key, values[key])
@@ -71,7 +71,7 @@ def test_a_pipeline_is_answered_in_order(cluster):
 
 
 def test_who_sends_and_stops_sending_gets_all_replies(cluster):
-    """As `printf ... | nc -N` does; most of these keys are other nodes'."""
+    """As `printf ... | nc -N` does. Most of these keys belong to other nodes."""
     client = cluster.client()
     for n in range(20):
         client.set(f"half:{n}", n)

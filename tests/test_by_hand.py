@@ -1,4 +1,4 @@
-"""A cluster started process by process, from files."""
+"""A cluster started process by process, from settings files."""
 
 import contextlib
 import socket
@@ -26,15 +26,17 @@ def test_a_cluster_from_files(run, tmp_path):
     assert [clients[(n + 1) % 3].get(f"hand:{n}") for n in range(100)] == [str(n) for n in range(100)]
 
 
-def test_a_process_killed_by_hand_and_started_again_is_rebuilt(run, tmp_path):
-    """Nobody certifies its end, so its successor waits out the lease (PROTOCOL 5.5)."""
+@pytest.mark.parametrize("peer_port", ["", "peer_port = 0\n"], ids=["same", "chosen"])
+def test_a_process_killed_by_hand_and_started_again_is_rebuilt(run, tmp_path, peer_port):
+    """No supervisor certifies its end, so its successor waits until the lease has ended (PROTOCOL 5.5). Its port for the
+    other nodes may be another one."""
     base = free_base(3)
     coordinator = f'listen = "127.0.0.1:{base + 20_000}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'
     run("coordinator", coordinator)
 
     def start(node):
         settings = f'id = {node}\nport = {base + node}\nmemory = "64mb"\ncoordinator = ["127.0.0.1:{base + 20_000}"]\n'
-        return run("node", settings)
+        return run("node", settings + peer_port)
 
     nodes = [start(node) for node in range(3)]
     until(lambda: all(serves(base + node) for node in range(3)), "all nodes to serve")
@@ -142,7 +144,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
     client.close()
     node.terminate()
     node.wait()
-    # The next process is as this one was.
+    # The next process has the same settings.
     command = [BINARY, "node", "--config", str(file)]
     with open(tmp_path / "again.log", "w", encoding="utf-8") as log:
         again = subprocess.Popen(command, stdout=log, stderr=log)
@@ -176,23 +178,23 @@ def test_one_client_too_many_is_told_so(run, tmp_path):
     run("node", f'id = 0\nport = {base}\nmemory = "64mb"\ncoordinator = ["{listen}"]\nclients_max = 3\n')
     until(lambda: answers(base), "the node to answer")
     clients = []
-    # The connections of the polls above may not be gone yet.
+    # The connections made by the polls above may still be open.
     with pytest.raises(redis.ConnectionError, match="max number of clients reached"):
         for _ in range(20):
             clients.append(redis.Redis(port=base, socket_timeout=PATIENCE, single_connection_client=True))
             clients[-1].ping()
     for client in clients:
         client.close()
-    until(lambda: answers(base), "room again")
+    until(lambda: answers(base), "a free connection")
 
 
 def limited(limit):
-    """A command that runs another with limits of the shell's `ulimit`."""
+    """A command that runs another one under a limit of the shell's `ulimit`."""
     return ("sh", "-c", f'ulimit {limit}; exec "$@"', "sh")
 
 
 def try_client(port):
-    """A connection of a client, and how its PING was answered."""
+    """A client's connection, and the reply to its PING."""
     client = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
     client.sendall(b"PING\r\n")
     return client, client.recv(100)
@@ -204,7 +206,7 @@ def test_a_silent_coordinator_is_named_once(run):
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         node = run("node", f'id = 0\nport = {free_base(1)}\nmemory = "64mb"\ncoordinator = ["{address}"]\n')
         with contextlib.ExitStack() as stack:
-            # The third line is made when two have been given up.
+            # The third connection is made when two were given up.
             for _ in range(3):
                 stack.enter_context(silent.accept()[0])
             log = node.log.read_text()
@@ -234,7 +236,7 @@ def test_few_descriptors_are_kept_for_peers(run, tmp_path):
                 break
             taken.append(client)
         assert answer == b"-ERR max number of clients reached\r\n" and 20 < len(taken) < 128, (answer, len(taken))
-        # With all clients there, a peer that comes back is let in, and lists acknowledge.
+        # With all clients connected, a peer that returns is accepted, and lists acknowledge writes.
         other.kill()
         other.wait()
         start(1)

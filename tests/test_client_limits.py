@@ -1,5 +1,5 @@
-"""Clients that ask for more than their share: the node's memory stays bounded, everybody else is served, and what was
-asked for comes, in order."""
+"""Clients that ask for too much: the node's memory stays bounded, other clients are served, and the replies come
+completely and in order."""
 
 import threading
 
@@ -9,14 +9,14 @@ from conftest import PATIENCE, until
 
 VALUE_BYTES = 64_000
 KEYS = 24
-# Of replies, far more than a node may hold for one client.
+# GETs whose replies are far more than a node may hold for one client.
 GETS = 4_000
-# What may be held for one client that does not read: replies here, replies under way from other nodes, and buffers.
+# Most bytes held for one client that does not read: replies here, replies on the way from other nodes, and buffers.
 HELD_BYTES_MAX = 48 << 20
 
 
 def resident(pids):
-    """Bytes of memory of some processes."""
+    """RSS of some processes in bytes."""
     total = 0
     for pid in pids:
         with open(f"/proc/{pid}/status", encoding="ascii") as status:
@@ -29,12 +29,12 @@ def bulk(value):
 
 
 def read_exactly(stream, expected):
-    """Reads as many bytes as are expected, and compares them."""
+    """Reads the expected number of bytes and compares them."""
     at = 0
     while at < len(expected):
         part = stream.recv(min(1 << 20, len(expected) - at))
         assert part, f"the connection ended after {at} of {len(expected)} bytes"
-        assert part == expected[at : at + len(part)], f"other bytes than asked for after {at}"
+        assert part == expected[at : at + len(part)], f"wrong bytes after {at}"
         at += len(part)
 
 
@@ -49,7 +49,7 @@ def test_a_client_that_does_not_read_is_not_answered_into_memory(start_cluster, 
         client.set(key, values[key])
     offset = 0
     if port == "cluster":
-        # Those of the first node only: the strict port forwards nothing.
+        # Keys of the first node only, because the cluster port does not forward.
         offset = 1_000
         strict = cluster.client(1_000, decode_responses=False)
         slots = [r for r in strict.execute_command("CLUSTER SLOTS") if r[2][1] == cluster.port + 1_000]
@@ -65,7 +65,7 @@ def test_a_client_that_does_not_read_is_not_answered_into_memory(start_cluster, 
         held = 0
         for n in range(400):
             key = sorted(values)[n % len(values)]
-            assert client.get(key) == values[key], "others are served"
+            assert client.get(key) == values[key], "other clients must be served"
             held = max(held, resident(pids) - before)
         print(f"{port}: {held >> 20} MiB held for a client that does not read")
         assert held < HELD_BYTES_MAX
@@ -73,7 +73,7 @@ def test_a_client_that_does_not_read_is_not_answered_into_memory(start_cluster, 
             read_exactly(stream, bulk(values[key]))
         sender.join(PATIENCE)
         assert not sender.is_alive()
-    # And the memory is given back.
+    # The memory is freed afterwards.
     until(lambda: resident(pids) - before < HELD_BYTES_MAX // 2, "memory to be given back")
 
 
@@ -98,8 +98,8 @@ def test_one_giant_pipeline_does_not_starve_the_others(start_cluster):
     while not finished.is_set() and answered < 50:
         client.set("limit:modest", answered)
         answered += 1
-    assert answered == 50, "others are served while it goes on"
-    assert not finished.is_set(), "it still went on"
+    assert answered == 50, "other clients must be served meanwhile"
+    assert not finished.is_set(), "the flood ended too early for the test"
     flooding.join(PATIENCE)
     assert finished.is_set()
 

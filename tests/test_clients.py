@@ -1,4 +1,4 @@
-"""Stock clients, cluster-aware and not, as people use them."""
+"""Stock clients, cluster-aware and not."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ from conftest import PATIENCE
 
 
 def cli(cluster, *arguments, offset=0, node=0):
-    """redis-cli's output."""
+    """The output of redis-cli."""
     command = ["redis-cli", "-p", str(cluster.port + offset + node), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     return done.stdout.strip()
@@ -104,7 +104,7 @@ def test_gathered_commands_speak_for_the_cluster(start_cluster):
 
 def test_a_cluster_client_rides_over_a_death(start_cluster):
     cluster = start_cluster()
-    # No retries of its own beyond looking the slots up again: what it raises is seen here.
+    # The client retries only by reading the slot map again; any other error is raised here.
     with strict(cluster, retry=Retry(NoBackoff(), 10)) as client:
         for n in range(500):
             client.set(f"ride:{n}", n)

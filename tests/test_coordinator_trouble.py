@@ -1,8 +1,8 @@
-"""The coordinator in trouble, with default settings and real processes: it is away or stands still, alone and just before a
-node dies; its store is an old copy, or gone. No acknowledged write may be lost, and no position may change hands that need not
-(PROTOCOL 10.9 to 10.16).
+"""The coordinator in trouble, with default settings and real processes. It is away or stopped, alone or just before a
+node dies; or its store is an old copy, or lost. No acknowledged write may be lost, and no position may move without
+need (PROTOCOL 10.9 to 10.16).
 
-ROUNDS=100 repeats the trials with a death, and those of the store; OUTAGES="0.5 1 3 10 60" and CLUSTERS="6 12 40" widen those without."""
+ROUNDS=100 repeats the tests with a death and those of the store. OUTAGES="0.5 1 3 10 60" and CLUSTERS="6 12 40" extend the others."""
 
 import concurrent.futures
 import json
@@ -26,7 +26,7 @@ KEYS = 500
 
 
 class ByHand:
-    """A coordinator and nodes, each started from a file, with defaults."""
+    """A coordinator and nodes, each started from a file, with default settings."""
 
     def __init__(self, run, directory, nodes, scheme="4+2"):
         self.run, self.nodes = run, nodes
@@ -60,7 +60,7 @@ class ByHand:
         return lists and not any(entry["reason"] for entry in lists)
 
     def holders(self):
-        """Who holds each position."""
+        """The holder of each position."""
         lists = until(self.status, "a status")["lists"]
         return {(entry["id"], i): p["node"] for entry in lists for i, p in enumerate(entry["positions"])}
 
@@ -69,12 +69,12 @@ class ByHand:
 
     def pause_coordinator(self, seconds):
         self.coordinator.send_signal(signal.SIGSTOP)
-        time.sleep(seconds)  # the length of the outage is what is tested
+        time.sleep(seconds)  # the length of the outage is tested
         self.coordinator.send_signal(signal.SIGCONT)
 
     def replace_coordinator(self, seconds):
         self.stop_coordinator()
-        time.sleep(seconds)  # the same
+        time.sleep(seconds)  # as above
         self.start_coordinator()
 
     def stop_coordinator(self):
@@ -93,13 +93,13 @@ class ByHand:
         self.processes[node] = self.start_node(node)
 
     def is_settled(self):
-        """The coordinator counts all nodes, and waits for nothing."""
+        """Whether the coordinator hears all nodes and waits for nothing."""
         status = self.status()
         return status and not status["coordinator"] and all(node["state"] != "down" for node in status["nodes"])
 
 
 def load(cluster):
-    """Keys all over the slots, each acknowledged."""
+    """Keys in all parts of the slots, each acknowledged."""
     values = {f"key:{n}": f"value {n}" for n in range(KEYS)}
     client = cluster.client()
     for key, value in values.items():
@@ -115,14 +115,14 @@ def test_a_coordinator_away_for_10_s_and_then_a_death_lose_nothing(run, tmp_path
     for _ in range(ROUNDS):
         before = cluster.holders()
         (cluster.pause_coordinator if outage == "pause" else cluster.replace_coordinator)(10)
-        time.sleep(rng.uniform(0, 5))  # the moment of the death is drawn
-        # Not node 0, which the status is asked of.
+        time.sleep(rng.uniform(0, 5))  # the time of the death is random
+        # Not node 0, which is asked for the status.
         victim = rng.choice(sorted(set(before.values()) - {0}))
         cluster.processes[victim].kill()
         cluster.processes[victim].wait()
         until(lambda: victim not in cluster.holders().values(), "others to take its place")
         moved = [place for place, holder in cluster.holders().items() if before[place] not in (victim, holder)]
-        assert not moved, "positions of nodes that live changed hands"
+        assert not moved, "positions of living nodes have moved"
         client = cluster.client()
         assert {key: client.get(key) for key in values} == values
         assert not any(entry["lost"] for entry in cluster.status()["lists"])
@@ -143,7 +143,7 @@ def test_a_coordinator_away_changes_nothing(run, tmp_path, nodes):
 
 
 def answer(client, key):
-    """What a node says about a key; `error` where it cannot say."""
+    """A node's answer about a key; `error` if it has none."""
     try:
         return client.get(key)
     except redis.RedisError:
@@ -151,7 +151,7 @@ def answer(client, key):
 
 
 def answers(client, keys):
-    """All at once: a key that waits for a node that is away keeps no other waiting."""
+    """Asks for all keys at once, so that a key that waits for an absent node delays no other."""
     with concurrent.futures.ThreadPoolExecutor(64) as pool:
         return dict(zip(keys, pool.map(lambda key: answer(client, key), keys)))
 
@@ -170,7 +170,7 @@ def test_an_old_copy_of_the_store_gives_no_wrong_value(run, tmp_path, rng):
         first, second = rng.sample(range(1, 12), 2)
         epochs = cluster.epochs()
         cluster.restart(first)
-        until(lambda: cluster.epochs() != epochs and cluster.is_whole() and cluster.is_settled(), "the node's next life")
+        until(lambda: cluster.epochs() != epochs and cluster.is_whole() and cluster.is_settled(), "the node's next process")
         cluster.stop_coordinator()
         shutil.move(cluster.store, newest)
         shutil.copy(old, cluster.store)
@@ -184,7 +184,7 @@ def test_an_old_copy_of_the_store_gives_no_wrong_value(run, tmp_path, rng):
         command = [BINARY, "status", "--port", str(cluster.port)]
         status = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert "not the cluster's newest" in status.stderr, status
-        assert not cluster.says("Moved"), "it changes nothing"
+        assert not cluster.says("Moved"), "the coordinator must change nothing"
         told = answers(client, list(values))
         assert {key: value for key, value in told.items() if value not in (values[key], "error")} == {}
         cluster.stop_coordinator()
@@ -205,8 +205,8 @@ def test_a_coordinator_whose_store_is_gone_begins_no_other_cluster(run, tmp_path
         shutil.move(cluster.store, aside)
         cluster.start_coordinator()
         assert cluster.coordinator.wait(PATIENCE) != 0
-        assert cluster.says("--create"), "what to do"
-        assert not cluster.store.exists(), "nothing is made by itself"
+        assert cluster.says("--create"), "the message must say what to do"
+        assert not cluster.store.exists(), "no store may be created"
         client = cluster.client()
         assert {key: client.get(key) for key in values} == values
         shutil.move(aside, cluster.store)
@@ -214,7 +214,7 @@ def test_a_coordinator_whose_store_is_gone_begins_no_other_cluster(run, tmp_path
         victim = rng.randrange(1, 12)
         before = cluster.epochs()
         cluster.restart(victim)
-        until(lambda: cluster.epochs() != before and cluster.is_whole() and cluster.is_settled(), "the node's next life")
+        until(lambda: cluster.epochs() != before and cluster.is_whole() and cluster.is_settled(), "the node's next process")
         assert {key: client.get(key) for key in values} == values
     file = tmp_path / "again.toml"
     file.write_text(cluster.settings, encoding="utf-8")

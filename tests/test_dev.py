@@ -1,4 +1,4 @@
-"""`paritas dev` as a program: what it refuses, what it leaves behind, what it starts again."""
+"""`paritas dev` as a program: what it refuses, what it leaves behind, what it restarts."""
 
 import os
 import shutil
@@ -18,14 +18,15 @@ def refused(*arguments):
     return done.stderr
 
 
-def test_a_taken_port_is_named_before_anything_starts():
+def test_a_taken_port_is_named_before_anything_starts(tmp_path):
     base = free_base(6)
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", base + 1_003))
         taken.listen()
-        assert str(base + 1_003) in refused("--port", str(base))
-    assert is_free(base)
+        said = refused("--port", str(base), "--dir", str(tmp_path / "data"))
+        assert f"port {base + 1_003}, for cluster-aware clients of node 3" in said and "another --port" in said, said
+    assert is_free(base) and not (tmp_path / "data").exists(), "nothing was started"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_a_taken_port_is_named_before_anything_starts():
         (("--memory", "1mb"), "at least"),
         (("--memory", "1000gb"), "lower --memory"),
         (("--memory", "plenty"), "plenty"),
-        (("--port", "60000"), "60000"),
+        (("--port", "65000"), "up to 66005"),
         (("--nodse", "6"), "--nodse"),
     ],
 )
@@ -51,7 +52,7 @@ def test_ready_comes_with_three_things_to_try(start_cluster):
     lines = cluster.text().splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("ready"))
     assert len(cluster.processes()) == 4
-    until(lambda: len(cluster.text().splitlines()) >= at + 4, "three lines behind ready")
+    until(lambda: len(cluster.text().splitlines()) >= at + 4, "three lines after the ready line")
     assert all(line.startswith("  ") for line in cluster.text().splitlines()[at + 1 : at + 4])
     assert "in memory only" in cluster.text()
     assert "exactly 3 nodes" in cluster.text()
@@ -75,7 +76,7 @@ def test_one_node_without_redundancy_serves(start_cluster):
             pipe.set(f"key:{n}", n)
         assert all(pipe.execute())
     assert [client.get(f"key:{n}") for n in range(0, 1_000, 100)] == [str(n) for n in range(0, 1_000, 100)]
-    # What is lost is lost: it comes back empty, and says so in its log.
+    # The data is lost: the node comes back empty, and its log says so.
     dead = cluster.kill(0)
     cluster.until_replaced(dead)
     assert cluster.client().get("key:1") is None
@@ -86,7 +87,7 @@ def test_a_binary_that_was_replaced_does_not_matter(start_cluster, tmp_path):
     shutil.copy(BINARY, binary)
     cluster = start_cluster(nodes=3, scheme="2+1", memory="64mb", binary=str(binary))
     cluster.client().set("before", "1")
-    # As a build does: another file in its place.
+    # As a build does: another file takes its place.
     binary.unlink()
     binary.write_text("not whole yet", encoding="utf-8")
     cluster.until_replaced(cluster.kill(1))
@@ -100,7 +101,7 @@ def test_a_node_that_cannot_be_started_for_now_is_tried_again(start_cluster):
     log.rename(log.with_suffix(".old"))
     log.mkdir()
     dead = cluster.kill(1)
-    until(lambda: cluster.text().count("node-1 cannot be started") >= 2, "dev to say so, and to try again")
+    until(lambda: cluster.text().count("node-1 cannot be started") >= 2, "dev to report it and to try again")
     assert cluster.process.poll() is None
     log.rmdir()
     cluster.until_replaced(dead)
@@ -115,7 +116,7 @@ def test_a_dead_coordinator_comes_back_and_the_cluster_never_noticed(start_clust
     for n in range(200):
         assert client.set(f"during:{n}", n) and client.get("before") == "1"
     until(cluster.status, "the coordinator's answer")
-    # It goes on where it was: a node lost now is replaced.
+    # It continues where it was: a node lost now is replaced.
     dead = cluster.kill(1)
     cluster.until_replaced(dead)
     assert client.get("before") == "1"

@@ -1,4 +1,4 @@
-"""The promise: any two nodes of six die at once, twice, and nothing acknowledged is lost."""
+"""Any two of six nodes die at once, twice, and no acknowledged write is lost."""
 
 from test_kill import kill_under_load
 

@@ -1,4 +1,5 @@
-"""Memory that is full under a policy: writes go on, hot keys stay, no node passes its limit, not even while two rebuild."""
+"""Full memory under an eviction policy: writes succeed, hot keys stay, and no node exceeds its limit, even while two
+rebuild."""
 
 import threading
 import time
@@ -24,7 +25,7 @@ def resident(pid):
 
 
 class Gauges(threading.Thread):
-    """Watches every node's memory by `paritas status`, and remembers the most."""
+    """Polls every node's memory by `paritas status`, and records the maximum."""
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
@@ -41,7 +42,7 @@ class Gauges(threading.Thread):
                     self.resident[n] = max(self.resident.get(n, 0), resident(node["pid"]))
                     self.seen += 1
             except (OSError, StopIteration):
-                # A node that has just ended.
+                # The node has just ended.
                 pass
 
     def stop(self):
@@ -59,7 +60,7 @@ def evictions(cluster):
 
 
 def fill(client, keys, hot, possible, tolerate=False):
-    """Sets the keys, and reads the hot ones between; every write must succeed."""
+    """Sets the keys, and reads hot keys in between. Every write must succeed."""
     keys = list(keys)
     uncertain = refused = 0
     for start in range(0, len(keys), 200):
@@ -90,7 +91,7 @@ def fill(client, keys, hot, possible, tolerate=False):
 
 
 def check(client, possible):
-    """What is there is what was written last. Gives how many keys are there."""
+    """Checks that existing keys have their latest value. Returns their number."""
     found, keys = 0, list(possible)
     for start in range(0, len(keys), 500):
         part = keys[start : start + 500]
@@ -101,7 +102,7 @@ def check(client, possible):
     return found
 
 
-# Three times what the cluster holds: two thirds of its memory are data.
+# Three times what the cluster can hold: two thirds of its memory hold data.
 KEYS = 3 * NODES * MEMORY * 2 // 3 // VALUE
 
 
@@ -118,13 +119,13 @@ def test_a_full_cluster_evicts_within_its_limits_and_survives_two_deaths(start_c
     for n in range(HOT):
         assert client.get(b"hot%d" % n) == value_of(b"hot%d" % n, 0), n
     full = client.dbsize()
-    # Buffers that reads take come out of the same memory, so that a read may make keys go; none comes back.
+    # Reads need buffers from the same memory, so a read may evict keys. No evicted key may come back.
     check(client, possible)
     found, held = check(client, possible), client.dbsize()
     print(f"{held} keys held of {KEYS}, {full} before the reads, {held * VALUE / (NODES * MEMORY):.3f} of all memory is values")
     assert held <= found + HOT < KEYS
-    assert held * VALUE > NODES * MEMORY * 2 / 3 * 0.6, "memory is not made use of"
-    # Nothing else has made keys go.
+    assert held * VALUE > NODES * MEMORY * 2 / 3 * 0.6, "too little of the memory is used"
+    # Every missing key must have been evicted.
     until(lambda: evictions(cluster) == KEYS + HOT - client.dbsize(), "every missing key counted as evicted")
 
     dead = rng.sample(range(NODES), 2)
@@ -133,7 +134,7 @@ def test_a_full_cluster_evicts_within_its_limits_and_survives_two_deaths(start_c
     client = cluster.client(others[0], decode_responses=False)
     uncertain, refused = fill(client, range(KEYS, KEYS + 20_000), False, possible, tolerate=True)
     cluster.until_replaced(ended, 3 * PATIENCE)
-    # What was not evicted is there, and evictions are all that is missing: new lives count from zero.
+    # Keys that were not evicted exist. The others were evicted; new processes count from zero.
     found = check(client, possible)
     held = client.dbsize()
     evicted_since = evictions(cluster)
@@ -146,7 +147,7 @@ def test_a_full_cluster_evicts_within_its_limits_and_survives_two_deaths(start_c
 
 @pytest.mark.timeout(300)
 def test_nothing_that_may_stay_is_lost_when_two_nodes_die_full(start_cluster, rng):
-    """Keys without an end may not be evicted under volatile-lru: every one of them outlives the loss of two nodes."""
+    """Keys without an expiry may not be evicted under volatile-lru: all of them survive the loss of two nodes."""
     cluster = start_cluster(memory=str(MEMORY), policy="volatile-lru")
     client = cluster.client(decode_responses=False)
     gauges = Gauges(cluster)
@@ -178,7 +179,7 @@ LARGE = 50_000
 
 @pytest.mark.timeout(600)
 def test_large_values_find_room_among_small_keys_without_refusals_or_pauses(start_cluster, rng):
-    """A value of 50 KB takes several chunks whole, and what small keys leave is in pieces."""
+    """A value of 50 KB needs several whole chunks, while small keys leave fragments."""
     cluster = start_cluster(memory=str(SMALL_NODE_MEMORY), policy="allkeys-lru")
     client, other = (cluster.client(node, decode_responses=False) for node in range(2))
     for start in range(0, 260_000, 500):
@@ -196,10 +197,10 @@ def test_large_values_find_room_among_small_keys_without_refusals_or_pauses(star
         replies = pipe.execute(raise_on_error=False)
         took.append(time.monotonic() - began)
         assert all(reply is True for reply in replies), {str(reply) for reply in replies if reply is not True}
-        # Nobody waits behind them.
+        # No other client waits for these writes.
         assert other.set(b"other%d" % batch, b"1") and other.get(b"other%d" % batch) == b"1"
     print(f"batches of 500: {', '.join(f'{seconds:.2f}' for seconds in took)} s")
-    # A write that waits for nothing but a timer waits for leases of 2 s, one after the other.
+    # A write that waited only for a timer would wait for leases of 2 s, one after the other.
     assert max(took) < 8, took
     for n in range(500):
         assert client.get(b"large7:%d" % n) in (None, value)

@@ -1,5 +1,5 @@
-"""How long a killed node's keys are silent: from SIGKILL to the first correct reply, asked every 5 ms through another
-node (SEAMS §5)."""
+"""The time for which the keys of a killed node do not answer: from SIGKILL to the first correct reply. The keys are
+asked for every 5 ms through another node (SEAMS §5)."""
 
 import os
 import statistics
@@ -10,12 +10,12 @@ import redis
 from conftest import PATIENCE
 from test_kill import Writer, load
 
-# KILLS=20 for a figure to quote.
+# Use KILLS=20 for a figure to publish.
 KILLS = int(os.environ.get("KILLS", "10"))
 
 
 def silence(cluster, victim, asked, values):
-    """Kills a node; gives the seconds until each of its keys among `values` has answered rightly once."""
+    """Kills a node. Returns the seconds until each of its keys among `values` has had a correct reply."""
     client = cluster.client(asked, decode_responses=False, socket_timeout=PATIENCE)
     pid = cluster.pids()[victim]
     began = time.monotonic()
@@ -31,7 +31,7 @@ def silence(cluster, victim, asked, values):
 
 
 def keys_of(cluster, node, values):
-    """Some of the keys that the node owns, as it says itself: it answers them on its strict port."""
+    """Some of the keys that the node owns: it answers them on its cluster port."""
     strict = cluster.client(node + 1_000, decode_responses=False)
     found = {}
     for key, value in values.items():

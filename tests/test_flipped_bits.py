@@ -1,6 +1,6 @@
-"""Memory goes bad: a bit of a live process's chunk flips, and one pass of the scrub finds and repairs it.
+"""Memory errors: a bit in a chunk of a running process flips, and one pass of the scrub finds and repairs it.
 
-The binary is built with `--features mutants`, which has `CONFIG SET flip-bit`; the one that ships has no such thing.
+The binary is built with `--features mutants` and so has `CONFIG SET flip-bit`. A release build does not have it.
 """
 
 import os
@@ -20,7 +20,7 @@ COUNTERS = 20
 
 
 class Memory:
-    """A cluster whose nodes go through all their chunks in a moment, and its lists."""
+    """A cluster whose nodes scrub all their chunks quickly, and its lists."""
 
     def __init__(self, start_cluster, rng, nodes, scheme):
         self.cluster = start_cluster(
@@ -47,7 +47,7 @@ class Memory:
         ]
 
     def flip(self, list_id, position, node, kind, number):
-        """False if there is no such chunk."""
+        """Flips a bit. Returns false if there is no such chunk."""
         bit = self.rng.randrange(CHUNK_BITS)
         try:
             return self.clients[node].config_set("flip-bit", f"{list_id} {position} {kind} {number} {bit}")
@@ -59,7 +59,7 @@ class Memory:
         return [client.info()[name] for client in self.clients]
 
     def one_pass(self):
-        """The pass under way may be beyond a flip: the one after it is whole."""
+        """Waits for two passes: the one under way may be beyond the flip, the next is complete."""
         before = self.figure("scrub_passes")
         until(lambda: all(now >= then + 2 for now, then in zip(self.figure("scrub_passes"), before)), "two passes")
 
@@ -76,7 +76,7 @@ class Memory:
 
 
 class Counting(threading.Thread):
-    """Counts on counters until it is told to stop. What it has counted must be there."""
+    """Increments counters until told to stop. All increments must be there at the end."""
 
     def __init__(self, client):
         super().__init__(daemon=True)
@@ -100,8 +100,9 @@ class Counting(threading.Thread):
         assert self.counts[0] > 10_000_000
 
 
-# What flips: in whose chunks, of what kind, and whether clients write meanwhile. They write over counters, which lie
-# behind all keys; not while an index page of theirs is wrong (docs/protocol.md, "What the scrub cannot do").
+# The kind of position whose chunk gets a flipped bit, the kind of chunk, and whether clients write meanwhile. They
+# write to counters, which come after all keys, but not while an index page may be wrong (docs/protocol.md, "What the
+# scrub cannot do").
 KINDS = [("data", "data", True), ("data", "index", False), ("parity", "data", True), ("parity", "index", True)]
 
 
@@ -117,7 +118,7 @@ def test_each_flipped_bit_is_found_and_repaired_by_one_pass(start_cluster, rng, 
         counting.counts = [int(n) for n in memory.clients[0].mget([f"counter{n}" for n in range(COUNTERS)])]
         if busy:
             counting.start()
-        # One chunk a list: of stripes that all owners have, and that no counter is in.
+        # One chunk in each list, of stripes that all owners have and that hold no counter.
         now = 0
         for list_id in lists:
             mine = [holder for holder in memory.holders(holders) if holder[0] == list_id]
@@ -131,8 +132,8 @@ def test_each_flipped_bit_is_found_and_repaired_by_one_pass(start_cluster, rng, 
         assert memory.found() == (flipped, flipped), f"{holders} {kind}"
         memory.all_there()
     scrub = memory.cluster.status()["scrub"]
-    until(lambda: memory.cluster.status()["scrub"]["repaired_chunks"] == flipped, f"the coordinator knows: {scrub}")
-    # What the others hold is right as well: it is what a successor decodes from.
+    until(lambda: memory.cluster.status()["scrub"]["repaired_chunks"] == flipped, f"the coordinator to know: {scrub}")
+    # The other nodes' chunks are right as well: a successor decodes from them.
     memory.cluster.until_replaced(memory.cluster.kill(rng.randrange(1, nodes)))
     memory.clients = [memory.cluster.client(node) for node in range(nodes)]
     memory.all_there()
@@ -144,8 +145,8 @@ def test_what_cannot_be_repaired_is_said_and_never_answered_with(start_cluster, 
     parity = next(holder for holder in memory.holders("parity") if holder[0] == data[0])
     number = rng.randrange(2)
     assert memory.flip(*parity, "data", number) and memory.flip(*data, "data", number)
-    until(lambda: memory.found()[0] > 0, "the flip is found")
-    until(lambda: memory.figure("absent_chunks")[data[2]] == 1, "the chunk is not here any more")
+    until(lambda: memory.found()[0] > 0, "the flip to be found")
+    until(lambda: memory.figure("absent_chunks")[data[2]] == 1, "the chunk to be absent")
     wrong, refused = [], 0
     deadline = time.monotonic() + 30
     for key, value in memory.values.items():
@@ -158,5 +159,5 @@ def test_what_cannot_be_repaired_is_said_and_never_answered_with(start_cluster, 
             break
     assert not wrong and refused > 1
     assert memory.found()[1] == 0
-    scrub = until(lambda: (s := memory.cluster.status()["scrub"])["bad_chunks"] and s, "the coordinator knows")
+    scrub = until(lambda: (s := memory.cluster.status()["scrub"])["bad_chunks"] and s, "the coordinator to know")
     assert scrub["repaired_chunks"] == 0 and "memory may be bad" in memory.cluster.logs()

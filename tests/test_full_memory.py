@@ -1,4 +1,4 @@
-"""Memory that is full: writes that need room are refused, nothing is lost, reads and deletes go on."""
+"""Full memory: writes that need memory are refused, no data is lost, and reads and deletes work."""
 
 import redis
 
@@ -16,12 +16,12 @@ def test_full_memory_refuses_writes_loses_nothing_and_goes_on(start_cluster, rng
         except redis.exceptions.OutOfMemoryError as error:
             assert "command not allowed when used memory" in str(error)
             refused += 1
-            # Lists fill up one after the other.
+            # Lists become full one after the other.
             if refused == 500:
                 break
     assert refused == 500, "memory was never full"
     print(f"{len(values)} values of 30,000 bytes in three nodes of 64 MiB")
-    assert len(values) * 30_000 > 3 * 64 << 19, "half of the memory holds values, and a third is parity"
+    assert len(values) * 30_000 > 3 * 64 << 19, "too little of the memory holds values"
     for key, value in values.items():
         assert client.get(key) == value, key
     assert client.dbsize() == len(values)

@@ -1,5 +1,5 @@
-"""A peer that vanishes without a word: its host still seems connected, but nothing comes back. Each node here is a host
-of its own, in a network namespace; where those cannot be had, the test is skipped and says so."""
+"""A peer that vanishes silently: its host still seems connected, but nothing comes back. Each node is on a host of its
+own, in a network namespace. Where namespaces are not available, the test is skipped."""
 
 import time
 
@@ -8,8 +8,8 @@ import redis
 
 from conftest import until
 
-# Seconds within which a node must have noticed that a link is dead: far below what TCP allows itself by default (15
-# minutes), a bit above what `Limits::link_silence` promises.
+# Seconds within which a node must notice that a link is dead: far less than TCP's default of 15 minutes, and a little
+# more than `Limits::link_silence`.
 NOTICED_WITHIN = 12.0
 
 
@@ -31,7 +31,7 @@ def nodes(make_hosts, run, tmp_path):
 
 
 def written(hosts, host, count, value):
-    """Whether that node takes writes of all keys."""
+    """Whether that node accepts writes of all keys."""
     try:
         client = hosts.client(host)
         try:

@@ -1,5 +1,6 @@
-"""How long a hand-over from a living node takes (PROTOCOL 5.12a): all data positions of one node, and of two, given away in
-one go under load. From `Seal` to `Serve` as the successors tell it, and the longest write that a client saw meanwhile."""
+"""The duration of a hand-over from a living node (PROTOCOL 5.12a). All data positions of one node, or of two, are given
+away together under load. Measured: the time from `Seal` to `Serve` that the successors report, and the longest write of
+a client meanwhile."""
 
 import os
 import statistics
@@ -10,13 +11,13 @@ from conftest import PATIENCE, until
 from test_moves import duty, held
 from test_kill import Writer
 
-# Rounds, and objects in the cluster: ROUNDS=20 OBJECTS=100000 for a figure to quote.
+# Rounds, and objects in the cluster. Use ROUNDS=20 OBJECTS=100000 for figures to publish.
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
 OBJECTS = int(os.environ.get("OBJECTS", "10000"))
 
 
 class Clock(Writer):
-    """A writer that knows how long its slowest command took."""
+    """A writer that records the time of its slowest command."""
 
     slowest = 0.0
 
@@ -36,12 +37,12 @@ def fill(cluster):
 
 
 def takeovers(cluster):
-    """By node, how many it has made and how long the newest took, in ms."""
+    """For each node, the number of takeovers and the durations of the latest ones in ms."""
     found = {}
     for node in range(cluster.nodes):
         info = cluster.client(node).info("paritas")
         recent = info["takeover_recent_us"]
-        # redis-py makes a list of several, and a number of one.
+        # redis-py returns a list for several numbers, and a number for one.
         recent = recent if isinstance(recent, list) else [recent] if recent != "" else []
         recent = [us / 1000 for us in recent]
         found[node] = (info["takeovers"], recent)
@@ -53,7 +54,7 @@ def new_ones(before, after):
 
 
 def shun(cluster, nodes):
-    """Orders at once; then until they hold nothing and what they held is whole elsewhere."""
+    """Gives all orders at once. Waits until the nodes hold nothing and their positions are Live elsewhere."""
     threads = [
         threading.Thread(target=cluster.client(node).execute_command, args=("PARITAS.DUTY", node, "shun"))
         for node in nodes
@@ -72,7 +73,7 @@ def serve_again(cluster, nodes):
 
 
 def rounds(cluster, count):
-    """For each round of so many nodes: the slowest takeover, and the slowest write."""
+    """For each round with `count` nodes: the slowest takeover, and the slowest write."""
     slowest, waited = [], []
     for n in range(ROUNDS):
         victims = [(n + i) % 6 for i in range(count)]

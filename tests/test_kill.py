@@ -1,4 +1,4 @@
-"""Nodes die while clients write. Nothing acknowledged may be lost, and nothing may be wrong."""
+"""Nodes die while clients write. No acknowledged write may be lost, and no value may be wrong."""
 
 import time
 
@@ -8,7 +8,8 @@ from conftest import Background
 
 
 class Writer(Background):
-    """Writes numbered values to its keys by one node until told to stop, and remembers what may be in each."""
+    """Writes numbered values to its keys through one node until told to stop, and records the possible values of each
+    key."""
 
     def __init__(self, cluster, node, name, keys):
         super().__init__()
@@ -29,7 +30,7 @@ class Writer(Background):
             client.set(key, value)
         except redis.ResponseError as error:
             if str(error).startswith("UNCERTAIN"):
-                # It may have happened, or may yet.
+                # The write may have been done, or may still be done.
                 self.uncertain += 1
                 self.possible.setdefault(key, [None]).append(value)
             else:
@@ -52,7 +53,7 @@ class Writer(Background):
 
 
 def load(cluster, rng, count):
-    """Values of many sizes, by pipelines."""
+    """Writes values of many sizes in pipelines."""
     client = cluster.client(decode_responses=False)
     values = {}
     with client.pipeline(transaction=False) as pipe:
@@ -66,7 +67,7 @@ def load(cluster, rng, count):
 
 
 def compare(cluster, node, values):
-    """Every value, by one node."""
+    """Compares every value, read through one node."""
     client = cluster.client(node, decode_responses=False)
     keys = list(values)
     for start in range(0, len(keys), 500):
@@ -78,7 +79,8 @@ def compare(cluster, node, values):
 
 
 def kill_under_load(cluster, rng, victims, asked):
-    """Kills nodes while others are written through and read from; gives the seconds until a dead node's keys answer."""
+    """Kills nodes while other nodes are written to and read from. Returns the seconds until a dead node's keys
+    answer."""
     values = load(cluster, rng, 5_000)
     writers = [Writer(cluster, node, f"writer{node}", 200) for node in asked]
     for writer in writers:

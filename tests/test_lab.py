@@ -11,7 +11,7 @@ import pytest
 
 from conftest import BINARY
 
-# The python3 that runs this has what plots need.
+# The python3 that runs this test has the packages that plots need.
 ENVIRONMENT = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
 
 
@@ -52,7 +52,7 @@ def test_what_is_listed_is_tested():
     assert [line.split()[0] for line in listed.stdout.splitlines()] == EXPERIMENTS
 
 
-# Most of them start memcached processes.
+# Most experiments start memcached processes.
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_each_experiment_works_and_is_drawn(name, tmp_path):
     command = [BINARY, "lab", "run", name, "--quick", "--out", str(tmp_path)]
@@ -68,11 +68,11 @@ def test_each_experiment_works_and_is_drawn(name, tmp_path):
         head, *rows = csv.reader(found.read_text().splitlines())
         assert rows and all(len(row) == len(head) for row in rows), found
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert not memcached_of(running.pid), "it leaves none behind"
+    assert not memcached_of(running.pid), "memcached processes are left over"
 
 
 def memcached_of(pid):
-    """Processes with a socket in a directory of that lab's."""
+    """Processes with a socket in a directory of that lab process."""
     found = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):

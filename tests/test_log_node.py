@@ -1,4 +1,5 @@
-"""Redundancy on the disks of log nodes: what it saves, what is lost with them, and what they say against a bad directory."""
+"""Redundancy on the disks of log nodes: memory that it saves, losses that it covers, and refusals of bad
+directories."""
 
 import re
 import resource
@@ -18,20 +19,20 @@ def memory(cluster):
 def test_parity_on_a_log_node_takes_no_memory(start_cluster, rng):
     cluster = start_cluster(scheme="4+2/1", nodes=5, log_nodes=1)
     load(cluster, rng, 20_000)
-    # Gauges come a moment later.
+    # Gauges are updated a moment later.
     until(lambda: cluster.status()["memory"]["objects"] == 20_000, "all objects are counted")
     status = cluster.status()
     assert [node["role"] for node in status["nodes"]] == ["member"] * 5 + ["log"]
     kinds = status["memory"]["by_kind"]
-    # One parity in four for two losses; what is known of chunks on disk is little.
+    # One of four chunks in memory is parity, for two losses. The tables of chunks on disk are small.
     assert kinds["parity"] <= 0.3 * kinds["data"], kinds
-    # What has come lately waits there for the disk.
+    # Recent data waits in memory for the disk.
     until(lambda: memory(cluster)[5] < 0.2 * memory(cluster)[0], "most is on the disk")
 
 
 @pytest.mark.parametrize("victims", [[1, 3], [4, 5]])
 def test_two_nodes_die(start_cluster, rng, victims):
-    """Two with memory, and one beside the log node."""
+    """Kills two nodes with memory, or one and the log node."""
     cluster = start_cluster(scheme="4+2/1", nodes=5, log_nodes=1)
     kill_under_load(cluster, rng, victims, [0, 2])
 
@@ -43,19 +44,19 @@ def test_three_nodes_die(start_cluster, rng):
 
 def found(cluster, node):
     log = (cluster.directory / "data" / f"node-{node}.log").read_text(encoding="utf-8")
-    return [int(count) for count in re.findall(r"log_dir: (\d+) parity chunks of an earlier life", log)]
+    return [int(count) for count in re.findall(r"log_dir: found (\d+) parity chunks of an earlier process", log)]
 
 
 def test_a_log_node_that_comes_back_uses_what_is_on_its_disk(start_cluster, rng):
     cluster = start_cluster(scheme="4+2/1", nodes=5, log_nodes=1)
     values = load(cluster, rng, 20_000)
     until(lambda: cluster.status()["memory"]["objects"] == 20_000, "all objects are counted")
-    # What has come lately may still wait in memory: it goes to the disk within seconds.
+    # Recent data may still wait in memory. It is written to the disk within seconds.
     until(lambda: 0 < cluster.status()["memory"]["by_kind"].get("log", 0) < 1 << 20, "most is on the disk")
     cluster.until_replaced(cluster.kill(5))
     chunks, = found(cluster, 5)
     assert chunks > 100, chunks
-    # One more is lost: the disk's chunks must be right.
+    # One more node is lost: the chunks on the disk must be right.
     cluster.until_replaced(cluster.kill(0, 2))
     compare(cluster, 1, values)
 
@@ -70,7 +71,7 @@ def test_a_node_comes_back_with_the_log_node_s_help(start_cluster, rng, log_assi
     compare(cluster, 0, values)
     helped = cluster.client(1).info("paritas")["log_assisted_chunks"]
     reads = sum(cluster.client(node).info("paritas")["log_assisted_chunks"] for node in (0, 2, 3, 4))
-    assert reads == 0, "they had nothing to bring back"
+    assert reads == 0, "the log nodes were read although no data was missing"
     if log_assist == "on":
         assert chunks * 0.3 < helped < chunks, (helped, chunks)
     else:
@@ -122,7 +123,7 @@ def test_a_bad_directory_is_refused_and_says_how_to_mend_it(run, tmp_path):
         assert process.wait(timeout=PATIENCE) == 1, process.log.read_text()
         return process.log.read_text()
 
-    # Before anybody is asked.
+    # Refused before the coordinator is asked.
     assert "set log_dir" in refused(2, 'log_size = "1gb"\n')
 
 
@@ -130,16 +131,16 @@ def test_a_bad_directory_is_refused_and_says_how_to_mend_it(run, tmp_path):
     assert coordinator.poll() is None
     file = tmp_path / "file"
     file.write_text("not a directory")
-    assert "is no directory" in refused(2, f'log_dir = "{file}"\nlog_size = "64mb"\n')
+    assert "is not a directory" in refused(2, f'log_dir = "{file}"\nlog_size = "64mb"\n')
     assert "log node" in refused(0, f'log_dir = "{tmp_path}/log-0"\nlog_size = "64mb"\n')
 
     def little_disk():
-        # Else it would be ended instead of told.
+        # Without this the signal would end the process before it could report the error.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
     said = refused(2, f'log_dir = "{tmp_path}/little"\nlog_size = "64mb"\n', preexec_fn=little_disk)
-    assert "too small a disk" in said, said
+    assert "disk that is too small" in said, said
 
     good = f'log_dir = "{tmp_path}/log"\nlog_size = "64mb"\n'
     node = run("node", f'id = 2\nport = {base + 2}\nmemory = "64mb"\ncoordinator = ["{listen}"]\n{good}')
@@ -149,7 +150,7 @@ def test_a_bad_directory_is_refused_and_says_how_to_mend_it(run, tmp_path):
     node.wait()
     said = refused(2, good.replace("64mb", "128mb"))
     assert "log_size" in said and "empty the directory" in said, said
-    # A cluster of its own: the directory is the first one's.
+    # Another cluster: the directory belongs to the first one.
     other = f"127.0.0.1:{base + 20_001}"
     run("coordinator", f'listen = "{other}"\nstore = "{tmp_path}/other"\nscheme = "1+2/1"\nmemory = "64mb"\n')
     settings = f'id = 2\nport = {base + 2}\nmemory = "64mb"\ncoordinator = ["{other}"]\n{good}'

@@ -1,4 +1,5 @@
-"""More nodes die at once than the scheme covers (PROTOCOL 10.6): what is left can be read, or by policy all begins again."""
+"""More nodes die at once than the scheme covers (PROTOCOL 10.6). The rest can be read; or, by policy, the lists begin
+again empty."""
 
 import pytest
 import redis
@@ -7,7 +8,7 @@ from conftest import until
 
 
 def get_all(client, keys):
-    """Per key its value, or the error."""
+    """For each key its value, or the error."""
     found = {}
     for key in keys:
         try:
@@ -35,8 +36,8 @@ def test_a_lost_list_stops_and_is_never_wrong(start_cluster):
     found = get_all(client, keys)
     values = [value for value in found.values() if isinstance(value, str)]
     assert values and all(found[key] == key for key in keys if isinstance(found[key], str))
-    assert None not in found.values(), "a lost key is an error, not a key that never was"
-    # redis-py takes CLUSTERDOWN off the front and makes it a class.
+    assert None not in found.values(), "a lost key must be an error, not a missing key"
+    # redis-py removes the prefix CLUSTERDOWN and uses an exception class instead.
     refused = {(type(error), str(error)) for error in found.values() if not isinstance(error, str)}
     assert refused == {(redis.exceptions.ClusterDownError, "Hash slot not served")}, refused
     for key in (key for key, value in found.items() if isinstance(value, str)):

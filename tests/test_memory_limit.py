@@ -11,20 +11,21 @@ import redis
 from conftest import PATIENCE, Background, until
 from test_eviction import resident
 
-# Of a node; a larger one by the environment, for a figure.
+# Memory of a node. The environment can set more, for figures.
 MEMORY = int(os.environ.get("MEMORY_MIB", "48")) << 20
 NODES, SPARES = 6, 2
 
 
 def is_refused(reply):
-    """Before anything was done, for another reason than memory. redis-py takes some first words away."""
+    """Whether the command was refused before anything was done, for a reason other than memory. redis-py removes some
+    prefixes."""
     words = ("NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "LOADING")
     known = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.BusyLoadingError)
     return isinstance(reply, known) or str(reply).startswith(words)
 
 
 class Watch(threading.Thread):
-    """Asks every node, again and again, what it holds and what it has evicted, and remembers the most."""
+    """Polls every node for its memory and its evictions, and records the maximum."""
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
@@ -53,20 +54,21 @@ class Watch(threading.Thread):
             print(f"process {pid}: at most {used / MEMORY:.4f} of its limit counted, RSS {self.resident[pid] / MEMORY:.3f}")
         assert self.asked > 20 * self.cluster.nodes
         assert max(self.used.values()) <= MEMORY * 1.01
-        # Code, stacks and such are what a process has that holds nothing yet.
+        # The memory of a process that holds no data yet: code, stacks and so on.
         assert max(self.resident.values()) - self.idle <= MEMORY * 1.01
         assert self.evicted == 0
 
 
 class Writer(Background):
-    """Overwrites with other sizes, deletes, and sets new keys, in pipelines; knows what each key may hold."""
+    """Overwrites keys with other sizes, deletes keys, and sets new ones, in pipelines. Records the possible values of
+    each key."""
 
     def __init__(self, cluster, node, name, rng):
         super().__init__()
         self.client, self.name_, self.rng = cluster.client(node, decode_responses=False), name, rng
         self.possible = {}
         self.done = self.refused = self.out_of_memory = self.uncertain = 0
-        # In a row.
+        # Consecutive batches that found memory full.
         self.full_batches = 0
         self.keys = 0
         self.filling = True
@@ -111,7 +113,7 @@ class Writer(Background):
         self.full_batches = self.full_batches + 1 if full > len(changes) * 0.9 else 0
 
     def check(self, client):
-        """Gives how many keys are there."""
+        """Returns the number of existing keys."""
         keys, found = list(self.possible), 0
         for start in range(0, len(keys), 500):
             part = keys[start : start + 500]
@@ -124,7 +126,7 @@ class Writer(Background):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("silent", [False, True], ids=["killed", "silent"])
 def test_two_nodes_of_a_full_cluster_are_rebuilt_within_its_limits(start_cluster, rng, silent):
-    """Killed ones come again as new processes; of silent ones spares take the place."""
+    """Killed nodes are restarted. Spares replace silent ones."""
     cluster = start_cluster(memory=str(MEMORY), spares=SPARES)
     watch = Watch(cluster)
     watch.start()
@@ -163,12 +165,12 @@ def test_two_nodes_of_a_full_cluster_are_rebuilt_within_its_limits(start_cluster
           [(w.done, w.out_of_memory, w.refused, w.uncertain) for w in writers], "done, OOM, refused, uncertain")
     assert found == client.dbsize()
     assert all(writer.out_of_memory for writer in writers)
-    # Full is not stuck.
+    # A cluster with full memory must not be stuck.
     for writer in writers:
         keys = list(writer.possible)
         for start in range(0, len(keys), 1000):
             client.delete(*keys[start : start + 1000])
-    until(lambda: client.set("after", "x" * 1000), "room after deleting")
+    until(lambda: client.set("after", "x" * 1000), "free memory after deleting")
 
 
 def holders(cluster):

@@ -1,4 +1,4 @@
-"""Planned moves: a node is drained or shunned while clients write, and comes back. No command of a client fails."""
+"""Planned moves: a node is drained or shunned while clients write, and comes back. No client command fails."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from test_kill import Writer, compare, load
 
 
 def order(cluster, task, node, *more, asked=0):
-    """`paritas drain` and the like, until it ends."""
+    """Runs `paritas drain` or a similar command until it ends."""
     command = [BINARY, task, str(node), "--port", str(cluster.port + asked), *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
@@ -31,7 +31,7 @@ def places(cluster):
 
 
 class Writers:
-    """Clients at some nodes, on both kinds of commands, who must never be refused."""
+    """Clients at some nodes, with both kinds of writers. No command may be refused."""
 
     def __init__(self, cluster, nodes):
         self.writers = [Writer(cluster, node, f"writer{node}", 300) for node in nodes]
@@ -42,7 +42,7 @@ class Writers:
     def stop(self):
         for writer in self.writers:
             writer.stop()
-            assert (writer.refused, writer.uncertain) == (0, 0), "no command fails because of a planned move"
+            assert (writer.refused, writer.uncertain) == (0, 0), "a planned move made a command fail"
 
     def check(self, node):
         for writer in self.writers:
@@ -52,7 +52,7 @@ class Writers:
 def test_a_node_is_drained_under_load_and_then_two_others_die(start_cluster, rng):
     cluster = start_cluster(spares=1)
     values = load(cluster, rng, 5_000)
-    # One of the clients talks with the node that is drained.
+    # One of the clients uses the node that is drained.
     writers = Writers(cluster, [0, 2, 6])
     began = time.monotonic()
     done = order(cluster, "drain", 2, "--json", asked=rng.randrange(7))
@@ -69,7 +69,7 @@ def test_a_node_is_drained_under_load_and_then_two_others_die(start_cluster, rng
         writers.check(node)
     text = subprocess.run([BINARY, "status", "--port", str(cluster.port)], capture_output=True, text=True, check=True)
     assert "n2 is drained: it holds 0 positions" in text.stdout
-    # It stays out, whoever dies.
+    # It stays out, whichever nodes die.
     dead = cluster.kill(*rng.sample([0, 1, 3, 4, 5, 6], 2))
     compare(cluster, 2, values)
     writers.check(2)
@@ -115,7 +115,7 @@ def test_what_cannot_be_is_refused_with_a_reason(start_cluster):
         done = order(cluster, "drain", node)
         assert done.returncode == 1 and why in done.stderr, done
     done = order(cluster, "shun", "somebody")
-    assert done.returncode == 2 and "`somebody` is no node" in done.stderr, done
+    assert done.returncode == 2 and "`somebody` is not a node" in done.stderr, done
     client = cluster.client()
     with pytest.raises(Exception, match="usage: PARITAS.DUTY"):
         client.execute_command("PARITAS.DUTY", "1", "dance")
@@ -125,7 +125,7 @@ def test_what_cannot_be_is_refused_with_a_reason(start_cluster):
 def test_orders_for_two_nodes_depend_on_each_other(start_cluster, rng):
     cluster = start_cluster(spares=1)
     values = load(cluster, rng, 500)
-    assert order(cluster, "drain", 6).returncode == 0, "a spare holds nothing anyway"
+    assert order(cluster, "drain", 6).returncode == 0, "a spare holds nothing, so draining it ends at once"
     done = order(cluster, "drain", 5)
     assert done.returncode == 1 and "too few nodes" in done.stderr, done
     assert order(cluster, "drain", 6, "--undo").returncode == 0

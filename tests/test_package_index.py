@@ -1,4 +1,4 @@
-"""The main job on real input: the Debian package index, loaded with redis-cli, survives two deaths, twice."""
+"""The main use on real data: the Debian package index, loaded with redis-cli, survives two deaths, twice."""
 
 import importlib.machinery
 import importlib.util

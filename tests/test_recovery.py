@@ -1,5 +1,5 @@
-"""What an operator does at night (docs/operate.md): lost lists begin again, machines that are off count as ended, settings
-change. Each order says first what it would lose, and changes nothing until it is confirmed."""
+"""An operator's recovery tasks (docs/operate.md): lost lists begin again, machines that are off count as ended,
+settings change. Each order first reports what it would lose, and changes nothing until it is confirmed."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ class Recovered(ByHand):
     """A cluster whose coordinator is given orders."""
 
     def order(self, *words):
-        """What is said, and whether it was refused."""
+        """Gives an order. Returns its output and whether it was refused."""
         return paritas(*words, "--coordinator", self.address)
 
     def ask_coordinator(self):
@@ -34,10 +34,10 @@ class Recovered(ByHand):
             self.processes[node].wait()
 
     def renew(self, node):
-        """Another process of the node takes the place of the present one."""
+        """Replaces the node's process by a new one."""
         before = self.epochs()
         self.restart(node)
-        until(lambda: self.epochs() != before and self.is_whole() and self.is_settled(), "the node's next life")
+        until(lambda: self.epochs() != before and self.is_whole() and self.is_settled(), "the node's next process")
 
     def begin(self, *nodes):
         for node in nodes:
@@ -59,7 +59,7 @@ def test_a_whole_cluster_that_was_off_begins_again_by_order_and_is_restored(run,
     assert paritas("snapshot", str(snapshot), "--port", str(cluster.port)).returncode == 0
     none = cluster.order("reset-list", "--lost", "--yes")
     assert none.returncode != 0 and "no list is lost" in none.stderr
-    # The power of everything. Nobody certifies an end: the next processes end those before.
+    # All nodes lose power. No end is certified; each new process ends the one before.
     cluster.kill(*range(4))
     cluster.stop_coordinator()
     cluster.start_coordinator()
@@ -70,7 +70,7 @@ def test_a_whole_cluster_that_was_off_begins_again_by_order_and_is_restored(run,
     before = cluster.lists()
     told = cluster.order("reset-list", "--lost")
     assert told.returncode == 0 and "list 0: of its 2 data positions 0 can still be read" in told.stdout, told
-    assert "--yes does it" in told.stdout and cluster.lists() == before, "nothing is changed"
+    assert "with --yes to do it" in told.stdout and cluster.lists() == before, "nothing is changed"
     wrong = cluster.order("reset-list", "77", "--yes")
     assert wrong.returncode != 0 and "list 77 is not lost" in wrong.stderr
     done = cluster.order("reset-list", "--lost", "--yes")
@@ -88,7 +88,8 @@ def test_machines_that_are_off_count_as_ended_once_the_operator_says_so(run, tmp
     values = load(cluster)
     refused = cluster.order("fence", "3", "--yes")
     assert refused.returncode != 0 and "n3 runs" in refused.stderr and "paritas drain 3" in refused.stderr, refused
-    # Two of each list. More failure domains at once than m, and than a quarter: rather a broken network.
+    # Two nodes of each list. More failure domains than m, and than a quarter, are silent: this looks like a broken
+    # network.
     off = [2, 5, 8, 11]
     cluster.kill(*off)
     many = until(lambda: (cluster.ask_coordinator() or {}).get("trouble", {}).get("silent_domains"), "a hold")
@@ -100,16 +101,16 @@ def test_machines_that_are_off_count_as_ended_once_the_operator_says_so(run, tmp
 
     until(is_told, "words about them")
     before = cluster.lists()
-    # Refused as long as a peer still counts one of them as heard.
+    # Refused while a peer still hears one of them.
     dry_run = lambda: cluster.order("fence", *map(str, off))
     told = until(lambda: (said := dry_run()).returncode == 0 and said, "no peer to hear them")
-    assert "n5, process" in told.stdout and "--yes does it" in told.stdout, told
+    assert "n5, process" in told.stdout and "with --yes to do it" in told.stdout, told
     assert "no list is lost by it" in told.stdout and cluster.lists() == before, told
     assert cluster.order("fence", *map(str, off), "--yes").returncode == 0
     until(lambda: not set(off) & {p["node"] for entry in cluster.lists().values() for p in entry["positions"]}, "others")
     client = cluster.client()
     until(lambda: answers(client, list(values)) == values, "every value")
-    # The machines are on again.
+    # The machines are switched on again.
     cluster.begin(*off)
     until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions live")
     assert answers(client, list(values)) == values
@@ -129,7 +130,7 @@ def test_more_machines_than_the_scheme_covers_are_off(run, tmp_path):
     assert all(entry["lost"] for entry in cluster.lists().values())
     told = answers(cluster.client(), list(values))
     left = {key: value for key, value in told.items() if value != "error"}
-    assert left and all(values[key] == value for key, value in left.items()), "what is left can be read"
+    assert left and all(values[key] == value for key, value in left.items()), "surviving keys must be readable"
     told = cluster.order("reset-list", "--lost")
     assert "can still be read (n0)" in told.stdout, told
     cluster.begin(1, 2)
@@ -168,18 +169,18 @@ def test_settings_change_while_the_cluster_lives_and_outlive_its_coordinator(run
     cluster.start_coordinator()
     until(cluster.ask_coordinator, "the coordinator")
     assert cluster.order("set").stdout.startswith("suspicion_ms=2500\nlost_policy=reset\n")
-    assert cluster.says("suspicion_ms = 700") and cluster.says("this one has 2500"), "the store wins, and the log says so"
-    # All at once: by the new policy the lists begin again.
+    assert cluster.says("suspicion_ms = 700") and cluster.says("This cluster has 2500"), "the log says that the store wins"
+    # All nodes at once: by the new policy the lists begin again.
     cluster.kill(0, 1, 2)
     cluster.begin(0, 1, 2)
     until(lambda: cluster.is_whole() and all(entry["reset"] for entry in cluster.lists().values()), "lists that began again")
 
 
 class Adopted(Recovered):
-    """One whose coordinator's store is lost, or is an older copy."""
+    """A cluster whose coordinator's store is lost, or is an older copy."""
 
     def adopt(self, *options):
-        """Starts a coordinator that asks the nodes."""
+        """Starts a coordinator that adopts the cluster."""
         file = self.store.with_name(f"adopt-{len(self.coordinators)}.toml")
         file.write_text(self.settings, encoding="utf-8")
         self.coordinators.append(file)
@@ -223,7 +224,7 @@ def test_a_lost_store_is_made_anew_from_what_the_nodes_know(make):
     assert cluster.holders() == before and all(cluster.epochs()[n] > epoch for n, epoch in epochs.items())
     client = cluster.client()
     assert {key: client.get(key) for key in values} == values
-    # It runs as any coordinator does: over a death, and its own.
+    # It works as any coordinator does, after a node's death and after its own.
     cluster.renew(3)
     cluster.stop_coordinator()
     cluster.start_coordinator()
@@ -246,7 +247,7 @@ def test_a_node_that_is_missing_is_waited_for_or_done_without(make):
     told = answers(client, list(values))
     assert all(value in (values[key], "error") for key, value in told.items())
     cluster.stop_coordinator()
-    # Who runs is not off.
+    # A running process does not count as off.
     cluster.adopt("--without", "3,4")
     assert cluster.coordinator.wait(PATIENCE) != 0
     assert cluster.says("--without 3 says that its machine is off, and its process")
@@ -310,7 +311,7 @@ def test_a_list_of_which_nobody_is_left_is_lost_and_the_others_are_not(make):
     lost = until(lambda: (cluster.ask_coordinator() or {}).get("trouble", {}).get("lost"), "a lost list")
     assert 0 < len(lost) < len(pairs)
     cluster.begin(*gone)
-    # Orders wait until the nodes have confirmed that the store is the newest.
+    # Orders are refused until the nodes have confirmed that the store is the newest.
     until(lambda: cluster.order("reset-list", *map(str, lost), "--yes").returncode == 0, "the lost lists to be reset")
     until(cluster.is_adopted, "all positions live")
     told = answers(cluster.client(), list(values))
@@ -326,7 +327,7 @@ def test_two_histories_are_not_adopted(make, tmp_path):
     cluster.start_coordinator()
     until(cluster.is_settled, "all nodes to register")
     cluster.renew(2)
-    # The old copy decides too, with nobody there but new processes: a second history.
+    # The old copy also makes decisions, with new processes only: a second history.
     cluster.stop_coordinator()
     newest = tmp_path / "newest"
     shutil.copy(cluster.store, newest)
@@ -354,7 +355,7 @@ def test_a_store_that_cannot_be_used_is_refused_with_what_to_do(make, tmp_path):
         second = paritas("coordinator", "--config", str(file), *adopt)
         assert second.returncode != 0 and str(cluster.store) in second.stderr, second
         assert "already open" in second.stderr.lower(), second
-    # Settings of another cluster, and none.
+    # With the settings of another cluster, and without any known process.
     cluster.lose_store()
     settings = cluster.settings
     cluster.settings = settings.replace("nodes = 3", "nodes = 4")
@@ -362,12 +363,12 @@ def test_a_store_that_cannot_be_used_is_refused_with_what_to_do(make, tmp_path):
     until(lambda: cluster.coordinator.poll() is not None or cluster.says("waits for"), "an answer")
     until(lambda: cluster.coordinator.poll() is not None, "an end")
     assert cluster.says("another nodes, log_nodes, domains or memory"), cluster.coordinator.log.read_text(encoding="utf-8")
-    # A file that is no store.
+    # With a file that is not a store.
     cluster.settings = settings
     cluster.store.write_bytes(b"no store at all" * 1000)
     cluster.adopt()
     assert cluster.coordinator.wait(PATIENCE) != 0 and cluster.says(str(cluster.store))
-    # One of another cluster.
+    # With the store of another cluster.
     cluster.store.unlink()
     made = tmp_path / "made.toml"
     made.write_text(settings, encoding="utf-8")
@@ -376,7 +377,7 @@ def test_a_store_that_cannot_be_used_is_refused_with_what_to_do(make, tmp_path):
     until(lambda: cluster.says("is of cluster") and cluster.says("not of the one in this store"), "strangers")
     cluster.stop_coordinator()
     client = cluster.client()
-    assert {key: client.get(key) for key in values} == values, "the nodes go on"
+    assert {key: client.get(key) for key in values} == values, "the nodes must serve"
     cluster.store.write_bytes(store)
     cluster.start_coordinator()
     until(cluster.is_settled, "the right one")
@@ -414,7 +415,7 @@ def test_a_process_with_another_s_id_waits_and_one_that_was_fenced_ends(make, ru
     assert second.poll() is None and cluster.is_whole()
     second.kill()
     second.wait()
-    # Its machine is taken for off, and then it goes on as it was.
+    # Its machine is declared off; then the process continues as before.
     cluster.processes[3].send_signal(signal.SIGSTOP)
     until(lambda: cluster.order("fence", "3", "--yes").returncode == 0, "its silence")
     cluster.processes[3].send_signal(signal.SIGCONT)

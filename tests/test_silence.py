@@ -1,4 +1,5 @@
-"""A node that is silent but not dead: nobody certifies its end, so detection and lease decide (PROTOCOL 5.11, 10.2)."""
+"""A node that is silent but not dead: no supervisor certifies its end, so detection and lease decide (PROTOCOL 5.11,
+10.2)."""
 
 import os
 import signal
@@ -16,7 +17,7 @@ def test_a_paused_node_is_replaced_and_never_answers_with_old_values(start_clust
     victim = rng.randrange(6)
     pid = cluster.pids()[victim]
     asked = (victim + 1) % 6
-    # Connected before, so that its first reply after the pause comes from what it knows then.
+    # Connected before the pause, so that its first reply afterwards comes from the state it had then.
     strict = cluster.client(victim + 1_000, decode_responses=False)
     own = []
     for key in values:
@@ -56,10 +57,10 @@ def test_a_paused_node_is_replaced_and_never_answers_with_old_values(start_clust
 
 
 def test_two_silent_nodes_are_stood_in_for_and_get_their_places_back(start_cluster, rng):
-    """Six nodes and `4+2`, no spare: the four others serve every key, in every list (PROTOCOL 10.5)."""
+    """Six nodes with `4+2` and no spare: the other four serve every key of every list (PROTOCOL 10.5)."""
     cluster = start_cluster()
     values = load(cluster, rng, 600)
-    # Neighbours: they are both parities of one list.
+    # Neighbours: both are parity positions of one list.
     silent = [rng.randrange(6)]
     silent.append((silent[0] + 1) % 6)
     left = next(node for node in range(6) if node not in silent)

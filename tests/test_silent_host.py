@@ -1,5 +1,6 @@
-"""How long the keys of a host are silent that stops without a word, while others write: nobody certifies its end, so that
-detection (PROTOCOL 10.2) and the lease of what it may still answer (5.5) decide. By default, and tuned."""
+"""The time for which the keys of a host that stops silently do not answer, while other clients write. No supervisor
+certifies its end, so detection (PROTOCOL 10.2) and the lease of replies that it may still send (5.5) decide. With
+default and with tuned settings."""
 
 import json
 import os
@@ -16,10 +17,10 @@ from conftest import BINARY, PATIENCE, free_base, serves, until
 from test_failover_time import keys_of, silence
 from test_kill import Writer, load
 
-# SILENCES=20 for a figure to quote.
+# Use SILENCES=20 for a figure to publish.
 SILENCES = int(os.environ.get("SILENCES", "4"))
-# Heartbeats come every 250 ms, and a coordinator that was away for half of `suspicion_ms` suspects nobody yet: with less than this
-# a machine as busy as this one takes the living for silent.
+# Heartbeats come every 250 ms, and a coordinator that was delayed by half of `suspicion_ms` suspects no node. With a
+# lower value, a busy machine would take living nodes for silent.
 TUNED = "suspicion_ms = 500\nlease_ms = 500\n"
 
 
@@ -47,7 +48,7 @@ class ByHand:
         return {node: process.pid for node, process in enumerate(self.processes)}
 
     def is_whole(self):
-        """All nodes are heard, and all positions have one each that is not a stand-in."""
+        """Whether all nodes are heard, and all positions are Live without stand-ins."""
         command = [BINARY, "status", "--port", str(self.port), "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         status = json.loads(done.stdout) if done.returncode == 0 else {"nodes": [], "lists": []}
@@ -65,7 +66,7 @@ def test_a_silent_hosts_keys_answer_soon(run, tmp_path, rng, times, target):
     values = load(cluster, rng, 2_000)
     took = []
     for n in range(SILENCES):
-        # Not node 0, which the status is asked of.
+        # Not node 0, which is asked for the status.
         victim = 1 + n % (cluster.nodes - 1)
         asked = (victim + 1 + rng.randrange(cluster.nodes - 1)) % cluster.nodes
         asked = 0 if asked == victim else asked
@@ -81,5 +82,5 @@ def test_a_silent_hosts_keys_answer_soon(run, tmp_path, rng, times, target):
         writer.stop()
     median = statistics.median(took)
     print(f"median {median:.3f} s (target {target} s), all:", [f"{seconds:.3f}" for seconds in sorted(took)])
-    # Half as much again is for a machine that does other things too.
+    # The additional half allows for other work on the machine.
     assert median < 1.5 * target

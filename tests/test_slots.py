@@ -1,4 +1,4 @@
-"""Slots go from one stream to another while clients of both ports write. Nothing is lost, doubled or refused."""
+"""Slots move from one stream to another while clients of both ports write. No write is lost, doubled or refused."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ SLOTS = 16_384
 
 
 def move(cluster, *words, asked=0):
-    """`paritas move-slots`, until it ends."""
+    """Runs `paritas move-slots` until it ends."""
     command = [BINARY, "move-slots", *map(str, words), "--port", str(cluster.port + asked)]
     return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
 
@@ -31,7 +31,7 @@ def owner(cluster, stream):
 
 
 def slot_owners(cluster, node):
-    """By slot, the strict port that CLUSTER SLOTS of a node names."""
+    """For each slot, the cluster port that CLUSTER SLOTS of a node names."""
     owners = {}
     for first, last, (_, port, *_rest), *_more in redis.Redis(port=cluster.port + 1000 + node).execute_command("CLUSTER SLOTS"):
         for slot in range(first, last + 1):
@@ -41,7 +41,7 @@ def slot_owners(cluster, node):
 
 
 class Counter(Background):
-    """Counts in keys of its own, by one node, several commands at once."""
+    """Increments keys of its own through one node, several commands at once."""
 
     def __init__(self, cluster, node):
         super().__init__()
@@ -54,7 +54,7 @@ class Counter(Background):
         client = self.cluster.client(self.node)
         keys = list(self.counted)
         while not self.ending.is_set():
-            # Each key twice in a row: their order is the client's.
+            # Each key twice in a row: the order of its commands is fixed.
             asked = [key for key in keys[:8] for _ in range(2)]
             keys = keys[8:] + keys[:8]
             pipe = client.pipeline(transaction=False)
@@ -86,14 +86,14 @@ class Counter(Background):
 
 
 class StrictWriter(Writer):
-    """As `Writer`, by a client that goes where the map says."""
+    """As `Writer`, with a client that follows the slot map."""
 
     def write(self, client, key, value):
         if not hasattr(self, "strict"):
             retry = Retry(NoBackoff(), 20)
             port = self.cluster.port + 1000 + self.node
             self.strict = RedisCluster("127.0.0.1", port, retry=retry, decode_responses=True)
-        # It tries again by itself, the same value.
+        # The client retries by itself, with the same value.
         self.strict.set(key, value)
         assert self.strict.get(key) == value
         self.acknowledged += 1
@@ -151,7 +151,7 @@ def test_slots_go_to_and_fro_under_load(start_cluster, rng):
         print(f"slots {first}-{last} to {to} in {time.monotonic() - began:.2f} s under load")
     clients.stop()
     for writer in clients.writers:
-        assert (writer.refused, writer.uncertain) == (0, 0), "no command fails because slots move"
+        assert (writer.refused, writer.uncertain) == (0, 0), "a move of slots made a command fail"
     for counter in clients.counters:
         assert not counter.refusals and not sum(counter.uncertain.values())
     print([w.acknowledged for w in clients.writers], [sum(c.counted.values()) for c in clients.counters])
@@ -159,7 +159,7 @@ def test_slots_go_to_and_fro_under_load(start_cluster, rng):
     for node in range(cluster.nodes):
         compare(cluster, node, values)
         clients.check(node)
-    # What the slots left behind where they were is nobody's.
+    # The moved slots leave nothing behind in their old stream.
     until(lambda: cluster.client().dbsize() == keys, "as many keys as were written")
     found = cluster.client().keys()
     assert len(found) == len(set(found)) == keys
@@ -184,7 +184,7 @@ def test_owners_of_both_ends_die_in_the_midst(start_cluster, rng):
             continue
         assert ordered.returncode == 0, ordered.stderr
         enough = rng.choice([0, 1, 200, 600])
-        until(lambda enough=enough: any_status(cluster)["slots"]["moved_slots"] >= enough, f"{enough} slots moved")
+        until(lambda enough=enough: any_status(cluster)["slots"]["moved_slots"] >= enough, f"{enough} slots to be moved")
         dead = cluster.kill(victim)
         cluster.until_replaced(dead)
 
@@ -192,7 +192,7 @@ def test_owners_of_both_ends_die_in_the_midst(start_cluster, rng):
             slots = any_status(cluster)["slots"]
             return slots if slots["state"] != "moving" else None
 
-        slots = until(ended, "the move is done")
+        slots = until(ended, "the end of the move")
         assert (slots["state"], slots["moved_slots"]) == ("done", 1001), slots
     clients.stop()
     print([(w.acknowledged, w.refused, w.uncertain) for w in clients.writers])
@@ -200,7 +200,7 @@ def test_owners_of_both_ends_die_in_the_midst(start_cluster, rng):
         compare(cluster, node, values)
         clients.check(node)
     keys = len(values) + sum(len(w.possible) for w in clients.writers) + sum(len(c.counted) for c in clients.counters)
-    until(lambda: cluster.client().dbsize() <= keys, "nothing left behind")
+    until(lambda: cluster.client().dbsize() <= keys, "nothing to be left behind")
     found = cluster.client().keys()
     assert len(found) == len(set(found)) <= keys
 

@@ -1,5 +1,5 @@
-"""The ack quorum (PROTOCOL 17a): in a `4+3` cluster that waits for two of three parities, a slow one delays nobody, and any
-two losses lose nothing, even where the slow one has the only copy of the newest writes."""
+"""The ack quorum (PROTOCOL 17a). In a `4+3` cluster that waits for two of three parities, a slow one delays no write,
+and any two losses lose nothing, even if the slow one has the only copy of the latest writes."""
 
 import json
 import statistics
@@ -13,12 +13,12 @@ from slow_link import SlowLink
 
 NODES = 7
 SLOW = NODES - 1
-# Seconds there and seconds back that the slow node is away.
+# Delay in seconds, in each direction, of the link to the slow node.
 DELAY = 0.02
 
 
 class Cluster:
-    """Nodes by hand; the peers of one, if their number is smaller, reach it through a slow link."""
+    """Nodes started by hand. One is slow: peers with a smaller number reach it through a slow link."""
 
     def __init__(self, run, directory, ack_quorum, scheme="4+3", nodes=NODES, slow=SLOW, more=""):
         self.run, self.count, self.slow = run, nodes, slow
@@ -27,7 +27,7 @@ class Cluster:
         run(
             "coordinator",
             f'listen = "{self.coordinator}"\nstore = "{directory}/store"\nscheme = "{scheme}"\nack_quorum = {ack_quorum}\n{more}'
-            # As `dev` has it: a busy machine must not be taken for a dead one.
+            # As in `dev`: a node on a busy machine must not be suspected.
             'memory = "64mb"\nlease_ms = 4000\nsuspicion_ms = 3000\n',
         )
         peer = self.base + 10_000 + slow
@@ -100,9 +100,10 @@ def test_a_slow_member_delays_nobody_and_two_losses_lose_nothing(start):
     slowed = (times(lambda k: client.set(k, f"{k} again"), keys), times(client.get, keys))
     for what, before, after in zip(("SET", "GET"), normal, slowed):
         print(f"{what}: p99 {1e3 * p99(before):.2f} ms, with a member {1e3 * DELAY:.0f} ms away {1e3 * p99(after):.2f} ms")
-        # One that waited for it would take the way there and back; what is left is for a busy machine.
+        # A write that waited for it would take the time there and back. The rest of the limit allows for a busy
+        # machine.
         assert statistics.median(after) < DELAY
-    # Owner, one fast member of many lists, and with them for some lists all but the slow one's copy.
+    # The owner, and one fast member of many lists. For some lists only the slow node's copy is left.
     for dead in (0, 1):
         cluster.nodes[dead].kill()
     for dead in (0, 1):
@@ -120,18 +121,18 @@ def test_a_slow_member_delays_nobody_and_two_losses_lose_nothing(start):
 
 
 def test_with_all_parities_waited_for_a_slow_member_delays_writes(start):
-    """That the test above can fail: the same link, but every parity is waited for."""
+    """The test above can fail: with the same link, but waiting for every parity, writes are slow."""
     cluster = start(3)
     client = cluster.client(0)
     keys = cluster.keys_not_of_the_slow_one(100)
     cluster.link.slow_by(DELAY)
-    # Of seven nodes in lists of seven, the slow one is a parity of three in seven.
+    # Of seven nodes in lists of seven positions, the slow one holds a parity in three of seven lists.
     slow = [seconds for seconds in times(lambda k: client.set(k, "value"), keys) if seconds > 2 * DELAY]
     assert len(slow) > len(keys) / 5
 
 
 def test_a_slow_member_is_left_out_where_that_is_wished(start):
-    """PROTOCOL 10.2a, by itself: nobody gives an order."""
+    """PROTOCOL 10.2a, without an order."""
     more = "nodes = 4\nspares = 1\nslow_removal_ms = 10\n"
     cluster = start(2, scheme="2+2", nodes=5, slow=3, more=more)
     client, count = cluster.client(0), 0
@@ -148,5 +149,5 @@ def test_a_slow_member_is_left_out_where_that_is_wished(start):
     cluster.link.slow_by(DELAY)
     until(lambda: of_the_slow_one() == ("slow", 0), "the slow one to be left out")
     took = times(lambda key: client.set(key, "fast"), [f"fast:{n}" for n in range(200)])
-    assert statistics.median(took) < DELAY and p99(took) < 2 * DELAY, "it holds nobody up any more"
+    assert statistics.median(took) < DELAY and p99(took) < 2 * DELAY, "the slow node still delays commands"
     assert [client.get(f"slow:{n}") for n in range(count)] == [str(n) for n in range(count)]

@@ -22,7 +22,7 @@ def paritas(task, file, port, *more):
 
 
 def begin(task, file, port):
-    """It goes on beside."""
+    """Starts the task without waiting for it."""
     command = [BINARY, task, str(file), "--port", str(port)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -69,7 +69,7 @@ def contents(client, keys):
 
 
 def some_data(seed):
-    """Keys of many kinds: values that Redis writes as numbers, packed, plain, of any bytes; some with an end."""
+    """Keys of many kinds: values that Redis writes as numbers, compressed, plain, of any bytes; some with an expiry."""
     draw = random.Random(seed)
     later = int(time.time() * 1000) + 3_600_000
     data = {b"": b"", b"empty": b"", b"\x00\xff\r\n": b"\x00\xff\r\n", b"k" * 4_000: b"long key"}
@@ -98,12 +98,12 @@ def test_all_power_is_lost_and_a_snapshot_brings_all_back(start_cluster, tmp_pat
     fill(cluster.client(decode_responses=False), data)
     file = tmp_path / "all.rdb"
     assert done("snapshot", file, cluster.port + 1).startswith(f"{len(data)} keys, ")
-    assert list(tmp_path.glob("all.rdb*")) == [file], "nothing is left beside it"
+    assert list(tmp_path.glob("all.rdb*")) == [file], "no other file may be left"
     cluster.stop()
     fresh = start_cluster(nodes=3, scheme="1+1")
     client = fresh.client(decode_responses=False)
     client.set("many:7", "of the new one")
-    # What is there stays, or is overwritten.
+    # Existing keys stay, or are overwritten.
     assert f"{len(data) - 1} keys, " in (kept := done("restore", file, fresh.port, "--keep")) and "1 left as they were" in kept
     assert client.get("many:7") == b"of the new one"
     assert done("restore", file, fresh.port + 2).startswith(f"{len(data)} keys, ")
@@ -112,7 +112,7 @@ def test_all_power_is_lost_and_a_snapshot_brings_all_back(start_cluster, tmp_pat
 
 
 def test_a_cluster_emptied_by_mistake_gets_its_keys_back(start_cluster, tmp_path):
-    """The file has them in the order of the cluster's own hashes, which its empty index must bear."""
+    """The file has the keys in the order of the cluster's own hashes. The empty index must accept this order."""
     cluster = start_cluster(nodes=3, scheme="2+1")
     client = cluster.client()
     for start in range(0, 200_000, 10_000):
@@ -140,24 +140,24 @@ def test_valkey_reads_a_snapshot_and_its_dump_is_restored(start_cluster, start_v
     assert contents(valkey, list(data)) == data
     for task, file in [("snapshot", tmp_path / "no.rdb"), ("restore", tmp_path / "there" / "dump.rdb")]:
         other = paritas(task, file, valkey.connection_pool.connection_kwargs["port"])
-        assert other.returncode == 1 and "is no node of Paritas" in other.stderr, other
-    # And back, as Valkey writes it.
+        assert other.returncode == 1 and "is not a node of Paritas" in other.stderr, other
+    # And back, from a file written by Valkey.
     valkey.save()
     client.flushall()
     assert client.dbsize() == 0
     done("restore", tmp_path / "there" / "dump.rdb", cluster.port)
     assert contents(client, list(data)) == data
-    # What cannot be kept is named, and nothing is changed.
+    # Keys that cannot be stored are named, and nothing is changed.
     client.flushall()
     valkey.rpush("queue", "job")
     valkey.save()
     refused = paritas("restore", tmp_path / "there" / "dump.rdb", cluster.port)
-    assert refused.returncode == 1 and "queue is a list; only strings are kept here" in refused.stderr
+    assert refused.returncode == 1 and "queue is a list; only strings are supported here" in refused.stderr
     assert client.dbsize() == 0
 
 
 class Changer(Background):
-    """Changes value and end of its keys together, until told to stop."""
+    """Changes value and expiry of its keys together until told to stop."""
 
     def __init__(self, cluster, keys, began_ms):
         super().__init__()
@@ -167,7 +167,7 @@ class Changer(Background):
         while not self.ending.is_set():
             self.changes += 1
             for key in range(self.keys):
-                # The value tells the end.
+                # The value gives the expiry.
                 end = self.began_ms + 3_600_000 + self.changes
                 try:
                     self.client.set(f"changing:{key}", end, pxat=end)
@@ -177,7 +177,7 @@ class Changer(Background):
 
 @pytest.mark.parametrize("dying", [3, 1])
 def test_a_snapshot_while_clients_write_and_a_node_dies(start_cluster, tmp_path, dying):
-    """Another node, or the one that is asked."""
+    """A node that is not asked dies, or the one that is asked."""
     cluster = start_cluster(nodes=5, scheme="3+2")
     client = cluster.client(2)
     pipe = client.pipeline(transaction=False)
@@ -202,7 +202,7 @@ def test_a_snapshot_while_clients_write_and_a_node_dies(start_cluster, tmp_path,
     assert restored.mget([f"still:{n}" for n in range(30_000)]) == [str(n) for n in range(30_000)]
     for key in range(20):
         value = restored.get(f"changing:{key}")
-        assert value is not None and restored.pexpiretime(f"changing:{key}") == int(value), "value and end are of one moment"
+        assert value is not None and restored.pexpiretime(f"changing:{key}") == int(value), "value and expiry are not of one moment"
 
 
 def test_a_restore_whose_node_dies_goes_on_at_another(start_cluster, tmp_path):
@@ -224,7 +224,7 @@ def test_a_restore_whose_node_dies_goes_on_at_another(start_cluster, tmp_path):
 
 
 def test_a_snapshot_while_slots_move_is_refused(start_cluster, tmp_path):
-    """SCAN may miss keys of theirs."""
+    """SCAN may miss keys of moving slots."""
     cluster = start_cluster(nodes=3, scheme="2+1")
     client = cluster.client()
     for start in range(0, 200_000, 10_000):
@@ -240,7 +240,7 @@ def test_a_snapshot_while_slots_move_is_refused(start_cluster, tmp_path):
     _, errors = taking.communicate(timeout=2 * PATIENCE)
     assert taking.returncode == 1 and "slots were moved meanwhile" in errors, errors
     assert not list(tmp_path.glob("moved*"))
-    # Later none is missed.
+    # A later snapshot misses none.
     assert done("snapshot", tmp_path / "moved.rdb", cluster.port).startswith("200000 keys, ")
 
 
@@ -251,9 +251,9 @@ def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):
     cluster.client().set("snapshot:kept", "after")
     bytes_ = whole.read_bytes()
     for name, content, why in [
-        ("short", bytes_[:-20], "in the middle"),
+        ("short", bytes_[:-20], "incomplete"),
         ("damaged", bytes_[:-12] + bytes([bytes_[-12] ^ 1]) + bytes_[-11:], "sum"),
-        ("other", b"hello", "no snapshot"),
+        ("other", b"hello", "not a snapshot"),
     ]:
         (tmp_path / name).write_bytes(content)
         refused = paritas("restore", tmp_path / name, cluster.port)
@@ -267,9 +267,9 @@ def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):
     for task, file in [("snapshot", tmp_path / "strict.rdb"), ("restore", whole)]:
         strict = paritas(task, file, cluster.port + 1_000)
         assert strict.returncode == 1 and "other" in strict.stderr and "cluster clients" in strict.stderr, strict
-        # Where nodes speak with each other: said at once.
+        # A peer port is refused at once.
         began = time.monotonic()
-        peers = paritas(task, file, cluster.port + 10_000)
+        peers = paritas(task, file, cluster.status()["nodes"][0]["peer_address"].rsplit(":", 1)[1])
         assert peers.returncode == 1 and "does not answer as a node of Paritas" in peers.stderr, peers
         assert time.monotonic() - began < PATIENCE / 2
     assert not (tmp_path / "strict.rdb").exists()

@@ -1,4 +1,4 @@
-"""A cluster of exactly k+m nodes that loses hosts for good: members of the lists stand in (PROTOCOL 10.5)."""
+"""A cluster of exactly k+m nodes loses hosts for good: members of the lists stand in (PROTOCOL 10.5)."""
 
 import json
 import subprocess
@@ -10,14 +10,14 @@ import redis
 from conftest import BINARY, PATIENCE, free_base, serves, until
 
 KEYS = [f"stand:{n}" for n in range(600)]
-# As `dev`: on a machine that is busy with seven processes shorter silence says little.
+# As in `dev`: with seven processes on a busy machine, a shorter silence proves little.
 SUSPICION, LEASE = 3.0, 4.0
-# What is left for two round trips and the first decodes, and for such a machine.
+# Additional seconds for two round trips and the first decodes on such a machine.
 MARGIN = 6.0
 
 
 class ByHand:
-    """Six nodes of a 4+2 cluster; nobody certifies an end, and nobody starts anything again."""
+    """Six nodes of a 4+2 cluster. No end is certified, and ended processes are not restarted."""
 
     def __init__(self, start, directory):
         self.start_process = start
@@ -53,7 +53,7 @@ class ByHand:
         return [[p["state"] for p in entry["positions"]] for entry in lists], [entry["reason"] for entry in lists]
 
     def until_states(self, expected):
-        """Until every list has these positions, in whatever order."""
+        """Waits until every list has positions in these states, in any order."""
         expected = sorted(expected)
 
         def there():
@@ -64,7 +64,8 @@ class ByHand:
 
 
 def read_and_write_all(client, values, version):
-    """Reads every key, then writes it; gives whether all went well. What may have been written may be either value."""
+    """Reads every key, then writes it. Returns whether everything succeeded. After an uncertain write the key may have
+    either value."""
     for key in KEYS:
         try:
             found = client.get(key)
@@ -114,7 +115,7 @@ def test_lost_hosts_are_stood_in_for_until_they_return(by_hand):
     by_hand.until_states(["live"] * 6)
     assert client.dbsize() == len(KEYS)
     assert read_and_write_all(client, values, "last")
-    # Nothing hangs on the ones that stood in: two losses are survived again.
+    # The nodes that stood in are no longer needed: two losses are survived again.
     by_hand.kill(3)
     by_hand.kill(2)
     until_all_served(client, values, "two at once")

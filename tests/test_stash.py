@@ -1,6 +1,7 @@
-"""What a node that was only taken for dead need not read again (PROTOCOL 2.4, 5.7f, 6.7): on four hosts with lists of
-four, the others stand in for one that is paused, and it gets its positions back when it goes on; the same again with
-one that is killed and started anew, which has nothing. Each node is a host of its own, in a network namespace."""
+"""What a node that was wrongly suspected need not read again (PROTOCOL 2.4, 5.7f, 6.7). On four hosts with lists of
+four positions, the others stand in for a paused node, and it gets its positions back when it continues. For comparison,
+the same is done with a node that is killed and restarted, which has no data. Each node is on a host of its own, in a
+network namespace."""
 
 import json
 import os
@@ -34,7 +35,7 @@ def nodes(make_hosts, run, tmp_path):
 
 
 def positions(hosts):
-    """Of all lists; none if nobody says."""
+    """The positions of all lists; `None` if no node answers."""
     command = ["ip", "netns", "exec", hosts.name(0), BINARY, "status", "--host", hosts.address(0), "--port", "6379", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     lists = json.loads(done.stdout)["lists"] if done.returncode == 0 else []
@@ -42,7 +43,8 @@ def positions(hosts):
 
 
 def all_live(hosts, without=None):
-    """All positions are Live, at nodes that hold as many each; or one node has none."""
+    """Whether all positions are Live and evenly spread over the nodes; or, with `without`, whether that node has
+    none."""
     held = positions(hosts)
     count = [sum(position["node"] == node for position in held) for node in range(HOSTS)]
     shares = len(set(count)) == 1 if without is None else count[without] == 0
@@ -51,7 +53,7 @@ def all_live(hosts, without=None):
 
 
 def received(hosts, host):
-    """Bytes that the host has had from the others."""
+    """Bytes that the host has received from the others."""
     command = ["ip", "netns", "exec", hosts.name(host), "cat", "/sys/class/net/eth0/statistics/rx_bytes"]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 

@@ -1,5 +1,5 @@
-"""A takeover that is stuck: a node stands still or dies while its coordinator is away. A connection with several commands for its
-keys waits once, its other commands wait no longer than that, and what comes later is refused at once (PROTOCOL 5.13)."""
+"""A takeover that is stuck: a node is stopped or dies while its coordinator is away. A connection with several commands
+for its keys waits once, its other commands wait no longer, and later commands are refused at once (PROTOCOL 5.13)."""
 
 import os
 import signal
@@ -10,14 +10,14 @@ import pytest
 from conftest import PATIENCE, until
 from test_coordinator_trouble import ByHand, load
 
-# Two leases; then a busy machine.
+# Two leases, in seconds. The next constant allows for a busy machine.
 WAIT = 4.0
 MARGIN = 4.0
 VICTIM = 3
 
 
 def keys_of(cluster, node, values):
-    """Which keys a node owns, as it says itself on its strict port."""
+    """The keys that a node owns: it answers them on its cluster port."""
     strict = cluster.client(node + 1_000).pipeline(transaction=False)
     for key in values:
         strict.get(key)
@@ -25,7 +25,7 @@ def keys_of(cluster, node, values):
 
 
 def untouched(cluster, node):
-    """A node whose keys do without that one: it is parity of none of its lists."""
+    """A node whose keys do not need that one: it is a parity of none of its lists."""
     needed, owners = set(), set()
     for entry in cluster.status()["lists"]:
         holders = [position["node"] for position in entry["positions"]]
@@ -42,7 +42,7 @@ class Pipeline:
         self.connection = client.connection_pool.get_connection()
 
     def ask(self, *commands):
-        """Gives replies, and after how many seconds the last came."""
+        """Returns the replies, and the seconds until the last one came."""
         began = time.monotonic()
         self.connection.send_packed_command(self.connection.pack_commands(commands))
         replies = [self.reply() for _ in commands]
@@ -56,7 +56,7 @@ class Pipeline:
 
 
 def is_refused(reply):
-    """As not done. Redis' client takes the first word off an error that it has a class for."""
+    """Whether a command was refused as not done. redis-py removes the first word of errors that it has a class for."""
     return str(reply) in ("The owner of this key is being replaced", "The cluster is down")
 
 
@@ -80,13 +80,13 @@ def test_a_connection_waits_once_for_a_stuck_takeover(run, tmp_path, trouble):
         assert all(map(is_refused, replies[::2])) and replies[1::2] == expected, replies
         replies, second = pipeline.ask(*commands)
         assert all(map(is_refused, replies[::2])) and replies[1::2] == expected, replies
-        # Another connection knows as much.
+        # Another connection benefits from the same knowledge.
         write = ("SET", theirs[0], "other")
         replies, third = Pipeline(cluster.client(0)).ask(write, *healthy)
         assert is_refused(replies[0]) and replies[1:] == expected, replies
         print(f"{trouble}: first pipeline {first:.2f} s, second {second:.3f} s, another connection's {third:.3f} s")
-        assert first < WAIT + MARGIN, "each command waited on its own"
-        assert max(second, third) < WAIT / 2, "what is known to be stuck was waited for"
+        assert first < WAIT + MARGIN, "each command waited separately"
+        assert max(second, third) < WAIT / 2, "a command waited for an owner known to be stuck"
     finally:
         cluster.coordinator.send_signal(signal.SIGCONT)
         if trouble == "stopped":
@@ -95,7 +95,7 @@ def test_a_connection_waits_once_for_a_stuck_takeover(run, tmp_path, trouble):
             victim.wait()
             cluster.processes[VICTIM] = cluster.start_node(VICTIM)
     began = time.monotonic()
-    # What was refused is not done.
+    # Refused commands were not done.
     until(lambda: pipeline.ask(*reads)[0] == [values[key] for key in theirs[:4]], "its keys to be served", PATIENCE)
     print(f"{trouble}: served again after {time.monotonic() - began:.2f} s")
     until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions live")
@@ -116,7 +116,7 @@ def test_a_write_sent_to_a_node_that_stands_still_is_uncertain(run, tmp_path):
         replies, took = pipeline.ask(("SET", theirs[0], "sent"), ("GET", others[0]), ("SET", theirs[1], "sent"))
         assert replies[1] == values[others[0]]
         assert all(str(reply).startswith("UNCERTAIN") for reply in replies[::2]), replies
-        # A lease more: its owner might have said that it did nothing.
+        # One lease more, in which its owner might have said that it did nothing.
         assert took < 1.5 * WAIT + MARGIN
         replies, took = pipeline.ask(("SET", theirs[2], "refused"), ("GET", others[0]))
         assert is_refused(replies[0]) and replies[1] == values[others[0]], replies

@@ -1,11 +1,12 @@
-"""The switch between hosts does what the storms rely on: late, lost, cut, one way at a time, and in order."""
+"""The switch between hosts does what the storms rely on: frames are late, lost or cut, in each direction separately,
+and in order."""
 
 import socket
 import time
 
 import pytest
 
-# Fewer than fit the buffer of a socket.
+# Fewer packets than fit in the buffer of a socket.
 PACKETS = 200
 
 
@@ -24,7 +25,7 @@ def sockets(hosts):
 
 
 def arrived(hosts, sender, receiver, to, count=PACKETS):
-    """Which of so many packets arrive, in which order, and how late each is."""
+    """The packets that arrive, in the order of arrival, and the delay of each."""
     found = []
     for n in range(count):
         sender.sendto(f"{n} {time.monotonic()}".encode(), (hosts.address(to), 7))
@@ -45,7 +46,7 @@ def test_packets_are_late_or_lost_one_way_alone(hosts):
     hosts.way(0, 1, delay=0.05, jitter=0.05)
     found = arrived(hosts, zero, one, 1)
     assert [n for n, _ in found] == whole and min(late for _, late in found) >= 0.05
-    # Of ten, one would be quick even on a busy machine.
+    # Of ten packets, at least one would be quick even on a busy machine.
     assert min(late for _, late in arrived(hosts, one, zero, 0, 10)) < 0.05
 
     hosts.way(0, 1, loss=0.5)

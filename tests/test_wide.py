@@ -1,4 +1,4 @@
-"""A wide scheme on as many processes as it has positions: 20 here; the lab goes on to 132."""
+"""A wide scheme on as many processes as it has positions: 20 here; `lab` has experiments with up to 132."""
 
 import os
 import signal

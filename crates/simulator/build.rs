@@ -1,9 +1,9 @@
-//! Puts into the binary which code it is: the commit, so that a seed can be replayed on what it broke, and a hash of
-//! the rooms that the protocol is made of, so that seeds of different commits can be counted together.
+//! Puts the identity of the code into the binary. The commit lets a seed be replayed on the code that failed. A hash of
+//! the rooms that the protocol consists of lets seeds of different commits be counted together.
 
 use std::path::{Path, PathBuf};
 
-/// What a run of the simulator tries: the machines, and all that they stand on.
+/// The rooms under test in the simulator: the machines, and the rooms that they import.
 const ROOMS: [&str; 6] = ["base", "code", "paritylog", "protocol", "store", "wire"];
 
 fn main() {
@@ -26,7 +26,7 @@ fn main() {
     );
 }
 
-/// FNV-1a of all sources but tests, in order of their names.
+/// FNV-1a hash of all sources except tests, in the order of their names.
 fn protocol() -> u64 {
     let mut files = Vec::new();
     for room in ROOMS {

@@ -1,4 +1,4 @@
-//! The whole way of a command: any commands with any arguments, by both ports, into machines.
+//! Commands of clients: any commands with any arguments, through both ports, into machines.
 
 use crate::script::{Script, random};
 use crate::support::{Client, Cluster};
@@ -6,7 +6,7 @@ use paritas_protocol::{Parameters, Port};
 use paritas_wire::command::COMMANDS;
 use paritas_wire::resp::ReplyDecoder;
 
-/// Memory of each node: little, so that it fills.
+/// Memory of each node in bytes: little, so that it becomes full.
 pub(crate) const NODE_BYTES: u64 = 2 << 20;
 const STEPS_MAX: usize = 48;
 
@@ -114,7 +114,7 @@ pub(crate) fn commands(bytes: &[u8]) {
                 let at = script.below(clients.len());
                 let command = command(&mut script);
                 cluster.feed(clients[at].0, &command);
-                // Some are pipelined.
+                // Some commands are pipelined.
                 if script.below(4) == 0 {
                     continue;
                 }
@@ -128,7 +128,7 @@ pub(crate) fn commands(bytes: &[u8]) {
     read_all(&mut cluster, &mut clients);
 }
 
-/// Whatever comes back is replies, whole ones in the end.
+/// Checks that everything received is replies, and that the last one is complete.
 fn read_all(cluster: &mut Cluster, clients: &mut [(Client, ReplyDecoder, Vec<u8>)]) {
     for (client, decoder, unread) in clients {
         unread.extend(cluster.take(*client));
@@ -139,7 +139,7 @@ fn read_all(cluster: &mut Cluster, clients: &mut [(Client, ReplyDecoder, Vec<u8>
                 Err(error) => panic!("{error}: {}", unread.escape_ascii()),
             }
         }
-        assert!(unread.is_empty(), "half a reply: {}", unread.escape_ascii());
+        assert!(unread.is_empty(), "an incomplete reply: {}", unread.escape_ascii());
     }
 }
 
@@ -150,7 +150,7 @@ fn command(script: &mut Script<'_>) -> Vec<u8> {
         let sub = &spec.subcommands[script.below(spec.subcommands.len())];
         args.push(sub.last_name().as_bytes().to_vec());
     }
-    // As many as it may have, or near it.
+    // The largest number of arguments, or one near it.
     let arity = usize::from(spec.arity.unsigned_abs());
     let count = match script.below(4) {
         0 => script.below(8),

@@ -1,6 +1,7 @@
-//! What coordinators and agents tell each other, and what lies in a coordinator's store.
+//! Messages between coordinators and agents, and the contents of a coordinator's store.
 //!
-//! A script is steps: a byte that says what happens, and for a message its body. Lengths, versions and CRCs are right.
+//! A script is a sequence of steps: a byte that selects the event, and, for a message, its body. Lengths, versions and
+//! CRCs are always right.
 
 use crate::script::{Script, push_piece};
 use crate::support::Cluster;
@@ -51,9 +52,9 @@ fn registration(node: u16, life: u64) -> Registration {
     }
 }
 
-/// A frame around a body.
+/// A frame with this body.
 fn frame(version: u8, body: &[u8]) -> Vec<u8> {
-    // As `message::encode` makes it: behind length and CRC stand the version and the body.
+    // As `message::encode` does: length and CRC, followed by the version and the body.
     struct Raw<'a>(&'a [u8]);
     impl serde::Serialize for Raw<'_> {
         fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -72,27 +73,27 @@ fn frame(version: u8, body: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The body in the frame of a message.
+/// The body of a message's frame.
 fn body(message: &impl serde::Serialize) -> Vec<u8> {
     encode(message, TO_AGENT_BYTES_MAX)
         .map(|frame| frame[9..].to_vec())
         .unwrap_or_default()
 }
 
-/// What a coordinator says and does.
+/// The output of a coordinator.
 #[derive(Default)]
 struct Sent {
-    /// The nonce that each link was told last.
+    /// The nonce last sent on each link.
     nonces: BTreeMap<LinkId, u64>,
     closed: Vec<LinkId>,
     lists: BTreeMap<ListId, Configuration>,
-    /// Whether every step of a list's history is to be looked at.
+    /// Whether every step of a list's history is checked.
     strict: bool,
 }
 
 impl CoordinatorOut for Sent {
     fn send(&mut self, link: LinkId, bytes: &[u8]) {
-        let message: ToAgent = decode(bytes, TO_AGENT_BYTES_MAX).expect("what is sent can be read");
+        let message: ToAgent = decode(bytes, TO_AGENT_BYTES_MAX).expect("a coordinator's message must be readable");
         match message {
             ToAgent::Registered(registered) => {
                 self.nonces.insert(link, registered.nonce);
@@ -117,7 +118,7 @@ impl CoordinatorOut for Sent {
     fn note(&mut self, _note: Note) {}
 }
 
-/// A coordinator, and whoever talks with it.
+/// A coordinator, and the other ends of its links.
 struct Talk {
     coordinator: Coordinator<MemoryStore>,
     out: Sent,
@@ -157,7 +158,7 @@ impl Talk {
         );
     }
 
-    /// The planned nodes register by links 1 to 4, each also a supervisor's.
+    /// Registers the planned nodes on links 1 to 4. Each link is also that of a supervisor.
     fn begin(&mut self) {
         for node in 0..4 {
             let link = self.connect();
@@ -176,7 +177,7 @@ impl Talk {
             .coordinator
             .next_deadline()
             .is_none_or(|at| at > clock(self.now_ns).mono);
-        assert!(due || ns > 0, "a timer that is due at once spins");
+        assert!(due || ns > 0, "a timer must not be due again at once");
     }
 
     fn step(&mut self, script: &mut Script<'_>) {
@@ -191,7 +192,7 @@ impl Talk {
             5 => self.coordinator.store_mut().fail_commits(u32::from(script.byte() & 3)),
             6 => self.coordinator.store_mut().lose_answers(u32::from(script.byte() & 1)),
             7 => {
-                // A heartbeat of this link's own, with whatever it says beside.
+                // A heartbeat for this link, with arbitrary other fields.
                 let said = script.piece();
                 let Ok((mut message, [])) = postcard::take_from_bytes::<ToCoordinator>(said) else {
                     return;
@@ -219,11 +220,11 @@ impl Talk {
 
 fn new_coordinator() -> Coordinator<MemoryStore> {
     let mut store = MemoryStore::new();
-    Coordinator::create(&mut store, &plan()).expect("an empty store");
-    Coordinator::open(store, &plan(), 1).expect("a new cluster")
+    Coordinator::create(&mut store, &plan()).expect("the store is empty");
+    Coordinator::open(store, &plan(), 1).expect("the cluster is new")
 }
 
-/// A coordinator among nodes, supervisors and strangers.
+/// A coordinator with nodes, supervisors and strangers.
 pub(crate) fn to_coordinator(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let coordinator = new_coordinator();
@@ -248,18 +249,18 @@ pub(crate) fn to_coordinator(bytes: &[u8]) {
     for _ in 0..4 {
         talk.pass(SECOND_NS / 4);
     }
-    // Whatever was said: who opens the store next finds all that was committed, and can read it.
+    // Whatever was sent, the next coordinator on this store finds everything that was committed, and can read it.
     let lists: Vec<Configuration> = talk.coordinator.configurations().cloned().collect();
     let deposed = talk.coordinator.is_deposed();
     let store = talk.coordinator.into_store();
-    let again = Coordinator::open(store, &plan(), 2).expect("the store can be read");
+    let again = Coordinator::open(store, &plan(), 2).expect("the store must be readable");
     assert!(
         deposed || again.configurations().eq(lists.iter()),
-        "what was committed is found"
+        "committed configurations are missing"
     );
 }
 
-/// A store whose records were overwritten: refused, or served without a panic.
+/// A store whose records were overwritten. It must be refused, or served without a panic.
 pub(crate) fn records(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let coordinator = new_coordinator();
@@ -281,7 +282,7 @@ pub(crate) fn records(bytes: &[u8]) {
         };
         let mut value = entry.value.clone();
         if script.flag() {
-            // A byte or two of it.
+            // Changes some bytes of the record.
             for _ in 0..1 + script.below(3) {
                 let at = script.below(value.len());
                 value[at] = script.byte();
@@ -300,11 +301,7 @@ pub(crate) fn records(bytes: &[u8]) {
         Err(error) => {
             assert!(!error.to_string().is_empty());
             assert!(Coordinator::open(&mut Watched(&mut kept), &plan(), 2).is_err());
-            assert_eq!(
-                kept.list("").expect("memory"),
-                damaged,
-                "a store that is refused stays as it was"
-            );
+            assert_eq!(kept.list("").expect("memory"), damaged, "a refused store was changed");
         }
         Ok(coordinator) => {
             let mut talk = Talk {
@@ -327,7 +324,7 @@ pub(crate) fn records(bytes: &[u8]) {
     }
 }
 
-/// A store that outlives who opens it.
+/// A store that outlives the coordinator that opens it.
 struct Watched<'a>(&'a mut MemoryStore);
 
 impl Store for &mut Watched<'_> {
@@ -348,7 +345,7 @@ impl Store for &mut Watched<'_> {
     }
 }
 
-/// An agent's process: the node it makes, as `node` does.
+/// The process of an agent, with a node made as in `node`.
 #[derive(Default)]
 struct Process {
     node: Option<Node>,
@@ -366,11 +363,11 @@ impl AgentOut for Process {
     }
     fn hang_up(&mut self) {}
     fn send(&mut self, bytes: &[u8]) {
-        let _: ToCoordinator = decode(bytes, TO_COORDINATOR_BYTES_MAX).expect("what is sent can be read");
+        let _: ToCoordinator = decode(bytes, TO_COORDINATOR_BYTES_MAX).expect("an agent's message must be readable");
         self.sent += 1;
     }
     fn cluster(&mut self, cluster: &ClusterRecord) {
-        assert!(self.node.is_none(), "said once");
+        assert!(self.node.is_none(), "the cluster was reported twice");
         let identity = Identity {
             node: NodeId(0),
             incarnation: Incarnation(1),
@@ -381,11 +378,11 @@ impl AgentOut for Process {
         self.node = Some(Node::new(identity, Parameters::default()));
     }
     fn nodes(&mut self, nodes: &[NodeRecord]) {
-        let node = self.node.as_mut().expect("the cluster comes first");
+        let node = self.node.as_mut().expect("the cluster must be reported first");
         node.on(clock(self.now_ns), Event::Nodes(nodes), &mut self.out);
     }
     fn configuration(&mut self, configuration: &Configuration) {
-        let node = self.node.as_mut().expect("the cluster comes first");
+        let node = self.node.as_mut().expect("the cluster must be reported first");
         node.on(clock(self.now_ns), Event::Configuration(configuration), &mut self.out);
         node.on(clock(self.now_ns), Event::TurnEnd, &mut self.out);
     }
@@ -399,7 +396,7 @@ impl AgentOut for Process {
     }
 }
 
-/// An agent whose coordinator says anything.
+/// An agent with a coordinator that sends anything.
 pub(crate) fn to_agent(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let mut agent = Agent::new(registration(0, 1), 1, 1);
@@ -445,7 +442,7 @@ pub(crate) fn to_agent(bytes: &[u8]) {
         }
     }
     let halts = process.out.halts.take().unwrap_or_default();
-    assert!(halts.is_empty(), "a coordinator halts a role: {halts:?}");
+    assert!(halts.is_empty(), "the coordinator made a role halt: {halts:?}");
 }
 
 fn progress() -> ShardProgress {
@@ -533,7 +530,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         step
     };
     let mut seeds: Vec<Vec<u8>> = messages.iter().map(|message| say(10, message)).collect();
-    // One ends and comes back, others fall silent; a halted role.
+    // One node ends and comes back, others fall silent; and a role halts.
     let [
         _,
         _,
@@ -578,7 +575,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         ]
         .concat(),
     );
-    // Orders, and what nodes say to them: by the link of node 0, which owns what is handed off and drained.
+    // Orders, and the nodes' answers, on the link of node 0, which owns what is handed off and drained.
     let alive = |at: Vec<u8>| [vec![4, 2, 30, 4], at, vec![4, 2, 30, 4, 2, 110, 4]].concat();
     seeds.push(alive(
         [say(10, slots), say(10, hand_off), say(10, status), say(26, give_up)].concat(),

@@ -1,5 +1,5 @@
-//! The inputs that a search has kept, of one target in one file: `u32 length, bytes` each, shortest first. Hundreds of
-//! files of some bytes each would bury the rest of the repository.
+//! The inputs kept from a search. Each target has one file with `u32 length, bytes` for each input, shortest first.
+//! Hundreds of small files would clutter the repository.
 
 use crate::Target;
 use std::fmt;
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 /// The kept inputs of a target.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Corpus {
-    /// In the order of the file.
+    /// The inputs in the order of the file.
     pub inputs: Vec<Vec<u8>>,
 }
 
 /// Why a corpus cannot be read or written.
 #[derive(Debug)]
 pub enum CorpusError {
-    /// The system says so.
+    /// The system reports an error.
     Io(PathBuf, io::Error),
-    /// A file that is no corpus.
+    /// The file is not a corpus.
     Damaged(PathBuf),
 }
 
@@ -35,15 +35,15 @@ impl fmt::Display for CorpusError {
 impl std::error::Error for CorpusError {}
 
 impl Corpus {
-    /// Where a target's is kept.
+    /// The path of a target's corpus.
     pub fn path(target: &Target) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name)
     }
 
-    /// Reads what is kept; nothing if there is no file yet.
+    /// Reads the corpus. It is empty if there is no file yet.
     ///
     /// # Errors
-    /// If the file cannot be read or is no corpus.
+    /// If the file cannot be read or is not a corpus.
     pub fn load(path: &Path) -> Result<Self, CorpusError> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
@@ -65,7 +65,7 @@ impl Corpus {
         Ok(Self { inputs })
     }
 
-    /// Writes it.
+    /// Writes the corpus.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -81,7 +81,7 @@ impl Corpus {
         fs::write(path, bytes).map_err(|error| CorpusError::Io(path.to_owned(), error))
     }
 
-    /// The files of a directory.
+    /// Makes a corpus of the files of a directory.
     ///
     /// # Errors
     /// If one cannot be read.
@@ -94,7 +94,7 @@ impl Corpus {
         Ok(Self { inputs })
     }
 
-    /// Puts each input into a file of a directory, as libFuzzer wants them.
+    /// Writes each input to a file of its own in a directory, as libFuzzer needs it.
     ///
     /// # Errors
     /// If one cannot be written.

@@ -1,4 +1,4 @@
-//! Bytes from a peer: what is a frame, and what it says.
+//! Bytes from a peer: splitting them into frames, and decoding the frames.
 
 use paritas_base::configuration::Configuration;
 use paritas_store::delta::extents;
@@ -7,7 +7,7 @@ use paritas_wire::peer::{self, LeaseRecord, Message};
 const PAGE: &str = include_str!("../../docs/formats/peer-golden.md");
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Any bytes; and the same as the body of a frame whose CRC is right.
+/// Takes any bytes: as a byte stream, and as the body of a frame with the right CRC.
 pub(crate) fn frames(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Some(length)) = peer::split(rest) {
@@ -19,12 +19,12 @@ pub(crate) fn frames(bytes: &[u8]) {
         assert_eq!(peer::split(&frame), Ok(Some(frame.len())));
         one(&frame);
         for end in [0, 3, 4, frame.len() - 1] {
-            assert_eq!(peer::split(&frame[..end]), Ok(None), "not whole");
+            assert_eq!(peer::split(&frame[..end]), Ok(None), "an incomplete frame was accepted");
         }
     }
 }
 
-/// A frame from its kind, the rest of its header and its body: length and CRC are made to fit.
+/// Makes a frame from its kind, the rest of its header and its body. Length and CRC are set to match.
 pub(crate) fn sealed(covered: &[u8]) -> Option<Vec<u8>> {
     if covered.len() < peer::HEADER_BYTES - 8 {
         return None;
@@ -35,7 +35,7 @@ pub(crate) fn sealed(covered: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Makes length and CRC fit what a frame holds now.
+/// Sets length and CRC of a frame to match its contents.
 pub(crate) fn seal(frame: &mut [u8]) {
     let length = (frame.len() as u32).to_le_bytes();
     let crc = crc32c(&frame[8..]).to_le_bytes();
@@ -59,8 +59,8 @@ fn one(frame: &[u8]) {
         return;
     };
     walk(&message);
-    // A frame has one form, so that what is read and written again is the same. Configurations are postcard, whose
-    // numbers have several forms; they must say the same.
+    // A frame has one encoding, so a frame that is decoded and encoded again must be the same. Configurations are
+    // encoded by postcard, whose numbers have several encodings; for them the decoded values must be the same.
     let mut again = Vec::new();
     peer::encode(&mut again, &header, &message);
     match &message {
@@ -69,7 +69,7 @@ fn one(frame: &[u8]) {
     }
 }
 
-/// Bytes that readers pass over: the version of a chunk that is asked for whatever its version.
+/// Clears bytes that readers ignore: the version in a request for a chunk at any version.
 fn with_unused_zero(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let body = peer::HEADER_BYTES;
@@ -80,7 +80,7 @@ fn with_unused_zero(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Goes over every sequence within a message.
+/// Reads every sequence within a message.
 fn walk(message: &Message<'_>) {
     match message {
         Message::Delta { extents: bytes, .. } => walk_extents(bytes),
@@ -110,7 +110,7 @@ fn walk_extents(bytes: &[u8]) {
     }
 }
 
-/// The frames that the page of golden bytes draws, without length and CRC.
+/// The frames in the document of golden bytes, without length and CRC.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = Vec::new();
     let (_, bodies) = PAGE.split_once("## Bodies").unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What fuzzing runs: for each way into the system a target that takes any bytes, and fails by a panic.
+//! Fuzzing: for each input of the system there is a target that takes any bytes. A failure is a panic.
 //!
-//! `make fuzz` searches with libFuzzer under AddressSanitizer; `cargo test -p paritas-fuzz` replays what it has kept in
-//! `fuzz/corpus`, on any toolchain. A target reads its bytes as a script where the way in is a machine: steps in an
-//! order that the machine's surroundings could bring about. Besides panics, each run must end, and must not allocate
-//! more than twice what the target's limit declares.
+//! `make fuzz` searches with libFuzzer under AddressSanitizer. `cargo test -p paritas-fuzz` replays the inputs kept in
+//! `fuzz/corpus`, with any toolchain. If the system under test is a machine, a target reads its bytes as a script of
+//! events, in an order that the machine's environment could produce. Each run must also end, and must not allocate more
+//! than twice the limit that the target declares.
 
 mod client;
 mod control;
@@ -16,7 +16,7 @@ mod script;
 mod settings;
 mod snapshots;
 
-// The driver of the machines' own tests: one, so that both mean the same by a turn.
+// The driver of the machines' own tests, so that a turn means the same in both.
 #[allow(unreachable_pub)]
 #[path = "../../crates/protocol/tests/support/mod.rs"]
 mod support;
@@ -24,39 +24,40 @@ mod support;
 pub use corpus::{Corpus, CorpusError};
 pub use memory::Use;
 
-/// One way in.
+/// A target.
 #[derive(Debug)]
 pub struct Target {
-    /// By which it is asked for, and the name of its corpus.
+    /// Its name, which is also that of its corpus.
     pub name: &'static str,
-    /// What it tries, in a line.
+    /// A description in one line.
     pub about: &'static str,
-    /// The longest input that is worth a search.
+    /// Longest input in bytes that is worth searching.
     pub input_bytes_max: usize,
-    /// What it declares to allocate at most at once, for an input of so many bytes; twice that is a failure.
+    /// The largest single allocation in bytes that the target declares for an input of the given length. More than
+    /// twice that is a failure.
     limit_bytes: fn(usize) -> usize,
     run: fn(&[u8]),
     seeds: fn() -> Vec<Vec<u8>>,
 }
 
 impl Target {
-    /// Runs it over one input.
+    /// Runs the target with one input.
     ///
-    /// # Panics
+    /// If the input reveals a bug.
     /// If the input shows a bug.
     pub fn run(&self, bytes: &[u8]) -> Use {
         let seen = memory::count(|| (self.run)(bytes));
         let limit_bytes = (self.limit_bytes)(bytes.len());
         assert!(
             seen.largest_bytes <= 2 * limit_bytes,
-            "{}: one allocation of {} bytes, {limit_bytes} are declared",
+            "{}: one allocation of {} bytes, but only {limit_bytes} are declared",
             self.name,
             seen.largest_bytes
         );
         seen
     }
 
-    /// Inputs to begin with.
+    /// The inputs with which a search begins.
     pub fn seeds(&self) -> Vec<Vec<u8>> {
         (self.seeds)()
     }
@@ -68,14 +69,14 @@ pub const TARGETS: &[Target] = &[
         name: "requests",
         about: "bytes of clients: RESP and inline commands, the command table, whole and in pieces",
         input_bytes_max: 8 << 10,
-        // The longest command of the limits that the target sets.
+        // The longest command that the target's limits allow.
         limit_bytes: |_| 16 << 10,
         run: resp::requests,
         seeds: resp::request_seeds,
     },
     Target {
         name: "replies",
-        about: "bytes of servers, as our own clients read them",
+        about: "bytes of servers, as read by the project's own clients",
         input_bytes_max: 8 << 10,
         limit_bytes: |input_bytes| 32 * input_bytes.max(1 << 10),
         run: resp::replies,
@@ -83,7 +84,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "frames",
-        about: "bytes of peers: is it a frame, and what does it say",
+        about: "bytes of peers: splitting into frames, and decoding",
         input_bytes_max: 8 << 10,
         limit_bytes: |_| 64 << 10,
         run: frames::frames,
@@ -91,7 +92,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "peers",
-        about: "a cluster of machines that one node, or a stranger, tells well-formed lies",
+        about: "a cluster of machines that gets well-formed but false frames from one node or a stranger",
         input_bytes_max: 4 << 10,
         limit_bytes: |_| peers::NODE_BYTES as usize,
         run: peers::lies,
@@ -115,9 +116,9 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "snapshots",
-        about: "files of keys, our own and those of Redis and Valkey",
+        about: "files of keys, in Paritas's format and those of Redis and Valkey",
         input_bytes_max: 4 << 10,
-        // The longest value, and an error that names the longest key.
+        // The longest value, and an error that quotes the longest key.
         limit_bytes: |_| 64 << 10,
         run: snapshots::files,
         seeds: snapshots::seeds,
@@ -148,7 +149,7 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// The target of a name.
+/// The target with this name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

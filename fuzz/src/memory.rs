@@ -1,6 +1,6 @@
-//! An allocator that remembers the largest single allocation of this thread and the most it held at once.
+//! An allocator that records the largest single allocation of a thread, and the most memory that it held at once.
 
-#![allow(unsafe_code)] // An allocator's interface is unsafe; this one hands every call on as it came.
+#![allow(unsafe_code)] // An allocator's interface is unsafe; this one passes every call on unchanged.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -11,22 +11,22 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 thread_local! {
-    // Constants without destructors: counting must not allocate.
+    // Constants without destructors, because counting must not allocate.
     static HELD: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
     static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What was allocated while something ran.
+/// The allocations during a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Use {
-    /// The largest single allocation.
+    /// The largest single allocation in bytes.
     pub largest_bytes: usize,
-    /// The most that was held at once, beyond what was held before.
+    /// The most bytes held at once, beyond those held before the run.
     pub peak_bytes: usize,
 }
 
-/// Runs something on this thread, and counts.
+/// Runs a function on this thread and counts its allocations.
 pub(crate) fn count(run: impl FnOnce()) -> Use {
     let before = HELD.get();
     PEAK.set(before);

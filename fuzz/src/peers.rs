@@ -1,8 +1,8 @@
-//! Machines among which one node lies: frames that are well formed and mean harm, in every role and phase.
+//! Machines of which one node lies: it sends frames that are well formed but false, in every role and phase.
 //!
-//! A lie may come from whom it could be true (the owner, a member, the successor), from another node of the cluster,
-//! or from a stranger that greets as somebody. PROTOCOL 3.5 has a role halt when parity does not fit what its own
-//! owner says, or an owner when its own member says what cannot be. Nobody else may bring that about.
+//! A false frame may come from a node that could send a true one (the owner, the member, the successor), from another
+//! node of the cluster, or from a stranger that poses as a node. By PROTOCOL 3.5 a role halts if parity contradicts its
+//! own owner, or if an owner's own member says something impossible. No one else may cause a halt.
 
 use crate::frames::{seal, sealed};
 use crate::script::{Script, random};
@@ -16,7 +16,7 @@ use paritas_wire::peer::{
     Objects, Parity, Versions,
 };
 
-/// Memory of each node: little, so that it fills.
+/// Memory of each node in bytes: little, so that it becomes full.
 pub(crate) const NODE_BYTES: u64 = 2 << 20;
 const STEPS_MAX: usize = 40;
 
@@ -25,13 +25,13 @@ struct Play<'a> {
     cluster: Cluster,
     clients: Vec<Client>,
     strangers: Vec<(usize, LinkId)>,
-    /// Somebody has lied who may be believed, or has said that the configuration is another.
+    /// Whether a node that is believed has lied, or has announced another configuration.
     believed: bool,
-    /// Of the newest hand-off of slots.
+    /// The version of the latest hand-off of slots.
     version: u64,
 }
 
-/// Both lists of a hand-off, once each.
+/// The lists of a hand-off, each once.
 fn lists_of(what: &HandOff) -> Vec<usize> {
     let mut lists = vec![usize::from(what.from.list.0), usize::from(what.to.list.0)];
     lists.dedup();
@@ -85,7 +85,7 @@ impl Play<'_> {
             7 => self.greet(),
             8 => {
                 let at = self.script.below(self.nodes());
-                // All may die but one.
+                // All nodes but one may die.
                 if self.cluster.up_count() > 2 {
                     self.cluster.kill(at);
                 }
@@ -113,7 +113,7 @@ impl Play<'_> {
         self.cluster.take(client);
     }
 
-    /// The coordinator gives a position to another, as after a failure.
+    /// The coordinator gives a position to another node, as after a failure.
     fn hand_over(&mut self) {
         let list = self.script.below(self.cluster.configurations.len());
         let configuration = &self.cluster.configurations[list];
@@ -131,7 +131,7 @@ impl Play<'_> {
         }
     }
 
-    /// The coordinator has some slots handed off, or gives up what is under way (10.8).
+    /// The coordinator begins a hand-off of slots, or cancels the one under way (10.8).
     fn move_slots(&mut self) {
         let under_way = self.cluster.configurations.iter().find_map(|c| c.slots.hand_off);
         if let Some(what) = under_way {
@@ -177,7 +177,7 @@ impl Play<'_> {
         }
     }
 
-    /// What is handed off is there as far as that slot, or given up.
+    /// Ends a hand-off: its slots up to `last` are done, or it is cancelled.
     fn change_slots(&mut self, what: &HandOff, last: Option<u16>) {
         let record = self.cluster.processes[0].node.cluster().clone();
         for list in lists_of(what) {
@@ -190,7 +190,7 @@ impl Play<'_> {
         }
     }
 
-    /// What the coordinator does when a position is whole, and when slots are where they should be.
+    /// Acts as the coordinator when a position is complete, or when slots have reached their destination.
     fn make_live(&mut self) {
         let proposals: Vec<Proposal> = self
             .cluster
@@ -214,7 +214,7 @@ impl Play<'_> {
                 if let Some(what) = under_way.filter(agreed) {
                     assert!(
                         last.is_none_or(|last| what.contains(last)),
-                        "{last:?} is not of {what:?}"
+                        "{last:?} is not in {what:?}"
                     );
                     self.change_slots(&what, last);
                 }
@@ -241,17 +241,20 @@ impl Play<'_> {
     fn check(&mut self) {
         for process in &self.cluster.processes {
             let halts = process.out.halts.as_deref().unwrap_or_default();
-            assert!(self.believed || halts.is_empty(), "nonsense halts a role: {halts:?}");
+            assert!(
+                self.believed || halts.is_empty(),
+                "a false frame made a role halt: {halts:?}"
+            );
             for halt in halts {
                 let known = ["I4: ", "I5: ", "I6: "].iter().any(|rule| halt.starts_with(rule));
-                assert!(known, "halts for no rule: {halt}");
+                assert!(known, "a role halted without a rule: {halt}");
             }
-            // Looks into all there is.
+            // Reads everything there is.
             let _ = (process.node.figures(), process.node.next_deadline());
         }
     }
 
-    /// A stranger connects and greets as one that might be called.
+    /// A stranger connects and poses as a node that may be expected.
     fn greet(&mut self) {
         let at = self.script.below(self.nodes());
         let link = self.cluster.stranger(at);
@@ -269,14 +272,14 @@ impl Play<'_> {
             features: self.script.u64(),
             session: self.script.number(1 << 20),
         };
-        // It takes the place of one that may be believed.
+        // It replaces a link that is believed.
         self.believed = true;
         let mut frame = Vec::new();
         peer::encode(&mut frame, &Header::bare(self.cluster.now.mono), &Message::Hello(hello));
         self.cluster.hear(at, link, &frame);
     }
 
-    /// A true frame, once, with a byte or two changed on its way, and a CRC that fits.
+    /// Changes a byte or two of the next true frame, and makes its CRC match.
     fn bend_next(&mut self) {
         let kind = 10 + self.script.below(27) as u8;
         let (at, xor) = (self.script.u64() as usize, self.script.byte());
@@ -300,7 +303,7 @@ impl Play<'_> {
         }));
     }
 
-    /// A frame out of nothing.
+    /// Sends an invented frame.
     fn lie(&mut self) {
         let list = self.script.below(self.cluster.configurations.len());
         let configuration = self.cluster.configurations[list].clone();
@@ -355,7 +358,7 @@ impl Play<'_> {
     }
 }
 
-/// Makes lies that are near the truth.
+/// Makes false values that are close to true ones.
 struct Lies<'l, 'a> {
     script: &'l mut Script<'a>,
     configuration: &'l Configuration,
@@ -369,7 +372,7 @@ impl Lies<'_, '_> {
         self.script.number(right.into()) as u32
     }
 
-    /// A seq near one that the stream has reached.
+    /// A sequence number near one that the stream has reached.
     fn seq(&mut self) -> u64 {
         let reached = self.cluster.processes.iter().filter_map(|process| {
             let list = process.node.list(self.stream.list)?;
@@ -411,7 +414,7 @@ impl Lies<'_, '_> {
         told
     }
 
-    /// Bytes of a chunk, or of another size.
+    /// Bytes of a chunk, or of another length.
     fn chunk(&mut self) -> Vec<u8> {
         let fill = self.script.byte();
         match self.script.below(6) {
@@ -489,7 +492,7 @@ impl Lies<'_, '_> {
             _ => {}
         }
         if self.script.below(8) > 0 {
-            // Of the same history, whatever the epoch: each earlier id is that of the installed one.
+            // The same history, whatever the epoch: each earlier id is that of the installed configuration.
             told.trail = vec![self.configuration.id; Configuration::TRAIL_MAX];
         } else {
             told.id = self.script.number(told.id);
@@ -511,7 +514,7 @@ impl Lies<'_, '_> {
         self.script.number(16_383) as u16
     }
 
-    /// The one under way, nearly, or any.
+    /// The hand-off under way, a similar one, or any.
     fn hand_off(&mut self) -> HandOff {
         let lists = &self.cluster.configurations;
         let mut told = lists.iter().find_map(|c| c.slots.hand_off).unwrap_or(HandOff {
@@ -551,7 +554,7 @@ impl Lies<'_, '_> {
         bytes
     }
 
-    /// Any message of any kind; gives the kind.
+    /// Encodes any message of any kind. Returns the kind.
     fn encode(&mut self, header: &Header, frame: &mut Vec<u8>) -> u8 {
         let kind = 10 + self.script.below(28) as u8;
         let (term, seq, stripe) = (self.term(), self.seq(), self.stripe());

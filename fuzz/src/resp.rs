@@ -1,9 +1,9 @@
-//! What clients send, and what servers answer, as bytes.
+//! The bytes that clients send, and those that servers answer.
 
 use paritas_wire::command::{COMMANDS, keys, resolve, slot};
 use paritas_wire::resp::{Args, Decoded, Limits, ReplyDecoder, argument, decode, decode_more};
 
-/// Low limits, so that short inputs cross them.
+/// Low limits, so that short inputs exceed them.
 const LIMITS: Limits = Limits {
     bulk_bytes_max: 4 << 10,
     args_max: 512,
@@ -12,7 +12,7 @@ const LIMITS: Limits = Limits {
     authenticated: true,
 };
 
-/// Pipelined requests. How the bytes are cut into pieces must make no difference.
+/// Pipelined requests. The result must not depend on how the bytes are split into pieces.
 pub(crate) fn requests(bytes: &[u8]) {
     let Some((cut, input)) = bytes.split_first() else {
         return;
@@ -23,13 +23,13 @@ pub(crate) fn requests(bytes: &[u8]) {
     let mut out = Vec::new();
     while !rest.is_empty() {
         let outcome = decode(rest, &limits, &mut whole);
-        // The same bytes as they trickle in, until there is something to say.
+        // The same bytes in small steps, until there is a result.
         let mut end = step.min(rest.len());
         let mut slow = decode(&rest[..end], &limits, &mut pieces);
         while let Ok(Decoded::Incomplete { needed }) = slow
             && end < rest.len()
         {
-            assert!(needed > end, "asks for {needed} bytes and has {end}");
+            assert!(needed > end, "asks for {needed} bytes, but has {end}");
             end = (end + step).min(rest.len());
             slow = decode_more(&rest[..end], &limits, &mut pieces);
         }
@@ -40,13 +40,13 @@ pub(crate) fn requests(bytes: &[u8]) {
                 return;
             }
             Err(error) => {
-                assert_eq!(slow, Err(error), "the same error in pieces");
+                assert_eq!(slow, Err(error), "pieces give another error");
                 error.append_to(&mut out);
                 assert!(out.starts_with(b"-") && out.ends_with(b"\r\n"));
                 return;
             }
         };
-        assert_eq!(slow, Ok(Decoded::Complete { consumed }), "the same in pieces");
+        assert_eq!(slow, Ok(Decoded::Complete { consumed }), "pieces give another result");
         assert!(consumed > 0 && consumed <= rest.len());
         let args = whole.list(rest);
         assert_eq!(args.len(), pieces.len());
@@ -69,9 +69,15 @@ fn command(args: paritas_wire::resp::ArgList<'_>, sent: &[u8], out: &mut Vec<u8>
         }
         Err(refusal) => {
             refusal.append_to(out, args);
-            assert!(out.starts_with(b"-") && out.ends_with(b"\r\n"), "an error is a reply");
+            assert!(
+                out.starts_with(b"-") && out.ends_with(b"\r\n"),
+                "an error must be a reply"
+            );
             let inner = &out[..out.len() - 2];
-            assert!(!inner.contains(&b'\n') && !inner.contains(&b'\r'), "of one line");
+            assert!(
+                !inner.contains(&b'\n') && !inner.contains(&b'\r'),
+                "an error must be one line"
+            );
         }
     }
     for nth in 0..args.len().min(4) {
@@ -79,7 +85,7 @@ fn command(args: paritas_wire::resp::ArgList<'_>, sent: &[u8], out: &mut Vec<u8>
     }
 }
 
-/// Replies, as our own clients read them.
+/// Replies, as read by the project's own clients.
 pub(crate) fn replies(bytes: &[u8]) {
     let Some((cut, input)) = bytes.split_first() else {
         return;
@@ -98,7 +104,7 @@ pub(crate) fn replies(bytes: &[u8]) {
         (Ok(Some((reply, consumed))), Ok(Some((same, also)))) => {
             assert_eq!(consumed, also);
             assert!(*consumed <= input.len());
-            // NaN is no equal of itself.
+            // NaN does not equal itself.
             assert_eq!(format!("{reply:?}"), format!("{same:?}"));
             let _ = reply.to_value();
         }

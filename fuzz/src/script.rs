@@ -1,4 +1,5 @@
-//! Input bytes as choices. Where they run out every choice is the first one, so that a script has an end and no error.
+//! Reads input bytes as choices. At the end of the input every choice is the first one, so that a script ends without
+//! an error.
 
 use arbitrary::Unstructured;
 
@@ -11,12 +12,12 @@ impl<'a> Script<'a> {
         Self(Unstructured::new(bytes))
     }
 
-    /// Nothing is left.
+    /// Whether nothing is left.
     pub(crate) fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One of so many.
+    /// A number below `count`.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         self.0.int_in_range(0..=count.max(1) - 1).unwrap_or(0)
     }
@@ -38,7 +39,7 @@ impl<'a> Script<'a> {
         from[self.below(from.len())]
     }
 
-    /// A number that matters: near one that is right, at an edge, or any.
+    /// An interesting number: near the right one, at a limit, or any.
     pub(crate) fn number(&mut self, right: u64) -> u64 {
         match self.below(12) {
             0..=4 => right,
@@ -52,26 +53,26 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Up to so many bytes.
+    /// At most `bytes_max` bytes.
     pub(crate) fn bytes(&mut self, bytes_max: usize) -> &'a [u8] {
         let wanted = self.below(bytes_max + 1).min(self.0.len());
         self.0.bytes(wanted).unwrap_or_default()
     }
 
-    /// The next piece: its length in two bytes, then it. Makes bodies of messages out of a script.
+    /// The next piece: its length in two bytes, followed by its bytes. Used for bodies of messages.
     pub(crate) fn piece(&mut self) -> &'a [u8] {
         let length = usize::from(u16::from_le_bytes([self.byte(), self.byte()])).min(self.0.len());
         self.0.bytes(length).unwrap_or_default()
     }
 }
 
-/// Appends what [`Script::piece`] reads.
+/// Appends a piece for [`Script::piece`] to read.
 pub(crate) fn push_piece(to: &mut Vec<u8>, piece: &[u8]) {
     to.extend_from_slice(&(piece.len() as u16).to_le_bytes());
     to.extend_from_slice(piece);
 }
 
-/// Scripts of chance, to begin with where no sample shows what is worth trying.
+/// Random scripts, as seeds where no known sample is useful.
 pub(crate) fn random(count: u64, bytes: usize) -> Vec<Vec<u8>> {
     (0..count)
         .map(|seed| {

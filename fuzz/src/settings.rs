@@ -2,7 +2,7 @@
 
 use paritas_node::settings::{CoordinatorSettings, NodeSettings};
 
-/// A text is settings, or an error that says where.
+/// Parses a text as settings. It must be valid, or give an error with its position.
 pub(crate) fn files(bytes: &[u8]) {
     let Ok(text) = core::str::from_utf8(bytes) else {
         return;

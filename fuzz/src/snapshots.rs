@@ -1,9 +1,10 @@
-//! Files of keys.
+//! Snapshot files.
 
 use paritas_node::snapshot::LIMITS;
 use paritas_node::snapshot::rdb::{Entry, RdbError, Reader, Writer};
 
-/// Bytes are keys, or an error that says where; and what was read can be written and read again.
+/// Parses bytes as keys. They must be valid, or give an error with its position. Keys that were read must survive
+/// writing and reading.
 pub(crate) fn files(bytes: &[u8]) {
     let mut entries = Vec::new();
     let ended = read(bytes, &mut entries);
@@ -16,12 +17,12 @@ pub(crate) fn files(bytes: &[u8]) {
     }
     let written = writer.finish().expect("memory takes all");
     let mut again = Vec::new();
-    read(&written, &mut again).expect("what was written is whole");
+    read(&written, &mut again).expect("what was written must be readable");
     assert_eq!(again, entries);
 }
 
 fn read(bytes: &[u8], entries: &mut Vec<Entry>) -> Result<(), RdbError> {
-    // What the keys of one input may take together.
+    // Most bytes that the keys of one input may take together.
     const HELD_BYTES_MAX: usize = 16 << 10;
     let mut reader = Reader::new(bytes, LIMITS)?;
     let mut held = 0;

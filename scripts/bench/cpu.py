@@ -1,4 +1,5 @@
-"""CPU-µs per operation: CPU time of all server processes over operations, median of three alternating runs."""
+"""CPU-µs per operation: the CPU time of all server processes, divided by the operations. Median of three alternating
+runs."""
 
 import statistics
 import subprocess
@@ -6,24 +7,24 @@ import subprocess
 import systems
 
 KEYS = 1_000_000
-# Of them, how many get a value of 1 KiB.
+# Number of these keys that get a value of 1 KiB.
 LARGE = 200_000
 RUNS = 3
-# Operations of one run by pipeline: about a second each.
+# Operations of one run for each pipeline depth: about a second each.
 OPERATIONS = {1: 50_000, 16: 300_000, 64: 800_000}
-# redis-benchmark fills in twelve digits: these are the keys that `load` has filled, 24 bytes.
+# redis-benchmark fills in twelve digits, which gives the keys that `load` has filled, of 24 bytes.
 KEY = "key:00000000__rand_int__"
-# With a tag of the right node filled in ("{06S}"), 24 bytes too. The tag is one for each node, so this reaches one slot
-# of each, and with it one stream; `load` reaches all.
+# With the tag of the right node filled in ("{06S}"), also 24 bytes. There is one tag for each node, so this reaches one
+# slot of each node and so one stream. `load` reaches all.
 TAGGED = "key:{tag}:00__rand_int__"
-# A value that is not the same each time: a write that changes nothing would be cheaper.
+# A value that changes each time: a write that changes nothing would be cheaper.
 CHANGING = "__rand_int____rand_int__"
-# Its slot, 15495, belongs to one node; keys with it reach that node directly or through another.
+# The slot of this tag, 15495, belongs to one node. Keys with the tag reach that node directly or through another.
 ONE_SLOT = "key:{a}0000000__rand_int__"
 
 
 def benchmark(port, command, clients=50, pipeline=1, operations=None, numbers=KEYS, cluster=False):
-    """A run of stock redis-benchmark; the command line too, for the reader."""
+    """Runs stock redis-benchmark. Also returns its command line, for the report."""
     operations = operations or OPERATIONS[pipeline]
     arguments = ["-p", str(port), "-c", str(clients), "-P", str(pipeline), "-n", str(operations), "-r", str(numbers)]
     arguments += ["--cluster"] * cluster + ["-q", *command]
@@ -45,25 +46,25 @@ def load(system, operation, pipeline, clients=50, value=32, wait="no", operation
 
 
 def get_or_set(system, operation, pipeline, value=32, clients=50):
-    """One run in the manner that suits the system."""
+    """One run, with the program that suits the system."""
     keys = KEYS if value <= 100 else LARGE
     if system.memcached:
         return load(system, operation, pipeline, clients, value, keys=keys)
     key, numbers = (TAGGED, keys // system.nodes) if system.cluster else (KEY, keys)
     command = ["get", key] if operation == "get" else ["set", key, CHANGING + "x" * (value - len(CHANGING))]
-    # With 4 clients a run at pipeline 1 takes longer.
+    # With 4 clients, a run at pipeline 1 takes longer.
     operations = OPERATIONS[pipeline] // (2 if clients < 50 or value > 100 else 1)
     return benchmark(system.port, command, clients, pipeline, operations, numbers, system.cluster)
 
 
 class Table:
-    """Cells by (operation, system), each the median of runs in turn."""
+    """Cells by (operation, system). Each is the median of alternating runs."""
 
     def __init__(self, say):
         self.cells, self.spread, self.say = {}, {}, say
 
     def alternate(self, operation, contenders, runs=RUNS):
-        """`contenders`: pairs of system and a run of it, in turn."""
+        """Runs `contenders` in turn: each is a system with a function that runs it."""
         each = {}
         for _ in range(runs):
             for name, system, run in contenders:
@@ -77,7 +78,7 @@ class Table:
 
 
 def one_shard(table):
-    """One process, one copy."""
+    """One process with one copy of the data."""
     with systems.ours("1+0") as ours, systems.valkey() as valkey, systems.redis() as redis, systems.Memcached() as mc:
         everyone = [ours, valkey, redis, mc]
         for system in everyone:
@@ -90,7 +91,7 @@ def one_shard(table):
             system.fill(0, LARGE, 1024)
 
         def large(system):
-            # Those of the keys that have a large value.
+            # Keys that have a large value.
             if system.memcached:
                 return load(system, "get", 16, keys=LARGE)
             return benchmark(system.port, ["get", KEY], 50, 16, numbers=LARGE)
@@ -110,7 +111,7 @@ WRITES = [
 
 
 def replicated(table):
-    """Writes that survive the loss of processes: two, and one."""
+    """Writes that survive the loss of two processes, or of one."""
     with (
         systems.ours("4+2") as two,
         systems.ours("4+1") as one,
@@ -127,15 +128,15 @@ def replicated(table):
             runs += [(f"{s.name}, all slots", s, lambda s=s: load(s, "get", pipeline)) for s in (two, replicas)]
             table.alternate(f"GET 32 B, pipeline {pipeline}, replicated", runs)
         for name, clients, pipeline, value in WRITES:
-            # Values of another size are in place before it counts: a system that grows pays for new memory.
+            # Values of the new size are written before the measurement: a system that grows pays for new memory.
             for system in plain * (4 * (value > 100)):
                 get_or_set(system, "set", 64, value)
             runs = [(s.name, s, lambda s=s: get_or_set(s, "set", pipeline, value, clients)) for s in plain]
-            # A WAIT takes long: fewer of them.
+            # A WAIT takes long, so there are fewer of them.
             few = {1: 25_000, 16: 80_000, 64: 100_000}[pipeline]
 
             def other(system, wait="no"):
-                """Keys of all slots, and WAIT: redis-benchmark sends neither."""
+                """Uses keys of all slots, and WAIT; redis-benchmark can send neither."""
                 operations = few if wait == "each" else None
                 keys = KEYS if value <= 100 else LARGE
                 return load(system, "set", pipeline, clients, value, wait, operations, keys)
@@ -161,7 +162,7 @@ def forwarded(table):
 
 
 def latency(say):
-    """p50 and p99 of a write that two losses don't undo, at half the rate that the slower system can do."""
+    """p50 and p99 of a write that survives two losses, at half the rate that the slower system can do."""
     with systems.ours("4+2") as ours, systems.valkey(2) as valkey:
         contenders = [(ours, "no"), (valkey, "each")]
         for system, _ in contenders:

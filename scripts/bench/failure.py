@@ -1,4 +1,4 @@
-"""What a loss costs: CPU time to bring back what a node held, and what readers notice while it comes back."""
+"""The cost of a loss: CPU time to rebuild what a node held, and the latency of reads meanwhile."""
 
 import json
 import os
@@ -10,7 +10,8 @@ import time
 import systems
 
 ROUNDS = 5
-# Of 1000 B: 260 MB a node with its share of parity. At RATE it takes longer to come back than readers are looked at.
+# Keys of 1000 B: 260 MB a node, including its share of parity. At RATE the rebuild takes longer than the reads are
+# measured.
 KEYS = 1_000_000
 RATE = "10mb"
 SECONDS = 6
@@ -22,13 +23,13 @@ def status(system):
 
 
 def is_whole(found, without):
-    """Every node is there, none of them in a life that was ended, and every position complete."""
+    """Whether every node runs as a process not in `without`, and every position is Live."""
     nodes = all(node["state"] == "live" and node["pid"] not in without for node in found["nodes"])
     return nodes and all(place["state"] == "live" for each in found["lists"] for place in each["positions"])
 
 
 def is_back(system, victim):
-    """Whether its next life answers clients."""
+    """Whether the node's next process answers clients."""
     node = status(system)["nodes"][victim["id"]]
     again = node["state"] != "down" and node["pid"] != victim["pid"]
     return again and systems.answers(int(node["cluster_address"].split(":")[1]))
@@ -55,10 +56,11 @@ def cpu_by_pid(system):
 
 
 def rebuild_once(system, first, count):
-    """Ends so many nodes at once; bytes they held, CPU seconds of all processes and seconds until all is whole."""
+    """Kills `count` nodes at once. Returns the bytes that they held, CPU seconds of all processes, and seconds until
+    all is Live."""
     before = status(system)
-    # Not the same again and again: one that falls often must wait (PROTOCOL 10.7), and others stand in for it. The
-    # first is the one that is asked for the status.
+    # Another node each time: one that fails often must wait (PROTOCOL 10.7), and others stand in for it. The first node
+    # is the one that is asked for the status.
     nodes = before["nodes"][1:]
     victims = [nodes[(first + i) % len(nodes)]["pid"] for i in range(count)]
     held = sum(before["memory"]["by_kind"][kind] for kind in ("data", "index", "parity"))
@@ -74,7 +76,7 @@ def rebuild_once(system, first, count):
 
 
 def rebuild(say):
-    """GB of lost data per CPU second, one node lost and two: median of the rounds."""
+    """GB of lost data per CPU second, with one and with two lost nodes. Median of the rounds."""
     rows = []
     with systems.ours("4+2") as system:
         system.fill(0, KEYS, 1000)
@@ -90,7 +92,7 @@ def rebuild(say):
 
 
 def reads(system, rate, sets_rate):
-    """p50 and p95 of GETs in µs, while SETs go on at a rate of their own."""
+    """p50 and p95 of GETs in µs, while SETs run at their own rate."""
     command = [systems.LOAD, "run", "--port", str(system.port), "--cluster", "--zipf", "0.99", "--keys", str(KEYS)]
     command += ["--value", "1000"]
 
@@ -109,12 +111,13 @@ def reads(system, rate, sets_rate):
 
 
 def degraded(say):
-    """GETs beside a node that is coming back, on six nodes and on as many as MemEC was measured on."""
+    """GETs while a node is being rebuilt, on six nodes and on as many as in MemEC's measurements."""
     return degraded_on("4+2", 6, 4_000, say) + degraded_on("8+2", 16, 1_000, say)
 
 
 def degraded_on(scheme, nodes, rate_max, say):
-    """From 1 s after the node answers, beside GETs of the whole cluster; so few a second that they do not queue."""
+    """Measures from 1 s after the node answers, and compares with GETs of the complete cluster. The rate is low enough
+    to avoid queues."""
     rows = []
     with systems.Paritas(scheme, nodes, options=["--rebuild-rate", RATE]) as system:
         system.fill(0, KEYS, 1000)
@@ -122,15 +125,15 @@ def degraded_on(scheme, nodes, rate_max, say):
             normal, lost = [], []
             for _ in range(ROUNDS):
                 normal.append(reads(system, rate, sets_rate))
-                # Another one each time, as above.
+                # Another node each time, as above.
                 victim = status(system)["nodes"][-1 - len(lost)]
                 os.kill(victim["pid"], signal.SIGKILL)
                 systems.until(lambda: is_back(system, victim), "the node answers again")
-                # The instant that the target is set for.
+                # The target is defined for this instant.
                 time.sleep(1)
                 lost.append(reads(system, rate, sets_rate))
                 if is_whole(status(system), []):
-                    raise SystemExit("bench: the node was whole before the reads ended")
+                    raise SystemExit("bench: the node was complete before the reads ended")
                 at_once(victim)
                 systems.until(lambda: is_whole(status(system), [victim["pid"]]), "rebuilt")
             row = {"nodes": f"{nodes}, `{scheme}`", "load": name, "rate": rate}
@@ -138,5 +141,5 @@ def degraded_on(scheme, nodes, rate_max, say):
                 row |= {f"{what}_p50": statistics.median(e[0] for e in each)}
                 row |= {f"{what}_p95": statistics.median(e[1] for e in each)}
             rows.append(row)
-            say(f"{nodes} nodes, {name}: p95 {row['normal_p95']:.0f} us, beside a node that comes back {row['lost_p95']:.0f} us")
+            say(f"{nodes} nodes, {name}: p95 {row['normal_p95']:.0f} us, while a node is rebuilt {row['lost_p95']:.0f} us")
     return rows

@@ -1,10 +1,10 @@
-"""Hit ratios of a full cache beside Valkey under the same policy, and quick_cache: `python scripts/bench/hits.py`.
+"""Hit ratios of a full cache, compared with Valkey under the same policy and with quick_cache: `python scripts/bench/hits.py`.
 
-Each system may use the same part of what it takes, by its own count, to hold everything. A request is a GET, and a SET if
-that found nothing; the second half of the requests is counted. "exact" is a perfect LRU, computed, and quick_cache a
-library with a policy of its own: they hold that part of all keys and values, and nothing beside. Valkey's LRU clock
-counts seconds, which a run of a few seconds makes coarse: with `--pause MS` a run waits so long after every thousand
-requests, so that it lasts longer.
+Each system may use the same part of the memory that it takes, by its own count, to hold everything. A request is a GET, and a
+SET if the GET found nothing. The second half of the requests is counted. "exact" is a perfect LRU, computed. quick_cache is a
+library with its own policy. These two may hold that part of the bytes of all keys and values. Valkey's LRU clock counts
+seconds, which is coarse for a run of a few seconds: with `--pause MS` a run waits this long after every thousand requests,
+so that it lasts longer.
 
 The requests are drawn from a Zipf distribution, or with `--trace FILE` read from lines `time, object, bytes, ...`, as in
 `src/libCacheSim/data/twitter_cluster52.csv` of PyPI's source package libcachesim 0.3.5: a million requests to a cache of
@@ -21,7 +21,7 @@ import time
 import systems
 
 BATCH = 100
-# Larger ones of a trace are cut: no value may be longer.
+# Longer values of a trace are cut, because no value may be longer.
 VALUE_MAX = 65_536
 
 
@@ -55,12 +55,12 @@ def key(number):
 
 
 class Trace:
-    """Requests for numbered keys, and how long the value of each is."""
+    """Requests for numbered keys, and the length of each key's value."""
 
     def __init__(self, requests, sizes, name):
         self.requests, self.sizes, self.name = requests, sizes, name
         self.half = len(requests) // 2
-        # With its key.
+        # Including the key.
         self.weights = [size + len(key(0)) for size in sizes]
 
     def set(self, number):
@@ -71,7 +71,7 @@ class Trace:
             client.ask([self.set(n) for n in range(start, min(start + BATCH, len(self.sizes)))])
 
     def run(self, client, pause):
-        """The part of the second half of the requests that found something."""
+        """Runs the requests. Returns the hit ratio of the second half."""
         hits = 0
         for start in range(0, len(self.requests), BATCH):
             part = self.requests[start : start + BATCH]
@@ -81,7 +81,7 @@ class Trace:
             if missing:
                 client.ask([self.set(n) for n in missing])
             if start >= self.half:
-                # A key's second request of a batch finds what the first would have set.
+                # A second request for a key in a batch would hit what the first one had set.
                 hits += len(part) - len(missing)
             if pause and start % 1000 == 0:
                 time.sleep(pause / 1000)

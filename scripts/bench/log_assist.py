@@ -1,6 +1,6 @@
 """Node repair with and without the log nodes' help (LogECMem §5.3, Fig 15): a node of a `6+3/2` cluster is killed and
-started again; how fast it comes back, with `log_assist` off, on and auto. The others send no faster than a limit, each
-by a relay of its own, or as fast as they can.
+restarted. Measured: the rate of its rebuild with `log_assist` off, on and auto. The other nodes send at most at a
+limited rate, each through a relay of its own, or without a limit.
 
     scripts/bench/log_assist.py [--rate 8mb] [--keys 300000] [--rounds 3]
     scripts/bench/log_assist.py --rate 0          # no relays: as fast as the machine can
@@ -25,7 +25,7 @@ VICTIM, VALUE = 0, 1000
 
 
 class Cluster(systems.System):
-    """Nodes by hand; all but the one that is lost send through relays, if there is a limit."""
+    """Nodes started by hand. With a limit, all but the lost one send through relays."""
 
     def __init__(self, limited):
         super().__init__(f"paritas {SCHEME}")
@@ -76,7 +76,7 @@ def is_whole(cluster):
 
 
 def node_status(cluster):
-    """Bytes brought back so far."""
+    """Bytes rebuilt so far."""
     return status(cluster)["rebuild"]["done_bytes"]
 
 
@@ -85,7 +85,7 @@ def counted(cluster, field):
 
 
 def once(cluster, log_assist, rate):
-    """Bytes brought back a second, and the share of chunks that log nodes helped with."""
+    """Bytes rebuilt a second, and the share of chunks that used log nodes."""
     victim = cluster.nodes[VICTIM]
     victim.kill()
     victim.wait()
@@ -109,15 +109,15 @@ def once(cluster, log_assist, rate):
         time.sleep(0.01)
     took = time.monotonic() - began
     cluster.limit(0)
-    # Gauges come a moment later.
+    # Gauges are updated a moment later.
     time.sleep(1)
     held = done()
     helped = counted(cluster, "log_assisted_chunks") * int(systems.info(cluster.port + VICTIM, "chunk_bytes"))
     if rate:
-        # Without the start, when a lease is waited for, and the end, when the last list is alone.
+        # Without the start, when a lease is waited for, and the end, when only the last list is left.
         middle = [(at, bytes_) for at, bytes_ in seen if 0.3 * held <= bytes_ <= 0.95 * held]
         if len(middle) < 2:
-            raise SystemExit("bench: all was back before it could be looked at twice; raise --keys, or lower --rate")
+            raise SystemExit("bench: the rebuild ended before two measurements; raise --keys, or lower --rate")
         (began, first), (ended, last) = middle[0], middle[-1]
         return (last - first) / (ended - began), helped / held
     return held / took, helped / held
@@ -125,7 +125,7 @@ def once(cluster, log_assist, rate):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rate", default="8mb", help="what each node sends a second at most, in mb; 0: no limit")
+    parser.add_argument("--rate", default="8mb", help="most that each node sends a second, in mb; 0: no limit")
     parser.add_argument("--keys", type=int, default=300_000)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
@@ -133,7 +133,7 @@ def main():
     with Cluster(rate > 0) as cluster:
         fill = [systems.LOAD, "fill", "--port", str(cluster.port), "--from", "0", "--to", str(arguments.keys), "--value", str(VALUE)]
         subprocess.run(fill, check=True)
-        # What waits in the log nodes' memory goes to their disks.
+        # Data in the log nodes' memory is written to their disks.
         time.sleep(3)
         found = {}
         for _ in range(arguments.rounds):

@@ -1,4 +1,5 @@
-"""Redundancy on disk beside all of it in memory, `6+3/2` beside `6+3` (LogECMem's trade): memory, CPU time and latency of updates."""
+"""Redundancy on disk compared with all redundancy in memory, `6+3/2` and `6+3` (LogECMem's trade-off): memory, CPU time
+and latency of updates."""
 
 import statistics
 import subprocess
@@ -7,14 +8,14 @@ import systems
 
 KEYS, VALUE = 200_000, 1000
 ROUNDS, OPERATIONS = 5, 100_000
-# Updates a second at which latency is taken: well below what the machine can do.
+# Updates a second for measuring latency: well below what the machine can do.
 RATE = 4_000
-# Enough that no node lacks memory, little enough that the log comes round.
+# Enough that no node lacks memory, but small enough that the log wraps around.
 OPTIONS = ("--log-size", "1gb")
 
 
 def both():
-    """Nodes with memory; log nodes come on top."""
+    """Numbers of nodes with memory; log nodes are additional."""
     return systems.Paritas("6+3", 9), systems.Paritas("6+3/2", 7, options=OPTIONS, log_nodes=2)
 
 
@@ -26,7 +27,7 @@ def updates(system, *more):
 
 
 def measure(say):
-    """Rows by scheme; CPU time and latency in turns, so that the machine's moods meet both."""
+    """Rows by scheme. CPU time and latency are measured in turns, so that disturbances affect both."""
     rows = [{"system": system.name, "cpu_us": [], "p50_us": [], "p95_us": []} for system in both()]
     one, other = both()
     with one, other:

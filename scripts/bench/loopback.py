@@ -1,5 +1,5 @@
-"""CPU seconds that it takes to send a gigabyte over loopback and read it, by size of the writes and reads: what no rebuild can be cheaper
-than, for each byte that it fetches."""
+"""CPU seconds for sending a gigabyte over loopback and reading it, by size of writes and reads. A rebuild cannot be
+cheaper than this for each byte that it fetches."""
 
 import os
 import resource
@@ -14,7 +14,7 @@ def spent():
 
 
 def once(size):
-    """Of sender and receiver together."""
+    """CPU seconds of sender and receiver together."""
     listener = socket.create_server(("127.0.0.1", 0))
     child = os.fork()
     if child == 0:

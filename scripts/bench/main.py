@@ -1,4 +1,5 @@
-"""`make bench`: measures all systems side by side and writes docs/benchmarks.md. FULL=1 sweeps 20 key counts, not 5."""
+"""`make bench`: measures all systems for comparison and writes docs/benchmarks.md. FULL=1 uses 20 key counts instead of
+5."""
 
 import argparse
 import json
@@ -51,9 +52,9 @@ def measure_cpu():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="20 key counts and all schemes overwritten")
+    parser.add_argument("--full", action="store_true", help="20 key counts, and overwriting with all schemes")
     parts = ["memory", "cpu", "latency", "failure", "logged", "report"]
-    parser.add_argument("--only", choices=parts, help="the rest from the last run")
+    parser.add_argument("--only", choices=parts, help="measure only this; the rest is taken from the last run")
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if arguments.only in (None, "memory"):

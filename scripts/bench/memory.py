@@ -1,12 +1,13 @@
-"""Bytes per object: RSS over all processes minus that of the empty system, divided by objects. 24-byte keys."""
+"""Bytes per object: RSS of all processes minus that of the empty system, divided by the number of objects. Keys have 24
+bytes."""
 
 import systems
 
 KEY = 24
 VALUES = [8, 32, 100, 1000, 4000]
-# Counts of the sweep, small values and large ones: one doubling, so that a growing table is met at all its phases.
+# Key counts for small and large values. They span one doubling, so that growing tables are met in all phases.
 COUNTS = {True: (700_000, 1_400_000), False: (70_000, 140_000)}
-# TARGETS: bytes per object at most.
+# Targets: most bytes per object.
 AT_MOST = {
     "paritas 4+1": [56, 87, 172, 1310, 5070],
     "paritas 4+2": [67, 103, 206, 1570, 6090],
@@ -27,13 +28,13 @@ def counts(value, steps):
 
 
 def expected(scheme, value):
-    """The sum that TARGETS gives: objects, index, and what is coded with them."""
+    """The target for the sum of objects, index and their parity."""
     data, parity = map(int, scheme.split("+"))
     return ((KEY + value + 3) + 7.7) * (data + parity) / data * 1.006 + 1
 
 
 def sweep(start, value, steps):
-    """Fills one system step by step and measures at each."""
+    """Fills one system in steps and measures after each."""
     with start() as system:
         empty = system.served_once()
         filled, used = 0, {}
@@ -53,7 +54,7 @@ def sweep(start, value, steps):
 
 
 def overwritten(start, value, count):
-    """The same after ten random SETs a key, each 50-150 % of the first size."""
+    """Measures again after ten random SETs a key, each with 50-150 % of the first size."""
     with start() as system:
         empty = system.served_once()
         system.fill(0, count, value)
@@ -67,7 +68,8 @@ def overwritten(start, value, count):
 
 
 def coded(system, count):
-    """Our own count of what holds objects: all kinds but logs of deltas and buffers, which do not grow with objects."""
+    """Paritas's own count of memory for objects: all kinds except logs of deltas and buffers, which do not grow with
+    objects."""
     if not isinstance(system, systems.Paritas):
         return None
     kinds = system.counted(count)["by_kind"]
@@ -75,7 +77,7 @@ def coded(system, count):
 
 
 def mixed(scheme, count):
-    """Sizes from 1 to 4096 in turn, against the sum."""
+    """Values of 1 to 4096 bytes in turn, compared with the sum."""
     with systems.ours(scheme) as system:
         empty = system.served_once()
         system.fill(0, count, 0)

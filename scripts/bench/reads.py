@@ -1,5 +1,6 @@
-"""What reads cost that are confirmed by other nodes each turn, beside reads under leases: GETs on a `2+1` cluster of three
-processes, by one program. CPU is that of all nodes. Run from the repository's root after `make bench` has built things:
+"""The cost of reads that other nodes confirm each turn, compared with reads under leases: GETs on a `2+1` cluster of
+three processes, from one program. CPU time is that of all nodes. Run from the repository's root after `make bench` has
+built the binaries:
 
     PARITAS_BIN=target/release/paritas LOAD=target/release/examples/load python scripts/bench/reads.py
 """

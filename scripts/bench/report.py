@@ -1,4 +1,4 @@
-"""docs/benchmarks.md from the figures of a run. What stands below the marker there is by hand and is kept."""
+"""Writes docs/benchmarks.md from the figures of a run. The text below the marker is written by hand and kept."""
 
 import memory
 import systems
@@ -158,7 +158,8 @@ brackets. 50 connections unless said, a million keys of 24 bytes, values that be
     against("GET 1 KiB, pipeline 16", "paritas 1+0", "valkey", 0.85)
     against("GET 32 B, pipeline 16, 4+2", "through another node", "at its owner", 1.6)
     against("SET 32 B, 4 connections, pipeline 1", "paritas 4+2, all slots", "valkey, 2 replicas, WAIT 2 each", 1)
-    # The targets are µs on the machine where SET + WAIT 2 took 17, 9 and 11.9: shown as such, and as ratios to that.
+    # The targets are in µs on the machine where SET + WAIT 2 took 17, 9 and 11.9. They are shown as such, and as ratios
+    # to that.
     for operation, target_us, waited_us in (
         ("SET 32 B to all copies, pipeline 1", 12, 17),
         ("SET 32 B to all copies, pipeline 16", 1.6, 9),
@@ -230,7 +231,7 @@ def machine():
 
 
 def write(results):
-    """The page; gives back what the run wrote of it."""
+    """Writes the document. Returns the part that comes from the run."""
     text = HEAD.format(date=results["date"], commit=results["commit"], machine=machine())
     if "memory" in results:
         text += memory_text(results["memory"])

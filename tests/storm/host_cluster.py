@@ -1,5 +1,5 @@
-"""The cluster of a storm on hosts of their own: network namespaces on a switch that delays, loses and cuts; nodes started by
-hand, nobody who certifies their ends. Clients and coordinator share a host."""
+"""The cluster of a storm on separate hosts: network namespaces on a switch that delays, loses and cuts. Nodes are
+started by hand, and no end is certified. Clients and coordinator share a host."""
 
 import json
 import os
@@ -13,13 +13,13 @@ from dev_cluster import BINARY, Hosts, enter, make_cluster, ordered, read_store,
 
 
 class HostCluster:
-    """Processes by name: `None` is the coordinator. A thread starts what has died again, after a while."""
+    """Processes by name; `None` is the coordinator. A thread restarts dead processes after a while."""
 
     def __init__(self, directory, shape, memory):
         self.directory, self.memory = directory, memory
         self.shape, self.nodes = shape, shape.nodes
         self.hosts, self.processes = Hosts(), {}
-        # Until when a host is not there.
+        # For each absent host, when it returns.
         self.away = {}
         self.ending = threading.Event()
         self.draw = random.Random(directory.name)
@@ -27,7 +27,7 @@ class HostCluster:
         self.supervisor = threading.Thread(target=self.supervise, daemon=True)
         self.hosts.make(self.nodes)
         try:
-            # This process and all clients.
+            # Moves this process and all clients.
             with open(f"/run/netns/{self.hosts.name(None)}", "rb") as there:
                 enter(there)
             for name in [None, *range(self.nodes)]:
@@ -62,7 +62,7 @@ class HostCluster:
         self.processes[name] = subprocess.Popen(command, stdout=self.log, stderr=self.log)
 
     def supervise(self):
-        """Some come back at once, some after their leases are over, some when their hosts do."""
+        """Some processes are restarted at once, some after their leases have ended, some when their hosts return."""
         due = {}
         while not self.ending.is_set():
             now = time.monotonic()
@@ -75,7 +75,7 @@ class HostCluster:
             time.sleep(0.02)
 
     def keep_away(self, name, seconds):
-        """If it dies meanwhile."""
+        """Delays its restart if it dies meanwhile."""
         self.away[name] = time.monotonic() + seconds
 
     def any_status(self):
@@ -94,7 +94,7 @@ class HostCluster:
 
     def is_whole(self):
         status = self.any_status()
-        # A life that has not registered yet: the coordinator takes the one before for alive.
+        # The process has not registered yet: the coordinator believes that the one before lives.
         known = status and {node["id"]: node["pid"] for node in status["nodes"]} == self.pids()
         return known and all(p["state"] == "live" for entry in status["lists"] for p in entry["positions"])
 
@@ -115,7 +115,7 @@ class HostCluster:
         replace_store(until(self.coordinator, "a coordinator"), self.directory / "store", content)
 
     def way(self, one, other, **what):
-        """What becomes of what the one sends the other."""
+        """Sets the delays and losses from one host to the other."""
         self.hosts.way(one, other, **what)
 
     def heal(self):

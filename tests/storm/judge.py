@@ -1,4 +1,4 @@
-"""What becomes of a round's files: one history, asked of the checker, and a ledger, compared with the cluster."""
+"""Judges the files of a round: the history, by the checker, and the ledger, by comparison with the cluster."""
 
 import pathlib
 import re
@@ -14,14 +14,14 @@ PATIENCE = 120.0
 
 
 def build_checker(target):
-    """Porcupine comes from the Go module proxy; needs Go 1.19 or newer, Debian's will do."""
+    """Builds the checker. Porcupine comes from the Go module proxy. Needs Go 1.19 or newer; Debian's is enough."""
     checker = pathlib.Path(target).resolve() / "storm-checker"
     subprocess.run(["go", "build", "-o", str(checker), "."], cwd=HERE / "checker", check=True)
     return checker
 
 
 def patiently(link_to, what):
-    """Asks until there is an answer: nothing is out any more, but links may still have to be made."""
+    """Asks until there is an answer. No fault is active any more, but links may still have to be made."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -33,7 +33,7 @@ def patiently(link_to, what):
 
 
 def final_reads(addresses, keys, draw, history):
-    """Every shared key once more, by every node, as operations of a client of their own."""
+    """Reads every shared key once more through every node, as operations of an additional client."""
     for key in keys:
         for address in addresses:
             connect = any_node([address])
@@ -48,11 +48,11 @@ def final_reads(addresses, keys, draw, history):
 
 
 class Ledger:
-    """Keys that were written once. What was acknowledged must be there while its cluster is; what is unknown may be."""
+    """Keys that are written once. Acknowledged keys must exist as long as their cluster; unknown ones may exist."""
 
     def __init__(self):
-        self.entries = []  # (key, number, whether it may be absent), of the present cluster
-        self.missed = set()  # by the clients
+        self.entries = []  # (key, number, whether it may be absent), for the present cluster
+        self.missed = set()  # keys that clients found missing
         self.acknowledged = self.unknown = self.refused = self.operations = self.lost = 0
 
     def take(self, prefix, files):
@@ -73,7 +73,7 @@ class Ledger:
                     self.refused += 1
 
     def compare(self, addresses, draw):
-        """Reads all of it, by nodes at random, and begins anew; gives what is lost."""
+        """Reads all keys through random nodes, and clears the ledger. Returns the lost keys."""
         for start in range(0, len(self.entries), 200):
             part = self.entries[start : start + 200]
             found = patiently(
@@ -89,7 +89,7 @@ class Ledger:
         return lost
 
 class Verdict:
-    """What the checker says of a history. It may take its time: the storm goes on meanwhile."""
+    """The checker's verdict on a history. The checker runs while the storm goes on."""
 
     def __init__(self, checker, number, history):
         self.number, self.history = number, history
@@ -99,7 +99,7 @@ class Verdict:
         self.bad = self.lost = None
 
     def read(self):
-        """Waits for it; gives what it said."""
+        """Waits for the checker and returns its output."""
         said, _ = self.process.communicate()
         found = re.search(r"^\d+ keys, (\d+) non-linearizable, (\d+) lost$", said, re.MULTILINE)
         if self.process.returncode not in (0, 1) or not found:

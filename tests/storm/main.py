@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A storm: many clients on few keys while nodes are killed and paused, then a verdict (README.md).
+"""A storm: many clients use few keys while nodes are killed and paused; then a verdict is given (README.md).
 
     PARITAS_BIN=target/release/paritas target/venv/bin/python tests/storm/main.py --minutes 15
 
@@ -25,13 +25,13 @@ from judge import Ledger, Verdict, build_checker, final_reads
 from workload import any_node, client_process, keys_of_round, owners
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Keys of the ledger: it stops growing there, so that a long storm stays within its memory.
+# Most keys of the ledger, so that a long storm stays within its memory.
 LEDGER_MAX = 200_000
-# And how many of the parities are waited for.
+# Schemes, and the number of parities that a write waits for.
 SCHEMES = [("4+2", 2), ("4+2", 2), ("4+3", 2), ("2+1", 1), ("4+2/1", 2), ("3+3/2", 3)]
-# One client in so many is of the cluster-aware kind.
+# One of this many clients is cluster-aware.
 OWNERS_SHARE = 4
-# What no process may say, however it is treated: it would be started again, and nobody the wiser.
+# What no process may log, whatever is done to it: it would be restarted, and the error would not be noticed.
 NEVER_SAID = re.compile("panicked at|AddressSanitizer|HALTED a role")
 
 
@@ -41,21 +41,22 @@ def arguments():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--nodes", type=int, default=0, help="drawn from the seed if not given, 6 to 9")
     parser.add_argument("--scheme", help="as 4+2, or 4+2/1 with a log node; drawn for each act if not given")
-    parser.add_argument("--ack-quorum", type=int, help="with --scheme; all parities if not given")
+    parser.add_argument("--ack-quorum", type=int, help="with --scheme; default: all parities")
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--rate", type=float, default=80, help="operations a second that each client tries")
     parser.add_argument("--round", type=float, default=20, help="seconds of faults before the histories are checked")
     parser.add_argument("--act", type=float, default=5, help="minutes of one cluster; then another is started")
     parser.add_argument("--memory", default="256mb")
-    parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own; links are cut and made bad; as root")
-    parser.add_argument("--only", action="append", default=[], choices={**Faults.BLOWS, **Faults.OF_HOSTS}, help="this fault, and others so named")
-    parser.add_argument("--until-bad", action="store_true", help="for broken builds: end at the first violation, which is success")
+    parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own, with cut and bad links; needs root")
+    parser.add_argument("--only", action="append", default=[], choices={**Faults.BLOWS, **Faults.OF_HOSTS}, help="only this fault; may be repeated")
+    parser.add_argument("--until-bad", action="store_true", help="for broken builds: end at the first violation, which then counts as success")
     parser.add_argument("--keep", help="directory for failing histories and logs; a new temporary one if not given")
     return parser.parse_args()
 
 
 class Shape:
-    """Of the cluster of one act: scheme and nodes. With as many nodes as positions those that are left stand in for others."""
+    """Scheme and nodes of the cluster of one act. With as many nodes as positions, the remaining nodes stand in for
+    lost ones."""
 
     def __init__(self, options, act):
         draw = random.Random(f"{options.seed}/{act}/shape")
@@ -67,7 +68,7 @@ class Shape:
         self.positions = self.data + self.parity
         least = max(6, self.positions)
         self.nodes = options.nodes or draw.choice([least, draw.randint(least, 9)])
-        # The last of the nodes, one for each logged parity.
+        # The last nodes are log nodes, one for each logged parity.
         self.log_nodes = logged[0] if logged else 0
         self.members = self.nodes - self.log_nodes
         self.has_spare = self.nodes > self.positions
@@ -77,7 +78,7 @@ class Shape:
 
 
 class Storm:
-    """Clusters, and rounds of clients and faults on them. Each round has shared keys of its own."""
+    """Clusters, with rounds of clients and faults on them. Each round has shared keys of its own."""
 
     def __init__(self, options, checker, directory):
         self.options, self.checker, self.directory = options, checker, directory
@@ -125,7 +126,7 @@ class Storm:
         return (owners if name % OWNERS_SHARE == 0 else any_node)(self.cluster.addresses())
 
     def judge(self, number, directory, keys, prefix):
-        """Hands the round's history to the checker, with one more read of each key."""
+        """Gives the round's history, with one more read of each key, to the checker."""
         history = directory / "history"
         addresses = self.cluster.addresses()
         with open(history, "w", encoding="utf-8") as whole:
@@ -138,7 +139,7 @@ class Storm:
         self.asked.append(Verdict(self.checker, number, history))
 
     def read_verdicts(self):
-        """Of the histories handed in so far: a bad one is kept."""
+        """Reads the verdicts on the histories so far. A bad history is kept."""
         while self.asked:
             verdict = self.asked.pop(0)
             said = verdict.read()
@@ -184,7 +185,7 @@ class Storm:
                     self.say(f"{log}: {line}")
 
     def rounds(self, deadline):
-        """Of one cluster."""
+        """Runs the rounds of one cluster."""
         while (left := deadline - time.monotonic()) > 0 and not (self.options.until_bad and self.bad):
             self.number += 1
             self.round(self.number, min(left, self.options.round))
@@ -192,7 +193,7 @@ class Storm:
                 self.read_verdicts()
         self.read_verdicts()
         if self.options.until_bad and self.bad:
-            # A broken cluster may not answer for the rest.
+            # A broken cluster may not answer the remaining commands.
             return
         for key in self.ledger.compare(self.cluster.addresses(), self.draw)[:20]:
             self.say(f"lost: {key}")

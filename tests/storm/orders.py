@@ -1,14 +1,14 @@
-"""What an operator asks for in a storm: nodes are drained or shunned and taken back, slots move. The orders of a blow are undone by
-the same blow, whatever else it did; only slots go on moving, and stay where they have come to."""
+"""The orders of an operator in a storm: nodes are drained or shunned and taken back, slots move. The orders of a blow
+are undone by the same blow, whatever else it did. Only slots keep moving, and stay where they are."""
 
 import random
 import time
 
 SLOTS = 16_384
-# Until an order is taken, by whomever: the coordinator may be dead just now.
+# Seconds until an order must be accepted: the coordinator may be dead just now.
 TAKEN_WITHIN = 120.0
-# Refusals that say that there is nothing to do: slots that are there already, a node that has nothing for them, a move that ended
-# by itself, or one that is the order itself, whose first answer was lost.
+# Refusals that mean that nothing is to be done: the slots are already there, the node cannot take them, or a move has
+# ended by itself, or is the one ordered, whose first answer was lost.
 MOOT = ("they are all of", "holds no data position", "no slots are being moved", "are being moved")
 
 
@@ -16,11 +16,11 @@ class Orders:
     """A part of `Faults`."""
 
     def __init__(self, seed):
-        # Apart from the plan of faults: how often an order must be repeated is the machine's affair.
+        # Separate from the plan of faults, because the number of repetitions of an order depends on timing.
         self.asking = random.Random(f"{seed}/orders")
 
     def order(self, *words):
-        """Until somebody takes it. False if there is nothing to do."""
+        """Repeats an order until it is accepted. Returns false if nothing is to be done."""
         deadline = time.monotonic() + TAKEN_WITHIN
         while why := self.cluster.order(self.asking.randrange(self.shape.nodes), *map(str, words)):
             if any(moot in why for moot in MOOT):
@@ -31,7 +31,7 @@ class Orders:
         return True
 
     def all_serve(self):
-        """Whether no node is leaving, or still coming back: one more position may be out meanwhile."""
+        """Whether no node is leaving or still coming back. Otherwise one more position may be out."""
         status = self.cluster.any_status()
         return status is not None and all(node["duty"] == "full" for node in status["nodes"])
 
@@ -57,14 +57,14 @@ class Orders:
         self.send_away("drain", self.kill_coordinator)
 
     def kill_if_it_may_be(self):
-        """One that leaves, takes over, or has nothing to do with it."""
+        """Kills a node that leaves, one that takes over, or another one."""
         victim, = self.nodes(1)
         if self.may_lose(victim[0]):
             self.send("kill", [victim])
 
     def send_away(self, task, then=lambda: None):
-        """A node, for a while: it may be called back before it has left, or long after."""
-        # There are no more log nodes than logged positions.
+        """Sends a node away for a while. It may be called back before it has left, or long after."""
+        # There are as many log nodes as logged positions, so none of them can leave.
         node = self.draw.randrange(self.shape.members)
         stays_away, goes_first = self.draw.choice([True, False]), self.draw.expovariate(1 / 0.1)
         self.say(f"{task} n{node}")
@@ -86,7 +86,7 @@ class Orders:
         return status and next(entry["positions"] for entry in status["nodes"] if entry["id"] == node)
 
     def move_slots(self):
-        """Some, to a node or a stream; what is still moving is left to it, or stopped for it."""
+        """Moves some slots to a node or a stream. A move still under way is left alone, or stopped first."""
         if self.slots_move():
             if self.draw.random() < 0.5:
                 return
@@ -94,7 +94,7 @@ class Orders:
             self.order("move-slots", "--stop", "--no-wait")
         first, count = self.draw.randrange(SLOTS), self.draw.choice([1, self.draw.randrange(1, 200), self.draw.randrange(200, 3_000)])
         node, position = self.draw.randrange(self.shape.members), self.draw.randrange(self.shape.data)
-        # There is a list for each member at least.
+        # There is at least one list for each member.
         to = self.draw.choice([f"n{node}", f"{node}/{position}"])
         slots = f"{first}-{min(first + count, SLOTS) - 1}"
         self.say(f"move slots {slots} to {to}")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The counting part of a storm against Paritas and against a Valkey cluster of three masters and three replicas: writes of keys
-that are written once, while nodes are killed; then every acknowledged one is read back.
+"""The ledger part of a storm on Paritas and on a Valkey cluster of three masters and three replicas: keys are written
+once each while nodes are killed; then every acknowledged key is read.
 
     PARITAS_BIN=target/release/paritas target/venv/bin/python tests/storm/versus_valkey.py
 
-Both sides have six nodes in memory only, the same clients (stock redis-py `RedisCluster`, which tries again by itself), the same
-writes. Valkey is helped: a dead node is started again only once its replica has been promoted, or after 40 s."""
+Both sides have six nodes in memory only, the same clients (stock redis-py `RedisCluster`, which retries by itself) and the same
+writes. Valkey is helped: a dead node is restarted only once its replica has been promoted, or after 40 s."""
 
 import argparse
 import multiprocessing
@@ -26,12 +26,12 @@ from redis.crc import key_slot
 from dev_cluster import DevCluster, free_base, until
 
 PROBES = 24
-# Gaps between two acknowledged writes of a probe key that a busy machine makes by itself.
+# Gaps in seconds between two acknowledged writes of a probe key that a busy machine causes by itself.
 NO_GAP = 0.25
 
 
 class Valkey:
-    """Six processes, made a cluster by redis-cli."""
+    """Six processes, joined to a cluster by redis-cli."""
 
     def __init__(self, directory, node_timeout_ms):
         self.name = f"Valkey 3+3, cluster-node-timeout {node_timeout_ms}"
@@ -69,7 +69,7 @@ class Valkey:
         return [node for node in range(6) if "master" in (self.info(node, "ROLE") or ["", ""])[0]]
 
     def serves(self):
-        """Three masters are alive, each node sees them all, and nothing is missing."""
+        """Whether three masters are alive, each node sees them all, and no slot is missing."""
         alive = [node for node in range(6) if self.children[node].poll() is None]
         states = [self.info(node, "CLUSTER INFO") for node in alive]
         return len(self.owners()) == 3 and all(state and "cluster_state:ok" in state for state in states)
@@ -86,7 +86,7 @@ class Valkey:
             self.children[node].wait()
 
     def repair(self, nodes):
-        """Starts the dead again once the living have got over it, if they can."""
+        """Restarts the dead nodes once the living ones have taken over, if they can."""
         deadline = time.monotonic() + 40
         while not self.serves() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -101,7 +101,7 @@ class Valkey:
 
 
 class Paritas(DevCluster):
-    """`paritas dev`, by its strict ports."""
+    """`paritas dev`, through its cluster ports."""
 
     name = "Paritas 4+2, defaults, supervised"
 
@@ -119,7 +119,7 @@ class Paritas(DevCluster):
 
 
 def connected(ports, ending):
-    """A cluster client, as soon as one can be had."""
+    """A cluster client, as soon as it can connect."""
     while not ending.is_set():
         try:
             nodes = [ClusterNode("127.0.0.1", port) for port in ports]
@@ -130,7 +130,7 @@ def connected(ports, ending):
 
 
 def write(ports, file, name, ending, rate):
-    """Writes keys once each; notes those that were acknowledged."""
+    """Writes keys once each, and records those that were acknowledged."""
     draw, number, link = random.Random(name), 0, None
     with open(file, "w", encoding="ascii") as acknowledged:
         while not ending.is_set():
@@ -145,7 +145,7 @@ def write(ports, file, name, ending, rate):
 
 
 def probe(ports, file, ending):
-    """Sets keys all over the slots and notes when each was acknowledged."""
+    """Sets keys in all parts of the slots, and records when each was acknowledged."""
     keys = [next(f"p:{n}" for n in range(100_000) if key_slot(f"p:{n}".encode()) * PROBES // 16_384 == at) for at in range(PROBES)]
     times = [[] for _ in keys]
 
@@ -171,7 +171,7 @@ def probe(ports, file, ending):
 
 
 def lost_writes(ports, files):
-    """How many were acknowledged, and how many of them are not there."""
+    """The number of acknowledged keys, and the number of them that are missing."""
     link = connected(ports, threading.Event())
     acknowledged = lost = 0
     for name, file in enumerate(files):
@@ -182,14 +182,15 @@ def lost_writes(ports, files):
 
 
 def gaps(file, blows, end):
-    """For each blow the seconds until all probe keys took writes again; and what share of the time a key did not, on average."""
+    """For each blow, the seconds until all probe keys could be written again; and the share of time in which a key
+    could not, on average."""
     until_all, silent = [0.0] * len(blows), 0.0
     for line in file.read_text(encoding="ascii").splitlines():
         times = [float(at) for at in line.split()] + [end]
         for one, next_one in zip(times, times[1:]):
             if next_one <= blows[0]:
                 continue
-            # The last blow before the gap's end: a gap may begin later than its cause, when a cluster finds out.
+            # The last blow before the gap's end. A gap may begin later than its cause, when a cluster detects it.
             blow = max(n for n, at in enumerate(blows) if at < next_one)
             if next_one - one > NO_GAP or one < blows[blow]:
                 until_all[blow] = max(until_all[blow], next_one - blows[blow])
@@ -199,7 +200,7 @@ def gaps(file, blows, end):
 
 
 def storm(system, directory, options, draw):
-    """Gives a line of the table for single deaths, and one for two at once."""
+    """Returns one line of the table for single deaths, and one for two deaths at once."""
     for at_once, count in ((1, options.single), (2, options.double)):
         work = directory / f"{at_once}"
         work.mkdir()

@@ -1,8 +1,8 @@
-"""One client of a storm: a process with one stock client, which writes down each operation with its call and return.
+"""One client of a storm: a process with one stock client, which records each operation with its call and return.
 
 A line of a history: `key client operation argument call_ns return_ns result`. A `-` as return and result means that the outcome
-is unknown: the operation may have happened at any time since its call, or never. A result that begins with `!` is a clear
-refusal: it has not happened."""
+is unknown: the operation may have been done at any time since its call, or never. A result that begins with `!` is a clear
+refusal: the operation was not done."""
 
 import random
 import signal
@@ -13,20 +13,21 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
-# Seconds until a client gives an answer up. Some outlast every pause, so that what a node says when it wakes up is heard.
+# Seconds after which a client gives up waiting for an answer. Some are longer than every pause, so that the answers of
+# a node that wakes up are received.
 PATIENCE = (0.3, 1.0, 8.0)
-# How often a client goes to another node: one that slept must be asked by some who have not seen it sleep.
+# Probability that a client changes to another node: some clients of a node that slept must not have noticed it.
 ROAMS = 0.04
-# Errors that promise that nothing has happened. Of a read any error does.
+# Errors that promise that nothing was done. For a read any error does.
 REFUSALS = ("CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM")
-# The client library takes the first word off some errors, and makes a class of it.
+# redis-py removes the first word of some errors and uses a class instead.
 CLASSES = {redis.exceptions.ClusterDownError: "CLUSTERDOWN", redis.exceptions.TryAgainError: "TRYAGAIN",
            redis.exceptions.OutOfMemoryError: "OOM"}
-# What the client library makes of their replies differs between commands: a storm looks at what was sent.
+# redis-py converts the replies of commands in different ways, so that a storm reads raw replies.
 COMMANDS = ("GET", "SET", "DEL", "INCR", "MGET", "MSET", "PEXPIRE", "EXPIRE")
-# Counters are set to multiples of this, so that increments of different SETs cannot be taken for each other.
+# Counters are set to multiples of this, so that increments after different SETs cannot be confused.
 COUNTER_STEP = 1_000_000
-# What a client draws, by kind of key: operations as often as they stand here.
+# Operations by kind of key. Each is drawn as often as it appears here.
 MIX = {
     "r": ["get"] * 5 + ["set"] * 4 + ["swap"] * 2 + ["setnx"] * 2 + ["del"] * 2,
     "c": ["get"] * 2 + ["incr"] * 7 + ["set", "del"],
@@ -36,14 +37,14 @@ MIX = {
 
 
 def value_of(number):
-    """The value with that number: any length, and bytes that a reader can check."""
+    """The value with this number: any length, and bytes that a reader can check."""
     draw = random.Random(number)
     length = draw.choice([0, draw.randrange(40), draw.randrange(400), draw.randrange(3_000)])
     return f"{number}:" + f"{number:x}."[::-1] * (length // 8)
 
 
 def number_in(value):
-    """What stands in a history for a value that was read."""
+    """The entry in a history for a value that was read."""
     if value is None:
         return "nil"
     if not isinstance(value, str):
@@ -53,17 +54,17 @@ def number_in(value):
 
 
 def keys_of_round(prefix):
-    """Name and kind of the keys that all clients share."""
+    """Names and kinds of the keys that all clients share."""
     return [f"{kind}:{prefix}:{n}" for kind, count in (("r", 6), ("c", 6), ("e", 4), ("g", 3)) for n in range(count)]
 
 
 def members(key):
-    """A group of keys in one slot, which are only ever written together."""
+    """The keys of a group, which are in one slot and are only written together."""
     return [f"{{{key}}}{member}" for member in "abc"]
 
 
 class Client:
-    """Draws operations, carries them out one at a time, writes them down."""
+    """Draws operations, carries them out one at a time, and records them."""
 
     def __init__(self, name, connect, seed, keys, history, ledger):
         self.name, self.connect, self.keys = name, connect, keys
@@ -108,7 +109,7 @@ class Client:
             self.write_down(key, operation, argument, call, returned, read(done[0]))
 
     def command(self, key, operation, number):
-        """Gives argument for the history, command, and how to read the answer."""
+        """Returns the argument for the history, the command, and a function that reads the answer."""
         if key[0] == "g":
             return self.group_command(key, operation, number)
         counter = key[0] == "c"
@@ -137,7 +138,7 @@ class Client:
         raise ValueError(operation)
 
     def group_command(self, key, operation, number):
-        """Three keys that stand for one: they must never be seen to differ."""
+        """Three keys that stand for one: they must never have different values."""
         names, value = members(key), value_of(number)
         match operation:
             case "get":
@@ -152,7 +153,7 @@ class Client:
         raise ValueError(operation)
 
     def attempt(self, command, is_read=False):
-        """`[reply]`, a refusal, or None for an unknown outcome; and the time of the return."""
+        """Returns `[reply]`, a refusal, or `None` for an unknown outcome; and the time of the return."""
         if self.draw.random() < ROAMS:
             self.hang_up()
         try:
@@ -169,7 +170,7 @@ class Client:
                 return redis.ResponseError(word), time.monotonic_ns()
             if word == "UNCERTAIN" and not is_read:
                 return None, None
-            # It says what it may not say: a finding.
+            # An error that is not allowed here: it is recorded as a finding.
             return [error], time.monotonic_ns()
         except (redis.RedisError, RedisClusterException, OSError):
             self.hang_up()
@@ -187,7 +188,7 @@ class Client:
         key, *rest = parts
         print(key, self.name, *rest, file=self.history)
 
-    # The ledger: keys that are written once, and must be there ever after.
+    # The ledger: keys that are written once and must exist from then on.
 
     def note(self, prefix):
         number = self.new_number()
@@ -210,7 +211,7 @@ class Client:
 
 
 def any_node(addresses):
-    """Connects to a node at random, at its port for any key; a stock client that never tries anything twice."""
+    """Connects to a random node at its port for any key, with a stock client that never retries."""
 
     def connect(draw, patience):
         host, port = draw.choice(addresses)
@@ -221,7 +222,7 @@ def any_node(addresses):
             socket_connect_timeout=patience,
             retry=Retry(NoBackoff(), 0),
             decode_responses=True,
-            # Garbage is a finding, not an accident of the client.
+            # Garbage is recorded as a finding, so it must not raise an error in the client.
             encoding_errors="replace",
             single_connection_client=True,
         )
@@ -231,8 +232,8 @@ def any_node(addresses):
 
 
 def owners(addresses):
-    """Connects as a cluster-aware client does: by the strict ports, to the node that owns the key, which `MOVED` tells. What
-    may have happened is not tried again."""
+    """Connects like a cluster-aware client: through the cluster ports, to the owner of the key, as given by `MOVED`. An
+    operation that may have been done is not retried."""
 
     def connect(draw, patience):
         host, port = draw.choice(addresses)
@@ -250,7 +251,7 @@ def owners(addresses):
 
 
 class OfCluster(redis.RedisCluster):
-    """The stock client, with raw replies."""
+    """The stock cluster client, with raw replies."""
 
     def get_redis_connection(self, node):
         return with_raw_replies(super().get_redis_connection(node))
@@ -263,7 +264,7 @@ def with_raw_replies(link):
 
 
 def client_process(name, connect, seed, keys, directory, ending, rate, ledger_prefix, ledger_room):
-    """Entry of a client's process; the parent decides when it ends."""
+    """The main function of a client's process. The parent decides when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with (
         open(directory / f"history-{name}", "w", encoding="utf-8") as history,

@@ -1,4 +1,4 @@
-//! The tasks that are other programs in a fixed order.
+//! Tasks that run other programs in a fixed order.
 
 use crate::tidy;
 use std::process::Command;
@@ -25,7 +25,7 @@ const CLIPPY_FIX: &[&str] = &[
 ];
 const DOC: &[&str] = &["doc", "--quiet", "--workspace", "--no-deps"];
 
-/// The read-only gate. Runs every step, so that one run shows everything there is to mend.
+/// Runs all read-only checks. Every step runs even after a failure, so that one run reports everything.
 pub(crate) fn verify() -> Result<(), String> {
     let steps: [(&str, Step); 4] = [
         ("fmt", || cargo(FMT_CHECK)),
@@ -47,12 +47,12 @@ pub(crate) fn verify() -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "verify: failed: {}; `cargo xtask fix` mends what tools can mend",
+        "verify: failed: {}; `cargo xtask fix` repairs what tools can repair",
         failed.join(", ")
     ))
 }
 
-/// Lets the tools edit; the only task that does.
+/// Lets the tools edit the sources. No other task changes files.
 pub(crate) fn fix() -> Result<(), String> {
     cargo(CLIPPY_FIX)?;
     cargo(FMT)
@@ -62,7 +62,7 @@ type Step = fn() -> Result<(), String>;
 
 fn cargo(arguments: &[&str]) -> Result<(), String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    // Only rustdoc reads the variable; clippy gets its flags on the command line.
+    // Only rustdoc reads the variable. Clippy gets its flags on the command line.
     let status = Command::new(program)
         .args(arguments)
         .env("RUSTDOCFLAGS", "-D warnings")

@@ -2,6 +2,7 @@
 //!
 //! Each check is a function from text to problems, so that its tests need no files.
 
+mod contract;
 mod documents;
 mod licences;
 mod sources;
@@ -12,11 +13,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Something to mend, and how.
+/// A problem in a file, and how to resolve it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     file: String,
-    /// Counted from 1.
+    /// Line number, from 1.
     line: usize,
     what: String,
 }
@@ -50,30 +51,43 @@ pub(crate) fn run() -> Result<(), String> {
     let mut problems = walls::check(&ours, &|path| files.read(path));
     problems.extend(walls::check_clippy_files(&|path| files.read(path)));
 
-    // Only what this platform builds: the rest would be downloaded for its manifests alone.
+    // Only the crates that this platform builds: others would be downloaded for their manifests alone.
     let all = metadata(&["--filter-platform", &host()?])?;
     problems.extend(licences::check(&all, &files.read("deny.toml").unwrap_or_default()));
 
+    let page = |path| files.read(path).unwrap_or_default();
+    let ids = contract::Ids::read(&page(contract::PROTOCOL), &page(contract::HAZARDS));
+    let mut code = Vec::new();
     for path in &files.paths {
         problems.extend(sources::check_name(path));
         let Some(text) = files.read(path) else {
             continue;
         };
-        match Path::new(path).extension().and_then(|extension| extension.to_str()) {
+        let ending = Path::new(path).extension().and_then(|extension| extension.to_str());
+        // The check's own tests cite what is not there.
+        if matches!(ending, Some("rs" | "md" | "py")) && !path.starts_with("xtask/") {
+            problems.extend(contract::check_citations(path, &text, &ids));
+        }
+        match ending {
             Some("rs") => problems.extend(sources::check_rust(path, &text)),
             Some("md") => problems.extend(documents::check(path, &text, &|path| files.exists(path))),
             _ => {}
         }
+        if matches!(ending, Some("rs" | "py")) {
+            code.push(text);
+        }
     }
+    let read = |path: &str| files.read(path).or_else(|| files.read(&documents::in_room(path)?));
+    problems.extend(contract::check_trace(&page(contract::TRACE), &ids, &read, &code));
 
     if problems.is_empty() {
         return Ok(());
     }
     let lines: Vec<String> = problems.iter().map(|problem| format!("tidy: {problem}")).collect();
-    Err(format!("{}\ntidy: {} to mend", lines.join("\n"), problems.len()))
+    Err(format!("{}\ntidy: {} problems", lines.join("\n"), problems.len()))
 }
 
-/// The files git knows or would add.
+/// The files that git tracks or would add.
 struct Files {
     root: PathBuf,
     paths: Vec<String>,
@@ -102,7 +116,7 @@ impl Files {
         std::fs::read_to_string(self.root.join(path)).ok()
     }
 
-    /// Whether a file, or a directory that holds one, is there; what git ignores is not.
+    /// Whether there is such a file, or a directory with a file. Files that git ignores do not count.
     fn exists(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         self.paths.iter().any(|file| {

@@ -1,5 +1,5 @@
-//! What the coordinator decides and everyone else obeys: the cluster, its nodes, and each list's configuration
-//! (PROTOCOL 1.2, SEAMS §3). Plain data; the rules that make it are in `control`.
+//! Records that the coordinator writes and all nodes obey: the cluster, its nodes, and the configuration of each stripe
+//! list (PROTOCOL 1.2, SEAMS §3). Plain data. The rules that change them are in `control`.
 
 use crate::slots::ListSlots;
 use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term, Version};
@@ -7,20 +7,20 @@ use core::hash::Hasher;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 
-/// One assignment of a position: by node, life *and* beginning, so that a node which is removed and later named
-/// again cannot take the second assignment for the first (PROTOCOL 1.2, 2.3).
+/// One assignment of a position: node, incarnation *and* first epoch. A node may be removed and later named again in
+/// the same incarnation; the epoch tells the two assignments apart (PROTOCOL 1.2, 2.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Tenure {
-    /// The node.
+    /// The node that holds the position.
     pub node: NodeId,
-    /// Its life.
+    /// The incarnation of the node's process.
     pub incarnation: Incarnation,
-    /// The epoch at which this assignment began. For a data position, its owner's term.
+    /// The epoch at which this assignment began. For a data position it is the term of its owner.
     pub since: Epoch,
 }
 
 impl Tenure {
-    /// `since` as a term (data positions).
+    /// `since` as a term. Meaningful for data positions only.
     pub fn term(&self) -> Term {
         self.since.0
     }
@@ -29,12 +29,12 @@ impl Tenure {
 /// Whether a position holds all its data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum PositionState {
-    /// Complete.
+    /// It holds all its data.
     Live,
-    /// Being rebuilt.
+    /// It is being rebuilt.
     Filling,
-    /// Complete since it is empty: the list begins, or begins again, and the holder has not said yet that it has begun.
-    /// Only under this state may a process make an empty role (PROTOCOL 10.15).
+    /// Complete because it is empty: its list has just begun or been reset, and the holder has not yet reported that it
+    /// has started. A process may create an empty role only in this state (PROTOCOL 10.15).
     Born,
 }
 
@@ -45,65 +45,66 @@ impl PositionState {
     }
 }
 
-/// Who holds a position.
+/// The holder of a position, and the state of the position.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Assignment {
-    /// Who, and since when.
+    /// The node, its incarnation, and the epoch at which it became the holder.
     pub tenure: Tenure,
-    /// Whether it is complete.
+    /// Whether the position holds all its data.
     pub state: PositionState,
 }
 
-/// The configuration of one list at one epoch.
+/// The configuration of one stripe list at one epoch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Which list.
+    /// The stripe list.
     pub list: ListId,
-    /// Grows by one with every change.
+    /// Number of this configuration. It grows by one with every change.
     pub epoch: Epoch,
-    /// The epoch at which the list began empty, at first or by a reset. An assignment with `since == born` holds an
-    /// empty position and takes nothing over; every later one does.
+    /// The epoch at which the list began empty: its creation or its latest reset. An assignment with `since == born`
+    /// started with an empty position. Every later assignment takes over from an earlier one.
     pub born: Epoch,
-    /// Data positions.
+    /// Number of data positions.
     pub data: u8,
-    /// Parity positions.
+    /// Number of parity positions.
     pub parity: u8,
-    /// How many members must hold a write before it is acknowledged: 1 to `parity`, 0 without parity (PROTOCOL 1.2).
+    /// Number of members that must hold a write before it is acknowledged: 1 to `parity`, or 0 without parity (PROTOCOL
+    /// 1.2).
     pub ack_quorum: u8,
-    /// `data + parity` places; `None` while nobody holds one.
+    /// The `data + parity` positions in order; `None` for a vacant one.
     pub positions: Vec<Option<Assignment>>,
-    /// Lives certified ended when this was committed (PROTOCOL 10.4).
+    /// Incarnations that were certified as ended when this configuration was committed (PROTOCOL 10.4).
     pub gone: Vec<(NodeId, Incarnation)>,
-    /// More positions were lost than the scheme covers, by crashes: nothing here can be rebuilt (PROTOCOL 10.6).
+    /// Crashes took more positions than the scheme tolerates, so no chunk of this list can be rebuilt (PROTOCOL 10.6).
     pub lost: bool,
-    /// Which slots its streams hold.
+    /// The hash slots that the streams of this list hold.
     pub slots: ListSlots,
-    /// Names this configuration and all before it: a hash of the id before and of everything else here but the trail
-    /// (PROTOCOL 10.14). Made by [`Configuration::seal`].
+    /// Identifies this configuration and its whole history: a hash over the previous id and all fields here except `id`
+    /// and `trail` (PROTOCOL 10.14). [`Configuration::seal`] computes it.
     pub id: u64,
-    /// The ids of the epochs before this one, the latest first: [`Configuration::TRAIL_MAX`] of them, or as many as a
-    /// node asked for.
+    /// The ids of the preceding epochs, latest first: up to [`Configuration::TRAIL_MAX`], or more if a node asked for
+    /// more.
     pub trail: Vec<u64>,
 }
 
-/// How two configurations of a list stand to each other.
+/// How a later configuration of a list relates to an earlier one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lineage {
-    /// One history: the later one may be installed over the earlier one.
+    /// Same history: the later one may be installed over the earlier one.
     Follows,
-    /// Two histories: one of them was decided from a store that went back in time.
+    /// Different histories: one of the two was decided from a coordinator's store that had gone back in time.
     Foreign,
-    /// The trail of the later one does not reach back to the earlier one.
+    /// Not known: the trail of the later one does not reach back to the earlier one.
     Unknown,
 }
 
 impl Configuration {
-    /// Earlier ids that a configuration carries.
+    /// Number of earlier ids that a configuration carries by default.
     pub const TRAIL_MAX: usize = 16;
-    /// Earlier ids that the coordinator keeps of a list, and that a configuration carries at most.
+    /// Number of earlier ids that the coordinator keeps for each list. A configuration carries no more than this.
     pub const HISTORY_MAX: usize = 1024;
 
-    /// Gives the configuration its place in the history of its list: after `before`, or first.
+    /// Sets `trail` and `id`. `before` is the preceding configuration of the list, or `None` for the first.
     pub fn seal(&mut self, before: Option<&Self>) {
         self.trail = before.map_or(Vec::new(), |before| {
             let earlier = before.trail.iter().copied();
@@ -118,12 +119,13 @@ impl Configuration {
             ..self.clone()
         };
         let mut hasher = SipHasher24::new_with_keys(before.map_or(0, |before| before.id), self.epoch.0.into());
-        // Plain data: postcard refuses only sequences of unknown length, and there are none.
+        // Cannot fail: postcard refuses only sequences of unknown length, and plain data has none.
         hasher.write(&postcard::to_allocvec(&body).unwrap_or_default());
         self.id = hasher.finish();
     }
 
-    /// Whether this configuration comes after the one with that epoch and id, or is that one (PROTOCOL 10.14).
+    /// How this configuration relates to the one with the given epoch and id (PROTOCOL 10.14). The same configuration
+    /// counts as following itself.
     pub fn lineage(&self, epoch: Epoch, id: u64) -> Lineage {
         let found = match self.epoch.0.checked_sub(epoch.0) {
             None => return Lineage::Foreign,
@@ -137,33 +139,34 @@ impl Configuration {
         }
     }
 
-    /// Positions of a list that one node may hold: its own, and one more as a stand-in (PROTOCOL 10.5).
+    /// Number of positions of a list that one node may hold: its own, and one more as a stand-in (PROTOCOL 10.5).
     pub const POSITIONS_OF_A_NODE_MAX: usize = 2;
 
-    /// Whether no node holds more of the list than it may.
+    /// Whether every node holds only positions that it may hold together ([`Configuration::may_hold`]).
     pub fn is_within_limits(&self) -> bool {
         let positions = self.positions.iter().enumerate();
         let mut held = positions.filter_map(|(i, a)| Some((Position(i as u8), a.as_ref()?)));
         held.all(|(position, a)| self.may_hold(a.tenure.node, position))
     }
 
-    /// Whether the node may hold this position beside what else it holds: two positions, one of them a parity at most.
-    /// Messages within a list name a stream and not a position, so that two members on one node could not be told
-    /// apart.
+    /// Whether the node may hold this position beside its other ones. The limit is two positions, at most one of them a
+    /// parity position. Messages within a list name a stream and not a position, so two parity members on one node
+    /// could not be told apart.
     pub fn may_hold(&self, node: NodeId, position: Position) -> bool {
         let others = || self.of_node(node).filter(|(p, _)| *p != position);
         others().count() < Self::POSITIONS_OF_A_NODE_MAX
             && (self.is_data(position) || others().all(|(p, _)| self.is_data(p)))
     }
 
-    /// Whether any node holds more than one position.
+    /// Whether any node holds more than one position of the list.
     pub fn has_stand_ins(&self) -> bool {
         let mut nodes: Vec<NodeId> = self.positions.iter().flatten().map(|a| a.tenure.node).collect();
         nodes.sort_unstable();
         nodes.windows(2).any(|pair| pair[0] == pair[1])
     }
 
-    /// Whether who holds the position does so for want of another node: it holds an older one too (PROTOCOL 10.5).
+    /// Whether the holder of the position is a stand-in: the node also holds an older position of the list (PROTOCOL
+    /// 10.5).
     pub fn is_stand_in(&self, position: Position) -> bool {
         let Some(held) = self.tenure(position) else {
             return false;
@@ -173,15 +176,15 @@ impl Configuration {
         self.of_node(held.node).any(|(p, a)| age(p, a) < mine)
     }
 
-    /// Whether the memory of who holds the position was not planned for it: of two positions of a node that is the
-    /// younger one, and the older one too until it is whole. A younger parity may be whole first, and have taken what
-    /// there was.
+    /// Whether the memory of the position's holder was not planned for it. On a node with two positions this is true
+    /// for the younger one, and for the older one too until it is complete: a younger parity may have been completed
+    /// first and have used the memory of the older position.
     pub fn may_lack_memory(&self, position: Position) -> bool {
         let filling = |a: &Assignment| a.state == PositionState::Filling && self.of_node(a.tenure.node).count() > 1;
         self.is_stand_in(position) || self.at(position).is_some_and(filling)
     }
 
-    /// Every position that `node` holds, in whatever life.
+    /// Every position that `node` holds, in any incarnation.
     pub fn of_node(&self, node: NodeId) -> impl Iterator<Item = (Position, &Assignment)> {
         self.positions.iter().enumerate().filter_map(move |(i, a)| {
             let a = a.as_ref()?;
@@ -189,17 +192,17 @@ impl Configuration {
         })
     }
 
-    /// Who holds a position.
+    /// The assignment of a position; `None` if it is vacant.
     pub fn at(&self, position: Position) -> Option<&Assignment> {
         self.positions.get(position.index())?.as_ref()
     }
 
-    /// The tenure at a position.
+    /// The tenure of a position; `None` if it is vacant.
     pub fn tenure(&self, position: Position) -> Option<Tenure> {
         self.at(position).map(|a| a.tenure)
     }
 
-    /// The parity positions that somebody holds, in order.
+    /// The parity positions that have a holder, in order.
     pub fn members(&self) -> impl Iterator<Item = (Position, &Assignment)> {
         let first = usize::from(self.data);
         (first..self.positions.len()).filter_map(|i| Some((Position(i as u8), self.positions[i].as_ref()?)))
@@ -210,7 +213,7 @@ impl Configuration {
         (0..self.data).map(Position)
     }
 
-    /// The streams of this list.
+    /// The streams of this list: one for each data position.
     pub fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
         let list = self.list;
         self.data_positions().map(move |x| Stream { list, x })
@@ -221,19 +224,20 @@ impl Configuration {
         position.0 < self.data
     }
 
-    /// Whether this life was certified ended.
+    /// Whether this incarnation was certified as ended.
     pub fn is_gone(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.gone.contains(&(node, incarnation))
     }
 
-    /// Whether this assignment began empty, in whatever state it is now: with the list, or, where there is no parity to
-    /// rebuild anything from, at any time since (10.6). There `born` is the latest of several such beginnings, and
-    /// a node may hear of a later one first.
+    /// Whether this assignment began empty, whatever its state is now. With parity, only an assignment from the list's
+    /// beginning did. Without parity there is nothing to rebuild from, so every assignment begins empty (10.6). `born`
+    /// is then the latest of several beginnings, and a node may learn of a later one first.
     pub fn is_born(&self, tenure: &Tenure) -> bool {
         self.parity == 0 || tenure.since == self.born
     }
 
-    /// Whether the numbers fit each other and the format: what holds of every configuration, wherever it comes from.
+    /// Whether the fields are consistent with each other and within the limits of the format. This holds for every
+    /// configuration, whatever its origin.
     pub fn is_well_formed(&self) -> bool {
         self.data > 0
             && self.positions.len() == usize::from(self.data) + usize::from(self.parity)
@@ -245,52 +249,54 @@ impl Configuration {
             && self.trail.len() <= Self::HISTORY_MAX
     }
 
-    /// Every position that `node` in this life holds.
+    /// Every position that `node` holds in this incarnation.
     pub fn held_by(&self, node: NodeId, incarnation: Incarnation) -> impl Iterator<Item = (Position, &Assignment)> {
         self.of_node(node)
             .filter(move |(_, a)| a.tenure.incarnation == incarnation)
     }
 }
 
-/// What is fixed, or nearly so, for a cluster's life (SEAMS §3).
+/// Properties of a cluster that are fixed, or nearly so, from its creation (SEAMS §3).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClusterRecord {
-    /// Which cluster.
+    /// The cluster.
     pub id: ClusterId,
-    /// The format of records and chunks.
+    /// Version of the format of records and chunks.
     pub format: u16,
-    /// Data positions of every list.
+    /// Number of data positions of every list.
     pub data: u8,
-    /// Parity positions of every list.
+    /// Number of parity positions of every list.
     pub parity: u8,
-    /// How many of them must hold a write before it is acknowledged (PROTOCOL 1.2).
+    /// Number of parity members that must hold a write before it is acknowledged (PROTOCOL 1.2).
     pub ack_quorum: u8,
-    /// Bytes in a chunk: a power of two, 4 KiB to 64 KiB (less in simulation).
+    /// Bytes in a chunk: a power of two, 4 KiB to 64 KiB; smaller in simulation.
     pub chunk_bytes: u32,
-    /// The keyed hash's key: every node must compute the same page for a key.
+    /// Key of the keyed hash. It is the same on every node, so that all compute the same index page for a key.
     pub hash_key: [u64; 2],
-    /// Lease length L in ms (PROTOCOL 4.3).
+    /// Lease length L in milliseconds (PROTOCOL 4.3).
     pub lease_ms: u32,
-    /// Silence after which a node is suspected, in ms (PROTOCOL 10.2).
+    /// Time without a heartbeat after which a node is suspected, in milliseconds (PROTOCOL 10.2).
     pub suspicion_ms: u32,
-    /// Fewest Live parity members with which writes are taken (PROTOCOL 3.1).
+    /// Number of Live parity members below which writes are refused (PROTOCOL 3.1).
     pub min_redundancy: u8,
-    /// How the lists began: the last slot of each stream, in slot order; stream `i` has slots from the end of `i-1` to
-    /// its own. What hand-offs have changed since is in the lists' configurations ([`Configuration::slots`]).
+    /// Hash slots at the cluster's creation: the last slot of each stream, in slot order. Entry `i` covers the slots
+    /// after the end of entry `i - 1` up to its own. Later hand-offs are recorded in the lists' configurations
+    /// ([`Configuration::slots`]).
     pub slots: Vec<(u16, Stream)>,
-    /// How many parity positions of a list, the last ones, lie on log nodes. Fewer than `parity`, or 0.
+    /// Number of parity positions of each list, counted from the last, that lie on log nodes. Fewer than `parity`, or
+    /// 0.
     pub logged: u8,
 }
 
 impl ClusterRecord {
-    /// Whether the position is one that a log node holds, if one is free.
+    /// Whether the position belongs on a log node. Another node may hold it while no log node is free.
     pub fn is_logged(&self, position: Position) -> bool {
         let width = u16::from(self.data) + u16::from(self.parity);
         let in_memory = width - u16::from(self.logged).min(width);
         (in_memory..width).contains(&u16::from(position.0))
     }
 
-    /// Whether the slot map covers every slot, in order, once.
+    /// Whether the slot map covers every hash slot once, in order.
     pub fn slots_are_whole(&self) -> bool {
         self.slots.windows(2).all(|w| w[0].0 < w[1].0) && self.slots.last().is_some_and(|l| l.0 == SLOT_COUNT - 1)
     }
@@ -299,11 +305,11 @@ impl ClusterRecord {
 /// What a node is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum NodeRole {
-    /// Named by lists.
+    /// Holds positions of stripe lists from the start.
     Member,
-    /// Waits to replace another.
+    /// Holds nothing until it replaces another node.
     Spare,
-    /// Holds logged parity positions, on disk, and nothing else.
+    /// Holds only logged parity positions, on disk.
     Log,
 }
 
@@ -316,25 +322,25 @@ pub enum NodeState {
     Down,
 }
 
-/// What is wanted of a node, by the operator, or by the coordinator of one that is slow (PROTOCOL 5.12, 10.2a). Nodes
-/// are not told: it only has a part in where positions go.
+/// Which positions a node is wanted to hold. The operator sets it; for a slow node the coordinator does (PROTOCOL 5.12,
+/// 10.2a). Nodes are not told: it only influences where positions are placed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Duty {
-    /// To hold whatever falls to it.
+    /// Holds any position assigned to it.
     Full,
-    /// That too, and what it holds by plan comes back to it.
+    /// As `Full`, and the positions that it holds by plan are moved back to it.
     Returning,
-    /// To give up all positions, one list after the other.
+    /// Gives up all positions, one list after the other.
     Draining,
-    /// To give up all positions, as soon as the redundancy bears it.
+    /// Gives up all positions, as soon as redundancy permits.
     Shunned,
-    /// As `Shunned`, for a while, since its acknowledgements come late.
+    /// As `Shunned`, for a limited time, because its acknowledgements come late.
     Slow,
 }
 
 impl Duty {
-    /// Whether it is to hold nothing.
+    /// Whether the node is to hold no position.
     pub fn leaves(self) -> bool {
         matches!(self, Self::Draining | Self::Shunned | Self::Slow)
     }
@@ -343,25 +349,26 @@ impl Duty {
 /// A node as the coordinator knows it (SEAMS §3).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeRecord {
-    /// Which node.
+    /// The node's id.
     pub id: NodeId,
-    /// Its present life.
+    /// Its present incarnation.
     pub incarnation: Incarnation,
-    /// Counts its lives from 1: of two records the one with the later life is the newer (PROTOCOL 10.16).
+    /// Counts the node's incarnations from 1. Of two records of a node, the one with the higher number is newer
+    /// (PROTOCOL 10.16).
     pub ordinal: u32,
-    /// Its failure domain; its own id unless told otherwise.
+    /// Its failure domain. The default is its own id.
     pub domain: String,
-    /// What it is for.
+    /// Which kind of node it is.
     pub role: NodeRole,
-    /// Whether it answers.
+    /// Whether the coordinator hears from it.
     pub state: NodeState,
-    /// Its process, for people.
+    /// Process id, shown to operators.
     pub pid: u32,
-    /// Where clients ask for any key, `host:port`.
+    /// Address, as `host:port`, where clients may send commands for any key.
     pub client_address: String,
-    /// Where cluster-aware clients ask.
+    /// Address for cluster-aware clients.
     pub cluster_address: String,
-    /// Where peers connect.
+    /// Address where peers connect.
     pub peer_address: String,
 }
 
@@ -412,7 +419,7 @@ mod tests {
             id: 0,
             trail: Vec::new(),
         };
-        // Another position began anew at epoch 4, after this tenure had.
+        // Another position began empty at epoch 4, after this tenure began.
         assert!(list(0).is_born(&tenure(3)));
         assert!(!list(1).is_born(&tenure(3)) && list(1).is_born(&tenure(4)));
     }
@@ -440,7 +447,7 @@ mod tests {
         let first = list(1, false, None);
         let (second, other) = (list(2, false, Some(&first)), list(2, true, Some(&first)));
         assert_ne!(second.id, other.id);
-        // The same contents behind another past.
+        // The same contents after a different history have a different id.
         let (third, after_other) = (list(3, false, Some(&second)), list(3, false, Some(&other)));
         assert_ne!(third.id, after_other.id);
         for (earlier, expected) in [
@@ -458,7 +465,11 @@ mod tests {
             latest = list(epoch, false, Some(&latest));
         }
         assert_eq!(latest.trail.len(), Configuration::TRAIL_MAX);
-        assert_eq!(latest.lineage(Epoch(1), first.id), Lineage::Unknown, "too long ago");
+        assert_eq!(
+            latest.lineage(Epoch(1), first.id),
+            Lineage::Unknown,
+            "the trail does not reach that far back"
+        );
         let oldest = latest.trail.last().copied().unwrap();
         assert_eq!(latest.lineage(Epoch(39 - 16), oldest), Lineage::Follows);
     }

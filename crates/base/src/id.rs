@@ -1,9 +1,9 @@
-//! Names of things, each its own type so that one cannot stand in for another.
+//! Identifiers. Each is a type of its own, so that one cannot be used in place of another.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// A node: one shard with its own memory (DESIGN §2). Small and dense, given out by whoever makes the cluster.
+/// A node: one shard with its own memory (DESIGN §2). Ids are small and dense; the maker of the cluster assigns them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct NodeId(pub u16);
 
@@ -13,7 +13,8 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// One life of a node's process, random at start. A restart is another incarnation and knows nothing (PROTOCOL 0.1).
+/// One run of a node's process: a random number drawn at start. A restarted process is another incarnation, without any
+/// state of the former one (PROTOCOL 0.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
@@ -23,20 +24,20 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// A cluster, random when it is made. Peers of another cluster are refused.
+/// A cluster: a random number drawn at its creation. Peers of another cluster are refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ClusterId(pub u64);
 
-/// A stripe list: `k+m` nodes that hold stripes together.
+/// A stripe list: an ordered set of `k+m` nodes that hold stripes together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ListId(pub u16);
 
-/// A place in a list: `0..k` hold data, `k..k+m` parity.
+/// A position in a stripe list: `0..k` hold data, `k..k+m` parity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Position(pub u8);
 
 impl Position {
-    /// As an index into a list's positions.
+    /// The position as an index into a list's positions.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -45,9 +46,9 @@ impl Position {
 /// A stream: one data position of one list. It has one owner and one sequence of deltas.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Stream {
-    /// The list.
+    /// The stripe list.
     pub list: ListId,
-    /// The data position in it.
+    /// The data position in that list.
     pub x: Position,
 }
 
@@ -57,7 +58,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// The number of a list's configuration; it only grows (PROTOCOL 1.2).
+/// The number of a list's configuration. It only grows (PROTOCOL 1.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Epoch(pub u32);
 
@@ -69,12 +70,13 @@ pub type Term = u32;
 pub struct Stripe(pub u32);
 
 impl Stripe {
-    /// Set in the id of a stripe of index pages.
+    /// Bit that is set in the id of a stripe of index pages.
     pub const INDEX_BIT: u32 = 1 << 31;
-    /// Ids use the low 22 bits and the index bit; the rest flags extents (`docs/formats/peer.md`).
+    /// Largest stripe number. Ids use the low 22 bits and the index bit; the other bits are flags of extents
+    /// (`docs/formats/peer.md`).
     pub const NUMBER_MAX: u32 = (1 << 22) - 1;
 
-    /// The stripe of the `number`-th data chunk.
+    /// The stripe of data chunk `number`.
     pub fn data(number: u32) -> Self {
         debug_assert!(number <= Self::NUMBER_MAX);
         Self(number)
@@ -96,7 +98,7 @@ impl Stripe {
         self.0 & Self::NUMBER_MAX
     }
 
-    /// Whether the bits are those of a stripe that may exist.
+    /// Whether the bits are a possible stripe id: no flag bit is set.
     pub fn is_valid(self) -> bool {
         self.0 & !(Self::INDEX_BIT | Self::NUMBER_MAX) == 0
     }
@@ -108,6 +110,6 @@ impl fmt::Display for Stripe {
     }
 }
 
-/// A client's connection to a node, never used again within an incarnation.
+/// A client's connection to a node. A number is not used again within an incarnation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ConnId(pub u64);

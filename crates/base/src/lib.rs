@@ -1,4 +1,4 @@
-//! Room `base`: the plain values every other room stands on. No policy, no clock, no globals.
+//! Room `base`: plain values that every other room uses. No policy, no clock, no globals.
 
 pub mod configuration;
 mod id;
@@ -16,5 +16,5 @@ pub use reader::Reader;
 pub use time::{Clock, Span, Time};
 pub use version::Version;
 
-/// Slots of the key space, as in Redis Cluster.
+/// Number of hash slots of the key space, as in Redis Cluster.
 pub const SLOT_COUNT: u16 = 16_384;

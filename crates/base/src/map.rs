@@ -1,12 +1,12 @@
-//! Hash tables with a fixed hash: the same inserts give the same order on every run, which replay needs.
+//! Hash tables with a fixed hash function: the same inserts give the same order on every run, which replay needs.
 //!
-//! Keys are our own ids, never bytes that a client chose; those go through the keyed hash of `store`.
+//! Keys are internal ids, never bytes that a client chose. Client keys go through the keyed hash of `store`.
 
 use core::hash::{BuildHasherDefault, Hasher};
 
-/// A hash map of ours.
+/// A hash map with the fixed hash.
 pub type Map<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<FixedHasher>>;
-/// A hash set of ours.
+/// A hash set with the fixed hash.
 pub type Set<K> = hashbrown::HashSet<K, BuildHasherDefault<FixedHasher>>;
 
 /// An empty map.
@@ -55,7 +55,8 @@ impl Hasher for FixedHasher {
         self.word(n as u64);
     }
     fn finish(&self) -> u64 {
-        // hashbrown takes its tag from the top bits and its bucket from the low ones.
+        // hashbrown takes its tag from the top bits and its bucket from the low bits, so the top half is mixed into
+        // both.
         self.0 ^ (self.0 >> 32)
     }
 }

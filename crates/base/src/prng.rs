@@ -1,11 +1,11 @@
-//! A seeded random generator (SplitMix64): small, good enough for jitter and simulation, never for secrets.
+//! A seeded pseudo-random generator (SplitMix64). Good enough for jitter and simulation, never for secrets.
 
-/// The generator; equal seeds give equal sequences on every machine.
+/// The generator. Equal seeds give equal sequences on every machine.
 #[derive(Clone, Debug)]
 pub struct Prng(u64);
 
 impl Prng {
-    /// From a seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -34,12 +34,12 @@ impl Prng {
         self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Another generator, independent of what this one gives next.
+    /// Another generator, whose sequence is independent of the following numbers of this one.
     pub fn fork(&mut self) -> Self {
         Self(self.next_u64())
     }
 
-    /// One element of a slice that is not empty.
+    /// One element of a slice, which must not be empty.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len() as u64) as usize]
     }

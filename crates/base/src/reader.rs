@@ -1,6 +1,6 @@
-//! Little-endian reading that cannot run past the end.
+//! Little-endian reading that cannot run past the end of the bytes.
 
-/// What is left of some bytes. Every method gives `None` past the end.
+/// The bytes not yet read. Every method returns `None` if too few are left.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(pub &'a [u8]);
 

@@ -1,84 +1,85 @@
-//! Which slots the streams of a list hold, and how some of them go from one stream to another (PROTOCOL 10.8).
+//! The hash slots that the streams of a list hold, and the hand-off of slots between streams (PROTOCOL 10.8).
 //!
-//! They are part of the list's configuration: so whoever holds a position knows what it serves from the same record
-//! that says it holds it, and one fence, the epoch, keeps out who has not heard of either (H45).
+//! Slots are part of the list's configuration. So the record that gives a node a position also says which slots it
+//! serves, and the epoch fences nodes that know neither (H45).
 
 use crate::configuration::ClusterRecord;
 use crate::{ListId, NodeId, Position, SLOT_COUNT, Stream};
 use serde::{Deserialize, Serialize};
 
-/// Slots in a row, all of one stream.
+/// A range of consecutive hash slots of one stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct SlotRange {
-    /// The first.
+    /// The first slot.
     pub first: u16,
-    /// The last.
+    /// The last slot, inclusive.
     pub last: u16,
-    /// Whose, within the list.
+    /// The stream's data position within the list.
     pub x: Position,
 }
 
-/// Slots on their way from a stream to another. Both lists' configurations name it; until it is done they are the
-/// source's.
+/// A hand-off of slots from one stream to another. The configurations of both lists name it. Until it is done, the
+/// slots belong to the source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HandOff {
-    /// What the version of the map will be. No two hand-offs have the same.
+    /// Version of the slot map once the hand-off is done. Every hand-off has a different one.
     pub version: u64,
-    /// The first slot.
+    /// The first slot that is handed off.
     pub first: u16,
-    /// The last that may go. The source may find that fewer are enough at once.
+    /// The last slot that may be handed off. The source may hand off fewer at once.
     pub last: u16,
-    /// Who hands off.
+    /// The stream that hands the slots off.
     pub from: Stream,
-    /// Who will hold them.
+    /// The stream that receives them.
     pub to: Stream,
 }
 
 impl HandOff {
-    /// Whether it is about this slot.
+    /// Whether the hand-off may include this slot.
     pub fn contains(&self, slot: u16) -> bool {
         (self.first..=self.last).contains(&slot)
     }
 }
 
-/// Where an operator wants slots.
+/// Where an operator wants slots to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SlotTarget {
-    /// At that stream.
+    /// This stream.
     Stream(Stream),
-    /// At some stream that this node owns.
+    /// Any stream that this node owns.
     Node(NodeId),
 }
 
-/// What an operator wants of slots.
+/// An operator's order about slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SlotOrder {
-    /// That these, whoever holds them, go there.
+    /// Move these slots, whichever streams hold them.
     Move {
-        /// The first.
+        /// The first slot.
         first: u16,
-        /// The last.
+        /// The last slot, inclusive.
         last: u16,
-        /// Where.
+        /// The destination.
         to: SlotTarget,
     },
-    /// That what is under way ends, where it is.
+    /// Cancel all hand-offs that are under way.
     GiveUp,
 }
 
-/// The slots of a list's streams.
+/// The hash slots of a list's streams.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ListSlots {
-    /// The version of the cluster's map at which this list's part changed last. 0: it is as the cluster record has it.
+    /// The version of the cluster's slot map at which this list's part last changed. 0: unchanged since the cluster
+    /// record.
     pub version: u64,
-    /// In order; empty while `version` is 0.
+    /// The ranges in slot order. Empty while `version` is 0.
     pub ranges: Vec<SlotRange>,
-    /// What is under way.
+    /// The hand-off under way, if any.
     pub hand_off: Option<HandOff>,
 }
 
 impl ListSlots {
-    /// What the list's streams hold, in slot order.
+    /// The slots that the list's streams hold, in slot order.
     pub fn held(&self, list: ListId, cluster: &ClusterRecord) -> Vec<SlotRange> {
         if self.version > 0 {
             return self.ranges.clone();
@@ -95,7 +96,7 @@ impl ListSlots {
         held
     }
 
-    /// While a hand-off is under way.
+    /// These slots with the given hand-off under way.
     pub fn during(&self, hand_off: HandOff) -> Self {
         Self {
             hand_off: Some(hand_off),
@@ -103,7 +104,8 @@ impl ListSlots {
         }
     }
 
-    /// After a hand-off was given up: the same slots, under a version by which one sees that something was under way.
+    /// These slots after a hand-off was cancelled. The ranges are the same; the new version shows that a hand-off was
+    /// begun.
     pub fn given_up(&self, list: ListId, cluster: &ClusterRecord, what: &HandOff) -> Self {
         Self {
             version: what.version,
@@ -112,7 +114,7 @@ impl ListSlots {
         }
     }
 
-    /// After the slots of a hand-off up to `last` have changed hands.
+    /// These slots after the hand-off of slots up to `last` is done.
     pub fn after(&self, list: ListId, cluster: &ClusterRecord, done: &HandOff, last: u16) -> Self {
         Self {
             version: done.version,
@@ -121,7 +123,8 @@ impl ListSlots {
         }
     }
 
-    /// Whether it can be the part of that list, of so many streams.
+    /// Whether this can be the slots of that list with `data` streams: ranges and hand-off are in order and within
+    /// limits.
     pub fn is_well_formed(&self, list: ListId, data: u8) -> bool {
         let inside = |r: &SlotRange| r.first <= r.last && r.last < SLOT_COUNT && r.x.0 < data;
         let in_order = self.ranges.windows(2).all(|w| w[0].last < w[1].first);
@@ -139,11 +142,11 @@ impl ListSlots {
     }
 }
 
-/// What a list that held `held` holds after the slots of a hand-off up to `last` have changed hands.
+/// The slots of a list that held `held`, after the hand-off of slots up to `last` is done.
 pub fn after(held: Vec<SlotRange>, list: ListId, done: &HandOff, last: u16) -> Vec<SlotRange> {
     let mut ranges: Vec<SlotRange> = Vec::new();
     for range in held {
-        // What is left of it on either side.
+        // The parts of this range before and after the slots that were handed off.
         if range.first < done.first {
             let last = range.last.min(done.first - 1);
             ranges.push(SlotRange { last, ..range });
@@ -168,23 +171,23 @@ pub fn after(held: Vec<SlotRange>, list: ListId, done: &HandOff, last: u16) -> V
     ranges
 }
 
-/// Whether no slot is held twice, and all are held, by lists whose every configuration is of one moment.
+/// Checks that every hash slot is held exactly once. `held` must come from configurations of one moment.
 ///
 /// # Errors
-/// Names the first slot of which that is not so.
+/// Names the first slot that is held twice or not at all.
 pub fn check_whole(held: impl Iterator<Item = (ListId, SlotRange)>) -> Result<(), String> {
     let mut all: Vec<(SlotRange, ListId)> = held.map(|(list, range)| (range, list)).collect();
     all.sort_unstable_by_key(|(range, _)| range.first);
     let mut next = 0;
     for (range, list) in all {
         if range.first != next {
-            let what = if range.first < next { "held twice" } else { "nobody's" };
+            let what = if range.first < next { "held twice" } else { "not held" };
             return Err(format!("slot {} is {what} (list {})", range.first.min(next), list.0));
         }
         next = range.last + 1;
     }
     if next < SLOT_COUNT {
-        return Err(format!("slot {next} is nobody's"));
+        return Err(format!("slot {next} is not held"));
     }
     Ok(())
 }
@@ -248,7 +251,7 @@ mod tests {
             (0..2).for_each(|n| assert!(lists[usize::from(n)].is_well_formed(ListId(n), 2)));
         };
         check(&lists);
-        // From the middle of one stream to another list's.
+        // From the middle of one stream to a stream of another list.
         let first = done(1, 1000, 1999, stream(0, 0), stream(1, 0));
         lists = [0, 1].map(|n| lists[usize::from(n)].after(ListId(n), &cluster, &first, 1999));
         check(&lists);
@@ -260,12 +263,12 @@ mod tests {
             lists[1].ranges,
             [range(1000, 1999, 0), range(4000, 7999, 0), range(12_000, 16_383, 1)]
         );
-        // The rest up to its neighbour: one range. Fewer than named may go.
+        // The rest of that stream's range: it joins its neighbours into one range.
         let second = done(2, 2000, 3999, stream(0, 0), stream(1, 0));
         lists = [0, 1].map(|n| lists[usize::from(n)].after(ListId(n), &cluster, &second, 3999));
         check(&lists);
         assert_eq!(lists[1].ranges[0], range(1000, 7999, 0));
-        // Within one list.
+        // Within one list. Fewer slots go than the hand-off names.
         let third = done(3, 8000, 9000, stream(0, 1), stream(0, 0));
         lists[0] = lists[0].after(ListId(0), &cluster, &third, 8000);
         check(&lists);
@@ -304,6 +307,6 @@ mod tests {
                 .unwrap_err()
                 .contains("slot 9 is held twice")
         );
-        assert!(check_whole([].into_iter()).unwrap_err().contains("slot 0 is nobody's"));
+        assert!(check_whole([].into_iter()).unwrap_err().contains("slot 0 is not held"));
     }
 }

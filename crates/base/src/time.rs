@@ -1,34 +1,35 @@
-//! Time as a value: rooms below `io` are told what time it is.
+//! Time as a value: rooms below `io` are given the time as an argument.
 
 use core::ops::{Add, Sub};
 
-/// A monotonic instant in nanoseconds (`CLOCK_BOOTTIME`, so that suspend counts). Only differences mean anything.
+/// A monotonic instant in nanoseconds. It is read from `CLOCK_BOOTTIME`, so that time in suspend counts. Only
+/// differences have a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Time(pub u64);
 
-/// A length of time in nanoseconds.
+/// A duration in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Span(pub u64);
 
-/// What time it is: `mono` for every decision, `wall_ms` for expiry alone.
+/// The present time: `mono` for every decision, `wall_ms` for the expiry of keys alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Clock {
-    /// Monotonic.
+    /// Monotonic time.
     pub mono: Time,
-    /// Milliseconds since 1970.
+    /// Wall clock: milliseconds since 1970.
     pub wall_ms: u64,
 }
 
 impl Span {
-    /// `n` microseconds.
+    /// A span of `n` microseconds.
     pub const fn from_us(n: u64) -> Self {
         Self(n * 1_000)
     }
-    /// `n` milliseconds.
+    /// A span of `n` milliseconds.
     pub const fn from_ms(n: u64) -> Self {
         Self(n * 1_000_000)
     }
-    /// `n` seconds.
+    /// A span of `n` seconds.
     pub const fn from_secs(n: u64) -> Self {
         Self(n * 1_000_000_000)
     }
@@ -58,7 +59,7 @@ impl Add for Span {
 
 impl Sub for Time {
     type Output = Span;
-    /// Zero if `earlier` is the later one.
+    /// Zero if `earlier` is later than `self`.
     fn sub(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }

@@ -3,23 +3,24 @@
 use crate::Term;
 use core::fmt;
 
-/// (term, seq) of the last delta that touched a chunk, packed 20 + 44 bits. Zero means: the chunk is all zeros.
+/// (term, seq) of the last delta that touched a chunk, packed into 20 + 44 bits. Zero means that the chunk is all
+/// zeros.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// Never written, or freed: all zeros.
+    /// The version of a chunk that was never written, or was freed: all zeros.
     pub const ZERO: Self = Self(0);
     const SEQ_BITS: u32 = 44;
-    /// The largest seq of a stream; near it the owner asks for a move to itself.
+    /// The largest seq of a stream.
     pub const SEQ_MAX: u64 = (1 << Self::SEQ_BITS) - 1;
-    /// The largest term; the coordinator alarms well before.
+    /// The largest term.
     pub const TERM_MAX: Term = (1 << 20) - 1;
 
     /// The version that delta `seq` of `term` leaves.
     ///
     /// # Panics
-    /// If either is out of range: the limits are checked long before they are reached.
+    /// If either is out of range.
     pub fn new(term: Term, seq: u64) -> Self {
         assert!(
             term <= Self::TERM_MAX && seq <= Self::SEQ_MAX,

@@ -1,5 +1,5 @@
-//! `cargo bench --package paritas-code`: our kernels beside Debian's ISA-L and memcpy, in one run and with one matrix.
-//! `docs/benchmarks-code.md` has figures.
+//! `cargo bench --package paritas-code` compares this crate's kernels with Debian's ISA-L and memcpy, in one run and
+//! with one matrix. Figures are in `docs/benchmarks-code.md`.
 
 #![allow(missing_docs, unreachable_pub, unsafe_code)]
 
@@ -19,7 +19,7 @@ fn chunks(prng: &mut Prng, count: usize, len: usize) -> Vec<Vec<u8>> {
     (0..count).map(|_| bytes(prng, len)).collect()
 }
 
-/// Throughput counts data bytes, as TARGETS does.
+/// Throughput counts data bytes.
 fn encode(c: &mut Criterion) {
     let (mut prng, isal) = (Prng::new(1), Isal::open());
     for (k, m) in [(4u8, 2u8), (8, 2), (6, 3)] {
@@ -40,7 +40,7 @@ fn encode(c: &mut Criterion) {
                 });
             }
             if (k, m) == (4, 2) {
-                // As many bytes copied as the encode reads.
+                // Copies as many bytes as the encode reads.
                 let mut copies = chunks(&mut prng, 4, len);
                 group.bench_function(BenchmarkId::new("memcpy", len), |b| {
                     b.iter(|| {
@@ -55,7 +55,7 @@ fn encode(c: &mut Criterion) {
     }
 }
 
-/// The same encode and one delta by every kernel that the machine has.
+/// The same encode and one delta with every kernel that the machine has.
 fn kernels(c: &mut Criterion) {
     let mut prng = Prng::new(5);
     let (best, code, len) = (kernel_name(), code(4, 2), 16 << 10);
@@ -86,8 +86,8 @@ fn kernels(c: &mut Criterion) {
     assert!(use_kernel(best));
 }
 
-/// One extent into one parity chunk. Everything is in the first-level cache, and the target moves from call to call,
-/// as deltas do: a target that stays would measure how soon a store can be loaded again.
+/// One extent into one parity chunk. All data is in the first-level cache. The target moves between calls, as with real
+/// deltas: with a fixed target the benchmark would measure how soon a store can be loaded again.
 fn delta(c: &mut Criterion) {
     let (mut prng, isal) = (Prng::new(2), Isal::open());
     let code = code(4, 2);
@@ -147,7 +147,7 @@ fn delta(c: &mut Criterion) {
     }
 }
 
-/// Throughput counts `k` chunks read, so that it compares with encode.
+/// Throughput counts the `k` chunks read, so that it compares with encode.
 fn decode(c: &mut Criterion) {
     let mut prng = Prng::new(3);
     let code = code(4, 2);
@@ -184,8 +184,8 @@ fn sums(c: &mut Criterion) {
         });
     }
     group.finish();
-    // What it would cost to check all that a command looks at: 512 bytes around it, in memory larger than any cache,
-    // beside the two lines that it looks at anyway.
+    // The cost of checking everything that a command reads: 512 bytes, in memory larger than any cache, compared with
+    // the two lines that the command reads anyway.
     let mut group = c.benchmark_group("anywhere in 512 MiB");
     let memory = vec![0x5a_u8; 512 << 20];
     let blocks = (memory.len() / 512) as u64;

@@ -1,7 +1,8 @@
-//! `cargo bench --package paritas-code --bench floor`: the fastest of many short rounds, ours and ISA-L's in turn.
+//! `cargo bench --package paritas-code --bench floor`: the fastest of many short rounds, of this crate and ISA-L in
+//! turn.
 //!
-//! On a machine that others use, means and medians measure the others; the fastest round is the one that nobody
-//! disturbed. Prints the table of `docs/benchmarks-code.md`.
+//! On a shared machine, means and medians also measure the other users; the fastest round is the least disturbed one.
+//! Prints the table of `docs/benchmarks-code.md`.
 
 #![allow(missing_docs, unreachable_pub, unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -17,7 +18,7 @@ use support::{bytes, code, isal::Isal, matrix};
 
 const ROUNDS: usize = 300;
 
-/// Chunks as the store has them: on page boundaries.
+/// Chunks on page boundaries, as in the store.
 #[repr(C, align(4096))]
 struct Chunk([u8; 1 << 20]);
 
@@ -31,7 +32,7 @@ fn chunks(prng: &mut Prng, count: usize) -> Vec<Box<Chunk>> {
         .collect()
 }
 
-/// Nanoseconds of one call of each task, the fastest round of each, taken in turn.
+/// Nanoseconds of one call of each task, in its fastest round. The tasks take turns.
 fn floor<const N: usize>(calls: usize, mut tasks: [&mut dyn FnMut(usize); N]) -> [f64; N] {
     let mut best = [f64::MAX; N];
     for _ in 0..ROUNDS {
@@ -44,7 +45,7 @@ fn floor<const N: usize>(calls: usize, mut tasks: [&mut dyn FnMut(usize); N]) ->
     best
 }
 
-/// Row-diagonal parity beside ours, 8+2 as MemEC has them.
+/// Row-diagonal parity compared with this crate's code, with 8+2 as in MemEC.
 fn rdp() {
     let mut prng = Prng::new(2);
     let (code, rdp) = (code(8, 2), Rdp::new(8, 17).expect("a prime"));
@@ -196,7 +197,7 @@ fn main() {
     let target = &mut parity[0].0[..16_384];
     let column = isal.as_ref().map(|isal| isal.tables(&[coefficient], 1, 1));
     for len in [32, 64, 100, 300, 4096, 16_384] {
-        // The place moves from call to call, as deltas do; 4 KiB and more stay where a chunk begins.
+        // The offset changes between calls, as with real deltas. Extents of 4 KiB and more begin with the chunk.
         let at = |i: usize| if len < 4096 { (i & 63) * 121 } else { 0 };
         let calls = 200_000 / len.max(50);
         let [empty, sums] = floor(

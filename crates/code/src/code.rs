@@ -1,19 +1,19 @@
 //! `Code`: the matrix of a scheme, and encoding with it.
 //!
-//! The coefficients of data position `i` in parity position `j` are a Cauchy matrix `1 / (x_j + y_i)` with
-//! `x_j = 255 ^ j` and `y_i = i`, its columns and rows scaled so that row 0 and column 0 are ones:
+//! The coefficients of data position `i` in parity position `j` form a Cauchy matrix `1 / (x_j + y_i)` with `x_j = 255
+//! ^ j` and `y_i = i`. Its columns and rows are scaled so that row 0 and column 0 are ones:
 //!
 //! `c(i, j) = f(i)·f(j) / (f(i ^ j)·f(0))` with `f(t) = 255 ^ t`.
 //!
-//! Every square part of a Cauchy matrix is regular, and scaling keeps that, so any `k` positions give back the rest
-//! (MDS). Parity 0 is the XOR of the data, and with one data position every parity is a copy. A coefficient does not
-//! depend on the scheme, so schemes agree on the positions that they share.
+//! Every square submatrix of a Cauchy matrix is regular, and scaling preserves this. So any `k` positions give back the
+//! rest (MDS). Parity 0 is the XOR of the data, and with one data position every parity is a copy. A coefficient does
+//! not depend on the scheme, so all schemes agree on the positions that they share.
 
 use crate::field::{inverse, mul};
 use crate::kernel::{ROWS_MAX, combine, mul_add};
 use crate::{DATA_MAX, Scheme};
 
-/// Bytes of each chunk that are coded before the next, where the sources are read more than once: what was read is
+/// Bytes of each chunk that are coded before the next ones, where the sources are read more than once. The tile is then
 /// still in the first-level cache when it is read again.
 const TILE_BYTES: usize = 4096;
 
@@ -21,11 +21,11 @@ const TILE_BYTES: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Code {
     scheme: Scheme,
-    /// Row by row: parity `j`'s coefficients are at `j·k .. (j+1)·k`.
+    /// The coefficients, row by row: those of parity `j` are at `j·k .. (j+1)·k`.
     matrix: Box<[u8]>,
 }
 
-/// See the module's text. Positions that a [`Scheme`] allows never meet `i ^ j = 255`.
+/// The coefficient given in the module's description. Positions that a [`Scheme`] allows never have `i ^ j = 255`.
 fn scaled_cauchy(i: u8, j: u8) -> u8 {
     let f = |t: u8| 255 ^ t;
     mul(mul(f(i), f(j)), inverse(mul(f(i ^ j), f(0))))
@@ -45,13 +45,14 @@ impl Code {
         self.scheme
     }
 
-    /// What data position `data_index` is multiplied by in parity position `k + parity_index`; 1 if either index is 0.
+    /// The coefficient of data position `data_index` in parity position `k + parity_index`. It is 1 if either index is
+    /// 0.
     ///
     /// # Panics
     /// If the scheme has no such position.
     #[inline]
     pub fn coefficient(&self, data_index: u8, parity_index: u8) -> u8 {
-        assert!(data_index < self.scheme.data(), "no such data position");
+        assert!(data_index < self.scheme.data(), "the scheme has no such data position");
         self.row(parity_index)[usize::from(data_index)]
     }
 
@@ -70,18 +71,18 @@ impl Code {
         assert_eq!(
             data.len(),
             usize::from(self.scheme.data()),
-            "one slice for each data position"
+            "there must be one slice for each data position"
         );
         assert_eq!(
             parity.len(),
             usize::from(self.scheme.parity()),
-            "one slice for each parity position"
+            "there must be one slice for each parity position"
         );
         combine_all(&self.matrix, data, parity);
     }
 
-    /// Adds one data chunk (or range) to all parity chunks. From parity that is zero, all sources one after the other,
-    /// in any order, give what [`Code::encode`] gives.
+    /// Adds one data chunk (or range) to all parity chunks. Starting with zeros, adding all sources in any order gives
+    /// the result of [`Code::encode`].
     ///
     /// # Panics
     /// If there is no such data position, the parity count is not the scheme's, or the lengths are not all equal.
@@ -89,7 +90,7 @@ impl Code {
         assert_eq!(
             parity.len(),
             usize::from(self.scheme.parity()),
-            "one slice for each parity position"
+            "there must be one slice for each parity position"
         );
         for (start, piece) in (0..).step_by(TILE_BYTES).zip(source.chunks(TILE_BYTES)) {
             for (j, target) in (0..self.scheme.parity()).zip(&mut *parity) {
@@ -116,7 +117,7 @@ fn combine_all(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
         "sources and targets differ in length"
     );
     assert!(targets.iter().all(|t| t.len() == len), "targets differ in length");
-    // Many sources share the cache.
+    // The sources of one tile share the cache.
     let tile = (8 * TILE_BYTES / k).next_multiple_of(256);
     let mut part: [&[u8]; DATA_MAX as usize] = [&[]; DATA_MAX as usize];
     let part = &mut part[..k];

@@ -1,8 +1,8 @@
-//! Decoding: any positions of a stripe from any `k` others.
+//! Decoding: computes any positions of a stripe from any `k` others.
 //!
-//! Only the parity equations that stand in for missing data are solved: with `e` data positions missing, an `e×e`
-//! matrix is inverted, and each wanted position becomes one row over the `k` chunks that are there. With one missing
-//! and parity 0 there, that row is all ones.
+//! Only the parity equations that replace missing data are solved: with `e` data positions missing, an `e×e` matrix is
+//! inverted, and each wanted position becomes one row over the `k` chunks used. If one is missing and parity 0 is
+//! present, that row is all ones.
 
 use crate::Code;
 use crate::DATA_MAX;
@@ -10,40 +10,41 @@ use crate::field::{inverse, mul};
 use crate::kernel::{ROWS_MAX, combine, mul_add};
 use core::fmt;
 
-/// Missing data positions up to which decoding allocates nothing.
+/// Number of missing data positions up to which decoding allocates no memory.
 const SMALL: usize = 8;
 
-/// Data positions up to which decoding runs on small tables: clearing large ones takes longer than decoding 4 KiB.
+/// Number of data positions up to which decoding uses small tables: clearing large ones takes longer than decoding 4
+/// KiB.
 const K_SMALL: usize = 16;
 const K_MAX: usize = DATA_MAX as usize;
 
-/// Why a stripe cannot be decoded as asked.
+/// Why a stripe cannot be decoded as requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DecodeError {
-    /// Fewer chunks than the scheme has data positions.
+    /// There are fewer chunks than the scheme has data positions.
     TooFew {
         /// Chunks given.
         present: usize,
         /// Chunks needed.
         needed: usize,
     },
-    /// A position that the scheme does not have.
+    /// The scheme does not have this position.
     NoSuchPosition {
-        /// As given.
+        /// The position.
         position: u8,
     },
-    /// A position given more than once.
+    /// A position was given more than once.
     Repeated {
-        /// As given.
+        /// The position.
         position: u8,
     },
-    /// Chunks or outputs that are not all of one length.
+    /// Chunks and outputs do not all have the same length.
     Lengths,
-    /// Not one output for each wanted position.
+    /// The number of outputs is not the number of wanted positions.
     Outputs {
-        /// Positions wanted.
+        /// Number of positions wanted.
         wanted: usize,
-        /// Outputs given.
+        /// Number of outputs given.
         outputs: usize,
     },
 }
@@ -66,13 +67,13 @@ impl fmt::Display for DecodeError {
 
 impl core::error::Error for DecodeError {}
 
-/// What is there and what takes the place of what is not, for up to `N` data positions.
+/// The chunks used for decoding, for up to `N` data positions: data, and parity in place of missing data.
 struct Sources<'a, const N: usize> {
-    /// Slot `i < k`: data chunk `i`, or the parity chunk that stands in for it.
+    /// Entry `i < k`: data chunk `i`, or the parity chunk used in its place.
     chunks: [&'a [u8]; N],
-    /// The missing data positions; the first `missing_count` count.
+    /// The missing data positions. The first `missing_count` entries are valid.
     missing: [u8; N],
-    /// The parity that stands in for each, by parity index.
+    /// For each missing position, the index of the parity used in its place.
     stand_ins: [u8; N],
     missing_count: usize,
 }
@@ -89,9 +90,9 @@ impl<const N: usize> Sources<'_, N> {
 }
 
 impl Code {
-    /// Computes the chunks (or equal ranges of them) of the `wanted` positions into `out`, in that order, from
-    /// `present`: any `k` or more of the stripe's positions with their bytes, in any order. More than `k` are welcome:
-    /// data is preferred, then the first parities. Wanting what is present copies it.
+    /// Computes the chunks (or equal ranges of them) of the `wanted` positions into `out`, in that order. `present` has
+    /// any `k` or more of the stripe's positions with their bytes, in any order. Of more than `k`, data is preferred,
+    /// then the first parities. A wanted position that is present is copied.
     ///
     /// On an error nothing is written.
     pub fn decode(&self, present: &[(u8, &[u8])], wanted: &[u8], out: &mut [&mut [u8]]) -> Result<(), DecodeError> {
@@ -138,9 +139,9 @@ impl Code {
         Ok(())
     }
 
-    /// What each position is multiplied by in the sum that gives data or parity position `wanted`: 0 for those that are
-    /// not among `sources`, which are `k` positions or more. As [`Code::decode`] has it, for sources that come one by
-    /// one.
+    /// The weights of all positions in the sum that gives data or parity position `wanted`. They are 0 for positions
+    /// that are not among `sources`, which must be at least `k`. The choice of sources is that of [`Code::decode`];
+    /// this is for sources that arrive one by one.
     pub fn weights(&self, sources: &[u8], wanted: u8) -> Result<Vec<u8>, DecodeError> {
         if wanted >= self.scheme().width() {
             return Err(DecodeError::NoSuchPosition { position: wanted });
@@ -169,7 +170,7 @@ impl Code {
         Ok(weights)
     }
 
-    /// Inverts what the stand-ins hold of the missing data: the inverse is in the right half of each row.
+    /// Inverts the matrix of the parities used over the missing data. The inverse is in the right half of each row.
     fn solve<'s, const N: usize>(
         &self,
         sources: &Sources<'_, N>,
@@ -194,7 +195,7 @@ impl Code {
         system
     }
 
-    /// Fills `sources`, which come empty.
+    /// Fills `sources`, which must be empty.
     #[inline(always)]
     fn choose<'a, const N: usize>(
         &self,
@@ -231,7 +232,7 @@ impl Code {
         };
         let mut parities = (k..width).filter(|&p| is_seen(p));
         for i in (0..k).filter(|&i| !is_seen(i)) {
-            // At least k distinct positions are present, so each missing data position has its parity.
+            // At least `k` distinct positions are present, so there is a parity for each missing data position.
             let position = parities.next().ok_or(too_few)?;
             let (_, chunk) = present.iter().find(|(p, _)| *p == position).ok_or(too_few)?;
             sources.chunks[usize::from(i)] = chunk;
@@ -242,10 +243,11 @@ impl Code {
         Ok(())
     }
 
-    /// The coefficients, over the `k` slots, that give the wanted position.
+    /// The coefficients over the `k` chunks used that give the wanted position.
     ///
-    /// Missing data is `inverse × (stand-ins − what present data puts into them)`; a parity is its own row over
-    /// present and missing data. Both come down to weights on the stand-ins. `system` has the inverse on its right.
+    /// Missing data is `inverse × (parities used − what present data contributes to them)`. A parity is its own row
+    /// over present and missing data. Both reduce to weights on the parities used. `system` has the inverse on its
+    /// right.
     fn decode_row<const N: usize>(&self, position: u8, sources: &Sources<'_, N>, system: &[u8], row: &mut [u8]) {
         let k = self.scheme().data();
         let e = sources.missing_count;
@@ -275,14 +277,14 @@ impl Code {
     }
 }
 
-/// Gauss–Jordan over `e` rows of `2e`, the matrix beside the identity, which becomes the inverse. A square part of a
-/// scaled Cauchy matrix is regular and all its square parts are, so no pivot is ever zero and no rows are exchanged.
+/// Gauss–Jordan elimination over `e` rows of `2e`: the matrix beside the identity, which becomes the inverse. All
+/// square submatrices of a scaled Cauchy matrix are regular, so no pivot is ever zero and no rows are exchanged.
 fn invert(rows: &mut [u8], e: usize) {
     let width = 2 * e;
     for pivot in 0..e {
         let (above, rest) = rows.split_at_mut(pivot * width);
         let (row, below) = rest.split_at_mut(width);
-        assert_ne!(row[pivot], 0, "a square part of the code's matrix is singular");
+        assert_ne!(row[pivot], 0, "a square submatrix of the code's matrix is singular");
         let scale = inverse(row[pivot]);
         if scale != 1 {
             row.iter_mut().for_each(|c| *c = mul(*c, scale));
@@ -293,8 +295,8 @@ fn invert(rows: &mut [u8], e: usize) {
     }
 }
 
-/// [`mul_add`] for rows of coefficients: the usual ones have a few bytes, which are read one by one soon after, and a
-/// load from the middle of a vector store waits for the store.
+/// [`mul_add`] for rows of coefficients. Usual rows have a few bytes that are read one by one soon afterwards; a load
+/// from the middle of a vector store would have to wait for the store.
 #[inline(always)]
 fn add_row(coefficient: u8, source: &[u8], target: &mut [u8]) {
     if target.len() > K_SMALL {

@@ -1,11 +1,11 @@
-//! GF(2⁸) modulo x⁸+x⁴+x³+x²+1 (0x11d, the polynomial of RAID-6, ISA-L and most storage codes), as tables made at
-//! compile time. A product is needed in three shapes: two bytes ([`mul`]), a byte times 16 low or high nibbles (for
-//! byte shuffles), and an 8×8 bit matrix (for GFNI).
+//! The field GF(2⁸) modulo x⁸+x⁴+x³+x²+1 (0x11d, the polynomial of RAID-6, ISA-L and most storage codes), as tables
+//! made at compile time. Products are needed in three forms: of two bytes ([`mul`]), of a byte with 16 low or high
+//! nibbles (for byte shuffles), and as an 8×8 bit matrix (for GFNI).
 
 /// x⁸+x⁴+x³+x²+1.
 const POLYNOMIAL: u16 = 0x11d;
 
-/// By shift and add: slow, evidently right; the tables are made from it.
+/// The product by shift and add. It is slow but simple; the tables are made from it.
 const fn multiply(a: u8, b: u8) -> u8 {
     let mut product = 0u16;
     let mut shifted = a as u16;
@@ -23,7 +23,7 @@ const fn multiply(a: u8, b: u8) -> u8 {
     product as u8
 }
 
-/// For each coefficient, its products with 0x00..=0x0f and then with 0x00, 0x10 ..= 0xf0.
+/// For each coefficient, its products with 0x00..=0x0f, followed by those with 0x00, 0x10 ..= 0xf0.
 #[repr(align(32))]
 pub(crate) struct Nibbles(pub(crate) [u8; 32]);
 
@@ -42,8 +42,8 @@ pub(crate) static NIBBLES: [Nibbles; 256] = {
     table
 };
 
-/// For each coefficient, multiplication by it as the bit matrix that `gf2p8affineqb` takes: byte 7−i of the matrix
-/// holds row i, whose bit j says whether bit j of the factor enters bit i of the product.
+/// For each coefficient, the multiplication by it as the bit matrix that `gf2p8affineqb` takes. Byte 7−i of the matrix
+/// holds row i; its bit j says whether bit j of the factor contributes to bit i of the product.
 pub(crate) static MATRICES: [u64; 256] = {
     let mut table = [0u64; 256];
     let mut c = 0;
@@ -68,7 +68,7 @@ pub(crate) static MATRICES: [u64; 256] = {
 
 static INVERSES: [u8; 256] = {
     let mut table = [0u8; 256];
-    // 2 generates the group, so walking powers of 2 and of 1/2 together meets every pair once.
+    // 2 generates the group, so stepping through the powers of 2 and of 1/2 together gives every pair of inverses once.
     let half = 0x8e;
     let (mut power, mut inverse) = (1u8, 1u8);
     let mut n = 0;
@@ -81,14 +81,14 @@ static INVERSES: [u8; 256] = {
     table
 };
 
-/// The product.
+/// The product of two bytes.
 #[inline(always)]
 pub(crate) fn mul(a: u8, b: u8) -> u8 {
     let t = &NIBBLES[usize::from(a)].0;
     t[usize::from(b & 15)] ^ t[16 + usize::from(b >> 4)]
 }
 
-/// 1/a; 0 for 0, which callers never ask.
+/// The inverse of `a`; 0 for 0, which callers must not pass.
 #[inline(always)]
 pub(crate) fn inverse(a: u8) -> u8 {
     debug_assert_ne!(a, 0, "0 has no inverse");

@@ -1,7 +1,7 @@
-//! The inner loops: `target ^= c·source` and `targets = matrix × sources`, in every form that a machine may run.
+//! The inner loops `target ^= c·source` and `targets = matrix × sources`, in every form that a machine may run.
 //!
-//! `vector` writes each loop once, over a small trait; `x86` and `neon` implement the trait per instruction set;
-//! `scalar` is the reference, written independently. [`Level`] names them, and the best one is found once.
+//! `vector` has each loop once, over a small trait. `x86` and `neon` implement the trait for each instruction set.
+//! `scalar` is the reference, written independently. [`Level`] names the forms; the best one is detected once.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-/// Which form of the kernels runs.
+/// The form of the kernels to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Level {
@@ -48,7 +48,7 @@ impl Level {
     }
 }
 
-/// Every form that this machine can run, slowest first.
+/// All forms that this machine can run, slowest first.
 fn available() -> Vec<Level> {
     let mut levels = vec![Level::Scalar];
     #[cfg(target_arch = "x86_64")]
@@ -68,10 +68,10 @@ fn available() -> Vec<Level> {
     levels
 }
 
-/// The form in use, as a number; 0 before anyone asked.
+/// The form in use as a number; 0 before the first detection.
 static BEST: AtomicU8 = AtomicU8::new(0);
 
-/// The best form. A byte load and a branch that is always predicted: cheaper than a call through a pointer.
+/// The best form. Reading a byte and a well-predicted branch are cheaper than a call through a pointer.
 #[inline(always)]
 fn level() -> Level {
     match BEST.load(Ordering::Relaxed) {
@@ -102,8 +102,8 @@ pub fn kernel_name() -> &'static str {
     level().name()
 }
 
-/// Makes every thread use the named kernels from now on, for benchmarks that compare them. False, and nothing happens,
-/// if this machine does not have them. All kernels give the same bytes.
+/// Makes all threads use the named kernels from now on, for benchmarks that compare them. Returns false and does
+/// nothing if this machine does not have them. All kernels give the same bytes.
 #[doc(hidden)]
 pub fn use_kernel(name: &str) -> bool {
     let found = available().into_iter().find(|level| level.name() == name);
@@ -113,8 +113,8 @@ pub fn use_kernel(name: &str) -> bool {
     found.is_some()
 }
 
-/// `target ^= coefficient · source`, byte by byte, at any length and alignment: how a parity position folds one extent
-/// of a delta.
+/// `target ^= coefficient · source`, byte by byte, at any length and alignment. A parity position folds one extent of a
+/// delta this way.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -135,7 +135,7 @@ pub fn xor(source: &[u8], target: &mut [u8]) {
     mul_add(1, source, target);
 }
 
-/// The lengths are equal.
+/// As `mul_add`, with the given kernels. The lengths must be equal.
 #[inline(always)]
 fn mul_add_at(level: Level, coefficient: u8, source: &[u8], target: &mut [u8]) {
     debug_assert_eq!(source.len(), target.len());
@@ -155,13 +155,13 @@ fn mul_add_at(level: Level, coefficient: u8, source: &[u8], target: &mut [u8]) {
     }
 }
 
-/// Rows that one pass over the sources computes: as many accumulators as fit in registers.
+/// Most rows that one pass over the sources computes: as many accumulators as fit in registers.
 pub(crate) const ROWS_MAX: usize = 4;
 
-/// `targets[r] = Σ_s rows[r · sources.len() + s] · sources[s]`, overwriting the targets; up to [`ROWS_MAX`] rows.
+/// `targets[r] = Σ_s rows[r · sources.len() + s] · sources[s]`, overwriting the targets. At most [`ROWS_MAX`] rows.
 ///
 /// # Panics
-/// If a length differs from the others, or there are more targets than [`ROWS_MAX`], or too few coefficients.
+/// If lengths differ, there are more than [`ROWS_MAX`] targets, or there are too few coefficients.
 pub(crate) fn combine(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
     combine_at(level(), rows, sources, targets);
 }
@@ -171,7 +171,7 @@ fn combine_at(level: Level, rows: &[u8], sources: &[&[u8]], targets: &mut [&mut 
     assert_eq!(
         rows.len(),
         sources.len() * targets.len(),
-        "one coefficient for each source and target"
+        "there must be one coefficient for each source and target"
     );
     let Some(len) = targets.first().map(|t| t.len()) else {
         return;
@@ -181,7 +181,7 @@ fn combine_at(level: Level, rows: &[u8], sources: &[&[u8]], targets: &mut [&mut 
         sources.iter().all(|s| s.len() == len),
         "sources and targets differ in length"
     );
-    assert!(!sources.is_empty(), "nothing to combine");
+    assert!(!sources.is_empty(), "there are no sources to combine");
     match level {
         Level::Scalar => scalar::combine(rows, sources, targets),
         #[cfg(target_arch = "x86_64")]

@@ -1,11 +1,11 @@
 //! Room `code`: the erasure code and the linear chunk sum, as functions over bytes.
 //!
-//! [`Scheme`] says how many data and parity positions a stripe has; [`Code`] encodes and decodes for one scheme;
-//! [`mul_add`] folds a delta into a parity chunk (the write path's only use of the code); [`sum`] is the 32-bit sum of
-//! a chunk that deltas update (PROTOCOL 9.1). The format, with a worked example: `docs/formats/code.md`.
+//! [`Scheme`] is the number of data and parity positions of a stripe. [`Code`] encodes and decodes for one scheme.
+//! [`mul_add`] folds a delta into a parity chunk; writes use no other part of the code. [`sum`] is the 32-bit sum of a
+//! chunk, which deltas can update (PROTOCOL 9.1). The format, with an example: `docs/formats/code.md`.
 //!
-//! Arithmetic is in GF(2⁸) modulo x⁸+x⁴+x³+x²+1. Each kernel has a scalar reference beside it; the fastest that the
-//! machine can run is chosen once, at run time. All `unsafe` code of the crate lives in `kernel` and `sum`.
+//! Arithmetic is in GF(2⁸) modulo x⁸+x⁴+x³+x²+1. Each kernel has a scalar reference. The fastest kernel that the
+//! machine can run is chosen once, at run time. All `unsafe` code of the crate is in `kernel` and `sum`.
 
 mod code;
 mod decode;

@@ -1,9 +1,10 @@
-//! Row-diagonal parity (Corbett et al., FAST'04), the code that MemEC is measured with beside Reed-Solomon: two parity
-//! chunks, and nothing but XOR. It is there to be compared; clusters use [`crate::Code`].
+//! Row-diagonal parity (Corbett et al., FAST'04), which MemEC measures beside Reed-Solomon: two parity chunks, computed
+//! with XOR only. It exists for comparison; clusters use [`crate::Code`].
 //!
-//! With a prime `p`, chunks are cut into `p - 1` blocks, and stand side by side as the columns of an array: data at
-//! `0..k`, then columns of zeros, the row parity at `p - 1`. Every row's XOR is zero. Block `i` of column `j` lies on
-//! diagonal `(i + j) mod p`; the other parity has the XOR of each diagonal but the last, `p - 1`, which is not kept.
+//! With a prime `p`, each chunk is divided into `p - 1` blocks. The chunks are the columns of an array: data at `0..k`,
+//! then columns of zeros, then the row parity at `p - 1`. The XOR of every row is zero. Block `i` of column `j` is on
+//! diagonal `(i + j) mod p`. The other parity has the XOR of each diagonal except the last one, `p - 1`, which is not
+//! stored.
 
 use crate::kernel::xor;
 use core::fmt;
@@ -16,16 +17,16 @@ pub struct Rdp {
     prime: usize,
 }
 
-/// What cannot be.
+/// Why parameters are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RdpError {
-    /// `p` is not a prime above the number of data chunks, which is at least one.
+    /// `p` is not a prime above the number of data chunks, or there are no data chunks.
     Prime,
-    /// A chunk's length is no multiple of `p - 1`, or they differ.
+    /// A chunk's length is not a multiple of `p - 1`, or the lengths differ.
     Length,
-    /// Not one chunk for each position.
+    /// The number of chunks is not the number of positions.
     Chunks,
-    /// More than two are lost, one twice, or one that there is not.
+    /// More than two positions are lost, one is given twice, or one does not exist.
     Lost,
 }
 
@@ -33,7 +34,7 @@ impl fmt::Display for RdpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Prime => "a prime above the number of data chunks is needed",
-            Self::Length => "chunks of one length are needed, a multiple of the prime less one",
+            Self::Length => "all chunks need the same length, a multiple of the prime minus one",
             Self::Chunks => "one chunk for each data position and two parities are needed",
             Self::Lost => "at most two positions can be lost",
         })
@@ -43,7 +44,7 @@ impl fmt::Display for RdpError {
 impl core::error::Error for RdpError {}
 
 impl Rdp {
-    /// Chunk lengths must be multiples of `prime - 1`: 17 suits powers of two.
+    /// A code for `data` chunks. Chunk lengths must be multiples of `prime - 1`; 17 suits powers of two.
     pub fn new(data: u8, prime: u8) -> Result<Self, RdpError> {
         let is_prime = prime > 2 && (2..prime).all(|n| !prime.is_multiple_of(n));
         match is_prime && (1..prime).contains(&data) {
@@ -55,7 +56,7 @@ impl Rdp {
         }
     }
 
-    /// Both parities from all data, overwriting what is there.
+    /// Computes both parities from all data, overwriting them.
     pub fn encode(&self, data: &[&[u8]], row: &mut [u8], diagonal: &mut [u8]) -> Result<(), RdpError> {
         if data.len() != self.data {
             return Err(RdpError::Chunks);
@@ -76,7 +77,7 @@ impl Rdp {
         Ok(())
     }
 
-    /// Data chunk `column` has changed by `delta` from `offset` on, old XOR new: so do the parities.
+    /// Updates the parities for a change of data chunk `column`: `delta` is old XOR new, from `offset` on.
     pub fn update(
         &self,
         column: usize,
@@ -98,7 +99,7 @@ impl Rdp {
             let (i, within) = (at / block, at % block);
             let end = (offset + delta.len()).min((i + 1) * block);
             let piece = &delta[at - offset..end - offset];
-            // The row parity has changed by the same, and lies on a diagonal too.
+            // The row parity changes by the same bytes, and is itself on a diagonal.
             for column in [column, self.prime - 1] {
                 let d = (i + column) % self.prime;
                 if d < self.prime - 1 {
@@ -110,7 +111,7 @@ impl Rdp {
         Ok(())
     }
 
-    /// Makes the chunks at up to two positions again from all others: data, then the row parity, then the diagonal one.
+    /// Computes the chunks at up to two positions from all others. The order is data, row parity, diagonal parity.
     pub fn decode(&self, chunks: &mut [&mut [u8]], lost: &[usize]) -> Result<(), RdpError> {
         if chunks.len() != self.data + 2 {
             return Err(RdpError::Chunks);
@@ -150,7 +151,7 @@ impl Rdp {
         }
     }
 
-    /// Of a position in memory, its column of the array.
+    /// The column of the array for a position in memory.
     fn column(&self, position: usize) -> usize {
         if position == self.data {
             self.prime - 1
@@ -159,7 +160,8 @@ impl Rdp {
         }
     }
 
-    /// A column's blocks meet the diagonals in two runs, around the one that is not kept.
+    /// Adds a column to the diagonals. Its blocks are on consecutive diagonals in two runs, before and after the one
+    /// that is not stored.
     fn add_diagonals(&self, column: usize, chunk: &[u8], diagonal: &mut [u8], block: usize) {
         let upper = (self.prime - 1 - column) * block;
         xor(&chunk[..upper], &mut diagonal[column * block..]);
@@ -169,22 +171,23 @@ impl Rdp {
         }
     }
 
-    /// One column: the XOR of all others.
+    /// Computes one column as the XOR of all others.
     fn decode_by_rows(&self, chunks: &mut [&mut [u8]], lost: usize) {
         let (before, rest) = chunks.split_at_mut(lost);
         let Some((target, after)) = rest.split_first_mut() else {
             return;
         };
         target.fill(0);
-        // All columns of the array, so not the diagonal parity.
+        // All columns of the array, which exclude the diagonal parity.
         let after = &after[..self.data - lost];
         for chunk in before.iter().chain(after) {
             xor(chunk, target);
         }
     }
 
-    /// Two columns: the sums of what is there are what the lost blocks of each row and each diagonal add up to; then
-    /// from the diagonal that misses one column on, by rows and diagonals in turn.
+    /// Computes two columns. First the sums of the present blocks give the sum of the lost blocks of each row and each
+    /// diagonal. Then rows and diagonals are solved in turn, beginning with the diagonal that one lost column does not
+    /// meet.
     fn decode_two(&self, chunks: &mut [&mut [u8]], a: usize, b: usize, block: usize) {
         let p = self.prime;
         let len = chunks[0].len();
@@ -198,7 +201,7 @@ impl Rdp {
         for (first, second) in [(a, b), (b, a)] {
             let (misses, meets) = (self.column(first), self.column(second));
             let mut d = (misses + p - 1) % p;
-            // The diagonal that is not kept ends a chain, and the row that there is not.
+            // A chain ends at the diagonal that is not stored, or at the row that does not exist.
             while d < p - 1 {
                 let i = (d + p - meets) % p;
                 if i == p - 1 {
@@ -223,7 +226,7 @@ impl Rdp {
 mod tests {
     use super::*;
 
-    /// Bytes that differ from one another.
+    /// Random bytes from a seed.
     fn bytes(seed: u64, count: usize) -> Vec<u8> {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         (0..count)
@@ -286,7 +289,7 @@ mod tests {
 
     #[test]
     fn the_example_of_the_paper_has_its_sums() {
-        // p = 5: diagonal 0 is D0[0], D1[4] which there is not, D2[3], D3[2] and the row parity's block 1.
+        // p = 5: diagonal 0 is D0[0], D1[4], which does not exist, D2[3], D3[2] and block 1 of the row parity.
         let rdp = Rdp::new(4, 5).unwrap();
         let all = stripe(&rdp, 4);
         let sums = (0..4).map(|i| all[..4].iter().fold(0, |sum, column| sum ^ column[i]));
@@ -304,7 +307,7 @@ mod tests {
             xor(&delta, &mut stripe[column][offset..offset + count]);
             let (data, parity) = stripe.split_at_mut(8);
             let [row, diagonal] = parity else {
-                panic!("two parities")
+                panic!("not two parities")
             };
             rdp.update(column, offset, &delta, row, diagonal).unwrap();
             let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();

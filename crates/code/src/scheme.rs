@@ -1,4 +1,4 @@
-//! `Scheme`: how many data and parity positions a stripe has, as a value.
+//! `Scheme`: the numbers of data and parity positions of a stripe, as a value.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,11 +6,11 @@ use core::str::FromStr;
 /// Most data positions of a scheme.
 pub const DATA_MAX: u8 = 128;
 
-/// Most positions of a scheme, data and parity together: the code's field has 256 elements.
+/// Most positions of a scheme, data and parity together. The code's field has 256 elements.
 pub const WIDTH_MAX: u8 = 255;
 
-/// `k` data and `m` parity positions, written `k+m`. `1+2` is three-way replication, `1+0` no redundancy. With
-/// `k+m/l` the last `l` parity positions are *logged*: they lie on the disks of log nodes, not in memory.
+/// `k` data and `m` parity positions, written `k+m`. `1+2` is three-way replication, `1+0` has no redundancy. With
+/// `k+m/l` the last `l` parity positions are *logged*: they are on the disks of log nodes, not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Scheme {
     data: u8,
@@ -19,13 +19,13 @@ pub struct Scheme {
 }
 
 impl Scheme {
-    /// All parity in memory. Checks 1 ≤ data ≤ 128 and data + parity ≤ 255.
+    /// A scheme with all parity in memory. Requires 1 ≤ data ≤ 128 and data + parity ≤ 255.
     pub fn new(data: u8, parity: u8) -> Result<Self, SchemeError> {
         Self::with_logged(data, parity, 0)
     }
 
-    /// The last `logged` parities on disk. The first one, the XOR of the data, stays in memory: single losses are
-    /// repaired from it alone.
+    /// A scheme with the last `logged` parities on disk. The first parity, the XOR of the data, must stay in memory:
+    /// single losses are repaired from it alone.
     pub fn with_logged(data: u8, parity: u8, logged: u8) -> Result<Self, SchemeError> {
         Self::checked(u64::from(data), u64::from(parity), u64::from(logged))
     }
@@ -50,22 +50,22 @@ impl Scheme {
         })
     }
 
-    /// Data positions, `k`.
+    /// Number of data positions, `k`.
     pub const fn data(self) -> u8 {
         self.data
     }
 
-    /// Parity positions, `m`.
+    /// Number of parity positions, `m`.
     pub const fn parity(self) -> u8 {
         self.parity
     }
 
-    /// How many parity positions, the last ones, are logged: `l`.
+    /// Number of logged parity positions, `l`; they are the last ones.
     pub const fn logged(self) -> u8 {
         self.logged
     }
 
-    /// All positions, `k + m`.
+    /// Number of all positions, `k + m`.
     pub const fn width(self) -> u8 {
         self.data + self.parity
     }
@@ -88,7 +88,8 @@ impl FromStr for Scheme {
         let malformed = || SchemeError::Malformed {
             text: text.chars().take(40).collect(),
         };
-        // Only the digits 0-9: `u64::from_str` would take a sign, too. Four are enough to tell what is wrong.
+        // Accepts the digits 0-9 only; `u64::from_str` would accept a sign. Four digits are enough for an error that
+        // names the number.
         let number = |digits: &str| {
             let plain = (1..=4).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
             plain
@@ -105,32 +106,32 @@ impl FromStr for Scheme {
 /// Why something is not a scheme.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SchemeError {
-    /// No data position.
+    /// There is no data position.
     NoData,
-    /// More than [`DATA_MAX`] data positions.
+    /// There are more than [`DATA_MAX`] data positions.
     TooMuchData {
-        /// As asked.
+        /// The number requested.
         data: u64,
     },
-    /// More than [`WIDTH_MAX`] positions.
+    /// There are more than [`WIDTH_MAX`] positions.
     TooWide {
-        /// As asked.
+        /// The number of data positions requested.
         data: u64,
-        /// As asked.
+        /// The number of parity positions requested.
         parity: u64,
     },
-    /// No parity left for memory.
+    /// No parity is left for memory.
     TooMuchLogged {
-        /// As asked.
+        /// The number of data positions requested.
         data: u64,
-        /// As asked.
+        /// The number of parity positions requested.
         parity: u64,
-        /// As asked.
+        /// The number of logged positions requested.
         logged: u64,
     },
-    /// Not two numbers with a plus between them.
+    /// The text is not two numbers with a plus sign between them.
     Malformed {
-        /// The text, cut if it is long.
+        /// The text, shortened if it is long.
         text: String,
     },
 }

@@ -1,7 +1,8 @@
 //! The sum of a chunk (PROTOCOL 9.1): 32 bits, linear over XOR, so that deltas can update it.
 //!
-//! It is the remainder of CRC32C without an initial value and a final XOR: bytes as a polynomial over GF(2), modulo
-//! Castagnoli's. An extent counts with the zeros that follow it in its chunk, `crc · x^(8 · bytes after it)`. Hence
+//! It is the remainder of CRC32C without initial value and final XOR: the bytes as a polynomial over GF(2), modulo
+//! Castagnoli's polynomial. An extent counts together with the zeros that follow it in its chunk: `crc · x^(8 · bytes
+//! after it)`. Hence
 //! - the sum of a chunk is the XOR of the sums of extents that cover it once,
 //! - the sum after a delta is the sum before, XOR the sum of the delta's extents (old XOR new),
 //! - zeros sum to 0.
@@ -20,7 +21,7 @@ mod x86;
 
 use tables::{SHIFTS, SLICES, multiply};
 
-/// What `bytes` at `offset` of a chunk of `chunk_bytes` add to its sum.
+/// The contribution of `bytes` at `offset` to the sum of a chunk of `chunk_bytes`.
 ///
 /// # Panics
 /// If the extent does not lie within the chunk, or the chunk is 4 GiB or more.
@@ -46,13 +47,13 @@ pub fn of(chunk: &[u8]) -> u32 {
     of_extent(chunk.len(), 0, chunk)
 }
 
-/// CRC32C as iSCSI, ext4 and SSE4.2 have it.
+/// CRC32C as in iSCSI, ext4 and SSE4.2.
 #[inline]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c_append(0, bytes)
 }
 
-/// The CRC32C of what `crc` covers followed by `bytes`.
+/// The CRC32C of the bytes that `crc` covers, followed by `bytes`.
 #[inline]
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -63,7 +64,7 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     !remainder(!crc, bytes)
 }
 
-/// The remainder of `bytes` after a register of `start`, eight bytes at a time.
+/// The remainder of `bytes` after a register of `start`, processing eight bytes at a time.
 fn remainder(start: u32, bytes: &[u8]) -> u32 {
     let mut r = start;
     let (eights, rest) = bytes.as_chunks::<8>();
@@ -78,11 +79,11 @@ fn remainder(start: u32, bytes: &[u8]) -> u32 {
         .fold(r, |r, &byte| (r >> 8) ^ SLICES[0][usize::from(r as u8 ^ byte)])
 }
 
-/// `r · x^(8·bytes)`: the remainder after as many zero bytes.
+/// `r · x^(8·bytes)`: the remainder after that many zero bytes.
 fn shift(mut r: u32, bytes: u32) -> u32 {
     for (level, digit) in SHIFTS.iter().zip(bytes.to_le_bytes()) {
         if digit > 0 {
-            // The tables are made for the carry-less multiplier, whose product is off by 33 (see `tables`).
+            // The tables are made for the carry-less multiplier, whose product differs by x³³ (see `tables`).
             r = multiply(multiply(r, level[usize::from(digit)]), tables::X_33);
         }
     }

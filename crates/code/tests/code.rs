@@ -1,4 +1,4 @@
-//! What a code promises: any `k` positions give the rest, in every way of asking, and wrong asking is refused.
+//! Properties of a code: any `k` positions give the rest, however they are given, and wrong arguments are refused.
 
 mod support;
 
@@ -6,7 +6,7 @@ use paritas_base::Prng;
 use paritas_code::{DecodeError, mul_add};
 use support::{bytes, code, slices, slices_mut, stripe};
 
-/// Decodes every position from the present ones and compares.
+/// Decodes every position from the present ones and compares the result.
 fn check(code: &paritas_code::Code, stripe: &[Vec<u8>], present: &[u8], name: &str) {
     let given: Vec<(u8, &[u8])> = present
         .iter()
@@ -57,7 +57,7 @@ fn any_k_positions_give_the_rest_exhaustively() {
     assert_eq!(
         subsets,
         (1..=10).map(|n| (1 << n) - 1).sum::<u32>(),
-        "every subset once"
+        "not every subset was tested once"
     );
 }
 
@@ -80,7 +80,7 @@ fn any_k_positions_give_the_rest_sampled() {
             for i in (1..positions.len()).rev() {
                 positions.swap(i, prng.below(i as u64 + 1) as usize);
             }
-            // Sometimes more than k, and always in no order.
+            // Sometimes more than `k`, and always in random order.
             let spare = prng.below(u64::from(m) + 1).min(prng.below(3)) as usize;
             check(
                 &code,
@@ -89,7 +89,7 @@ fn any_k_positions_give_the_rest_sampled() {
                 &format!("{k}+{m}, seed {seed}"),
             );
         }
-        // The worst case: as much parity as can stand in for data.
+        // The worst case: as much parity as possible in place of data.
         let first = m.min(k);
         check(
             &code,
@@ -149,7 +149,10 @@ fn a_chunk_is_the_weighted_sum_of_any_k_others() {
             let mut found = vec![0; 300];
             for &source in &sources {
                 let weight = weights[usize::from(source)];
-                assert_ne!(weight, 0, "{k}+{m}, {wanted} of {sources:?}: each counts");
+                assert_ne!(
+                    weight, 0,
+                    "{k}+{m}, {wanted} of {sources:?}: each source must have a weight"
+                );
                 mul_add(weight, &stripe[usize::from(source)], &mut found);
             }
             assert!(
@@ -157,7 +160,7 @@ fn a_chunk_is_the_weighted_sum_of_any_k_others() {
                 "{k}+{m}, {wanted} of {sources:?}, seed {seed}"
             );
             let others = weights.iter().filter(|weight| **weight != 0).count();
-            assert_eq!(others, usize::from(k), "no weight for what is not a source");
+            assert_eq!(others, usize::from(k), "a position that is not a source has a weight");
         }
         let error = code.weights(&[0], k + m).unwrap_err();
         assert_eq!(error, DecodeError::NoSuchPosition { position: k + m });
@@ -209,7 +212,7 @@ fn wrong_asking_is_refused_by_name() {
         let answer = code.decode(present, wanted, &mut slices_mut(&mut out));
         assert!(
             answer.is_ok() || out.iter().flatten().all(|&b| b == 9),
-            "wrote on an error"
+            "output was written although decoding failed"
         );
         answer
     };

@@ -1,4 +1,4 @@
-//! The bytes of `docs/formats/code.md`: a change here is a change of the format.
+//! The bytes of `docs/formats/code.md`. A failure here means that the format has changed.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Parity is byte-equal to what ISA-L and rusty_erasure make of the same matrix.
+//! Parity equals, byte for byte, what ISA-L and rusty_erasure compute with the same matrix.
 
 mod support;
 
@@ -22,7 +22,7 @@ const SCHEMES: [(u8, u8); 12] = [
 ];
 const LENGTHS: [usize; 12] = [1, 7, 16, 31, 32, 63, 64, 100, 255, 1000, 4096, 20_001];
 
-/// Calls `check` with each scheme's data, what we encoded, and a name.
+/// Calls `check` with each scheme's data, the encoded parity, and a name.
 fn each(seed: u64, mut check: impl FnMut(&paritas_code::Code, &[Vec<u8>], &[Vec<u8>], &str)) {
     let mut prng = Prng::new(seed);
     for (k, m) in SCHEMES {
@@ -45,7 +45,7 @@ fn encode_and_delta_equal_isal() {
         isal.encode(&tables, &slices(data), &mut slices_mut(&mut theirs));
         assert!(ours == theirs, "encode {name}");
 
-        // A delta to the last data chunk, ours into our parity and theirs into theirs.
+        // A delta to the last data chunk, applied by each library to its own parity.
         let column = data.len() - 1;
         let delta = &data[0];
         let mut updated = ours.to_vec();

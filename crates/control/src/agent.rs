@@ -8,7 +8,7 @@ use crate::message::{
     ToAgent, ToCoordinator, decode, encode,
 };
 use crate::mutant::{Broken, Mutant};
-use crate::plan::{NODES_MAX, PlanError, check_record};
+use crate::plan::{NODES_MAX, POSITIONS_MAX, PlanError, check_record};
 use crate::status::{ShardProgress, Status};
 use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord, Tenure};
 use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
@@ -95,6 +95,8 @@ pub struct Agent {
     nodes: BTreeMap<NodeId, NodeRecord>,
     /// The newest configuration that the shard has of each list.
     installed: BTreeMap<ListId, Configuration>,
+    /// Configurations that it knows by id alone.
+    heard: BTreeMap<ListId, (Epoch, u64)>,
     shards: BTreeMap<u16, ShardProgress>,
     silent: BTreeSet<(NodeId, Incarnation)>,
     /// Which peers the shard hears.
@@ -145,6 +147,7 @@ impl Agent {
             cluster: None,
             nodes: BTreeMap::new(),
             installed: BTreeMap::new(),
+            heard: BTreeMap::new(),
             shards: BTreeMap::new(),
             silent: BTreeSet::new(),
             opinions: None,
@@ -250,13 +253,23 @@ impl Agent {
     fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
         let installed = self.installed.values();
         self.registration.installed = installed.map(|c| (c.list, c.epoch, c.id)).collect();
+        let installed = &self.installed;
+        self.heard
+            .retain(|list, (epoch, _)| installed.get(list).is_none_or(|own| own.epoch < *epoch));
+        self.registration.heard = self
+            .heard
+            .iter()
+            .map(|(list, (epoch, id))| (*list, *epoch, *id))
+            .collect();
         self.registration.lives = self.lives();
         self.phase = Phase::Introduced { until: now + DIAL_MAX };
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
     }
 
     /// Says all that a coordinator without a store needs to know.
-    fn testify(&self, out: &mut impl AgentOut) {
+    fn testify(&mut self, out: &mut impl AgentOut) {
+        // What no process has installed is not in the history that the adoption writes.
+        self.heard.clear();
         let mut parts: Vec<Vec<Configuration>> = vec![Vec::new()];
         let mut bytes = 0;
         for configuration in self.installed.values() {
@@ -291,7 +304,8 @@ impl Agent {
             .into_iter()
             .take(crate::SILENT_MAX)
             .collect();
-        let opinions = self.opinions.clone();
+        // A process without configurations knows no peers, so that it cannot say whether it hears them.
+        let opinions = self.opinions.clone().filter(|_| !self.installed.is_empty());
         let beat = ToCoordinator::Heartbeat {
             nonce,
             shards,
@@ -353,6 +367,20 @@ impl Agent {
                 }
             }
             ToAgent::Drain { list, position, tenure } => out.drain(list, position, tenure),
+            ToAgent::Witness { batch, heads } => self.on_witness(batch, &heads, out),
+        }
+    }
+
+    /// 10.16: a coordinator whose store is older finds out by these ids.
+    fn on_witness(&mut self, batch: u64, heads: &[(ListId, Epoch, u64)], out: &mut impl AgentOut) {
+        for (list, epoch, id) in heads.iter().take(POSITIONS_MAX) {
+            let known = self.heard.get(list);
+            if known.is_none_or(|(known, _)| known < epoch) {
+                self.heard.insert(*list, (*epoch, *id));
+            }
+        }
+        if self.is_registered() {
+            send(out, &ToCoordinator::Witnessed { batch });
         }
     }
 

@@ -11,6 +11,7 @@ mod duty;
 mod listen;
 mod orders;
 mod presence;
+mod release;
 mod report;
 mod slots;
 mod slow;
@@ -183,6 +184,8 @@ struct Link {
     node: Option<(NodeId, Incarnation, u64)>,
     /// Whether it was sent all records, and gets their changes.
     told: bool,
+    /// The newest batch of configurations whose ids it knows.
+    witnessed: u64,
     supervises: BTreeSet<(NodeId, Incarnation)>,
     /// It comes from the coordinator's own machine.
     is_local: bool,
@@ -260,6 +263,8 @@ pub struct Coordinator<S> {
     contacts: BTreeMap<NodeId, Time>,
     /// From then on this coordinator has been there for so long that every node that lives has registered.
     settled_from: Time,
+    /// Configurations that are committed and wait to be sent.
+    releases: release::Releases,
     /// The most coordinators that an agent knows: it dials them one after the other.
     addresses: u8,
     /// A node that has a configuration which is not in this store's history, and of which list: nothing is decided any
@@ -296,6 +301,7 @@ impl<S: Store> Coordinator<S> {
     pub fn open(mut store: S, plan: &ClusterPlan, seed: u64) -> Result<Self, OpenError> {
         let records = Records::open(&mut store, plan)?;
         let layout = records.plan.layout();
+        let releases = release::Releases::new(&records.lists);
         Ok(Self {
             store,
             records,
@@ -325,6 +331,7 @@ impl<S: Store> Coordinator<S> {
             healed_from: Time::default(),
             contacts: BTreeMap::new(),
             settled_from: Time::default(),
+            releases,
             addresses: 1,
             behind: None,
             lives: BTreeMap::new(),
@@ -381,6 +388,7 @@ impl<S: Store> Coordinator<S> {
             self.next_tick = now + Span(self.suspicion().0 / 4);
             self.decide(now, out);
         }
+        self.release(now, out);
     }
 
     /// When to call with [`CoordinatorEvent::Timer`] at the latest.
@@ -529,13 +537,23 @@ impl<S: Store> Coordinator<S> {
         holders
     }
 
+    /// Whether a node has a configuration that names it and the other one.
+    fn knows_peer(&self, node: NodeId, peer: NodeId, lacks: &BTreeSet<ListId>) -> bool {
+        let mut known = self.records.lists.values().filter(|c| !lacks.contains(&c.list));
+        known.any(|c| c.of_node(node).next().is_some() && c.of_node(peer).next().is_some())
+    }
+
     /// 10.9 to 10.11.
     fn judge_silence(&self, now: Time) -> Silence {
         let opinion = |of: NodeId, about: NodeId, life: Incarnation| {
             let presence = self.presences.get(&of);
             match presence {
                 _ if self.broken.is(Mutant::NoVotes) => Opinion::Unheard,
-                Some(presence) => presence.opinion(about, life),
+                Some(presence) => match presence.opinion(about, life) {
+                    // It may not know that they are peers, so that it does not listen.
+                    Opinion::Hears if !self.knows_peer(of, about, &presence.lacks) => Opinion::Unsure,
+                    opinion => opinion,
+                },
                 None => Opinion::Unsure,
             }
         };

@@ -115,6 +115,12 @@ impl<'a> Fence<'a> {
         )
     }
 
+    /// Whether a process that has not ended fills a position.
+    pub(crate) fn is_any_filling(&self) -> bool {
+        let mut positions = 0..self.new.positions.len();
+        positions.any(|i| self.tenure(i).is_some() && !self.is_live(i) && !self.is_ended(i))
+    }
+
     /// How many further losses the list survives while nobody holds the position.
     pub(crate) fn survives_without(&self, i: usize) -> usize {
         let mut meanwhile = self.new.clone();

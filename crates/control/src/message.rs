@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of these messages.
-pub const MESSAGE_VERSION: u8 = 4;
+pub const MESSAGE_VERSION: u8 = 5;
 /// Longest frame that a coordinator takes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 256 << 10;
 /// Longest frame that an agent takes: every configuration of the largest cluster.
@@ -46,6 +46,8 @@ pub struct Registration {
     pub coordinators: u8,
     /// The newest configurations it has, by which a coordinator sees that its own store went back in time.
     pub installed: Vec<(ListId, Epoch, u64)>,
+    /// Configurations that it knows by id alone, newer than what it has (`ToAgent::Witness`).
+    pub heard: Vec<(ListId, Epoch, u64)>,
     /// The latest life of each node that it knows, and how many lives that makes. A coordinator whose store went back
     /// in time counts on from there.
     pub lives: Vec<(NodeId, Incarnation, u32)>,
@@ -187,6 +189,11 @@ pub enum ToCoordinator {
     },
     /// What the process knows of the cluster, asked for by `Refusal::Adopting`; in several frames if need be.
     Testimony(Box<Testimony>),
+    /// The process knows the ids of a batch of configurations, and of all batches before (P10.16).
+    Witnessed {
+        /// Of `ToAgent::Witness`.
+        batch: u64,
+    },
 }
 
 /// What a process knows of its cluster.
@@ -255,6 +262,14 @@ pub enum ToAgent {
     },
     /// The cluster's record has changed.
     Cluster(ClusterRecord),
+    /// Configurations that are committed and are sent later. The process remembers their ids, names them when it
+    /// registers next, and answers `Witnessed` (P10.16).
+    Witness {
+        /// Their batch.
+        batch: u64,
+        /// List, epoch and id of each.
+        heads: Vec<(ListId, Epoch, u64)>,
+    },
 }
 
 /// Everything a node needs to begin.

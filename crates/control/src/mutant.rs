@@ -18,6 +18,8 @@ pub enum Mutant {
     BehindCommits,
     /// 10.16: a coordinator decides before anybody has told what is installed.
     NoWitness,
+    /// 10.16: a configuration leaves before anybody knows its id.
+    ReleasedUnheard,
     /// 10.16: a node's record counts although a later one is known.
     OldLivesBack,
     /// 10.1: a commit does not check who has the store.
@@ -26,7 +28,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 9] = [
+    pub const ALL: [(&'static str, Self); 10] = [
         ("no-votes", Self::NoVotes),
         ("no-grace", Self::NoGrace),
         ("no-hold", Self::NoHold),
@@ -34,6 +36,7 @@ impl Mutant {
         ("epoch-for-id", Self::EpochForId),
         ("behind-commits", Self::BehindCommits),
         ("no-witness", Self::NoWitness),
+        ("released-unheard", Self::ReleasedUnheard),
         ("old-lives-back", Self::OldLivesBack),
         ("leader-not-compared", Self::LeaderNotCompared),
     ];

@@ -79,6 +79,9 @@ pub(crate) struct Facts {
     pub(crate) isolated: BTreeSet<NodeId>,
     /// Why nobody is removed for silence now (10.11).
     pub(crate) hold: Option<Hold>,
+    /// Just after the coordinator's start: a position that is Filling may be whole, and its holder has not had the time to
+    /// say so again.
+    pub(crate) may_be_whole: bool,
     /// Just after the coordinator's start: nodes that were up and have not registered yet (10.12).
     pub(crate) awaited: BTreeSet<NodeId>,
     /// Nodes that are not to be named in a list for a while.
@@ -200,10 +203,12 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
         cut: Vec::new(),
     };
     change.grant();
-    change.bury();
+    let waits = change.bury();
     let begins_again =
         change.fence.facts.lost_policy == LostPolicy::Reset || change.fence.facts.resets.contains(&old.list);
-    if change.next().lost && begins_again {
+    if waits {
+        // What is whole is recorded meanwhile.
+    } else if change.next().lost && begins_again {
         change.reset();
     } else if !change.next().lost {
         change.succeed();
@@ -260,12 +265,18 @@ impl Change<'_> {
     /// 10.6: more positions have ended than 10.3 covers. The survivors stay and can be read; nothing is named in place
     /// of the ended, since nothing could be rebuilt. Without parity nothing ever could: there positions start again
     /// empty.
-    fn bury(&mut self) {
+    ///
+    /// True: whether the list is lost depends on who has still to say that it is whole. The coordinator before may have
+    /// been told, and nobody else.
+    fn bury(&mut self) -> bool {
         let any_ended = (0..self.next().positions.len()).any(|i| self.fence.is_ended(i));
         if !any_ended || self.next().parity == 0 {
-            return;
+            return false;
         }
         if !self.fence.decodable_without(|i| self.fence.is_ended(i)) {
+            if !self.next().lost && self.fence.facts.may_be_whole && self.fence.is_any_filling() {
+                return true;
+            }
             self.fence.set_lost();
         }
         if self.next().lost {
@@ -275,6 +286,7 @@ impl Change<'_> {
                 }
             }
         }
+        false
     }
 
     /// 10.6: a lost list begins again, everybody Live with nothing, once every position has a holder and no owner of

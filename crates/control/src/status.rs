@@ -92,6 +92,9 @@ pub struct Status {
     pub scrub: ScrubStatus,
     /// Memory of the nodes that answer.
     pub memory: MemoryStatus,
+    /// Address of the coordinator, as the node or command that asked it reaches it: they fill it in, the coordinator
+    /// leaves it empty.
+    pub coordinator_address: String,
     /// What the coordinator waits for or cannot do, a sentence each, with the way out.
     pub coordinator: Vec<String>,
     /// The same for scripts.
@@ -105,6 +108,8 @@ pub struct Trouble {
     pub behind: Option<NodeId>,
     /// Nodes that have not told yet what they have installed, while the coordinator waits for such.
     pub witnesses_missing: Vec<NodeId>,
+    /// Stripe lists whose newest configuration is not sent yet, since too few nodes know of it.
+    pub withheld: usize,
     /// Nodes that are not linked to the coordinator, where too few are: nobody is removed for silence until more are.
     pub unlinked: Vec<NodeId>,
     /// Nobody is removed for silence for so many milliseconds.
@@ -192,6 +197,8 @@ pub struct NodeStatus {
     pub address: String,
     /// Where cluster-aware clients ask.
     pub cluster_address: String,
+    /// Where the other nodes reach it.
+    pub peer_address: String,
     /// What it is for.
     pub role: RoleStatus,
     /// How it is.

@@ -1,12 +1,13 @@
-//! Bytes on their way to a socket that takes them more slowly than they are made.
+//! Bytes that wait for a socket, because it accepts them more slowly than they are produced.
 
 use std::io::{self, ErrorKind, Write};
 
-/// Unwritten bytes that have passed every test: they may leave whenever the socket takes them.
+/// Unwritten bytes that have passed their release test: they may leave whenever the socket accepts them.
 #[derive(Default, Debug)]
 pub(crate) struct Backlog {
     bytes: Vec<u8>,
-    /// How much of `bytes` has left. Removing it at each write would move a long backlog again and again.
+    /// Number of bytes of `bytes` that were already written. Removing them at each write would move a long backlog many
+    /// times.
     written: usize,
 }
 
@@ -23,8 +24,8 @@ impl Backlog {
         self.bytes.capacity()
     }
 
-    /// Writes once: the backlog if there is one, with the first `ready` of `fresh` behind it. What was taken from
-    /// `fresh` is removed from it. True if everything ready has left; otherwise the socket is full.
+    /// Writes once: the backlog, if any, followed by the first `ready` bytes of `fresh`. Bytes taken from `fresh` are
+    /// removed from it. Returns true if everything ready was written; false means that the socket is full.
     pub(crate) fn write_once(&mut self, to: &mut impl Write, fresh: &mut Vec<u8>, ready: usize) -> io::Result<bool> {
         if self.is_empty() {
             let count = write(to, &fresh[..ready])?;
@@ -57,13 +58,13 @@ impl Backlog {
         Ok(done)
     }
 
-    /// Adds the first `ready` of `fresh` without writing.
+    /// Moves the first `ready` bytes of `fresh` into the backlog without writing.
     pub(crate) fn hold(&mut self, fresh: &mut Vec<u8>, ready: usize) {
         self.bytes.extend_from_slice(&fresh[..ready]);
         remove_front(fresh, ready);
     }
 
-    /// Gives back the room that nothing is in.
+    /// Frees unused capacity.
     pub(crate) fn fit(&mut self) {
         remove_front(&mut self.bytes, core::mem::take(&mut self.written));
         self.bytes.shrink_to_fit();
@@ -84,7 +85,7 @@ fn remove_front(bytes: &mut Vec<u8>, count: usize) {
     }
 }
 
-/// One `write`; 0 if the socket is full.
+/// Calls `write` once. Returns the number of bytes written; 0 if the socket is full.
 fn write(to: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
     if bytes.is_empty() {
         return Ok(0);
@@ -104,7 +105,7 @@ fn write(to: &mut impl Write, bytes: &[u8]) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    /// Takes `room` bytes a call.
+    /// A writer that accepts `room` bytes in each call.
     struct Narrow {
         room: usize,
         taken: Vec<u8>,
@@ -141,7 +142,7 @@ mod tests {
                 fresh.push(255);
                 let ready = fresh.len() - 1;
                 backlog.write_once(&mut socket, &mut fresh, ready).unwrap();
-                assert_eq!(fresh, [255], "what is not released stays");
+                assert_eq!(fresh, [255], "bytes that are not released stay");
                 fresh.clear();
                 assert_eq!(socket.taken.len() + backlog.len(), expected.len());
             }

@@ -1,4 +1,4 @@
-//! Clients' connections: input not consumed yet, replies not written yet, and when to read on.
+//! Connections of clients: input that is not yet consumed, replies that are not yet written, and when to read again.
 
 use crate::backlog::Backlog;
 use crate::slots::Slots;
@@ -8,11 +8,12 @@ use paritas_protocol::ReplyBuf;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
-/// Buffers up to this size are kept between bursts.
+/// Buffers up to this size in bytes are kept between bursts.
 const KEEP_BYTES: usize = 4 << 10;
-/// Room that nothing is in, from which on it is worth to move a client's bytes into smaller buffers.
+/// Unused capacity of a client's buffers, in bytes, from which moving its data into smaller buffers is worth the work.
 const SPARE_BYTES_MIN: usize = 64 << 10;
-/// Bytes moved so at most between two sweeps: they are moved again as more comes.
+/// Most bytes moved into smaller buffers between two sweeps. The limit bounds repeated moving of buffers that grow
+/// again.
 const MOVED_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug)]
@@ -20,21 +21,21 @@ pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     pub(crate) reply: ReplyBuf,
     pub(crate) backlog: Backlog,
-    /// Unconsumed input, from the first byte of a command on.
+    /// Input that is not consumed; it starts with the first byte of a command.
     pub(crate) input: Vec<u8>,
-    /// The socket may have more to read (epoll tells us only once).
+    /// The socket may have more to read. It must be remembered, because edge-triggered epoll reports it only once.
     pub(crate) readable: bool,
-    /// The client will send no more; reads go on until they say so too.
+    /// The client will send no more. Reading continues until it reports the end of the stream.
     pub(crate) ending: bool,
-    /// When the last byte was read, for a client that stopped sending but waits for replies.
+    /// When the end of the stream was read, if the client still waits for replies.
     pub(crate) ended_at: Option<Time>,
-    /// When a sweep first saw it closing, with replies that it does not read.
+    /// When a sweep first found the client closing, with replies that it does not read.
     pub(crate) closing_at: Option<Time>,
-    /// Input is left that the machine has not been able to look at.
+    /// There is input that the machine could not yet process.
     pub(crate) hungry: bool,
-    /// The socket takes no more for now.
+    /// The socket accepts no more bytes for now.
     pub(crate) blocked: bool,
-    /// What was held for it when it was weighed last, here and in the machine.
+    /// Bytes held for the client when it was last weighed, here and in the machine.
     weight_bytes: usize,
     touched: bool,
     queued: bool,
@@ -63,7 +64,8 @@ impl Client {
         self.reply.bytes.len() + self.backlog.len()
     }
 
-    /// Whether the machine may be given input: it has not stalled this client, and replies are read fast enough.
+    /// Whether the machine may be given input: it has not stalled this client, and the client reads its replies fast
+    /// enough.
     pub(crate) fn may_feed(&self, reply_soft_max: usize) -> bool {
         !self.reply.stalled && !self.reply.close && self.unwritten_bytes() < reply_soft_max
     }
@@ -72,18 +74,18 @@ impl Client {
         (self.readable && self.ended_at.is_none()) || self.hungry
     }
 
-    /// Writes what may be written, once. False if the connection is at its end.
+    /// Writes once what may be written. Returns false if the connection must be closed.
     ///
-    /// `now` is the fresh clock of PROTOCOL 4.2: past the deadline, what was released this turn must not leave; the
-    /// backlog passed its test in its own turn.
+    /// `now` is the fresh clock of PROTOCOL 4.2. After the deadline, replies released in this turn must not leave. The
+    /// backlog has passed its test in its own turn.
     pub(crate) fn flush(&mut self, now: Option<Time>) -> bool {
         let late = match (self.reply.deadline.take(), now) {
             (Some(deadline), Some(now)) => now >= deadline,
             _ => false,
         };
         if late {
-            // At once, also with a backlog: the machine goes on to release what it holds, and no reply may leave
-            // behind a gap.
+            // Even with a backlog the connection ends at once: the machine will release further replies, and none may
+            // leave after a gap.
             return false;
         }
         let ready = std::mem::take(&mut self.reply.released);
@@ -101,7 +103,7 @@ impl Client {
         !(done && self.backlog.is_empty())
     }
 
-    /// Whether it has waited for longer than `linger` for replies to be made, or to be read.
+    /// Whether it has waited longer than `linger` for replies to be produced, or to be read by the client.
     pub(crate) fn is_overdue(&mut self, now: Time, linger: Span) -> bool {
         if self.reply.close {
             self.closing_at.get_or_insert(now);
@@ -110,12 +112,12 @@ impl Client {
         over(self.ended_at) || over(self.closing_at)
     }
 
-    /// Memory of it and its buffers.
+    /// Bytes of memory of the client and its buffers.
     pub(crate) fn held_bytes(&self) -> usize {
         size_of::<Self>() + self.input.capacity() + self.reply.bytes.capacity() + self.backlog.capacity()
     }
 
-    /// Gives memory back that only a burst needed; of an idle shard, all of it.
+    /// Frees memory that only a burst needed. If the shard is idle, frees all of it.
     pub(crate) fn shrink(&mut self, busy: bool) {
         let keep_bytes = if busy { KEEP_BYTES } else { 0 };
         if self.input.is_empty() && self.input.capacity() > 0 {
@@ -129,13 +131,13 @@ impl Client {
         }
     }
 
-    /// Room in its buffers that nothing is in: one that grows may take twice what it needs.
+    /// Unused capacity of its buffers in bytes. A buffer that grows may take twice what it needs.
     fn spare_bytes(&self) -> usize {
         let here = self.input.capacity() - self.input.len() + self.reply.bytes.capacity() - self.reply.bytes.len();
         here + self.backlog.capacity() - self.backlog.len()
     }
 
-    /// Gives that room back.
+    /// Frees that unused capacity.
     fn fit(&mut self) {
         self.input.shrink_to_fit();
         self.reply.bytes.shrink_to_fit();
@@ -146,13 +148,13 @@ impl Client {
 #[derive(Debug)]
 pub(crate) struct Clients {
     slots: Slots<Client>,
-    /// Those with something to read or to feed, in turn.
+    /// Ids of clients with something to read or to feed, in turn.
     ready: VecDeque<u64>,
-    /// Those whose replies the machine may have changed since the last flush.
+    /// Ids of clients whose replies the machine may have changed since the last flush.
     touched: Vec<u64>,
-    /// What is held for all of them, as they were weighed.
+    /// Bytes held for all clients, as last weighed.
     weight_bytes: usize,
-    /// Moved into smaller buffers since the last sweep.
+    /// Bytes moved into smaller buffers since the last sweep.
     moved_bytes: usize,
 }
 
@@ -171,7 +173,7 @@ impl Clients {
         self.slots.len()
     }
 
-    /// Adds a connection once `register` has made epoll watch it.
+    /// Adds a connection. `register` makes epoll watch it.
     pub(crate) fn add(
         &mut self,
         mut stream: TcpStream,
@@ -198,7 +200,7 @@ impl Clients {
         removed.is_some()
     }
 
-    /// Counts anew what is held for a client.
+    /// Updates the number of bytes held for a client.
     pub(crate) fn weigh(&mut self, id: u64) {
         if let Some(client) = self.slots.find_mut(id) {
             self.weight_bytes -= client.weight_bytes;
@@ -207,7 +209,7 @@ impl Clients {
         }
     }
 
-    /// Buffers may be made smaller again.
+    /// Resets the limit on bytes moved into smaller buffers.
     pub(crate) fn on_sweep(&mut self) {
         self.moved_bytes = 0;
     }
@@ -217,8 +219,8 @@ impl Clients {
         self.weight_bytes
     }
 
-    /// Gives back what buffers keep for the next burst, and if more than `bytes_max` are held then, the room in them
-    /// that nothing is in, the largest first.
+    /// Frees buffers kept for the next burst. If more than `bytes_max` bytes are still held, also frees unused
+    /// capacity, beginning with the client that has most.
     pub(crate) fn shrink(&mut self, bytes_max: usize) {
         let mut roomy = Vec::new();
         for id in self.ids() {
@@ -244,7 +246,7 @@ impl Clients {
         }
     }
 
-    /// The client that most is held for, and how much, of those that may be closed for it.
+    /// The client for which most bytes are held, and their number. Clients that asked not to be closed are left out.
     pub(crate) fn heaviest(&mut self) -> Option<(u64, usize)> {
         let ids = self.ids().into_iter();
         let weights = ids.filter_map(|id| {
@@ -258,7 +260,7 @@ impl Clients {
         self.slots.ids().collect()
     }
 
-    /// The replies, noted as changed.
+    /// A client's replies; the client is marked as changed.
     pub(crate) fn touch(&mut self, id: u64) -> Option<&mut ReplyBuf> {
         let client = self.slots.find_mut(id)?;
         if !client.touched {
@@ -268,12 +270,13 @@ impl Clients {
         Some(&mut client.reply)
     }
 
-    /// The `at`-th client touched since the last flush; more may be added while they are walked.
+    /// The `at`-th client touched since the last flush. More may be added while the caller iterates.
     pub(crate) fn touched(&self, at: usize) -> Option<u64> {
         self.touched.get(at).copied()
     }
 
-    /// Starts a new list of touched clients; the old one goes to the caller, who gives it back for its memory.
+    /// Starts a new list of touched clients and returns the old one. The caller returns it later, so that its memory is
+    /// reused.
     pub(crate) fn take_touched(&mut self) -> Vec<u64> {
         let touched = std::mem::take(&mut self.touched);
         for id in &touched {
@@ -300,7 +303,7 @@ impl Clients {
         }
     }
 
-    /// Queues a client that may be fed and has something.
+    /// Queues a client if it may be fed and has something to read or to process.
     pub(crate) fn enqueue_if_able(&mut self, id: u64, reply_soft_max: usize) {
         if let Some(client) = self.slots.find_mut(id)
             && client.may_feed(reply_soft_max)
@@ -323,7 +326,8 @@ impl Clients {
     }
 }
 
-/// Tells a client that there is no room for it, as Redis does. It may not arrive; the close does.
+/// Tells a client that the limit of connections is reached, as Redis does. The text may be lost; the connection is
+/// closed.
 pub(crate) fn refuse(mut stream: TcpStream) {
     let _ = stream.write(b"-ERR max number of clients reached\r\n");
 }

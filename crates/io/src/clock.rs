@@ -3,7 +3,7 @@
 use paritas_base::{Clock, Time};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What time it is now.
+/// The present time.
 pub fn now() -> Clock {
     Clock {
         mono: mono(),
@@ -11,13 +11,13 @@ pub fn now() -> Clock {
     }
 }
 
-/// `CLOCK_BOOTTIME`: leases must not outlive a suspended machine (PROTOCOL 0.3).
+/// Reads `CLOCK_BOOTTIME`, which counts suspend: a lease must not outlive a suspended machine (PROTOCOL 0.3).
 pub fn mono() -> Time {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid, writable timespec for the whole call.
     #[allow(unsafe_code)]
     let outcome = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
-    // The call fails only for a clock the kernel lacks; every Linux since 2.6.39 has it.
+    // The call fails only if the kernel lacks the clock. Every Linux since 2.6.39 has it.
     assert_eq!(outcome, 0, "CLOCK_BOOTTIME is missing");
     Time(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

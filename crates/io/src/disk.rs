@@ -1,14 +1,14 @@
-//! The disk of a log node: threads that do what a `paritylog` asks for, and its files.
+//! The disk of a log node: its files, and the threads that do the reads and writes of a `paritylog`.
 //!
-//! The loop gives an [`Io`] to [`Disk::submit`] and goes on. A thread does it, puts what came of it into a queue and
-//! wakes the loop, which takes it out with [`Disk::next_done`]. Neither queue has an end of its own: nothing that was
-//! asked for may be dropped, and the loop may not wait. What is in them is bounded by who asks. A log has writes of at
-//! most its `buffer_max_bytes` under way, one part of its log area of 8 MiB that is drained with the writes that come
-//! of it, chunks that are written anew of half its `buffer_max_bytes` or four of them, and those that somebody has
-//! asked for; and [`DiskFigures`] says how much it is.
+//! The loop gives an [`Io`] to [`Disk::submit`] and continues. A thread does it, puts the result into a queue and wakes
+//! the loop, which takes it with [`Disk::next_done`]. The queues have no limit of their own, because no request may be
+//! dropped and the loop may not wait. The log limits what is in them: writes of at most its `buffer_max_bytes`; one
+//! part of 8 MiB of its log area that is being drained, with the writes that this causes; chunks being rewritten, of
+//! half its `buffer_max_bytes` or four of them; and reads of chunks that somebody asked for. [`DiskFigures`] shows how
+//! much is in the queues.
 //!
-//! Two threads: the system reorders what they do, and a write of many megabytes does not hold up a reader. There is no
-//! order to keep: a log begins nothing that must come after something that is under way.
+//! There are two threads. The system reorders their requests anyway, and so a write of many megabytes does not delay a
+//! read. No order has to be kept: a log never begins a request that must come after another one that is under way.
 
 mod directory;
 mod header;
@@ -34,33 +34,33 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 const WORKERS: usize = 2;
-/// Buffers of so many bytes are mapped on their own.
+/// Buffers of at least this many bytes are mapped separately by the allocator.
 #[cfg(target_env = "gnu")]
 const LARGE_BUFFER_BYTES: libc::c_int = 1 << 20;
 
-/// What was done of one kind.
+/// The work done of one kind, since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DiskWork {
-    /// How often.
+    /// Number of requests.
     pub count: u64,
-    /// Bytes.
+    /// Bytes read or written.
     pub bytes: u64,
-    /// Time in it, of all threads together; waiting for a thread does not count.
+    /// Time spent on them in ns, summed over the threads. Time in the queue is not included.
     pub ns: u64,
 }
 
-/// What a disk did and has before it.
+/// The work that a disk has done, and the work still in its queue.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DiskFigures {
-    /// Reads.
+    /// Reads that are done.
     pub reads: DiskWork,
-    /// Writes.
+    /// Writes that are done.
     pub writes: DiskWork,
-    /// Those of both that failed.
+    /// Number of reads and writes that failed.
     pub errors: u64,
-    /// Those that wait or are being done.
+    /// Number of requests that wait or are being done.
     pub under_way: u64,
-    /// Bytes in them.
+    /// Bytes of these requests.
     pub under_way_bytes: u64,
 }
 
@@ -77,7 +77,7 @@ struct Shared {
     queue: Mutex<Queue>,
     more: Condvar,
     counted: Counted,
-    /// Once a disk fails it fails again and again: one line in the log is enough.
+    /// Whether an error was logged. A disk that fails once fails again, so one line is enough.
     has_complained: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -128,7 +128,7 @@ impl CountedWork {
 }
 
 impl Disk {
-    /// Starts the threads. `wake` is called whenever something is done, on a thread of the disk's: it must not wait.
+    /// Starts the threads. A disk thread calls `wake` whenever a request is done; `wake` must not block.
     pub fn start(directory: LogDirectory, wake: impl Fn() + Send + Sync + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             directory,
@@ -155,22 +155,22 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Begins a read or a write. Never waits.
+    /// Submits a read or a write. Never blocks.
     pub fn submit(&self, io: Io) {
         self.shared.counted.submitted.add(bytes_of(&io.work), 0);
         self.shared.queue().waiting.push_back(io);
         self.shared.more.notify_one();
     }
 
-    /// What came of one of those that are done, each once, in any order. Never waits.
+    /// The result of one request that is done. Each is returned once, in any order. Never blocks.
     pub fn next_done(&self) -> Option<(IoId, Outcome)> {
         self.done.try_recv().ok()
     }
 
-    /// What it did so far.
+    /// The work so far.
     pub fn figures(&self) -> DiskFigures {
         let counted = &self.shared.counted;
-        // What is done is read first, so that it is never more than was begun.
+        // Finished work is read first, so that it is never more than submitted work.
         let (reads, writes) = (counted.reads.now(), counted.writes.now());
         let begun = counted.submitted.now();
         DiskFigures {
@@ -183,7 +183,8 @@ impl Disk {
     }
 }
 
-/// What is being done is done to its end; what waits is not begun. A log that should be on the disk is flushed before.
+/// Requests in progress are completed, waiting ones are dropped. A log whose data must be on disk has to be flushed
+/// before.
 impl Drop for Disk {
     fn drop(&mut self) {
         let mut queue = self.shared.queue();
@@ -192,19 +193,19 @@ impl Drop for Disk {
         drop(queue);
         self.shared.more.notify_all();
         for worker in self.workers.drain(..) {
-            // A thread that has panicked said so itself.
+            // If a thread panicked, the panic was already reported.
             let _ = worker.join();
         }
     }
 }
 
 impl Shared {
-    /// Nothing can panic that has the lock, so that a poisoned one is as good as another.
+    /// No code that holds the lock can panic, so a poisoned lock can be used.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next to be done; nothing once there will be no more.
+    /// The next request; `None` once there will be no more.
     fn next(&self) -> Option<Io> {
         let mut queue = self.queue();
         loop {
@@ -234,7 +235,7 @@ impl Shared {
                 self.complain(doing, &trouble);
                 Bad
             });
-            // Nobody is there to be told only while the disk is being dropped.
+            // The receiver is gone only while the disk is being dropped.
             let _ = done.send((id, outcome));
             (self.wake)();
         }
@@ -262,8 +263,8 @@ impl Shared {
     fn complain(&self, doing: &str, trouble: &Trouble) {
         if !self.has_complained.swap(true, Ordering::Relaxed) {
             tracing::error!(
-                "the log's DISK FAILS: {doing} {}: {}. Look at the disk; what was on it is fetched from the other \
-                 nodes once this one is started with an empty log directory. Further errors are only counted",
+                "the log's DISK FAILS: {doing} {}: {}. Check the disk. Its data is fetched from the other nodes once \
+                 this node is started with an empty log directory. Further errors are only counted",
                 trouble.what(),
                 trouble.error
             );
@@ -271,8 +272,8 @@ impl Shared {
     }
 }
 
-/// What large reads and writes take goes back to the system when they are done. Else the allocator keeps it, in an
-/// arena of each worker whose end not even `malloc_trim` gives back: 8 MiB each for reading the log area back.
+/// Makes the allocator return large buffers to the system when they are freed. Otherwise it would keep them in one
+/// arena for each thread, which even `malloc_trim` does not shrink: 8 MiB each after reading the log area.
 fn return_large_buffers() {
     #[cfg(target_env = "gnu")]
     // SAFETY: a setting of the allocator, which may be changed at any time.

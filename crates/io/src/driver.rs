@@ -1,4 +1,4 @@
-//! The driver's side of the interface: where a machine's bytes and requests go.
+//! The driver's side of the interface: the destination of a machine's bytes and requests.
 
 use crate::client::Clients;
 use crate::clock;
@@ -18,7 +18,7 @@ pub(crate) const ANY: Token = Token(1);
 pub(crate) const CLUSTER: Token = Token(2);
 pub(crate) const PEER: Token = Token(3);
 
-/// What a token of a connection names. Ids start far above the fixed tokens.
+/// The connection that a token stands for. Ids start far above the fixed tokens.
 pub(crate) enum Named {
     Client(u64),
     Link(u64),
@@ -33,7 +33,7 @@ pub(crate) fn named(token: Token) -> Named {
     }
 }
 
-/// Edge-triggered and for both directions: registered once, never changed.
+/// Watches a stream edge-triggered and for both directions. It is registered once and never changed.
 pub(crate) fn watch(registry: &Registry, stream: &mut TcpStream, token: Token) -> io::Result<()> {
     registry.register(stream, token, Interest::READABLE | Interest::WRITABLE)
 }
@@ -46,7 +46,7 @@ pub(crate) fn link_token(id: u64) -> Token {
     Token((id << 1 | 1) as usize)
 }
 
-/// An end that the machine learns of in the next turn: it may have caused it in this one.
+/// The end of a connection. The machine may have caused it in this turn, so it is told in the next one.
 #[derive(Debug)]
 pub(crate) enum Ended {
     Link(LinkId),
@@ -61,7 +61,7 @@ pub(crate) struct Driver {
     pub(crate) links: Links,
     pub(crate) desk: Desk,
     pub(crate) ended: VecDeque<Ended>,
-    /// Of a log node.
+    /// The disk of a log node; `None` on other nodes.
     pub(crate) disk: Option<Disk>,
 }
 
@@ -131,7 +131,7 @@ impl Out for Driver {
     }
 
     fn disk(&mut self, io: Io) {
-        // A machine that has a log was given a disk.
+        // A machine that has a log also has a disk.
         if let Some(disk) = &self.disk {
             disk.submit(io);
         }
@@ -139,8 +139,8 @@ impl Out for Driver {
 
     fn halt(&mut self, reason: HaltReason) {
         tracing::error!(
-            "HALTED a role, since going on could spread a wrong state: {}. Please report this. The cluster rebuilds \
-             from the other nodes what was here",
+            "HALTED a role: going on could spread a wrong state: {}. Please report this. The cluster rebuilds from \
+             the other nodes what this role held",
             reason.0
         );
     }

@@ -1,4 +1,4 @@
-//! Random numbers from the operating system: identities and seeds, nothing per operation.
+//! Random numbers from the operating system, for identities and seeds. Never used for single operations.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What comes in: arrivals, frames, commands. One read per connection and turn.
+//! Input: new connections, frames, commands. Each connection is read at most once in a turn.
 
 use crate::client::refuse;
 use crate::clock;
@@ -12,17 +12,17 @@ use paritas_protocol::{Channel, Ends, Event, LinkId, Port};
 use paritas_wire::peer;
 use std::io::{ErrorKind, Read};
 
-/// Frames that the machine may look ahead at.
+/// Most frames that the machine sees ahead of the one it handles.
 const FRAMES_AHEAD: usize = 16;
 
-/// Connections accepted by one listener in a turn.
+/// Most connections accepted from one listener in a turn.
 const ACCEPT_MAX: usize = 128;
 
-/// What one read gave.
+/// The result of one read.
 enum Got {
     Bytes(usize),
     Nothing,
-    /// End of stream, or a broken one.
+    /// The end of the stream, or an error.
     End,
 }
 
@@ -59,7 +59,7 @@ impl<M: Machine> Shard<M> {
                     Accepted::Empty => self.arrivals[at] = false,
                     Accepted::Exhausted(error) => {
                         tracing::warn!(%error, "cannot accept");
-                        // The sweep tries again.
+                        // The next sweep tries again.
                         self.arrivals[at] = false;
                     }
                 }
@@ -73,11 +73,11 @@ impl<M: Machine> Shard<M> {
             refuse(stream);
             return;
         }
-        // One that has left again has no address.
+        // A connection that was closed in the meantime has no address.
         let (Ok(client), Ok(server)) = (stream.peer_addr(), stream.local_addr()) else {
             return;
         };
-        // Without it the client's end is seen later, when it is written to.
+        // If this fails, a vanished client is noticed later, when something is written to it.
         let _ = end_when_gone(&stream);
         let registry = &self.driver.registry;
         let id = self
@@ -111,7 +111,7 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Links go first: an ack that came in lets replies of this very turn out.
+    /// Links are served before clients: an ack that has arrived allows replies to leave in this turn.
     pub(crate) fn serve_links(&mut self) {
         for _ in 0..self.driver.links.ready_len() {
             let Some(id) = self.driver.links.next_ready() else {
@@ -123,7 +123,7 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Tells of a dial that has come through. False while it has not.
+    /// Reports that a dial has succeeded. Returns false while it has not.
     fn finish_dial(&mut self, id: u64) -> bool {
         let Some(link) = self.driver.links.find(id) else {
             return false;
@@ -168,12 +168,13 @@ impl<M: Machine> Shard<M> {
             _ => self.limits.read_bytes,
         };
         let room = read_room(usual, link.input.len());
-        // The beginning of a frame goes before what is read, so that only it is copied; a long one grows where it is.
+        // A short beginning of a frame is copied before the new bytes. A long one stays where it is, and the new bytes
+        // are appended.
         let kept = if link.input.len() <= usual { link.input.len() } else { 0 };
         let scratch = long_enough(&mut self.scratch, kept + room);
         let got = read_once(&mut link.stream, &mut scratch[kept..]);
-        // Read after the bytes: what they say happened before it. A lease granted, or a wait begun, by an older
-        // clock would end too early (PROTOCOL 4.3, 5.5).
+        // The clock is read after the bytes, so that what they report happened before it. With an older clock, a lease
+        // that they grant or a wait that they begin would end too early (PROTOCOL 4.3, 5.5).
         let now = clock::now();
         match got {
             Got::Bytes(count) => {
@@ -203,7 +204,7 @@ impl<M: Machine> Shard<M> {
                         }
                     }
                     (Err(error), Some(link)) => {
-                        tracing::warn!(%error, peer = ?link.bound, "bad frame: link closed");
+                        tracing::warn!(%error, peer = ?link.bound, "link closed: bad frame");
                         self.driver.end_link(id);
                     }
                     (_, None) => {}
@@ -219,11 +220,11 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Gives whole frames to the machine; how many bytes they were.
+    /// Gives complete frames to the machine. Returns their number of bytes.
     fn deliver(&mut self, id: u64, now: Clock, input: &[u8]) -> Result<usize, peer::BadFrame> {
         let mut at = 0;
         loop {
-            // A few at a time, and the machine sees them all before it handles the first.
+            // Frames come in small groups: the machine sees a whole group before it handles its first frame.
             let mut frames = [&input[..0]; FRAMES_AHEAD];
             let mut count = 0;
             let mut end = at;
@@ -244,7 +245,7 @@ impl<M: Machine> Shard<M> {
                 self.machine.look_ahead(&frames[..count]);
             }
             for bytes in &frames[..count] {
-                // The machine may close the link at any frame, and then nothing more of it counts.
+                // The machine may close the link at any frame. The following frames are then ignored.
                 if !self.driver.links.is_up(id) {
                     return Ok(at);
                 }
@@ -261,9 +262,9 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Serves those in the queue, up to the turn's share; the rest wait for the next turn, in order.
+    /// Serves clients in the queue, up to the turn's limit in bytes. The others are served in the next turn, in order.
     pub(crate) fn serve_clients(&mut self) {
-        // One clock for all of them: what may leave is tested with a fresh one before it does (PROTOCOL 4.2).
+        // One clock serves all clients: replies are tested with a fresh clock before they leave (PROTOCOL 4.2).
         let now = clock::now();
         let mut turn_bytes = 0;
         for _ in 0..self.driver.clients.ready_len() {
@@ -277,7 +278,7 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// One read, and one call of the machine. How many bytes it was given.
+    /// Reads once and calls the machine once. Returns the number of bytes that the machine was given.
     fn serve_client(&mut self, id: u64, now: Clock) -> usize {
         let soft_max = self.limits.reply_soft_max;
         let Some(client) = self.driver.clients.find(id) else {
@@ -309,7 +310,7 @@ impl<M: Machine> Shard<M> {
                 0
             }
             Got::End => {
-                // Replies still to come may leave; the flush closes when there are none.
+                // Replies that are still to come may leave. The flush closes the connection when there are none.
                 client.readable = false;
                 client.ended_at = Some(clock::mono());
                 self.driver.clients.touch(id);
@@ -318,7 +319,8 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Gives a client's input, with `fresh` bytes of the scratch buffer behind it, to the machine.
+    /// Gives the machine a client's input, followed by `fresh` bytes of the scratch buffer. Returns their number of
+    /// bytes.
     fn feed(&mut self, id: u64, fresh: usize, now: Clock) -> usize {
         let Some(client) = self.driver.clients.find(id) else {
             return 0;
@@ -333,7 +335,7 @@ impl<M: Machine> Shard<M> {
         let bytes = if direct { &scratch[..fresh] } else { &input[..] };
         let fed = bytes.len();
         self.machine.on(now, Event::Client { conn, bytes }, &mut self.driver);
-        // The machine has no way to remove a client.
+        // The client still exists: the machine has no way to remove it.
         if let Some(client) = self.driver.clients.find(id) {
             let consumed = std::mem::take(&mut client.reply.consumed).min(fed);
             if direct {
@@ -344,11 +346,14 @@ impl<M: Machine> Shard<M> {
                 input.drain(..consumed);
             }
             client.input = input;
-            // What is left is either half a command, or a whole one that could not start.
+            // The rest is either an incomplete command or a complete one that could not start.
             let able = client.may_feed(self.limits.reply_soft_max);
             client.hungry = !able && !client.input.is_empty();
             if client.input.len() > self.limits.clients.query_bytes_max {
-                tracing::warn!(bytes = client.input.len(), "client closed: query buffer limit");
+                tracing::warn!(
+                    bytes = client.input.len(),
+                    "client closed: its query exceeds the limit of a query buffer"
+                );
                 self.driver.end_client(id);
             }
         }
@@ -356,7 +361,7 @@ impl<M: Machine> Shard<M> {
         fed
     }
 
-    /// Clients whose stall the machine has cleared get their input at once: their next command may already be
+    /// Gives clients their input at once when the machine has cleared their stall. Their next command may already be
     /// here, and its reply can leave in this turn's write.
     pub(crate) fn resume_clients(&mut self) {
         let now = clock::now();
@@ -365,7 +370,7 @@ impl<M: Machine> Shard<M> {
         while let Some(id) = self.driver.clients.touched(at) {
             at += 1;
             if turn_bytes >= self.limits.turn_bytes {
-                // The flush queues them for the next turn.
+                // The flush queues the other clients for the next turn.
                 return;
             }
             let soft_max = self.limits.reply_soft_max;
@@ -379,7 +384,7 @@ impl<M: Machine> Shard<M> {
     }
 }
 
-/// The first `room` bytes of a buffer that grows when need be.
+/// The first `room` bytes of a buffer, which grows if it is shorter.
 fn long_enough(scratch: &mut Vec<u8>, room: usize) -> &mut [u8] {
     if scratch.len() < room {
         scratch.resize(room, 0);
@@ -387,14 +392,14 @@ fn long_enough(scratch: &mut Vec<u8>, room: usize) -> &mut [u8] {
     &mut scratch[..room]
 }
 
-/// A link without the option works; it only takes longer to see that nobody is there any more.
+/// A link without the option works, but a vanished peer is noticed later.
 fn note_failure(set: std::io::Result<()>) {
     if let Err(error) = set {
-        tracing::warn!(%error, "a peer link keeps the system's own time-outs");
+        tracing::warn!(%error, "a peer link uses the system's timeouts: setting its own failed");
     }
 }
 
-/// How much to read behind what is already there.
+/// Number of bytes to read after those that already wait.
 fn read_room(usual: usize, waiting: usize) -> usize {
     waiting.clamp(usual.min(READ_MAX), READ_MAX)
 }

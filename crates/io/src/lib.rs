@@ -1,5 +1,5 @@
-//! Room `io`: the only one that calls the operating system. One [`Shard`] is one thread: an epoll loop that turns
-//! sockets and timers into events of a machine, and drains what the machine wrote with one `write` per connection
+//! Room `io`: the only one that calls the operating system. One [`Shard`] is one thread with an epoll loop. It turns
+//! sockets and timers into events of a machine, and writes the machine's output with one `write` for each connection
 //! and turn (DESIGN §8).
 //!
 //! ```text
@@ -23,10 +23,12 @@ mod intake;
 mod link;
 mod listeners;
 mod mailbox;
+mod reserved_port;
 mod shard;
 mod slots;
 
 pub use disk::{Difference, Disk, DiskFigures, DiskWork, LogDirectory, LogDirectoryError, LogDirectoryProblem, Owner};
 pub use listeners::Listeners;
 pub use mailbox::{Gauges, Mail, Mailbox, MailboxFull, Progress, Proposals};
+pub use reserved_port::ReservedPort;
 pub use shard::{Limits, Machine, Shard, Stop};

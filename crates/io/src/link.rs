@@ -1,4 +1,4 @@
-//! Links between nodes: dialing, binding, frames in and out.
+//! Links between nodes: dialing, binding, incoming and outgoing frames.
 
 use crate::backlog::Backlog;
 use crate::slots::Slots;
@@ -10,22 +10,22 @@ use std::io;
 use std::net::SocketAddr;
 
 const KEEP_BYTES: usize = 16 << 10;
-/// Connections kept free for those who have not said who they are.
+/// Number of connections reserved for peers that have not yet identified themselves.
 const STRANGERS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) stream: TcpStream,
-    /// Whom we called; `None` if they called.
+    /// The node that this side dialed; `None` if the other side dialed.
     pub(crate) dialed: Option<(NodeId, Channel)>,
-    /// The machine has been told that it is up.
+    /// Whether the machine was told that the link is up.
     pub(crate) up: bool,
     pub(crate) bound: Option<(NodeId, Channel)>,
-    /// When it was made: one that nobody binds must not stay.
+    /// When the link was made. A link that stays unbound too long is closed.
     pub(crate) since: Time,
     pub(crate) out: FrameBuf,
     pub(crate) backlog: Backlog,
-    /// The beginning of a frame that is not whole yet.
+    /// The beginning of a frame that is not yet complete.
     pub(crate) input: Vec<u8>,
     pub(crate) readable: bool,
     pub(crate) ending: bool,
@@ -35,8 +35,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Writes once. False if the link must end: the socket is gone, or a deadline of this turn's frames has passed
-    /// (`now` is the fresh clock of PROTOCOL 4.2).
+    /// Writes once. Returns false if the link must end: the socket failed, or a deadline of this turn's frames has
+    /// passed. `now` is the fresh clock of PROTOCOL 4.2.
     pub(crate) fn flush(&mut self, now: Option<Time>) -> bool {
         let late = match (self.out.deadline.take(), now) {
             (Some(deadline), Some(now)) => now >= deadline,
@@ -62,12 +62,12 @@ impl Link {
         self.out.bytes.len() + self.backlog.len()
     }
 
-    /// Memory of it and its buffers.
+    /// Bytes of memory of the link and its buffers.
     pub(crate) fn held_bytes(&self) -> usize {
         size_of::<Self>() + self.input.capacity() + self.out.bytes.capacity() + self.backlog.capacity()
     }
 
-    /// Gives memory back that only a burst needed; of an idle shard, all of it.
+    /// Frees memory that only a burst needed. If the shard is idle, frees all of it.
     pub(crate) fn shrink(&mut self, busy: bool) {
         let keep_bytes = if busy { KEEP_BYTES } else { 0 };
         if self.input.is_empty() && self.input.capacity() > keep_bytes {
@@ -85,7 +85,7 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct Links {
     slots: Slots<Link>,
-    /// By node number: the links bound for its two channels.
+    /// For each node number, the links bound to its two channels.
     bound: Vec<[Option<u64>; 2]>,
     addresses: Map<NodeId, SocketAddr>,
     ready: VecDeque<u64>,
@@ -111,7 +111,8 @@ impl Links {
         self.slots.len()
     }
 
-    /// Connections that must be possible whatever clients do: each channel dialed from both ends, and strangers.
+    /// Number of connections that must be possible whatever clients do: each channel dialed from both ends, and
+    /// connections of peers that have not identified themselves.
     pub(crate) fn reserved(&self) -> usize {
         2 * 2 * self.addresses.len() + STRANGERS
     }
@@ -161,7 +162,7 @@ impl Links {
         self.slots.find(id).is_some()
     }
 
-    /// Links that nobody has bound yet.
+    /// Number of links that are not bound.
     pub(crate) fn unbound_count(&self) -> usize {
         let bound = self.bound.iter().flatten().flatten().count();
         self.slots.len() - bound
@@ -179,7 +180,7 @@ impl Links {
         self.slots.ids().collect()
     }
 
-    /// Takes a link out, and out of its binding.
+    /// Removes a link, and its binding.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Link> {
         let link = self.slots.remove(id)?;
         if let Some((node, channel)) = link.bound
@@ -210,7 +211,7 @@ impl Links {
         self.bound[index][channel as usize] = Some(id);
     }
 
-    /// The frames going out, noted as changed.
+    /// The outgoing frames of a link; the link is marked as changed.
     pub(crate) fn touch(&mut self, id: u64) -> Option<&mut FrameBuf> {
         let link = self.slots.find_mut(id)?;
         if !link.touched {

@@ -4,7 +4,7 @@ use mio::net::{TcpListener, TcpStream};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
-/// Bound sockets of one shard: for any key, for cluster-aware clients, for peers.
+/// The bound sockets of one shard: for clients of any key, for cluster-aware clients, for peers.
 #[derive(Debug)]
 pub struct Listeners {
     pub(crate) any: TcpListener,
@@ -13,7 +13,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds all three, or says which address could not be had.
+    /// Binds all three addresses. An error names the address that could not be bound.
     pub fn bind(any: SocketAddr, cluster: SocketAddr, peer: SocketAddr) -> Result<Self, (SocketAddr, io::Error)> {
         let bind = |address| TcpListener::bind(address).map_err(|error| (address, error));
         Ok(Self {
@@ -23,7 +23,7 @@ impl Listeners {
         })
     }
 
-    /// The addresses as bound: of use where a port was 0.
+    /// The addresses as bound. They differ from the requested ones if a port was 0.
     pub fn addresses(&self) -> io::Result<[SocketAddr; 3]> {
         Ok([
             self.any.local_addr()?,
@@ -33,12 +33,12 @@ impl Listeners {
     }
 }
 
-/// What one try to accept gave.
+/// The result of one attempt to accept a connection.
 pub(crate) enum Accepted {
     One(TcpStream),
-    /// Nobody waits.
+    /// No connection waits.
     Empty,
-    /// Out of descriptors or memory: try again later, the waiting ones stay queued.
+    /// Out of descriptors or memory. Waiting connections stay queued; the caller tries again later.
     Exhausted(io::Error),
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn accept(listener: &TcpListener) -> Accepted {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
-                // Replies are written once a turn, whole: waiting for more bytes only delays them.
+                // Replies are written whole, once a turn, so waiting for more bytes would only delay them.
                 let _ = stream.set_nodelay(true);
                 return Accepted::One(stream);
             }

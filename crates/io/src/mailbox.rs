@@ -1,4 +1,4 @@
-//! How the other threads of a process speak with a shard: bounded queues, and a waker.
+//! How the other threads of a process communicate with a shard: bounded queues, and a waker.
 
 use mio::Waker;
 use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
@@ -11,22 +11,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Letters that wait for a shard at most.
+/// Most messages that wait for a shard.
 const MAIL_MAX: usize = 4_096;
-/// Proposals that wait for the agent at most.
+/// Most proposals that wait for the agent.
 const PROPOSALS_MAX: usize = 4_096;
 
-/// What other threads tell a shard.
+/// A message from another thread to a shard.
 #[derive(Debug)]
 pub enum Mail {
-    /// The coordinator's newest view of a list.
+    /// The coordinator's latest configuration of a list.
     Configuration(Configuration),
-    /// The coordinator's newest view of all nodes, with the peer addresses that the sender could resolve: names are
-    /// looked up on its thread, since a lookup blocks.
+    /// The coordinator's latest records of all nodes, with the peer addresses that the sender could resolve. Names are
+    /// resolved on the sender's thread, because a lookup blocks.
     Nodes {
         /// The records.
         records: Vec<NodeRecord>,
-        /// Where to connect.
+        /// The peer address of each node.
         peers: Vec<(NodeId, SocketAddr)>,
     },
     /// The coordinator asks the owner of a position to drain (PROTOCOL 5.12).
@@ -35,25 +35,25 @@ pub enum Mail {
         list: ListId,
         /// The position.
         position: Position,
-        /// Whose it is.
+        /// The tenure that is asked to drain.
         tenure: Tenure,
     },
-    /// Silence of peers is told after this time from now on, in ms.
+    /// Time without a sign of life after which a peer is reported as silent, in ms.
     Suspicion(u32),
     /// An answer to [`Proposal::Ask`].
     Answer {
-        /// Who asked.
+        /// The connection that asked.
         conn: ConnId,
-        /// Which question.
+        /// The number of the question.
         n: u64,
-        /// The reply.
+        /// The text of the answer.
         text: String,
     },
-    /// End the loop.
+    /// Ends the loop.
     Stop,
 }
 
-/// The shard has not kept up, or its thread has ended: the letter comes back.
+/// The shard's mailbox is full, or its thread has ended. The message is returned.
 #[derive(Debug)]
 pub struct MailboxFull(pub Box<Mail>);
 
@@ -65,7 +65,7 @@ impl fmt::Display for MailboxFull {
 
 impl std::error::Error for MailboxFull {}
 
-/// Where other threads post letters for a shard.
+/// Posts messages of other threads to a shard.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
     letters: SyncSender<Mail>,
@@ -73,7 +73,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Posts a letter and wakes the shard.
+    /// Posts a message and wakes the shard.
     pub fn post(&self, mail: Mail) -> Result<(), MailboxFull> {
         self.letters.try_send(mail).map_err(|error| match error {
             TrySendError::Full(mail) | TrySendError::Disconnected(mail) => MailboxFull(Box::new(mail)),
@@ -82,37 +82,37 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Wakes the shard, for what has a queue of its own.
+    /// Wakes the shard, for messages that come through another queue.
     pub fn wake(&self) {
-        // A failed wake only delays the shard until its next timer.
+        // If the wake fails, the shard is only delayed until its next timer.
         let _ = self.waker.wake();
     }
 }
 
-/// What a machine holds, in numbers.
+/// Gauges of a machine.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Gauges {
-    /// Objects that it owns.
+    /// Number of objects that it owns.
     pub objects: u64,
-    /// Bytes of their keys and values.
+    /// Bytes of keys and values of these objects.
     pub user_bytes: u64,
-    /// Memory by kind; together all there is.
+    /// Bytes of memory by kind. The kinds add up to all memory.
     pub memory: Vec<(&'static str, u64)>,
-    /// Bytes rebuilt of what was to rebuild.
+    /// Bytes rebuilt so far.
     pub rebuild_done_bytes: u64,
-    /// Bytes to rebuild, those done too.
+    /// Bytes to be rebuilt in all, including those already rebuilt.
     pub rebuild_total_bytes: u64,
-    /// Chunks checked for wrong bytes, found wrong, put right again.
+    /// Number of chunks checked by the scrub, found wrong, and repaired.
     pub scrub: [u64; 3],
-    /// Roles that broke an invariant and have stopped.
+    /// Roles that have halted because an invariant was broken.
     pub halted: Vec<Halted>,
-    /// How late acks of each peer come, in microseconds.
+    /// Delay of each peer's acks, in microseconds.
     pub ack_us: Vec<(NodeId, u64)>,
-    /// Of a log node: parity chunks on its disk, and how many there can be.
+    /// Of a log node: number of parity chunks on its disk, and the most that fit.
     pub log_chunks: Option<(u32, u32)>,
 }
 
-/// How far a shard has come, for heartbeats: a stuck one must be seen (PROTOCOL 10.2b).
+/// The progress of a shard, for heartbeats: a shard that is stuck must be noticed (PROTOCOL 10.2b).
 #[derive(Clone, Default, Debug)]
 pub struct Progress(Arc<Published>);
 
@@ -123,12 +123,12 @@ struct Published {
 }
 
 impl Progress {
-    /// Turns of the loop so far.
+    /// Number of turns of the loop so far.
     pub fn turns(&self) -> u64 {
         self.0.turns.load(Ordering::Relaxed)
     }
 
-    /// The machine's gauges of a moment ago.
+    /// The machine's latest gauges.
     pub fn gauges(&self) -> Gauges {
         self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -142,7 +142,7 @@ impl Progress {
     }
 }
 
-/// What a shard asks of the coordinator, for the agent to carry.
+/// Proposals of a shard to the coordinator, which the agent forwards.
 pub type Proposals = Receiver<Proposal>;
 
 /// The shard's ends of the queues.
@@ -167,7 +167,7 @@ impl Desk {
         self.letters.try_recv().ok()
     }
 
-    /// A proposal may be lost; the machine repeats what it needs.
+    /// Queues a proposal for the agent. It may be lost; the machine repeats a proposal that it still needs.
     pub(crate) fn propose(&self, proposal: Proposal) {
         match self.proposals.try_send(proposal) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}

@@ -1,4 +1,5 @@
-//! The loop. A turn: wait; links, letters, timer, clients; then one fresh clock, and one `write` per connection.
+//! The event loop. A turn: wait; serve links, messages, timer and clients; then read a fresh clock and `write` once to
+//! each connection.
 
 use crate::client::Clients;
 use crate::disk::{Disk, LogDirectory};
@@ -15,29 +16,29 @@ use std::io;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What a shard drives: `paritas_protocol::Node`, or a small machine in a test of the loop itself.
+/// The machine that a shard drives: `paritas_protocol::Node`, or a small one in tests of the loop itself.
 pub trait Machine {
     /// Handles one event.
     fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out);
-    /// When to call with [`Event::Timer`] at the latest.
+    /// The latest time at which to call with [`Event::Timer`].
     fn next_deadline(&self) -> Option<Time>;
-    /// Whole frames that will come next, one event each: a chance to bring closer what they will touch.
+    /// The complete frames that will follow as one event each. The machine may prefetch the memory that they use.
     fn look_ahead(&mut self, frames: &[&[u8]]) {
         let _ = frames;
     }
-    /// The next part of its memory that can be made a huge page, on another thread.
+    /// The next part of its memory that another thread can make a huge page.
     fn next_huge(&mut self) -> Option<HugeRange> {
         None
     }
-    /// What clients may make the loop hold, if the machine has a say.
+    /// The limits on what clients may make the loop hold, if the machine sets them.
     fn client_limits(&self) -> Option<ClientLimits> {
         None
     }
-    /// What the buffers of sockets take.
+    /// Tells it how many bytes the buffers of sockets take.
     fn set_sockets_bytes(&mut self, bytes: u64) {
         let _ = bytes;
     }
-    /// What it holds, for whoever watches. Asked a few times a second.
+    /// Its gauges, asked for a few times a second.
     fn gauges(&self) -> Gauges {
         Gauges::default()
     }
@@ -101,28 +102,29 @@ impl Machine for Node {
 /// Limits on what clients and peers can make a shard hold.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Of clients. The machine's word goes before.
+    /// Limits for clients. Those of the machine take precedence.
     pub clients: ClientLimits,
-    /// Connections of clients and peers together. Clients have what is not kept for peers: without a descriptor for
-    /// a peer no write would be acknowledged.
+    /// Most connections of clients and peers together. Some are reserved for peers, because without a descriptor for a
+    /// peer no write would be acknowledged.
     pub sockets_max: usize,
-    /// Unwritten reply bytes of a client above which no more of its commands are started.
+    /// Unwritten reply bytes of a client above which none of its commands is started.
     pub reply_soft_max: usize,
     /// Unwritten bytes of a link above which it is closed.
     pub link_bytes_max: usize,
-    /// How long a peer's system may acknowledge nothing before the link is closed.
+    /// Time without an acknowledgement of the peer's system after which a link is closed.
     pub link_silence: Span,
-    /// Links that have not shaken hands yet.
+    /// Most links whose handshake is not complete.
     pub unbound_links_max: usize,
-    /// Bytes read from one connection in a turn; one long command may have more.
+    /// Most bytes read from one connection in a turn. A single long command may exceed it.
     pub read_bytes: usize,
-    /// Bytes read in a turn from one link that chunks come by: they are many at a time while a node rebuilds.
+    /// Most bytes read in a turn from one bulk link. Many chunks arrive on it at once while a node rebuilds.
     pub bulk_read_bytes: usize,
-    /// Bytes read from all clients in a turn: acks must not wait for longer.
+    /// Most bytes read from all clients in a turn. It bounds the delay of acks.
     pub turn_bytes: usize,
-    /// How long a dial or a handshake may take.
+    /// Longest time of a dial or a handshake.
     pub handshake: Span,
-    /// How long a client that has stopped sending may wait for its replies, and one that is closed may take to read.
+    /// Longest time that a client which has stopped sending may wait for replies, and that a closed client may take to
+    /// read.
     pub linger: Span,
 }
 
@@ -147,13 +149,13 @@ impl Default for Limits {
 /// Why a shard's loop has ended.
 #[derive(Debug)]
 pub enum Stop {
-    /// Somebody posted [`Mail::Stop`], or the process was asked to end.
+    /// Another thread posted [`Mail::Stop`], or the process was asked to end.
     Asked,
     /// Waiting for events failed.
     Failed(io::Error),
 }
 
-/// An idle loop turns so often: a heartbeat must show that it is not stuck (PROTOCOL 10.2b).
+/// Interval of turns of an idle loop, so that heartbeats show that it is not stuck (PROTOCOL 10.2b).
 const SWEEP: Span = Span::from_ms(250);
 
 /// Bytes read between two sweeps up to which a shard counts as idle.
@@ -166,34 +168,34 @@ pub struct Shard<M> {
     pub(crate) driver: Driver,
     pub(crate) listeners: Listeners,
     pub(crate) limits: Limits,
-    /// What one `read` fills, as long as the longest of late; idle connections hold no buffer of their own.
+    /// The buffer of `read`, as long as the longest recent read. Idle connections have no buffer of their own.
     pub(crate) scratch: Vec<u8>,
-    /// Listeners that may have somebody waiting: any, cluster, peer.
+    /// Whether connections may wait at each listener: any key, cluster, peer.
     pub(crate) arrivals: [bool; 3],
     pub(crate) refused_count: u64,
-    /// Clients taken, when the log last said that they are fewer than allowed.
+    /// The limit on clients that was last logged, when it was below the configured one.
     said_clients_max: usize,
-    /// All that are left asked not to be closed: nobody is looked for until the next sweep.
+    /// All remaining clients asked not to be closed. No client is searched until the next sweep.
     none_may_go: bool,
     poll: Poll,
     progress: Progress,
     sweep_at: Time,
-    /// Bytes read since the last sweep: what a burst was.
+    /// Bytes read since the last sweep. They show whether there was a burst.
     pub(crate) moved_bytes: usize,
-    /// To the thread that makes huge pages, once there is one to make.
+    /// Queue of the thread that makes huge pages, once there is one to make.
     huge: Option<mpsc::Sender<HugeRange>>,
-    /// A burst has passed, and what it took is still with the allocator.
+    /// A burst has passed, and the allocator still holds the memory that it took.
     unreturned: bool,
     asked_to_stop: bool,
 }
 
-/// The longest single read: it grows with a command that is not whole yet, so that a long one is looked at only a
+/// Most bytes of a single read. Reads grow up to it with an incomplete command, so that a long command is parsed only a
 /// few times.
 pub(crate) const READ_MAX: usize = 1 << 20;
 const EVENTS: usize = 1_024;
 
 impl<M: Machine> Shard<M> {
-    /// A shard on bound sockets, with the queues that other threads reach it by.
+    /// A shard on bound sockets, with the queues through which other threads reach it.
     pub fn new(
         machine: M,
         mut listeners: Listeners,
@@ -240,7 +242,7 @@ impl<M: Machine> Shard<M> {
         Ok((shard, mailbox, proposals, progress))
     }
 
-    /// Starts the disk of a log node, for a machine that has its log.
+    /// Starts the disk of a log node. The machine must have a log.
     pub fn start_disk(&mut self, directory: LogDirectory, mailbox: &Mailbox) -> io::Result<()> {
         let mailbox = mailbox.clone();
         self.driver.disk = Some(Disk::start(directory, move || mailbox.wake())?);
@@ -264,7 +266,7 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// How long to wait for the sockets.
+    /// The longest time to wait for sockets.
     fn patience(&self) -> Option<Duration> {
         let driver = &self.driver;
         let busy = driver.clients.ready_len() + driver.links.ready_len() + driver.ended.len() > 0
@@ -279,7 +281,7 @@ impl<M: Machine> Shard<M> {
         Some(Duration::from_nanos((next - clock::mono()).0))
     }
 
-    /// Takes down what the sockets are ready for.
+    /// Records which sockets are ready.
     fn note(&mut self, events: &Events) {
         for event in events {
             let token = event.token();
@@ -290,7 +292,7 @@ impl<M: Machine> Shard<M> {
                 self.arrivals[token.0 - ANY.0] = true;
                 continue;
             }
-            // An error is found by reading: it comes out there with its kind.
+            // Reading finds the error and its kind.
             let ending = event.is_read_closed() || event.is_write_closed() || event.is_error();
             match named(token) {
                 Named::Client(id) => {
@@ -355,7 +357,7 @@ impl<M: Machine> Shard<M> {
         self.machine.on(clock::now(), event, &mut self.driver);
     }
 
-    /// Ends of earlier turns only: what the machine ends now it hears of in the next.
+    /// Reports the ends of earlier turns only. Ends that the machine causes now are reported in the next turn.
     fn tell_ends(&mut self) {
         for _ in 0..self.driver.ended.len() {
             match self.driver.ended.pop_front() {
@@ -391,7 +393,7 @@ impl<M: Machine> Shard<M> {
 
     fn hear_disk(&mut self) {
         while let Some((id, outcome)) = self.driver.disk.as_ref().and_then(Disk::next_done) {
-            // What was written is memory to give back, also when nothing comes by the sockets any more.
+            // Written data leaves memory to be freed, even if nothing more arrives on the sockets.
             self.moved_bytes = self.moved_bytes.max(IDLE_BYTES_MAX + 1);
             self.tell(Event::Disk { id, outcome });
         }
@@ -409,8 +411,8 @@ impl<M: Machine> Shard<M> {
         self.tell(Event::TurnEnd);
     }
 
-    /// The last step of a turn, and the only one that writes: what is written was still true just before
-    /// (PROTOCOL 4.2).
+    /// The last step of a turn, and the only one that writes. A reply that leaves was still true just before (PROTOCOL
+    /// 4.2).
     fn flush(&mut self) {
         let now = clock::mono();
         let links = self.driver.links.take_touched();
@@ -439,7 +441,7 @@ impl<M: Machine> Shard<M> {
         self.driver.clients.give_back(clients);
         let bytes_max = self.limits.clients.bytes_max;
         if self.driver.clients.weight_bytes() > bytes_max && !self.none_may_go {
-            // Nobody goes for buffers that are empty, or half empty.
+            // Shrink buffers first; disconnect clients only if that frees too little.
             self.driver.clients.shrink(bytes_max);
             while self.driver.clients.weight_bytes() > bytes_max && !self.none_may_go {
                 self.none_may_go = !self.end_heaviest();
@@ -447,7 +449,8 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// All clients together have more than they may (8.3): the one that has most goes. False if none may.
+    /// All clients together hold more than allowed (8.3): closes the one that holds most. Returns false if none may be
+    /// closed.
     fn end_heaviest(&mut self) -> bool {
         let Some((id, bytes)) = self.driver.clients.heaviest() else {
             return false;
@@ -461,26 +464,26 @@ impl<M: Machine> Shard<M> {
         true
     }
 
-    /// How many clients are taken: as many as are allowed, but that peers find room too.
+    /// Number of clients that are accepted: the configured limit, or fewer if descriptors must be left for peers.
     pub(crate) fn clients_max(&self) -> usize {
         let room = self.limits.sockets_max.saturating_sub(self.driver.links.reserved());
         self.limits.clients.clients_max.min(room)
     }
 
-    /// Once the peers are known, and again only if it gets worse.
+    /// Logs the limit on clients once the peers are known, and again only if it gets lower.
     fn say_clients_max(&mut self) {
         let (allowed, taken) = (self.limits.clients.clients_max, self.clients_max());
         if taken < allowed.min(self.said_clients_max) && self.driver.links.knows_peers() {
             tracing::warn!(
-                "room for {taken} clients instead of {allowed} beside the other nodes: too few descriptors. Let this \
-                 process have {} more (`ulimit -n`, or LimitNOFILE= in systemd), or set clients_max = {taken}",
+                "accepts {taken} clients instead of {allowed}: the other nodes need descriptors too. Allow this \
+                 process {} more (`ulimit -n`, or LimitNOFILE= in systemd), or set clients_max = {taken}",
                 allowed - taken
             );
             self.said_clients_max = taken;
         }
     }
 
-    /// A few times a second: gauges, memory of bursts, and connections that wait in vain.
+    /// Runs a few times a second: gauges, memory after bursts, and connections that wait too long.
     fn sweep(&mut self, now: Time) {
         self.none_may_go = false;
         self.driver.clients.on_sweep();
@@ -514,7 +517,7 @@ impl<M: Machine> Shard<M> {
         let mut gauges = self.machine.gauges();
         gauges.memory.push(("sockets", buffers as u64));
         self.progress.publish(gauges);
-        // Arrivals that had to wait for descriptors get another try.
+        // Connections that waited for descriptors are accepted now if possible.
         self.arrivals = [true; 3];
         if self.refused_count > 0 {
             tracing::warn!(count = self.refused_count, "connections refused: limit reached");
@@ -522,13 +525,13 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Parts of the arena become huge pages, on a thread that may wait for them: it takes milliseconds each.
+    /// Makes parts of the arena huge pages, on another thread: each takes milliseconds.
     fn make_huge(&mut self) {
         while let Some(range) = self.machine.next_huge() {
             let thread = self.huge.get_or_insert_with(|| {
                 let (sender, ranges) = mpsc::channel::<HugeRange>();
                 let make = move || ranges.into_iter().for_each(HugeRange::make);
-                // Without the thread pages stay small.
+                // Without the thread, pages stay small.
                 let _ = std::thread::Builder::new().name("huge-pages".to_owned()).spawn(make);
                 sender
             });
@@ -538,8 +541,8 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// What a burst took goes back to the system once the burst is over: the allocator would keep it (SEAMS §2,
-    /// "Ring memory is returned when stable").
+    /// Returns memory to the system once a burst is over; the allocator would keep it (SEAMS §2, "Ring memory is
+    /// returned when stable").
     fn give_memory_back(&mut self, busy: bool) {
         if busy {
             self.unreturned = true;

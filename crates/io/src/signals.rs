@@ -1,15 +1,15 @@
-//! Being asked to stop, as a flag that a loop looks at.
+//! Requests to stop, as a flag that a loop checks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_signal(_: libc::c_int) {
-    // A store to an atomic is all that is safe in a signal handler, and all that is needed.
+    // A store to an atomic is safe in a signal handler.
     STOP.store(true, Ordering::SeqCst);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP set a flag instead of ending the process.
+/// Makes SIGINT, SIGTERM and SIGHUP set a flag instead of ending the process.
 pub fn watch_stop() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         let handler: extern "C" fn(libc::c_int) = on_signal;
@@ -21,12 +21,12 @@ pub fn watch_stop() {
     }
 }
 
-/// Whether such a signal has come.
+/// Whether one of these signals has arrived.
 pub fn stop_requested() -> bool {
     STOP.load(Ordering::SeqCst)
 }
 
-/// Ends a process at once (SIGKILL). True if there was one.
+/// Kills a process at once (SIGKILL). Returns true if it existed.
 pub fn kill(pid: u32) -> bool {
     // SAFETY: kill takes plain numbers and touches no memory of ours.
     #[allow(unsafe_code)]

@@ -1,19 +1,19 @@
-//! An end whose host has vanished sends no end of stream. The system is told to end a connection that gets no sign of
-//! life. Of a link the machine then hears `LinkDown`, dials again and sends again what was not acknowledged; a client
+//! A host that vanishes sends no end of stream. The options here make the system end a connection that shows no sign of
+//! life. The machine then receives `LinkDown` for a link, dials again and resends what was not acknowledged. A client
 //! or a control line no longer takes a descriptor and memory.
 
 use paritas_base::Span;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// As Redis' `tcp-keepalive`: a client that says nothing for so long is asked whether it is there, three times.
+/// As Redis's `tcp-keepalive`: after this time without data from a client, the system probes it three times.
 #[cfg(target_os = "linux")]
 const CLIENT_IDLE: Span = Span::from_secs(300);
 #[cfg(target_os = "linux")]
 const CLIENT_PROBES: u64 = 3;
 
 /// Ends the connection, with an error on the next read or write, once the other end's system has acknowledged nothing
-/// for so long: data, or the probes that are sent after a second without any.
+/// for this time. That includes data, and probes sent after one second without data.
 #[cfg(target_os = "linux")]
 pub fn end_when_silent(stream: &impl AsRawFd, after: Span) -> io::Result<()> {
     let probes = libc::c_int::try_from(after.as_ms() / 1000)
@@ -32,8 +32,8 @@ pub fn end_when_silent(stream: &impl AsRawFd, after: Span) -> io::Result<()> {
     )
 }
 
-/// Ends a client's connection once its idle host does not answer. Bytes that it does not take are no reason: a client
-/// may read slowly.
+/// Ends a client's connection once its host does not answer probes while idle. Unacknowledged data is not a reason,
+/// because a client may read slowly.
 #[cfg(target_os = "linux")]
 pub(crate) fn end_when_gone(stream: &impl AsRawFd) -> io::Result<()> {
     let seconds = |ms: u64| libc::c_int::try_from(ms / 1000).unwrap_or(libc::c_int::MAX);
@@ -52,13 +52,13 @@ pub(crate) fn end_when_gone(stream: &impl AsRawFd) -> io::Result<()> {
     )
 }
 
-/// Elsewhere the system's own time-outs have to do.
+/// On other systems the system's own timeouts apply.
 #[cfg(not(target_os = "linux"))]
 pub fn end_when_silent(_: &impl AsRawFd, _: Span) -> io::Result<()> {
     Ok(())
 }
 
-/// Elsewhere the system's own time-outs have to do.
+/// On other systems the system's own timeouts apply.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn end_when_gone(_: &impl AsRawFd) -> io::Result<()> {
     Ok(())

@@ -1,9 +1,9 @@
-//! A table with ids that are never used again: a late id finds nothing instead of a stranger.
+//! A table whose ids are never reused: an old id finds nothing, not the entry that took its place.
 
 const SLOT_BITS: u32 = 20;
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 
-/// Entries under ids of 44 bits of serial and 20 bits of place.
+/// Entries with ids of 44 bits serial number and 20 bits place.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     entries: Vec<Option<(u64, T)>>,
@@ -24,7 +24,7 @@ impl<T> Slots<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// Adds what `make` makes of its new id. `None` if the table is full or `make` says so.
+    /// Adds the entry that `make` returns for its new id. `None` if the table is full. An error of `make` adds nothing.
     pub(crate) fn insert_with<E>(&mut self, make: impl FnOnce(u64) -> Result<T, E>) -> Option<Result<u64, E>> {
         let slot = match self.free.last() {
             Some(slot) => *slot,

@@ -1,5 +1,6 @@
-//! A log directory under a quota. A limit stands for it, which is a process's: so the test starts one. It has this file
-//! to itself, since a child holds the locks of other tests' directories until it runs its program.
+//! A log directory under a quota. The test uses a limit on file size instead, which applies to a process, so it starts
+//! one. The test has its own file, because a child holds the locks of other tests' directories until it runs its
+//! program.
 
 use paritas_base::{ClusterId, NodeId};
 use paritas_io::{LogDirectory, Owner};
@@ -27,7 +28,7 @@ fn refusal(directory: &Path) -> String {
     outcome.map(|_| "it was opened").unwrap_err().to_string()
 }
 
-/// Only setting the space aside finds it.
+/// The limit is detected only when space is reserved.
 #[test]
 fn a_quota_is_found_at_the_start_and_nothing_is_left_over() {
     const NAME: &str = "a_quota_is_found_at_the_start_and_nothing_is_left_over";
@@ -47,7 +48,7 @@ fn a_quota_is_found_at_the_start_and_nothing_is_left_over() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(
-        text.contains("is on too small a disk") && text.contains("File too large"),
+        text.contains("is on a disk that is too small") && text.contains("File too large"),
         "{text}{}",
         String::from_utf8_lossy(&output.stderr)
     );

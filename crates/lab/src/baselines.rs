@@ -1,6 +1,6 @@
-//! The systems that LogECMem (SC'21, §6.1) is compared with, and itself as the paper has it, each small and faithful: a
-//! proxy over memcached processes. They share requests, network, stripes and code, so that they differ in nothing but
-//! how they update.
+//! The systems that LogECMem is compared with (SC'21, §6.1), and LogECMem itself as in the paper. Each is a small,
+//! faithful version: a proxy over memcached processes. They share requests, network, stripes and code, so that they
+//! differ only in how they update.
 
 pub mod fsmem;
 pub mod in_place;
@@ -19,32 +19,33 @@ mod tests;
 use network::Network;
 use std::io;
 
-/// A store behind a proxy. Objects have numbers, values one length: each is a chunk, as in the paper's experiments.
+/// A store behind a proxy. Objects have numbers. All values have the same length; each is one chunk, as in the paper's
+/// experiments.
 pub trait System {
-    /// A new object.
+    /// Writes a new object.
     fn write(&mut self, object: u32, value: &[u8]) -> io::Result<()>;
-    /// All are written: what waits for others of its stripe waits no longer.
+    /// Ends loading: forms stripes of all objects that still wait for others.
     fn finish_loading(&mut self) -> io::Result<()> {
         Ok(())
     }
-    /// Its value.
+    /// Reads an object's value.
     fn read(&mut self, object: u32) -> io::Result<Vec<u8>>;
-    /// Its value without asking the node that has it.
+    /// Reads an object's value without its node.
     fn degraded_read(&mut self, object: u32) -> io::Result<Vec<u8>>;
-    /// Another value of the same length.
+    /// Replaces a value by another of the same length.
     fn update(&mut self, object: u32, value: &[u8]) -> io::Result<()>;
-    /// What updates have left to be done.
+    /// Does the work that updates have deferred.
     fn collect_garbage(&mut self) -> io::Result<()> {
         Ok(())
     }
-    /// What it runs on.
+    /// The network that the system runs on.
     fn network(&mut self) -> &mut Network;
 }
 
-/// A node has nothing where something must be.
+/// The error for a value that a node should have and has not.
 pub(crate) fn missing(what: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::NotFound,
-        format!("{what} is not where the index says it is"),
+        format!("{what} is missing at the place given by the index"),
     )
 }

@@ -1,4 +1,4 @@
-//! One file for each figure or table.
+//! The experiments: one file for each figure or table.
 
 pub mod basic;
 pub mod disk_accesses;
@@ -26,10 +26,10 @@ pub mod updated_stripes;
 pub mod wide;
 mod ycsb;
 
-/// LogECMem's (§6.1): data and parity chunks.
+/// Numbers of data and parity chunks in LogECMem's experiments (§6.1).
 pub(crate) const CODES: [(u8, u8); 4] = [(6, 3), (10, 4), (12, 4), (15, 3)];
 
-/// Without a comma, for CSV.
+/// A code's name without a comma, for CSV.
 pub(crate) fn code_name((k, r): (u8, u8)) -> String {
     format!("({k};{r})")
 }

@@ -1,5 +1,5 @@
-//! Room `lab`: the papers' figures and tables, made again. Each experiment is a file that names the figure, what the
-//! paper claims, and the band within which it counts as reproduced.
+//! Room `lab`: reproduces the papers' figures and tables. Each experiment is a file that names the figure, the paper's
+//! claim, and the band within which a result counts as reproduced.
 
 pub mod baselines;
 pub mod experiments;
@@ -14,26 +14,26 @@ pub mod workload;
 pub use report::{Check, Report, Table};
 use stage::Stage;
 
-/// One figure or table.
+/// An experiment: one figure or table.
 #[derive(Debug)]
 pub struct Experiment {
-    /// What `paritas lab run` calls it.
+    /// Its name in `paritas lab run`.
     pub name: &'static str,
-    /// Paper, and figure or table.
+    /// The paper, and the figure or table.
     pub figure: &'static str,
-    /// What the paper says, in our words.
+    /// The paper's claim, in the project's own words.
     pub claim: &'static str,
-    /// Whether it is arithmetic, and so gives the same every time.
+    /// Whether the experiment is arithmetic, so that every run gives the same result.
     pub exact: bool,
-    /// Does it.
+    /// Runs the experiment.
     pub run: fn(&Stage) -> std::io::Result<Report>,
 }
 
-/// Draws a report's rows with python3 and matplotlib: title, file, and whether x and y are logarithmic are its
-/// arguments, the rows as CSV its input.
+/// A script for python3 with matplotlib that plots a report's rows. Arguments: title, file, and whether x and y are
+/// logarithmic. Input: the rows as CSV.
 pub const PLOT: &str = include_str!("plot.py");
 
-/// All there are.
+/// All experiments.
 pub const EXPERIMENTS: &[Experiment] = &[
     experiments::mttdl::EXPERIMENT,
     experiments::redundancy::EXPERIMENT,
@@ -60,7 +60,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::memec_moves::EXPERIMENT,
 ];
 
-/// The experiment of a name.
+/// The experiment with this name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name)
 }

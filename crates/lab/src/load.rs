@@ -1,5 +1,5 @@
-//! A client of Paritas, Redis or memcached that sends requests many at a time: how long it takes itself is not what is
-//! measured, so it is simple.
+//! A client of Paritas, Redis or memcached that keeps many requests under way. It is simple, because its own time is
+//! not measured.
 
 use crate::servers::{Servers, Tongue};
 use std::io::{self, Read, Write};
@@ -8,39 +8,39 @@ use std::time::{Duration, Instant};
 
 const REPLY_TIME_MAX: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 64 << 10;
-/// Values are cut out of so many bytes, at a place that changes.
+/// Values are cut out of this many random bytes, at a changing offset.
 const NOISE_BYTES: usize = 64 << 10;
 
-/// Of one key, which is a number.
+/// An operation on one key; keys are numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
-    /// Its value.
+    /// Reads the key's value.
     Get(u64),
-    /// A value of so many bytes, new or in place of another.
+    /// Sets the key to a value of this many bytes.
     Set(u64, usize),
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Outcome {
     /// Requests answered.
     pub count: u64,
-    /// Of them, those whose key had no value.
+    /// Answered requests whose key had no value.
     pub missing: u64,
-    /// Of them, those that were refused: their owner was just being replaced.
+    /// Answered requests that were refused because the key's owner was being replaced.
     pub refused: u64,
-    /// How long all took.
+    /// Time of the whole run.
     pub time: Duration,
 }
 
-/// What a request found.
+/// The result of one request.
 enum Reply {
     Done,
     Missing,
     Refused,
 }
 
-/// What is answered while an owner is being replaced.
+/// Errors that may be returned while an owner is being replaced.
 const REFUSALS: [&str; 3] = ["-TRYAGAIN ", "-UNCERTAIN ", "-CLUSTERDOWN "];
 
 struct Connection {
@@ -48,7 +48,7 @@ struct Connection {
     out: Vec<u8>,
     read: Vec<u8>,
     at: usize,
-    /// Of replies not read yet: whether each is a value.
+    /// For each reply not yet read: whether it is a value.
     due: Vec<bool>,
 }
 
@@ -56,28 +56,28 @@ struct Connection {
 pub struct Client {
     tongue: Tongue,
     owners: Vec<u16>,
-    /// Side by side those of one server.
+    /// Connections to the same server are adjacent.
     connections: Vec<Connection>,
     each: usize,
     noise: Vec<u8>,
     turn: usize,
     key_bytes: usize,
-    /// Requests may be refused; else that is an error.
+    /// Whether refused requests are counted. If not, they are an error.
     pub may_be_refused: bool,
 }
 
-/// With leading zeros, as long as is asked for; the paper's keys have 24 bytes.
+/// The text of a key, padded with zeros to this many bytes. The paper's keys have 24 bytes.
 pub fn key_text(key: u64, bytes: usize) -> String {
     format!("{key:0bytes$}")
 }
 
 impl Client {
-    /// So many connections to each; keys of so many bytes.
+    /// Opens `each` connections to every server. Keys have `key_bytes` bytes.
     pub fn connect(servers: &Servers, each: usize, key_bytes: usize) -> io::Result<Self> {
         Self::of(servers.tongue, &servers.ports, servers.owners.clone(), each, key_bytes)
     }
 
-    /// One connection to each of these ports, where any key may be asked for.
+    /// Opens one connection to each of these ports, which serve any key.
     pub fn connect_any(servers: &Servers, ports: &[u16], key_bytes: usize) -> io::Result<Self> {
         let owners = (0..ports.len() as u16).cycle().take(servers.owners.len());
         Self::of(servers.tongue, ports, owners.collect(), 1, key_bytes)
@@ -106,7 +106,7 @@ impl Client {
             owners,
             connections,
             each,
-            // Not digits, which Redis keeps as a number.
+            // Letters, because Redis stores digits as a number.
             noise: (0..NOISE_BYTES).map(|_| b'a' + random.below(26) as u8).collect(),
             turn: 0,
             key_bytes,
@@ -114,7 +114,7 @@ impl Client {
         })
     }
 
-    /// All of these, so many under way at a time.
+    /// Runs all operations, with at most `window` under way.
     pub fn run(&mut self, operations: impl IntoIterator<Item = Operation>, window: usize) -> io::Result<Outcome> {
         let mut operations = operations.into_iter().peekable();
         let began = Instant::now();
@@ -170,7 +170,7 @@ impl Client {
 }
 
 impl Connection {
-    /// What the next one found.
+    /// Reads the next reply.
     fn reply(&mut self, tongue: Tongue, is_value: bool, may_be_refused: bool) -> io::Result<Reply> {
         let line = self.line()?;
         let unexpected = || io::Error::other(format!("unexpected reply: {line:?}"));
@@ -208,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// Reads until so many bytes are there.
+    /// Reads until `count` bytes are buffered.
     fn need(&mut self, count: usize) -> io::Result<()> {
         if self.at > READ_BYTES {
             self.read.drain(..self.at);
@@ -225,7 +225,7 @@ impl Connection {
     }
 }
 
-/// The hash slot of a key, as Redis Cluster has it: CRC16/XMODEM modulo 16,384.
+/// The hash slot of a key as in Redis Cluster: CRC16/XMODEM modulo 16,384.
 pub(crate) fn slot(key: &[u8]) -> usize {
     let crc = key.iter().fold(0u16, |crc, &byte| {
         (0..8).fold(crc ^ u16::from(byte) << 8, |crc, _| {

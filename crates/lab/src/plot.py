@@ -1,4 +1,4 @@
-"""Draws an experiment: plot.py TITLE PNG x-is-logarithmic y-is-logarithmic, the CSV on standard input."""
+"""Plots an experiment: plot.py TITLE PNG x-is-logarithmic y-is-logarithmic, with the CSV on standard input."""
 
 import csv
 import sys
@@ -15,7 +15,7 @@ head, *rows = csv.reader(sys.stdin)
 
 
 def place(text):
-    """A number, or else a name."""
+    """A number if possible, else a name."""
     try:
         return float(text)
     except ValueError:
@@ -23,7 +23,8 @@ def place(text):
 
 
 figure, axes = pyplot.subplots(figsize=(8, 5))
-# So many lines have colours of their own; the next as many are dashed. Four systems of four codes get four of each.
+# Number of lines with colours of their own; the following ones are dashed. Four systems with four codes get four of
+# each.
 COLOURS = 4 if len(head) - 1 in (4, 16) else 6
 for at, name in enumerate(head[1:]):
     line = {"color": f"C{at % COLOURS}", "linestyle": ["-", "--", ":", "-."][at // COLOURS % 4]}

@@ -1,4 +1,4 @@
-//! What the system knows of processes: their CPU time, and what went through their connections.
+//! Figures that the system has of processes: CPU time, and data sent on their connections.
 
 use std::ffi::OsStr;
 use std::io;
@@ -8,12 +8,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Processes of our own; they end with this, or with the thread that began them.
+/// Child processes. They end when this is dropped, or when the thread that started them ends.
 #[derive(Debug, Default)]
 pub(crate) struct Children(Vec<Child>);
 
 impl Children {
-    /// Begins one.
+    /// Starts a process.
     pub(crate) fn start<A: AsRef<OsStr>>(
         &mut self,
         program: impl AsRef<OsStr>,
@@ -30,10 +30,10 @@ impl Children {
         Ok(())
     }
 
-    /// Runs one to its end.
+    /// Runs a process to its end.
     ///
     /// # Errors
-    /// With what the process wrote, if it fails.
+    /// If the process fails; the error has its output.
     pub(crate) fn complete(program: impl AsRef<OsStr>, arguments: &[&str], directory: &Path) -> io::Result<()> {
         let mut command = Command::new(&program);
         let output = command
@@ -53,7 +53,7 @@ impl Children {
         )))
     }
 
-    /// CPU time of all of them so far.
+    /// CPU time of all processes so far.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         self.0.iter().map(|child| cpu(child.id())).sum()
     }
@@ -62,15 +62,15 @@ impl Children {
 impl Drop for Children {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that has ended already is only waited for.
+            // A process that has already ended is only waited for.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// A port so that with each of the offsets so many from it on are free, and none is one that the system gives to
-/// clients.
+/// Finds a port such that, at each of the offsets, `count` ports from it on are free. None of them is in the range that
+/// the system assigns to clients.
 pub(crate) fn free_ports(count: u16, offsets: &[(Ipv4Addr, u16)]) -> io::Result<u16> {
     let seed = std::process::id() as u16 % 64;
     let firsts = (0..64).map(|n| 13_000 + (seed + n) % 64 * 14);
@@ -81,14 +81,14 @@ pub(crate) fn free_ports(count: u16, offsets: &[(Ipv4Addr, u16)]) -> io::Result<
         all.all(|(ip, offset)| TcpListener::bind(SocketAddr::from((ip, first + offset))).is_ok())
     };
     let found = firsts.into_iter().find(is_free);
-    found.ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, "no row of free ports"))
+    found.ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, "no range of free ports was found"))
 }
 
 /// CPU time of all threads of a process so far.
 pub(crate) fn cpu(pid: u32) -> io::Result<Duration> {
     let mut total = 0;
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        // One that has ended meanwhile has no figure any more.
+        // A thread that has ended meanwhile has no figure.
         let Ok(text) = std::fs::read_to_string(thread?.path().join("schedstat")) else {
             continue;
         };
@@ -98,11 +98,11 @@ pub(crate) fn cpu(pid: u32) -> io::Result<Duration> {
     Ok(Duration::from_nanos(total))
 }
 
-/// What went through connections, both ways.
+/// Data sent on connections, in both directions.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// Segments with data. One request at a time, a message that is no longer than the system's largest segment, 64 KiB
-    /// here, is one.
+    /// Segments with data. With one request at a time, a message is one segment, unless it is longer than the system's
+    /// largest segment, 64 KiB here.
     pub messages: u64,
     /// Bytes of data.
     pub bytes: u64,
@@ -111,7 +111,7 @@ pub struct Sent {
 impl Sub for Sent {
     type Output = Self;
 
-    /// A connection that has ended meanwhile takes what went through it along.
+    /// If a connection has ended meanwhile, its figures are gone, and the difference is at least 0.
     fn sub(self, earlier: Self) -> Self {
         Self {
             messages: self.messages.saturating_sub(earlier.messages),
@@ -120,7 +120,7 @@ impl Sub for Sent {
     }
 }
 
-/// Through all connections that somebody else opened to these ports of this host.
+/// Data sent on all connections that others opened to these ports of this host.
 pub(crate) fn sent(ports: RangeInclusive<u16>) -> io::Result<Sent> {
     let (first, last) = (ports.start(), ports.end());
     let filter = format!("( sport >= :{first} and sport <= :{last} )");
@@ -180,7 +180,7 @@ mod tests {
         let own = std::process::id();
         let before = cpu(own).unwrap();
         let mut sum = 0_u64;
-        // Whatever the machine, that much is done some day.
+        // The loop ends on any machine, because CPU time only grows.
         while cpu(own).unwrap() - before < Duration::from_millis(2) {
             sum = (0..10_000).fold(sum, |sum, n| std::hint::black_box(sum ^ n));
         }

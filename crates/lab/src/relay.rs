@@ -1,4 +1,4 @@
-//! Relays: one counts what goes through it, the other makes it late.
+//! Relays: one kind counts the data that passes, the other delays it.
 
 use paritas_base::Prng;
 use std::io::{self, Read, Write};
@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 const READ_BYTES: usize = 256 << 10;
 
-/// What went through, in both directions.
+/// Data that has passed, in both directions.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     /// Bytes.
     pub(crate) bytes: AtomicU64,
-    /// Reads that brought a value's worth or more: with one request at a time, messages with a value.
+    /// Reads of at least a value's length. With one request at a time, this counts messages with a value.
     pub(crate) large: AtomicU64,
 }
 
-/// Whoever dials `listen` reaches `target`. Its threads end with the process, each connection's when one side closes.
+/// Starts a relay from `listen` to `target`. Its threads end with the process; those of a connection end when one side
+/// closes.
 pub(crate) fn start(listen: SocketAddr, target: SocketAddr, large: usize, traffic: Arc<Traffic>) -> io::Result<()> {
     accept(listen, target, move |here, there| {
         for (from, to) in [(&here, &there), (&there, &here)] {
@@ -32,8 +33,8 @@ pub(crate) fn start(listen: SocketAddr, target: SocketAddr, large: usize, traffi
     })
 }
 
-/// The same; while `is_slow`, what comes back from `target` is late by 2 ms on average with a deviation of 1 ms, as
-/// MemEC's failures are (§7.2). What came first arrives first.
+/// Starts a relay that delays data while `is_slow` is set. Data from `target` is late by 2 ms on average with a
+/// deviation of 1 ms, as in MemEC's failures (§7.2). The order is kept.
 pub(crate) fn start_slow(listen: SocketAddr, target: SocketAddr, is_slow: Arc<AtomicBool>) -> io::Result<()> {
     let traffic = Arc::new(Traffic::default());
     accept(listen, target, move |here, there| {
@@ -54,7 +55,7 @@ fn accept(
     let listener = TcpListener::bind(listen)?;
     thread::spawn(move || {
         for here in listener.incoming().map_while(Result::ok) {
-            // A dial that fails looks like a connection that closes.
+            // A failed dial looks like a closed connection.
             let Ok(there) = TcpStream::connect(target) else {
                 continue;
             };
@@ -67,7 +68,7 @@ fn accept(
     Ok(())
 }
 
-/// The sum of twelve even draws is normal enough, and has a deviation of 1.
+/// The sum of twelve uniform draws is approximately normal, with a deviation of 1.
 fn lateness(random: &mut Prng) -> Duration {
     let sum: f64 = (0..12).map(|_| random.below(1 << 20) as f64 / f64::from(1 << 20)).sum();
     Duration::from_secs_f64((2.0 + sum - 6.0).max(0.0) / 1000.0)
@@ -109,7 +110,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, large: usize, traffic: &Traffic)
             break;
         }
     }
-    // The other side may have closed it already.
+    // The other side may have closed the connection already.
     let _ = to.shutdown(Shutdown::Both);
 }
 
@@ -125,7 +126,7 @@ mod tests {
             .collect();
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         let deviation = (draws.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / draws.len() as f64).sqrt();
-        // Nothing is early, which takes a little off the deviation.
+        // Negative delays count as zero, which lowers the deviation a little.
         assert!(
             (mean - 2.0).abs() < 0.05 && (deviation - 1.0).abs() < 0.05,
             "{mean} ± {deviation}"

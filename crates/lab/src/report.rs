@@ -1,24 +1,24 @@
-//! What an experiment found: rows for a plot, and what of the paper's it is held against.
+//! The result of an experiment: rows for a plot, and comparisons with the paper.
 
 use std::fmt::Write;
 
-/// A figure of the paper's, ours, and how far they may lie apart.
+/// A figure of the paper, the measured figure, and the band within which they agree.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// Of what.
+    /// What the figure is about.
     pub what: String,
     /// The paper's figure.
     pub paper: f64,
-    /// Ours.
+    /// The measured figure.
     pub ours: f64,
-    /// From and to which of the paper's ours counts as the same.
+    /// Lowest and highest factor of the paper's figure that count as reproduced.
     pub band: (f64, f64),
-    /// Why it is missed, where that is known: such a miss is said, and is no failure.
+    /// The known reason for a miss, if any. Such a miss is reported and is not a failure.
     pub miss: Option<&'static str>,
 }
 
 impl Check {
-    /// Ours must be the paper's to three digits.
+    /// The figure must equal the paper's to three digits.
     pub fn same(what: impl Into<String>, paper: f64, ours: f64) -> Self {
         Self {
             what: what.into(),
@@ -29,7 +29,7 @@ impl Check {
         }
     }
 
-    /// Ours must lie within so much of the paper's, 0.1 for a tenth.
+    /// The figure must be within a part `off` of the paper's; 0.1 means a tenth.
     pub fn near(what: impl Into<String>, paper: f64, ours: f64, off: f64) -> Self {
         Self {
             band: (1.0 - off, 1.0 + off),
@@ -37,7 +37,7 @@ impl Check {
         }
     }
 
-    /// Ours must be so much or more.
+    /// The figure must be at least the paper's.
     pub fn at_least(what: impl Into<String>, paper: f64, ours: f64) -> Self {
         Self {
             band: (1.0, f64::INFINITY),
@@ -45,42 +45,42 @@ impl Check {
         }
     }
 
-    /// What the paper says holds here: 1, or it does not: 0.
+    /// The paper's claim holds (1) or does not hold (0).
     pub fn claim(what: impl Into<String>, holds: bool) -> Self {
         Self::same(what, 1.0, f64::from(u8::from(holds)))
     }
 
-    /// If it is missed, this is why.
+    /// Sets the reason for a possible miss.
     #[must_use]
     pub fn missed_because(self, why: &'static str) -> Self {
         let miss = Some(why);
         Self { miss, ..self }
     }
 
-    /// Whether it is reproduced.
+    /// Whether the figure is reproduced.
     pub fn holds(&self) -> bool {
         (self.band.0..=self.band.1).contains(&(self.ours / self.paper))
     }
 
-    /// Whether it is neither reproduced nor explained.
+    /// Whether the figure is neither reproduced nor explained.
     pub fn fails(&self) -> bool {
         !self.holds() && self.miss.is_none()
     }
 }
 
-/// Rows that belong to the plotted ones, in a file of their own.
+/// Rows that belong to the plotted ones, in a separate file.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// Goes behind the experiment's name.
+    /// Appended to the experiment's name.
     pub name: &'static str,
-    /// What the columns are.
+    /// Names of the columns.
     pub columns: Vec<String>,
-    /// Them.
+    /// The rows.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// As CSV. No cell has a comma.
+    /// The table as CSV. No cell may contain a comma.
     pub fn csv(&self) -> String {
         csv(&self.columns, &self.rows)
     }
@@ -110,30 +110,30 @@ fn aligned(columns: &[String], rows: &[Vec<String>]) -> String {
     lines.map(line).collect()
 }
 
-/// All of it.
+/// The result of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What the columns are: the first is the x of a plot; each further one is a line.
+    /// Names of the columns. The first is the x axis of the plot; each further one is a line.
     pub columns: Vec<String>,
-    /// Them.
+    /// The rows.
     pub rows: Vec<Vec<String>>,
-    /// Whether the plot's axes are logarithmic: x, y.
+    /// Whether the x axis and the y axis of the plot are logarithmic.
     pub logarithmic: (bool, bool),
-    /// What else there is to be looked at.
+    /// Further tables.
     pub tables: Vec<Table>,
-    /// Against the paper.
+    /// Comparisons with the paper.
     pub checks: Vec<Check>,
-    /// What is to be said beside it.
+    /// Remarks to be printed.
     pub remarks: Vec<String>,
 }
 
 impl Report {
-    /// The rows as CSV. No cell has a comma.
+    /// The rows as CSV. No cell may contain a comma.
     pub fn csv(&self) -> String {
         csv(&self.columns, &self.rows)
     }
 
-    /// For a terminal: the rows, and the checks with their verdicts.
+    /// The report for a terminal: the rows, and the checks with their verdicts.
     pub fn text(&self) -> String {
         let mut text = aligned(&self.columns, &self.rows) + "\n";
         for table in &self.tables {
@@ -161,7 +161,7 @@ impl Report {
     }
 }
 
-/// Three digits.
+/// A number with three digits.
 pub(crate) fn figure(value: f64) -> String {
     if !(0.001..100_000.0).contains(&value.abs()) && value != 0.0 {
         return format!("{value:.2e}");

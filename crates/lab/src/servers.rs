@@ -1,5 +1,4 @@
-//! Stores as they are installed, side by side: Paritas, Valkey or Redis with replicas, and memcached, each as so many
-//! processes.
+//! Installed stores for comparison: Paritas, Valkey or Redis with replicas, and memcached, each as several processes.
 
 use crate::baselines::paritas::{Paritas, Setup};
 use crate::load::{Client, Operation};
@@ -13,27 +12,27 @@ const START_TIME_MAX: Duration = Duration::from_secs(30);
 const ASK_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 const SLOTS: usize = 16_384;
-/// Keys by which every stream of some hundred is asked.
+/// Number of keys asked for at the start: enough to reach every stream of some hundred.
 const PROBES: u64 = 5_000;
 
-/// What they understand.
+/// The protocol of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tongue {
-    /// RESP.
+    /// RESP, the protocol of Redis.
     Redis,
-    /// memcached's text.
+    /// The text protocol of memcached.
     Memcached,
 }
 
-/// Processes that serve keys; they end with this.
+/// Processes that serve keys. They end when this is dropped.
 #[derive(Debug)]
 pub struct Servers {
-    /// For tables.
+    /// The name in tables.
     pub name: String,
     pub(crate) tongue: Tongue,
-    /// Of those that clients speak with.
+    /// Ports for clients.
     pub(crate) ports: Vec<u16>,
-    /// For each slot which of them owns it.
+    /// For each hash slot, the index of its owner's port.
     pub(crate) owners: Vec<u16>,
     paritas: Option<Paritas>,
     children: Children,
@@ -41,12 +40,12 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Paritas of a scheme, on so many nodes with so many MiB each.
+    /// A cluster of Paritas with this scheme, on `nodes` nodes with `megabytes` MiB each.
     pub fn paritas(scheme: &str, nodes: u16, megabytes: u32) -> io::Result<Self> {
         Self::paritas_with_spares(scheme, nodes, 0, megabytes)
     }
 
-    /// The same with nodes that wait to take others' places.
+    /// The same with spares, which wait to replace other nodes.
     pub fn paritas_with_spares(scheme: &str, nodes: u16, spares: u16, megabytes: u32) -> io::Result<Self> {
         Self::paritas_with_slow(scheme, nodes, spares, megabytes, None)
     }
@@ -77,7 +76,7 @@ impl Servers {
             children: Children::default(),
             _directory: Directory::new()?,
         };
-        // Until every owner serves.
+        // Waits until every owner serves.
         let deadline = Instant::now() + START_TIME_MAX;
         loop {
             let probe = |mut client: Client| client.run((0..PROBES).map(Operation::Get), PROBES as usize);
@@ -89,7 +88,7 @@ impl Servers {
         }
     }
 
-    /// So many servers of Valkey, or of Redis if there is no Valkey, each with so many replicas.
+    /// `count` servers of Valkey, or of Redis if Valkey is not installed, with `replicas` replicas each.
     pub fn redis(count: u16, replicas: u16) -> io::Result<Self> {
         let (program, name) = match installed("valkey-server") {
             true => ("valkey-server", "Valkey"),
@@ -131,14 +130,14 @@ impl Servers {
         Ok(servers)
     }
 
-    /// So many of memcached, with one thread each.
+    /// `count` memcached servers, with one thread each.
     pub fn memcached(count: u16) -> io::Result<Self> {
         let mut servers = Self::empty("memcached".to_owned(), Tongue::Memcached, count, count)?;
         let user = ["-u", "nobody"];
         for port in servers.ports.clone() {
             let port = port.to_string();
             let arguments = ["-U", "0", "-t", "1", "-m", "1024", "-l", "127.0.0.1", "-p", &port];
-            // Without rights to lose, it ignores the user.
+            // If it is not root, memcached ignores the user.
             let arguments = arguments.iter().chain(&user);
             servers
                 .children
@@ -150,7 +149,7 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Slots in even shares.
+    /// Servers with equal shares of the hash slots.
     fn empty(name: String, tongue: Tongue, count: u16, ports: u16) -> io::Result<Self> {
         let first = free_ports(ports, &[(Ipv4Addr::LOCALHOST, 0)])?;
         Ok(Self {
@@ -172,10 +171,7 @@ impl Servers {
             match ask(port, question) {
                 Ok(said) if said.contains(answer) => return Ok(()),
                 _ if Instant::now() > deadline => {
-                    return Err(io::Error::other(format!(
-                        "{} does not come up on port {port}",
-                        self.name
-                    )));
+                    return Err(io::Error::other(format!("{} does not start on port {port}", self.name)));
                 }
                 _ => std::thread::sleep(Duration::from_millis(20)),
             }
@@ -190,25 +186,25 @@ impl Servers {
         }
     }
 
-    /// What nodes of Paritas have sent one another so far.
+    /// Data that nodes of Paritas have sent each other so far.
     pub fn sent(&self) -> io::Result<Sent> {
         self.paritas.as_ref().map_or_else(|| Ok(Sent::default()), Paritas::sent)
     }
 
-    /// Where any node of Paritas is asked for any key, spares too; none of other systems.
+    /// Ports of Paritas's nodes, spares included, that serve any key. Empty for other systems.
     pub fn any_ports(&self) -> Vec<u16> {
         let paritas = self.paritas.iter();
         paritas.flat_map(|paritas| paritas.any_ports()).collect()
     }
 
-    /// Makes the slow node of a cluster of Paritas slow, or no longer so.
+    /// Makes the slow node of a Paritas cluster slow, or normal again.
     pub fn set_slow(&self, is_slow: bool) {
         if let Some(paritas) = &self.paritas {
             paritas.set_slow(is_slow);
         }
     }
 
-    /// What a cluster of Paritas says of itself, as JSON.
+    /// The status of a Paritas cluster, as JSON.
     pub fn status(&self) -> io::Result<String> {
         let paritas = self.paritas.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         ask(*paritas.any_ports().start(), "*1\r\n$14\r\nPARITAS.STATUS\r\n")
@@ -220,7 +216,7 @@ fn installed(program: &str) -> bool {
     std::env::split_paths(&paths).any(|path| path.join(program).is_file())
 }
 
-/// One question, and the answer: a bulk string's text, or the line.
+/// Asks a question. The answer is the text of a bulk string, or a line.
 pub(crate) fn ask(port: u16, question: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
     stream.set_read_timeout(Some(ASK_TIME_MAX))?;
@@ -247,7 +243,7 @@ pub(crate) fn ask(port: u16, question: &str) -> io::Result<String> {
     }
 }
 
-/// From CLUSTER NODES: for each slot the place of its owner's port among these.
+/// From CLUSTER NODES: for each hash slot, the index of its owner's port among these.
 fn owners(said: &str, ports: &[u16]) -> io::Result<Vec<u16>> {
     let mut owners = vec![u16::MAX; SLOTS];
     for line in said.lines() {

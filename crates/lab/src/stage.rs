@@ -1,4 +1,4 @@
-//! Where experiments with processes take place: a directory of their own, nodes, and how much of it all.
+//! The setting of experiments with processes: a directory, nodes, and the amount of work.
 
 use crate::baselines::log_node::{DiskSettings, LogNode, Medium};
 use crate::baselines::log_thread::LogThread;
@@ -11,26 +11,26 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How much an experiment does.
+/// The amount of work of an experiment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
-    /// As much as its figures want.
+    /// As much as the figures need.
     Full,
-    /// Seconds: whether everything goes its way. Times mean nothing then, and are held against nothing.
+    /// A few seconds, to see whether everything works. Times are then meaningless and are not compared.
     Quick,
 }
 
-/// What experiments are given.
+/// What an experiment is given.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage {
-    /// How much.
+    /// The amount of work.
     pub extent: Extent,
-    /// Says what is being done, for whoever waits.
+    /// Reports the present step to the user.
     pub say: fn(&str),
 }
 
 impl Stage {
-    /// `full`, or `quick` where little is to be done.
+    /// `full`, or `quick` for a short run.
     pub fn count(&self, full: u32, quick: u32) -> u32 {
         match self.extent {
             Extent::Full => full,
@@ -38,21 +38,21 @@ impl Stage {
         }
     }
 
-    /// Whether times are to be held against the paper's.
+    /// Whether times are to be compared with the paper's.
     pub fn is_full(&self) -> bool {
         self.extent == Extent::Full
     }
 }
 
-/// A message takes so long from one node to another, as in a data centre.
+/// Time that a message takes from one node to another, as in a data centre.
 pub const HOP: Duration = Duration::from_micros(100);
 
-/// A directory that is there as long as this is.
+/// A temporary directory. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// A new one.
+    /// Creates a directory.
     pub fn new() -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Directory {
         Ok(Self(path))
     }
 
-    /// Where.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -69,12 +69,12 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // What is left behind is found by its name.
+        // A directory that remains can be recognised by its name.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Nodes that are processes, and log nodes on threads; all end with this.
+/// Nodes as processes, and log nodes on threads. All end when this is dropped.
 #[derive(Debug)]
 pub struct Nodes {
     _memcached: Memcached,
@@ -82,10 +82,10 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// So many nodes of memory for values of such a length, and the log nodes of a code, if any.
+    /// Starts `memory` nodes of memory for values of this length, and the log nodes of a code, if any.
     pub fn start(memory: usize, value_bytes: usize, logs: Option<&Logs>) -> io::Result<(Self, Network)> {
         let directory = Directory::new()?;
-        // A page of every class of sizes, and then room for a few hundred MiB: it is only taken if it is used.
+        // A page for every size class, and some hundred MiB more. memcached takes the memory only when it uses it.
         let megabytes = 512 + value_bytes / 64;
         let mut memcached = Memcached::start(directory.path(), memory, megabytes)?;
         let connections = memcached.connect()?;
@@ -111,21 +111,21 @@ impl Nodes {
     }
 }
 
-/// Log nodes: one for each parity chunk but the XOR.
+/// Log nodes: one for each parity chunk except the XOR parity.
 #[derive(Clone, Debug)]
 pub struct Logs {
-    /// Data and parity chunks.
+    /// Numbers of data and parity chunks.
     pub code: (u8, u8),
-    /// Of each.
+    /// Settings of each log.
     pub settings: Settings,
-    /// Of each.
+    /// Settings of each disk.
     pub disk: DiskSettings,
 }
 
 impl Logs {
-    /// For so many objects, each a chunk of such a length. What the paper leaves open is decided here: 1 MiB waits in
-    /// memory before it is written, there is room for sixteen deltas behind a chunk, and the log area has 256 MiB;
-    /// that of PL has room for everything, since in the paper it never makes room.
+    /// Log nodes for this many objects, each a chunk of this length. Decisions that the paper leaves open: a write
+    /// begins when 1 MiB waits in memory; there is space for sixteen deltas after a chunk; the log area has 256 MiB.
+    /// With PL the log area has space for everything, because in the paper PL never frees space.
     pub fn new(code: (u8, u8), layout: Layout, objects: u32, value_bytes: usize) -> Self {
         let stripes = objects / u32::from(code.0);
         let all = u64::from(objects) * value_bytes as u64;
@@ -135,7 +135,7 @@ impl Logs {
             data_max: 1,
             block_bytes: 1,
             reserve_bytes: 16 * value_bytes,
-            // Those that are closed before they are full come on top, and those that are being written anew.
+            // In addition: stripes that are closed before they are full, and chunks that are being rewritten.
             slots_max: stripes + stripes / 4 + 64,
             log_bytes: if layout == Layout::Pl {
                 (64 << 20) + all * 4
@@ -152,7 +152,7 @@ impl Logs {
         Self { code, settings, disk }
     }
 
-    /// The nodes, not on threads.
+    /// The log nodes themselves, without threads.
     pub fn create(&self, directory: &Path) -> io::Result<Vec<LogNode>> {
         let scheme = Scheme::new(self.code.0, self.code.1).map_err(io::Error::other)?;
         let code = Code::new(scheme);
@@ -162,7 +162,7 @@ impl Logs {
     }
 }
 
-/// Nodes that keep nothing, for counting.
+/// A network of nodes that keep nothing, for counting.
 pub fn blank_network(memory: usize, logs: usize) -> Network {
     let peers = (0..memory + logs).map(|_| Box::new(Blank) as Box<dyn Peer>).collect();
     Network::new(peers, memory, Way::AtOnce)

@@ -1,22 +1,22 @@
-//! Requests as YCSB makes them: Zipfian popularity, 0.99, scattered over the objects by a hash.
+//! Requests as made by YCSB: Zipfian popularity with exponent 0.99, scattered over the objects by a hash.
 
 use paritas_base::Prng;
 
-/// YCSB draws ranks from so many items whatever the number of objects, and knows their zeta sum.
+/// YCSB draws ranks from this many items whatever the number of objects, and uses their known zeta sum.
 const ITEMS: f64 = 1e10;
 const ZETA_OF_ITEMS: f64 = 26.469_028_201_783_02;
 const THETA: f64 = 0.99;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// A value.
+    /// Reads an object.
     Read(u32),
-    /// Another value in its place.
+    /// Replaces an object's value.
     Update(u32),
 }
 
-/// An endless stream of requests to objects 0 to `objects - 1`.
+/// An endless sequence of requests for objects 0 to `objects - 1`.
 #[derive(Clone, Debug)]
 pub struct Workload {
     random: Prng,
@@ -25,7 +25,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Of every hundred requests so many are updates, evenly drawn.
+    /// A workload in which `update_percent` of the requests are updates, drawn at random.
     pub fn new(seed: u64, objects: u32, update_percent: u64) -> Self {
         Self {
             random: Prng::new(seed),
@@ -34,7 +34,7 @@ impl Workload {
         }
     }
 
-    /// The next one.
+    /// The next request.
     pub fn next_request(&mut self) -> Request {
         let object = self.next_object();
         if self.random.below(100) < self.update_percent {
@@ -44,12 +44,12 @@ impl Workload {
         }
     }
 
-    /// An object by its popularity.
+    /// An object, drawn by popularity.
     pub fn next_object(&mut self) -> u32 {
         (scatter(self.next_rank()) % self.objects) as u32
     }
 
-    /// Gray et al., "Quickly generating billion-record synthetic databases", as YCSB has it.
+    /// Gray et al., "Quickly generating billion-record synthetic databases", as in YCSB.
     pub(crate) fn next_rank(&mut self) -> u64 {
         let u = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let of_two = 1.0 + 0.5f64.powf(THETA);
@@ -65,7 +65,7 @@ impl Workload {
     }
 }
 
-/// FNV over the eight bytes of a rank: which object has it.
+/// Maps a rank to an object: FNV over its eight bytes.
 fn scatter(rank: u64) -> u64 {
     rank.to_le_bytes()
         .into_iter()
@@ -74,7 +74,7 @@ fn scatter(rank: u64) -> u64 {
         })
 }
 
-/// Lamping and Veach's jump hash: keys spread evenly, and few move when a node comes.
+/// The jump hash of Lamping and Veach: keys are spread evenly, and few move when a node is added.
 pub fn jump_hash(key: u64, nodes: usize) -> usize {
     let mut key = Prng::new(key).next_u64();
     let (mut found, mut next) = (0u64, 0u64);
@@ -107,7 +107,7 @@ mod tests {
             counts[object as usize] += 1;
         }
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        // The first has 1 / zeta of all, the second 0.5^0.99 of that.
+        // The first object has 1 / zeta of all requests, the second 0.5^0.99 of that.
         let share = |n: usize| f64::from(counts[n]) / f64::from(draws);
         assert!((share(0) - 1.0 / ZETA_OF_ITEMS).abs() < 0.002, "{}", share(0));
         assert!(

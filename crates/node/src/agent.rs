@@ -1,6 +1,6 @@
-//! The thread that stands between a node's shard and the coordinator. `control`'s agent decides what is said; here
-//! are its connection, its clock and its queues. It never waits for the shard, so that a busy shard is not taken for
-//! a dead one (PROTOCOL 10.2b).
+//! The thread between a node's shard and the coordinator. The agent of `control` decides what is said; this file has
+//! its connection, clock and queues. The thread never waits for the shard, so that a busy shard is not mistaken for a
+//! dead one (PROTOCOL 10.2b).
 
 use crate::Failure;
 use crate::line::{Arrived, Line};
@@ -24,10 +24,10 @@ use std::thread;
 use std::time::Duration;
 
 const DIAL_PATIENCE: Duration = Duration::from_secs(1);
-/// How soon letters are tried again that a busy shard did not take.
+/// Time after which messages that a busy shard did not accept are posted again.
 const REPOST: Duration = Duration::from_millis(5);
 
-/// Where a frame says its version: behind length and CRC.
+/// Offset of the version in a frame: after length and CRC.
 const VERSION_AT: usize = 8;
 
 /// The process's end of its agent.
@@ -40,9 +40,9 @@ pub(crate) struct Agent {
 /// What a process learns from its agent.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// A coordinator has taken it in. Said once.
+    /// A coordinator has accepted the registration. Reported once.
     Cluster(Box<ClusterRecord>),
-    /// The process cannot be part of the cluster, or no more.
+    /// The process cannot join the cluster, or may no longer be part of it.
     Ended(Failure),
 }
 
@@ -64,6 +64,7 @@ impl Agent {
             shell: Shell {
                 coordinators,
                 dial: None,
+                dialed: 0,
                 line: None,
                 link: LinkId(0),
                 nodes: None,
@@ -83,12 +84,12 @@ impl Agent {
         Ok(Self { happenings, outcomes })
     }
 
-    /// Waits for news.
+    /// Waits for the next outcome, at most for `patience`.
     pub(crate) fn outcome(&self, patience: Duration) -> Option<Outcome> {
         self.outcomes.recv_timeout(patience).ok()
     }
 
-    /// Joins the agent with its shard, whose process has that settings file.
+    /// Connects the agent with the shard. `file` is the settings file of the process.
     pub(crate) fn attach(
         &self,
         mailbox: Mailbox,
@@ -101,7 +102,7 @@ impl Agent {
         let happenings = self.happenings.clone();
         spawn("proposals", move || {
             while let Ok(proposal) = proposals.recv() {
-                // Files are written here: the agent must not wait for a disk.
+                // The file is written on this thread, because the agent must not wait for a disk.
                 let happening = match proposal {
                     Proposal::Rewrite { conn, n, settings } => {
                         let text = match rewrite::rewrite(file.as_deref(), &settings) {
@@ -138,7 +139,7 @@ struct Runner {
     shell: Shell,
     shard: Option<Shard>,
     happenings: Sender<Happening>,
-    /// No coordinator could be reached when it was last tried, and the log says so.
+    /// Whether the last attempt reached no coordinator, and this was logged.
     alone: bool,
 }
 
@@ -182,11 +183,11 @@ impl Runner {
                 wait = wait.min(REPOST);
             }
             let happening = inbox.recv_timeout(wait);
-            // After the wait: what has come now must not seem to have come before.
+            // The clock is read after the wait, so that an event does not seem earlier than it was.
             let now = clock::now();
             match happening {
                 Ok(Happening::Line(link, arrived)) => {
-                    // Of an older line there is nothing more to hear.
+                    // Frames of an older line are ignored.
                     if self.shell.line.is_some() && link == self.shell.link {
                         let event = match &arrived {
                             Arrived::Frame(frame) => {
@@ -224,6 +225,7 @@ impl Runner {
     fn dial(&mut self, coordinator: usize) {
         let event = match self.connect(coordinator) {
             Ok(line) => {
+                self.shell.dialed = coordinator;
                 if core::mem::take(&mut self.alone) {
                     tracing::info!("a coordinator answers again");
                 }
@@ -233,7 +235,7 @@ impl Runner {
             }
             Err(failure) => {
                 if !core::mem::replace(&mut self.alone, true) {
-                    tracing::warn!(%failure, "no coordinator answers: tried again until one does");
+                    tracing::warn!(%failure, "no coordinator answers: the node keeps trying");
                 }
                 AgentEvent::Disconnected
             }
@@ -267,8 +269,9 @@ impl Runner {
     }
 }
 
-/// A connection to whichever of a name's addresses takes it first: `localhost` is `::1` too, where nobody may listen.
-fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+/// Connects to the first address that accepts. A name such as `localhost` may also stand for `::1`, where nobody
+/// listens.
+pub(crate) fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
         match TcpStream::connect_timeout(address, DIAL_PATIENCE) {
@@ -279,37 +282,39 @@ fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-/// What the agent may do.
+/// The agent's view of the outside: carries out what the machine asks for.
 struct Shell {
     coordinators: Vec<String>,
-    /// Whom to dial once the machine has returned.
+    /// The coordinator to dial once the machine has returned.
     dial: Option<usize>,
+    /// The coordinator that was dialed last.
+    dialed: usize,
     line: Option<Line>,
-    /// Of the newest line.
+    /// The link of the latest line.
     link: LinkId,
-    /// The newest view, until it is passed on.
+    /// The latest node records, until they are passed on.
     nodes: Option<Vec<NodeRecord>>,
-    /// For a shard that is not there yet, or has not kept up.
+    /// Messages for a shard that has not started yet or is behind.
     letters: VecDeque<Mail>,
-    /// Why the last coordinator did not take this process in, once it has been said.
+    /// Why the last coordinator refused this process, once logged.
     refused: Option<Refusal>,
-    /// A coordinator has taken this process in, now or before.
+    /// Whether a coordinator has ever accepted this process.
     known: bool,
-    /// The version that the last coordinator spoke, if it is not ours, once it has been said.
+    /// The foreign protocol version of the last coordinator, once logged.
     foreign: Option<u8>,
-    /// A frame has come by this line.
+    /// Whether a frame has arrived on this line.
     heard: bool,
-    /// The log says that a coordinator is silent.
+    /// Whether the log says that a coordinator is silent.
     said_silent: bool,
     outcomes: SyncSender<Outcome>,
 }
 
 impl Shell {
-    /// The machine hangs up on what it cannot read: a person must hear why.
+    /// Reports a foreign version. The machine closes a line that it cannot read, so the log must give the reason.
     fn note_frame(&mut self, frame: &[u8]) {
         self.heard = true;
         self.said_silent = false;
-        // Of our version nearly all are good, and they may be long.
+        // Frames of the same version are almost always valid and may be long, so they are not decoded here.
         if frame.get(VERSION_AT) == Some(&MESSAGE_VERSION) {
             self.foreign = None;
             return;
@@ -342,7 +347,7 @@ impl AgentOut for Shell {
         if self.line.is_some() && !self.heard && !core::mem::replace(&mut self.said_silent, true) {
             tracing::warn!(
                 coordinators = ?self.coordinators,
-                "a coordinator takes connections and says nothing: tried again until one answers. Look whether it is \
+                "a coordinator accepts connections but says nothing: the node keeps trying. Check whether it is \
                  stopped or busy, and whether the address is a coordinator's"
             );
         }
@@ -379,7 +384,12 @@ impl AgentOut for Shell {
     }
 
     fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>) {
-        let text = match status.map(serde_json::to_string) {
+        let coordinator_address = self.coordinators.get(self.dialed).cloned().unwrap_or_default();
+        let status = status.map(|status| Status {
+            coordinator_address,
+            ..status.clone()
+        });
+        let text = match status.map(|status| serde_json::to_string(&status)) {
             Ok(Ok(json)) => json,
             Ok(Err(error)) => format!("-ERR the status cannot be written: {error}"),
             Err(why) => format!("-ERR {why}"),
@@ -397,13 +407,13 @@ impl AgentOut for Shell {
     }
 
     fn unsent(&mut self, error: MessageError) {
-        tracing::error!(%error, "a message to the coordinator is too long, and was not sent");
+        tracing::error!(%error, "a message to the coordinator is too long and was not sent");
     }
 
     fn refused(&mut self, refusal: &Refusal) {
-        // Said once, however often it is asked.
+        // Logged once for the same reason.
         if self.refused.as_ref() != Some(refusal) {
-            tracing::error!(%refusal, "a coordinator does not take this node in: it goes on serving, and asks again");
+            tracing::error!(%refusal, "a coordinator refuses this node: the node keeps serving and asks again");
             self.refused = Some(refusal.clone());
         }
     }
@@ -455,7 +465,7 @@ mod tests {
     use std::io::Write;
     use std::net::TcpListener;
 
-    /// A whole frame of another version.
+    /// A complete frame of another version.
     fn foreign(version: u8) -> Vec<u8> {
         let body = [version, 1, 2, 3];
         let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI).checksum(&body);
@@ -478,6 +488,7 @@ mod tests {
             cluster_address: "127.0.0.1:2".into(),
             peer_address: "127.0.0.1:3".into(),
             installed: Vec::new(),
+            heard: Vec::new(),
             lives: Vec::new(),
             coordinators: 1,
         };
@@ -485,7 +496,7 @@ mod tests {
         let mut line = listener.accept().unwrap().0;
         line.write_all(&foreign(MESSAGE_VERSION + 1)).unwrap();
         let Some(Outcome::Ended(Failure(why))) = agent.outcome(Duration::from_secs(20)) else {
-            panic!("the node waits for ever");
+            panic!("the node does not end");
         };
         for version in [MESSAGE_VERSION, MESSAGE_VERSION + 1] {
             assert!(why.contains(&format!("version {version}")), "{why}");

@@ -1,4 +1,4 @@
-//! A connection of our own to a node's client port: many commands at once, and their replies in order.
+//! A client connection to a node's client port: many commands at once, with their replies in order.
 
 use crate::Failure;
 use paritas_wire::resp::{self, ReplyDecoder, Value};
@@ -6,18 +6,18 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Read at once.
+/// Most bytes of one read.
 const READ_BYTES: usize = 64 << 10;
-/// Longest reply that is read.
+/// Longest reply that is accepted, in bytes.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
-/// Blocks; a node that is silent for the patience it was opened with is lost.
+/// A blocking connection. A node that is silent for longer than `patience` counts as lost.
 pub(crate) struct Connection {
     node: SocketAddr,
     stream: TcpStream,
     output: Vec<u8>,
     input: Vec<u8>,
-    /// Of the input, taken.
+    /// Number of bytes of `input` that were consumed.
     taken: usize,
     decoder: ReplyDecoder,
     lost: bool,
@@ -41,17 +41,17 @@ impl Connection {
         })
     }
 
-    /// Whether the node has closed it, or is silent: nothing more comes.
+    /// Whether the connection is lost: the node has closed it, or is silent.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// Commands wait to be sent until a reply is asked for.
+    /// Queues a command. It is sent when a reply is asked for.
     pub(crate) fn send(&mut self, words: &[&[u8]]) {
         resp::encode::request(&mut self.output, words);
     }
 
-    /// The reply to the oldest command without one.
+    /// The reply to the oldest command that has none yet.
     pub(crate) fn reply(&mut self) -> Result<Value, Failure> {
         let node = self.node;
         if !self.output.is_empty() {
@@ -81,7 +81,7 @@ impl Connection {
             self.input.resize(held + READ_BYTES, 0);
             let read = loop {
                 match self.stream.read(&mut self.input[held..]) {
-                    // A process that was stopped goes on.
+                    // A process that was stopped and continued gets this error.
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     read => break read.map_err(|error| self.fail(&error))?,
                 }
@@ -96,6 +96,6 @@ impl Connection {
 
     fn fail(&mut self, error: &std::io::Error) -> Failure {
         self.lost = true;
-        Failure(format!("{} does not answer any more: {error}", self.node))
+        Failure(format!("{} no longer answers: {error}", self.node))
     }
 }

@@ -1,4 +1,4 @@
-//! `paritas coordinator`: the rules of `control` over TCP and a store in a file.
+//! `paritas coordinator`: the rules of `control` over TCP, with a store in a file.
 
 use crate::line::{Arrived, Line};
 use crate::settings::CoordinatorSettings;
@@ -19,11 +19,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Where a coordinator listens unless told otherwise.
-pub const DEFAULT_PORT: u16 = 26_379;
-/// Connections at most: two of every node and of every supervisor, and those who ask.
+/// The default port of a coordinator.
+const DEFAULT_PORT: u16 = 26_379;
+/// Most connections: two from every node and every supervisor, and those of operators.
 const LINES_MAX: usize = 4_096;
-/// A stop request is seen within this.
+/// Longest time until a request to stop is noticed.
 const TICK: Duration = Duration::from_millis(100);
 
 enum Happening {
@@ -31,16 +31,16 @@ enum Happening {
     Line(LinkId, Arrived),
 }
 
-/// How a coordinator begins.
+/// How a coordinator starts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// With the cluster that is in its store.
+    /// With the cluster in its store.
     Stored,
-    /// The store was lost or is old: the nodes tell what was in it.
+    /// The store was lost or is old: the nodes report what was in it.
     Adopt {
-        /// The machines of these are off.
+        /// Nodes whose machines are off.
         without: Vec<NodeId>,
-        /// What that loses may be lost; else it is only said.
+        /// Whether the data that this loses may be lost. If not, the losses are only reported.
         confirmed: bool,
     },
 }
@@ -58,6 +58,7 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
         .listen
         .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)));
     let listener = TcpListener::bind(listen).map_err(|error| Failure(format!("listen = {listen}: {error}")))?;
+    let listen = listener.local_addr().unwrap_or(listen);
     if *start == Start::Stored && !path.try_exists().map_err(|error| in_store(path, &error))? {
         return Err(in_store(path, &OpenError::NoCluster));
     }
@@ -65,7 +66,7 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
         Start::Stored => EmbeddedStore::open(path).map_err(|error| in_store(path, &error))?,
         Start::Adopt { .. } => open_or_make(path).map_err(|Failure(why)| {
             Failure(format!(
-                "{why}. If the disk is well and no other coordinator runs, move the file away: --adopt needs none"
+                "{why}. If the disk works and no other coordinator runs, move the file away: --adopt does not need it"
             ))
         })?,
     };
@@ -91,8 +92,8 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
     server.serve(coordinator)
 }
 
-/// What `paritas set` has changed is in the store, and the store wins: the file may still have what the cluster began
-/// with.
+/// Warns if a setting in the file differs from the store. `paritas set` changes the store, and the store takes
+/// precedence; the file may still have the value with which the cluster began.
 fn warn_of_changed(settings: &CoordinatorSettings, plan: &ClusterPlan) {
     let said = [
         (
@@ -109,8 +110,8 @@ fn warn_of_changed(settings: &CoordinatorSettings, plan: &ClusterPlan) {
     for (name, given, stored) in said {
         if let Some(given) = given.filter(|given| *given != stored) {
             tracing::warn!(
-                "{name} = {given} in the settings or flags is what a new cluster would begin with; this one has \
-                 {stored}, and goes on with it. `paritas set {name}={given}` changes it"
+                "{name} = {given} in the settings or flags applies to a new cluster only. This cluster has \
+                 {stored} in its store and keeps it. `paritas set {name}={given}` changes it"
             );
         }
     }
@@ -129,12 +130,12 @@ fn store_path(settings: &CoordinatorSettings) -> Result<&Path, Failure> {
     path.ok_or_else(|| Failure("`store` is missing: the file for the configurations".into()))
 }
 
-/// Opens the store. If there was none and none can be made, nothing is left of it.
+/// Opens the store, or creates it if there is none. If creating it fails, no file is left.
 fn open_or_make(path: &Path) -> Result<EmbeddedStore, Failure> {
     let was_there = path.try_exists().map_err(|error| in_store(path, &error))?;
     EmbeddedStore::open(path).map_err(|error| {
         if !was_there {
-            // What was written so far is no store, and would be in the way once the disk is well.
+            // The incomplete file is not a store, and would be in the way once the disk works again.
             let _ = std::fs::remove_file(path);
         }
         in_store(path, &error)
@@ -145,10 +146,10 @@ fn in_store(path: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure(format!("store {}: {error}", path.display()))
 }
 
-/// What the settings say, and random names for what is new; a cluster that exists keeps its own.
+/// The plan of the cluster: from the settings, with random names for what is new. An existing cluster keeps its names.
 ///
 /// # Errors
-/// Says what cannot be, in the words of the settings.
+/// Names the setting that is impossible, and why.
 pub fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
     let scheme = match settings.scheme {
         Some(scheme) => scheme.0,
@@ -185,9 +186,9 @@ fn random() -> Result<u64, Failure> {
     entropy::random_u64().map_err(|error| Failure(format!("no random numbers: {error}")))
 }
 
-/// What has happened on a coordinator's port.
+/// An event on a coordinator's port.
 enum News {
-    /// Somebody has connected, from this machine or another.
+    /// A connection was made. The flag says whether it comes from this machine.
     Up(LinkId, bool),
     Frame(LinkId, Vec<u8>),
     Down(LinkId),
@@ -218,7 +219,7 @@ impl Server {
         })
     }
 
-    /// Waits until something happens, at most until then.
+    /// Waits for the next event, at most until the given time.
     fn next(&mut self, until: Option<Time>) -> News {
         let wait = until.map_or(TICK, |at| Duration::from_nanos((at - clock::mono()).0).min(TICK));
         match self.inbox.recv_timeout(wait) {
@@ -252,7 +253,7 @@ impl Server {
         }
     }
 
-    /// Asks all nodes for what was in the store, and gives it back with that in it. `None`: asked to stop before.
+    /// Asks all nodes for what was in the store and writes it there. Returns the store; `None` if asked to stop before.
     fn adopt(&mut self, mut adoption: Adoption<EmbeddedStore>) -> Result<Option<EmbeddedStore>, Failure> {
         let mut said = Vec::new();
         while !signals::stop_requested() {
@@ -267,7 +268,7 @@ impl Server {
             adoption.on(now, event, &mut self.out);
             match adoption.progress() {
                 Progress::Waits(words) => {
-                    // Times that run down are no news.
+                    // A countdown alone is not logged again.
                     let news: Vec<String> = words.iter().map(|line| without_digits(line)).collect();
                     if news != said {
                         words.iter().for_each(|line| tracing::warn!("{line}"));
@@ -277,7 +278,7 @@ impl Server {
                 Progress::Failed(why) => return Err(Failure(why.clone())),
                 Progress::Done(words) => {
                     words.iter().for_each(|line| tracing::warn!("adopted: {line}"));
-                    // Everybody registers anew, with a coordinator.
+                    // All nodes register again, now with the coordinator.
                     self.out.lines.clear();
                     return Ok(Some(adoption.into_store()));
                 }
@@ -289,7 +290,7 @@ impl Server {
     fn serve(mut self, mut coordinator: Coordinator<EmbeddedStore>) -> Result<(), Failure> {
         while !signals::stop_requested() && !coordinator.is_deposed() {
             let news = self.next(coordinator.next_deadline());
-            // After the wait: what is said to have come now must not have come before.
+            // The clock is read after the wait, so that an event does not seem earlier than it was.
             let now = clock::now();
             let out = &mut self.out;
             match news {
@@ -320,8 +321,8 @@ fn without_digits(line: &str) -> String {
     line.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// Whether the other end is on this machine: then whoever is there could as well stop this process. A machine that
-/// calls itself at one of its own addresses calls from there.
+/// Whether the other end is on this machine. A process there could as well stop this one, so it may give any order. A
+/// machine that connects to one of its own addresses uses that address as its source.
 fn is_local(stream: &TcpStream) -> bool {
     let Ok(peer) = stream.peer_addr() else { return false };
     let peer = peer.ip().to_canonical();

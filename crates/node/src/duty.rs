@@ -1,4 +1,4 @@
-//! Taking a node out of service and back: the order, and how far it has come (PROTOCOL 5.12, 10.2a).
+//! Takes a node out of service and back: the order, and its progress (PROTOCOL 5.12, 10.2a).
 
 use crate::Failure;
 use crate::status::{command, watch};
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A node as people name it: `3`, or `n3` as `paritas status` writes it.
+/// A node's number as an operator writes it: `3`, or `n3` as in `paritas status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeNumber(pub NodeId);
 
@@ -18,27 +18,27 @@ impl FromStr for NodeNumber {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.strip_prefix('n').unwrap_or(text).parse();
         let number =
-            number.map_err(|_| format!("`{text}` is no node: use its number in `paritas status`, as 3 or n3"))?;
+            number.map_err(|_| format!("`{text}` is not a node: use its number in `paritas status`, as 3 or n3"))?;
         Ok(Self(NodeId(number)))
     }
 }
 
-/// What is wanted of a node.
+/// An order about a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// Which node.
+    /// The node.
     pub node: NodeNumber,
-    /// What.
+    /// The duty that it gets.
     pub duty: Duty,
-    /// Progress as JSON.
+    /// Whether progress is printed as JSON.
     pub json: bool,
 }
 
 impl Order {
-    /// Has it recorded, by way of any node.
+    /// Gives the order to the coordinator, by way of any node.
     ///
     /// # Errors
-    /// If it cannot be: says why.
+    /// If it is refused; the text says why.
     pub fn give(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
         let number = self.node.0.0.to_string();
         let word = match self.duty {
@@ -49,10 +49,10 @@ impl Order {
         command(whom, &["PARITAS.DUTY", &number, word], patience).map(drop)
     }
 
-    /// Shows how far it has come, until it is done.
+    /// Prints the progress until the order is done.
     ///
     /// # Errors
-    /// If nobody answers any more, or somebody has given another order.
+    /// If no node answers, or another order was given meanwhile.
     pub fn watch(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
         watch(whom, patience, |status| {
             let (line, done) = self.progress(status)?;
@@ -60,13 +60,13 @@ impl Order {
         })
     }
 
-    /// A line about it, and whether it is done.
+    /// The progress as a line of text, and whether the order is done.
     fn progress(&self, status: &Status) -> Result<(String, bool), Failure> {
         let id = self.node.0;
         let node = status.nodes.iter().find(|n| n.id == id);
         let node = node.ok_or_else(|| Failure(format!("{id} is unknown to the coordinator")))?;
         if node.duty.leaves() != self.duty.leaves() {
-            return Err(Failure(format!("somebody else has given another order for {id}")));
+            return Err(Failure(format!("another order for {id} was given meanwhile")));
         }
         let done = if self.duty.leaves() {
             node.positions == 0
@@ -96,7 +96,7 @@ fn text(node: &NodeStatus) -> String {
         (true, 0) => format!("{} holds nothing: it may be stopped", node.id),
         (true, left) => format!("{} still holds {left} positions{waits}", node.id),
         (false, held) if node.duty == Duty::Full => format!("{} holds {held} positions", node.id),
-        (false, held) => format!("{} holds {held} positions, more come back", node.id),
+        (false, held) => format!("{} holds {held} positions, and more will come back", node.id),
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!("0".parse(), Ok(NodeNumber(NodeId(0))));
         for wrong in ["", "n", "-1", "65536", "nn1", "h:1"] {
             assert!(
-                wrong.parse::<NodeNumber>().unwrap_err().contains("is no node"),
+                wrong.parse::<NodeNumber>().unwrap_err().contains("is not a node"),
                 "{wrong}"
             );
         }

@@ -1,11 +1,11 @@
-//! Room `node`: the composition root. It reads settings, builds the machines, starts their threads and joins them
-//! with queues; it decides nothing itself.
+//! Room `node`: the composition root. It reads settings, builds the machines, starts their threads, and connects them
+//! with queues. It makes no decisions itself.
 //!
 //! ```text
 //!  paritas dev ──pipe──▶ paritas coordinator      one per cluster: control::Coordinator over a store
 //!      │  └───────────────▲ Supervise, Exited
 //!      └──pipe──▶ paritas node                    one per node:
-//!                   main      waits for the shard, says why it stopped
+//!                   main      waits for the shard, reports why it stopped
 //!                   shard     io::Shard over protocol::Node: clients, peers, memory
 //!                   agent     registration, heartbeats, configurations in, proposals out
 //!                   line-*    the two ends of the agent's connection
@@ -39,12 +39,12 @@ pub use quantity::{ByteCount, Text};
 use std::fmt;
 use std::io::{self, Write};
 
-/// Lets this process have as many descriptors as the system allows it: for each role, before it begins.
+/// Raises the limit on open descriptors as far as the system allows. Every role does this at its start.
 pub fn raise_limits() {
     paritas_io::descriptors::raise_limit();
 }
 
-/// Something that a person must read and mend.
+/// An error that an operator must read and resolve.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure(pub String);
 
@@ -56,10 +56,10 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Prints a line. Whoever reads no further has seen what they wanted.
+/// Prints a line. A reader that closes the pipe early is not an error.
 ///
 /// # Errors
-/// If it cannot be written, as to a disk that is full.
+/// If the line cannot be written, for example to a full disk.
 pub fn print(line: impl fmt::Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{line}").and_then(|()| out.flush()) {

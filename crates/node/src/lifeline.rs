@@ -1,9 +1,9 @@
-//! A supervised process ends when the pipe from its supervisor closes, so that even `kill -9` of the supervisor
-//! leaves nothing behind (SEAMS §5).
+//! A supervised process ends when the pipe from its supervisor closes. So even `kill -9` of the supervisor leaves no
+//! process behind (SEAMS §5).
 
 use std::io::{ErrorKind, Read};
 
-/// Watches standard input on a thread of its own; at its end the process exits.
+/// Watches standard input on its own thread. The process exits when standard input ends.
 pub(crate) fn watch() {
     std::thread::spawn(|| {
         let mut input = std::io::stdin().lock();
@@ -16,7 +16,7 @@ pub(crate) fn watch() {
                 Err(_) => break,
             }
         }
-        // Nothing to tidy up: all of a node is in memory, and the coordinator's commits are durable when made.
+        // No cleanup is needed: a node has everything in memory, and the coordinator's commits are durable at once.
         std::process::exit(0);
     });
 }

@@ -1,5 +1,5 @@
-//! Frames between a process and its coordinator: rare, small, over blocking TCP on threads of their own, so that
-//! neither a busy shard nor a stuck peer holds up a heartbeat (PROTOCOL 10.2b).
+//! Frames between a process and its coordinator. They are rare and small, so they use blocking TCP on their own
+//! threads. Neither a busy shard nor a stuck peer delays a heartbeat (PROTOCOL 10.2b).
 
 use paritas_base::Span;
 use paritas_control::message::split;
@@ -10,25 +10,25 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Frames that wait for a slow reader; past that the line is closed, and made anew by whoever dialed it.
+/// Most frames that wait for a slow reader. With more, the line is closed, and its dialer makes a new one.
 const WAITING_MAX: usize = 1_024;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long whoever called may take for a first frame: a stranger that says nothing must not hold a line.
+/// Time that a dialer has for its first frame. An unknown dialer that sends nothing must not keep a line.
 const FIRST_FRAME: Duration = Duration::from_secs(10);
-/// How long the other end's system may acknowledge nothing.
+/// Time without an acknowledgement by the other end's system after which the line ends.
 const SILENCE: Span = Span::from_secs(5);
 
-/// What a line's reader says.
+/// An event of a line's reader.
 #[derive(Debug)]
 pub(crate) enum Arrived {
-    /// One whole frame, its contents not looked at yet.
+    /// A complete frame. Its contents are not checked yet.
     Frame(Vec<u8>),
-    /// No more will come. Said once, last.
+    /// The line has ended. Reported once, as the last event.
     Down,
 }
 
-/// One connection; dropping it closes it at once.
+/// A connection. Dropping it closes it at once.
 #[derive(Debug)]
 pub(crate) struct Line {
     stream: Option<TcpStream>,
@@ -36,8 +36,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Starts the two threads of a connection that was accepted. `tell` runs on the reader's, and returns false to end
-    /// it.
+    /// Starts the two threads of an accepted connection. `tell` runs on the reader's thread, and returns false to end
+    /// the line.
     pub(crate) fn start(
         stream: TcpStream,
         frame_max: usize,
@@ -46,7 +46,8 @@ impl Line {
         Self::start_within(stream, frame_max, Some(FIRST_FRAME), tell)
     }
 
-    /// The same for a connection that was dialed: a coordinator may have nothing to say for long.
+    /// The same for a dialed connection. It has no limit for the first frame, because a coordinator may have nothing to
+    /// send for a long time.
     pub(crate) fn start_dialed(
         stream: TcpStream,
         frame_max: usize,
@@ -62,7 +63,7 @@ impl Line {
         mut tell: impl FnMut(Arrived) -> bool + Send + 'static,
     ) -> io::Result<Self> {
         if let Err(error) = end_when_silent(&stream, SILENCE) {
-            tracing::warn!(%error, "a control line keeps the system's own time-outs");
+            tracing::warn!(%error, "a control line uses the system's timeouts: setting its own failed");
         }
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
@@ -86,7 +87,7 @@ impl Line {
                         }
                     }
                     Err(error) => {
-                        // An orderly end shows as a missing frame.
+                        // An orderly end of the stream is another kind of error.
                         if error.kind() == ErrorKind::InvalidData {
                             tracing::warn!(%error, "control line closed");
                         }
@@ -103,7 +104,7 @@ impl Line {
         })
     }
 
-    /// Sends a frame, unless too many wait already: then the line is closed, and its reader says so.
+    /// Sends a frame. If too many frames wait, the line is closed instead, and its reader reports the end.
     pub(crate) fn send(&self, frame: Vec<u8>) {
         if self.waiting.try_send(frame).is_err()
             && let Some(stream) = &self.stream
@@ -112,9 +113,9 @@ impl Line {
         }
     }
 
-    /// Closes the line once what waits has left.
+    /// Closes the line once all waiting frames are sent.
     pub(crate) fn finish(mut self) {
-        // The writer closes at the end of its queue.
+        // The writer closes the connection at the end of its queue.
         self.stream = None;
     }
 }
@@ -129,7 +130,7 @@ impl Drop for Line {
 
 fn write_all(mut stream: TcpStream, frames: &Receiver<Vec<u8>>) {
     while let Ok(mut bytes) = frames.recv() {
-        // What else waits goes in the same write.
+        // Frames that already wait go into the same write.
         while let Ok(frame) = frames.try_recv() {
             bytes.extend_from_slice(&frame);
         }
@@ -146,7 +147,7 @@ fn read_first_frame(stream: &mut TcpStream, bytes_max: usize, until: Instant) ->
     Ok(frame)
 }
 
-/// However slowly the bytes drip.
+/// A reader with one deadline for all bytes, however slowly they arrive.
 struct ReadUntil<'a> {
     stream: &'a mut TcpStream,
     until: Instant,
@@ -167,9 +168,9 @@ fn read_frame(stream: &mut impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     stream.read_exact(&mut frame)?;
     split(&frame, bytes_max).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-    // Behind the length: a CRC, then as many bytes as it says. `split` has found that within bounds.
+    // The length is followed by a CRC and that many bytes. `split` checks that the length is within bounds.
     let left = 4 + u64::from(u32::from_le_bytes([frame[0], frame[1], frame[2], frame[3]]));
-    // Grows as bytes come: a stranger's length alone must not make us allocate.
+    // The buffer grows with the bytes received: a length from an unknown sender must not cause an allocation.
     stream.take(left).read_to_end(&mut frame)?;
     if (frame.len() as u64) < 4 + left {
         return Err(ErrorKind::UnexpectedEof.into());
@@ -202,7 +203,7 @@ mod tests {
         near.finish();
         for n in 0..100 {
             let Arrived::Frame(bytes) = arrived.recv_timeout(PATIENCE).unwrap() else {
-                panic!("ended at frame {n}");
+                panic!("the line ended at frame {n}");
             };
             assert_eq!(bytes, frame(n));
         }
@@ -229,10 +230,13 @@ mod tests {
         }
         let (_near, _far, arrived) = accept(&frame);
         assert!(matches!(arrived.recv_timeout(PATIENCE).unwrap(), Arrived::Frame(_)));
-        assert!(arrived.recv_timeout(LIMIT * 5).is_err(), "ended though it had spoken");
+        assert!(
+            arrived.recv_timeout(LIMIT * 5).is_err(),
+            "the line ended although it had sent a frame"
+        );
     }
 
-    /// The system shows a timer for a connection whose other end it asks whether it is there.
+    /// On Linux, the table of connections shows a timer for a connection that probes its other end.
     #[cfg(target_os = "linux")]
     #[test]
     fn both_ends_of_an_idle_line_ask_whether_the_other_is_there() {

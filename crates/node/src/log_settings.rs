@@ -1,29 +1,29 @@
-//! What the settings of a log node say about its disk, in the terms of `paritylog`. Sizes that do not fit each other
-//! are refused before anything is made of them.
+//! Converts the disk settings of a log node into those of `paritylog`. Sizes that are inconsistent are refused before
+//! anything is created.
 
 use crate::settings::NodeSettings;
 use crate::{ByteCount, Failure};
 use paritas_paritylog::{Layout, PL_AREA_SHARE, Settings};
 use std::str::FromStr;
 
-/// Bytes on disk unless told otherwise, set aside at the first start.
+/// Default bytes on disk, reserved at the first start.
 const SIZE: u64 = 8 << 30;
-/// Most bytes that wait in memory, and how many are written at once.
+/// Default limit of bytes that wait in memory. The next constant is the default number of bytes that starts a write.
 const BUFFER: u64 = 64 << 20;
 const FLUSH: u64 = 1 << 20;
-/// Space for deltas behind each chunk: with one chunk of it half as many accesses more are needed (`paritas lab run
-/// log-sizes`), more than two save little and take slots.
+/// Default space for deltas after each chunk, in chunks. One chunk of space halves the additional accesses (`paritas
+/// lab run log-sizes`). More than two chunks save little and cost slots.
 const RESERVE_CHUNKS: u64 = 2;
-/// Of the size the area that is written in a row, where the layout has slots beside it.
+/// The area written sequentially is 1/8 of the size by default, with layouts that also have slots.
 const AREA_SHARE: u64 = 8;
-/// What direct I/O asks for.
+/// Block size in bytes that direct I/O needs.
 const DIRECT_BLOCK: usize = 4096;
-/// Fewer chunks are no log: some are always between two places.
+/// Fewest chunks of a log: some chunks are always being moved.
 const CHUNKS_MIN: u64 = 64;
-/// A write takes a quarter of the area at most, so that the rest can be folded meanwhile.
+/// A write takes at most a quarter of the area, so that the rest can be folded meanwhile.
 const WRITES_IN_AREA: u64 = 4;
 
-/// How parity lies on the disk, as people write it.
+/// The layout of parity on the disk, as operators write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogLayout(pub Layout);
 
@@ -35,15 +35,15 @@ impl FromStr for LogLayout {
             "plr" => Ok(Self(Layout::Plr)),
             "plr-m" => Ok(Self(Layout::PlrM)),
             "pl" => Ok(Self(Layout::Pl)),
-            _ => Err(format!("`{text}` is no layout of a log: use plm, plr, plr-m or pl")),
+            _ => Err(format!("`{text}` is not a layout of a log: use plm, plr, plr-m or pl")),
         }
     }
 }
 
-/// What a log node keeps on its disk and how; `None` of a node that is none.
+/// The settings of a log node's log; `None` for other nodes.
 ///
 /// # Errors
-/// Says which settings do not fit, and what to change.
+/// Names the settings that are inconsistent, and what to change.
 pub fn log_settings(settings: &NodeSettings, chunk_bytes: usize, data_max: usize) -> Result<Option<Settings>, Failure> {
     check_alone(settings)?;
     if settings.log_dir.is_none() {
@@ -66,14 +66,14 @@ pub fn log_settings(settings: &NodeSettings, chunk_bytes: usize, data_max: usize
     let reserve = bytes(settings.log_reserve, RESERVE_CHUNKS * chunk);
     if reserve > chunk * WRITES_IN_AREA {
         return fail(format!(
-            "log_reserve {}: behind a chunk of {} at most {} are of use; lower it",
+            "log_reserve {}: after a chunk of {} at most {} can be used; lower it",
             ByteCount(reserve),
             ByteCount(chunk),
             ByteCount(chunk * WRITES_IN_AREA)
         ));
     }
     log.reserve_bytes = reserve as usize;
-    // In memory: the flush below the buffer, the buffer below the node's memory.
+    // In memory, `log_flush` must be less than the buffer, and the buffer less than the node's memory.
     let memory = bytes(settings.memory, crate::process::DEFAULT_MEMORY_BYTES);
     let buffer = bytes(settings.log_buffer, BUFFER.min(memory / 8));
     if buffer > memory / 2 {
@@ -86,20 +86,20 @@ pub fn log_settings(settings: &NodeSettings, chunk_bytes: usize, data_max: usize
     let flush = bytes(settings.log_flush, FLUSH.min(buffer / 4));
     if buffer < flush.saturating_mul(2).max(record * 2) {
         return fail(format!(
-            "log_buffer {}: twice log_flush ({}) and two chunks of {} must fit in; raise it, or lower log_flush",
+            "log_buffer {}: it must hold twice log_flush ({}) and two chunks of {}; raise it, or lower log_flush",
             ByteCount(buffer),
             ByteCount(flush),
             ByteCount(chunk)
         ));
     }
     if flush == 0 {
-        return fail("log_flush 0: at least one byte waits before a write; raise it".into());
+        return fail("log_flush 0: it must be at least one byte; raise it".into());
     }
     (log.flush_bytes, log.buffer_max_bytes) = (flush as usize, buffer as usize);
     share_disk(settings, log, record, flush).map(Some)
 }
 
-/// How the bytes on disk are split into slots and the area that is written in a row.
+/// Divides the bytes on disk into slots and the area that is written sequentially.
 fn share_disk(settings: &NodeSettings, mut log: Settings, record: u64, flush: u64) -> Result<Settings, Failure> {
     let block = log.block_bytes as u64;
     let size = settings.log_size.map_or(SIZE, |size| size.0);
@@ -111,7 +111,7 @@ fn share_disk(settings: &NodeSettings, mut log: Settings, record: u64, flush: u6
     };
     if let Some(asked) = asked.filter(|asked| *asked != area) {
         return fail(format!(
-            "log_area {}: only layout plm splits the disk; leave it out",
+            "log_area {}: only layout plm divides the disk; leave it out",
             ByteCount(asked)
         ));
     }
@@ -153,7 +153,7 @@ fn share_disk(settings: &NodeSettings, mut log: Settings, record: u64, flush: u6
     Ok(log)
 }
 
-/// What can be said without knowing the cluster.
+/// Checks the settings that do not depend on the cluster.
 pub(crate) fn check_alone(settings: &NodeSettings) -> Result<(), Failure> {
     if let Some(dir) = &settings.log_dir {
         if dir.as_os_str().is_empty() {
@@ -193,7 +193,7 @@ fn fail<T>(why: String) -> Result<T, Failure> {
 mod tests {
     use super::*;
 
-    /// Settings in a file, `log_dir` among them.
+    /// The log settings of a file, with `log_dir` added.
     fn read(text: &str) -> Result<Option<Settings>, Failure> {
         let settings = NodeSettings::parse(&format!("log_dir = \"logs\"\n{text}")).unwrap();
         log_settings(&settings, 16 << 10, 4)

@@ -1,4 +1,4 @@
-//! Logs: lines on standard error, written by whichever thread logs. Nothing on the path of a request logs.
+//! Logs are lines on standard error, written by the thread that logs. Nothing in the path of a request logs.
 
 use crate::settings::LogLevel;
 

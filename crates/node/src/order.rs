@@ -1,5 +1,6 @@
-//! What an operator asks the coordinator itself: orders that can lose data, and its status when no node answers.
+//! Requests of an operator to the coordinator itself: orders that can lose data, and its status when no node answers.
 
+use crate::agent::first_that_answers;
 use crate::{Failure, status};
 use paritas_base::{ListId, NodeId};
 use paritas_control::message::{
@@ -8,14 +9,14 @@ use paritas_control::message::{
 use paritas_control::status::Status;
 use std::fmt;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a list is looked at that is to begin again.
+/// Interval of checks whether a list has begun again.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A store may take a while.
+/// Longest time to wait for the store.
 const ORDER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection to a coordinator.
@@ -65,24 +66,46 @@ impl Connection {
     fn unexpected(&self, answer: &ToAgent) -> Failure {
         match answer {
             ToAgent::Refused(refusal) => self.fail(refusal),
-            _ => self.fail("it answered something else"),
+            _ => self.fail("it sent an unexpected answer"),
         }
     }
 }
 
-/// Asks the coordinator itself how the cluster is.
+/// The coordinator of a node's cluster, as the node says.
+///
+/// # Errors
+/// If the node does not say it, or no coordinator is there.
+pub fn find_coordinator(node: SocketAddr, patience: Duration) -> Result<SocketAddr, Failure> {
+    let other_ways = "give --port (and --host) of a node that answers, or --coordinator ADDRESS";
+    let status = status::ask(node, patience)
+        .map_err(|Failure(why)| Failure(format!("no node says where the coordinator is: {why}; {other_ways}")))?;
+    let name = status.coordinator_address;
+    let failed = |error| {
+        Failure(format!(
+            "coordinator {name}, which {node} names: {error}; --coordinator ADDRESS names another"
+        ))
+    };
+    let addresses: Vec<SocketAddr> = name.to_socket_addrs().map_err(failed)?.collect();
+    let stream = first_that_answers(&addresses).map_err(failed)?;
+    stream.peer_addr().map_err(failed)
+}
+
+/// Asks the coordinator itself for the status of the cluster.
 pub fn ask_status(coordinator: SocketAddr, patience: Duration) -> Result<Status, Failure> {
     let mut connection = Connection::open(coordinator, patience)?;
     match connection.ask(&ToCoordinator::Status { n: 0 })? {
-        ToAgent::StatusReport { status, .. } => Ok(*status),
+        ToAgent::StatusReport { status, .. } => Ok(Status {
+            coordinator_address: coordinator.to_string(),
+            ..*status
+        }),
         other => Err(connection.unexpected(&other)),
     }
 }
 
-/// Gives an order, and prints what it does, or what it would lose.
+/// Gives an order. Prints what it does, or what it would lose.
 ///
 /// # Errors
-/// If it is refused, or nobody answers.
+/// If the order is refused, or the coordinator does not answer.
 pub fn give(coordinator: SocketAddr, order: Order, confirmed: bool) -> Result<bool, Failure> {
     let mut connection = Connection::open(coordinator, ORDER_PATIENCE)?;
     match connection.ask(&ToCoordinator::Order { n: 0, order, confirmed })? {
@@ -92,7 +115,7 @@ pub fn give(coordinator: SocketAddr, order: Order, confirmed: bool) -> Result<bo
         } => {
             crate::print(lines.join("\n"))?;
             if !done {
-                crate::print("nothing is changed: the same with --yes does it")?;
+                crate::print("nothing is changed: repeat the command with --yes to do it")?;
             }
             Ok(done)
         }
@@ -101,29 +124,29 @@ pub fn give(coordinator: SocketAddr, order: Order, confirmed: bool) -> Result<bo
     }
 }
 
-/// Waits until none of these lists is lost; of none named, until none is.
+/// Waits until none of these lists is lost. If no list is named, waits until no list at all is lost.
 ///
 /// # Errors
-/// If they still are when the time is over: says what the coordinator waits for.
+/// If a list is still lost after `patience`; the text says what the coordinator waits for.
 pub fn await_reset(coordinator: SocketAddr, lists: &[ListId], patience: Duration) -> Result<(), Failure> {
     let until = Instant::now() + patience;
     loop {
         let status = ask_status(coordinator, ORDER_PATIENCE)?;
         let lost = &status.trouble.lost;
         if !lost.iter().any(|list| lists.is_empty() || lists.contains(list)) {
-            return crate::print("done: they have begun again empty");
+            return crate::print("done: the lists have begun again empty");
         }
         if Instant::now() >= until {
             let words = status.coordinator.join("\n");
             return Err(Failure(format!(
-                "not done yet, and still ordered; this is what the coordinator says:\n{words}"
+                "not done yet, but the order stands. The coordinator says:\n{words}"
             )));
         }
         thread::sleep(LOOK_EVERY);
     }
 }
 
-/// Prints a status, as people read it or as JSON.
+/// Prints a status, as text or as JSON.
 pub fn print_status(status: &Status, json: bool) -> Result<(), Failure> {
     match json {
         true => crate::print(serde_json::to_string(status).unwrap_or_default()),
@@ -131,7 +154,7 @@ pub fn print_status(status: &Status, json: bool) -> Result<(), Failure> {
     }
 }
 
-/// A setting and its new value: `suspicion_ms=2000`.
+/// A setting with its new value, such as `suspicion_ms=2000`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Assignment(Settings);
 
@@ -146,12 +169,12 @@ impl FromStr for Assignment {
             "suspicion_ms" => {
                 let ms = value.parse();
                 settings.suspicion_ms =
-                    Some(ms.map_err(|_| format!("suspicion_ms: `{value}` is no number of milliseconds"))?);
+                    Some(ms.map_err(|_| format!("suspicion_ms: `{value}` is not a number of milliseconds"))?);
             }
             "lost_policy" => settings.lost_policy = Some(value.parse()?),
             _ => {
                 return Err(format!(
-                    "`{name}` cannot be changed while the cluster lives: suspicion_ms and lost_policy can"
+                    "`{name}` cannot be changed in an existing cluster: only suspicion_ms and lost_policy can"
                 ));
             }
         }
@@ -159,7 +182,7 @@ impl FromStr for Assignment {
     }
 }
 
-/// Several settings together.
+/// Merges several settings.
 ///
 /// # Errors
 /// If one is given twice.
@@ -179,13 +202,13 @@ pub fn settings(assignments: &[Assignment]) -> Result<Settings, Failure> {
     Ok(all)
 }
 
-/// The order to begin lost lists again.
+/// The order to let lost lists begin again empty.
 pub fn reset_lists(lists: &[u16]) -> (Order, Vec<ListId>) {
     let lists: Vec<ListId> = lists.iter().map(|list| ListId(*list)).collect();
     (Order::ResetLists { lists: lists.clone() }, lists)
 }
 
-/// The order that takes the processes of nodes for ended.
+/// The order to count the processes of nodes as ended.
 pub fn fence(nodes: impl Iterator<Item = NodeId>) -> Order {
     Order::Fence { nodes: nodes.collect() }
 }

@@ -1,4 +1,4 @@
-//! The disk of a log node when it starts: its directory, and what an earlier life has left there (PROTOCOL 11.3).
+//! The disk of a log node at its start: the log directory, and the parity that an earlier process left (PROTOCOL 11.3).
 
 use crate::log_settings::log_settings;
 use crate::settings::NodeSettings;
@@ -11,7 +11,7 @@ use paritas_protocol::Node;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A log that is open.
+/// An open log.
 #[derive(Debug)]
 pub(crate) struct ParityDisk {
     owner: Owner,
@@ -20,18 +20,18 @@ pub(crate) struct ParityDisk {
     recovery: Recovery,
 }
 
-/// How often it is said how far reading has come.
+/// Interval of progress messages while the log is read.
 const SAY_EVERY: Duration = Duration::from_secs(2);
 
 impl ParityDisk {
-    /// Opens the log that is in the directory already, if there is one, and reads it.
+    /// Opens and reads the log in the directory, if there is one.
     pub(crate) fn open_found(settings: &NodeSettings, node: NodeId) -> Result<Option<Self>, Failure> {
         let Some(dir) = &settings.log_dir else { return Ok(None) };
         let Some((owner, made_with)) = LogDirectory::look(dir) else {
             return Ok(None);
         };
         let owner = Owner { node, ..owner };
-        // What is not said stays as it was made: defaults may change.
+        // Settings that are not given keep the values of the existing log, because defaults may change.
         let settings = NodeSettings {
             log_reserve: settings.log_reserve.or(Some(ByteCount(made_with.reserve_bytes as u64))),
             ..settings.clone()
@@ -40,7 +40,7 @@ impl ParityDisk {
         log.map(|log| Self::open(dir, owner, log, &settings)).transpose()
     }
 
-    /// Makes a new log, of a node that is to have one.
+    /// Creates a new log for a log node.
     pub(crate) fn open_new(
         settings: &NodeSettings,
         node: NodeId,
@@ -55,7 +55,7 @@ impl ParityDisk {
         log.map(|log| Self::open(dir, owner, log, settings)).transpose()
     }
 
-    /// Whether the log that was found is of the cluster that this node is of.
+    /// Checks that the existing log belongs to the cluster of this node.
     pub(crate) fn of_cluster(self, settings: &NodeSettings, cluster: &ClusterRecord) -> Result<Self, Failure> {
         let same_shape = self.settings.chunk_bytes == cluster.chunk_bytes as usize
             && self.settings.data_max == usize::from(cluster.data);
@@ -91,11 +91,11 @@ impl ParityDisk {
         })
     }
 
-    /// Gives the node its log; the files are for the disk.
+    /// Gives the node its log. Returns the directory, for the disk.
     pub(crate) fn attach(self, node: &mut Node) -> LogDirectory {
         let log = self.recovery.resume(node.incarnation().0 as u16);
         if log.chunks() > 0 {
-            tracing::info!("log_dir: {} parity chunks of an earlier life are there", log.chunks());
+            tracing::info!("log_dir: found {} parity chunks of an earlier process", log.chunks());
         }
         node.set_log(log, clock::mono());
         self.directory

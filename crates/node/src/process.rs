@@ -1,4 +1,4 @@
-//! `paritas node`: one process of a cluster. Draws the threads of `lib.rs` together.
+//! `paritas node`: one process of a cluster. It starts and connects the threads shown in `lib.rs`.
 
 use crate::agent::{Agent, Outcome};
 use crate::log_settings::check_alone;
@@ -12,16 +12,17 @@ use paritas_control::LEASE_PARTS;
 use paritas_control::message::Registration;
 use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
 use paritas_protocol::{ClientLimits, Identity, Node, Parameters};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a supervisor adds when it starts a process.
+/// Arguments that a supervisor adds when it starts a process.
 #[derive(Args, Clone, Default, Debug)]
 pub struct Supervision {
-    /// End when standard input closes, and leave the certificate of that end to whoever started this process
+    /// End when standard input closes; the process that started this one certifies the end
     #[arg(long)]
     pub supervised: bool,
-    /// The life that the supervisor drew for this process, 16 hexadecimal digits
+    /// The incarnation that the supervisor drew for this process, as 16 hexadecimal digits
     #[arg(long, requires = "supervised", value_parser = parse_incarnation)]
     pub incarnation: Option<Incarnation>,
 }
@@ -32,7 +33,7 @@ fn parse_incarnation(text: &str) -> Result<Incarnation, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The rule that the environment asks to break.
+/// The rule that the environment variable asks to break.
 #[cfg(feature = "mutants")]
 fn mutant() -> Result<Option<paritas_protocol::Mutant>, Failure> {
     let Ok(wanted) = std::env::var("PARITAS_MUTANT") else {
@@ -40,7 +41,7 @@ fn mutant() -> Result<Option<paritas_protocol::Mutant>, Failure> {
     };
     let known = paritas_protocol::Mutant::ALL.iter().find(|(name, _)| *name == wanted);
     let Some((_, mutant)) = known else {
-        return Err(Failure(format!("PARITAS_MUTANT names no mutant: {wanted}")));
+        return Err(Failure(format!("PARITAS_MUTANT is not a mutant: {wanted}")));
     };
     tracing::warn!(%wanted, "a rule of the protocol is broken on purpose");
     Ok(Some(*mutant))
@@ -49,8 +50,8 @@ fn mutant() -> Result<Option<paritas_protocol::Mutant>, Failure> {
 pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 const TICK: Duration = Duration::from_millis(100);
 
-/// Runs a node with these settings, and below them those of a file, until it is asked to stop. A broken invariant is
-/// an error: the process must not go on.
+/// Runs a node with these settings, completed by those of a file, until it is asked to stop. A broken invariant is an
+/// error: the process must not continue.
 pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervision) -> Result<(), Failure> {
     let settings = settings.with_file(file.as_deref())?;
     logging::start(settings.log.map(|log| log.0));
@@ -60,17 +61,18 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     signals::watch_stop();
     settings.check()?;
     check_alone(&settings)?;
-    let [any, strict, peer] = settings.listen()?;
-    let listeners = Listeners::bind(any, strict, peer)
-        .map_err(|(address, error)| Failure(format!("cannot listen on {address}: {error}")))?;
-    let registration = registration(&settings, &supervision)?;
+    let listeners = listen(&settings)?;
+    let bound = listeners
+        .addresses()
+        .map_err(|error| Failure(format!("the system does not say where this node listens: {error}")))?;
+    let registration = registration(&settings, bound, &supervision)?;
     let coordinators = settings.coordinator.clone().unwrap_or_default();
     if coordinators.is_empty() {
         return Err(Failure(
             "`coordinator` is missing: the addresses of the coordinator, host:port".into(),
         ));
     }
-    // What is there takes a while to read, and a node that has registered is named in lists at once.
+    // The log is read before registration: it takes a while, and a registered node gets positions at once.
     let log = ParityDisk::open_found(&settings, registration.node)?;
     let agent = Agent::start(registration.clone(), coordinators, random()?)?;
     let Some(cluster) = wait_for_cluster(&agent)? else {
@@ -81,10 +83,11 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         None => ParityDisk::open_new(&settings, registration.node, &cluster)?,
     };
     let maxmemory_bytes = settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0);
-    // With as many lists as nodes, a node owns a stream in k of them and logs k streams in each of m others.
+    // With as many lists as nodes, a node owns a stream in `k` lists and logs `k` streams in each of `m` other lists.
     let streams = u64::from(cluster.data) * (1 + u64::from(cluster.parity));
     let lease = Span::from_ms(cluster.lease_ms.into());
-    // Long leases need less asking, which wide schemes feel: each node asks nearly all others.
+    // With long leases fewer requests are needed. This matters for wide schemes, in which each node asks nearly all
+    // others.
     let renewal = Parameters::default().lease_renewal.max(Span(lease.0 / LEASE_PARTS));
     let parameters = Parameters {
         lease,
@@ -125,15 +128,33 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     }
     agent.attach(mailbox, progress, proposals, file)?;
     watch_agent(agent)?;
-    tracing::info!(node = %registration.node, incarnation = %registration.incarnation, %any, "node runs");
+    tracing::info!(node = %registration.node, incarnation = %registration.incarnation, any = %bound[0], "node runs");
     match shard.run() {
         Stop::Asked => Ok(()),
         Stop::Failed(error) => Err(Failure(format!("waiting for events failed: {error}"))),
     }
 }
 
-fn registration(settings: &NodeSettings, supervision: &Supervision) -> Result<Registration, Failure> {
+fn listen(settings: &NodeSettings) -> Result<Listeners, Failure> {
     let [any, cluster, peer] = settings.listen()?;
+    Listeners::bind(any, cluster, peer).map_err(|(address, error)| {
+        let (users, key) = match address {
+            address if address == any => ("any client", "port"),
+            address if address == cluster => ("cluster-aware clients", "cluster_port"),
+            _ => ("the other nodes", "peer_port"),
+        };
+        Failure(format!(
+            "cannot listen on {address}, for {users}: {error}; end the process that uses the port, or set another \
+             `{key}`"
+        ))
+    })
+}
+
+fn registration(
+    settings: &NodeSettings,
+    [any, cluster, peer]: [SocketAddr; 3],
+    supervision: &Supervision,
+) -> Result<Registration, Failure> {
     let host = settings.announced_host()?;
     let at = |port: u16| {
         if host.contains(':') {
@@ -168,6 +189,7 @@ fn registration(settings: &NodeSettings, supervision: &Supervision) -> Result<Re
         peer_address: at(peer.port()),
         coordinators: 1,
         installed: Vec::new(),
+        heard: Vec::new(),
         lives: Vec::new(),
     })
 }
@@ -179,7 +201,7 @@ fn client_limits(settings: &NodeSettings) -> ClientLimits {
         clients_max: settings.clients_max.unwrap_or(default.clients_max),
         query_bytes_max: settings.query_max.map_or(default.query_bytes_max, bytes),
         reply_bytes_max: settings.reply_max.map_or(default.reply_bytes_max, bytes),
-        // Windows have an eighth too, and chunks the rest (8.3).
+        // The windows have another eighth of the memory, and the chunks have the rest (8.3).
         bytes_max: match settings.clients_memory {
             None => settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0) as usize / 8,
             Some(crate::ByteCount(0)) => usize::MAX,
@@ -188,9 +210,9 @@ fn client_limits(settings: &NodeSettings) -> ClientLimits {
     }
 }
 
-/// How many connections this process has descriptors for, beside those that are open now.
+/// Number of connections for which this process has descriptors, beside those open now.
 fn sockets_max() -> usize {
-    // The event loop's own, the line to the coordinator while it is made again, names looked up, a file written.
+    // Reserved for the event loop, a second line to the coordinator, name lookups, and a file being written.
     const OTHERS: usize = 32;
     let limit = descriptors::raise_limit().map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     limit.saturating_sub(descriptors::open_count() + OTHERS)
@@ -200,7 +222,7 @@ fn random() -> Result<u64, Failure> {
     entropy::random_u64().map_err(|error| Failure(format!("no random numbers: {error}")))
 }
 
-/// `None` if asked to stop before.
+/// Waits for a coordinator. `None` if asked to stop before.
 fn wait_for_cluster(agent: &Agent) -> Result<Option<ClusterRecord>, Failure> {
     while !signals::stop_requested() {
         match agent.outcome(TICK) {
@@ -212,7 +234,7 @@ fn wait_for_cluster(agent: &Agent) -> Result<Option<ClusterRecord>, Failure> {
     Ok(None)
 }
 
-/// A process that the coordinator refuses for good must end at once: its node may be living again elsewhere.
+/// Ends the process at once if the coordinator refuses it for good: another process of the node may run elsewhere.
 fn watch_agent(agent: Agent) -> Result<(), Failure> {
     let watch = move || {
         loop {

@@ -1,11 +1,11 @@
-//! Values as people write them.
+//! Values in the notation of settings.
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-/// A number of bytes: `4096`, `16kb`, `256mb`, `2gb`; binary units, as Redis has them.
+/// A number of bytes: `4096`, `16kb`, `256mb`, `2gb`. The units are binary, as in Redis.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ByteCount(pub u64);
 
@@ -13,7 +13,7 @@ impl FromStr for ByteCount {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no size: write it as 4096, 16kb, 256mb or 2gb");
+        let wrong = || format!("`{text}` is not a size: write it as 4096, 16kb, 256mb or 2gb");
         let lower = text.trim().to_ascii_lowercase();
         let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let unit = match &lower[digits.len()..] {
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for ByteCount {
     }
 }
 
-/// Anything that is written as a string in a file and as itself in a flag.
+/// A value that is a string in a file and plain in a flag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Text<T>(pub T);
 

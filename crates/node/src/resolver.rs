@@ -1,5 +1,5 @@
-//! Looks up peers' addresses on a thread of its own: a slow name server must hold up neither the shard nor a
-//! heartbeat. Names are looked up again all the time: hosts move, and a name server may have been silent.
+//! Resolves the addresses of peers on its own thread: a slow name server must delay neither the shard nor a heartbeat.
+//! Names are resolved again periodically, because hosts move and a name server may not have answered.
 
 use crate::Failure;
 use paritas_base::NodeId;
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 const RETRY: Duration = Duration::from_millis(5);
-/// Between two rounds of looking names up.
+/// Time between two rounds of resolving.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Passes node records on to a shard, with addresses.
@@ -42,7 +42,7 @@ impl Resolver {
     }
 
     pub(crate) fn post(&self, records: Vec<NodeRecord>) {
-        // Its thread ends only when this end is gone.
+        // The thread ends only when this end is dropped.
         let _ = self.records.send(records);
     }
 }
@@ -60,7 +60,7 @@ fn run(
         let came = newer.take().map_or_else(|| inbox.recv_timeout(again), Ok);
         match came {
             Ok(came) => {
-                // Only the newest counts. What needs no name server does not wait for one.
+                // Only the latest records count. Addresses without a name are passed on before any lookup.
                 records = inbox.try_iter().last().unwrap_or(came);
                 names.forget_others(&records);
                 post(names.letter(&records));
@@ -85,34 +85,34 @@ fn literal(record: &NodeRecord) -> Option<SocketAddr> {
     record.peer_address.parse().ok()
 }
 
-/// What names stand for, as last heard: one that cannot be looked up for now keeps its address.
+/// The latest known address of each name. If a lookup fails, the name keeps its address.
 #[derive(Default)]
 struct Names {
     known: BTreeMap<String, SocketAddr>,
-    /// Of which the log says that they have none.
+    /// Names for which the log says that they have no address.
     without: BTreeSet<String>,
 }
 
 impl Names {
-    /// Whether something has changed.
+    /// Updates the address of a name. Returns whether anything has changed.
     fn learn(&mut self, node: NodeId, name: &str, found: io::Result<Vec<SocketAddr>>) -> bool {
         let before = self.known.get(name).copied();
         let (found, error) = match found {
             Ok(found) => (found, "it has no address".to_owned()),
             Err(error) => (Vec::new(), error.to_string()),
         };
-        // Servers give several in any order: one that still holds is kept.
+        // Servers return several addresses in any order. An address that is still among them is kept.
         let Some(address) = before
             .filter(|before| found.contains(before))
             .or_else(|| found.first().copied())
         else {
             if self.without.insert(name.to_owned()) {
-                tracing::warn!(%node, name, %error, "a peer's name cannot be looked up: tried again until it can");
+                tracing::warn!(%node, name, %error, "a peer's name cannot be resolved: it is tried again");
             }
             return false;
         };
         if self.without.remove(name) {
-            tracing::info!(%node, name, %address, "a peer's name is found again");
+            tracing::info!(%node, name, %address, "a peer's name can be resolved again");
         }
         self.known.insert(name.to_owned(), address);
         before != Some(address)
@@ -146,7 +146,7 @@ mod tests {
 
     type Peers = Vec<(NodeId, SocketAddr)>;
 
-    /// A resolver over a name server that answers what is sent to it, one question after the other.
+    /// A resolver over a name server that gives one prepared answer to each question.
     struct Tried {
         records: Sender<Vec<NodeRecord>>,
         answers: Sender<io::Result<Vec<SocketAddr>>>,
@@ -229,7 +229,7 @@ mod tests {
         tried.answer(&[]);
         tried.answer(&["10.0.0.1:1", "10.0.0.2:1"]);
         assert_eq!(tried.next(), peers(&[(1, "10.0.0.1:1")]));
-        // The same in another order, or no answer for now, is no news.
+        // The same addresses in another order, or no answer for now, change nothing.
         tried.answer(&["10.0.0.2:1", "10.0.0.1:1"]);
         tried.answers.send(Err(io::ErrorKind::TimedOut.into())).unwrap();
         tried.answer(&["10.0.0.3:1"]);

@@ -1,4 +1,5 @@
-//! Settings changed while a node runs, written to its file: each in its line, all else as it was.
+//! Writes settings that were changed at run time to the settings file. Each keeps its line; everything else is
+//! unchanged.
 
 use crate::Failure;
 use crate::settings::{NodeSettings, parse};
@@ -6,17 +7,17 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes them, all or none: a reader sees the old file or the new one.
+/// Writes all settings or none: a reader sees the old file or the new one.
 pub(crate) fn rewrite(file: Option<&Path>, settings: &[(&str, String)]) -> Result<(), Failure> {
-    // Redis's words.
+    // The text of Redis.
     let file = file.ok_or_else(|| Failure("The server is running without a config file".into()))?;
     let failed = |error: io::Error| Failure(format!("{}: {error}", file.display()));
-    // A link stays one.
+    // A symbolic link stays one.
     let file = &fs::canonicalize(file).map_err(failed)?;
     let text = edited(&fs::read_to_string(file).map_err(failed)?, settings);
-    // What the next start could not read would be worse than nothing.
+    // A file that the next start could not read must not be written.
     parse::<NodeSettings>(&text)
-        .map_err(|(line, why)| Failure(format!("{}:{line} would be wrong: {why}", file.display())))?;
+        .map_err(|(line, why)| Failure(format!("{}:{line} would be invalid: {why}", file.display())))?;
     let mut name = file.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = file.with_file_name(name);
@@ -39,14 +40,14 @@ fn write(file: &Path, new: &Path, text: &str) -> io::Result<()> {
     }
 }
 
-/// A text of lines `key = value` with other values; new keys at its end.
+/// The text with new values in its lines `key = value`. New keys are added at the end.
 fn edited(text: &str, settings: &[(&str, String)]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for (key, value) in settings {
         let of_key = |line: &&mut String| line.split_once('=').is_some_and(|(name, _)| name.trim() == *key);
         match lines.iter_mut().find(of_key) {
             Some(line) => {
-                // Values that are rewritten are numbers and plain words: no `#` is in them.
+                // Values that are written are numbers and plain words, which contain no `#`.
                 let comment = line.split_once('#').map(|(_, comment)| format!("  #{comment}"));
                 *line = format!("{key} = {value}{}", comment.unwrap_or_default());
             }

@@ -1,5 +1,5 @@
-//! Settings of the processes: one TOML file each, every key also a flag, the flag stronger. A wrong key or value is
-//! an error that names it, the file and the line.
+//! Settings of the processes. Each kind of process has one TOML file. Every key is also a flag, and the flag takes
+//! precedence. A wrong key or value is an error that names it, the file and the line.
 
 use crate::quantity::{ByteCount, Text};
 use crate::{Failure, LogLayout};
@@ -12,8 +12,7 @@ use serde::de::DeserializeOwned;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// A struct of optional settings that is read from flags and from a file alike, so that neither can lack a key of
-/// the other.
+/// Defines a struct of optional settings that is read from flags and from a file, so that both have the same keys.
 macro_rules! settings {
     ($(#[$meta:meta])* pub struct $name:ident {
         $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)*
@@ -26,7 +25,7 @@ macro_rules! settings {
         }
 
         impl $name {
-            /// These settings, and where they say nothing those of `other`.
+            /// These settings, completed by those of `other`.
             #[must_use]
             pub fn or(self, other: Self) -> Self {
                 Self { $($field: self.$field.or(other.$field),)* }
@@ -42,59 +41,61 @@ settings! {
         pub id: u16,
         /// Address to listen on [default: 127.0.0.1]
         pub bind: IpAddr,
-        /// Host by which clients and peers reach this node [default: the address it listens on]
+        /// Host name or address by which clients and peers reach this node [default: the address it listens on]
         pub host: String,
-        /// Port for any client: any key is served, forwarded where needed [default: 6379]
+        /// Port for any client: commands for all keys are accepted and forwarded if needed [default: 6379]
         pub port: u16,
         /// Port for cluster-aware clients [default: port + 1000]
         pub cluster_port: u16,
-        /// Port for the other nodes [default: port + 10000]
+        /// Port for the other nodes, 0 for one that the system chooses [default: port + 10000]
         pub peer_port: u16,
-        /// Memory for everything, as in 256mb [default: 1gb]
+        /// Memory of the whole process, as in 256mb [default: 1gb]
         pub memory: ByteCount,
-        /// What goes when memory is full, as in allkeys-lru [default: noeviction]
+        /// Which keys are evicted when memory is full, as in allkeys-lru [default: noeviction]
         pub maxmemory_policy: Text<Policy>,
         /// Addresses of the coordinator, host:port
         #[arg(value_delimiter = ',')]
         pub coordinator: Vec<String>,
-        /// Failure domain, as a host or rack; of a planned node as the coordinator's `domains` has it [default: the
-        /// planned one, else the node's own]
+        /// Failure domain, such as a host or a rack. For a planned node it must be the one in the coordinator's
+        /// `domains` [default: the planned one, else the node's own]
         pub domain: String,
-        /// Wait as a spare for another node to fail; not for a planned member [default: false]
+        /// Wait as a spare until another node fails; not for a planned member [default: false]
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         pub spare: bool,
-        /// Client connections at most [default: 10000]
+        /// Most client connections [default: 10000]
         pub clients_max: usize,
-        /// Bytes of one command at most [default: 64mb]
+        /// Most bytes of one command [default: 64mb]
         pub query_max: ByteCount,
-        /// Unread reply bytes of one client at most [default: 256mb]
+        /// Most unread reply bytes of one client [default: 256mb]
         pub reply_max: ByteCount,
-        /// Bytes held for all clients at most; those that hold most are closed, 0 for no limit [default: an eighth of
-        /// the memory]
+        /// Most bytes held for all clients; above it the clients that hold most are closed, 0 for no limit [default: an
+        /// eighth of the memory]
         pub clients_memory: ByteCount,
-        /// Bytes a second at most that this node rebuilds, 0 for no limit [default: what clients leave room for]
+        /// Most bytes a second that this node rebuilds, 0 for no limit [default: adapts to the load of clients]
         pub rebuild_rate: ByteCount,
-        /// Take parities of log nodes too while rebuilding: on, off, or auto, by what each gives [default: auto]
+        /// Whether to read parity from log nodes too while rebuilding: on, off, or auto, by the rate of each [default:
+        /// auto]
         pub log_assist: Text<LogAssist>,
-        /// Bytes a second that this node checks for flipped bits, 0 for none [default: its memory in a day]
+        /// Bytes a second that this node checks for flipped bits, 0 for none [default: its whole memory once a day]
         pub scrub_rate: ByteCount,
-        /// What lets this node answer reads: leases, or confirmed by other nodes each turn [default: leases]
+        /// What allows this node to answer reads: leases, or confirmation by other nodes each turn [default: leases]
         pub reads: Text<Reads>,
-        /// Directory for logged parity: makes this node a log node, which holds nothing else
+        /// Directory for logged parity. It makes this node a log node, which holds nothing else
         pub log_dir: PathBuf,
-        /// Bytes on its disk at most [default: 8gb]
+        /// Most bytes on its disk [default: 8gb]
         pub log_size: ByteCount,
-        /// How parity lies there: plm, plr, plr-m or pl [default: plm]
+        /// Layout of parity on the disk: plm, plr, plr-m or pl [default: plm]
         pub log_layout: Text<LogLayout>,
-        /// Bytes that wait in memory for the disk at most [default: 64mb, or an eighth of the memory]
+        /// Most bytes that wait in memory for the disk [default: 64mb, or an eighth of the memory]
         pub log_buffer: ByteCount,
-        /// So many bytes waiting are written at once [default: 1mb, or a quarter of log_buffer]
+        /// Waiting bytes that start a write [default: 1mb, or a quarter of log_buffer]
         pub log_flush: ByteCount,
-        /// Space for deltas behind each parity chunk ; room for one chunk's is always there [default: two chunks]
+        /// Space for deltas after each parity chunk; at least the space of one chunk is always there [default: two
+        /// chunks]
         pub log_reserve: ByteCount,
-        /// Part of log_size that is written in a row first, with plm [default: an eighth of it]
+        /// Part of log_size that is written sequentially first, with plm [default: an eighth of it]
         pub log_area: ByteCount,
-        /// Write past the system's page cache [default: false]
+        /// Use direct I/O, past the system's page cache [default: false]
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         pub log_direct: bool,
         /// What to log: error, warn, info, debug or trace [default: info]
@@ -111,36 +112,39 @@ settings! {
         pub store: PathBuf,
         /// Data and parity positions, as in 4+2, or 4+2/1 with the last parity on log nodes [default: 4+2]
         pub scheme: Text<Scheme>,
-        /// Parities that must hold a write before it is acknowledged [default: all]
+        /// Parity members that must hold a write before it is acknowledged [default: all]
         pub ack_quorum: u8,
-        /// Nodes that the cluster starts with, spares and log nodes not counted [default: data + parity - logged]
+        /// Nodes that the cluster starts with, without spares and log nodes [default: data + parity - logged]
         pub nodes: u16,
-        /// Log nodes that it starts with, numbered after those [default: as many as parities are logged]
+        /// Log nodes that the cluster starts with, numbered after the nodes above [default: as many as parities are
+        /// logged]
         pub log_nodes: u16,
-        /// Nodes beyond those that wait to replace a lost one [default: 0]
+        /// Spares that the cluster starts with, numbered after the log nodes: each waits to replace a lost node
+        /// [default: 0]
         pub spares: u16,
-        /// Failure domains of all these nodes by their numbers, as in rack1,rack1,rack2 [default: each its own]
+        /// Failure domains of all these nodes in the order of their numbers, as in rack1,rack1,rack2 [default: one for
+        /// each node]
         #[arg(value_delimiter = ',')]
         pub domains: Vec<String>,
         /// Bytes of a chunk, as in 16kb [default: 16kb]
         pub chunk: ByteCount,
-        /// Memory of each node, by which lists are planned [default: 1gb]
+        /// Memory of each node, used to plan the number of lists [default: 1gb]
         pub memory: ByteCount,
-        /// Milliseconds that a lease lasts [default: 2000]
+        /// Length of a lease in milliseconds [default: 2000]
         pub lease_ms: u32,
         /// Milliseconds of silence after which a node is suspected [default: 1000]
         pub suspicion_ms: u32,
-        /// Milliseconds that the next process of a node that ended is waited for [default: 500]
+        /// Milliseconds to wait for the next process of a node whose process has ended [default: 500]
         pub restart_wait_ms: u32,
-        /// Let nodes stand in for a lost one while no other is free, which takes memory on them [default: true]
+        /// Let nodes stand in for a lost node while no other is free; this takes memory on them [default: true]
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         pub stand_in: bool,
-        /// Leave out for a while nodes whose acknowledgements take longer than so many milliseconds and much longer
-        /// than those of others, 0 for none [default: 0]
+        /// Milliseconds of acknowledgement delay above which a node is left out for a while, if it is also much slower
+        /// than the others, 0 for never [default: 0]
         pub slow_removal_ms: u32,
-        /// Parities that must be whole for writes to be taken [default: 1, or 0 without parity]
+        /// Complete parities needed to accept writes [default: 1, or 0 without parity]
         pub min_redundancy: u8,
-        /// What becomes of a list that lost more than its scheme covers: stop, or reset to empty [default: stop]
+        /// What happens to a list that lost more than its scheme covers: stop, or reset to empty [default: stop]
         pub lost_policy: Text<LostPolicy>,
         /// What to log: error, warn, info, debug or trace [default: info]
         pub log: Text<LogLevel>,
@@ -156,17 +160,17 @@ impl std::str::FromStr for LogLevel {
     fn from_str(text: &str) -> Result<Self, String> {
         text.parse()
             .map(Self)
-            .map_err(|_| format!("`{text}` is no log level: use error, warn, info, debug or trace"))
+            .map_err(|_| format!("`{text}` is not a log level: use error, warn, info, debug or trace"))
     }
 }
 
 impl NodeSettings {
-    /// Reads the text of a file, or says in which line what is wrong.
+    /// Parses the text of a file. An error has the number of the line, and what is wrong in it.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         parse(text)
     }
 
-    /// Reads a file below the flags.
+    /// Completes the flags with the settings of a file.
     pub fn with_file(self, file: Option<&Path>) -> Result<Self, Failure> {
         Ok(match file {
             Some(file) => self.or(read(file)?),
@@ -174,7 +178,7 @@ impl NodeSettings {
         })
     }
 
-    /// Where to listen: for any client, for cluster-aware ones, for peers.
+    /// The addresses to listen on: for any client, for cluster-aware clients, for peers.
     pub fn listen(&self) -> Result<[SocketAddr; 3], Failure> {
         let bind = self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let port = self.port.unwrap_or(DEFAULT_PORT);
@@ -191,7 +195,7 @@ impl NodeSettings {
         Ok([port, cluster, peer].map(|port| SocketAddr::new(bind, port)))
     }
 
-    /// Checks what no value of a single key says: each must do for a node, as in `CONFIG SET`.
+    /// Checks settings against each other. `CONFIG SET` has the same limits for each.
     pub fn check(&self) -> Result<(), Failure> {
         if let Some(memory) = self.memory.filter(|memory| *memory < MEMORY_MIN) {
             return Err(Failure(format!(
@@ -200,13 +204,13 @@ impl NodeSettings {
         }
         if self.clients_max == Some(0) {
             return Err(Failure(
-                "clients_max = 0: nobody could connect; set it to 1 at least, or leave it out".into(),
+                "clients_max = 0: no client could connect; set it to at least 1, or leave it out".into(),
             ));
         }
         Ok(())
     }
 
-    /// The host that goes into the node's record.
+    /// The host that the node announces in its record.
     pub fn announced_host(&self) -> Result<String, Failure> {
         if let Some(host) = &self.host {
             return Ok(host.clone());
@@ -214,7 +218,7 @@ impl NodeSettings {
         let bind = self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         if bind.is_unspecified() {
             return Err(Failure(format!(
-                "bind = {bind} listens everywhere, so `host` must say by which name clients and peers reach this node"
+                "bind = {bind} covers all addresses: set `host` to the name that clients and peers use for this node"
             )));
         }
         Ok(bind.to_string())
@@ -222,12 +226,12 @@ impl NodeSettings {
 }
 
 impl CoordinatorSettings {
-    /// Reads the text of a file, or says in which line what is wrong.
+    /// Parses the text of a file. An error has the number of the line, and what is wrong in it.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         parse(text)
     }
 
-    /// Reads a file below the flags.
+    /// Completes the flags with the settings of a file.
     pub fn with_file(self, file: Option<&Path>) -> Result<Self, Failure> {
         Ok(match file {
             Some(file) => self.or(read(file)?),
@@ -236,23 +240,21 @@ impl CoordinatorSettings {
     }
 }
 
-/// Below this a node has no room beside its rings and buffers.
+/// Smallest memory of a node: below it no memory is left for chunks beside rings and buffers.
 pub(crate) const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
-/// Redis's port.
+/// The default port of Redis.
 pub const DEFAULT_PORT: u16 = 6379;
-/// From a node's port to its port for cluster-aware clients (SEAMS §4).
+/// Distance from a node's port to its port for cluster-aware clients (SEAMS §4).
 pub const CLUSTER_OFFSET: u16 = 1_000;
-/// From a node's port to its port for peers.
+/// Distance from a node's port to its port for peers.
 pub const PEER_OFFSET: u16 = 10_000;
-/// From the first node's port to the coordinator's, in `dev`.
-pub const COORDINATOR_OFFSET: u16 = 20_000;
 
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| Failure(format!("{}: {error}", file.display())))?;
     parse(&text).map_err(|(line, why)| Failure(format!("{}:{line}: {why}", file.display())))
 }
 
-/// The settings in a text, or the line that is wrong and why.
+/// Parses settings. An error has the number of the line, and what is wrong in it.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, (usize, String)> {
     toml::from_str(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start).min(text.len());

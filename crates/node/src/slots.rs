@@ -1,4 +1,4 @@
-//! Moving slots, and their keys, to another stream or node: the order, and how far it has come (PROTOCOL 10.8).
+//! Moves hash slots, with their keys, to another stream or node: the order, and its progress (PROTOCOL 10.8).
 
 use crate::Failure;
 use crate::duty::NodeNumber;
@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Slots as people name them: `5`, or `0-682`.
+/// A range of hash slots as an operator writes it: `5`, or `0-682`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slots {
-    /// The first.
+    /// The first slot.
     pub first: u16,
-    /// The last.
+    /// The last slot, inclusive.
     pub last: u16,
 }
 
@@ -24,12 +24,14 @@ impl FromStr for Slots {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         match (first.parse(), last.parse()) {
             (Ok(first), Ok(last)) if first <= last => Ok(Self { first, last }),
-            _ => Err(format!("`{text}` is no slots: write FIRST-LAST, such as 0-682")),
+            _ => Err(format!(
+                "`{text}` is not a range of slots: write FIRST-LAST, such as 0-682"
+            )),
         }
     }
 }
 
-/// Where slots go: `3/1`, position 1 of list 3, or `n4` or `4`, any stream of that node.
+/// Where slots go: `3/1` is position 1 of list 3; `n4` or `4` is any stream of that node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target(String);
 
@@ -52,20 +54,20 @@ impl FromStr for Target {
     }
 }
 
-/// What is wanted of slots.
+/// An order about slots.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Which, and where to; `None`: to stop what is under way.
+    /// The slots and their destination. `None` cancels the move under way.
     pub what: Option<(Slots, Target)>,
-    /// Progress as JSON.
+    /// Whether progress is printed as JSON.
     pub json: bool,
 }
 
 impl Order {
-    /// Has it recorded, by way of any node.
+    /// Gives the order to the coordinator, by way of any node.
     ///
     /// # Errors
-    /// If it cannot be: says why.
+    /// If it is refused; the text says why.
     pub fn give(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
         match &self.what {
             Some((slots, to)) => {
@@ -76,14 +78,14 @@ impl Order {
         }
     }
 
-    /// Shows how far it has come, until it is done.
+    /// Prints the progress until the order is done.
     ///
     /// # Errors
-    /// If nobody answers any more, or it was given up.
+    /// If no node answers, or the move was cancelled.
     pub fn watch(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
         watch(whom, patience, |status| {
             let Some(slots) = &status.slots else {
-                return Err(Failure("the coordinator knows nothing of it".into()));
+                return Err(Failure("the coordinator does not know this order".into()));
             };
             let line = match self.json {
                 true => serde_json::to_string(slots).unwrap_or_default(),
@@ -101,7 +103,7 @@ impl Order {
     }
 }
 
-/// A move as people read it.
+/// A move as text for operators.
 pub(crate) struct Shown<'a>(pub(crate) &'a SlotMove);
 
 impl fmt::Display for Shown<'_> {
@@ -118,11 +120,11 @@ impl fmt::Display for Shown<'_> {
         } = self.0;
         write!(
             f,
-            "slots {first}-{last} to position {} of list {}: {moved_slots} of {total_slots} there",
+            "slots {first}-{last} to position {} of list {}: {moved_slots} of {total_slots} moved",
             position.0, list.0
         )?;
         match state {
-            SlotMoveState::Moving => f.write_str(", more on their way"),
+            SlotMoveState::Moving => f.write_str(", still moving"),
             SlotMoveState::Done => Ok(()),
             SlotMoveState::GivenUp => write!(f, ", given up: {reason}"),
         }

@@ -1,4 +1,4 @@
-//! What a cluster says of itself: asked from any node's client port, which asks the coordinator (SEAMS §5).
+//! The status of a cluster. A node is asked on its client port, and asks the coordinator (SEAMS §5).
 
 use crate::connection::Connection;
 use crate::{ByteCount, Failure};
@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A status as people read it.
+/// A status as text for operators.
 pub(crate) struct Shown<'a>(pub(crate) &'a Status);
 
-/// Whether every position of every list is held and whole.
+/// Whether every position of every list has a holder and is Live.
 pub(crate) fn is_whole(status: &Status) -> bool {
     !status.lists.is_empty() && positions_in(status, PositionCondition::Live) == positions(status).count()
 }
@@ -33,8 +33,8 @@ impl fmt::Display for Shown<'_> {
         let status = self.0;
         writeln!(
             f,
-            "{:<5} {:<8} {:<17} {:<17} {:<6} {:<8} {:>10}",
-            "node", "pid", "address", "cluster address", "role", "state", "memory"
+            "{:<5} {:<8} {:<17} {:<7} {:<5} {:<6} {:<8} {:>10}",
+            "node", "pid", "address", "cluster", "peers", "role", "state", "memory"
         )?;
         for node in &status.nodes {
             let state = match node.state {
@@ -50,15 +50,19 @@ impl fmt::Display for Shown<'_> {
             };
             writeln!(
                 f,
-                "{:<5} {:<8} {:<17} {:<17} {:<6} {:<8} {:>10}",
+                "{:<5} {:<8} {:<17} {:<7} {:<5} {:<6} {:<8} {:>10}",
                 node.id.to_string(),
                 node.pid,
                 node.address,
-                node.cluster_address,
+                port_of(&node.cluster_address),
+                port_of(&node.peer_address),
                 role,
                 state,
                 ByteCount(node.memory_bytes).to_string()
             )?;
+        }
+        if !status.coordinator_address.is_empty() {
+            writeln!(f, "coordinator at {}", status.coordinator_address)?;
         }
         let count = |state| positions_in(status, state);
         write!(
@@ -85,13 +89,13 @@ impl fmt::Display for Shown<'_> {
         if resets > 0 {
             writeln!(
                 f,
-                "{resets} lists lost more than the scheme covers and began again empty"
+                "{resets} lists lost more than the scheme covers, and have begun again empty"
             )?;
         }
         for node in status.nodes.iter().filter(|node| node.flapping) {
             writeln!(
                 f,
-                "node {} falls again and again: it is named only where nobody else is free",
+                "node {} fails repeatedly: it gets positions only where no other node is free",
                 node.id
             )?;
         }
@@ -99,13 +103,10 @@ impl fmt::Display for Shown<'_> {
             let (id, held) = (node.id, node.positions);
             match node.duty {
                 Duty::Full => continue,
-                Duty::Returning => write!(
-                    f,
-                    "{id} comes back to the lists that are its by plan: it holds {held} positions"
-                )?,
+                Duty::Returning => write!(f, "{id} gets its planned positions back: it holds {held} positions")?,
                 Duty::Draining => write!(f, "{id} is drained: it holds {held} positions")?,
                 Duty::Shunned => write!(f, "{id} is shunned: it holds {held} positions")?,
-                Duty::Slow => write!(f, "{id} is slow, and left out for a while: it holds {held} positions")?,
+                Duty::Slow => write!(f, "{id} is slow and left out for a while: it holds {held} positions")?,
             }
             match node.waits_for.as_str() {
                 "" => writeln!(f)?,
@@ -124,7 +125,7 @@ impl fmt::Display for Shown<'_> {
             }
         }
         if count(PositionCondition::Filling) > 0 && status.rebuild.done_bytes >= status.rebuild.total_bytes {
-            writeln!(f, "rebuild: begun, how much there is to do is not known yet")?;
+            writeln!(f, "rebuild: begun, the amount is not known yet")?;
         } else {
             writeln!(f, "rebuild: {}", Progress(&status.rebuild))?;
         }
@@ -143,7 +144,7 @@ impl fmt::Display for Shown<'_> {
             status.memory.objects,
             ByteCount(status.memory.user_bytes)
         )?;
-        // A few to a line: the live view does not wrap.
+        // A few kinds to a line, because the live view does not wrap lines.
         let kinds: Vec<String> = status
             .memory
             .by_kind
@@ -169,6 +170,11 @@ impl fmt::Display for Shown<'_> {
             )
         })
     }
+}
+
+/// The port in `host:port`. A node has one host for all its ports.
+fn port_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or("", |(_, port)| port)
 }
 
 struct Progress<'a>(&'a RebuildStatus);
@@ -202,19 +208,21 @@ impl fmt::Display for Progress<'_> {
 /// Asks a node for the cluster's status, as JSON.
 pub fn ask_json(node: SocketAddr, patience: Duration) -> Result<String, Failure> {
     let reply = command(node, &["PARITAS.STATUS"], patience)?;
-    String::from_utf8(reply).map_err(|_| Failure(format!("{node} answered with something else than text")))
+    String::from_utf8(reply).map_err(|_| Failure(format!("{node} sent an answer that is not text")))
 }
 
 /// Asks a node for the cluster's status.
 pub fn ask(node: SocketAddr, patience: Duration) -> Result<Status, Failure> {
     let json = ask_json(node, patience)?;
-    serde_json::from_str(&json).map_err(|error| Failure(format!("{node} answered with a status unknown here: {error}")))
+    serde_json::from_str(&json)
+        .map_err(|error| Failure(format!("{node} sent a status that this version cannot read: {error}")))
 }
 
-/// How often a watched status is asked for.
+/// Interval at which a watched status is asked for.
 const WATCH_EVERY: Duration = Duration::from_millis(200);
 
-/// Prints the line that `progress` makes of a status whenever it changes, until it says how it has ended.
+/// Prints the line that `progress` makes of the status whenever it changes, until `progress` says that the work has
+/// ended.
 pub(crate) fn watch(
     whom: SocketAddr,
     patience: Duration,
@@ -235,7 +243,7 @@ pub(crate) fn watch(
                     return end;
                 }
             }
-            // A coordinator may be starting again.
+            // The coordinator may be restarting.
             Err(failure) if answered.elapsed() > 4 * patience => return Err(failure),
             Err(_) => {}
         }
@@ -243,12 +251,12 @@ pub(crate) fn watch(
     }
 }
 
-/// A status as people read it.
+/// A status as text for operators.
 pub fn describe(status: &Status) -> String {
     Shown(status).to_string()
 }
 
-/// Sends one command to a node and gives the bytes of a simple, integer or bulk reply; none for nil.
+/// Sends one command to a node. Returns the bytes of a simple, integer or bulk reply; empty for nil.
 pub(crate) fn command(node: SocketAddr, words: &[&str], patience: Duration) -> Result<Vec<u8>, Failure> {
     let mut connection = Connection::open(node, patience)?;
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
@@ -336,7 +344,7 @@ mod tests {
     #[test]
     fn the_json_has_the_names_that_scripts_read() {
         let json = "{\"nodes\":[{\"id\":0,\"pid\":7,\"address\":\"a:1\",\"cluster_address\":\"a:2\",\
-            \"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\
+            \"peer_address\":\"[::1]:3\",\"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\
             \"log\":{\"chunks\":3,\"chunks_max\":9},\"flapping\":false,\"halted\":[],\
             \"duty\":\"full\",\"positions\":1,\"waits_for\":\"\"}],\
             \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
@@ -345,8 +353,9 @@ mod tests {
             \"state\":\"given-up\",\"reason\":\"r\"},\
             \"rebuild\":{\"done_bytes\":0,\"total_bytes\":0,\"bytes_per_second\":0,\"eta_seconds\":0},\
             \"scrub\":{\"checked_chunks\":9,\"bad_chunks\":2,\"repaired_chunks\":1},\
-            \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}},\"coordinator\":[],\
-            \"trouble\":{\"behind\":null,\"witnesses_missing\":[],\"unlinked\":[2],\"grace_ms\":null,\
+            \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}},\
+            \"coordinator_address\":\"c:4\",\"coordinator\":[],\
+            \"trouble\":{\"behind\":null,\"witnesses_missing\":[],\"withheld\":0,\"unlinked\":[2],\"grace_ms\":null,\
             \"silent_domains\":null,\
             \"silent\":[{\"node\":4,\"verdict\":\"isolated\",\"heard_by\":[1],\"unheard_by\":[2],\"unsure\":[]}],\
             \"next_lives\":[],\"awaited\":[],\"lost\":[]}}";
@@ -354,6 +363,8 @@ mod tests {
         assert!(is_whole(&status));
         assert_eq!(serde_json::to_string(&status).unwrap(), json);
         let text = Shown(&status).to_string();
+        assert!(text.contains(" a:1               2       3     member "), "{text}");
+        assert!(text.contains("\ncoordinator at c:4\n"), "{text}");
         assert!(text.ends_with("\ndisks:  n0 3 of 9 chunks (33 %)"), "{text}");
     }
 }

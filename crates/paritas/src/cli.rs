@@ -132,12 +132,23 @@ impl StatusTask {
 /// To whom orders go that can lose data.
 #[derive(Args, Debug)]
 struct ToWhom {
-    /// Address of the coordinator, on its own machine
-    #[arg(long, default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, coordinator::DEFAULT_PORT)))]
-    coordinator: SocketAddr,
+    #[command(flatten)]
+    node: Whom,
+    /// Address of the coordinator itself, for when no node answers. Such orders are taken on its own machine only
+    #[arg(long, conflicts_with_all = ["port", "host"])]
+    coordinator: Option<SocketAddr>,
     /// Do it; without, only what it would lose is said
     #[arg(long)]
     yes: bool,
+}
+
+impl ToWhom {
+    fn coordinator(&self) -> Result<SocketAddr, Failure> {
+        match self.coordinator {
+            Some(coordinator) => Ok(coordinator),
+            None => order::find_coordinator(self.node.address(), STATUS_PATIENCE),
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -158,11 +169,12 @@ struct ResetTask {
 impl ResetTask {
     fn run(&self) -> Result<(), Failure> {
         let (order, lists) = order::reset_lists(&self.lists);
-        let done = order::give(self.whom.coordinator, order, self.whom.yes)?;
+        let coordinator = self.whom.coordinator()?;
+        let done = order::give(coordinator, order, self.whom.yes)?;
         if !done || self.no_wait {
             return Ok(());
         }
-        order::await_reset(self.whom.coordinator, &lists, SNAPSHOT_PATIENCE)
+        order::await_reset(coordinator, &lists, SNAPSHOT_PATIENCE)
     }
 }
 
@@ -178,7 +190,7 @@ struct FenceTask {
 impl FenceTask {
     fn run(&self) -> Result<(), Failure> {
         let order = order::fence(self.nodes.iter().map(|node| node.0));
-        order::give(self.whom.coordinator, order, self.whom.yes).map(drop)
+        order::give(self.whom.coordinator()?, order, self.whom.yes).map(drop)
     }
 }
 
@@ -193,13 +205,13 @@ struct SetTask {
 impl SetTask {
     fn run(&self) -> Result<(), Failure> {
         let settings = order::settings(&self.settings)?;
-        order::give(self.whom.coordinator, order::set(settings), self.whom.yes).map(drop)
+        order::give(self.whom.coordinator()?, order::set(settings), self.whom.yes).map(drop)
     }
 }
 
 #[derive(Args, Debug)]
 struct Whom {
-    /// Port of any node
+    /// Port of any node; of a cluster of `paritas dev`, its --port
     #[arg(long, default_value_t = DEFAULT_PORT)]
     port: u16,
     /// Address of that node

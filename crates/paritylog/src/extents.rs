@@ -1,38 +1,39 @@
-//! What a delta changes of a parity chunk, and how deltas of one stripe fold into one (LogECMem §2.1, Property 2).
+//! The byte ranges of a parity chunk that a delta changes, and the folding of deltas of one stripe (LogECMem §2.1,
+//! Property 2).
 
 use crate::record::EXTENT_BYTES;
 use paritas_code::mul_add;
 
-/// So many zeros between two parts take no more than another part does in a record: no record is longer than that of a
-/// whole chunk.
+/// Two parts with at most this many zeros between them are merged: the zeros take no more bytes in a record than the
+/// header of another part. So no record is longer than that of a whole chunk.
 const NEAR_BYTES: usize = EXTENT_BYTES;
 
-/// Bytes to XOR into a chunk, in order of their offsets: no two overlap or are near.
+/// Byte ranges to XOR into a chunk, in the order of their offsets. No two overlap or are nearer than `NEAR_BYTES`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Extents {
     parts: Vec<(usize, Vec<u8>)>,
 }
 
 impl Extents {
-    /// The whole of a chunk.
+    /// One extent that covers a whole chunk.
     pub fn whole(bytes: Vec<u8>) -> Self {
         Self {
             parts: vec![(0, bytes)],
         }
     }
 
-    /// Adds one extent; where it meets others they become one.
+    /// Adds one extent. Extents that overlap or are near are merged.
     pub fn fold(&mut self, offset: usize, xor: &[u8]) {
         self.fold_times(1, offset, xor);
     }
 
-    /// As `fold`, multiplied by a coefficient.
+    /// As `fold`, with the bytes multiplied by a coefficient.
     pub fn fold_times(&mut self, coefficient: u8, offset: usize, xor: &[u8]) {
         if xor.is_empty() {
             return;
         }
         let end = offset + xor.len();
-        // Those that overlap or are near: the parts are in order, so that they lie together.
+        // The parts that overlap or are near. The parts are in order, so these are consecutive.
         let first = self
             .parts
             .partition_point(|(at, bytes)| at + bytes.len() + NEAR_BYTES < offset);
@@ -56,14 +57,14 @@ impl Extents {
         self.parts.insert(first, joined);
     }
 
-    /// Adds all of another's.
+    /// Adds all extents of another value.
     pub fn fold_all(&mut self, other: &Self) {
         for (offset, bytes) in &other.parts {
             self.fold(*offset, bytes);
         }
     }
 
-    /// XORs them into a chunk. False, and the chunk is as it was, if one lies outside it.
+    /// XORs all extents into a chunk. If one lies outside it, returns false and leaves the chunk unchanged.
     pub fn apply(&self, chunk: &mut [u8]) -> bool {
         if self.end() > chunk.len() {
             return false;
@@ -76,23 +77,23 @@ impl Extents {
         true
     }
 
-    /// Each part.
+    /// The parts, as offset and bytes.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (usize, &[u8])> {
         self.parts.iter().map(|(offset, bytes)| (*offset, bytes.as_slice()))
     }
 
-    /// Behind the last byte.
+    /// The offset after the last byte.
     pub fn end(&self) -> usize {
         self.parts.last().map_or(0, |(offset, bytes)| offset + bytes.len())
     }
 
-    /// Bytes of all parts.
+    /// Number of bytes in all parts.
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 }
 
-/// Of two; zeros lie between them.
+/// The union of two parts, with zeros in the gap between them.
 fn union(a: (usize, Vec<u8>), b: (usize, Vec<u8>)) -> (usize, Vec<u8>) {
     let (mut first, second) = if a.0 <= b.0 { (a, b) } else { (b, a) };
     let from = second.0 - first.0;

@@ -1,8 +1,8 @@
-//! Room `paritylog`: where a log node keeps the parity chunks that are not in memory (LogECMem §4.3, §5; PROTOCOL 11).
+//! Room `paritylog`: parity chunks that a log node keeps on disk and not in memory (LogECMem §4.3, §5; PROTOCOL 11).
 //!
-//! Functions over bytes, without a file: a [`ParityLog`] says what is to be written and read, the driver does it and
-//! says when it is done. What is here is a copy of what data nodes can make again: a record that is torn, lost or
-//! stale is found out by its checksum and its number, and what it belonged to is fetched anew.
+//! The code works on bytes, without files. A [`ParityLog`] says what to read and write; the driver does it and reports
+//! when it is done. All data here can be made again from the data nodes. A record that is torn, lost or stale is
+//! detected by its checksum and its number, and its chunk is then fetched again.
 
 mod extents;
 mod log;
@@ -16,68 +16,69 @@ pub use log::{Answer, Bad, Change, Counters, Io, IoId, Outcome, ParityLog, Work}
 pub use record::{Content, Key, Place, Record, record_bytes};
 pub use recovery::Recovery;
 
-/// How parity and its deltas lie on the disk (LogECMem §5).
+/// The layout of parity and its deltas on the disk (LogECMem §5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
-    /// Parity logging: everything is appended; a chunk's deltas lie apart.
+    /// Parity logging: everything is appended, and a chunk's deltas are scattered over the log.
     Pl,
-    /// With reserved space: each delta is written behind its chunk, one write each.
+    /// Reserved space: each delta is written after its chunk, with one write for each delta.
     Plr,
-    /// The same, deltas of one stripe folded in memory before they are written.
+    /// As `Plr`, but deltas of one stripe are folded in memory before they are written.
     PlrM,
-    /// Appended first, in large writes; read back in large reads, folded, and written behind their chunks.
+    /// Deltas are first appended in large writes. They are later read back in large reads, folded, and written after
+    /// their chunks.
     Plm,
 }
 
 impl Layout {
-    /// Whether deltas of a stripe fold into one while they wait in memory (LogECMem §4.3).
+    /// Whether deltas of a stripe are folded while they wait in memory (LogECMem §4.3).
     pub fn folds_in_memory(self) -> bool {
         matches!(self, Self::PlrM | Self::Plm)
     }
 
-    /// Whether what waited in memory is appended to the log area, in one write.
+    /// Whether waiting data is appended to the log area in one write.
     pub fn appends(self) -> bool {
         matches!(self, Self::Pl | Self::Plm)
     }
 
-    /// Whether chunks have slots with reserved space behind them.
+    /// Whether chunks have slots with reserved space after them.
     pub fn has_slots(self) -> bool {
         self != Self::Pl
     }
 }
 
-/// Sizes of a log. Its two spaces are ranges of addresses from 0; the driver maps them to files.
+/// Settings of a log. Its two spaces are ranges of addresses from 0; the driver maps them to files.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How it lies on the disk.
+    /// The layout on the disk.
     pub layout: Layout,
     /// Bytes of a parity chunk.
     pub chunk_bytes: usize,
-    /// Data positions of the widest list.
+    /// Number of data positions of the widest list.
     pub data_max: usize,
-    /// Writes begin and end at multiples of this: 1, or what direct I/O asks for.
+    /// Writes begin and end at multiples of this number of bytes: 1, or the block size of direct I/O.
     pub block_bytes: usize,
-    /// Space for deltas behind each chunk; there is room for one of a whole chunk at least.
+    /// Bytes reserved for deltas after each chunk. At least one record of a whole chunk must fit.
     pub reserve_bytes: usize,
-    /// Slots of [`Space::Slots`].
+    /// Number of slots in [`Space::Slots`].
     pub slots_max: u32,
     /// Bytes of [`Space::Log`].
     pub log_bytes: u64,
-    /// So much waiting is written at once.
+    /// Number of waiting bytes that starts a write.
     pub flush_bytes: usize,
-    /// At so much waiting and being written the log is full: nothing more should be given to it.
+    /// Number of bytes, waiting or being written, at which the log is full: no more should be given to it.
     pub buffer_max_bytes: usize,
 }
 
 impl Settings {
-    /// Bytes of a slot: a chunk's record, and the space behind it.
+    /// Bytes of a slot: a chunk's record and the reserved space after it.
     pub fn slot_bytes(&self) -> usize {
         let chunk = self.chunk_record_bytes();
         self.in_blocks(chunk) + self.in_blocks(self.reserve_bytes.max(chunk))
     }
 
-    /// Records in the log area at most: what is known of them lies in memory, and takes about as much as what waits.
-    /// Without slots each chunk has one there.
+    /// Most records in the log area. Their tables are in memory, and take about as much as the waiting bytes. Without
+    /// slots each chunk has a record there.
     pub(crate) fn records_max(&self) -> usize {
         let records = self.buffer_max_bytes / RECORD_TABLE_BYTES;
         records.max(if self.layout == Layout::Pl {
@@ -87,7 +88,7 @@ impl Settings {
         })
     }
 
-    /// Chunks that there can be: of those that are written anew, the old and the new one lie on the disk for a while.
+    /// Most chunks that fit. A chunk that is being rewritten is on the disk twice for some time.
     pub fn chunks_max(&self) -> u32 {
         if self.layout.has_slots() {
             return self.slots_max.saturating_sub(SPARE_SLOTS + self.slots_max / 32);
@@ -96,13 +97,13 @@ impl Settings {
             .unwrap_or(u32::MAX)
     }
 
-    /// Chunks written anew at once at most because no space is left behind them: with their reads, half of what may
-    /// wait.
+    /// Most chunks that are rewritten at once because their reserved space is full. Their reads take at most half of
+    /// the buffer.
     pub(crate) fn compacting_max(&self) -> usize {
         (self.buffer_max_bytes / 4 / self.chunk_record_bytes()).max(SPARE_SLOTS as usize)
     }
 
-    /// The longest record.
+    /// Bytes of the longest record.
     pub fn chunk_record_bytes(&self) -> usize {
         record::HEAD_BYTES + self.data_max * 12 + 8 + self.chunk_bytes
     }
@@ -112,18 +113,18 @@ impl Settings {
     }
 }
 
-/// Without slots chunks have so much less than the log area: they are written anew a quarter of it at a time.
+/// Without slots, chunks take at most 1/5 of the log area. They are rewritten a quarter of the area at a time.
 pub const PL_AREA_SHARE: u64 = 5;
-/// Slots kept for chunks that are written anew, and how many of them at once.
+/// Slots reserved for chunks that are rewritten, and the number of chunks rewritten at once.
 const SPARE_SLOTS: u32 = 4;
-/// What is known of a record in the log area takes, about.
+/// Bytes of memory for the tables of one record in the log area, about.
 const RECORD_TABLE_BYTES: usize = 128;
 
-/// Which range of addresses.
+/// An address space of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Space {
-    /// A slot for each chunk.
+    /// One slot for each chunk.
     Slots,
-    /// The area that is written from its beginning to its end, and then from its beginning again.
+    /// The log area: written from its beginning to its end, and then from its beginning again.
     Log,
 }

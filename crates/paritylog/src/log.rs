@@ -1,4 +1,4 @@
-//! What waits in memory, what is being written, and where each chunk's records lie.
+//! Data that waits in memory, data being written, and the places of each chunk's records.
 
 mod chain;
 mod drain;
@@ -17,53 +17,53 @@ use gather::{Gathering, Why};
 use paritas_base::{ListId, Map, Position, Set, Version, map, set};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Names a read or a write that is under way.
+/// Identifies a read or a write under way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct IoId(pub u64);
 
-/// What the driver is to do.
+/// A read or a write for the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Io {
-    /// To be given back with the outcome.
+    /// To be returned with the outcome.
     pub id: IoId,
-    /// In which space.
+    /// The address space.
     pub space: Space,
-    /// From which address.
+    /// The first address.
     pub at: u64,
-    /// What.
+    /// What to do.
     pub work: Work,
 }
 
-/// Reading or writing.
+/// A read or a write.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// So many bytes. What was never written reads as anything.
+    /// Reads this many bytes. Bytes that were never written may have any value.
     Read(usize),
-    /// These.
+    /// Writes these bytes.
     Write(Vec<u8>),
 }
 
-/// What came of it: what was read, nothing of what was written, or an error of the disk's.
+/// The result: the bytes read, nothing for a write, or an error of the disk.
 pub type Outcome = Result<Vec<u8>, Bad>;
 
-/// The disk could not do it.
+/// The disk reported an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bad;
 
-/// What was done so far, for operators and for the experiments of LogECMem §6.3.
+/// Counts since the start, for operators and for the experiments of LogECMem §6.3.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counters {
-    /// Writes.
+    /// Number of writes.
     pub writes: u64,
-    /// Bytes in them.
+    /// Bytes written.
     pub write_bytes: u64,
-    /// Reads.
+    /// Number of reads.
     pub reads: u64,
-    /// Bytes in them.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Deltas that became part of another before they came to their place.
+    /// Deltas that were folded into another one before they were written after their chunk.
     pub folded: u64,
-    /// Chunks written anew because the space behind them was full.
+    /// Chunks rewritten because their reserved space was full.
     pub compacted: u64,
 }
 
@@ -88,9 +88,9 @@ enum Task {
     Flush,
     /// One of the reads of a gathering.
     Gather(u64, usize),
-    /// The oldest part of the log area is read back.
+    /// A read of the oldest part of the log area.
     Drain(u64),
-    /// A record that stands for all of its chunk's in the log area up to its number.
+    /// A write of a record that replaces all records of its chunk in the log area up to a number.
     Settle {
         written: Written,
         drains: bool,
@@ -98,14 +98,14 @@ enum Task {
     },
 }
 
-/// What a delta of one data position makes of what a chunk stands for.
+/// A change of one data chunk that a parity chunk covers.
 #[derive(Clone, Copy, Debug)]
 pub struct Change {
-    /// Which data position.
+    /// The data position.
     pub x: usize,
-    /// Its version from now on.
+    /// The new version of its chunk.
     pub version: Version,
-    /// And its sum.
+    /// The new sum of its chunk.
     pub sum: u32,
 }
 
@@ -121,36 +121,36 @@ impl Change {
 #[derive(Debug)]
 pub struct ParityLog {
     settings: Settings,
-    /// Drawn when the log was made.
+    /// A random number drawn when the log was made.
     log: u32,
     chains: Map<Key, Chain>,
-    /// In the order in which they came; where entries fold, one for each key.
+    /// Entries that wait, in the order of arrival. If entries are folded, there is one for each key.
     waiting: Vec<Entry>,
     waiting_bytes: usize,
     newest: Map<Key, usize>,
-    /// What is written now: one flush at a time, so that a chunk's records land in their order.
+    /// Entries being written. There is one flush at a time, so that a chunk's records are written in order.
     flushing: Vec<Written>,
     flushing_bytes: usize,
     flush_left: usize,
     gatherings: Map<u64, Gathering>,
-    /// How many of them somebody has asked for, of each chunk.
+    /// For each chunk, the number of gatherings that answer a request.
     asked: Map<Key, usize>,
-    /// Whose slots are full: written anew once nothing of theirs is under way.
+    /// Chunks whose slots are full. Each is rewritten once nothing of it is under way.
     full: VecDeque<Key>,
     compacting: usize,
-    /// Chunks that are read to be appended whole.
+    /// Number of chunks being read in order to be appended whole.
     rewriting: usize,
     draining: bool,
     drain_left: usize,
-    /// Records of the log area that are still of use, by address. Addresses only grow.
+    /// Records in the log area that are still needed, by address. Addresses only grow.
     logged: BTreeMap<u64, Key>,
     tail: u64,
     free_slots: Vec<u32>,
     next_slot: u32,
-    /// Writes under way in a slot; a slot given up meanwhile is free once they are done.
+    /// Number of writes under way in each slot. A slot that was given up becomes free once they are done.
     writing: Map<u32, usize>,
     given_up: Set<u32>,
-    /// Something found no slot: nothing is drained until one is free.
+    /// An entry found no slot: draining waits until one is free.
     no_slot: bool,
     next_number: u64,
     next_id: u64,
@@ -161,20 +161,20 @@ pub struct ParityLog {
     counters: Counters,
 }
 
-/// What was asked for under a number, once: the chunk and what it stands for, or nothing if it can't be had.
+/// An answer to a request with a number, given once: the chunk and what it stands for, or `None` if it cannot be read.
 pub type Answer = (u64, Option<(Content, Vec<u8>)>);
 
-/// More records than can be under way at once, or lie in a slot.
+/// Number of record numbers skipped at a restart: more than can be under way at once, or are in a slot.
 const NUMBERS_SKIPPED: u64 = 1 << 32;
-/// So that half a million lives fit in a log's numbers.
+/// Number of processes with different numbers. With it, the numbers of a log last for half a million restarts.
 const LIVES_TOLD_APART: u16 = 1 << 12;
-/// Of the log area, in quarters: from so much on it is drained.
+/// Fill of the log area, in quarters, at which draining begins.
 const DRAIN_FROM: u64 = 2;
-/// At most so much is read back at once.
+/// Most bytes that are read back at once.
 const DRAIN_BYTES_MAX: u64 = 8 << 20;
 
 impl ParityLog {
-    /// An empty log, of a number that no log on this disk had before.
+    /// An empty log. `log` must be a number that no earlier log on this disk had.
     pub fn new(settings: Settings, log: u32) -> Self {
         Self {
             settings,
@@ -210,7 +210,8 @@ impl ParityLog {
         }
     }
 
-    /// With what an earlier life left, up to a number, an address of the log area and a slot.
+    /// A log with the chunks that an earlier process left. Numbers, addresses of the log area and slots continue after
+    /// those found.
     pub(crate) fn resumed(
         settings: Settings,
         log: u32,
@@ -227,13 +228,14 @@ impl ParityLog {
             free_slots: (0..slots_end).filter(|slot| !in_use.contains(slot)).collect(),
             next_slot: slots_end,
             tail,
-            // Behind a record that was lost others may lie that were not looked at, some of them of a life of which
-            // nothing was found: two lives hardly ever begin with the same number.
+            // After a lost record there may be others that were not found, some of them of a process of which nothing
+            // was found. The skip makes it improbable that two processes use the same numbers.
             next_number: newest + NUMBERS_SKIPPED * (1 + u64::from(life % LIVES_TOLD_APART)),
             ..Self::new(settings, log)
         };
         resumed.chains = chains;
-        // A chain has a number of its own, which no record of another that had its key is taken for.
+        // Each chain gets its own number, so that records of an earlier chain with the same key are not mistaken for
+        // its own.
         let mut keys: Vec<Key> = resumed.chains.keys().copied().collect();
         keys.sort_unstable();
         for key in keys {
@@ -245,7 +247,7 @@ impl ParityLog {
         resumed
     }
 
-    /// What was done so far.
+    /// The counts since the start.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -260,28 +262,28 @@ impl ParityLog {
         self.waiting_bytes
     }
 
-    /// So many may wait and be written.
+    /// Most bytes that may wait or be written.
     pub fn buffer_max_bytes(&self) -> usize {
         self.settings.buffer_max_bytes
     }
 
-    /// The lists that chunks here are of, in no order.
+    /// The lists that have chunks here, in no order.
     pub fn lists(&self) -> Vec<ListId> {
         let lists: Set<ListId> = self.chains.keys().map(|key| key.list).collect();
         lists.into_iter().collect()
     }
 
-    /// Whether nothing more should be given to it for now.
+    /// Whether no more should be given to the log for now.
     pub fn is_full(&self) -> bool {
         self.buffered_bytes() >= self.settings.buffer_max_bytes
     }
 
-    /// The disk failed: nothing more is written or read.
+    /// Whether the disk has failed: nothing more is written or read.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// There are more chunks than slots: what has none waits.
+    /// Whether there are more chunks than slots; those without a slot wait.
     pub fn is_out_of_slots(&self) -> bool {
         self.no_slot
     }
@@ -291,67 +293,67 @@ impl ParityLog {
         self.tasks.is_empty() && self.waiting.is_empty() && self.full.is_empty()
     }
 
-    /// Chunks that are here.
+    /// Number of chunks here.
     pub fn chunks(&self) -> usize {
         self.chains.len()
     }
 
-    /// Chunks that there can be.
+    /// Most chunks that fit.
     pub fn chunks_max(&self) -> u32 {
         self.settings.chunks_max()
     }
 
-    /// Whether the log area is so full that it is drained, and only what makes room is written.
+    /// Whether the log area is so full that it is being drained. Then only records that free space are written.
     pub(crate) fn is_short(&self) -> bool {
         self.in_use() * 4 > self.settings.log_bytes * DRAIN_FROM
     }
 
-    /// Records in the log area that are of use.
+    /// Number of records in the log area that are still needed.
     pub(crate) fn records(&self) -> usize {
         self.logged.len()
     }
 
-    /// Bytes of its tables: what is known of chunks that lie on the disk.
+    /// Bytes of the tables of chunks on the disk.
     pub fn table_bytes(&self) -> u64 {
         let chain = size_of::<(Key, Chain)>() + self.settings.data_max * 12;
         let piece = size_of::<(u64, Key)>() + size_of::<Logged>();
         (self.chains.len() * chain + self.records() * piece) as u64
     }
 
-    /// The chunks of a list that are here, in order.
+    /// The chunks of a list, in order.
     pub fn keys_of(&self, list: ListId) -> Vec<Key> {
         let mut keys: Vec<Key> = self.chains.keys().filter(|key| key.list == list).copied().collect();
         keys.sort_unstable();
         keys
     }
 
-    /// Which parity of its list a chunk is.
+    /// The parity position of a chunk.
     pub fn position(&self, key: Key) -> Option<Position> {
         self.chains.get(&key).map(|chain| chain.position)
     }
 
-    /// What a chunk stands for.
+    /// The versions and sums that a chunk stands for.
     pub fn content(&self, key: Key) -> Option<&Content> {
         self.chains.get(&key).map(|chain| &chain.content)
     }
 
-    /// What was asked for and is there.
+    /// Takes the answers that are ready.
     pub fn take_answers(&mut self) -> Vec<Answer> {
         core::mem::take(&mut self.answers)
     }
 
-    /// Chunks whose records were found wrong: they are here no more.
+    /// Takes the chunks whose records were found damaged. They are no longer here.
     pub fn take_bad(&mut self) -> Vec<Key> {
         core::mem::take(&mut self.bad)
     }
 
-    /// A whole chunk, which need not be here yet.
+    /// Stores a whole chunk. It need not exist yet.
     pub fn put(&mut self, key: Key, position: Position, content: Content, bytes: Vec<u8>) {
         debug_assert_eq!(bytes.len(), self.settings.chunk_bytes);
         self.put_extents(key, position, content, Extents::whole(bytes));
     }
 
-    /// As `put`, of a chunk of zeros but for these.
+    /// As `put`, for a chunk that is zero except for these extents.
     pub fn put_extents(&mut self, key: Key, position: Position, content: Content, extents: Extents) {
         debug_assert!(extents.end() <= self.settings.chunk_bytes);
         if self.chains.get(&key).is_some_and(|chain| chain.position != position) {
@@ -380,7 +382,8 @@ impl ParityLog {
         self.enter(entry);
     }
 
-    /// A delta to a chunk that is here, multiplied by its coefficient already. False if it is not here.
+    /// Adds a delta, already multiplied by its coefficient, to an existing chunk. Returns false if there is no such
+    /// chunk.
     pub fn fold(&mut self, key: Key, content: Content, extents: Extents) -> bool {
         let fits = extents.end() <= self.settings.chunk_bytes;
         let Some(chain) = self.chains.get_mut(&key).filter(|_| fits) else {
@@ -399,7 +402,8 @@ impl ParityLog {
         true
     }
 
-    /// As `fold`, of a delta to one data chunk that is still to be multiplied: where deltas fold, in place.
+    /// As `fold`, for a delta of one data chunk that is not yet multiplied. Where deltas are folded, this is done in
+    /// place.
     pub fn fold_data(&mut self, key: Key, change: Change, coefficient: u8, offset: usize, xor: &[u8]) -> bool {
         let fits = offset + xor.len() <= self.settings.chunk_bytes;
         let Some(chain) = self.chains.get_mut(&key).filter(|_| fits) else {
@@ -408,7 +412,7 @@ impl ParityLog {
         change.apply(&mut chain.content);
         let is_read = self.asked.contains_key(&key);
         let folds = self.settings.layout.folds_in_memory();
-        // What one delta changes is one record in every layout: half of it must not stand for all of it.
+        // One delta must be one record in every layout: a part of it must not count as the whole.
         if !is_read
             && let Some(at) = self.newest.get(&key)
             && let Some(waiting) = self.waiting.get_mut(*at).filter(|e| e.born == chain.born)
@@ -442,7 +446,7 @@ impl ParityLog {
         self.wait(entry);
     }
 
-    /// Who reads the chunk is given it as it is when the answer is.
+    /// Applies an entry to the reads under way, so that a reader gets the chunk as of its answer.
     fn show(&mut self, entry: &Entry) {
         let asked = |found: &&mut Gathering| {
             matches!(found.why, Why::Asked(_)) && (found.key, found.chain.born) == (entry.key, entry.born)
@@ -472,7 +476,7 @@ impl ParityLog {
         self.waiting.push(entry);
     }
 
-    /// Puts entries back in front of those that wait.
+    /// Puts entries back in front of the waiting ones.
     fn wait_again(&mut self, mut entries: Vec<Entry>) {
         entries.append(&mut self.waiting);
         (self.waiting_bytes, self.newest) = (0, map());
@@ -481,7 +485,7 @@ impl ParityLog {
         }
     }
 
-    /// A chunk is not needed any more. What waits of it is left out when the rest is written.
+    /// Removes a chunk. Its waiting entries are dropped when the others are written.
     pub fn remove(&mut self, key: Key) {
         let Some(chain) = self.chains.remove(&key) else { return };
         if let Some(InSlot { slot, .. }) = chain.slot {
@@ -492,7 +496,7 @@ impl ParityLog {
         }
     }
 
-    /// Asks for a chunk; the answer comes under `number`, and is the chunk as it is then.
+    /// Requests a chunk. The answer comes under `number`, and is the chunk as of that moment.
     pub fn read(&mut self, key: Key, number: u64, out: &mut Vec<Io>) {
         if self.failed || !self.chains.contains_key(&key) {
             self.answers.push((number, None));
@@ -503,7 +507,7 @@ impl ParityLog {
         self.gather(key, Why::Asked(number), above, out);
     }
 
-    /// A chunk as it is now, at once, for tests: `read` gives what lies on the disk.
+    /// The present chunk, computed at once, for tests. `read` returns bytes of the disk.
     pub fn chunk_now(&self, key: Key, read: impl Fn(Space, u64, usize) -> Vec<u8>) -> Option<(Content, Vec<u8>)> {
         let chain = self.chains.get(&key)?;
         let above = self.above(key);
@@ -522,7 +526,7 @@ impl ParityLog {
         found.chunk(self.log, self.settings.chunk_bytes, self.settings.block_bytes)
     }
 
-    /// What is to come on top of what lies on the disk.
+    /// The waiting changes that are to be applied to what is on the disk.
     fn above(&self, key: Key) -> Option<Entry> {
         let born = self.chains.get(&key)?.born;
         let under_way = self.flushing.iter().map(|w| &w.entry);
@@ -537,7 +541,7 @@ impl ParityLog {
         above
     }
 
-    /// Begins what is due.
+    /// Starts work that is due.
     pub fn turn(&mut self, out: &mut Vec<Io>) {
         if self.waiting_bytes >= self.settings.flush_bytes {
             self.flush(out);
@@ -549,7 +553,7 @@ impl ParityLog {
         self.compact(out);
     }
 
-    /// A read or a write has come to its end.
+    /// Takes the outcome of a read or a write.
     pub fn done(&mut self, id: IoId, outcome: Outcome, out: &mut Vec<Io>) {
         let Some(task) = self.tasks.remove(&id) else { return };
         let Ok(bytes) = outcome else {
@@ -608,7 +612,7 @@ impl ParityLog {
     }
 
     fn begin_read(&mut self, task: Task, space: Space, at: u64, length: usize, out: &mut Vec<Io>) {
-        // Direct I/O reads whole blocks: what it reads too much is cut off by the records' own lengths.
+        // Direct I/O reads whole blocks. Excess bytes are ignored, because records state their length.
         self.counters.reads += 1;
         self.counters.read_bytes += length as u64;
         self.begin(task, space, at, Work::Read(length), out);

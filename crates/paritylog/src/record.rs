@@ -1,73 +1,73 @@
-//! One record on disk: a parity chunk, or a delta to one (`docs/formats/paritylog.md`).
+//! A record on disk: a parity chunk, or a delta to one (`docs/formats/paritylog.md`).
 
 use crate::extents::Extents;
 use paritas_base::{ListId, Position, Reader, Stripe, Version};
 use paritas_code::sum::crc32c;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"plog");
-/// Bytes before the versions.
+/// Bytes of a record before the versions.
 pub(crate) const HEAD_BYTES: usize = 48;
 const VERSION_BYTES: usize = 8;
 const SUM_BYTES: usize = 4;
 pub(crate) const EXTENT_BYTES: usize = 8;
-/// No record has more around what it changes.
+/// Most bytes of a record besides the bytes that it changes.
 const LONGEST_HEAD_BYTES: usize = HEAD_BYTES + 255 * (VERSION_BYTES + SUM_BYTES) + EXTENT_BYTES;
-/// Logs go on from what they find: no number is ever as high.
+/// Upper limit of record numbers. A log continues after the numbers that it finds, so a higher one is an error.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// Which parity chunk of a log node: it holds one parity position of a list at most.
+/// A parity chunk of a log node, which holds at most one parity position of a list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
-    /// Of which list.
+    /// The list.
     pub list: ListId,
-    /// Of which stripe.
+    /// The stripe.
     pub stripe: Stripe,
 }
 
-/// What a parity chunk stands for (PROTOCOL 1.6): of each data chunk, its version and its sum.
+/// What a parity chunk stands for (PROTOCOL 1.6): the version and the sum of each data chunk.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Content {
-    /// `vec`.
+    /// The versions (`vec`), one for each data position.
     pub versions: Box<[Version]>,
-    /// `sum`.
+    /// The sums (`sum`), one for each data position.
     pub sums: Box<[u32]>,
 }
 
-/// Where a record stands among those of its chunk, and in its log.
+/// The place of a record among those of its chunk, and in its log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// Drawn when the log was made, so that what an older one left on the disk is not taken for its own.
+    /// A random number drawn when the log was made. It excludes records of an older log on the same disk.
     pub log: u32,
-    /// Grows by one with every record of the log.
+    /// Number of the record. It grows by one with every record of the log.
     pub number: u64,
-    /// The number of the record of this chunk before it; 0 for a whole chunk.
+    /// Number of the preceding record of this chunk; 0 for a whole chunk.
     pub before: u64,
 }
 
-/// What is read back.
+/// A record as read back.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Of which chunk.
+    /// The chunk.
     pub key: Key,
-    /// Which parity of the list, and with it which coefficients.
+    /// The parity position, which determines the coefficients.
     pub position: Position,
-    /// Where it stands.
+    /// The place among the records.
     pub place: Place,
-    /// The chunk itself, not a delta to it.
+    /// Whether it is the chunk itself, and not a delta to it.
     pub whole: bool,
-    /// What the chunk stands for once this is applied.
+    /// What the chunk stands for after this record is applied.
     pub content: Content,
-    /// What it changes.
+    /// The bytes to be XORed into the chunk.
     pub extents: Extents,
 }
 
-/// Bytes of a record.
+/// Number of bytes of a record.
 pub fn record_bytes(data: usize, extents: &Extents) -> usize {
     HEAD_BYTES + data * (VERSION_BYTES + SUM_BYTES) + extents.iter().len() * EXTENT_BYTES + extents.bytes()
 }
 
 impl Record {
-    /// Appends it.
+    /// Appends the record to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         let length = record_bytes(self.content.versions.len(), &self.extents);
@@ -109,7 +109,8 @@ impl Record {
         }
     }
 
-    /// The record at the start of `bytes` and its length; `None` if there is none that is whole and right.
+    /// Parses the record at the start of `bytes`. Returns it and its length; `None` if there is no complete, undamaged
+    /// record.
     pub fn parse(bytes: &[u8], chunk_bytes: usize) -> Option<(Self, usize)> {
         let mut read = Reader(bytes);
         if read.u32()? != MAGIC {
@@ -123,7 +124,8 @@ impl Record {
         if crc32c(bytes.get(8..length)?) != crc {
             return None;
         }
-        // From here on what does not fit is a mistake of whoever wrote it, and is refused all the same.
+        // The checksum was right, so an inconsistency from here on is an error of the writer. It is refused all the
+        // same.
         let mut read = Reader(bytes.get(12..length)?);
         let [whole, position, data, _] = read.array()?;
         let (list, stripe) = (read.u32()?, read.u32()?);
@@ -223,7 +225,11 @@ mod tests {
         let length = bytes.len();
         bytes.extend_from_slice(&[0; 9]);
         assert_eq!(Record::parse(&bytes, 128), Some((record(), length)));
-        assert_eq!(Record::parse(&bytes, 119), None, "an extent outside the chunk");
+        assert_eq!(
+            Record::parse(&bytes, 119),
+            None,
+            "an extent outside the chunk was accepted"
+        );
         for cut in 0..length {
             assert_eq!(Record::parse(&bytes[..cut], 128), None, "cut at {cut}");
         }

@@ -1,5 +1,5 @@
-//! What an earlier life left on the disk (PROTOCOL 11.3): of each chunk the records that follow one another without a
-//! gap. Whether a chunk is still what data nodes hold, its owners' versions say; it is not used before.
+//! Finds what an earlier process left on the disk (PROTOCOL 11.3): for each chunk, the records that follow each other
+//! without a gap. The owners' versions decide whether a chunk is still current; it is not used before that.
 
 use crate::log::{Chain, InSlot, Logged};
 use crate::record::{Content, Key, Record};
@@ -13,21 +13,21 @@ pub struct Recovery {
     settings: Settings,
     log: u32,
     chains: Map<Key, Chain>,
-    /// Of each chunk, by number.
+    /// For each chunk, its records in the log area by number.
     logged: Map<Key, Found>,
-    /// The last record of all, and where the one of the log area with the highest number ends.
+    /// The number of the last record of all, and the place of the last record in the log area.
     newest: u64,
     newest_logged: (u64, u64),
     slots_end: u32,
 }
 
-/// What lies in the log area of one chunk.
+/// The records of one chunk in the log area.
 #[derive(Default, Debug)]
 struct Found {
     pieces: BTreeMap<u64, (Seen, Logged)>,
-    /// Number of the newest whole chunk.
+    /// Number of the latest whole chunk.
     whole: u64,
-    /// What the newest of them makes of it.
+    /// What the chunk stands for after the latest record.
     content: Content,
 }
 
@@ -39,7 +39,7 @@ struct Seen {
 }
 
 impl Recovery {
-    /// Of the log that had this number.
+    /// For the log with this number.
     pub fn new(settings: Settings, log: u32) -> Self {
         Self {
             settings,
@@ -52,7 +52,7 @@ impl Recovery {
         }
     }
 
-    /// Takes in what was read from one slot, whole.
+    /// Takes the bytes of one whole slot.
     pub fn slot(&mut self, slot: u32, bytes: &[u8]) {
         let mut at = 0;
         let mut chain: Option<(Key, Chain)> = None;
@@ -83,18 +83,18 @@ impl Recovery {
             chain = Some((record.key, now));
         }
         let Some((key, chain)) = chain else { return };
-        // A chunk that was written anew lies in two slots: the newer one counts.
+        // A chunk that was rewritten may be in two slots: the newer one counts.
         if self.chains.get(&key).is_none_or(|other| other.last < chain.last) {
             self.chains.insert(key, chain);
         }
     }
 
-    /// Takes in what was read from the log area at an address that is a multiple of a block.
+    /// Takes bytes of the log area from an address that is a multiple of a block.
     pub fn log(&mut self, from: u64, bytes: &[u8]) {
         let mut at = 0;
         while at < bytes.len() {
             let Some((record, length)) = bytes.get(at..).and_then(|rest| self.parse(rest)) else {
-                // Behind a write's last record, or a record that is torn: another may begin with any block.
+                // After the last record of a write, or after a torn record, the next record may begin with any block.
                 at = (at + 1).next_multiple_of(self.settings.block_bytes);
                 continue;
             };
@@ -116,8 +116,8 @@ impl Recovery {
         }
     }
 
-    /// Of what lies there only that is kept which is not older than a whole chunk: the rest is what was not
-    /// overwritten yet, most of a full area.
+    /// Adds a record found in the log area. Records older than the latest whole chunk are dropped: they are not yet
+    /// overwritten, and make up most of a full area.
     fn see(&mut self, record: Record, seen: Seen, piece: Logged) {
         let number = piece.number;
         let found = self.logged.entry(record.key).or_default();
@@ -138,10 +138,9 @@ impl Recovery {
         Record::parse(bytes, self.settings.chunk_bytes).filter(|(record, _)| record.place.log == self.log)
     }
 
-    /// The log goes on with what was found: of each chunk the records that follow one another. `life` is drawn anew
-    /// each time.
+    /// Makes a log from the consecutive records of each chunk. `life` must be drawn anew for each process.
     pub fn resume(mut self, life: u16) -> ParityLog {
-        // Addresses only grow: what lies behind the newest record is of the round before.
+        // Addresses only grow, so records after the newest one belong to the round before.
         let log_bytes = self.settings.log_bytes;
         let tail = log_bytes + self.settings.in_blocks(self.newest_logged.1 as usize) as u64;
         for (key, found) in self.logged.drain() {
@@ -162,15 +161,15 @@ impl Recovery {
                     continue;
                 }
                 if now.logged.back().is_some_and(|before| before.at >= piece.at) {
-                    // One of an earlier round that a later write should have taken the place of, and has not: what lies
-                    // between them is not there.
+                    // A record of an earlier round that a later write should have replaced. Records between them are
+                    // missing.
                     chain = None;
                     continue;
                 }
                 (now.last, last) = (piece.number, piece.number);
                 now.logged.push_back(piece);
             }
-            // Without slots, where most of the area would be taken again by what may be of no use, nothing could be
+            // Without slots most of the area would be kept for records that may be useless, and nothing could be
             // written.
             let oldest = if self.settings.layout.has_slots() {
                 0
@@ -178,7 +177,7 @@ impl Recovery {
                 tail - log_bytes / 4 * 3
             };
             let in_reach = |chain: &Chain| chain.logged.front().is_none_or(|piece| piece.at >= oldest);
-            // Where one in the middle is not there, what those before it made is not known.
+            // If a record in the middle is missing, the state before the later ones is unknown.
             if let Some(mut chain) = chain.filter(|chain| (last == newest || last == 0) && in_reach(chain)) {
                 if last > 0 {
                     chain.content = found.content;

@@ -1,4 +1,4 @@
-//! The log against a model, on a disk that does things in any order.
+//! The log is compared with a model, on a disk that completes requests in any order.
 
 use crate::*;
 use paritas_base::{ListId, Map, Position, Prng, Stripe, Version, map};
@@ -19,7 +19,7 @@ fn settings(layout: Layout) -> Settings {
     }
 }
 
-/// Blocks of one byte and of more, areas that no round number divides.
+/// Settings with blocks of one byte and larger ones, and with areas that are not round numbers.
 fn drawn(layout: Layout, seed: u64) -> Settings {
     let block_bytes = if seed.is_multiple_of(2) { 64 } else { 1 };
     let odd = seed / 2 % 8 * block_bytes as u64;
@@ -33,12 +33,12 @@ fn drawn(layout: Layout, seed: u64) -> Settings {
 
 const LAYOUTS: [Layout; 4] = [Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm];
 
-/// Two files in memory.
+/// The two spaces, in memory.
 #[derive(Default)]
 struct Disk {
     slots: Vec<u8>,
     log: Vec<u8>,
-    /// Whose multiples writes must be, if said.
+    /// If set, writes must be multiples of this.
     block_bytes: usize,
 }
 
@@ -71,7 +71,7 @@ impl Disk {
                 let block = self.block_bytes.max(1);
                 assert!(
                     at.is_multiple_of(block) && bytes.len().is_multiple_of(block),
-                    "whole blocks"
+                    "writes must be whole blocks"
                 );
                 self.space(io.space, at + bytes.len())[at..at + bytes.len()].copy_from_slice(&bytes);
                 Vec::new()
@@ -95,7 +95,7 @@ fn content(version: u64) -> Content {
     }
 }
 
-/// Does everything there is to do, in order.
+/// Does all work in order, until nothing is left.
 fn settle(log: &mut ParityLog, disk: &mut Disk, out: &mut Vec<Io>) {
     while !out.is_empty() {
         let (id, outcome) = disk.run(out.remove(0));
@@ -103,7 +103,7 @@ fn settle(log: &mut ParityLog, disk: &mut Disk, out: &mut Vec<Io>) {
     }
 }
 
-/// LogECMem Fig 9: `a + 2b` and `c + 2d` in one log node, then a → a', c → c', c' → c'', b → b', a' → a'', b' → b''.
+/// LogECMem Fig 9: `a + 2b` and `c + 2d` on one log node, then a → a', c → c', c' → c'', b → b', a' → a'', b' → b''.
 #[test]
 fn fig_9_takes_8_5_and_4_disk_accesses() {
     let accesses = |layout, flush_after: &[usize]| {
@@ -127,23 +127,23 @@ fn fig_9_takes_8_5_and_4_disk_accesses() {
         settle(&mut log, &mut disk, &mut out);
         let reads = log.counters().reads - counters.reads;
         let [(0, Some((found, bytes)))] = &log.take_answers()[..] else {
-            panic!("{layout:?}: it is not there")
+            panic!("{layout:?}: the chunk is missing")
         };
         assert_eq!(
             (&found.versions[0], bytes[0], bytes[24], bytes[47]),
             (&Version(7), 0, 5, 7),
             "{layout:?}"
         );
-        assert_eq!(reads, 1, "{layout:?}: one contiguous read");
+        assert_eq!(reads, 1, "{layout:?}: not one contiguous read");
         counters.writes + counters.reads
     };
     assert_eq!(accesses(Layout::Plr, &[8]), 8);
-    // The memory of the figure holds three chunks or deltas.
+    // The memory in the figure holds three chunks or deltas.
     assert_eq!(accesses(Layout::PlrM, &[3, 6, 8]), 5);
     assert_eq!(accesses(Layout::Plm, &[8]), 4);
 }
 
-/// LogECMem Fig 8: the stream a, b, a', b', a'' leaves three deltas of a + 2b, or one.
+/// LogECMem Fig 8: the stream a, b, a', b', a'' leaves three deltas to a + 2b, or one.
 #[test]
 fn fig_8_makes_one_delta_of_three() {
     let deltas = |layout| {
@@ -164,7 +164,7 @@ fn fig_8_makes_one_delta_of_three() {
     assert_eq!((deltas(Layout::PlrM), deltas(Layout::Plm)), (1, 1), "LogECMem");
 }
 
-/// What the log should hold, and what readers may be told.
+/// The expected content of the log, and the answers that readers may get.
 struct World {
     random: Prng,
     settings: Settings,
@@ -172,7 +172,7 @@ struct World {
     disk: Disk,
     under_way: Vec<Io>,
     model: Map<u32, (u64, Vec<u8>)>,
-    /// Who asked for which chunk.
+    /// The chunk of each request.
     asked: Map<u64, u32>,
     version: u64,
     answered: u64,
@@ -258,7 +258,7 @@ impl World {
         self.log.turn(&mut out);
         self.under_way.append(&mut out);
         self.check();
-        // One flush more than may be there: it began when there was room.
+        // One flush more than the limit is possible, because it began while there was space.
         let records_max = self.settings.records_max() + self.settings.buffer_max_bytes / record::HEAD_BYTES;
         assert!(
             self.log.records() <= records_max,
@@ -282,7 +282,7 @@ impl World {
         assert!(self.log.take_bad().is_empty(), "{}", self.label);
         for (number, answer) in self.log.take_answers() {
             let stripe = self.asked.remove(&number).unwrap();
-            // As it is when the answer comes. It may have been taken away since, and put again.
+            // The answer is the chunk as of the time of the answer. Since then it may have been removed and put again.
             if let Some((found, read)) = answer {
                 let now = self.model.get(&stripe);
                 let now = now.map(|(version, bytes)| (content(*version), bytes.clone()));
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Everything under way comes to its end.
+    /// Completes everything under way.
     fn calm_down(&mut self) {
         for _ in 0..10_000 {
             let mut out = Vec::new();
@@ -311,7 +311,7 @@ impl World {
 }
 
 impl World {
-    /// Every chunk is what it should be, by asking and by looking.
+    /// Compares every chunk with the model, by a request and directly.
     fn check_all(&mut self) {
         let mut stripes: Vec<u32> = self.model.keys().copied().collect();
         stripes.sort_unstable();
@@ -331,7 +331,7 @@ impl World {
     }
 }
 
-/// What another process finds on the disk.
+/// Opens the disk as another process.
 fn resume(disk: &mut Disk, settings: Settings, log: u32) -> ParityLog {
     let mut recovery = Recovery::new(settings, log);
     for (slot, bytes) in disk.slots.chunks(settings.slot_bytes()).enumerate() {
@@ -375,7 +375,7 @@ fn what_an_earlier_life_left_is_found_whole_or_not_at_all() {
                 ..
             }) = world.under_way.pop()
             {
-                // It ends in the middle of a write.
+                // The process ends in the middle of a write.
                 let cut = world.random.below(bytes.len() as u64) as usize;
                 world.disk.space(space, at as usize + cut)[at as usize..at as usize + cut]
                     .copy_from_slice(&bytes[..cut]);
@@ -385,7 +385,7 @@ fn what_an_earlier_life_left_is_found_whole_or_not_at_all() {
                 let found = log.content(key(*stripe)).cloned();
                 match &found {
                     Some(found) => assert!(found.versions[0].0 <= *version, "{}", world.label),
-                    None => assert!(!whole, "{}, stripe {stripe} is not found", world.label),
+                    None => assert!(!whole, "{}, stripe {stripe} was not found", world.label),
                 }
                 let same = found.is_some_and(|f| f == content(*version));
                 assert!(same || !whole, "{}, stripe {stripe}", world.label);
@@ -398,7 +398,7 @@ fn what_an_earlier_life_left_is_found_whole_or_not_at_all() {
                     assert_eq!(log.take_answers(), [(0, answer)], "{}", world.label);
                 }
             }
-            // It goes on, as if nothing had happened, with what was found.
+            // The log continues with what was found, and works as before.
             let kept: Vec<Key> = log.keys_of(ListId(1));
             let of_model = |key: &Key| world.model.get(&key.stripe.0).map(|(version, _)| content(*version));
             for key in kept {
@@ -432,7 +432,7 @@ fn a_disk_that_fails_says_so_and_nothing_is_answered_wrongly() {
     assert_eq!(
         log.take_answers(),
         [(5, Some((content(1), vec![3; CHUNK])))],
-        "it is still in memory"
+        "a chunk still in memory must be answered"
     );
     log.done(out[0].id, Err(Bad), &mut Vec::new());
     assert!(log.has_failed());
@@ -440,7 +440,7 @@ fn a_disk_that_fails_says_so_and_nothing_is_answered_wrongly() {
     assert_eq!(log.take_answers(), [(6, None)]);
 }
 
-/// Records that an earlier round left, and whose successors are overwritten, say nothing about later ones.
+/// Records that an earlier round left, and whose successors are overwritten, do not affect later ones.
 #[test]
 fn what_was_written_after_a_gap_is_found() {
     let mut area = vec![0; settings(Layout::Pl).log_bytes as usize];
@@ -467,7 +467,7 @@ fn what_was_written_after_a_gap_is_found() {
     assert_eq!(recovery.resume(1).content(key(1)), Some(&content(3)));
 }
 
-/// A crash must not leave half of a delta that says that it is all of it.
+/// After a crash, a part of a delta must not be taken for the whole delta.
 #[test]
 fn what_one_delta_changes_in_several_places_is_one_record() {
     for layout in LAYOUTS {
@@ -497,7 +497,8 @@ fn what_one_delta_changes_in_several_places_is_one_record() {
     }
 }
 
-/// Records of one chunk that end and begin the log area are neighbours by their addresses, and not on the disk.
+/// Records of one chunk at the end and at the beginning of the log area have adjacent addresses, but are not adjacent
+/// on the disk.
 #[test]
 fn a_chunk_on_both_ends_of_the_log_area_is_read_whole() {
     let settings = Settings {
@@ -527,7 +528,7 @@ fn a_chunk_on_both_ends_of_the_log_area_is_read_whole() {
     log.read(key(1), 5, &mut out);
     settle(&mut log, &mut disk, &mut out);
     let [(5, Some((found, bytes)))] = &log.take_answers()[..] else {
-        panic!("it is not there")
+        panic!("the chunk is missing")
     };
     assert_eq!((found.versions[0], bytes[8], bytes[56]), (Version(9), 8, 9));
 }

@@ -8,23 +8,31 @@ const HEAD: &str = "# Commands
 
 Made from the table in `crates/wire/src/command/table.rs` by `crates/protocol/tests/commands_page.rs`. Semantics
 and error texts are those of Redis 7; `docs/formats/resp.md` has limits and our own errors. Arity counts the name;
-a minus means at least so many.
+a minus means at least that many.
 
 ## How commands behave on a cluster
 
-- On `port`, any node takes any key. MGET, MSET, DEL, UNLINK, EXISTS and TOUCH over several nodes are split, one
-  part a stream or more; the parts are not atomic together. KEYS, SCAN, RANDOMKEY, DBSIZE and FLUSHALL speak for
-  the whole cluster.
-- On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several slots, and
-  commands without a key speak for this node's slots only.
-- A command that changes several keys of one slot is one delta: all of it or nothing, whatever dies. Its keys and
-  values are at most 128 KiB (less where nodes have little memory for many streams: 64 KiB as `make run` starts
-  them), and with 64 bytes more for each key at most 256 KiB. Over several slots, MSET, DEL and UNLINK may be
-  larger: they are cut into such parts.
+- On `port`, any node takes any key and forwards the command to the owner.
+- On `port`, MGET, MSET, DEL, UNLINK, EXISTS and TOUCH over several nodes are split into one part a stream, or more. The
+  parts are not atomic together. If a part is not answered, the reply is `-UNCERTAIN`; if a part is refused before any
+  change, the reply is that error.
+- On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE and FLUSHALL speak for the whole cluster. FLUSHALL is atomic for each stream,
+  and answered when all owners have it acknowledged.
+- On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several hash slots, and
+  commands without a key speak for this node's hash slots only.
+- A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and
+  values are at most 128 KiB (64 KiB with `make run`, whose nodes have little memory for their number of streams), and
+  with 64 bytes more for each key at most 256 KiB. Over several hash slots, MSET, DEL and UNLINK may be larger: they are
+  cut into such parts.
 - An MGET whose reply would be longer than 32 MiB is refused.
-- MSETNX, RENAME, RENAMENX and COPY want their keys in one slot on both ports.
-- A write is answered when every parity member of its list has it, or as many as `ack_quorum` says: WAIT has
-  nothing to wait for, and tells the fewest live parity members that any list has.
+- MSETNX, RENAME, RENAMENX and COPY need their keys in one hash slot, on both ports.
+- A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
+  nothing to wait for: it answers the fewest live parity members of any list.
+- If the owner of a key is lost, an unanswered read is sent again to its successor, and an unanswered write is answered
+  `-UNCERTAIN`.
+- During a takeover, commands wait: by default 4 s, or twice the longer of `lease_ms` and `suspicion_ms`. After that,
+  reads get `-TRYAGAIN`, and writes that have not begun get `-CLUSTERDOWN`.
+- With too few live parity nodes, writes get `-NOREPLICAS`; a read of an expired key gets it too.
 
 ## Where we differ from Redis
 
@@ -34,31 +42,32 @@ a minus means at least so many.
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |
 | INCRBYFLOAT | exact to 17 places below 1.7e21, not in the platform's `long double`; no hexadecimal numbers |
 | OBJECT ENCODING | by the value alone: `int`, `embstr` (to 44 bytes) or `raw` |
-| OBJECT IDLETIME | 0: at what time a key was used is not noted |
-| OBJECT FREQ | counts begin at 0 at a new owner: what policies go by is not kept over a takeover |
+| OBJECT IDLETIME | 0: the time of the last use is not stored |
+| OBJECT FREQ | counts begin at 0 at a new owner: usage marks are not kept over a takeover |
 | MEMORY USAGE | key, value, header, index entry, and their part of the parity |
-| KEYS, SCAN | met keys whose time is over are deleted; past 256 in one step they are shown until they are |
-| KEYS, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | go through all keys in steps, and others are served \
-meanwhile: not a picture of one moment, but each key is met once, and one that is there all the time is met |
+| KEYS, SCAN | expired keys that they meet are deleted, at most 256 in one step; further ones are shown until then |
+| KEYS, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | go through all keys in steps, and other clients are served \
+meanwhile. They are no picture of one moment, but a key that exists all the time is met once |
 | CLIENT NO-TOUCH | shown in CLIENT LIST; keys are marked as used all the same |
-| MGET, MSET, DEL … over slots, KEYS, FLUSHALL, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | \
-`-TRYAGAIN` if slots of theirs are moved just then |
-| KEYS, SCAN, RANDOMKEY | wait for slots that are being moved at that moment; KEYS longer than `reply_max` is refused |
+| MGET, MSET, DEL … over hash slots, KEYS, FLUSHALL, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | \
+`-TRYAGAIN` if one of their hash slots is being moved |
+| KEYS, SCAN, RANDOMKEY | wait for hash slots that are being moved; KEYS longer than `reply_max` is refused |
 | PARITAS.DUTY, PARITAS.SLOTS | `PARITAS.DUTY NODE` and `drain`, `shun` or `serve`; \
 `PARITAS.SLOTS FIRST LAST` and a node or `LIST/POSITION`, or `PARITAS.SLOTS stop`: what `paritas drain`, `shun` and \
 `move-slots` send |
-| SCAN | while slots move, keys of theirs may be missed; afterwards none is. No key comes twice, as long as none moves |
-| SCAN | `SLOT n` keeps to the keys of a slot |
-| SCAN | the cursor is 64 bits: the stream, then its own; a step stays in one stream, so that many may be empty |
-| CLIENT LIST, CLIENT INFO | `fd` is -1; of buffers, only replies not offered to the socket are told |
-| INFO commandstats | counts only; `usec` is 0. Commands are counted where their client is connected |
-| CONFIG SET | of the node asked. It changes `maxmemory` (up to what the node started with, \
-and where keys are evicted not below one and a half times what parity has), \
+| SCAN | while hash slots move, their keys may be missed; afterwards none is. Without moves no key comes twice |
+| SCAN | `SLOT n` returns only the keys of a hash slot |
+| SCAN | the cursor has 64 bits: the stream, then its own. A step stays in one stream, so steps may be empty. \
+A cursor survives a takeover |
+| CLIENT LIST, CLIENT INFO | `fd` is -1; of the buffers, only replies not yet given to the socket are shown |
+| INFO commandstats | counts only; `usec` is 0. A command is counted at the node that its client is connected to |
+| CONFIG SET | of the node asked. It changes `maxmemory` (up to its value at the start, \
+and where keys are evicted not below one and a half times the memory of parity), \
 `maxmemory-policy`, `maxmemory-clients`, `maxclients`, `client-query-buffer-limit`, `reply-max`, \
-`log-assist`, `rebuild-rate` (0: what clients leave room for) and `scrub-rate` (0: none); what is so already is OK |
-| maxmemory-clients | an eighth of the memory, unless set: past it those clients are closed \
-that hold most; 0 for no limit |
-| CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place, comments kept |
+`log-assist`, `rebuild-rate` (0: limited only by clients) and `scrub-rate` (0: off). A value that is set already is OK |
+| maxmemory-clients | an eighth of the memory by default. Beyond it, the clients that use most are closed; \
+0 for no limit |
+| CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place; comments stay |
 | AUTH | there is one user, `default`, without a password |
 | MULTI, EXEC, DISCARD | transactions are not supported. `MULTI` is refused, every command after it on that \
 connection is refused and not executed until `EXEC` or `DISCARD`, and `EXEC` answers `-EXECABORT` |

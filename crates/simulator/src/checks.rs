@@ -1,4 +1,4 @@
-//! Invariants looked at after turns and at the end (PROTOCOL §13).
+//! Invariants checked after turns and at the end of a run (PROTOCOL §13).
 
 use crate::client::{ALL, Client};
 use crate::gauges;
@@ -15,7 +15,7 @@ fn owner_of(node: &Node, stream: Stream) -> Option<&StreamOwner> {
 }
 
 impl World {
-    /// After each turn of a process.
+    /// Checks the invariants after each turn of a process.
     pub(crate) fn after_turn(&mut self, at: usize) {
         let Some(process) = self.processes[at].as_ref() else {
             return;
@@ -63,7 +63,7 @@ impl World {
         self.check_one_server(at);
     }
 
-    /// I3. Only what this process has begun to serve is new.
+    /// I3: at most one node serves a stream. Only streams that this process owns can have changed.
     fn check_one_server(&mut self, at: usize) {
         let Some(process) = self.processes[at].as_ref() else {
             return;
@@ -91,7 +91,7 @@ impl World {
         let mut serving: Vec<NodeId> = Vec::new();
         for process in self.processes.iter_mut().flatten() {
             let clock = process.clock(now);
-            // With no members no lease is needed: nobody can take over then (4.5).
+            // Without members no lease is needed, because no node can take over (4.5).
             let has_members = owner_of(&process.node, stream).is_some_and(|o| !o.members().is_empty());
             if has_members && process.node.serves(clock, stream, &mut process.out) {
                 serving.push(process.id);
@@ -102,7 +102,8 @@ impl World {
         }
     }
 
-    /// I6 and I7: started members hold what is acked, all but the `m - a` that need not; their logs are the owner's.
+    /// I6 and I7: all started members hold the acked deltas, except `m - a` of them. The deltas in their logs are those
+    /// of the owner.
     fn check_log(&self, owner: &StreamOwner, all: bool) -> Result<(), String> {
         if owner.phase() != Phase::Serve {
             return Ok(());
@@ -127,7 +128,7 @@ impl World {
                 may_lag -= 1;
             } else if log.recv < owner.acked() {
                 return Err(format!(
-                    "I7: {} acked {} to {}, {} has {}",
+                    "I7: {} acked stream {} up to {}, but {} has it up to {}",
                     owner.tenure().node,
                     owner.stream(),
                     owner.acked(),
@@ -156,16 +157,19 @@ impl World {
         Ok(())
     }
 
-    /// 5.10: what an owner drops for others is acknowledged, and nothing is dropped that the coordinator counts on.
+    /// 5.10: dropped chunks are acknowledged, and none is dropped once the owner has asked to be Live.
     fn check_absent(&self, owner: &StreamOwner) -> Result<(), String> {
         let chunks = owner.store().chunks();
-        // What is found wrong is set aside whatever it is (9.3).
+        // A chunk found wrong is set aside in any case (9.3).
         if owner.phase() != Phase::Serve || chunks.absent_count() == 0 || self.counts.flips > 0 {
             return Ok(());
         }
         let what = || format!("of {} at {}", owner.stream(), owner.tenure().node);
         if owner.has_asked_live() {
-            return Err(format!("5.10: chunks {} are gone after it asked to be Live", what()));
+            return Err(format!(
+                "5.10: chunks {} were dropped after it asked to be Live",
+                what()
+            ));
         }
         let term = owner.tenure().term();
         let unsafe_yet = |(stripe, version): &(Stripe, Version)| {
@@ -173,7 +177,7 @@ impl World {
         };
         match chunks.stripes().find(unsafe_yet) {
             Some((stripe, version)) => Err(format!(
-                "5.10: {stripe} {} is gone at {version}, acknowledged to {}",
+                "5.10: {stripe} {} was dropped at {version}, but is acknowledged only up to {}",
                 what(),
                 owner.acked()
             )),
@@ -181,21 +185,21 @@ impl World {
         }
     }
 
-    /// When all is quiet: parity is the encoding of data (F1), and every history is linearizable (I9).
+    /// Checks at rest: parity is the encoding of data (F1), and every history is linearizable (I9).
     pub(crate) fn check_final(&mut self) -> Result<(), String> {
-        // Parity chunks that there should be at each node.
+        // Number of parity chunks that each node should hold.
         let mut allocated: Map<NodeId, u64> = map();
         for list in self.lists() {
             self.check_list(list, &mut allocated)?;
         }
-        // Who has not heard that a position is another's has its chunks still.
+        // A node that does not know yet that it lost a position still holds its chunks, so it is left out.
         for process in self.processes.iter().flatten().filter(|p| self.knows_all(p)) {
             let in_memory = process.node.figures().parity_bytes / process.node.arena().chunk_bytes() as u64;
             let held = in_memory + process.node.logged_keys().count() as u64;
             let allocated = allocated.get(&process.id).copied().unwrap_or(0);
             if held != allocated {
                 return Err(format!(
-                    "I10: {allocated} stripes, {held} parity chunks at {}",
+                    "I10: {allocated} stripes, but {held} parity chunks at {}",
                     process.id
                 ));
             }
@@ -203,7 +207,7 @@ impl World {
         self.check_histories()
     }
 
-    /// F1, of one list.
+    /// F1, for one list.
     fn check_list(&self, list: ListId, allocated: &mut Map<NodeId, u64>) -> Result<(), String> {
         let (configuration, ghost) = (self.configuration(list), &self.ghosts[usize::from(list.0)]);
         let owner_of = |node, x| owner_of(node, Stream { list, x });
@@ -225,7 +229,7 @@ impl World {
             *allocated.entry(a.tenure.node).or_default() += count;
             let member_node = node(position).ok_or("F1: a parity position is vacant")?;
             let process = self.processes[usize::from(a.tenure.node.0)].as_ref();
-            let process = process.ok_or("F1: a parity position's process is not there")?;
+            let process = process.ok_or("F1: a parity position's process does not run")?;
             let member = member_node.list(list).and_then(List::member);
             let Some(member) = member.filter(|m| m.position() == position) else {
                 return Err("F1: a parity position has no member".into());
@@ -245,7 +249,7 @@ impl World {
                     let chunks = owner.store().chunks();
                     if chunks.version(*stripe) != versions[x.index()] {
                         return Err(format!(
-                            "F1: {stripe} of stream {} is at {}, parity {} has {}",
+                            "F1: {stripe} of stream {} is at {}, but parity {} has {}",
                             x.0,
                             chunks.version(*stripe),
                             position.0,
@@ -266,7 +270,7 @@ impl World {
         self.check_subsets(list, &stripes)
     }
 
-    /// I9, I13.
+    /// I9 and I13: the history of every key is linearizable.
     pub(crate) fn check_histories(&mut self) -> Result<(), String> {
         let mut unchecked = 0;
         for (key, history) in &self.history {
@@ -287,8 +291,8 @@ impl World {
         Ok(())
     }
 
-    /// 15.7: any `k` chunks of a stripe give back all others. F1 says that it must be so; this goes the way that a
-    /// takeover goes.
+    /// 15.7: any `k` chunks of a stripe give back all others. This follows from F1; it is checked here with the decoder
+    /// that a takeover uses.
     fn check_subsets(&self, list: ListId, stripes: &[Stripe]) -> Result<(), String> {
         let configuration = self.configuration(list);
         let (k, width) = (configuration.data, configuration.positions.len() as u8);
@@ -319,7 +323,7 @@ impl World {
                     let result = self.code.decode(&sources, &[*i], &mut [&mut decoded]);
                     if result.is_err() || decoded != **bytes {
                         return Err(format!(
-                            "15.7: {stripe} of position {i} is not what {set:#b} give: {result:?}"
+                            "15.7: {stripe} of position {i} differs from what chunks {set:#b} decode to: {result:?}"
                         ));
                     }
                 }
@@ -328,15 +332,15 @@ impl World {
         Ok(())
     }
 
-    /// Whether a data position, or a parity, can never be whole: with none of its kind there to grant credit, the
-    /// streams have grown beyond what its node has room for, or its node has granted the room to other lists
-    /// (docs/protocol.md, 8.2).
+    /// Whether a data position, or a parity position, can never be complete. Streams may have grown beyond the memory
+    /// of its node while no position of its kind was there to limit their credit, or its node has granted the memory to
+    /// other lists (docs/protocol.md, 8.2).
     pub(crate) fn is_outgrown(&self, of_data: bool) -> bool {
         self.filling(of_data).any(|at| self.lacks_memory(at, |_| true))
     }
 
-    /// Whether a data position may have no memory at all: Live ones have what its node keeps for it. They may where
-    /// commands made them whole there, not by writing.
+    /// Whether a data position may have no memory at all, because Live positions use what its node keeps free for such
+    /// positions. They may do so where commands completed them there, but not by writing.
     pub(crate) fn is_crowded_out(&self) -> bool {
         #[cfg(feature = "mutants")]
         if self.swarm.parameters.mutant == Some(paritas_protocol::Mutant::KeptChunksWritten) {
@@ -349,7 +353,7 @@ impl World {
         self.filling(true).any(|at| self.lacks_memory(at, is_live))
     }
 
-    /// Nodes with a position that is not Live, data or parity.
+    /// Nodes that hold a Filling position: a data or a parity position, as asked.
     fn filling(&self, of_data: bool) -> impl Iterator<Item = usize> {
         let positions = self.configurations.iter().flat_map(move |c| {
             let of_kind = (0..)
@@ -361,7 +365,7 @@ impl World {
         positions.map(|a| usize::from(a.tenure.node.0))
     }
 
-    /// Whether the parities of a node and those of its streams need more than may be written.
+    /// Whether the parities of a node and its own streams need more chunks than the node may use.
     fn lacks_memory(&self, at: usize, counts: impl Fn(Stream) -> bool) -> bool {
         let owner = |stream: Stream| {
             let at = usize::from(self.configuration(stream.list).tenure(stream.x)?.node.0);
@@ -369,7 +373,7 @@ impl World {
         };
         let streams = |list| (0..self.swarm.data).map(move |x| Stream { list, x: Position(x) });
         let held = |owner: &StreamOwner| owner.store().chunks().stripes().map(|(s, _)| s).collect::<Vec<_>>();
-        // What each list's parities are to hold.
+        // Number of stripes that the parities of a list have to hold.
         let stripes = |list| {
             let owners = streams(list).filter_map(owner);
             let mut stripes: Vec<Stripe> = owners.flat_map(|(_, owner)| held(owner)).collect();
@@ -397,11 +401,11 @@ impl World {
         in_memory + owned > room as usize || on_disk > on_disk_max as usize
     }
 
-    /// What clients still wait for, if anything; listings of all keys not counted if so said.
+    /// What clients still wait for, if anything. With `but_lists`, listings of all keys are ignored.
     pub(crate) fn unanswered(&self, but_lists: bool) -> Option<String> {
         let unread = self.final_reads.iter().filter(|key| !but_lists || *key != ALL).count();
         if unread > 0 {
-            return Some(format!("{unread} keys are not read back"));
+            return Some(format!("{unread} keys were not read at the end"));
         }
         let pending = |(i, client): (usize, &Client)| {
             let pending = client.pending.iter().find(|p| !but_lists || p.action != Action::List)?;
@@ -410,7 +414,7 @@ impl World {
         self.clients.iter().enumerate().find_map(pending)
     }
 
-    /// What is still going on, if anything (I12).
+    /// What is not yet at rest, if anything (I12).
     pub(crate) fn unsettled(&self) -> Option<String> {
         if let Some(what) = self.unanswered(false) {
             return Some(what);
@@ -419,10 +423,10 @@ impl World {
             return Some(format!("{} is in the middle of a turn", process.id));
         }
         if let Some(at) = self.pass_under_way() {
-            return Some(format!("n{at} has not gone through its chunks"));
+            return Some(format!("n{at} has not scrubbed all its chunks"));
         }
         if let Some(hand_off) = self.hand_off_under_way() {
-            return Some(format!("slots are still handed off: {hand_off:?}"));
+            return Some(format!("a hand-off is still under way: {hand_off:?}"));
         }
         self.configurations.iter().find_map(|configuration| {
             let what = self.unsettled_of(configuration)?;
@@ -457,15 +461,15 @@ impl World {
                             ));
                         }
                         if !owner.is_whole() {
-                            return Some(format!("position {i} is Live and not whole"));
+                            return Some(format!("position {i} is Live but not complete"));
                         }
                         if !owner.has_settled_slots() {
-                            return Some(format!("position {i} has slots of others"));
+                            return Some(format!("position {i} still holds keys of slots that it gave away"));
                         }
                     }
                     Some(Role::Member(member)) => {
                         if let Some(stripe) = member.lost_stripe() {
-                            return Some(format!("position {i} has not mended {stripe}"));
+                            return Some(format!("position {i} has not repaired {stripe}"));
                         }
                         for x in configuration.data_positions() {
                             let held = member.log(x).map_or(0, |l| l.ring.bytes());
@@ -476,7 +480,7 @@ impl World {
                     }
                     None | Some(Role::Halted(_)) => return Some(format!("position {i} has no role")),
                 },
-                _ => return Some(format!("position {i} has not heard of the configuration")),
+                _ => return Some(format!("position {i} does not have the latest configuration")),
             }
         }
         None

@@ -1,28 +1,28 @@
-//! A simulated client: sends commands as bytes, reads replies as bytes, and remembers what it saw.
+//! A simulated client. It sends commands as bytes, reads replies as bytes, and records what it saw.
 
 use crate::linear::{Action, Outcome};
 use paritas_base::{ConnId, Incarnation, NodeId, Time};
 use paritas_protocol::Port;
 use std::collections::VecDeque;
 
-/// Keys that are written together and read together must always have one value: groups, whose names begin with `{`.
-/// Most have these keys.
+/// Keys of a group. A group's keys are only written together, so that reading them together must always give one value.
+/// Names of groups begin with `{`. Most groups have these keys.
 const GROUP: [&str; 3] = ["a", "b", "c"];
-/// How the names of those begin whose keys' hashes are neighbours: crowds.
+/// Names of crowds begin so: groups of keys whose hashes are neighbours.
 pub(crate) const CROWD: &str = "{crowd}";
 
-/// What stands for all keys.
+/// Stands for all keys.
 pub(crate) const ALL: &str = "*";
 
-/// How keys begin that are written once. Their values have leading zeros, up to a length.
+/// Names of keys that are written once begin so. Their values are padded with leading zeros to a given length.
 pub(crate) const FILLER: &str = "filler:";
 
-/// A command under way.
+/// A command without a reply yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
-    /// Its key; several for MSET, none for FLUSHALL, [`ALL`] for KEYS. One that begins with `{` is a group.
+    /// Its keys: several for MSET, none for FLUSHALL, [`ALL`] for KEYS. A name that begins with `{` is a group.
     pub(crate) keys: Vec<String>,
-    /// What it asks of each.
+    /// The operation on each key.
     pub(crate) action: Action,
     /// When it was sent.
     pub(crate) begin: Time,
@@ -31,19 +31,19 @@ pub(crate) struct Pending {
 /// One client.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// Its connection.
+    /// Its connection, if any.
     pub(crate) conn: Option<(NodeId, Incarnation, ConnId)>,
-    /// The port it came by.
+    /// The port that it connected to.
     pub(crate) port: Port,
-    /// Where it was told to go.
+    /// The node that a `-MOVED` reply named.
     pub(crate) moved: Option<usize>,
-    /// The node has taken the connection.
+    /// Whether the node has accepted the connection.
     pub(crate) up: bool,
     /// Commands without a reply, oldest first.
     pub(crate) pending: VecDeque<Pending>,
-    /// Bytes received that are no whole reply yet.
+    /// Bytes received that are not yet a complete reply.
     pub(crate) received: Vec<u8>,
-    /// When the last bytes for it arrive: a connection keeps their order.
+    /// When the last bytes on the way arrive. A connection keeps the order of bytes.
     pub(crate) last: Time,
 }
 
@@ -61,36 +61,37 @@ impl Client {
     }
 }
 
-/// The address of a node's strict port.
+/// The address of a node's cluster port.
 pub(crate) fn address(at: usize) -> String {
     format!("node-{at}:7000")
 }
 
-/// Where a `-MOVED` points.
+/// The node that a `-MOVED` reply names.
 pub(crate) fn moved_to(error: &str) -> Option<usize> {
     let address = error.strip_prefix("-MOVED ")?.split_once(' ')?.1;
     address.strip_prefix("node-")?.strip_suffix(":7000")?.parse().ok()
 }
 
-/// One reply.
+/// A reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
-    /// As the history records it.
+    /// A result, as the history records it.
     Outcome(Outcome),
-    /// The keys that there are.
+    /// The existing keys.
     Keys(Vec<String>),
-    /// It did not happen.
+    /// An error: the command was not done.
     Refused(String),
-    /// It may have happened.
+    /// The command may or may not have been done.
     Uncertain,
 }
 
-/// Keys of which a growing index has more in a page than in others.
+/// Groups of keys that a growing index puts into the same page, so that this page gets more keys than others.
 #[derive(Default, Debug)]
 pub(crate) struct Crowds(Vec<Vec<String>>);
 
 impl Crowds {
-    /// So many crowds of so many keys: those of many that come first in the order of their hashes, as from SCAN.
+    /// `count` crowds of `keys` keys each: of many keys, those that come first in the order of their hashes, as from
+    /// SCAN.
     pub(crate) fn new(count: usize, keys: usize, hash: impl Fn(&str) -> u64) -> Self {
         let mut names: Vec<String> = (0..16 * count * keys).map(|n| format!("{CROWD}{n}")).collect();
         names.sort_by_cached_key(|name| hash(name));
@@ -98,7 +99,7 @@ impl Crowds {
         Self(names.chunks(keys.max(1)).map(<[String]>::to_vec).collect())
     }
 
-    /// The keys of what a client names: of a group, or itself.
+    /// The keys that a name stands for: those of a group, or the name itself.
     pub(crate) fn keys(&self, name: &str) -> Vec<String> {
         let crowd = name.strip_prefix(CROWD).and_then(|nth| nth.parse::<usize>().ok());
         match crowd.and_then(|nth| self.0.get(nth)) {
@@ -109,7 +110,7 @@ impl Crowds {
     }
 }
 
-/// A command as a client sends it, on keys and groups.
+/// Encodes a command on keys and groups, as a client sends it.
 pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, filler_bytes: usize) -> Vec<u8> {
     let names: Vec<String> = keys.iter().flat_map(|key| crowds.keys(key)).collect();
     let several = names.len() > 1;
@@ -140,8 +141,8 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, filler_by
     out.into_bytes()
 }
 
-/// Takes the first whole reply off `received`, to this command. An error if the bytes are no reply at all, or a group's
-/// keys have not one value.
+/// Takes the first complete reply from `received`, which answers command `to`. An error if the bytes are not a reply,
+/// or if a group's keys have different values.
 pub(crate) fn take_answer(received: &mut Vec<u8>, to: Option<Action>) -> Result<Option<Answer>, String> {
     let Some((answer, mut used)) = parse(received)? else {
         return Ok(None);
@@ -173,7 +174,11 @@ pub(crate) fn take_answer(received: &mut Vec<u8>, to: Option<Action>) -> Result<
             }
             match values.as_slice() {
                 [first, rest @ ..] if rest.iter().all(|v| v == first) => Answer::Outcome(*first),
-                _ => return Err(format!("I9: keys that are only written together are {values:?}")),
+                _ => {
+                    return Err(format!(
+                        "I9: keys that are only written together have values {values:?}"
+                    ));
+                }
             }
         }
     };
@@ -184,18 +189,18 @@ pub(crate) fn take_answer(received: &mut Vec<u8>, to: Option<Action>) -> Result<
 #[derive(Debug)]
 enum Parsed {
     One(Answer),
-    /// So many replies follow.
+    /// The header of an array of this many replies.
     Array(usize),
 }
 
-/// The string that some bytes begin with, and how long it is with its head.
+/// Parses a bulk string at the start of the bytes. Returns the string and its length with its header.
 fn parse_name(received: &[u8]) -> Result<Option<(String, usize)>, String> {
     let Some(line_end) = received.windows(2).position(|w| w == b"\r\n") else {
         return Ok(None);
     };
     let line = String::from_utf8_lossy(&received[..line_end]);
     let length = line.strip_prefix('$').and_then(|length| length.parse::<usize>().ok());
-    let length = length.ok_or_else(|| format!("I14: a client got {line:?} for a key"))?;
+    let length = length.ok_or_else(|| format!("I14: a client got {line:?} as a key"))?;
     let end = line_end + 2 + length;
     let name = received.get(line_end + 2..end);
     let whole = received.len() >= end + 2;
@@ -204,14 +209,14 @@ fn parse_name(received: &[u8]) -> Result<Option<(String, usize)>, String> {
         .map(|name| (String::from_utf8_lossy(name).into_owned(), end + 2)))
 }
 
-/// The first reply in some bytes, or the head of an array, and how long it is.
+/// Parses the first reply, or the header of an array. Returns it and its length.
 fn parse(received: &[u8]) -> Result<Option<(Parsed, usize)>, String> {
     let Some(line_end) = received.windows(2).position(|w| w == b"\r\n") else {
         return Ok(None);
     };
     let line = String::from_utf8_lossy(&received[..line_end]).into_owned();
     let mut used = line_end + 2;
-    let bad = || format!("I14: a client got {line:?}, which is no reply");
+    let bad = || format!("I14: a client got {line:?}, which is not a reply");
     let number = |text: &str| text.parse::<i64>().map_err(|_| bad());
     let answer = match line.as_bytes().first() {
         Some(b'+') => Answer::Outcome(Outcome::Done(None)),

@@ -1,5 +1,6 @@
-//! The configuration service of a run: it obeys PROTOCOL §10 (compare and swap on the epoch, the decodability rule,
-//! crashed lives always removed), and within that does its worst: late detection, false suspicion, odd successors.
+//! The coordinator of an ungoverned run. It obeys PROTOCOL §10 (compare and swap on the epoch, the decodability rule,
+//! removal of all crashed incarnations). Within these rules it behaves as badly as possible: late detection, false
+//! suspicion, unusual successors.
 
 use crate::client::{CROWD, FILLER};
 use crate::events::Happening;
@@ -12,7 +13,8 @@ use paritas_protocol::Proposal;
 use paritas_wire::command;
 
 impl World {
-    /// Positions that are not Live, data and parity: vacant, Filling, or held by a life that has ended.
+    /// Numbers of data and parity positions that are not Live: vacant, Filling, or held by an incarnation that has
+    /// ended.
     fn lost(&self, configuration: &Configuration) -> (usize, usize) {
         let mut lost = (0, 0);
         for (i, position) in configuration.positions.iter().enumerate() {
@@ -31,13 +33,13 @@ impl World {
         lost
     }
 
-    /// 10.3.
+    /// Rule 10.3: whether a list with these losses can still be decoded.
     fn is_decodable(&self, (data, parity): (usize, usize)) -> bool {
         let (m, a) = (usize::from(self.swarm.parity), usize::from(self.swarm.ack_quorum));
         data == 0 || (parity < a && data + parity <= m)
     }
 
-    /// Whether so many data and parity positions may be lost in all: the redundancy says so, and 10.3.
+    /// Whether a list may lose this many data and parity positions: the ack quorum and 10.3 allow it.
     pub(crate) fn bears(&self, data: usize, parity: usize) -> bool {
         data + parity <= usize::from(self.swarm.parity) && self.is_decodable((data, parity))
     }
@@ -47,13 +49,13 @@ impl World {
         (lost.0 + flipped.0, lost.1 + flipped.1)
     }
 
-    /// Whether the redundancy bears one chunk more that is wrong.
+    /// Whether the redundancy allows one more wrong chunk.
     pub(crate) fn may_flip(&self, list: ListId, of_data: bool) -> bool {
         let (data, parity) = self.lost_with_flips(list);
         self.bears(data + usize::from(of_data), parity + usize::from(!of_data))
     }
 
-    /// Data and parity positions of a list that a process holds, Live.
+    /// Numbers of Live data and parity positions of a list that a process holds.
     pub(crate) fn live_positions_of(&self, list: ListId, node: NodeId) -> (usize, usize) {
         let mut count = (0, 0);
         let Some(process) = self.processes[usize::from(node.0)].as_ref() else {
@@ -74,11 +76,11 @@ impl World {
 
     /// Whether the cluster may lose this process now.
     pub(crate) fn may_lose(&self, at: usize) -> bool {
-        // Without parity a crash loses what there is, and the position begins again empty (10.6).
+        // Without parity a crash loses data in any case, and the position begins empty again (10.6).
         self.processes[at].is_some() && (self.swarm.parity == 0 || self.may_lose_all(&[at]))
     }
 
-    /// Whether every list bears the loss of all these.
+    /// Whether every list may lose all these processes together.
     pub(crate) fn may_lose_all(&self, dead: &[usize]) -> bool {
         self.lists().all(|list| {
             let (mut data, mut parity) = self.lost_with_flips(list);
@@ -97,7 +99,7 @@ impl World {
             .collect()
     }
 
-    /// Processes that hold one position, and may hold this one as well.
+    /// Processes that hold one position of the list and may also hold this one.
     fn stand_ins(&self, configuration: &Configuration, position: Position) -> Vec<usize> {
         let fits = |i: &usize| {
             let held: Vec<_> = configuration.of_node(NodeId(*i as u16)).collect();
@@ -110,7 +112,7 @@ impl World {
         (0..self.processes.len()).filter(fits).collect()
     }
 
-    /// Commits the next configuration (I11) and tells everyone, sooner or later.
+    /// Commits the next configuration (I11) and sends it to all nodes, with various delays.
     fn commit(&mut self, list: ListId, change: impl FnOnce(&mut Configuration, Epoch)) {
         let mut next = self.configuration(list).clone();
         next.epoch = Epoch(next.epoch.0 + 1);
@@ -175,7 +177,7 @@ impl World {
         })
     }
 
-    /// A life has ended, and this is noticed: its positions go to others (10.4).
+    /// The end of an incarnation is noticed. Its positions are given to other nodes (10.4).
     pub(crate) fn detect(&mut self, at: usize, incarnation: Incarnation, certified: bool) {
         for list in self.lists() {
             self.remove(list, at, incarnation, certified);
@@ -205,7 +207,7 @@ impl World {
         });
     }
 
-    /// A live process is taken for dead, or simply replaced. Sometimes the position then goes to and fro.
+    /// Replaces a running process as if it were dead. Sometimes the position then moves back and forth.
     pub(crate) fn suspect(&mut self) {
         let list = self.any_list();
         let position = Position(self.random.below(self.configuration(list).positions.len() as u64) as u8);
@@ -219,7 +221,7 @@ impl World {
         }
     }
 
-    /// The position goes back to the node that held it last, or on to another.
+    /// Gives the position back to the node that held it last, or to another one.
     pub(crate) fn replace_again(&mut self, list: ListId, position: Position) {
         let before = self.previous.get(&(list, position)).copied();
         self.replace(list, position, before);
@@ -268,7 +270,7 @@ impl World {
         };
         self.previous.insert((list, position), a.tenure.node);
         if successor.is_none() && self.random.chance(200_000) {
-            // The same life again, under a new tenure: it must not take it for the old one (H7).
+            // The same incarnation under a new tenure. It must not mistake the new tenure for the old one (H7).
             let tenure = Tenure {
                 since: epoch,
                 ..a.tenure
@@ -281,7 +283,7 @@ impl World {
         self.commit(list, |next, _| next.positions[position.index()] = successor);
     }
 
-    /// Vacant positions go to whoever is free.
+    /// Gives vacant positions to free nodes.
     pub(crate) fn fill_vacancies(&mut self, list: ListId) {
         for i in 0..self.configuration(list).positions.len() {
             let dead = self.configuration(list).positions[i].is_some_and(|a| {
@@ -296,7 +298,7 @@ impl World {
                 }
             }
         }
-        // What a stand-in holds goes to whoever is free (10.5). It must come to that: it may lack the memory.
+        // Gives positions of stand-ins to free nodes (10.5). This must happen: the stand-in may lack the memory.
         let now = self.configuration(list);
         let count = now.positions.len() as u8;
         let may_go = |p: &Position| now.may_lack_memory(*p);
@@ -305,13 +307,14 @@ impl World {
         if let (false, Some(free)) = (positions.is_empty(), free.first())
             && self.random.chance(300_000)
         {
-            // Any of them: one may be all that the redundancy does not bear to move.
+            // Any of them: one alone may be a position whose move the redundancy does not allow.
             let position = *self.random.pick(&positions);
             self.replace(list, position, Some(NodeId(*free as u16)));
         }
     }
 
-    /// Some slots, with a key of the clients among them, go to another stream; or what is under way is given up.
+    /// Hands off some slots, with a key of the clients among them, to another stream; or cancels the hand-off under
+    /// way.
     pub(crate) fn hand_off(&mut self) {
         if let Some(under_way) = self.hand_off_under_way() {
             if self.random.chance(100_000) {
@@ -328,7 +331,7 @@ impl World {
         let slot = command::slot(key.as_bytes());
         let held: Vec<_> = self.configurations.iter().flat_map(|c| self.held(c)).collect();
         let Some((list, range)) = held.into_iter().find(|(_, r)| (r.first..=r.last).contains(&slot)) else {
-            return self.violate(format!("10.8: slot {slot} is nobody's"));
+            return self.violate(format!("10.8: slot {slot} has no stream"));
         };
         let from = Stream { list, x: range.x };
         let streams = |list| (0..self.swarm.data).map(move |x| Stream { list, x: Position(x) });
@@ -378,7 +381,7 @@ impl World {
         }
     }
 
-    /// 10.8: the map changes only for the two tenures between which it was agreed.
+    /// 10.8: the map changes only for the two tenures that have agreed on the hand-off.
     fn on_hand_off_proposal(&mut self, proposal: &Proposal) {
         let Proposal::HandOff {
             version,
@@ -404,18 +407,18 @@ impl World {
             }
         }
         if let Some(last) = last.filter(|last| !what.contains(*last)) {
-            return self.violate(format!("10.8: slot {last} is not of {what:?}"));
+            return self.violate(format!("10.8: slot {last} is not in {what:?}"));
         }
         self.end_hand_off(&what, last);
     }
 
-    /// What nodes ask of the coordinator.
+    /// Handles a proposal of a node.
     pub(crate) fn on_proposal(&mut self, at: usize, proposal: Proposal) {
         if self.is_cut_off(at) {
             return;
         }
         if let Proposal::GetConfiguration { list, .. } = proposal {
-            // Its history reaches back to whatever the node has.
+            // The history in its reply reaches back to any epoch that the node may have.
             let mut configuration = Box::new(self.configuration(list).clone());
             let before = self.ids[usize::from(list.0)].iter().rev().skip(1);
             configuration.trail = before.copied().take(Configuration::HISTORY_MAX).collect();
@@ -426,7 +429,7 @@ impl World {
             let delay = Span(self.random.below(5_000_000));
             self.push(delay, Happening::Drained { list, position, tenure });
         }
-        // A position that begins empty serves at once, and stays Born: only the real coordinator makes it Live.
+        // A position that begins empty serves at once and stays Born. Only the real coordinator makes it Live.
         let is_born = |list, position: Position| {
             let held = self.configuration(list).at(position);
             held.is_some_and(|a| a.state == PositionState::Born)
@@ -437,7 +440,7 @@ impl World {
             _ => false,
         };
         if asks {
-            // The agent's way to the coordinator is not simulated; it may be long all the same.
+            // The agent between node and coordinator is not simulated. Its delay is.
             let late = self.random.chance(300_000).then(|| self.random.below(60_000_000));
             match late {
                 Some(after) if !self.exhaustive => self.push(Span(after), Happening::Proposed(Box::new(proposal))),
@@ -446,7 +449,7 @@ impl World {
         }
     }
 
-    /// What was asked has come.
+    /// A proposal has arrived at the coordinator.
     pub(crate) fn take_proposal(&mut self, proposal: &Proposal, late: bool) {
         match *proposal {
             Proposal::HandOff { .. } => self.on_hand_off_proposal(proposal),
@@ -457,7 +460,7 @@ impl World {
         }
     }
 
-    /// 5.6, 6.5: whatever has become of the others, as long as the tenure is the same.
+    /// 5.6, 6.5: the position becomes Live whatever the state of the others, if its tenure is unchanged.
     fn on_ask_live(&mut self, list: ListId, position: Position, tenure: Tenure, late: bool) {
         let asks = |a: &Assignment| a.tenure == tenure && a.state == PositionState::Filling;
         if !self.configuration(list).at(position).is_some_and(asks) {
@@ -477,13 +480,13 @@ impl World {
     }
 }
 
-/// Those whose configurations name it.
+/// The lists whose configurations name this hand-off.
 fn lists_of(what: &HandOff) -> impl Iterator<Item = ListId> + use<> {
     let (from, to) = (what.from.list, what.to.list);
     [Some(from), (to != from).then_some(to)].into_iter().flatten()
 }
 
-/// A configuration in a line.
+/// A configuration as one line of text.
 pub(crate) fn describe(c: &Configuration) -> String {
     let positions: Vec<String> = c
         .positions

@@ -1,20 +1,20 @@
-//! `--digest`: a CRC of what machines send, so that two builds can be compared.
+//! `--digest`: a CRC of everything that machines send, so that two builds can be compared.
 
 use crc::{CRC_64_XZ, Crc, Table};
 
 static CRC: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_XZ);
 
-/// The CRC of a sequence of messages. Empty, it costs one test a message.
+/// The CRC of a sequence of messages. If it is disabled, it costs one test for each message.
 #[derive(Default)]
 pub(crate) struct Digest(Option<crc::Digest<'static, u64, Table<16>>>);
 
 impl Digest {
-    /// One that counts messages.
+    /// A digest that is enabled.
     pub(crate) fn enabled() -> Self {
         Self(Some(CRC.digest()))
     }
 
-    /// Adds one message: when and between whom it was sent, and its bytes.
+    /// Adds one message: its time, its sender and receiver, and its bytes.
     pub(crate) fn add(&mut self, head: [u64; 3], bytes: &[u8]) {
         let Some(digest) = &mut self.0 else { return };
         for word in head.into_iter().chain([bytes.len() as u64]) {
@@ -23,14 +23,14 @@ impl Digest {
         digest.update(bytes);
     }
 
-    /// Adds the number of a whole run.
+    /// Adds the digest of a whole run.
     pub(crate) fn add_run(&mut self, seed: u64, run: &Self) {
         if let Some(number) = run.number() {
             self.add([seed, number, 0], &[]);
         }
     }
 
-    /// The CRC of all that was added; none if it is disabled.
+    /// The CRC of everything added; `None` if it is disabled.
     pub(crate) fn number(&self) -> Option<u64> {
         self.0.clone().map(|digest| digest.finalize())
     }
@@ -43,7 +43,7 @@ mod tests {
     use crate::{Arguments, Run, simulate_one};
     use clap::Parser;
 
-    /// As `--digest` gives it for these seeds. An odd one is governed.
+    /// The number that `--digest` gives for these seeds. An odd seed is governed.
     fn number_of(seeds: core::ops::Range<u64>) -> u64 {
         let arguments = Arguments::parse_from(["simulator", "--digest"]);
         let mut all = Digest::enabled();

@@ -1,5 +1,5 @@
-//! The disks of log nodes: bytes that outlive a process, work that is done late and in any order, writes that a crash
-//! tears or loses, finished ones too where power fails (PROTOCOL 15.1).
+//! The disks of log nodes. Their bytes outlive a process. Requests are done late and in any order. A crash tears or
+//! loses writes; a power failure also loses writes that were done (PROTOCOL 15.1).
 
 use crate::driver::Process;
 use crate::events::Happening;
@@ -10,18 +10,18 @@ use paritas_protocol::paritylog::{Io, Key, Layout, ParityLog, Recovery, Settings
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
-/// What one node's disk holds.
+/// The contents of one node's disk.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Disk {
     slots: Vec<u8>,
     log: Vec<u8>,
-    /// What lay there before the last writes: they are in a cache that power feeds.
+    /// The bytes overwritten by the latest writes, which a power failure may bring back.
     before: VecDeque<(Space, u64, Vec<u8>)>,
 }
 
-/// What was never written.
+/// The value of bytes that were never written.
 const JUNK: u8 = 0xa5;
-/// So many of the last writes may be lost once they were done.
+/// Number of the latest writes that a power failure may lose after they were done.
 const CACHED_WRITES: usize = 64;
 
 impl Disk {
@@ -59,7 +59,7 @@ impl Disk {
         all[from..end].copy_from_slice(bytes);
     }
 
-    /// Power fails: of what was done last some is not there, or half of it. Nothing here waits for the disk's own cache
+    /// A power failure: some of the latest writes are lost or half lost. A log does not wait for the disk's own cache
     /// (11.4).
     fn lose_writes(&mut self, random: &mut Prng) {
         while let Some((space, at, bytes)) = self.before.pop_back() {
@@ -73,7 +73,7 @@ impl Disk {
         }
     }
 
-    /// Changes one bit of what was written; whether there is such a bit.
+    /// Flips one bit of written data. Returns false if the address was never written.
     fn flip(&mut self, space: Space, at: u64, bit: usize) -> bool {
         let all = match space {
             Space::Slots => &mut self.slots,
@@ -83,7 +83,7 @@ impl Disk {
         byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
     }
 
-    /// The log as a process finds it.
+    /// The log as a new process finds it.
     pub(crate) fn open(&self, settings: Settings, life: Incarnation) -> ParityLog {
         let mut recovery = Recovery::new(settings, 1);
         for (slot, bytes) in self.slots.chunks(settings.slot_bytes()).enumerate() {
@@ -94,7 +94,7 @@ impl Disk {
     }
 }
 
-/// A log of few small chunks, so that everything that rarely happens happens.
+/// Draws a log of few small chunks, so that rare situations occur.
 pub(crate) fn draw_settings(random: &mut Prng, chunk_bytes: u32, data: u8) -> Settings {
     let chunk_bytes = chunk_bytes as usize;
     let chunk = chunk_bytes as u64;
@@ -112,7 +112,7 @@ pub(crate) fn draw_settings(random: &mut Prng, chunk_bytes: u32, data: u8) -> Se
 }
 
 impl Process {
-    /// A parity chunk as it is, wherever it lies. `None` if it is not valid, or the disk has lost it.
+    /// A parity chunk, in memory or on disk. `None` if it is not valid or the disk has lost it.
     #[allow(clippy::type_complexity)]
     pub(crate) fn parity<'a>(
         &'a self,
@@ -134,7 +134,7 @@ impl Process {
         Some(bytes)
     }
 
-    /// Changes one bit of what lies on the disk of a chunk. False, and nothing changed, if that is seen by nobody.
+    /// Flips one bit of a chunk's bytes on disk. Returns false and does nothing if no reader would notice.
     pub(crate) fn flip_on_disk(&mut self, list: ListId, stripe: Stripe, which: u64) -> bool {
         let member = |process: &Self| {
             let member = process.node.list(list)?.member()?;
@@ -158,7 +158,7 @@ impl Process {
 }
 
 impl World {
-    /// What a process wants of its disk is done some time later.
+    /// Starts the reads and writes that a process has requested. Each is done some time later.
     pub(crate) fn begin_disk_work(&mut self, at: usize) {
         let Some(process) = self.processes[at].as_mut() else {
             return;
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Does it; what was read. `None` if the process is no more.
+    /// Does a read or a write. Returns the bytes read; `None` if the process has ended.
     pub(crate) fn do_disk_work(&mut self, at: usize, incarnation: Incarnation, io: &Io) -> Option<Vec<u8>> {
         let disk = self.alive(at, incarnation)?.disk.as_mut()?;
         Some(match &io.work {
@@ -185,7 +185,7 @@ impl World {
         })
     }
 
-    /// A process has ended: of what was being written some is there, some is torn, some is lost.
+    /// Keeps the disk of a process that has ended. Writes that were under way are done, torn or lost.
     pub(crate) fn keep_disk(&mut self, at: usize, incarnation: Incarnation, disk: Option<Disk>) {
         let Some(mut disk) = disk else { return };
         let mut writes = Vec::new();

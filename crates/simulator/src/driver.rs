@@ -1,4 +1,4 @@
-//! One simulated process: a node, its buffers, and its clock. It calls the machine as `io` does.
+//! One simulated process: a node, its buffers, and its clock. It calls the machine in the same way as `io`.
 
 use crate::disks::Disk;
 use crate::marks::Marks;
@@ -7,30 +7,30 @@ use paritas_protocol::paritylog::Io;
 use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Node, Out, Proposal, ReplyBuf, Role};
 use std::collections::BTreeMap;
 
-/// What a machine has asked for.
+/// Requests and output of a machine.
 #[derive(Default, Debug)]
 pub(crate) struct Outbox {
-    /// Every open link's frames.
+    /// Outgoing frames of every open link.
     pub(crate) links: BTreeMap<LinkId, FrameBuf>,
     bound: Map<(NodeId, Channel), LinkId>,
-    /// Every client's replies.
+    /// Outgoing replies of every client.
     pub(crate) clients: BTreeMap<ConnId, ReplyBuf>,
     /// Dials to make.
     pub(crate) dials: Vec<(NodeId, Channel)>,
-    /// Links to end.
+    /// Links to close.
     pub(crate) closed: Vec<LinkId>,
-    /// Requests to the coordinator.
+    /// Proposals to the coordinator.
     pub(crate) proposals: Vec<Proposal>,
-    /// Work for the disk.
+    /// Reads and writes for the disk.
     pub(crate) ios: Vec<Io>,
-    /// The broken invariant.
+    /// The text of the invariant that was broken, if a role has halted.
     pub(crate) halted: Option<String>,
-    /// Rare situations it was in.
+    /// Rare situations that occurred.
     pub(crate) marks: Marks,
 }
 
 impl Outbox {
-    /// A link is gone.
+    /// Removes a link that has ended.
     pub(crate) fn forget(&mut self, link: LinkId) {
         self.links.remove(&link);
         self.bound.retain(|_, l| *l != link);
@@ -74,41 +74,41 @@ impl Out for Outbox {
 /// A process.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Which node.
+    /// The node's id.
     pub(crate) id: NodeId,
-    /// Which life.
+    /// Its incarnation.
     pub(crate) incarnation: Incarnation,
     /// The machine.
     pub(crate) node: Node,
-    /// What it has asked for.
+    /// Requests and output of the machine.
     pub(crate) out: Outbox,
     /// Its disk, if it is a log node.
     pub(crate) disk: Option<Disk>,
     /// Client input that is not consumed.
     pub(crate) inputs: BTreeMap<ConnId, Vec<u8>>,
-    /// It does nothing until then (SIGSTOP).
+    /// The process is stopped until this time (SIGSTOP).
     pub(crate) paused_until: Time,
-    /// It was stopped between reading its clock for clients and reading what they sent: it goes on with them, by that
-    /// clock (PROTOCOL 4.2, H12).
+    /// If the process was stopped after it read its clock for clients and before it read their input: that time. It
+    /// continues with the input under the old clock (PROTOCOL 4.2, H12).
     pub(crate) stopped_at: Option<Time>,
-    /// Output of the last turn is still to be written.
+    /// The output of the last turn is still to be written.
     pub(crate) unflushed: bool,
-    /// Events were handled, and the turn's end is still to come.
+    /// Events were handled in this turn, and its end is still to come.
     pub(crate) turn_open: bool,
-    /// For when a timer event is under way.
+    /// Time of the timer event that is queued.
     pub(crate) timer_at: Option<Time>,
-    /// Timer events in a row within a millisecond, and since when.
+    /// Start of the present millisecond of timer events, and their number in it.
     pub(crate) spins: (Time, u32),
     offset: u64,
     rate_ppm: u64,
-    /// Its wall clock is so far ahead.
+    /// Time by which its wall clock is ahead, in ms.
     wall_ms: u64,
 }
 
 const MILLION: u64 = 1_000_000;
 
 impl Process {
-    /// A new life.
+    /// A process of a new incarnation.
     pub(crate) fn new(node: Node, rate_ppm: u64, offset: u64, wall_ms: u64) -> Self {
         Self {
             id: node.id(),
@@ -129,7 +129,7 @@ impl Process {
         }
     }
 
-    /// Clients with input that may be looked at, in order.
+    /// Clients with input that the machine may process, in order.
     pub(crate) fn ready_inputs(&self) -> Vec<ConnId> {
         let may = |conn: &ConnId| self.out.clients.get(conn).is_some_and(|c| !c.stalled && !c.close);
         let waiting = self
@@ -145,18 +145,18 @@ impl Process {
         lists.flat_map(|list| list.roles.iter().map(|role| (list.configuration.list, role)))
     }
 
-    /// When it sees what came while it was stopped: what clients sent first, if it was about to read that.
+    /// When it handles events that arrived while it was stopped. Client input comes first if it was about to read that.
     pub(crate) fn resumes_at(&self) -> Time {
         self.paused_until + Span(u64::from(self.stopped_at.is_some()))
     }
 
-    /// Its wall clock is set, forwards or back.
+    /// Sets its wall clock, forwards or backwards.
     pub(crate) fn set_wall(&mut self, wall_ms: u64) {
         self.wall_ms = wall_ms;
     }
 
-    /// Its clock as it was read at one time, with the wall clock of another: what a stop adds to lives of keys is not
-    /// looked at.
+    /// Its monotonic clock as read at one time, with the wall clock of another. The expiry of keys during a stop is not
+    /// tested.
     pub(crate) fn clock_of(&self, read_at: Time, now: Time) -> Clock {
         Clock {
             mono: self.clock(read_at).mono,
@@ -164,7 +164,7 @@ impl Process {
         }
     }
 
-    /// Its clock, at a true time.
+    /// Its clock at a true time.
     pub(crate) fn clock(&self, now: Time) -> Clock {
         let mono = self.offset + (u128::from(now.0) * u128::from(self.rate_ppm) / u128::from(MILLION)) as u64;
         Clock {

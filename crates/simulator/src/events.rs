@@ -1,4 +1,4 @@
-//! Everything that happens in a run, and the queue that orders it by time.
+//! All events of a run, and the queue that orders them by time.
 
 use crate::faults::Fault;
 use crate::governed::Control;
@@ -83,17 +83,17 @@ pub(crate) enum Happening {
         position: Position,
         tenure: Tenure,
     },
-    /// A proposal that was long on its way.
+    /// A proposal that was delayed on its way.
     Proposed(Box<Proposal>),
     PushAll,
     Control(Control),
 }
-/// A process that has so many timer events within this time keeps a core busy and gets nowhere: what it asked to be
-/// called for, it does not do.
+/// A process with too many timer events within this time keeps a core busy without progress: it asks to be called, but
+/// does not do the work when it is called.
 const SPIN: Span = Span::from_ms(1);
 const SPINS_MAX: u32 = 500;
 
-/// It, and when: of two at one time, the one planned first.
+/// An event and its time. Of two events at the same time, the one planned first comes first.
 pub(crate) struct Queued {
     pub(crate) at: Time,
     pub(crate) n: u64,
@@ -133,7 +133,7 @@ impl World {
                     (now, 1)
                 };
                 if process.spins.1 > SPINS_MAX && !self.exhaustive {
-                    self.violate(format!("L1: n{at} does nothing but ask for its timer"));
+                    self.violate(format!("L1: n{at} has timer events without progress"));
                     return;
                 }
                 let Some(process) = self.alive(at, incarnation) else {
@@ -164,7 +164,7 @@ impl World {
             }
             Happening::LinkUp { link, at, dialed } => {
                 let Some(incarnation) = self.end_of(link, at) else {
-                    // It broke before this end had it: to a dialer that is a dial that failed.
+                    // It broke before this end had it. For the dialer that is a failed dial.
                     if let (Some((node, channel)), Some(process)) = (dialed, self.processes[at].as_ref()) {
                         let incarnation = process.incarnation;
                         self.push(
@@ -235,7 +235,7 @@ impl World {
                     self.push_at(until, Happening::Disk { at, incarnation, io });
                 } else if let Some(bytes) = self.do_disk_work(at, incarnation, &io) {
                     let (id, outcome) = (io.id, Ok(bytes));
-                    // It is not stopped.
+                    // The process is not stopped here.
                     self.turn(at, incarnation, Event::Disk { id, outcome }, || Happening::Nodes { at });
                 }
             }
@@ -285,7 +285,8 @@ impl World {
             Happening::Drained { list, position, tenure } => self.on_drained(list, position, tenure),
             Happening::Proposed(proposal) => self.take_proposal(&proposal, true),
             Happening::PushAll => {
-                // While faults go on, pushes are late and lost like anything else: nodes must tell each other.
+                // While faults go on, pushed configurations are delayed and lost like other messages: nodes must inform
+                // each other.
                 for at in 0..self.processes.len() {
                     if self.healing || !self.random.chance(500_000 + self.swarm.push_drop) {
                         for list in self.lists() {

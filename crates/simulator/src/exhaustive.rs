@@ -1,15 +1,14 @@
-//! A small exhaustive check of PROTOCOL §3 and §5 (15.9): every order in which writes, a takeover, and all the frames
-//! that come of them can happen, on the machines that ship.
+//! A small exhaustive check of PROTOCOL §3 and §5 (15.9). It tries every order in which writes, a takeover, and all the
+//! frames that they cause can happen, with the production machines.
 //!
-//! The world is that of every run, but what happens next is not what comes next in time: each event under way that may
-//! come next is tried. Frames of one link keep their order, but for a few that are lost, come twice or overtake. Time
-//! stands still, so that no timer goes off and no lease runs out. After every turn the invariants are looked at as in
-//! any run, all of them; where nothing is left to happen the world runs on as after the faults, and must come to rest
-//! with all checked.
+//! The world is that of every run, but events are not taken in the order of time: each pending event that may come next
+//! is tried. Frames of one link keep their order, except for a few that are lost, duplicated or overtake. Time stands
+//! still, so that no timer fires and no lease expires. After every turn all invariants are checked. Where no event is
+//! left, the world runs on as after the faults of a normal run; it must come to rest with all checks passed.
 //!
-//! Nodes cannot be copied, so that a state is reached by its choices, from the start. One that was seen before, by a
-//! digest of all that the machines hold (their `Debug` text, which is derived, and their chunks), of the frames under
-//! way and of what clients have seen, is not gone on from.
+//! Nodes cannot be copied, so a state is reached by repeating its choices from the start. States are compared by a
+//! digest of everything that the machines hold (their `Debug` text, which is derived, and their chunks), of the frames
+//! under way, and of what clients have seen. A state that was seen before is not explored again.
 
 use crate::client::{self, Client, Pending};
 use crate::events::Happening;
@@ -22,19 +21,19 @@ use paritas_base::{ConnId, FixedHasher, ListId, NodeId, Position, Prng, Set, Spa
 use paritas_protocol::{LinkId, Parameters, Policy, Role};
 use paritas_wire::peer::kind;
 
-/// What may happen, and how often.
+/// The events that may happen, and how often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Space {
-    /// Of a list with one data position, and one node besides.
+    /// Number of parity positions. The list has one data position, and there is one node more than positions.
     pub(crate) parity: u8,
     pub(crate) writes: u8,
-    /// Times that the first data position goes to the node that is free.
+    /// Number of times that the first data position moves to the free node.
     pub(crate) takeovers: u8,
-    /// Frames that are lost, come twice, or overtake another: so many in all.
+    /// Number of frames that are lost, duplicated or overtake another, in all.
     pub(crate) faults: u8,
 }
 
-/// Those that `--exhaustive` goes through.
+/// The spaces that `--exhaustive` explores.
 pub(crate) const SPACES: [Space; 4] = [
     Space {
         parity: 1,
@@ -62,19 +61,19 @@ pub(crate) const SPACES: [Space; 4] = [
     },
 ];
 
-/// What comes next. Events are named by their number in the queue.
+/// The next step. Events are named by their number in the queue.
 #[derive(Clone, Copy, Debug)]
 enum Choice {
     Happens(u64),
     Lost(u64),
     Twice(u64),
-    /// It overtakes the one before it.
+    /// The frame overtakes the one before it.
     Overtakes(u64),
     Write,
     TakeOver,
 }
 
-/// What was found.
+/// Counts of a search.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Found {
     pub(crate) states: u64,
@@ -83,25 +82,25 @@ pub(crate) struct Found {
     pub(crate) longest: usize,
 }
 
-/// No way is longer: past that something goes on for ever.
+/// Longest sequence of steps. A longer one means that something repeats without end.
 const STEPS_MAX: usize = 400;
-/// The world's seed. It matters to identities alone.
+/// The world's seed. Only identities depend on it.
 const SEED: u64 = 1;
-/// By then everyone has met and has leases.
+/// By this time all nodes are connected and hold leases.
 const MET: Time = Time(8_000_000);
 const KEY: &str = "k";
 /// The only list.
 const LIST: ListId = ListId(0);
-/// Frames whose order is not asked.
+/// Kinds of frames whose order is not explored.
 const AT_ONCE: [u8; 4] = [kind::HELLO, kind::CREDIT_REQUEST, kind::CREDIT, kind::GET_CONFIGURATION];
 
-/// A way to be gone, and the digests of the processes where it ends, but for one step.
+/// A sequence of choices to explore, and the digests of the processes after all but its last step.
 struct Way {
     choices: Vec<Choice>,
     digests: Vec<Option<u64>>,
 }
 
-/// Tries everything. The first violation, with the way to it.
+/// Explores the whole space. The error is the first violation, with the choices that lead to it.
 pub(crate) fn explore(space: Space, adjust: &dyn Fn(&mut Swarm)) -> Result<Found, String> {
     let mut found = Found::default();
     let mut seen: Set<u64> = set();
@@ -138,7 +137,7 @@ pub(crate) fn explore(space: Space, adjust: &dyn Fn(&mut Swarm)) -> Result<Found
             found.states += 1;
             found.longest = found.longest.max(choices.len());
             if choices.len() > STEPS_MAX {
-                return Err(format!("it goes on for ever: {choices:?}"));
+                return Err(format!("it never ends: {choices:?}"));
             }
             let mut open = state.choices();
             next = open.pop();
@@ -162,7 +161,7 @@ pub(crate) fn explore(space: Space, adjust: &dyn Fn(&mut Swarm)) -> Result<Found
     Ok(found)
 }
 
-/// A list with one spare, no chance, and no hurry: what must happen again and again does so seldom.
+/// A list with one spare and no random faults. Periodic work is made rare.
 fn swarm(space: Space) -> Swarm {
     let drawn = Swarm::draw(
         &mut Prng::new(SEED),
@@ -218,12 +217,12 @@ fn swarm(space: Space) -> Swarm {
 
 struct State {
     world: World,
-    /// What is left of it.
+    /// The part of the space that is still allowed.
     left: Space,
-    /// Counts what clients do and see: the time of their history.
+    /// Counts the actions and observations of clients. It serves as the time of their history.
     moments: u64,
     recorded: usize,
-    /// Of each process, if it is known.
+    /// The digest of each process, if it is up to date.
     digests: Vec<Option<u64>>,
 }
 
@@ -250,7 +249,7 @@ impl State {
         }
     }
 
-    /// Everything that may come next.
+    /// All steps that may come next.
     fn choices(&self) -> Vec<Choice> {
         let mut choices = Vec::new();
         let mut heads: Vec<(usize, Option<LinkId>)> = Vec::new();
@@ -311,8 +310,8 @@ impl State {
                 self.world.replace(LIST, Position(0), free.map(|at| NodeId(at as u16)));
             }
         }
-        // What a client is told it reads at once: nothing it may do later is allowed more by it. Nor is it asked in
-        // which order links are made and credit is given, or how often one configuration comes.
+        // A client reads a reply at once: a delay would not allow anything new later. The order in which links are made
+        // and credit is granted is not explored, nor how often one configuration is delivered.
         while let Some((n, happens)) = self.at_once() {
             self.take(n, happens);
             let history = self.world.history.entry(KEY.into()).or_default();
@@ -324,7 +323,7 @@ impl State {
         }
     }
 
-    /// What comes before everything else, and whether it happens at all.
+    /// The next event that happens before all others, and whether it happens or is dropped.
     fn at_once(&self) -> Option<(u64, bool)> {
         let mut heads: Vec<(usize, Option<LinkId>)> = Vec::new();
         let mut epochs = Vec::new();
@@ -358,7 +357,7 @@ impl State {
         None
     }
 
-    /// What was to happen does, or never will.
+    /// Removes an event from the queue. It happens, or it is dropped.
     fn take(&mut self, n: u64, happens: bool) {
         if let Some(what) = self.world.take_pending(n).filter(|_| happens) {
             self.happen(what);
@@ -410,7 +409,7 @@ impl State {
         lanes.sort_by_key(|(lane, _)| *lane);
         let world = &self.world;
         let Self { left, moments, .. } = self;
-        // Writing to a hasher does not fail.
+        // Writing to a hasher cannot fail.
         let _ = write!(
             text,
             "{lanes:?} {left:?} {moments} {:?} {:?}",
@@ -423,8 +422,8 @@ impl State {
     }
 }
 
-/// What keeps its order with what: frames of a link towards one end, configurations from the coordinator. None: it
-/// waits until the end.
+/// The sequence in which an event keeps its order: frames of a link towards one end, or configurations from the
+/// coordinator. `None`: the event waits until the end.
 fn lane(what: &Happening) -> Option<(usize, Option<LinkId>)> {
     match what {
         Happening::Frame { link, at, .. } | Happening::LinkUp { link, at, .. } | Happening::LinkDown { link, at } => {
@@ -435,13 +434,14 @@ fn lane(what: &Happening) -> Option<(usize, Option<LinkId>)> {
     }
 }
 
-/// Whether it is a frame that may be lost or come twice: TCP gives handshakes and commands that much.
+/// Whether the event is a frame that may be lost or duplicated. Handshakes and commands are not, because TCP protects
+/// them.
 fn may_fail(what: &Happening) -> bool {
     let once = [kind::HELLO, kind::FORWARD, kind::REPLY];
     matches!(what, Happening::Frame { bytes, .. } if bytes.get(8).is_some_and(|k| !once.contains(k)))
 }
 
-/// Everything that a process holds.
+/// A digest of everything that a process holds.
 fn process_digest(world: &World, at: usize) -> u64 {
     let mut text = Text::default();
     let Some(process) = world.processes[at].as_ref() else {
@@ -472,11 +472,11 @@ fn process_digest(world: &World, at: usize) -> u64 {
     text.digest()
 }
 
-/// Keeps what is written to it, addresses left out: they are not the same in two runs.
+/// A hasher of the text written to it. Addresses are left out, because they differ between runs.
 #[derive(Default)]
 struct Text {
     bytes: Vec<u8>,
-    /// Digits of an address follow.
+    /// Whether digits of an address follow.
     address: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Faults of processes and paths. Those of the coordinator are its own (`coordinator`), those of single frames the
-//! network's (`network`).
+//! Faults of processes and of paths between them. Faults of the coordinator are in `coordinator`, faults of single
+//! frames in `network`.
 
 use crate::client::ALL;
 use crate::events::Happening;
@@ -10,7 +10,7 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ListId, NodeId, Position, Span, Time};
 use paritas_protocol::LinkId;
 
-/// What may go wrong.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     Crash,
@@ -40,7 +40,7 @@ impl World {
             self.marks.see(Seen::StandInLost);
         }
         if self.swarm.parity == 0 && most > 0 {
-            // Whatever it held is gone: to a history, a flush at some time after this.
+            // Its data is lost. In a history this is a flush at some time after now.
             self.flushes.push(Operation {
                 begin: self.now,
                 end: self.now,
@@ -154,14 +154,14 @@ impl World {
                 if let Some(process) = self.processes[at].as_mut() {
                     process.set_wall(wall_ms);
                     self.marks.see(Seen::WallClockSet);
-                    self.log(|| format!("n{at} has its wall clock set"));
+                    self.log(|| format!("n{at} gets its wall clock set"));
                 }
             }
         }
     }
 
-    /// An owner and some others are cut off from the rest and from the coordinator, but not from clients; most times
-    /// the owner is then replaced.
+    /// Cuts an owner and some other nodes off from the rest and from the coordinator, but not from clients. In most
+    /// cases the owner is then replaced.
     fn split(&mut self) {
         let list = self.any_list();
         let x = Position(self.random.below(u64::from(self.swarm.data)) as u8);
@@ -180,14 +180,15 @@ impl World {
             self.push(after, Happening::Replace(list, x));
         }
         if self.random.chance(500_000) {
-            // Just when those who were cut off are heard again, before they have been told what they missed.
+            // At about the time when the nodes are reachable again, before they learn what they missed.
             let after = Span(self.random.below(self.swarm.delay_max.0));
             self.push_at(until + after, Happening::Replace(list, x));
         }
     }
 
-    /// While a position asks to be called Live, an owner and other members are cut off, and do not hear of it; they are
-    /// replaced, the members first. Who takes over has only the new member to ask whom it has granted a lease.
+    /// While a position asks to become Live, an owner and other members are cut off and do not learn of it. They are
+    /// replaced, the members first. The owner's successor can then ask only the new member about leases that it
+    /// granted.
     pub(crate) fn split_beside(&mut self, list: ListId, asking: Position) {
         let x = Position(self.random.below(u64::from(self.swarm.data)) as u8);
         let node = |tenure: Tenure| usize::from(tenure.node.0);
@@ -217,7 +218,7 @@ impl World {
         self.push(Span(after), Happening::Replace(list, x));
     }
 
-    /// From now on these processes hear nobody else, nor the coordinator, and until when.
+    /// Cuts these processes off from all others and from the coordinator. Returns the time at which this ends.
     fn cut_off(&mut self, side: Vec<usize>) -> Time {
         let until = self.now + Span(self.random.below(6 * self.swarm.parameters.lease.0));
         for a in 0..self.processes.len() {
@@ -232,19 +233,20 @@ impl World {
         until
     }
 
-    /// Whether the coordinator does not reach a process.
+    /// Whether the coordinator cannot reach a process.
     pub(crate) fn is_cut_off(&self, at: usize) -> bool {
         self.now < self.cut_off.1 && self.cut_off.0.contains(&at)
     }
 
-    /// The end of all faults: everyone runs, everyone reaches everyone.
+    /// Ends all faults: all processes run, and all reach each other.
     pub(crate) fn heal(&mut self) {
         self.healing = true;
         self.log(|| "faults end".into());
         self.blocked.clear();
         self.cut_off.1 = self.now;
         self.heal_control();
-        // Pauses end by themselves: what waits for a stopped process must not be overtaken by what comes later.
+        // Pauses end by themselves. Ending them early would let later events overtake those that wait for a stopped
+        // process.
         for at in 0..self.processes.len() {
             if self.processes[at].is_none() {
                 self.push(Span::from_ms(1), Happening::Restart(at));

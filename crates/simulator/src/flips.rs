@@ -1,9 +1,9 @@
-//! Memory that goes bad (PROTOCOL §9): a bit flips in a chunk of data, of the index or of parity, one at a time.
+//! Memory errors (PROTOCOL §9): one bit at a time flips in a chunk of data, of the index or of parity.
 //!
-//! A flipped bit counts as the loss of that chunk until it is repaired, so that the rest of the faults leave it the
-//! redundancy that repairing takes. What an owner's bytes would do to those who read them or write over them before a
-//! pass comes is no mystery (docs/protocol.md, "What the scrub cannot do"): here the pass comes at once. A parity chunk
-//! waits for its turn.
+//! A flipped bit counts as the loss of that chunk until it is repaired, so that other faults leave the redundancy that
+//! the repair needs. The effects of wrong bytes that are read or overwritten at an owner before a scrub are known
+//! (docs/protocol.md, "What the scrub cannot do"). So here an owner's chunk is checked at once, while a parity chunk
+//! waits for its turn in the scrub.
 
 use crate::driver::Process;
 use crate::marks::Seen;
@@ -12,7 +12,7 @@ use paritas_base::{Incarnation, ListId, Position, Stream, Stripe};
 use paritas_protocol::paritylog::Key;
 use paritas_protocol::{List, ParityMember, Phase, Role};
 
-/// The newest flip.
+/// The latest flip.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flip {
     at: usize,
@@ -20,14 +20,14 @@ pub(crate) struct Flip {
     list: ListId,
     position: Position,
     stripe: Stripe,
-    /// In an owner's chunk, else in a member's.
+    /// Whether it is in an owner's chunk; else in a member's.
     of_data: bool,
-    /// Chunks that the process had repaired before.
+    /// Number of chunks that the process had repaired before.
     repaired: u64,
 }
 
 impl World {
-    /// One more bit flips, if the redundancy bears it.
+    /// Flips one more bit, if the redundancy allows it.
     pub(crate) fn flip(&mut self) {
         let at = self.random.below(self.processes.len() as u64) as usize;
         let (which, bit) = (self.random.next_u64(), self.random.next_u64());
@@ -78,7 +78,7 @@ impl World {
         let (incarnation, clock) = (process.incarnation, process.clock(now));
         let repaired = process.node.figures().scrub_repaired;
         if let Some(stream) = stream {
-            // The open delta's bytes are not in the sum yet: it is closed, and nothing is wrong.
+            // The bytes of the open delta are not in the sum yet. This check closes it, and finds nothing wrong.
             process.node.scrub_now(clock, stream, stripe, &mut process.out);
         }
         let flipped = if on_disk {
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// The flip that is not repaired, and whose chunk is still there.
+    /// The flip, if it is not repaired and its chunk still exists.
     pub(crate) fn unrepaired(&self) -> Option<Flip> {
         let flip = self.flipped?;
         let process = self.processes[flip.at].as_ref()?;
@@ -125,7 +125,7 @@ impl World {
         let mut stashed = process.node.stashed();
         if stashed.any(|(list, position, old)| (list, position, old.stripe) == (flip.list, flip.position, flip.stripe))
         {
-            // It may come back as it is.
+            // The chunk may be reconstructed with the same wrong bit.
             return Some(flip);
         }
         let key = Key {
@@ -136,7 +136,7 @@ impl World {
             && log.position(key) == Some(flip.position)
             && process.chunk_on_disk(key).is_none()
         {
-            // It is not seen yet; or it may come back as it is.
+            // It is not noticed yet, or the chunk may be reconstructed with the same wrong bit.
             return Some(flip);
         }
         let mut roles = process.node.list(flip.list)?.roles.iter();
@@ -152,14 +152,14 @@ impl World {
         there.then_some(flip)
     }
 
-    /// A chunk that has gone takes its wrong bit along, though another of its stripe may come.
+    /// Forgets a flip whose chunk has been dropped, although another chunk of its stripe may follow.
     pub(crate) fn forget_flip(&mut self, at: usize) {
         if self.flipped.is_some_and(|flip| flip.at == at) && self.unrepaired().is_none() {
             self.flipped = None;
         }
     }
 
-    /// As [`lost`](Self::lost): data and parity chunks that a flip takes at present.
+    /// Numbers of data and parity chunks that are wrong at present, to be counted like [`lost`](Self::lost).
     pub(crate) fn flipped_chunks(&self, list: ListId) -> (usize, usize) {
         match self.unrepaired().filter(|flip| flip.list == list) {
             None => (0, 0),
@@ -168,14 +168,14 @@ impl World {
         }
     }
 
-    /// The parity chunk that is wrong at this process, and may be.
+    /// The parity chunk that is wrong at this process, and is allowed to be.
     pub(crate) fn wrong_parity(&self, at: usize) -> Option<(ListId, Stripe)> {
         let flip = self.unrepaired().filter(|f| f.at == at && !f.of_data)?;
         Some((flip.list, flip.stripe))
     }
 
-    /// After the faults every process goes through all its chunks once: from when it knows the configurations that
-    /// stay. What a node had set aside may come back with it, and a bit that flipped before.
+    /// After the faults, every process scrubs all its chunks once, beginning when it knows the final configurations. A
+    /// chunk from a stash may bring back a bit that flipped earlier.
     pub(crate) fn note_passes(&mut self) {
         let epochs = self.epochs();
         for process in self.processes.iter().flatten() {
@@ -188,19 +188,20 @@ impl World {
         }
     }
 
-    /// Whether it has the newest configuration of every list that it knows.
+    /// Whether the process has the latest configuration of every list that it knows.
     pub(crate) fn knows_all(&self, process: &Process) -> bool {
         let mut installed = process.node.lists().map(|list| &list.configuration);
         installed.all(|c| c.epoch == self.configuration(c.list).epoch)
     }
 
-    /// Of all configurations together: more with each change.
+    /// The sum of all epochs. It grows with each change.
     fn epochs(&self) -> u64 {
         self.configurations.iter().map(|c| u64::from(c.epoch.0)).sum()
     }
 
-    /// Whose pass is not over yet, if bits have flipped. The one under way when the faults ended was not whole. A node
-    /// may have gone through nothing, for it held nothing, and have found since what it has to mend.
+    /// A process whose scrub is not complete, if bits have flipped. The pass that was under way when the faults ended
+    /// does not count. A pass over no chunks does not count either: the process may have received chunks to repair
+    /// since.
     pub(crate) fn pass_under_way(&self) -> Option<usize> {
         let done = |process: &Process| {
             let now = (process.incarnation, self.epochs());

@@ -1,8 +1,8 @@
-//! I8: what is acknowledged survives every loss that PROTOCOL 10.3 covers.
+//! I8: acknowledged data survives every loss that PROTOCOL 10.3 covers.
 //!
-//! At random instants of a run, every set of processes that the redundancy bears to lose is killed at once, each in a
-//! run of its own, the other faults end, and all must come to rest with every invariant held and every key read. A fork
-//! of the state is the same run again up to that event: a run is deterministic, and the digest shows that it was.
+//! At random instants of a run, every set of processes that the redundancy can lose is killed at once, each set in a
+//! run of its own. The other faults end. All must come to rest with every invariant held and every key read. A fork of
+//! the state is the same run repeated up to that event: a run is deterministic, and the digest verifies this.
 
 use crate::driver::Process;
 use crate::world::World;
@@ -10,23 +10,23 @@ use core::fmt;
 use core::str::FromStr;
 use paritas_base::{Prng, Time};
 
-/// Where a run leaves its course: after so many events, by the death of some processes.
+/// A fork of a run: after this many events, these processes die.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fork {
     events: u64,
-    /// A bit for each process that dies.
+    /// One bit for each process that dies.
     dead: u32,
 }
 
-/// A state that runs fork from.
+/// A state at which runs fork.
 #[derive(Clone, Debug)]
 pub(crate) struct Instant {
     digest: u64,
-    /// All that can be lost there.
+    /// All sets of processes that may be lost there.
     pub(crate) forks: Vec<Fork>,
 }
 
-/// Instants of the run of a seed, in order.
+/// Times of the instants in the run of a seed, in order.
 pub(crate) fn instants(seed: u64, count: u64, chaos: Time) -> Vec<Time> {
     let mut random = Prng::new(seed ^ 0x666f_726b);
     let mut instants: Vec<Time> = (0..count).map(|_| Time(random.below(chaos.0))).collect();
@@ -35,7 +35,7 @@ pub(crate) fn instants(seed: u64, count: u64, chaos: Time) -> Vec<Time> {
 }
 
 impl World {
-    /// Every set of processes with positions that may be lost now. Without parity none may.
+    /// All sets of processes with positions that may be lost now. Without parity there are none.
     pub(crate) fn instant(&self) -> Instant {
         let holds = |at: &usize| {
             let process = self.processes[*at].as_ref();
@@ -60,15 +60,15 @@ impl World {
         }
     }
 
-    /// Runs to the fork and on from there. With `from`, what was before it must be what was seen then.
+    /// Runs to the fork and continues from there. With `from`, the state before the fork must equal that instant.
     pub(crate) fn run_fork(&mut self, fork: Fork, from: Option<&Instant>) -> Option<String> {
         while self.violation.is_none() && self.counts.events < fork.events && self.step() {}
         if let Some(from) = from.filter(|from| from.digest != self.digest()) {
             self.violate(format!("two runs differ: {:x} and {:x}", from.digest, self.digest()));
         }
         let dead = members(fork.dead);
-        self.log(|| format!("{dead:?} are lost at once"));
-        // In this order: those that die now come back in their time, late perhaps.
+        self.log(|| format!("{dead:?} die at once"));
+        // In this order, so that the processes that die now restart later by their own delay.
         self.heal();
         for at in dead {
             self.kill(at);
@@ -81,7 +81,7 @@ fn members(set: u32) -> Vec<usize> {
     (0..32).filter(|at| set >> at & 1 == 1).collect()
 }
 
-/// `EVENTS:PROCESS,PROCESS`, as `--fork` takes it.
+/// In the form `EVENTS:PROCESS,PROCESS`, as `--fork` takes it.
 impl fmt::Display for Fork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dead: Vec<String> = members(self.dead).iter().map(usize::to_string).collect();

@@ -1,11 +1,12 @@
-//! I10: what a node says that its memory holds is what it holds, within what was granted.
+//! I10: the gauges of a node agree with what its memory holds, and memory stays within what was granted.
 
 use crate::driver::Process;
 use crate::swarm::Swarm;
 use paritas_base::Position;
 use paritas_protocol::{Ring, Role};
 
-/// Every chunk's slot is somebody's, and the raw deltas of a stream that are not stable keep to its window.
+/// Checks that every chunk in use belongs to a role, and that a stream's raw deltas that are not stable stay within its
+/// window.
 pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
     let node = &process.node;
     let (figures, arena) = (node.figures(), node.arena());
@@ -13,14 +14,14 @@ pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
     let used = u64::from(arena.used()) * arena.chunk_bytes() as u64;
     if chunks != used {
         return Err(format!(
-            "I10: {} holds {used} B of chunks and says {figures:?}",
+            "I10: {} holds {used} B of chunks, but reports {figures:?}",
             process.id
         ));
     }
     if chunks + figures.stash_bytes + figures.free_bytes != arena.resident_bytes() {
         let resident = arena.resident_bytes();
         return Err(format!(
-            "I10: {} has {resident} B resident and says {figures:?}",
+            "I10: {} has {resident} B resident, but reports {figures:?}",
             process.id
         ));
     }
@@ -73,18 +74,23 @@ fn budgets(process: &Process) -> Result<(), String> {
     Ok(())
 }
 
-/// A write begins while there is room in the window, and may then fill more: all but the newest delta are within, and
-/// what is kept of those before is within its own limit.
+/// A write begins while the window has space, and may then exceed it. So all deltas but the newest must be within the
+/// window, and the history before them within its own limit.
 fn within(ring: &Ring, stable: u64, window: u64, history: u64) -> Result<(), String> {
     let mut unstable = ring.after(stable).rev().map(|r| r.extents.len() as u64);
     let newest = unstable.next().unwrap_or(0);
     let before: u64 = unstable.sum();
     if before > window {
-        return Err(format!("{before} B not stable before the newest {newest}, of {window}"));
+        return Err(format!(
+            "{before} B not stable before the newest {newest} B, in a window of {window} B"
+        ));
     }
     let newest = ring.iter().next_back().map_or(0, |r| r.extents.len() as u64);
     if ring.bytes() - newest > window + history {
-        return Err(format!("{} B in a ring of {window} and {history}", ring.bytes()));
+        return Err(format!(
+            "{} B in a ring of window {window} B and history {history} B",
+            ring.bytes()
+        ));
     }
     Ok(())
 }

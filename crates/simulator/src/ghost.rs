@@ -1,13 +1,13 @@
-//! What every version of every chunk holds, as its issuers wrote it (invariants I1 and I2 of PROTOCOL §13).
+//! The contents of every version of every chunk, as issued by the owners (invariants I1 and I2 of PROTOCOL §13).
 
 use crate::driver::Process;
-use paritas_base::{Map, Position, Stripe, Term, Version, map};
+use paritas_base::{Epoch, Map, Position, Stripe, Term, Version, map};
 use paritas_code::{Code, mul_add, sum};
 use paritas_protocol::{ParityMember, StreamOwner};
 use paritas_store::delta::extents;
 use paritas_store::{Arena, Old};
 
-/// The ghost contents.
+/// The contents, by chunk and version.
 #[derive(Debug, Default)]
 pub(crate) struct Ghost {
     contents: Map<(Position, Stripe, Version), Vec<u8>>,
@@ -15,7 +15,7 @@ pub(crate) struct Ghost {
 }
 
 impl Ghost {
-    /// Everything starts anew: the list was reset.
+    /// No contents: the list begins, or was reset.
     pub(crate) fn new() -> Self {
         Self {
             contents: map(),
@@ -23,7 +23,13 @@ impl Ghost {
         }
     }
 
-    /// Takes in what an owner has issued since it was last looked at.
+    /// What was decided from this epoch on has never been, so tenures since then come again.
+    pub(crate) fn forget_from(&mut self, epoch: Epoch) {
+        self.contents.retain(|(.., version), _| version.term() < epoch.0);
+        self.seen.retain(|(_, term), _| *term < epoch.0);
+    }
+
+    /// Records what an owner has issued since the last call.
     pub(crate) fn observe(&mut self, owner: &StreamOwner, arena: &Arena) -> Result<(), String> {
         let (x, term) = (owner.stream().x, owner.tenure().term());
         let chunk_bytes = arena.chunk_bytes();
@@ -47,7 +53,7 @@ impl Ghost {
                             extent.stripe
                         ));
                     }
-                    // It may be written again in the same delta: what it held within is nobody's.
+                    // The chunk may be written again in the same delta. Contents within the delta count for nobody.
                     self.contents.remove(&(x, extent.stripe, version));
                 } else {
                     let again = extent.base.is_none();
@@ -64,7 +70,7 @@ impl Ghost {
             self.seen.insert((x, term), record.seq);
         }
         if owner.members().is_empty() {
-            // Nobody needs the raw deltas, so none are kept: the chunks themselves say what they hold.
+            // Without members no raw deltas are kept. The chunks themselves give the contents.
             for (stripe, version) in owner.store().chunks().stripes() {
                 if let Ok(Some(bytes)) = owner.store().chunks().bytes(arena, stripe) {
                     self.contents
@@ -84,7 +90,7 @@ impl Ghost {
         self.contents.get(&(x, stripe, version)).cloned()
     }
 
-    /// I2: every chunk here is what was written, and its sum is its bytes'.
+    /// I2: every resident chunk has the contents of its version, and its sum is right.
     pub(crate) fn check_owner(&self, owner: &StreamOwner, arena: &Arena) -> Result<(), String> {
         let chunks = owner.store().chunks();
         for (stripe, version) in chunks.stripes() {
@@ -105,7 +111,7 @@ impl Ghost {
             }
             if sum::of(bytes) != chunks.sum(stripe) {
                 return Err(format!(
-                    "I2: wrong sum of {}; seq {}, {} bytes open",
+                    "I2: wrong sum of {}; seq {}, {} bytes in the open delta",
                     what(),
                     owner.seq(),
                     owner.open_bytes()
@@ -115,7 +121,7 @@ impl Ghost {
         Ok(())
     }
 
-    /// I2, of a chunk whose owner has lost the position: it is never used for another version than its own.
+    /// I2 for a chunk whose owner has lost the position: it must never be used for a version other than its own.
     pub(crate) fn check_stashed(
         &self,
         x: Position,
@@ -142,8 +148,8 @@ impl Ghost {
         }
     }
 
-    /// I1: every valid parity chunk is the encoding of what was written at its versions. Memory has made one wrong,
-    /// perhaps.
+    /// I1: every valid parity chunk is the encoding of the contents at its versions. The chunk `wrong`, if any, has a
+    /// flipped bit.
     pub(crate) fn check_member(
         &self,
         process: &Process,
@@ -179,7 +185,7 @@ impl Ghost {
     ) -> Result<(), String> {
         let mut expected: Option<Vec<u8>> = None;
         for (x, version) in versions.iter().enumerate().filter(|(_, v)| **v != Version::ZERO) {
-            // What nobody has seen yet is not known here either.
+            // No owner with this version has been observed, so its contents are not known here.
             let Some(content) = self.contents.get(&(Position(x as u8), stripe, *version)) else {
                 return Ok(());
             };

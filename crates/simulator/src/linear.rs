@@ -1,17 +1,17 @@
-//! I9 and I13: the history of each key is linearizable (Wing and Gong's search with Lowe's memory of visited states),
-//! and a key whose time is over stays dead until it is written again.
+//! I9 and I13: the history of each key is linearizable (the search of Wing and Gong, with Lowe's memory of visited
+//! states), and an expired key stays dead until it is written again.
 //!
 //! Values are integers, so that INCR works on what SET wrote. A write without an answer may have happened at any
 //! time after it began, or never.
 
 use paritas_base::{Set, Span, Time, set};
 
-/// How far the wall clocks of two nodes may lie apart, with a little for rounding to milliseconds: a key may be taken
-/// for dead so much too early, and for alive so much too late.
+/// Largest difference between the wall clocks of two nodes, and a little for rounding to milliseconds. A key may be
+/// found dead or alive by this much too early or too late.
 pub(crate) const WALL_SKEW: Span = Span::from_ms(40);
 const WALL_SLACK: Span = Span::from_ms(42);
 
-/// What a client asked of a key.
+/// An operation of a client on a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     /// GET, or MGET of a group of keys.
@@ -26,39 +26,40 @@ pub(crate) enum Action {
     Increment,
     /// FLUSHALL.
     Flush,
-    /// KEYS: whether it is there.
+    /// KEYS: whether the key exists.
     List,
 }
 
-/// What it was told.
+/// The result that the client received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    /// Nothing: it may have happened or not.
+    /// None: the operation may or may not have been done.
     Unknown,
-    /// GET: the value; SET: done; DEL: 1 or 0 in `Some`; INCR: the new value; KEYS: 1 if it is there.
+    /// GET: the value. SET: done. DEL: the number of keys removed, 1 or 0. INCR: the new value. KEYS: 1 if the key
+    /// exists.
     Done(Option<i64>),
 }
 
-/// One operation.
+/// One operation on a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operation {
     /// When it was sent.
     pub(crate) begin: Time,
-    /// When its answer came.
+    /// When its reply came.
     pub(crate) end: Time,
     /// What was asked.
     pub(crate) action: Action,
-    /// What came back.
+    /// What was answered.
     pub(crate) outcome: Outcome,
 }
 
-/// The most operations of one key that can be checked.
+/// Most operations on one key that can be checked.
 pub(crate) const OPERATIONS_MAX: usize = 128;
-/// States looked at before the search is given up.
+/// Number of states after which the search is given up.
 const VISITS_MAX: usize = 200_000;
 
-/// Whether some order explains what every client saw, where a key may be gone at any time if nodes evict. `None`: given
-/// up.
+/// Whether some order of operations explains what every client saw. If nodes evict, a key may disappear at any time.
+/// `None`: the search was given up.
 pub(crate) fn is_linearizable(history: &[Operation], evicts: bool) -> Option<bool> {
     let mut operations: Vec<Operation> = history
         .iter()
@@ -90,7 +91,7 @@ pub(crate) fn is_linearizable(history: &[Operation], evicts: bool) -> Option<boo
 
 struct Search<'a> {
     operations: &'a [Operation],
-    /// All of them, and those whose outcome is known, as bits.
+    /// All operations as bits; `known` are those whose outcome is known.
     all: u128,
     known: u128,
     evicts: bool,
@@ -98,7 +99,7 @@ struct Search<'a> {
     visits: usize,
 }
 
-/// Which bits are set, lowest first.
+/// Indexes of the set bits, lowest first.
 fn bits(mut of: u128) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let at = (of != 0).then(|| of.trailing_zeros() as usize)?;
@@ -127,8 +128,9 @@ impl Search<'_> {
         if self.visits > VISITS_MAX {
             return Found::GivenUp;
         }
-        // Whatever comes next must have begun before every operation that is left has ended. They are in the order of
-        // their beginnings: after one that begins later than the bound, none lowers it.
+        // The next operation must have begun before every remaining operation with a known outcome has ended.
+        // Operations are in the order of their beginnings: once one begins later than the bound, no later one lowers
+        // it.
         let mut bound = Time(u64::MAX);
         for at in bits(open & self.known) {
             if self.operations[at].begin > bound {
@@ -138,8 +140,9 @@ impl Search<'_> {
         }
         let operations = self.operations;
         let next = |of: u128| bits(of).take_while(move |at| operations[*at].begin <= bound);
-        // A read that can have its answer now may as well come first: whatever follows finds the same. So may a DEL
-        // of no key; but not a write that happens to change nothing here, which another order may need later.
+        // A read that can have its result now may come first: whatever follows has the same results. The same holds for
+        // a DEL of a missing key. It does not hold for a write that changes nothing here, because another order may
+        // need that write later.
         let is_idle = |at: &usize| {
             let operation = &operations[*at];
             let reads = matches!(operation.action, Action::Get | Action::List)
@@ -150,7 +153,7 @@ impl Search<'_> {
         if let Some(at) = next(open & self.known).find(is_idle) {
             return self.go(done | (1 << at), state);
         }
-        // Those without an answer come last: most are not needed to explain the others.
+        // Operations without an answer are tried last: most are not needed to explain the others.
         for at in next(open & self.known).chain(next(open & !self.known)) {
             let operation = operations[at];
             for before in self.before(&operation, state).into_iter().flatten() {
@@ -167,17 +170,17 @@ impl Search<'_> {
     }
 }
 
-/// A key.
+/// The state of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 struct State {
     value: Option<i64>,
-    /// Which operation gave it an end.
+    /// The operation that set its expiry.
     ends_by: Option<u8>,
 }
 
 impl Search<'_> {
-    /// What an operation may find: the key as it is, if its time may not be over yet; no key, if it may be, or if it
-    /// may have been evicted.
+    /// The states that an operation may find: the key, if it may not have expired yet; and no key, if it may have
+    /// expired or been evicted.
     fn before(&self, operation: &Operation, state: State) -> [Option<State>; 2] {
         let end = state.ends_by.map(|at| self.operations[usize::from(at)]);
         let Some((set, Action::SetFor(_, lasts))) = end.map(|o| (o, o.action)) else {
@@ -193,7 +196,7 @@ impl Search<'_> {
     }
 }
 
-/// The state after an operation, or `None` if it cannot have answered so in this state.
+/// The state after an operation; `None` if it cannot have had its outcome in this state.
 fn apply(at: usize, operation: &Operation, state: State) -> Option<State> {
     let expected = |value: Option<i64>| match operation.outcome {
         Outcome::Unknown => true,

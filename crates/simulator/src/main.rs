@@ -1,7 +1,7 @@
-//! The simulator: the machines that ship, under a seeded network, crashes, pauses and clocks (PROTOCOL §15).
+//! The simulator: the production machines under a seeded network, crashes, pauses and clocks (PROTOCOL §15).
 //!
-//! `simulator --seeds N [--start S]` runs N seeds; `simulator --seed S -v` replays one and prints what happens;
-//! `simulator --regressions` runs those that once failed.
+//! `simulator --seeds N [--start S]` runs N seeds. `simulator --seed S -v` replays one and prints its events.
+//! `simulator --regressions` runs seeds that failed once.
 
 mod checks;
 mod client;
@@ -43,10 +43,10 @@ use world::World;
 #[derive(Parser, Debug)]
 #[command(name = "simulator", version)]
 struct Arguments {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
-    /// The first of them.
+    /// The first of these seeds.
     #[arg(long, default_value_t = 1)]
     start: u64,
     /// Run this seed alone.
@@ -55,48 +55,48 @@ struct Arguments {
     /// Print every event of the run.
     #[arg(short, long)]
     verbose: bool,
-    /// Fix the number of parity positions; drawn from the seed otherwise.
+    /// Fix the number of parity positions. The default is drawn from the seed.
     #[arg(long)]
     parity: Option<u8>,
-    /// Fix how many of them acknowledge a write; drawn from the seed otherwise.
+    /// Fix the number of members that acknowledge a write. The default is drawn from the seed.
     #[arg(long)]
     ack_quorum: Option<u8>,
-    /// Fix the number of stripe lists; drawn from the seed otherwise.
+    /// Fix the number of stripe lists. The default is drawn from the seed.
     #[arg(long)]
     stripe_lists: Option<u16>,
-    /// Besides, at so many instants of every run, kill each set of processes that may be lost, and run on from there.
+    /// At this many instants of every run, also kill each set of processes that may be lost, and continue from there.
     #[arg(long, default_value_t = 0)]
     forks: u64,
-    /// Of one seed, the fork after so many events in which these processes die: EVENTS:PROCESS,PROCESS.
+    /// With --seed: the fork after this many events in which these processes die, as EVENTS:PROCESS,PROCESS.
     #[arg(long, requires = "seed")]
     fork: Option<Fork>,
-    /// Run every seed twice and compare what happened.
+    /// Run every seed twice, and compare the two runs.
     #[arg(long)]
     twice: bool,
-    /// Break this rule of the protocol on purpose, and stop at the first seed that shows it.
+    /// Break this rule of the protocol on purpose, and stop at the first seed that detects it.
     #[cfg(feature = "mutants")]
     #[arg(long)]
     mutant: Option<String>,
-    /// Look away when what is broken is named so (I7): how soon does something else see the mutant?
+    /// Ignore violations whose name begins so (I7), to see how soon another check detects the mutant.
     #[cfg(feature = "mutants")]
     #[arg(long)]
     blind_to: Option<String>,
-    /// Run the coordinator, agents and supervisors that ship in all runs; else they run for seeds with an odd number.
+    /// Use the production coordinator, agents and supervisors in all runs. The default is to use them for odd seeds.
     #[arg(long)]
     governed: bool,
-    /// Run the coordinator of the simulator in all runs, which does worse things to nodes than the one that ships.
+    /// Use the simulator's coordinator in all runs. It treats nodes worse than the production one.
     #[arg(long, conflicts_with = "governed")]
     ungoverned: bool,
     /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
-    /// Try every order of what can happen in small worlds, and nothing else.
+    /// Explore every order of events in small worlds, and do nothing else.
     #[arg(long)]
     exhaustive: bool,
-    /// Run the seeds that once failed, and no others.
+    /// Run the seeds that failed once, and no others.
     #[arg(long)]
     regressions: bool,
-    /// A coverage mark that no seed has met counts as a violation.
+    /// Count a coverage mark that no seed has reached as a violation.
     #[arg(long)]
     require_marks: bool,
     /// At the end, print a CRC of every frame and every reply of all seeds: equal for two builds that behave the same.
@@ -147,19 +147,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// One run: what makes it what it is.
+/// One run: its seed and arguments.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     seed: u64,
     shape: Shape,
-    /// Where it leaves the course of its seed, and how.
+    /// The fork at which it leaves the run of its seed.
     fork: Option<Fork>,
-    /// The control plane that ships decides.
+    /// Whether the production control plane decides.
     governed: bool,
 }
 
 impl Run {
-    /// All but its seed, as arguments.
+    /// All arguments except the seed.
     fn arguments(&self) -> String {
         let Shape {
             parity,
@@ -176,7 +176,7 @@ impl Run {
     }
 }
 
-/// What came of some runs.
+/// Totals of several runs.
 #[derive(Default)]
 struct Totals {
     counts: Counts,
@@ -198,7 +198,7 @@ impl Totals {
             say(&format!("seed {}: {what}", run.seed));
             say(&format!("  replay: {}", replay(arguments, run)));
             say(&format!(
-                "  to crates/simulator/regressions.txt: {}",
+                "  line for crates/simulator/regressions.txt: {}",
                 regressions::line(run, what)
             ));
         }
@@ -249,7 +249,7 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
             break;
         }
         if done % 1000 == 0 {
-            // Progress is no result: whether anybody reads it does not matter.
+            // Progress is not a result: an error in printing it does not matter.
             let violations = totals.violations;
             let _ = writeln!(std::io::stderr(), "{done} of {count} seeds, {violations} violations");
         }
@@ -260,7 +260,7 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
     if arguments.require_marks {
         for name in totals.marks.missing() {
             totals.violations += 1;
-            say(&format!("never met: {name}"));
+            say(&format!("mark never reached: {name}"));
         }
     }
     say(&totals.counts.line(totals.simulated_ns));
@@ -274,7 +274,7 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
     Ok(totals.violations)
 }
 
-/// 15.9. Every violation ends the search of its space.
+/// 15.9. A violation ends the search of its space.
 fn exhaust(arguments: &Arguments) -> Result<u64, String> {
     let mut violations = 0;
     break_rule(arguments, &mut Swarm::draw(&mut Prng::new(0), arguments.shape()))?;
@@ -292,7 +292,7 @@ fn exhaust(arguments: &Arguments) -> Result<u64, String> {
     Ok(violations)
 }
 
-/// Builds in the mutant that was asked for. True: it is the process that keeps its identity.
+/// Sets the mutant that was asked for. Returns true for the mutant in which a process keeps its identity.
 #[cfg(feature = "mutants")]
 fn break_rule(arguments: &Arguments, swarm: &mut Swarm) -> Result<bool, String> {
     let Some(name) = &arguments.mutant else {
@@ -304,7 +304,7 @@ fn break_rule(arguments: &Arguments, swarm: &mut Swarm) -> Result<bool, String> 
     let (all, of_control) = (paritas_protocol::Mutant::ALL, paritas_control::Mutant::ALL);
     let found = all.iter().find(|(n, _)| n == name);
     let in_control = of_control.iter().find(|(n, _)| n == name);
-    // A rule that both nodes and coordinators obey has one name.
+    // A rule that nodes and coordinators both obey has one name.
     swarm.parameters.mutant = found.map(|(_, mutant)| *mutant);
     swarm.control_mutant = in_control.map(|(_, mutant)| *mutant);
     match (found, in_control) {
@@ -312,7 +312,7 @@ fn break_rule(arguments: &Arguments, swarm: &mut Swarm) -> Result<bool, String> 
             let of_control = of_control.iter().map(|(n, _)| *n);
             let names: Vec<&str> = all.iter().map(|(n, _)| *n).chain(of_control).collect();
             Err(format!(
-                "no mutant {name}; there are restart-keeps-identity, {}",
+                "unknown mutant {name}; known are restart-keeps-identity, {}",
                 names.join(", ")
             ))
         }
@@ -320,7 +320,7 @@ fn break_rule(arguments: &Arguments, swarm: &mut Swarm) -> Result<bool, String> 
     }
 }
 
-/// No rule can be broken.
+/// Without the feature `mutants` no rule can be broken.
 #[cfg(not(feature = "mutants"))]
 fn break_rule(_: &Arguments, _: &mut Swarm) -> Result<bool, String> {
     Ok(false)
@@ -334,7 +334,7 @@ fn new_digest(arguments: &Arguments) -> Digest {
     }
 }
 
-/// Runs once to the end. A fork's past must be what was seen `from` it.
+/// Runs once to the end. With `from`, the state at the fork must equal that instant.
 fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Result<(World, Vec<Instant>), String> {
     let mut random = Prng::new(run.seed);
     let mut swarm = Swarm::draw(&mut random, run.shape);

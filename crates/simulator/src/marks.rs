@@ -1,10 +1,10 @@
-//! Coverage marks (PROTOCOL 15.5): how often a run met each rare situation. The machines name theirs ([`Mark`]); those
-//! that take a look at the whole list, or at a client's view of it, are named here.
+//! Coverage marks (PROTOCOL 15.5): how often a run reached each rare situation. The machines name their own ([`Mark`]).
+//! Situations that concern a whole list, or a client's view of it, are named here.
 
 use crate::report::say;
 use paritas_protocol::Mark;
 
-/// Situations that the simulator sees.
+/// Situations that the simulator itself detects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
     TwoTakeovers,
@@ -39,7 +39,6 @@ pub(crate) enum Seen {
     StoreIsOld,
     StoreFoundOld,
     Forked,
-    ForkedBesideFew,
     Adopted,
     SecondProcess,
     TwoCoordinators,
@@ -48,7 +47,7 @@ pub(crate) enum Seen {
     FalselySuspected,
 }
 
-const SEEN: [(Seen, &str); 39] = [
+const SEEN: [(Seen, &str); 38] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -93,10 +92,6 @@ const SEEN: [(Seen, &str); 39] = [
         Seen::Forked,
         "10.16 an old store goes on, and no process has what it lacks",
     ),
-    (
-        Seen::ForkedBesideFew,
-        "10.16 an old store goes on, and fewer processes than it assumes have what it lacks",
-    ),
     (Seen::Adopted, "10.18 a store made anew from what the nodes know"),
     (Seen::SecondProcess, "10.13 a second process of a node that runs"),
     (Seen::TwoCoordinators, "10.1 two coordinators on one store"),
@@ -105,15 +100,10 @@ const SEEN: [(Seen, &str); 39] = [
     (Seen::FalselySuspected, "10.10 a living node removed for silence"),
 ];
 
-/// Marks that a run of many seeds may do without: they say something about the simulator, not about the rules.
-const OPTIONAL: [Seen; 4] = [
-    Seen::HistoryUnchecked,
-    Seen::ReadAgain,
-    Seen::Outgrown,
-    Seen::ForkedBesideFew,
-];
+/// Marks that need not be reached in a run of many seeds: they concern the simulator, not the rules.
+const OPTIONAL: [Seen; 3] = [Seen::HistoryUnchecked, Seen::ReadAgain, Seen::Outgrown];
 
-/// How often each mark was met.
+/// How often each mark was reached.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
     machines: [u64; Mark::ALL.len()],
@@ -154,7 +144,7 @@ impl Marks {
         }
     }
 
-    /// Marks that must be met and were not.
+    /// Names of required marks that were not reached.
     pub(crate) fn missing(&self) -> Vec<&'static str> {
         let machines = Mark::ALL
             .iter()

@@ -1,5 +1,5 @@
-//! Planned moves (PROTOCOL 5.12): an owner is asked to drain, and when it says that it has, its position goes to
-//! another node. Everything may come between: the question is lost, the answer late, another fault quicker.
+//! Planned moves (PROTOCOL 5.12): an owner is asked to drain, and when it reports that it has, its position moves to
+//! another node. Anything may interfere: the question is lost, the answer is late, another fault comes first.
 
 use crate::events::Happening;
 use crate::marks::Seen;
@@ -14,7 +14,7 @@ impl World {
         let position = Position(self.random.below(u64::from(self.swarm.data)) as u8);
         let live = self.configuration(list).at(position).filter(|a| a.state.is_live());
         let Some(tenure) = live.map(|a| a.tenure) else { return };
-        // A coordinator asks again while it wants it.
+        // A coordinator repeats the question while it wants the move.
         for _ in 0..self.random.between(1, 3) {
             let after = Span(self.random.below(2 * self.swarm.parameters.drain_max.0));
             self.push(after, Happening::Drain { list, position, tenure });

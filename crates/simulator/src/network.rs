@@ -1,4 +1,4 @@
-//! The network: links between processes, and what becomes of the frames on them.
+//! The network: links between processes, and the fate of the frames on them.
 
 use crate::events::Happening;
 use crate::world::World;
@@ -11,7 +11,7 @@ use paritas_wire::peer;
 pub(crate) struct Wire {
     /// The processes at its ends.
     pub(crate) ends: [(usize, Incarnation); 2],
-    /// When the last frame towards each end arrives: frames keep their order unless they are let overtake.
+    /// When the last frame towards each end arrives. Frames keep their order unless one is allowed to overtake.
     last: [Time; 2],
 }
 
@@ -34,7 +34,7 @@ impl World {
         }
     }
 
-    /// What a member that lags adds.
+    /// Additional delay of frames from and to a lagging member.
     fn lag(&self, from: usize, to: usize) -> Span {
         let lags = |(node, _): &(u16, Span)| !self.healing && [from, to].contains(&usize::from(*node));
         self.swarm.lag.filter(lags).map_or(Span(0), |(_, by)| by)
@@ -97,7 +97,7 @@ impl World {
             let to_end = usize::from(wire.ends[0].0 == from);
             let (to, _) = wire.ends[to_end];
             self.sent.add([self.now.0, from as u64, to as u64], frame);
-            // A handshake is lost only with its link, and a command is never repeated: TCP gives that much.
+            // A handshake is lost only with its link, and a command is never duplicated, because TCP ensures this.
             let kind = frame.get(8).copied().unwrap_or_default();
             let hello = kind == peer::kind::HELLO;
             let once = hello || kind == peer::kind::FORWARD || kind == peer::kind::REPLY;
@@ -119,7 +119,7 @@ impl World {
                 let mut delay = self.delay() + self.lag(from, to);
                 let mut overtakes = !once && !self.healing && self.random.chance(self.swarm.reorder);
                 if copy > 0 && self.random.chance(300_000) {
-                    // A copy out of the past: whatever it says may long be history.
+                    // A late duplicate: its contents may long be outdated.
                     delay = delay + Span(self.random.below(150_000_000));
                     overtakes = true;
                 }

@@ -1,11 +1,11 @@
-//! Seeds that once failed, from `regressions.txt`.
+//! Seeds that failed once, from `regressions.txt`.
 
 use crate::Run;
 use crate::swarm::Shape;
 
 const TEXT: &str = include_str!("../regressions.txt");
 
-/// All of them, in the order of the file.
+/// All runs of the file, in its order.
 pub(crate) fn read() -> Result<Vec<Run>, String> {
     parse(TEXT)
 }

@@ -1,8 +1,8 @@
-//! What is printed of runs.
+//! Printed reports of runs.
 
 use std::io::{ErrorKind, Write};
 
-/// Prints a line. Ends the process in silence once nobody reads any more (`| head`).
+/// Prints a line. Ends the process silently once nobody reads its output (`| head`).
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")) {
@@ -13,42 +13,42 @@ pub(crate) fn say(line: &str) {
     }
 }
 
-/// What happened in a run, for the report.
+/// Counts of one run, for the report.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Events handled.
     pub(crate) events: u64,
-    /// Replies that clients got.
+    /// Replies that clients received.
     pub(crate) replies: u64,
-    /// Errors among them.
+    /// Error replies among them.
     pub(crate) refused: u64,
-    /// Writes that may or may not have happened.
+    /// Writes with an uncertain outcome.
     pub(crate) uncertain: u64,
     /// Processes killed.
     pub(crate) crashes: u64,
-    /// Processes stopped for a while.
+    /// Pauses of processes.
     pub(crate) pauses: u64,
-    /// Live processes taken for dead.
+    /// Running processes replaced as if they were dead.
     pub(crate) suspicions: u64,
     /// Configurations committed.
     pub(crate) commits: u64,
-    /// Histories too hard to check.
+    /// Histories that were too expensive to check.
     pub(crate) unchecked: u64,
     /// Chunks whose sum did not match after decoding.
     pub(crate) bad_sums: u64,
     /// Bits that flipped in memory.
     pub(crate) flips: u64,
-    /// Chunks that were checked, and found wrong.
+    /// Chunks that the scrub checked; `scrubbed_bad` are those that it found wrong.
     pub(crate) scrubbed: u64,
     pub(crate) scrubbed_bad: u64,
     /// Governed runs.
     pub(crate) governed: u64,
-    /// Runs that ended as a list was lost by a false suspicion and a kill.
+    /// Runs that ended because a false suspicion and a kill together lost a list.
     pub(crate) excused: u64,
 }
 
 impl Counts {
-    /// Adds those of another run.
+    /// Adds the counts of another run.
     pub(crate) fn add(&mut self, one: &Self) {
         self.events += one.events;
         self.replies += one.replies;
@@ -67,7 +67,7 @@ impl Counts {
         self.excused += one.excused;
     }
 
-    /// All of them in a line.
+    /// All counts in one line.
     pub(crate) fn line(&self, simulated_ns: u128) -> String {
         format!(
             "{} simulated hours, {} events, {} replies ({} refused, {} uncertain), {} crashes, {} pauses, {} false \

@@ -1,4 +1,4 @@
-//! What one seed draws: the shape of the cluster, the length of the run, and its own mix of faults (swarm testing,
+//! What a seed determines: the shape of the cluster, the length of the run, and its own mix of faults (swarm testing,
 //! PROTOCOL 15.1). Probabilities are per million.
 
 use crate::disks::draw_settings;
@@ -6,124 +6,124 @@ use paritas_base::{Prng, Span};
 use paritas_protocol::paritylog::Settings;
 use paritas_protocol::{ClientLimits, LogAssist, Parameters, Policy, Reads};
 
-/// What of a run is fixed; the rest is drawn from its seed.
+/// The fixed part of a run's shape. The rest is drawn from its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Shape {
     /// The number of parity positions.
     pub(crate) parity: Option<u8>,
-    /// How many of them acknowledge a write.
+    /// The number of members that acknowledge a write.
     pub(crate) ack_quorum: Option<u8>,
     /// The number of stripe lists.
     pub(crate) stripe_lists: Option<u16>,
 }
 
-/// One run's settings.
+/// The settings of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Swarm {
-    /// The coordinator, the agents and the supervisors are those that ship.
+    /// Whether the coordinator, the agents and the supervisors are the production ones.
     pub(crate) governed: bool,
-    /// Data positions.
+    /// Number of data positions.
     pub(crate) data: u8,
-    /// Parity positions.
+    /// Number of parity positions.
     pub(crate) parity: u8,
-    /// How many of them must hold a write.
+    /// Number of members that must hold a write.
     pub(crate) ack_quorum: u8,
-    /// Lists of that shape, over the same nodes.
+    /// Number of lists of that shape, over the same nodes.
     pub(crate) stripe_lists: u16,
-    /// Frames from and to one node take so much longer: a member that lags, but answers.
+    /// A node whose frames, in and out, are delayed by this time: a member that lags but answers.
     pub(crate) lag: Option<(u16, Span)>,
-    /// Nodes beyond those in the list.
+    /// Number of nodes beyond those in the list.
     pub(crate) spares: u16,
-    /// Those of them that are members, of other lists: in a governed run.
+    /// Number of these that are members of other lists, in a governed run.
     pub(crate) beyond: u16,
-    /// Bytes in a chunk: tiny, so that few keys make many chunks.
+    /// Bytes in a chunk. Tiny, so that few keys make many chunks.
     pub(crate) chunk_bytes: u32,
-    /// A node's memory.
+    /// A node's memory in bytes.
     pub(crate) maxmemory_bytes: u64,
-    /// How long faults and clients go on.
+    /// Duration of faults and of the clients' work.
     pub(crate) chaos: Span,
-    /// Clients at work.
+    /// Number of clients.
     pub(crate) clients: usize,
-    /// Keys they use.
+    /// Number of keys that they use.
     pub(crate) keys: u64,
-    /// Keys written once at the start, so that the index grows and splits.
+    /// Number of keys written once at the start, so that the index grows and splits.
     pub(crate) filler_keys: u64,
-    /// A command is about a group of keys that are always written together.
+    /// Probability that a command is about a group of keys, which are always written together.
     pub(crate) group: u32,
-    /// Groups of so many keys, neighbours in the index.
+    /// Number of groups of keys that are neighbours in the index.
     pub(crate) crowds: u64,
     pub(crate) crowd_keys: usize,
-    /// A SET of one key is an MSET of two, in slots of their own.
+    /// Probability that a SET of one key is an MSET of two keys in different slots.
     pub(crate) pairs: u32,
-    /// A SET has an end.
+    /// Probability that a SET has an expiry.
     pub(crate) expiring: u32,
-    /// FLUSHALLs that come.
+    /// Number of FLUSHALLs to come.
     pub(crate) flushes: u32,
-    /// How often all keys are listed.
+    /// Number of listings of all keys to come.
     pub(crate) lists: u32,
-    /// A client comes by the strict Cluster port, and goes where it is sent.
+    /// Probability that a client uses the Cluster port and follows `-MOVED`.
     pub(crate) strict: u32,
-    /// Bytes of such a key's value.
+    /// Bytes in the value of a key that is written once.
     pub(crate) filler_bytes: usize,
-    /// Commands of a client sent at once, at most.
+    /// Most commands that a client sends at once.
     pub(crate) pipeline_max: u64,
-    /// Longest usual frame delay.
+    /// Longest usual delay of a frame.
     pub(crate) delay_max: Span,
-    /// A frame takes up to 20 times as long.
+    /// Probability that a frame takes up to 20 times as long.
     pub(crate) slow: u32,
-    /// A frame is lost.
+    /// Probability that a frame is lost.
     pub(crate) drop: u32,
-    /// A frame comes twice.
+    /// Probability that a frame is duplicated.
     pub(crate) duplicate: u32,
-    /// A frame may overtake those before it.
+    /// Probability that a frame may overtake those before it.
     pub(crate) reorder: u32,
-    /// Mean time between faults of each kind; zero for never.
+    /// Mean time between crashes. Zero means never, here and for the following faults.
     pub(crate) crash_every: Span,
-    /// A node stops and goes on.
+    /// Mean time between pauses of a node.
     pub(crate) pause_every: Span,
-    /// The path between two nodes closes, one way or both.
+    /// Mean time between partitions, which close the path between two nodes one way or both ways.
     pub(crate) partition_every: Span,
-    /// A link breaks.
+    /// Mean time between broken links.
     pub(crate) reset_every: Span,
-    /// A live node is replaced.
+    /// Mean time between replacements of a running node.
     pub(crate) suspect_every: Span,
-    /// A bit of a chunk flips.
+    /// Mean time between flipped bits.
     pub(crate) flip_every: Span,
-    /// An owner is asked to go, and its position given to another.
+    /// Mean time between planned moves.
     pub(crate) move_every: Span,
-    /// As a position is to be called Live, the world splits beside it.
+    /// Probability that nodes are cut off when a position asks to become Live.
     pub(crate) split_at_ask: u32,
-    /// Slots go from one stream to another.
+    /// Mean time between hand-offs of slots.
     pub(crate) hand_off_every: Span,
-    /// A node's wall clock is set.
+    /// Mean time between settings of a node's wall clock.
     pub(crate) wall_clock_every: Span,
-    /// A crash is certified by a supervisor.
+    /// Probability that a supervisor certifies a crash.
     pub(crate) certified: u32,
-    /// More events follow before a turn ends.
+    /// Probability that more events follow before a turn ends.
     pub(crate) batch: u32,
-    /// A configuration does not reach a node at first.
+    /// Probability that a configuration does not reach a node at first.
     pub(crate) push_drop: u32,
-    /// Clocks run this much fast or slow at most, in parts per million.
+    /// Largest drift of a clock, fast or slow, in parts per million.
     pub(crate) drift_ppm: u64,
-    /// Fewest live parity members for writes.
+    /// Number of Live parity members below which writes are refused.
     pub(crate) min_redundancy: u8,
-    /// How the logs of log nodes are laid out, if there are any, and which nodes are, by bits. Any node may come to
-    /// hold any position.
+    /// Layout of the logs of log nodes, if there are any; `disk_nodes` has a bit for each log node. Any node may hold
+    /// any position.
     pub(crate) disk: Option<Settings>,
     pub(crate) disk_nodes: u64,
-    /// Parity positions, the last ones, that are planned for log nodes: nodes with a disk or others may hold them.
+    /// Number of parity positions, counted from the last, that are planned for log nodes. Any node may hold them.
     pub(crate) logged: u8,
-    /// A read or a write takes so long.
+    /// Longest time of a read or a write of a disk.
     pub(crate) disk_delay_max: Span,
-    /// The machines' own numbers.
+    /// The parameters of the machines.
     pub(crate) parameters: Parameters,
-    /// A rule that coordinators and agents leave out.
+    /// A rule that coordinators and agents break.
     #[cfg(feature = "mutants")]
     pub(crate) control_mutant: Option<paritas_control::Mutant>,
 }
 
 impl Swarm {
-    /// Draws a run.
+    /// Draws the settings of a run.
     pub(crate) fn draw(random: &mut Prng, shape: Shape) -> Self {
         let parity = shape
             .parity
@@ -156,7 +156,7 @@ impl Swarm {
             silence_report: Span::from_ms(500),
             hold_max: Span::from_ms(10),
             drain_max: Span::from_ms(20),
-            // Its memory is for a few dozen chunks.
+            // The memory is enough for a few dozen chunks only.
             kept_chunks: 4,
             mismatches_before_hold: 4,
             fetch_max: random.between(1, 8) as usize,
@@ -179,7 +179,7 @@ impl Swarm {
             mutant: None,
         };
         let chunk_bytes = *random.pick(&[256, 256, 512, 1024]);
-        // Room for a few dozen chunks: more keys, and larger ones, than it takes.
+        // Memory for a few dozen chunks: fewer than the keys need.
         let small = random.chance(150_000);
         let maxmemory_bytes = if small {
             u64::from(chunk_bytes) * random.between(6, 48)
@@ -238,7 +238,7 @@ impl Swarm {
                 0
             },
             strict: some(random, 900_000),
-            // Of keys that are always written together, one may go without the others.
+            // If nodes evict, one key of a group may go without the others.
             group: if evicts { 0 } else { some(random, 300_000) },
             crowds: 0,
             crowd_keys: 0,
@@ -278,7 +278,7 @@ impl Swarm {
             #[cfg(feature = "mutants")]
             control_mutant: None,
         };
-        // Drawn last, so that a seed is otherwise what it was before.
+        // Drawn last, so that the settings of older seeds do not change.
         let few = parity > 1 && random.chance(350_000);
         let drawn = if few {
             random.between(1, u64::from(parity) - 1) as u8
@@ -294,7 +294,7 @@ impl Swarm {
             swarm.move_every = every(random, 100);
         }
         if random.chance(100_000) {
-            // Then nothing is assumed of clocks (4.6).
+            // With confirmed reads nothing is assumed about clocks (4.6).
             swarm.parameters.reads = Reads::Confirmed;
             swarm.drift_ppm = 400_000;
         }
@@ -320,7 +320,7 @@ impl Swarm {
             swarm.wall_clock_every = every(random, 100);
         }
         if parity > 0 && random.chance(80_000) {
-            // No node is free, and none has memory for two positions: who stands in drops chunks for others (5.10).
+            // No node is free, and none has memory for two positions: a stand-in drops chunks for others (5.10).
             swarm.spares = 0;
             swarm.maxmemory_bytes = u64::from(chunk_bytes) * random.between(10, 30);
             swarm.parameters.policy = Policy::NoEviction;
@@ -334,7 +334,7 @@ impl Swarm {
             swarm.crowd_keys = random.between(10, 90) as usize;
         }
         if random.chance(100_000) {
-            // As far apart as in production.
+            // In the same ratio as in production.
             swarm.parameters.retry = Span::from_ms(random.between(1, 2));
             swarm.parameters.resend = Span(10 * swarm.parameters.retry.0);
         }
@@ -349,7 +349,7 @@ impl Swarm {
         };
         swarm.stripe_lists = shape.stripe_lists.unwrap_or(drawn as u16).max(1);
         if swarm.stripe_lists > 1 {
-            // Each node has a part in each.
+            // Each node has a position in each list.
             swarm.maxmemory_bytes *= u64::from(swarm.stripe_lists);
             swarm.parameters.kept_chunks *= u32::from(swarm.stripe_lists);
             if random.chance(500_000) {

@@ -1,4 +1,4 @@
-//! A process's turns: events go into its machine, what it has ready goes out, as the driver of `io` does it.
+//! A process's turns: events go into its machine, and its output is written, as in the driver of `io`.
 
 use crate::coordinator::describe;
 use crate::driver::Process;
@@ -30,7 +30,7 @@ impl World {
         let rate = 1_000_000 + self.random.between(0, 2 * self.swarm.drift_ppm) - self.swarm.drift_ppm;
         let offset = self.random.below(1 << 40);
         let wall_ms = self.random.below(WALL_SKEW.as_ms() + 1);
-        // Boxed: it moves with every turn (`flush`), and a node is large.
+        // Boxed: it is moved in every turn (`flush`), and a node is large.
         let mut process = Box::new(Process::new(node, rate, offset, wall_ms));
         if let (Some(disk), Some(settings)) = (self.disks[at].take(), self.swarm.disk) {
             let clock = process.clock(self.now);
@@ -65,7 +65,7 @@ impl World {
         self.processes[at].as_ref().is_some_and(|p| p.paused_until > self.now)
     }
 
-    /// Gives a process one event, unless it is stopped: then the event waits.
+    /// Gives a process one event. If the process is stopped, the event waits.
     pub(crate) fn turn(
         &mut self,
         at: usize,
@@ -125,7 +125,7 @@ impl World {
         let Some(process) = self.processes[at].as_mut() else {
             return;
         };
-        // Between the machine's turn and the driver's writes the process may be stopped.
+        // The process may be stopped between the machine's turn and the driver's writes.
         if !self.healing && self.swarm.pause_every.0 > 0 && self.random.chance(2_000) {
             let pause = Span(self.random.below(3 * self.swarm.parameters.lease.0));
             (process.paused_until, process.stopped_at) = (now + pause, None);
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Clients whose stall is over have their input looked at again, in this turn or soon after.
+    /// Processes the input of clients whose stall has ended, in this turn or soon after.
     fn feed_resumed(&mut self, at: usize) {
         let now = self.now;
         for _ in 0..4 {
@@ -160,7 +160,8 @@ impl World {
         }
     }
 
-    /// Gives a process what its clients have sent, as of a time at which it read its clock. False if there is nothing.
+    /// Gives a process the input of its clients, under the clock that it read at `clock_read_at`. Returns false if
+    /// there is none.
     pub(crate) fn feed(&mut self, at: usize, clock_read_at: Time) -> bool {
         let now = self.now;
         let Some(process) = self.processes[at].as_mut() else {
@@ -185,7 +186,7 @@ impl World {
         !ready.is_empty()
     }
 
-    /// Writes what a process has ready, as the driver does: with a fresh look at the clock.
+    /// Writes a process's output as the driver does, after reading its clock again.
     pub(crate) fn flush(&mut self, at: usize) {
         let Some(mut process) = self.processes[at].take() else {
             return;
@@ -203,7 +204,7 @@ impl World {
             let mut bytes = core::mem::take(&mut buffer.bytes);
             if buffer.deadline.take().is_some_and(|d| fresh >= d) {
                 process.out.forget(link);
-                self.log(|| format!("n{at}: what is to leave by {link:?} is too late"));
+                self.log(|| format!("n{at}: output for {link:?} is past its deadline"));
                 self.break_link(link);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What clients ask, and what they are told.
+//! The commands of clients, and the handling of their replies.
 
 use crate::client::{self, ALL, Answer, CROWD, FILLER, Pending};
 use crate::events::Happening;
@@ -77,7 +77,7 @@ impl World {
                 match (key == ALL, port) {
                     (false, _) => break Some((vec![key], Action::Get)),
                     (true, Port::Any) => break Some((vec![key], Action::List)),
-                    // It would list this node's streams alone.
+                    // KEYS on this port would list this node's streams alone.
                     (true, Port::Cluster) => {}
                 }
             };
@@ -86,7 +86,7 @@ impl World {
             self.swarm.filler_keys -= 1;
             return Some((vec![format!("{FILLER}{}", self.swarm.filler_keys)], self.set()));
         }
-        // On the strict port it would empty this node's streams alone.
+        // FLUSHALL on the cluster port would empty this node's streams alone.
         if port == Port::Any && self.swarm.flushes > 0 && self.random.chance(10_000) {
             self.swarm.flushes -= 1;
             return Some((Vec::new(), Action::Flush));
@@ -142,7 +142,7 @@ impl World {
         Action::Set(self.next_value)
     }
 
-    /// Whether another operation on a key can still be checked.
+    /// Whether one more operation on the key can still be checked.
     fn has_room(&self, key: &str) -> bool {
         let most = crate::linear::OPERATIONS_MAX - 28;
         self.history.get(key).is_none_or(|h| h.len() < most)
@@ -204,7 +204,7 @@ impl World {
                 self.feed(at, before);
                 return self.end_turn(at, incarnation);
             }
-            // The input is looked at in this turn.
+            // The input is processed in this turn.
             self.turn(at, incarnation, Event::Timer, || Happening::ClientSends {
                 client,
                 conn,
@@ -225,7 +225,7 @@ impl World {
                 Ok(None) => break,
                 Ok(Some(answer)) => {
                     let Some(pending) = self.clients[client].pending.pop_front() else {
-                        return self.violate(format!("I14: a reply to nothing: {answer:?}"));
+                        return self.violate(format!("I14: a reply without a command: {answer:?}"));
                     };
                     self.log(|| format!("client {client}: {:?} {:?} = {answer:?}", pending.keys, pending.action));
                     self.record(client, &pending, answer);
@@ -241,7 +241,7 @@ impl World {
     fn record(&mut self, client: usize, pending: &Pending, answer: Answer) {
         self.counts.replies += 1;
         self.mix(self.counts.replies);
-        // Parts of a command over several keys may have happened though others were refused.
+        // A part of a command on several keys may have been done although another part was refused.
         let in_parts = pending.keys.len() != 1;
         let outcome = match answer {
             Answer::Refused(text) => {
@@ -279,7 +279,7 @@ impl World {
             Answer::Uncertain => {
                 self.counts.uncertain += 1;
                 if pending.action == Action::List {
-                    // Keys whose time is over end as they are met, and nobody knows whether they did.
+                    // Expired keys are deleted when they are found, so it is not known whether they still exist.
                     if self.healing {
                         self.final_reads.push(ALL.to_owned());
                     }
@@ -292,7 +292,7 @@ impl World {
         };
         let group = pending.keys.iter().find(|key| key.starts_with('{'));
         let outcome = match (pending.action, outcome, group) {
-            // Its keys are counted: all or none.
+            // DEL counts the keys of the group: all or none.
             (Action::Delete, Outcome::Done(Some(n)), Some(group)) if n != 0 => {
                 let all = self.crowds.keys(group).len();
                 Outcome::Done(Some(i64::from(n == all as i64) * 2 - 1))
@@ -323,7 +323,7 @@ impl World {
         }
     }
 
-    /// What KEYS tells of each key that clients have asked of. It is not atomic; for each key alone it is a read.
+    /// Records for each key whether KEYS named it. KEYS is not atomic, but for a single key it is a read.
     fn record_list(&mut self, pending: &Pending, names: &[String]) {
         self.marks.see(Seen::Listed);
         let mut seen = set();
@@ -333,7 +333,7 @@ impl World {
             }
         }
         for (key, history) in &mut self.history {
-            // A group is there or not as one.
+            // All keys of a group exist or none does.
             let first = self.crowds.keys(key).into_iter().next();
             let is_there = first.is_some_and(|first| seen.contains(first.as_str()));
             if history.len() < crate::linear::OPERATIONS_MAX - 8 {

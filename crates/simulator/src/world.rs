@@ -1,5 +1,5 @@
-//! The simulated world: processes, links between them, clients, and one queue of events in time order; how a run
-//! begins and ends. What happens in it is in `events`.
+//! The simulated world: processes, links between them, clients, and one queue of events in the order of time; the
+//! beginning and the end of a run. The handling of events is in `events`.
 
 use crate::client::{self, Client, Crowds};
 use crate::digest::Digest;
@@ -33,7 +33,7 @@ pub(crate) struct World {
     queue: BinaryHeap<Queued>,
     queued: u64,
     pub(crate) processes: Vec<Option<Box<Process>>>,
-    /// Those of processes that are not there; none of who is no log node.
+    /// Disks of processes that do not run. `None` for nodes that are not log nodes.
     pub(crate) disks: Vec<Option<Disk>>,
     pub(crate) records: Vec<NodeRecord>,
     pub(crate) cluster: ClusterRecord,
@@ -41,55 +41,56 @@ pub(crate) struct World {
     pub(crate) links: Map<LinkId, Wire>,
     pub(crate) next_id: u64,
     pub(crate) blocked: Map<(usize, usize), Time>,
-    /// Processes that the coordinator does not reach until then.
+    /// Processes that are cut off from the coordinator, and until when.
     pub(crate) cut_off: (Vec<usize>, Time),
-    /// Of each stripe list, in their order.
+    /// The configuration of each stripe list, in their order.
     pub(crate) configurations: Vec<Configuration>,
-    /// The ids of every configuration that each list has had, in order.
+    /// The ids of all configurations of each list, in order.
     pub(crate) ids: Vec<Vec<u64>>,
-    /// Who held each position before its present holder.
+    /// The former holder of each position.
     pub(crate) previous: Map<(ListId, Position), NodeId>,
     pub(crate) clients: Vec<Client>,
     pub(crate) history: BTreeMap<String, Vec<Operation>>,
-    /// What every key of the world has in its history.
+    /// Operations that belong to the history of every key.
     pub(crate) flushes: Vec<Operation>,
-    /// Of each list.
+    /// The expected contents of each list.
     pub(crate) ghosts: Vec<Ghost>,
     pub(crate) next_value: i64,
     pub(crate) healing: bool,
-    /// Keys still to be read once at the end.
+    /// Keys that are still to be read once at the end.
     pub(crate) final_reads: Vec<String>,
     pub(crate) crowds: Crowds,
-    /// The newest flip of a bit.
+    /// The latest flip of a bit.
     pub(crate) flipped: Option<Flip>,
-    /// How often each life had gone through its chunks when it was first seen to know all configurations, by the sum
-    /// of their epochs.
+    /// For each incarnation, the number of its completed scrub passes when it was first seen to know all
+    /// configurations; and the sum of their epochs at that time.
     pub(crate) passes: Vec<(Incarnation, u64, u64)>,
     pub(crate) violation: Option<String>,
-    /// Violations that begin so are not looked at.
+    /// Violations that begin with this text are ignored.
     pub(crate) blind_to: Option<String>,
     pub(crate) counts: Counts,
     pub(crate) marks: Marks,
     trace: VecDeque<String>,
-    /// All checks after every turn, and until the end a coordinator that calls nobody Live again.
+    /// Whether this is an exhaustive search: all checks after every turn, and until the end a coordinator that makes no
+    /// position Live.
     pub(crate) exhaustive: bool,
     pub(crate) verbose: bool,
     hash: u64,
     /// Every frame and every reply that was sent, in order (`--digest`).
     pub(crate) sent: Digest,
-    /// The mutant "restart keeps its identity" (PROTOCOL 2.1, 10.4): the process comes back under its old name.
+    /// The mutant "restart keeps its identity" (PROTOCOL 2.1, 10.4): a process restarts with its old incarnation.
     pub(crate) keep_identity: bool,
-    /// The real coordinator and its surroundings, in a governed run.
+    /// The production coordinator and what surrounds it, in a governed run.
     pub(crate) governed: Option<Box<Governed>>,
     /// When clients and faults begin.
     pub(crate) began: Time,
-    /// A list was lost by a false suspicion and a kill: what follows is not looked at.
+    /// A false suspicion and a kill together lost a list: what follows is not checked.
     pub(crate) excused: bool,
 }
 
-/// Lines of the trace that are kept.
+/// Number of lines of the trace that are kept.
 const TRACE_MAX: usize = 200;
-/// A hundred times what a run usually has.
+/// Most events of a run: a hundred times the usual number.
 const EVENTS_MAX: u64 = 500_000;
 
 impl World {
@@ -99,7 +100,7 @@ impl World {
         let width = usize::from(swarm.data + swarm.parity);
         let count = width + usize::from(swarm.spares);
         let Ok(scheme) = Scheme::new(swarm.data, swarm.parity) else {
-            unreachable!("the swarm draws small schemes")
+            unreachable!("the swarm draws only valid schemes")
         };
         let streams = u32::from(swarm.stripe_lists) * u32::from(swarm.data);
         let step = u32::from(paritas_base::SLOT_COUNT) / streams;
@@ -148,7 +149,8 @@ impl World {
                 peer_address: String::new(),
             })
             .collect();
-        // Of the next list everything is at the next node: who holds data of one holds parity of another.
+        // Each list is shifted by one node against the one before, so that the holder of data of one list holds parity
+        // of another.
         let position = |list: u16, i: usize| {
             let record = &records[(usize::from(list) + i) % count];
             let tenure = Tenure {
@@ -270,7 +272,7 @@ impl World {
         &self.configurations[usize::from(list.0)]
     }
 
-    /// One of them.
+    /// A random list.
     pub(crate) fn any_list(&mut self) -> ListId {
         match self.configurations.len() {
             1 => ListId(0),
@@ -316,19 +318,19 @@ impl World {
         self.hash = (self.hash.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    /// A digest of everything that happened: equal for two runs of one seed.
+    /// A digest of everything that happened. It is equal for two runs of one seed.
     pub(crate) fn digest(&self) -> u64 {
         self.hash ^ self.random.clone().next_u64()
     }
 
-    /// What is to happen, in the order in which it was planned.
+    /// The pending events, in the order in which they were planned.
     pub(crate) fn pending(&self) -> Vec<&Queued> {
         let mut pending: Vec<&Queued> = self.queue.iter().collect();
         pending.sort_by_key(|queued| queued.n);
         pending
     }
 
-    /// Takes one of them out.
+    /// Removes one pending event.
     pub(crate) fn take_pending(&mut self, n: u64) -> Option<Happening> {
         let mut queue = core::mem::take(&mut self.queue).into_vec();
         let at = queue.iter().position(|queued| queued.n == n);
@@ -337,7 +339,7 @@ impl World {
         taken
     }
 
-    /// What should have happened happens from now on.
+    /// Lets overdue events happen from now on.
     pub(crate) fn catch_up(&mut self) {
         let mut queue = core::mem::take(&mut self.queue).into_vec();
         for queued in &mut queue {
@@ -348,7 +350,7 @@ impl World {
 
     // --- the run -------------------------------------------------------------------------------------------------
 
-    /// Runs to the end; gives what the states were at some instants. The first broken invariant is in `violation`.
+    /// Runs to the end. Returns the states at the given instants. The first broken invariant is in `violation`.
     pub(crate) fn run(&mut self, instants: &[Time]) -> Vec<Instant> {
         let chaos_end = self.began + self.swarm.chaos;
         let mut seen = Vec::new();
@@ -362,16 +364,16 @@ impl World {
         seen
     }
 
-    /// After the faults: runs until all is quiet; gives the first broken invariant.
+    /// After the faults: runs until all is quiet. Returns the first broken invariant.
     pub(crate) fn settle(&mut self) -> Option<String> {
         let patience = if self.governed.is_some() { 60 } else { 30 };
         let deadline = self.now + Span::from_secs(patience);
         let (mut settled, mut outgrown) = (0, false);
         while self.violation.is_none() && !self.excused {
             if self.now > deadline {
-                // Without parity nothing may be written, and no key that has expired be read. Where data has no room
-                // every key can be read all the same, but at a position that Live ones have left none at all; to list
-                // them takes all chunks of an index line at once.
+                // Without parity, nothing may be written and no expired key may be read. If a data position lacks
+                // memory, every key can still be read, except at a position for which Live ones have left none at all.
+                // Listing keys needs all chunks of an index line at once.
                 let unread = self.unanswered(true).is_some();
                 outgrown = self.is_outgrown(false) && (!unread || self.swarm.min_redundancy > 0)
                     || self.is_outgrown(true) && (!unread || self.is_crowded_out());
@@ -380,13 +382,14 @@ impl World {
                     break;
                 }
                 let why = self.unsettled().unwrap_or_default();
+                self.log_status();
                 self.violate(format!("L1: not quiescent {patience} s after the last fault: {why}"));
                 break;
             }
             if !self.step() {
                 break;
             }
-            // Quiescence is looked at now and then: it is a walk over everything.
+            // Quiescence is checked rarely, because the check walks over everything.
             if self.counts.events.is_multiple_of(64) {
                 self.note_passes();
                 settled = if self.unsettled().is_none() { settled + 1 } else { 0 };
@@ -419,7 +422,7 @@ impl World {
         if self.violation.is_none() && self.counts.scrubbed_bad > self.counts.flips {
             let (bad, flips) = (self.counts.scrubbed_bad, self.counts.flips);
             self.violate(format!(
-                "9.2: {bad} chunks were found wrong, and {flips} bits had flipped"
+                "9.2: {bad} chunks were found wrong, but only {flips} bits had flipped"
             ));
         }
         self.counts.bad_sums = self.processes.iter().flatten().map(|p| p.node.bad_sums()).sum();
@@ -438,7 +441,7 @@ impl World {
         self.now = at;
         self.counts.events += 1;
         if self.counts.events > self.events_max() {
-            self.violate(format!("L1: {} events: messages multiply", self.counts.events));
+            self.violate(format!("L1: {} events: more than a run may have", self.counts.events));
             return false;
         }
         self.mix(at.0 ^ n);

@@ -1,5 +1,5 @@
-//! What an object costs: bytes by kind, counted and as RSS, over a sweep of key counts, fresh and after overwriting;
-//! and what a command costs in time. Six lists of four streams, as `paritas dev` makes them.
+//! Measures the cost of an object. Bytes by kind, counted and as RSS, over a sweep of key counts, new and after
+//! overwriting; and the time of a command. There are six stripe lists of four streams, as `paritas dev` makes them.
 //!
 //! ```text
 //! cargo run --release -p paritas-store --example bytes_per_object [sweep|churn|time] [chunk bytes]
@@ -41,7 +41,7 @@ impl Store {
 
     fn put(&mut self, id: u64, value: &[u8]) {
         let key = key(id);
-        // Another hash than the index's, as slots are.
+        // The stream is chosen by another hash than the index's, as hash slots do.
         let at = (Prng::new(id).next_u64() % self.streams.len() as u64) as usize;
         let stream = &mut self.streams[at];
         let hash = stream.hash(&key);
@@ -57,7 +57,7 @@ impl Store {
         self.bytes = delta.into_bytes();
     }
 
-    /// One turn's housekeeping of every stream in its turn.
+    /// One turn's housekeeping of one stream; the streams take turns.
     fn housekeep(&mut self, at: usize, budget: usize) -> bool {
         self.seq += 1;
         let mut delta = Delta::new(Version::new(1, self.seq), std::mem::take(&mut self.bytes));
@@ -71,7 +71,7 @@ impl Store {
         let gauges: Vec<Gauges> = self.streams.iter().map(Stream::gauges).collect();
         let chunk = self.arena.chunk_bytes() as u64;
         let sum = |f: fn(&Gauges) -> u64| gauges.iter().map(f).sum::<u64>();
-        // A parity chunk for every stripe that any of the list's streams uses.
+        // One parity chunk for every stripe that any of the list's streams uses.
         let parity: u64 = gauges
             .chunks(DATA)
             .map(|list| {
@@ -124,7 +124,7 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-/// CPU time of this thread: other work on the machine is left out.
+/// CPU time of this thread in ns, so that other work on the machine is left out.
 fn cpu_ns() -> u64 {
     let schedstat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     let first = schedstat.split(' ').next().and_then(|n| n.parse().ok());
@@ -187,7 +187,7 @@ fn churn(chunk_bytes: usize) {
     );
     for value_bytes in [8usize, 32, 100, 1000, 4000] {
         let count = if value_bytes < 1000 { 400_000u64 } else { 100_000 };
-        // Few streams, each as large as the sweep's.
+        // Few streams, each as large as one of the sweep.
         let mut store = Store::new(chunk_bytes, (LISTS * DATA * count as usize / 1_000_000).max(2));
         let mut prng = Prng::new(1);
         let buffer = vec![7; value_bytes * 2];
@@ -245,7 +245,7 @@ fn time(chunk_bytes: usize) {
     }
     let each = |start: u64, n: u64| (cpu_ns() - start) as f64 / n as f64;
     println!(
-        "{count} keys of {KEY_BYTES} B, values of 32 B, one stream, {chunk_bytes} B chunks; ns each, keys made within"
+        "{count} keys of {KEY_BYTES} B, values of 32 B, one stream, {chunk_bytes} B chunks; ns each with key making"
     );
     println!("insert, growing               {:6.0}", each(start, count));
     let n = 2_000_000;
@@ -258,7 +258,7 @@ fn time(chunk_bytes: usize) {
     }
     let making = each(start, n);
     println!("making a key                  {making:6.0}");
-    // What memory itself costs here and now: a byte from anywhere in as much of it.
+    // The cost of memory on this machine: reads one byte at random places of as much memory.
     while let Some(range) = store.arena.next_huge() {
         range.make();
     }

@@ -1,20 +1,20 @@
-//! One stream's chunks as their owner holds them.
+//! The chunks of one stream, as held by its owner.
 
 use crate::{Arena, Delta, Part, Slot};
 use paritas_base::{Stripe, Version};
 
-/// A chunk that must be materialised before the work can go on (PROTOCOL 5.6). Nothing was changed.
+/// A chunk that must be reconstructed before the operation can continue (PROTOCOL 5.6). Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Missing(pub Stripe);
 
-/// What the owner has of a chunk.
+/// What the owner holds of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// Never written or freed: all zeros, version 0, no memory.
+    /// The chunk was never written, or was freed: all zeros, version 0, no memory.
     Zeros,
-    /// Known to exist at a version, its bytes not here yet.
+    /// The chunk exists at a known version, but its bytes are not resident.
     Absent,
-    /// Here.
+    /// The chunk is resident.
     Here,
 }
 
@@ -22,7 +22,8 @@ pub enum Presence {
 struct Chunk {
     version: Version,
     sum: u32,
-    /// A slot's number, or one of the two below. Kept small: there is one of these for every chunk.
+    /// The number of the chunk's memory in the arena, or one of the two constants below. A u32, because there is one of
+    /// these entries for every chunk.
     place: u32,
 }
 
@@ -55,8 +56,8 @@ const ZEROS: Chunk = Chunk {
 
 /// A stream's chunks: for each stripe its bytes, version and sum.
 ///
-/// After a takeover the owner does not know which stripes exist until the directory is read (PROTOCOL 5.5); until
-/// then every stripe without a chunk counts as missing.
+/// After a takeover the owner does not know which stripes exist until it has read the directory (PROTOCOL 5.5). Until
+/// then every stripe without a resident chunk counts as missing.
 #[derive(Debug)]
 pub struct Chunks {
     data: Vec<Chunk>,
@@ -64,12 +65,12 @@ pub struct Chunks {
     directory_known: bool,
     here_count: u32,
     absent_count: u32,
-    /// Slots of chunks that were set aside: what they held was wrong, and they are kept for what is right.
+    /// Memory of chunks that were set aside because their bytes were wrong. It is kept for the right bytes.
     aside: Vec<(Stripe, Slot)>,
 }
 
 impl Chunks {
-    /// A new stream: all zeros.
+    /// The chunks of a new stream: all zeros.
     pub fn new() -> Self {
         Self {
             data: Vec::new(),
@@ -81,7 +82,7 @@ impl Chunks {
         }
     }
 
-    /// A stream taken over: nothing known.
+    /// The chunks of a stream that was taken over: nothing is known.
     pub fn unknown() -> Self {
         Self {
             directory_known: false,
@@ -94,7 +95,7 @@ impl Chunks {
         self.directory_known
     }
 
-    /// Says which stripes exist, and at what version; all others are zeros. Chunks already here stay.
+    /// Sets which stripes exist, and at which versions. All others are zeros. Chunks that are already resident stay.
     pub fn set_directory(&mut self, stripes: impl Iterator<Item = (Stripe, Version)>) {
         for (stripe, version) in stripes {
             if version != Version::ZERO && matches!(self.chunk(stripe).state(), State::Zeros) {
@@ -109,7 +110,7 @@ impl Chunks {
         self.directory_known = true;
     }
 
-    /// One more than the highest stripe number that ever was touched, of data or of index pages.
+    /// One more than the highest stripe number that was ever touched, of data or of index pages.
     pub fn end(&self, index: bool) -> u32 {
         if index {
             self.index.len() as u32
@@ -118,12 +119,13 @@ impl Chunks {
         }
     }
 
-    /// Chunks with memory.
+    /// Number of chunks with memory.
     pub fn here_count(&self) -> u32 {
         self.here_count
     }
 
-    /// Chunks with memory: index pages, data. Those set aside too: what is right will take the place of what is wrong.
+    /// Number of index pages and of data chunks with memory. Chunks set aside are included: their memory is needed
+    /// again for the right bytes.
     pub fn held_counts(&self) -> (u32, u32) {
         let here = |c: &&Chunk| matches!(c.state(), State::Here(_));
         let index = self.index.iter().filter(here).count() as u32;
@@ -137,12 +139,12 @@ impl Chunks {
         ((self.data.capacity() + self.index.capacity()) * size_of::<Chunk>()) as u64
     }
 
-    /// Chunks known to exist and not here.
+    /// Number of chunks that are known to exist and are not resident.
     pub fn absent_count(&self) -> u32 {
         self.absent_count
     }
 
-    /// What is known of a stripe's chunk; `None` while the directory is not known.
+    /// What is held of a stripe's chunk; `None` while the directory is not known.
     pub fn presence(&self, stripe: Stripe) -> Option<Presence> {
         match self.chunk(stripe).state() {
             State::Here(_) => Some(Presence::Here),
@@ -151,7 +153,7 @@ impl Chunks {
         }
     }
 
-    /// A chunk's version. Meaningless while the directory is not known and the chunk not here.
+    /// A chunk's version. Without a meaning while the directory is not known and the chunk is not resident.
     pub fn version(&self, stripe: Stripe) -> Version {
         self.chunk(stripe).version
     }
@@ -161,12 +163,12 @@ impl Chunks {
         self.chunk(stripe).sum
     }
 
-    /// Adds to a chunk's sum: called by the protocol for every extent of a closed delta.
+    /// Adds to a chunk's sum. The protocol calls this for every extent of a closed delta.
     pub fn add_sum(&mut self, stripe: Stripe, sum: u32) {
         self.chunk_mut(stripe).sum ^= sum;
     }
 
-    /// A chunk's slot: `None` if it is all zeros.
+    /// A chunk's memory; `None` if the chunk is all zeros.
     pub fn slot(&self, stripe: Stripe) -> Result<Option<Slot>, Missing> {
         match self.chunk(stripe).state() {
             State::Here(slot) => Ok(Some(slot)),
@@ -175,12 +177,12 @@ impl Chunks {
         }
     }
 
-    /// A chunk's bytes: `None` if it is all zeros.
+    /// A chunk's bytes; `None` if the chunk is all zeros.
     pub fn bytes<'a>(&self, arena: &'a Arena, stripe: Stripe) -> Result<Option<&'a [u8]>, Missing> {
         Ok(self.slot(stripe)?.map(|slot| arena.bytes(slot)))
     }
 
-    /// Every stripe with a chunk here or absent, with its version: index pages, then data.
+    /// Every stripe whose chunk is resident or absent, with its version. Index pages come first, then data.
     pub fn stripes(&self) -> impl Iterator<Item = (Stripe, Version)> + '_ {
         let index = self
             .index
@@ -194,8 +196,8 @@ impl Chunks {
             .map(|(s, c)| (s, c.version))
     }
 
-    /// Gives memory to a chunk that is all zeros, so that changes to it cannot fail for lack of memory. False if
-    /// there is none left. The chunk must not be missing.
+    /// Gives memory to a chunk that is all zeros, so that later changes cannot fail for lack of memory. Returns false
+    /// if no memory is left. The chunk must not be missing.
     pub fn touch(&mut self, arena: &mut Arena, stripe: Stripe) -> bool {
         match self.chunk(stripe).state() {
             State::Here(_) => true,
@@ -215,12 +217,12 @@ impl Chunks {
         }
     }
 
-    /// Writes `new` at `offset` and records old XOR new in the delta, trimmed to the bytes that differ. Nothing is
-    /// recorded if nothing differs and `always` is false; with `always` at least one byte is recorded, so that the
-    /// chunk takes the delta's version.
+    /// Writes `new` at `offset` and records old XOR new in the delta, trimmed to the bytes that differ. If nothing
+    /// differs, nothing is recorded unless `always` is true: then one byte is recorded, so that the chunk takes the
+    /// delta's version.
     ///
     /// # Panics
-    /// If the chunk was not [`touch`](Self::touch)ed, or the range lies outside it: a bug of the caller.
+    /// If the chunk was not [`touch`](Self::touch)ed, or if the range lies outside it. Both are errors of the caller.
     pub fn change(
         &mut self,
         arena: &mut Arena,
@@ -251,8 +253,8 @@ impl Chunks {
         old.copy_from_slice(new);
     }
 
-    /// Frees a chunk: the delta carries its remaining bytes, it becomes zeros everywhere and its memory is free
-    /// (PROTOCOL 8.6). A chunk that is zeros stays so. The chunk must not be missing.
+    /// Frees a chunk. The delta carries its remaining bytes, so that the chunk becomes zeros at every holder; its
+    /// memory is free (PROTOCOL 8.6). A chunk that is zeros stays so. The chunk must not be missing.
     pub fn free(&mut self, arena: &mut Arena, delta: &mut Delta, stripe: Stripe) {
         let State::Here(slot) = self.chunk(stripe).state() else {
             return;
@@ -261,14 +263,15 @@ impl Chunks {
         let bytes = arena.bytes(slot);
         delta.extent(stripe, true, base, 0, bytes.len()).copy_from_slice(bytes);
         arena.give(slot, Part::Free);
-        // The sum is left: the freed bytes' own sum, added when the delta closes, makes it 0.
+        // The sum is kept here. Closing the delta adds the sum of the freed bytes, which makes it 0.
         let chunk = self.chunk_mut(stripe);
         chunk.place = PLACE_ZEROS;
         chunk.version = Version::ZERO;
         self.here_count -= 1;
     }
 
-    /// Puts a materialised chunk in place. False, and nothing done, if it is here already or memory is short.
+    /// Makes a reconstructed chunk resident. Returns false and does nothing if it is already resident or memory is
+    /// short.
     pub fn install(&mut self, arena: &mut Arena, stripe: Stripe, version: Version, sum: u32, bytes: &[u8]) -> bool {
         let was = self.chunk(stripe).state();
         if matches!(was, State::Here(_)) || (self.directory_known && matches!(was, State::Zeros)) {
@@ -300,8 +303,8 @@ impl Chunks {
         true
     }
 
-    /// A chunk's bytes are wrong (PROTOCOL 9.3): it is absent from now on, at its version, until what is right is
-    /// installed. Its memory stays its own. False, and nothing done, if it is not here.
+    /// Marks a chunk whose bytes are wrong as absent at its version, until the right bytes are installed (PROTOCOL
+    /// 9.3). Its memory is kept for them. Returns false and does nothing if the chunk is not resident.
     pub(crate) fn set_aside(&mut self, stripe: Stripe) -> bool {
         let State::Here(slot) = self.chunk(stripe).state() else {
             return false;
@@ -313,7 +316,7 @@ impl Chunks {
         true
     }
 
-    /// Gives back the memory of a chunk that is aside. Nothing is right or wrong about it any more: it is absent.
+    /// Returns the memory of a chunk that was set aside. The chunk is then an ordinary absent one.
     pub(crate) fn forget_aside(&mut self, arena: &mut Arena, stripe: Stripe) {
         if let Some(slot) = self.take_aside(stripe) {
             arena.give(slot, Part::Free);
@@ -325,7 +328,7 @@ impl Chunks {
         Some(self.aside.swap_remove(at).1)
     }
 
-    /// The first chunk here at or after a place in the order: index pages, then data.
+    /// The first resident chunk at or after `from`, in the order: index pages, then data.
     pub fn next_here(&self, from: Stripe) -> Option<Stripe> {
         let here = |chunk: &Chunk| matches!(chunk.state(), State::Here(_));
         let after = |table: &[Chunk], first: u32| {
@@ -342,7 +345,7 @@ impl Chunks {
         index.map(Stripe::index_page).or_else(data)
     }
 
-    /// Gives all memory back; the stream is then unknown.
+    /// Returns all memory to the arena. The stream is then unknown.
     pub fn clear(&mut self, arena: &mut Arena) {
         for (_, slot) in self.aside.drain(..) {
             arena.give(slot, Part::Free);
@@ -355,8 +358,8 @@ impl Chunks {
         *self = Self::unknown();
     }
 
-    /// The stream is no longer ours: every chunk that is here goes to `take`, in the order of stripes, and with it its
-    /// slot. What was set aside is freed.
+    /// Ends ownership of the stream. Each resident chunk goes to `take` together with its memory, in the order of
+    /// stripes. Chunks set aside are freed.
     pub(crate) fn give_up(self, arena: &mut Arena, mut take: impl FnMut(&mut Arena, Stripe, Version, u32, Slot)) {
         for (_, slot) in self.aside {
             arena.give(slot, Part::Free);
@@ -369,7 +372,7 @@ impl Chunks {
         }
     }
 
-    /// Sets the chunk's version; gives the one before, unless this delta has set it already.
+    /// Sets the chunk's version. Returns the former version, unless this delta has already set it.
     fn rebase(&mut self, stripe: Stripe, version: Version) -> Option<Version> {
         let chunk = self.chunk_mut(stripe);
         if chunk.version == version {
@@ -400,7 +403,7 @@ impl Chunks {
     }
 }
 
-/// How many bytes at the start of two equally long ranges are the same.
+/// Number of equal bytes at the start of two ranges of the same length.
 fn same_at_start(a: &[u8], b: &[u8]) -> usize {
     let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
     let same = 8 * words.take_while(|(a, b)| a == b).count();
@@ -408,7 +411,7 @@ fn same_at_start(a: &[u8], b: &[u8]) -> usize {
     same + rest.take_while(|(a, b)| a == b).count()
 }
 
-/// How many bytes at the end of two equally long ranges are the same.
+/// Number of equal bytes at the end of two ranges of the same length.
 fn same_at_end(a: &[u8], b: &[u8]) -> usize {
     let words = a.as_rchunks::<8>().1.iter().zip(b.as_rchunks::<8>().1);
     let same = 8 * words.rev().take_while(|(a, b)| a == b).count();
@@ -416,7 +419,8 @@ fn same_at_end(a: &[u8], b: &[u8]) -> usize {
     same + rest.rev().take_while(|(a, b)| a == b).count()
 }
 
-/// Makes room for `length` entries, with an eighth to spare: doubling would waste half of the table.
+/// Grows the table's capacity to at least `length` entries and an eighth more. Doubling would waste up to half of the
+/// table.
 pub fn grow_table<T>(table: &mut Vec<T>, length: usize) {
     if length > table.capacity() {
         table.reserve_exact((length + length / 8 + 4) - table.len());
@@ -495,7 +499,10 @@ mod tests {
             .extent(Stripe::data(1), false, Some(Version::ZERO), 250, 6)
             .fill(1);
         assert!(extents(delta.bytes(), 256).all(|e| e.is_ok()));
-        assert!(extents(delta.bytes(), 128).any(|e| e.is_err()), "beyond the chunk");
+        assert!(
+            extents(delta.bytes(), 128).any(|e| e.is_err()),
+            "an extent beyond the chunk was accepted"
+        );
         for cut in 1..delta.bytes().len() {
             assert!(extents(&delta.bytes()[..cut], 256).any(|e| e.is_err()), "cut at {cut}");
         }

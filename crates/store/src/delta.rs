@@ -1,10 +1,11 @@
-//! Extents of a delta: the bytes by which chunks change (PROTOCOL 1.3). Layout: `docs/formats/peer.md`.
+//! Extents of a delta: the bytes that change in each chunk (PROTOCOL 1.3). Layout: `docs/formats/peer.md`.
 //!
 //! ```text
 //! u32 stripe | flags   u16 offset   u16 length - 1   [u64 base_ver]   length bytes of old XOR new
 //! ```
-//! Flag AGAIN (bit 29): an earlier extent of this delta names the chunk already; no `base_ver` follows.
-//! Flag FREE (bit 30): the extent carries the chunk's remaining bytes, so the chunk becomes zeros and its version 0.
+//! Flag AGAIN (bit 29): an earlier extent of this delta already names the chunk, so no `base_ver` follows.
+//! Flag FREE (bit 30): the extent carries the chunk's remaining bytes, so that the chunk becomes zeros and its version
+//! 0.
 
 use paritas_base::{Stripe, Version};
 
@@ -12,29 +13,29 @@ const AGAIN: u32 = 1 << 29;
 const FREE: u32 = 1 << 30;
 const HEAD_BYTES: usize = 8;
 
-/// The most extents' bytes in one delta (SEAMS §2).
+/// Most bytes of extents in one delta (SEAMS §2).
 pub const DELTA_BYTES_MAX: usize = 256 << 10;
 
-/// The most in one that a command of several changes has begun: it must not be cut in two (PROTOCOL 1.3), even if the
-/// index grows in it, which no estimate beforehand tells.
+/// Most bytes of extents in a delta that a command of several changes has begun. The limit is higher, because such a
+/// delta must not be split (PROTOCOL 1.3) and the index may grow in it, which no estimate in advance includes.
 pub const COMMAND_DELTA_BYTES_MAX: usize = 1 << 20;
 
-/// One range of one chunk.
+/// One range of bytes of one chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent<'a> {
-    /// The chunk's stripe.
+    /// The stripe of the chunk.
     pub stripe: Stripe,
-    /// The chunk becomes zeros and its version 0.
+    /// Whether the chunk is freed: it becomes zeros and its version 0.
     pub free: bool,
-    /// The chunk's version before the delta; `None` if an earlier extent of the same delta said it.
+    /// The chunk's version before the delta; `None` if an earlier extent of the same delta names it.
     pub base: Option<Version>,
-    /// Where in the chunk.
+    /// Offset of the range in the chunk, in bytes.
     pub offset: usize,
-    /// Old XOR new.
+    /// Old bytes XOR new bytes.
     pub xor: &'a [u8],
 }
 
-/// A delta being built: the version it will leave on each chunk, and its extents.
+/// A delta being built: the version that it gives to each chunk, and its extents.
 #[derive(Debug)]
 pub struct Delta {
     version: Version,
@@ -43,7 +44,7 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// An empty delta that leaves `version`; `bytes` is reused space.
+    /// An empty delta with this version. `bytes` is a buffer to be reused.
     pub fn new(version: Version, mut bytes: Vec<u8>) -> Self {
         bytes.clear();
         Self {
@@ -53,22 +54,23 @@ impl Delta {
         }
     }
 
-    /// Changes how long it may become.
+    /// Sets the largest length of the extents in bytes.
     pub fn set_bytes_max(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
     }
 
-    /// How long it may become.
+    /// The largest length of the extents in bytes.
     pub fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// Whether it takes a command of several changes, which has made sure of room before its first.
+    /// Whether the delta belongs to a command of several changes. Such a command has reserved space before its first
+    /// change.
     pub(crate) fn is_of_several(&self) -> bool {
         self.bytes_max > DELTA_BYTES_MAX
     }
 
-    /// The version it leaves.
+    /// The version that the delta gives to each chunk.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -78,7 +80,7 @@ impl Delta {
         &self.bytes
     }
 
-    /// Memory that it holds.
+    /// Bytes of memory allocated for the extents.
     pub fn held_bytes(&self) -> usize {
         self.bytes.capacity()
     }
@@ -88,13 +90,13 @@ impl Delta {
         self.bytes
     }
 
-    /// Whether it changes nothing.
+    /// Whether it holds no extent.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Appends an extent and gives its XOR bytes to fill in, all zeros. `base`: the chunk's version before this
-    /// delta, or `None` if this delta has touched the chunk already.
+    /// Appends an extent and returns its XOR bytes, all zeros, to be filled in. `base` is the chunk's version before
+    /// this delta, or `None` if this delta already names the chunk.
     pub(crate) fn extent(
         &mut self,
         stripe: Stripe,
@@ -117,11 +119,12 @@ impl Delta {
     }
 }
 
-/// Why a delta's bytes make no sense.
+/// The bytes of a delta are malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadExtent;
 
-/// Walks the extents of an encoded delta. Bytes from the network: each extent is checked against the chunk size.
+/// Iterates over the extents of an encoded delta. The bytes may come from the network: each extent is checked against
+/// the chunk size.
 pub fn extents(bytes: &[u8], chunk_bytes: usize) -> Extents<'_> {
     Extents {
         rest: bytes,

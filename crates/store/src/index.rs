@@ -1,4 +1,4 @@
-//! The index of a stream: pages of entries that lie in chunks of their own. Bytes: `docs/formats/index.md`.
+//! The index of a stream: pages of entries, each page in a chunk of its own. Bytes: `docs/formats/index.md`.
 
 pub(crate) mod page;
 pub(crate) mod shape;

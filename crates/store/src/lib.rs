@@ -1,8 +1,8 @@
-//! Room `store`: one shard's memory. Plain `&mut self`; no threads, no sockets, no codes.
+//! Room `store`: the memory of one shard. Everything works on a plain `&mut self`: no threads, no sockets, no codes.
 //!
-//! [`Arena`] gives out chunk-sized slots, and its [`Budget`] says to whom. [`Chunks`] is one stream's chunks as their owner holds them, and the only
-//! place where an owner's bytes change: every change lands in a [`Delta`] as well. [`Stream`] keeps objects and index
-//! in them.
+//! [`Arena`] hands out memory in units of one chunk, and its [`Budget`] decides who may have it. [`Chunks`] holds one
+//! stream's chunks at its owner; it is the only place where an owner's bytes change, and it records every change in a
+//! [`Delta`]. [`Stream`] keeps objects and the index in these chunks.
 
 mod arena;
 mod budget;

@@ -1,21 +1,21 @@
-//! Objects as they lie in chunks (docs/formats/object.md).
+//! Encoding of objects in chunks (docs/formats/object.md).
 //!
 //! ```text
 //! object:  u8 key length (255: a u16 follows)   varint (value length × 2 + plain)
 //!          [u8 kind  [6 B expiry]  [4 B flags]]   key   [u8 n, n × { u32 locator, u16 length - 1 }]   value
 //! piece:   u8 254   u16 length - 1   5 B first bits of the hash   that part of the value
 //! ```
-//! A zero where an object would begin ends the used part of a chunk.
+//! A zero byte where an object would begin ends the used part of a chunk.
 
 use crate::{Arena, Chunks};
 use paritas_base::Stripe;
 
-/// The largest value.
+/// Largest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
-/// The longest key, where chunks are large enough for it; else half a chunk.
+/// Longest key in bytes. With small chunks the limit is half a chunk instead.
 pub const KEY_BYTES_MAX: usize = 8 << 10;
 
-/// Begins a piece; keys this long or longer have their length in a u16.
+/// First byte of a piece. Keys of this length or longer have their length in a u16.
 const PIECE_MARK: u8 = 254;
 const LONG_KEY: u8 = 255;
 /// Bytes before a piece's payload.
@@ -34,11 +34,11 @@ const KIND_ALL: u8 = 15;
 pub struct Value<'a> {
     /// Its bytes.
     pub bytes: &'a [u8],
-    /// When it ends, in milliseconds since 1970 (48 bits).
+    /// Expiry in milliseconds since 1970 (48 bits).
     pub expiry_ms: Option<u64>,
-    /// memcached's flags.
+    /// Flags of memcached's protocol.
     pub flags: Option<u32>,
-    /// The bytes are a packed hash, not a string.
+    /// Whether the bytes are a packed hash and not a string.
     pub hash_kind: bool,
 }
 
@@ -51,7 +51,7 @@ impl Value<'_> {
             | bit(self.hash_kind, KIND_HASH)
     }
 
-    /// Bytes before the value, of an object with `further` pieces after its first.
+    /// Bytes before the value, for an object with `further` pieces after its first.
     pub(crate) fn head_bytes(&self, key_bytes: usize, further: usize) -> usize {
         let kind = self.kind(further > 0);
         let extra =
@@ -70,7 +70,7 @@ impl Value<'_> {
         key_head + length + extra + key_bytes + table
     }
 
-    /// Appends everything before the value.
+    /// Appends all bytes before the value.
     pub(crate) fn encode_head(
         &self,
         key: &[u8],
@@ -104,7 +104,7 @@ impl Value<'_> {
         }
     }
 
-    /// Appends what may follow the kind byte.
+    /// Appends the optional fields after the kind byte: expiry and flags.
     pub(crate) fn encode_extra(&self, out: &mut Vec<u8>) {
         if let Some(expiry) = self.expiry_ms {
             out.extend_from_slice(&expiry.to_le_bytes()[..6]);
@@ -115,24 +115,24 @@ impl Value<'_> {
     }
 }
 
-/// Appends what precedes a piece's payload.
+/// Appends the bytes before a piece's payload.
 pub(crate) fn encode_piece_head(hash: u64, length: usize, out: &mut Vec<u8>) {
     out.push(PIECE_MARK);
     out.extend_from_slice(&((length - 1) as u16).to_le_bytes());
     out.extend_from_slice(&hash.to_be_bytes()[..5]);
 }
 
-/// What lies at a place in a chunk.
+/// What begins at a given offset of a chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item {
     Object(Head),
-    /// A further piece: the first bits of its object's hash, its payload's length.
+    /// A further piece: first bits of its object's hash, and length of its payload in bytes.
     Piece(u64, usize),
-    /// The used part ends here.
+    /// The end of the used part.
     End,
 }
 
-/// An object's (or its first piece's) parts, as offsets into its chunk.
+/// The parts of an object, or of its first piece, as offsets into its chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub start: u32,
@@ -141,14 +141,14 @@ pub(crate) struct Head {
     key: u32,
     key_length: u32,
     pub value_length: u32,
-    /// The further pieces' references.
+    /// Offset of the references to the further pieces.
     table: u32,
     pub further: u32,
     body: u32,
     pub end: u32,
 }
 
-/// Reads what lies at `at`; `None` if it cannot be: corruption.
+/// Parses what begins at offset `at`. `None` if the bytes are malformed: the chunk is corrupt.
 pub(crate) fn parse(chunk: &[u8], at: usize) -> Option<Item> {
     let Some(first) = chunk.get(at) else {
         return Some(Item::End);
@@ -165,7 +165,7 @@ pub(crate) fn parse(chunk: &[u8], at: usize) -> Option<Item> {
     }
 }
 
-/// Reads the object at `at`.
+/// Parses the object that begins at offset `at`. `None` if the bytes are malformed.
 #[inline]
 pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
     let mut next = at;
@@ -222,7 +222,7 @@ pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
     })
 }
 
-/// A further piece's locator and length.
+/// Locator and length of a further piece.
 fn reference(entry: &[u8; PIECE_ENTRY_BYTES]) -> (u32, usize) {
     (
         u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]),
@@ -231,7 +231,7 @@ fn reference(entry: &[u8; PIECE_ENTRY_BYTES]) -> (u32, usize) {
 }
 
 impl Head {
-    /// The same in bytes that begin `by` later.
+    /// The same head for bytes that begin `by` bytes later.
     pub(crate) fn shifted(&self, by: u32) -> Self {
         Self {
             start: self.start - by,
@@ -244,7 +244,7 @@ impl Head {
         }
     }
 
-    /// Bytes in this chunk.
+    /// Bytes that the object takes in this chunk.
     pub(crate) fn bytes(&self) -> u32 {
         self.end - self.start
     }
@@ -253,17 +253,17 @@ impl Head {
         &chunk[self.key as usize..][..self.key_length as usize]
     }
 
-    /// The part of the value in this chunk.
+    /// The part of the value that is in this chunk.
     pub(crate) fn body<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
         &chunk[self.body as usize..self.end as usize]
     }
 
-    /// Where the body begins.
+    /// Offset of the body in the chunk.
     pub(crate) fn body_offset(&self) -> usize {
         self.body as usize
     }
 
-    /// Where expiry and flags begin.
+    /// Offset of expiry and flags in the chunk.
     pub(crate) fn extra_offset(&self) -> usize {
         self.extra as usize
     }
@@ -289,7 +289,7 @@ impl Head {
         self.kind & KIND_HASH != 0
     }
 
-    /// Keys and values, as users count.
+    /// Bytes of key and value, as users count them.
     pub(crate) fn user_bytes(&self) -> u64 {
         u64::from(self.key_length) + u64::from(self.value_length)
     }
@@ -304,12 +304,12 @@ impl Head {
         table.as_chunks().0.iter().map(reference)
     }
 
-    /// Where the reference to the `index`-th further piece lies.
+    /// Offset of the reference to the `index`-th further piece.
     pub(crate) fn reference_offset(&self, index: usize) -> usize {
         self.table as usize + index * PIECE_ENTRY_BYTES
     }
 
-    /// Whether a value would be encoded in the very same bytes but for expiry, flags and value.
+    /// Whether encoding this value gives the same bytes except in expiry, flags and value.
     pub(crate) fn same_form(&self, value: &Value<'_>) -> bool {
         self.value_length as usize == value.bytes.len() && self.kind & !KIND_PIECES == value.kind(false)
     }
@@ -331,18 +331,18 @@ impl<'a> Object<'a> {
         self.head.key(self.chunk)
     }
 
-    /// Its value's length.
-    #[expect(clippy::len_without_is_empty, reason = "an empty value is nothing special")]
+    /// Length of its value in bytes.
+    #[expect(clippy::len_without_is_empty, reason = "an empty value needs no special treatment")]
     pub fn len(&self) -> usize {
         self.head.value_length as usize
     }
 
-    /// When it ends, in milliseconds since 1970. The caller compares it with the clock.
+    /// Expiry in milliseconds since 1970. The caller compares it with the clock.
     pub fn expiry_ms(&self) -> Option<u64> {
         self.head.expiry_ms(self.chunk)
     }
 
-    /// memcached's flags.
+    /// Flags of memcached's protocol.
     pub fn flags(&self) -> Option<u32> {
         self.head.flags(self.chunk)
     }
@@ -352,25 +352,25 @@ impl<'a> Object<'a> {
         self.head.is_hash()
     }
 
-    /// Bytes it takes in data chunks.
+    /// Bytes that it takes in data chunks.
     pub fn stored_bytes(&self) -> usize {
         let further = self.head.pieces(self.chunk);
         further.map(|(_, length)| length + PIECE_HEAD_BYTES).sum::<usize>() + self.head.bytes() as usize
     }
 
-    /// The value, if it lies in one piece.
+    /// The value, if it is in one piece.
     pub fn whole(&self) -> Option<&'a [u8]> {
         (self.head.further == 0).then(|| self.head.body(self.chunk))
     }
 
-    /// The value's parts, in order.
+    /// The parts of the value, in order.
     pub fn parts(&self) -> impl Iterator<Item = &'a [u8]> + 'a {
         let (chunks, arena, bits) = (self.chunks, self.arena, self.offset_bits);
         let further = self.head.pieces(self.chunk).map(move |(locator, length)| {
             let stripe = Stripe::data(locator >> bits);
             let at = (locator & ((1 << bits) - 1)) as usize + PIECE_HEAD_BYTES;
-            // All pieces were here when the object was found, and the borrow keeps them; a damaged reference
-            // gives nothing.
+            // All pieces were resident when the object was found, and the borrow keeps them resident. A damaged
+            // reference gives an empty part.
             chunks
                 .bytes(arena, stripe)
                 .ok()

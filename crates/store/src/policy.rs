@@ -1,32 +1,32 @@
-//! Which keys go when memory is full: Redis's `maxmemory-policy`.
+//! Which keys are evicted when memory is full: Redis's `maxmemory-policy`.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// What is evicted when a write finds no room.
+/// Which keys are evicted when a write finds no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
-    /// Nothing: the write is refused.
+    /// None: the write is refused.
     #[default]
     NoEviction,
-    /// The key that was used longest ago.
+    /// The key whose last use is longest ago.
     AllKeysLru,
     /// The key that is used least often.
     AllKeysLfu,
     /// Any key.
     AllKeysRandom,
-    /// Of the keys with an expiry, the one that was used longest ago.
+    /// Of the keys with an expiry, the one whose last use is longest ago.
     VolatileLru,
     /// Of the keys with an expiry, the one that is used least often.
     VolatileLfu,
     /// Any key with an expiry.
     VolatileRandom,
-    /// The key that ends soonest.
+    /// The key with the earliest expiry.
     VolatileTtl,
 }
 
 impl Policy {
-    /// All of them, in the order in which Redis names them.
+    /// All policies, in the order in which Redis names them.
     pub const ALL: [Self; 8] = [
         Self::VolatileLru,
         Self::VolatileLfu,
@@ -38,7 +38,7 @@ impl Policy {
         Self::NoEviction,
     ];
 
-    /// Its name in settings.
+    /// The name in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::NoEviction => "noeviction",
@@ -52,12 +52,12 @@ impl Policy {
         }
     }
 
-    /// Whether anything is evicted.
+    /// Whether keys are evicted at all.
     pub fn evicts(self) -> bool {
         self != Self::NoEviction
     }
 
-    /// Whether only keys with an expiry are.
+    /// Whether only keys with an expiry are evicted.
     pub fn is_volatile(self) -> bool {
         matches!(
             self,
@@ -65,12 +65,12 @@ impl Policy {
         )
     }
 
-    /// Whether it goes by how long ago keys were used.
+    /// Whether the choice depends on the time of the last use.
     pub fn is_lru(self) -> bool {
         matches!(self, Self::AllKeysLru | Self::VolatileLru)
     }
 
-    /// Whether it goes by how often keys are used.
+    /// Whether the choice depends on how often keys are used.
     pub fn is_lfu(self) -> bool {
         matches!(self, Self::AllKeysLfu | Self::VolatileLfu)
     }
@@ -85,12 +85,12 @@ impl fmt::Display for Policy {
 impl FromStr for Policy {
     type Err = String;
 
-    /// In either case, as Redis does.
+    /// Upper or lower case, as in Redis.
     fn from_str(text: &str) -> Result<Self, String> {
         let same = |policy: &&Self| policy.name().eq_ignore_ascii_case(text);
         Self::ALL.iter().find(same).copied().ok_or_else(|| {
             let names: Vec<&str> = Self::ALL.iter().map(|policy| policy.name()).collect();
-            format!("`{text}` is no policy: use one of {}", names.join(", "))
+            format!("`{text}` is not an eviction policy: use one of {}", names.join(", "))
         })
     }
 }

@@ -1,18 +1,18 @@
-//! Chunks of a role that is over (PROTOCOL 2.4), each with the versions that it stands for. Read-only, and only for as
-//! long as nobody needs their memory.
+//! Chunks of a position that this node no longer holds (PROTOCOL 2.4), each with the versions that it stands for. They
+//! are read-only, and dropped when their memory is needed.
 
 use crate::arena::{Loan, Slot};
 use crate::{Arena, Chunks, Part};
 use paritas_base::{Stripe, Version};
 
-/// Old chunks of one position of a list. Those of data stand for one version each, those of parity for one a data
-/// position.
+/// Old chunks of one position of a stripe list. A data chunk stands for one version; a parity chunk stands for one
+/// version of each data position.
 #[derive(Debug)]
 pub struct Stash {
     width: usize,
     /// In the order of stripes.
     chunks: Vec<(Stripe, Loan)>,
-    /// `width` a chunk, as are the sums of the data chunks that are meant.
+    /// `width` versions for each chunk. `sums` has the sums of the data chunks at these versions.
     versions: Vec<Version>,
     sums: Vec<u32>,
 }
@@ -20,18 +20,18 @@ pub struct Stash {
 /// One chunk of a stash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Old<'a> {
-    /// Of which stripe.
+    /// The stripe of the chunk.
     pub stripe: Stripe,
-    /// What it stands for.
+    /// The versions that the chunk stands for: one for each data position that it covers.
     pub versions: &'a [Version],
-    /// Sums at those versions.
+    /// Sums of the data chunks at those versions.
     pub sums: &'a [u32],
-    /// The chunk.
+    /// The bytes of the chunk.
     pub bytes: &'a [u8],
 }
 
 impl Stash {
-    /// An empty one.
+    /// An empty stash. `width` is the number of versions for each chunk.
     pub fn new(width: usize) -> Self {
         Self {
             width,
@@ -41,8 +41,8 @@ impl Stash {
         }
     }
 
-    /// The chunks of a stream that its owner owns no more. What was touched after `newest` has no number yet, so
-    /// nobody can ever ask for it.
+    /// A stash of the chunks of a stream that this node no longer owns. Chunks touched after `newest` are left out:
+    /// their delta was never closed, so nobody can ask for that version.
     pub fn of_data(chunks: Chunks, arena: &mut Arena, newest: Version) -> Self {
         let mut stash = Self::new(1);
         chunks.give_up(arena, |arena, stripe, version, sum, slot| {
@@ -55,7 +55,7 @@ impl Stash {
         stash
     }
 
-    /// Takes over a slot in use. Stripes come in order.
+    /// Adds a chunk, whose memory is in use. Stripes must come in ascending order.
     pub fn push(
         &mut self,
         arena: &mut Arena,
@@ -72,17 +72,18 @@ impl Stash {
         debug_assert_eq!(self.versions.len(), self.chunks.len() * self.width);
     }
 
-    /// All chunks that are still there.
+    /// All chunks that were not dropped.
     pub fn iter<'a>(&'a self, arena: &'a Arena) -> impl Iterator<Item = Old<'a>> {
         (0..self.chunks.len()).filter_map(|at| self.at(arena, at))
     }
 
-    /// A stripe's chunk, if it is still there.
+    /// A stripe's chunk, unless it was dropped.
     pub fn get<'a>(&'a self, arena: &'a Arena, stripe: Stripe) -> Option<Old<'a>> {
         self.at(arena, self.find(stripe)?)
     }
 
-    /// Takes a stripe's chunk out, its slot in use again. `None` if it has gone, or this part of the budget has no slot.
+    /// Takes a stripe's chunk out of the stash; its memory is in use again. `None` if the chunk was dropped or this
+    /// part of the budget is empty.
     pub fn redeem(&self, arena: &mut Arena, stripe: Stripe, from: Part) -> Option<Slot> {
         arena.redeem(self.chunks[self.find(stripe)?].1, from)
     }
@@ -94,7 +95,7 @@ impl Stash {
         }
     }
 
-    /// With the chunks of an older stash of the same position, of stripes that this one has not.
+    /// Merges with an older stash of the same position: chunks of stripes that this stash does not have are added.
     pub fn with_older(self, older: Self, arena: &mut Arena) -> Self {
         debug_assert_eq!(self.width, older.width);
         let mut all = Self::new(self.width);
@@ -125,14 +126,14 @@ impl Stash {
         }
     }
 
-    /// Gives all memory back.
+    /// Returns all memory to the arena.
     pub fn clear(self, arena: &mut Arena) {
         for (_, loan) in self.chunks {
             arena.end_lent(loan);
         }
     }
 
-    /// Bytes of its tables.
+    /// Bytes of the tables beside the chunks.
     pub fn table_bytes(&self) -> u64 {
         let chunks = self.chunks.capacity() * size_of::<(Stripe, Loan)>();
         (chunks + self.versions.capacity() * size_of::<Version>() + self.sums.capacity() * 4) as u64

@@ -1,7 +1,7 @@
-//! One stream's objects and index over its chunks, as their owner holds them.
+//! Objects and index of one stream over its chunks, as held by its owner.
 //!
-//! Every operation that changes something records all of it in the given [`Delta`], or returns [`Blocked`] and has
-//! changed nothing.
+//! Every operation that changes something either records all changes in the given [`Delta`], or returns [`Blocked`] and
+//! changes nothing.
 
 mod compact;
 mod evict;
@@ -30,28 +30,29 @@ use usage::Usage;
 
 pub use gauges::Gauges;
 
-/// Every 16th index stripe number is a spill page's; the others are pages, in order.
+/// Every 16th number of an index stripe is for a spill page. The others are pages, in order.
 const SPILL_EVERY: u32 = 16;
 
-/// Why an operation could not be done. It has changed nothing.
+/// Why an operation cannot be done now. It has changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Blocked {
-    /// This chunk must be materialised first.
+    /// This chunk must be reconstructed first.
     Missing(Stripe),
-    /// It is not known yet which stripes exist.
+    /// It is not yet known which stripes exist.
     Directory,
-    /// No stripe credit is left (PROTOCOL 8.2): see [`Stream::wants_credit`].
+    /// No stripe credit is left (PROTOCOL 8.2). [`Stream::wants_credit`] says what to ask for.
     Credit {
-        /// Of index pages, not data.
+        /// Whether the credit is for index pages, not for data.
         index: bool,
     },
-    /// No memory is left: compact, evict, or say OOM.
+    /// No memory is left. The caller compacts, evicts, or refuses the write with OOM.
     Memory,
-    /// Keys that hash alike crowd in a part of the index, however few they are: [`Stream::grow_for_crowd`].
+    /// Too many keys with similar hashes are in one part of the index, however few keys there are in all. The caller
+    /// calls [`Stream::grow_for_crowd`].
     Crowded,
-    /// The delta has no room left: close it and try again with a fresh one.
+    /// The delta has no space left. The caller closes it and tries again with a new one.
     DeltaFull,
-    /// Key or value is longer than this stream takes: see [`Stream::limits`].
+    /// Key or value is longer than this stream accepts ([`Stream::limits`]).
     TooLarge,
 }
 
@@ -61,21 +62,21 @@ impl From<Missing> for Blocked {
     }
 }
 
-/// How a stream is set up. The first two are the cluster's and never change.
+/// Settings of a stream. The first two are the same in the whole cluster and never change.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Bytes in a chunk: a power of two, 256 B to 64 KiB.
     pub chunk_bytes: usize,
-    /// Key of the hash, so that clients cannot aim at a page.
+    /// Key of the keyed hash. It is secret, so that clients cannot choose keys of one page.
     pub hash_key: [u64; 2],
-    /// Stripes asked for at a time.
+    /// Number of stripes asked for at a time.
     pub credit_batch: u32,
-    /// Compaction begins when more of the used chunks' bytes is dead, in percent.
+    /// Part of the used chunks' bytes, in percent, above which dead bytes start compaction.
     pub dead_percent: u32,
 }
 
 impl Settings {
-    /// With the usual figures.
+    /// Settings with the usual values.
     pub fn new(chunk_bytes: usize, hash_key: [u64; 2]) -> Self {
         Self {
             chunk_bytes,
@@ -86,16 +87,16 @@ impl Settings {
     }
 }
 
-/// What keys and values a stream takes.
+/// Largest key and value that a stream accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The longest key.
+    /// Longest key in bytes.
     pub key_bytes: usize,
-    /// The longest value.
+    /// Longest value in bytes.
     pub value_bytes: usize,
 }
 
-/// A stream. See the module.
+/// A stream. See the module's description.
 #[derive(Debug)]
 pub struct Stream {
     settings: Settings,
@@ -108,63 +109,64 @@ pub struct Stream {
     index: Index,
     space: Space,
     usage: Usage,
-    /// Where credit ends, data and index.
+    /// Ends of the credit, data and index: stripe numbers below these may be used.
     credit: (u32, u32),
-    /// No more chunks than so many are asked for: others of the node must find memory too.
+    /// Most chunks for which credit is asked. The limit leaves memory to the other roles of the node.
     share: u32,
-    /// Chunks set aside because their bytes were wrong, and how many bytes of each are live if that was known.
+    /// Chunks set aside because their bytes were wrong, each with its number of live bytes if that was known.
     aside: Vec<(Stripe, Option<u32>)>,
-    /// The most stripes, data and index, that a command of several changes found no credit for: so many are asked for
-    /// ahead.
+    /// Most stripes, data and index, for which a command of several changes found no credit. At least this many are
+    /// asked for ahead of use.
     wanted: (u32, u32),
-    /// Free chunks that the last refused write needs, with the one that is left for compaction; 0 if no write was
-    /// refused.
+    /// Number of free chunks that the last refused write needs, including the one left for compaction. 0 if no write
+    /// was refused.
     free_wanted: u32,
-    /// Reused.
+    /// A buffer, reused by each write.
     plan: Plan,
 }
 
 /// What the owner knows of its index beside the pages.
 #[derive(Debug, Default)]
 struct Index {
-    /// Pages: the first `pages` index pages have a version; the next has none.
+    /// Number of pages. The first `pages` index pages have a version; the next one has none.
     pages: u32,
     /// Spill pages have numbers below this.
     spills: u32,
-    /// Credit is asked for one more spill page than there are: a command of several changes must be sure of it.
+    /// Whether credit for one more spill page is asked for: a command of several changes needs to be sure of it.
     spill_wanted: bool,
-    /// Index stripes below this number that are no page of ours may be left over from a FLUSHALL, to be freed.
+    /// Index stripes below this number that are not pages may be left over from a FLUSHALL and must be freed.
     garbage_end: u32,
-    /// Entries in the pages that are here.
+    /// Number of entries in the resident pages.
     keys: u64,
-    /// Pages, spill pages among them, that are not here yet.
+    /// Number of absent pages, spill pages included.
     missing: u32,
-    /// Keys above which the next page is due.
+    /// Number of keys above which the next page is due.
     keys_max: u64,
-    /// Slots of a page to fill, per mille.
+    /// Part of a page's slots to fill, per mille.
     fill_max: u32,
-    /// Inserts to wait before a growth step that could not be done is tried again.
+    /// Number of inserts before a growth step that could not be done is tried again.
     grow_wait: u32,
-    /// Keys that hash alike came together, as in the order of SCAN: a growth step is due however few keys there are.
+    /// Whether keys with similar hashes came together, as in the order of SCAN. A growth step is then due whatever the
+    /// number of keys.
     crowded: bool,
-    /// It grew for keys of a command that has not run yet: though there is no key, so many times housekeeping gives no
-    /// page back.
+    /// The index has grown for the keys of a command that has not run yet. For this many more rounds, housekeeping
+    /// returns no page although there are no keys.
     kept_for: u32,
-    /// Where active expiry goes on: page, line.
+    /// Where active expiry continues: page, line.
     expiry_cursor: (u32, u32),
-    /// Where the search for keys with an expiry to evict goes on: a line, counted over all pages.
+    /// Where the search for keys to evict continues: the number of a line, counted over all pages.
     eviction_cursor: u64,
-    /// Lines that it has passed since a key to evict was found.
+    /// Number of lines searched since a key to evict was last found.
     searched_lines: u64,
 }
 
 impl Stream {
-    /// A stream born empty.
+    /// A new stream, empty.
     pub fn new(settings: Settings) -> Self {
         Self::with_chunks(settings, Chunks::new())
     }
 
-    /// A stream taken over: nothing is known until the directory is set and chunks are installed.
+    /// A stream that was taken over. Nothing is known until the directory is set and chunks are installed.
     pub fn taken_over(settings: Settings) -> Self {
         Self::with_chunks(settings, Chunks::unknown())
     }
@@ -203,22 +205,22 @@ impl Stream {
         &self.chunks
     }
 
-    /// The chunks, for the protocol: versions, sums. Bytes change through the stream only.
+    /// The chunks, for the protocol to change versions and sums. Their bytes change through the stream only.
     pub fn chunks_mut(&mut self) -> &mut Chunks {
         &mut self.chunks
     }
 
-    /// The chunks, when the stream is no longer ours: a stash, or to be cleared.
+    /// The chunks, once this node no longer owns the stream: for a stash, or to be cleared.
     pub fn into_chunks(self) -> Chunks {
         self.chunks
     }
 
-    /// How it is set up.
+    /// Its settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// What keys and values it takes.
+    /// The largest key and value that it accepts.
     pub fn limits(&self) -> Limits {
         let chunk = self.settings.chunk_bytes;
         Limits {
@@ -233,7 +235,7 @@ impl Stream {
         self.hasher.hash(key)
     }
 
-    /// Says which stripes exist (PROTOCOL 5.5). Chunks already installed stay.
+    /// Sets which stripes exist (PROTOCOL 5.5). Chunks that are already installed stay.
     pub fn set_directory(&mut self, arena: &Arena, stripes: impl Iterator<Item = (Stripe, Version)>) {
         self.chunks.set_directory(stripes);
         let end = self.chunks.end(true);
@@ -258,7 +260,8 @@ impl Stream {
         self.space.learn(&self.chunks);
     }
 
-    /// Puts a materialised chunk in place. False, and nothing done, if it is here already, or memory is short.
+    /// Makes a reconstructed chunk resident. Returns false and does nothing if it is already resident or memory is
+    /// short.
     pub fn install(&mut self, arena: &mut Arena, stripe: Stripe, version: Version, sum: u32, bytes: &[u8]) -> bool {
         if !self.chunks.install(arena, stripe, version, sum, bytes) {
             return false;
@@ -277,7 +280,7 @@ impl Stream {
             }
         } else if self.is_current(stripe) {
             self.index.missing -= 1;
-            // The keys of a page that was set aside have been counted all the while.
+            // The keys of a page that was set aside never left the count.
             if version != Version::ZERO && aside.is_none() {
                 self.index.keys += self.entries_in(stripe, bytes);
             }
@@ -285,8 +288,8 @@ impl Stream {
         true
     }
 
-    /// Takes a chunk whose bytes are wrong out of use (PROTOCOL 9.3): it is absent until what is right is installed.
-    /// False if it is not here.
+    /// Marks a chunk whose bytes are wrong as absent until the right bytes are installed (PROTOCOL 9.3). Returns false
+    /// if it is not resident.
     pub fn set_aside(&mut self, stripe: Stripe) -> bool {
         if !self.chunks.set_aside(stripe) {
             return false;
@@ -303,7 +306,8 @@ impl Stream {
         true
     }
 
-    /// Gives up a chunk that can be had again (PROTOCOL 5.10): it is absent until then. False if it is not here.
+    /// Drops a chunk that can be reconstructed (PROTOCOL 5.10). It is absent until then. Returns false if it is not
+    /// resident.
     pub fn drop_chunk(&mut self, arena: &mut Arena, stripe: Stripe) -> bool {
         let dropped = self.set_aside(stripe);
         if dropped {
@@ -312,12 +316,12 @@ impl Stream {
         dropped
     }
 
-    /// Keys; `None` until all index pages are here. Expired keys that nobody has met yet are among them.
+    /// Number of keys; `None` until all index pages are resident. Expired keys that are not yet deleted are included.
     pub fn count(&self) -> Option<u64> {
         self.index_here().then_some(self.index.keys)
     }
 
-    /// Index pages.
+    /// Number of index pages.
     pub fn page_count(&self) -> u32 {
         self.index.pages
     }
@@ -326,7 +330,7 @@ impl Stream {
         self.chunks.directory_known() && self.index.missing == 0
     }
 
-    /// All pages and spill pages.
+    /// The stripes of all pages and spill pages.
     fn index_stripes(&self) -> impl Iterator<Item = Stripe> + use<> {
         (0..self.index.pages)
             .map(page_stripe)
@@ -351,7 +355,7 @@ impl Stream {
             .sum()
     }
 
-    /// Keys above which an index of so many pages grows.
+    /// Number of keys above which an index of `pages` pages grows.
     fn keys_max(&self, pages: u32) -> u64 {
         let slots = self.shape.lines() * page::SLOTS as u32;
         self.shape.keys_max(pages, slots, self.index.fill_max)
@@ -361,7 +365,7 @@ impl Stream {
         self.index.keys_max = self.keys_max(self.index.pages);
     }
 
-    /// Whether memory for `count` more chunks is there, `spare` of them left over.
+    /// Whether there is memory for `count` more chunks with `spare` chunks left over.
     fn has_memory(arena: &Arena, count: u32, spare: u32) -> Result<(), Blocked> {
         if count > 0 && arena.available(Purpose::Write) < count + spare {
             return Err(Blocked::Memory);
@@ -369,7 +373,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The number of a chunk, and the offset in it, that a locator names.
+    /// The chunk number and the offset in that chunk that a locator stands for.
     #[inline]
     fn split(&self, locator: u32) -> (u32, usize) {
         (
@@ -394,7 +398,7 @@ fn spill_stripe(spill: u32) -> Stripe {
     Stripe::index_page((spill * SPILL_EVERY + SPILL_EVERY - 1).min(Stripe::NUMBER_MAX))
 }
 
-/// How full pages may become, per mille: smaller pages vary more (docs/formats/index.md, "Fill").
+/// How full pages may become, per mille. The fill of smaller pages varies more (docs/formats/index.md, "Fill").
 fn fill_max(chunk_bytes: usize) -> u32 {
     let slots = chunk_bytes / page::LINE_BYTES * page::SLOTS;
     // 1 - 3 σ, with σ = 1/√slots.
@@ -409,7 +413,7 @@ fn has_room(delta: &Delta, bytes: usize) -> Result<(), Blocked> {
     Ok(())
 }
 
-/// A page, or spill page, of a stream being changed: its lines, or bytes, and the delta that records it.
+/// A page or spill page being changed: its bytes, and the delta that records the change.
 struct LivePage<'a> {
     chunks: &'a mut Chunks,
     arena: &'a mut Arena,
@@ -434,7 +438,7 @@ impl page::Lines for LivePage<'_> {
 }
 
 impl LivePage<'_> {
-    /// Gives it memory. There is enough: that was looked for before.
+    /// Gives the page memory. The caller has checked that there is enough.
     fn touch(&mut self) {
         let touched = self.chunks.touch(self.arena, self.stripe);
         debug_assert!(touched);

@@ -1,4 +1,4 @@
-//! Decoding requests and encoding replies, against redis-protocol.
+//! Decoding of requests and encoding of replies, compared with redis-protocol.
 
 #![expect(missing_docs, reason = "criterion_group makes a public function")]
 

@@ -1,9 +1,9 @@
-//! The command table and what clients see of it.
+//! The command table, and what clients see of it.
 
 use paritas_wire::command::{COMMANDS, Command, find, flag, lookup, reply, resolve};
 use paritas_wire::resp::{Args, Limits, Proto, ReplyDecoder, Value, decode};
 
-/// What a command line is answered by `answer`, read back.
+/// The decoded reply that `answer` writes for a command line.
 fn ask(line: &str, answer: impl FnOnce(&mut Vec<u8>, paritas_wire::resp::ArgList<'_>)) -> Value {
     let input = format!("{line}\r\n").into_bytes();
     let (mut args, mut out) = (Args::new(), Vec::new());
@@ -38,7 +38,7 @@ fn the_table_is_consistent() {
         assert_eq!(spec.has_keys(), !spec.access.is_empty(), "{name}");
         assert_eq!(spec.has_keys(), spec.step > 0, "{name}");
         assert!(!(spec.is(flag::WRITE) && spec.is(flag::READONLY)), "{name}");
-        // What grows memory writes; what has keys reads or writes.
+        // Commands refused when memory is full are writes. Commands with keys read or write.
         assert!(!spec.is(flag::DENYOOM) || spec.is(flag::WRITE), "{name}");
         assert!(!spec.has_keys() || spec.is(flag::WRITE | flag::READONLY), "{name}");
         // Enough arguments always include the first key.
@@ -103,7 +103,7 @@ fn command_info_has_the_ten_parts_of_redis_7() {
     assert_eq!((key_specs.len(), mset.len()), (1, 10));
     assert_eq!(mset[9], Value::Array(vec![]));
 
-    // Each protocol gives the whole table; RESP2 has no maps.
+    // The whole table is given in both protocols. RESP2 has no maps.
     for proto in [Proto::Resp2, Proto::Resp3] {
         let Value::Array(all) = ask("COMMAND", |out, _| reply::all(out, proto)) else {
             panic!()

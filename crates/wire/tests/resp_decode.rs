@@ -1,5 +1,5 @@
-//! The request decoder: what Redis accepts is accepted, what it refuses is refused in its words, and neither depends
-//! on how the bytes arrive.
+//! The request decoder accepts what Redis accepts, and refuses what Redis refuses in the same words. Neither depends on
+//! how the bytes arrive.
 
 use paritas_wire::resp::{Args, Decoded, Limits, ProtocolError, argument, decode, decode_more, encode};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use redis_protocol::resp2::types::Resp2Frame;
 
 type Commands = Vec<Vec<Vec<u8>>>;
 
-/// Small limits, so that random input meets them.
+/// Small limits, so that random input reaches them.
 const TIGHT: Limits = Limits {
     bulk_bytes_max: 64,
     args_max: 8,
@@ -16,7 +16,7 @@ const TIGHT: Limits = Limits {
     authenticated: true,
 };
 
-/// All commands of a stream, and the error that ends it if there is one.
+/// All commands of a byte stream, and the error that ends it, if any.
 fn whole(mut input: &[u8], limits: &Limits) -> (Commands, Option<ProtocolError>) {
     let (mut args, mut commands) = (Args::new(), Vec::new());
     loop {
@@ -26,7 +26,7 @@ fn whole(mut input: &[u8], limits: &Limits) -> (Commands, Option<ProtocolError>)
                 input = &input[consumed..];
             }
             Ok(Decoded::Incomplete { needed }) => {
-                assert!(needed > input.len(), "the hint asks for what is there");
+                assert!(needed > input.len(), "`needed` is not more than the input has");
                 return (commands, None);
             }
             Err(error) => return (commands, Some(error)),
@@ -34,7 +34,7 @@ fn whole(mut input: &[u8], limits: &Limits) -> (Commands, Option<ProtocolError>)
     }
 }
 
-/// The same, with the stream arriving in pieces that end at `cuts`, by way of `decode_more`.
+/// The same for a byte stream in pieces that end at `cuts`, by `decode_more`.
 fn in_pieces(input: &[u8], cuts: impl Iterator<Item = usize>, limits: &Limits) -> (Commands, Option<ProtocolError>) {
     let (mut args, mut commands) = (Args::new(), Vec::new());
     let (mut from, mut going_on, mut needed) = (0, false, 0);
@@ -226,7 +226,7 @@ fn command() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(argument, 1..6)
 }
 
-/// Bytes that look like a request more often than chance has it.
+/// Bytes that resemble a request more often than random bytes do.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b"*2\r\n".to_vec()),
@@ -319,7 +319,7 @@ fn an_argument_is_found_alone() {
     let found: Vec<_> = (0..4).map(|nth| argument(command, nth)).collect();
     assert_eq!(found, [Some(&b"SET"[..]), Some(b"k\r\ney"), Some(b""), None]);
     for end in 0..command.len() {
-        // Cut anywhere, it says nothing wrong.
+        // On a command cut anywhere, the result is never wrong.
         let key = argument(&command[..end], 1);
         assert!(key.is_none() || key == Some(b"k\r\ney"));
     }

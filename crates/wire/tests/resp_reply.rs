@@ -1,4 +1,4 @@
-//! Replies: what is encoded is read back, by us and by another library, in both protocols and in any pieces.
+//! Encoded replies are read back, by this decoder and by another library, in both protocols and in any pieces.
 
 use paritas_wire::resp::encode::*;
 use paritas_wire::resp::{Args, Proto, Reply, ReplyDecoder, Value, decode, errors};
@@ -175,7 +175,7 @@ fn value() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::Boolean),
         prop::num::f64::NORMAL.prop_map(Value::Double),
     ];
-    // Keys are strings: redis-protocol takes no others.
+    // Keys are strings, because redis-protocol accepts no others.
     let key = prop::collection::vec(any::<u8>(), 0..9).prop_map(Value::Bulk);
     leaf.prop_recursive(4, 40, 5, move |inner| {
         prop_oneof![
@@ -226,7 +226,7 @@ proptest! {
         write(&mut input, &value);
         prop_assert_eq!(read(&input).to_value(), value.clone());
 
-        // One decoder sees every prefix, as it would from a slow peer.
+        // One decoder sees every prefix, as if from a slow peer.
         let mut decoder = ReplyDecoder::new();
         for end in 0..input.len() {
             prop_assert_eq!(decoder.decode(&input[..end]).unwrap(), None);

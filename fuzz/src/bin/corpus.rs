@@ -1,10 +1,10 @@
-//! Between the kept corpus and the directories that libFuzzer works in; `scripts/fuzz` calls it.
+//! Converts between the kept corpus and the directories in which libFuzzer works. `scripts/fuzz` calls it.
 //!
 //! ```text
-//! corpus list                      names, longest inputs
-//! corpus unpack TARGET DIRECTORY   seeds and kept inputs, a file each
+//! corpus list                      names, and longest inputs in bytes
+//! corpus unpack TARGET DIRECTORY   seeds and kept inputs, one file each
 //! corpus pack TARGET DIRECTORY     the directory's files become the kept inputs
-//! corpus run TARGET FILE           one input, whose panic is the report
+//! corpus run TARGET FILE           runs one input; a panic is the report
 //! ```
 
 use paritas_fuzz::{Corpus, TARGETS, target};
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 }
 
 fn run(words: &[&str]) -> Result<(), String> {
-    let known = |name: &str| target(name).ok_or_else(|| format!("no target {name}: see `corpus list`"));
+    let known = |name: &str| target(name).ok_or_else(|| format!("unknown target {name}: see `corpus list`"));
     match words {
         ["list"] => {
             for target in TARGETS {
@@ -48,6 +48,6 @@ fn run(words: &[&str]) -> Result<(), String> {
             println!("{seen:?}");
             Ok(())
         }
-        _ => Err("list, unpack TARGET DIRECTORY, pack TARGET DIRECTORY or run TARGET FILE".into()),
+        _ => Err("usage: list, unpack TARGET DIRECTORY, pack TARGET DIRECTORY or run TARGET FILE".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! The search: libFuzzer over the target that `PARITAS_FUZZ` names. `scripts/fuzz` builds and starts it.
+//! The search: libFuzzer on the target that `PARITAS_FUZZ` names. `scripts/fuzz` builds and starts it.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 static TARGET: LazyLock<&Target> = LazyLock::new(|| {
     let name = std::env::var("PARITAS_FUZZ").unwrap_or_default();
-    target(&name).unwrap_or_else(|| panic!("PARITAS_FUZZ names no target: {name:?}"))
+    target(&name).unwrap_or_else(|| panic!("PARITAS_FUZZ is not a target: {name:?}"))
 });
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
-// checker reads the history of a storm (`workload.py` says how a line looks), asks Porcupine about each key, and names those
-// whose history no order of the operations explains. Its last line is `N keys, U non-linearizable, L lost`.
+// checker reads the history of a storm (`workload.py` describes its lines), has Porcupine check each key, and names the
+// keys whose history no order of the operations explains. Its last line is `N keys, U non-linearizable, L lost`.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// timeout of one key. A key that takes longer is not checked, which is a failure.
+// timeout is the limit for one key. A key that takes longer is not checked, which counts as a failure.
 const timeout = 4 * time.Minute
 
 func main() {
@@ -49,7 +49,7 @@ func main() {
 	}
 }
 
-// checkAll checks each key by itself, two at a time.
+// checkAll checks each key separately, two at a time.
 func checkAll(keys map[string][]operation) map[string]porcupine.CheckResult {
 	verdicts := map[string]porcupine.CheckResult{}
 	var lock sync.Mutex
@@ -71,8 +71,8 @@ func checkAll(keys map[string][]operation) map[string]porcupine.CheckResult {
 	return verdicts
 }
 
-// check asks first without the unknown operations that nobody seems to have seen: they may always stand behind everything else,
-// so that an order of the rest is an order of all, and each of them left out halves the search.
+// check first leaves out unknown operations that no answer seems to reflect. They may always come after all others, so
+// an order of the rest is an order of all; and each operation left out halves the search.
 func check(history []operation) porcupine.CheckResult {
 	if search(seen(history), timeout/4) == porcupine.Ok {
 		return porcupine.Ok
@@ -80,8 +80,8 @@ func check(history []operation) porcupine.CheckResult {
 	return search(history, timeout)
 }
 
-// seen leaves out deletions, changes of an end, and writes of values that no answer names, where their outcome is unknown.
-// Increments stay, and values of counters, which answers name only by what was added to them.
+// seen leaves out operations of unknown outcome: deletions, changes of expiry, and writes of values that no answer
+// names. Increments stay, and so do values of counters, which answers reflect only through later increments.
 func seen(history []operation) []operation {
 	results, counter := map[string]bool{}, false
 	for _, op := range history {
@@ -107,8 +107,8 @@ func search(history []operation, timeout time.Duration) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(model, operations, timeout)
 }
 
-// lostWrites names the acknowledged writes of values of their own that came after a write and were over before a read, which
-// yet saw that earlier write. Asked only of keys that are not linearizable.
+// lostWrites names the acknowledged writes of unique values that came after another write and had ended before a read
+// that still saw the earlier write. It is used only for keys that are not linearizable.
 func lostWrites(history []operation) []string {
 	writes := map[string]operation{}
 	for _, op := range history {
@@ -139,7 +139,8 @@ func lostWrites(history []operation) []string {
 	return names
 }
 
-// read gives the operations of each key. Refused operations have not happened, and reads without an answer say nothing.
+// read returns the operations of each key. Refused operations were not done, and reads without an answer give no
+// information.
 func read(path string) (map[string][]operation, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -7,18 +7,18 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// unknown is the return time of an operation whose outcome nobody knows: it may happen at any time after its call.
-// The search may put it behind everything else, which is as if it had never happened.
+// unknown is the return time of an operation of unknown outcome: it may be done at any time after its call. The search
+// may place it after all others, which is the same as never.
 const unknown = int64(1) << 62
 
-// clockSlack is how much too early or late a key may die: the server reads its clock once a turn, and a busy machine may
-// let it wait between reading and acting.
+// clockSlack is the time by which a key may expire too early or too late: the server reads its clock once a turn, and a
+// busy machine may delay it between reading and acting.
 const clockSlack = int64(250e6)
 
-// none is the value of a key that is not there; `none` and `ok` stand so in histories too.
+// none is the value of a missing key. `none` and `ok` are also written so in histories.
 const none = "nil"
 
-// operation is what a client asked, and what it was told.
+// operation is what a client asked and was answered.
 type operation struct {
 	client       int
 	kind         string // get mget set setpx setnx swap del incr pexpire
@@ -26,15 +26,15 @@ type operation struct {
 	lasts        int64  // ns
 	call, answer int64  // ns; answer is `unknown` without one
 	result       string
-	twin         int // how many alike of unknown outcome were called before it
+	twin         int // number of equal operations of unknown outcome called before it
 }
 
-// state is one key. A key with an end dies at some instant between endFirst and endLast; endLast 0 is no end.
+// state is the state of a key. A key with an expiry dies between endFirst and endLast; endLast 0 means no expiry.
 type state struct {
 	value             string
 	endFirst, endLast int64
-	// How many INCR and DEL of unknown outcome have happened. One is like the other, so that the search need only try them in
-	// the order of their calls: n of them are n + 1 cases, not 2^n.
+	// Numbers of INCR and DEL of unknown outcome that were done. They are interchangeable, so the search tries them only
+	// in the order of their calls: n of them give n + 1 cases instead of 2^n.
 	increments, deletions int
 }
 
@@ -54,7 +54,7 @@ func numberTwins(history []operation) {
 	}
 }
 
-// step gives the key after the operation, or false if it cannot have been answered so.
+// step returns the key after the operation, or false if it cannot have been answered so.
 func step(before state, op operation) (bool, state) {
 	increments, deletions := before.increments, before.deletions
 	if op.answer == unknown && op.kind == "incr" {
@@ -74,7 +74,7 @@ func step(before state, op operation) (bool, state) {
 	return possible, after
 }
 
-// stepKey is step for what a client can see of the key.
+// stepKey is step for the part of the key that clients can see.
 func stepKey(key state, op operation) (bool, state) {
 	if strings.HasPrefix(op.result, "error:") {
 		return false, key
@@ -91,7 +91,7 @@ func stepKey(key state, op operation) (bool, state) {
 		return after
 	}
 
-	// What the answer says about the key before: its value, or that there was none.
+	// The key before, as the answer shows it: its value, or that there was none.
 	saw := func(value string) bool {
 		if !known {
 			return true
@@ -114,7 +114,7 @@ func stepKey(key state, op operation) (bool, state) {
 	case "swap":
 		return saw(op.result), state{value: op.value}
 	case "setnx":
-		// Never asked of a key with an end, so that it is there or not.
+		// Only used for keys without an expiry, so the key either exists or not.
 		if op.result == "ok" || (!known && key.value == none) {
 			return key.value == none, state{value: op.value}
 		}
@@ -126,7 +126,7 @@ func stepKey(key state, op operation) (bool, state) {
 		return !known || op.result == after.value, after
 	case "pexpire":
 		if !known {
-			// It moves the end, or finds no key; what is dead already stays so in every reading of this.
+			// It changes the expiry, or finds no key. A key that is already dead stays dead in either case.
 			if key.value == none {
 				return true, key
 			}
@@ -144,7 +144,7 @@ func stepKey(key state, op operation) (bool, state) {
 	panic("no such operation: " + op.kind)
 }
 
-// model is one key for Porcupine.
+// model is the model of one key for Porcupine.
 var model = porcupine.Model{
 	Init: func() interface{} { return state{value: none} },
 	Step: func(key, input, _ interface{}) (bool, interface{}) {

@@ -1,16 +1,16 @@
-//! A document names only files that are there.
+//! Checks that a document names only files that exist.
 
 use super::Problem;
 
-/// First parts of a path that can only mean this repository.
+/// First parts of a path that can only be in this repository.
 const TOPS: &[&str] = &["crates", "docs", "fuzz", "scripts", "tests", "xtask", ".cargo", ".ci"];
-/// Endings that make a bare name in backticks a file of ours.
+/// Suffixes that make a bare name in backticks a file of this repository.
 const ENDINGS: &[&str] = &["md", "rs", "toml", "py", "sh", "svg"];
 
 /// Checks the link targets and the paths in backticks of one Markdown document.
 ///
-/// A path is looked up from the root, from the document's own directory, and, so that prose can stay short, as
-/// `room/file.rs` for `crates/room/src/file.rs`.
+/// A path is looked up from the root, from the document's own directory, and, as a short form, as `room/file.rs` for
+/// `crates/room/src/file.rs`.
 pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Problem> {
     let directory = document.rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut problems = Vec::new();
@@ -21,13 +21,10 @@ pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -
             let mut places = vec![join(directory, path)];
             if anywhere {
                 places.push(path.to_owned());
-                places.extend(
-                    path.split_once('/')
-                        .map(|(room, file)| format!("crates/{room}/src/{file}")),
-                );
+                places.extend(in_room(path));
             }
             if !places.iter().any(|place| exists(place)) {
-                let what = format!("`{path}` is not there: name the file that is, or drop the name");
+                let what = format!("`{path}` does not exist: name an existing file, or remove the name");
                 problems.push(Problem::new(document, index + 1, what));
             }
         }
@@ -35,12 +32,18 @@ pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -
     problems
 }
 
-/// What stands in `](…)`.
+/// The file that `room/file.rs` means.
+pub(super) fn in_room(path: &str) -> Option<String> {
+    let (room, file) = path.split_once('/')?;
+    Some(format!("crates/{room}/src/{file}"))
+}
+
+/// The targets in `](…)`.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split(')').next())
 }
 
-/// What stands between single backticks; a fence holds nothing on its own line.
+/// The texts between single backticks. The line of a code fence has none.
 fn backticked(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
@@ -102,7 +105,7 @@ mod tests {
     fn a_missing_path_is_named_with_its_line() {
         let found = missing("fine\n`crates/store/src/gone.rs` and `scripts/load`\n");
         assert_eq!(found.len(), 1);
-        assert!(found[0].starts_with("docs/papers.md:2: `crates/store/src/gone.rs` is not there"));
+        assert!(found[0].starts_with("docs/papers.md:2: `crates/store/src/gone.rs` does not exist"));
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Every dependency comes from crates.io under a licence that `deny.toml` allows.
+//! Checks that every dependency comes from crates.io, under a licence that `deny.toml` allows.
 //!
-//! `cargo deny` says the same and more, but takes minutes to build; this takes a second and needs nothing installed.
+//! `cargo deny` checks this and more, but takes minutes to build. This check takes a second and needs nothing
+//! installed.
 
 use super::Problem;
 use serde_json::Value;
 
-/// How Cargo names crates.io, in `Cargo.lock` too.
+/// Cargo's name for crates.io, also in `Cargo.lock`.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 /// Checks all packages of a full `cargo metadata` against `allow` in `[licenses]` of `deny.toml`.
@@ -39,7 +40,7 @@ fn allowed(deny: &str) -> Vec<&str> {
     list.split('"').skip(1).step_by(2).collect()
 }
 
-/// Whether the allowed licences satisfy an SPDX expression. `/` is an old way to say OR.
+/// Whether the allowed licences satisfy an SPDX expression. `/` is an old form of OR.
 fn satisfied(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();
@@ -49,7 +50,7 @@ fn satisfied(expression: &str, allowed: &[&str]) -> bool {
 
 type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
 
-/// `None` means that the expression cannot be read, which satisfies nothing.
+/// `None` means that the expression cannot be parsed. It then satisfies nothing.
 fn any(words: &mut Words<'_>, allowed: &[&str]) -> Option<bool> {
     let mut met = all(words, allowed)?;
     while words.next_if_eq(&"OR").is_some() {

@@ -1,12 +1,12 @@
-//! Names and lines of source files.
+//! Checks names and lines of source files.
 
 use super::{Problem, walls};
 use std::path::Path;
 
 const LINE_CHARACTERS_MAX: usize = 120;
 
-/// What must not stand in a pure room, and what stands there instead. The `clippy.toml` of each room bans the calls
-/// where a type checker can see them; this also sees an import.
+/// Texts that a pure room must not contain, and what to use instead. The `clippy.toml` of each room bans the calls that
+/// a type checker can see; this check also sees imports.
 const BANNED: &[(&str, &str)] = &[
     (
         "Instant::now",
@@ -35,14 +35,14 @@ const BANNED: &[(&str, &str)] = &[
     ),
 ];
 
-/// A file is named after what it holds.
+/// Checks that a file's name says what it holds.
 pub(super) fn check_name(path: &str) -> Option<Problem> {
     let stem = Path::new(path).file_stem()?.to_str()?;
     let says_nothing = matches!(stem, "util" | "utils" | "helper" | "helpers" | "misc");
     says_nothing.then(|| Problem::new(path, 1, "the name says nothing: name the file after what it holds"))
 }
 
-/// Long lines everywhere; clock, threads, sockets and hash order in pure rooms, tests excepted.
+/// Checks line lengths in all files; and clock, threads, sockets and hash order in pure rooms, tests excepted.
 pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -58,7 +58,7 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
     {
         for (number, line) in production_lines(text) {
             if writes_a_holder(line) {
-                let what = "only `control/src/fence.rs` gives a position another holder (PROTOCOL 10.9): ask it for a \
+                let what = "only `control/src/fence.rs` gives a position another holder (P10.9): ask it for a \
                             permit with `Fence::remove`";
                 problems.push(Problem::new(path, number, what));
             }
@@ -76,7 +76,7 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
     problems
 }
 
-/// An assignment to `positions[…]`, or the positions as a mutable reference.
+/// Whether the line assigns to `positions[…]` or borrows the positions mutably.
 fn writes_a_holder(line: &str) -> bool {
     let indexed = line
         .split_once("positions[")
@@ -92,7 +92,7 @@ fn is_pure_production(path: &str) -> bool {
         && !path.contains("/tests/")
 }
 
-/// `use std::{collections::HashMap, thread}` names the same as the long form.
+/// Whether the line names a banned path. `use std::{collections::HashMap, thread}` counts like the long form.
 fn mentions(line: &str, banned: &str) -> bool {
     if line.contains(banned) {
         return true;
@@ -107,8 +107,8 @@ fn mentions(line: &str, banned: &str) -> bool {
         .any(|word| word == name)
 }
 
-/// Code without comments and without items under `#[cfg(test)]`, with line numbers. Relies on rustfmt: an item that
-/// opens a block ends with a closing brace at its own indentation.
+/// Lines of code with their numbers, without comments and without items under `#[cfg(test)]`. This relies on rustfmt:
+/// an item that opens a block ends with a closing brace at the same indentation.
 fn production_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut skip = Skip::Nothing;
     text.lines().enumerate().filter_map(move |(index, line)| {

@@ -1,10 +1,10 @@
-//! Which room may import which (STYLE.md, "Walls"), read from `cargo metadata`.
+//! Checks which room imports which (STYLE.md, "Walls"), from `cargo metadata`.
 
 use super::Problem;
 use serde_json::Value;
 
-/// The rooms, lowest first, and what each may import in a normal or build dependency. A dev-dependency may point at
-/// any room above it in this table, since a test is no part of what ships.
+/// The rooms, lowest first, and what each may import in a normal or build dependency. A dev-dependency may name any
+/// room above it in this table, because tests do not ship.
 const ROOMS: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("code", &["base"]),
@@ -50,7 +50,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Rooms without clock, entropy, threads and sockets: the simulator replays them.
+/// Rooms without clock, entropy, threads and sockets, so that the simulator can replay them.
 pub(super) const PURE: &[&str] = &[
     "base",
     "code",
@@ -62,7 +62,7 @@ pub(super) const PURE: &[&str] = &[
     "files",
 ];
 
-/// Crates that bring a clock, entropy, threads or sockets.
+/// Crates that provide a clock, entropy, threads or sockets.
 const IMPURE: &[&str] = &[
     "async-std",
     "chrono",
@@ -79,10 +79,10 @@ const IMPURE: &[&str] = &[
     "tokio",
 ];
 
-/// Async stays on the adapters' own threads.
+/// Crates for async code, which is allowed only on the adapters' own threads.
 const ASYNC: &[&str] = &["async-std", "futures", "smol", "tokio", "tonic"];
 
-/// The room a path lies in: `crates/store/…` is `store`, `crates/adapters/etcd/…` is `adapters`.
+/// The room of a path: `crates/store/…` is `store`, `crates/adapters/etcd/…` is `adapters`.
 pub(super) fn room_of(path: &str) -> Option<&str> {
     let mut parts = path.split('/');
     match parts.next()? {
@@ -93,7 +93,7 @@ pub(super) fn room_of(path: &str) -> Option<&str> {
     }
 }
 
-/// Checks every edge between workspace members, and the outside crates of the pure rooms.
+/// Checks every dependency between workspace members, and the external crates of the pure rooms.
 pub(super) fn check(metadata: &Value, read: &dyn Fn(&str) -> Option<String>) -> Vec<Problem> {
     let root = format!("{}/", text(&metadata["workspace_root"]));
     let relative = |path: &Value| text(path).strip_prefix(&root).unwrap_or_else(|| text(path)).to_owned();
@@ -131,7 +131,8 @@ pub(super) fn check(metadata: &Value, read: &dyn Fn(&str) -> Option<String>) -> 
     problems
 }
 
-/// The nearest `clippy.toml` replaces the one of the root, so each pure room has its own, and they must not drift.
+/// The nearest `clippy.toml` replaces the one of the root. So each pure room has its own copy, and all copies must be
+/// equal.
 pub(super) fn check_clippy_files(read: &dyn Fn(&str) -> Option<String>) -> Vec<Problem> {
     let first = read("crates/base/clippy.toml").unwrap_or_default();
     let rooms = PURE
@@ -160,7 +161,7 @@ fn wrong_edge(room: &str, rank: usize, allowed: &[&str], target: Option<&str>, d
     if dev {
         let below = find(target).is_some_and(|(target_rank, _)| target_rank < rank);
         return (!below).then(|| {
-            format!("`{room}` may use only rooms below it in tests, and `{target}` is none: move the test up")
+            format!("`{room}` may use only rooms below it in tests, which `{target}` is not: move the test up")
         });
     }
     (!allowed.contains(&target)).then(|| {

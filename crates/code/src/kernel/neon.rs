@@ -1,4 +1,4 @@
-//! AArch64 NEON: byte shuffles as on AVX2. Not built or tested on the machines this project has had so far.
+//! AArch64 NEON: byte shuffles as on AVX2. Not built or tested so far, because no such machine was available.
 
 use super::vector::{self, Vector, load_small, store_small};
 use crate::field::NIBBLES;

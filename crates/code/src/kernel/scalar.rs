@@ -1,4 +1,4 @@
-//! The reference: what every other kernel must equal, and what runs where none of them can.
+//! The reference: every other kernel must give the same bytes. It runs where no other kernel can.
 
 use crate::field::NIBBLES;
 

@@ -6,7 +6,7 @@ fn bytes(prng: &mut Prng, len: usize) -> Vec<u8> {
     (0..len).map(|_| prng.next_u64() as u8).collect()
 }
 
-/// Byte by byte, from the definition.
+/// Computed byte by byte, from the definition.
 fn plain(coefficient: u8, source: &[u8], target: &[u8]) -> Vec<u8> {
     source
         .iter()
@@ -22,7 +22,7 @@ fn mul_add_equals_the_definition_at_every_length_and_coefficient() {
     for level in available() {
         for coefficient in 0..=255u8 {
             for len in 0..=300 {
-                // Odd alignments; all 64 of them are met over the lengths and coefficients.
+                // Odd alignments. All 64 of them occur over the lengths and coefficients.
                 let (from, to) = (prng.below(64) as usize, prng.below(64) as usize);
                 let mut out = target.clone();
                 mul_add_at(level, coefficient, &source[from..from + len], &mut out[to..to + len]);
@@ -33,11 +33,7 @@ fn mul_add_equals_the_definition_at_every_length_and_coefficient() {
                     "{level:?}, {coefficient}, {len} bytes, from {from} to {to}"
                 );
                 assert_eq!(out[..to], target[..to], "{level:?}: wrote before the target");
-                assert_eq!(
-                    out[to + len..],
-                    target[to + len..],
-                    "{level:?}: wrote behind the target"
-                );
+                assert_eq!(out[to + len..], target[to + len..], "{level:?}: wrote after the target");
             }
         }
     }
@@ -78,12 +74,12 @@ fn combine_equals_the_definition() {
             let from: Vec<usize> = (0..k).map(|_| prng.below(9000) as usize).collect();
             let sources: Vec<&[u8]> = from.iter().map(|&at| &pool[at..at + len]).collect();
             let mut rows = bytes(&mut prng, row_count * k);
-            // Half of the time the shape of an encode, whose ones are treated apart.
+            // Half of the time the matrix of an encode, whose ones are handled separately.
             if prng.below(2) == 0 {
                 rows[..k].fill(1);
                 rows.iter_mut().step_by(k).for_each(|c| *c = 1);
             }
-            // One output buffer with gaps, so that writes outside a target show.
+            // One output buffer with gaps, so that writes outside a target are detected.
             let stride = len + 67;
             let at = prng.below(60) as usize;
             let mut out = vec![0xa5u8; row_count * stride];

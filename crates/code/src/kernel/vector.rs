@@ -1,20 +1,20 @@
-//! The loops, once, over any vector register.
+//! The loops, written once for any vector register.
 //!
-//! Everything here is `inline(always)`, so that it is compiled inside the caller's `target_feature` function and its
+//! Everything here is `inline(always)`. So it is compiled within the caller's `target_feature` function, and its
 //! intrinsics become single instructions.
 
 use super::ROWS_MAX;
 
-/// A vector register and the multiplication that goes with it.
+/// A vector register, and the multiplication for it.
 ///
 /// # Safety
-/// An implementation may use instructions that not every machine has: whoever calls a method, or a function of this
-/// module, answers for their being there. `load` and `store` want `BYTES` bytes at the pointer, `load_part` and
-/// `store_part` want `len`, which is in `1..BYTES`.
+/// An implementation may use instructions that not every machine has. The caller of a method, or of a function of this
+/// module, must ensure that they are available. `load` and `store` access `BYTES` bytes at the pointer; `mul_add_part`
+/// accesses `len` bytes, where `len` is in `1..BYTES`.
 pub(super) unsafe trait Vector: Copy {
     /// Bytes in a register.
     const BYTES: usize;
-    /// A coefficient, made ready for many multiplications.
+    /// A coefficient, prepared for many multiplications.
     type Factor: Copy;
     /// See the trait.
     unsafe fn load(from: *const u8) -> Self;
@@ -22,22 +22,22 @@ pub(super) unsafe trait Vector: Copy {
     unsafe fn store(self, to: *mut u8);
     /// `target ^= coefficient · source` for fewer than `BYTES` bytes.
     unsafe fn mul_add_part(coefficient: u8, source: *const u8, target: *mut u8, len: usize);
-    /// Sum.
+    /// The XOR of two registers.
     unsafe fn xor(self, other: Self) -> Self;
-    /// A coefficient made ready.
+    /// Prepares a coefficient.
     unsafe fn factor(coefficient: u8) -> Self::Factor;
-    /// Product.
+    /// The product with a prepared coefficient.
     unsafe fn mul(self, factor: Self::Factor) -> Self;
 }
 
-/// Bytes from which aligning the target of [`mul_add`] pays.
+/// Length in bytes from which aligning the target of [`mul_add`] pays.
 const ALIGN_FROM: usize = 1024;
 
-/// `target ^= coefficient · source`. With `ONE` the coefficient is known to be one and nothing is multiplied.
+/// `target ^= coefficient · source`. With `ONE` the coefficient must be one, and nothing is multiplied.
 ///
-/// A length that is no multiple of the register ends in one whole vector that overlaps the one before: it is computed
-/// before the first store, so that what it writes is right wherever the two overlap. Long targets begin with such a
-/// vector, too, so that the loop's own loads and stores are aligned.
+/// If the length is not a multiple of the register, the last vector overlaps the one before. It is computed before the
+/// first store, so that its bytes are right where the two overlap. Long targets also begin with such a vector, so that
+/// the loads and stores of the loop are aligned.
 ///
 /// # Safety
 /// As [`Vector`]; `source` and `target` hold `len` bytes and do not overlap.
@@ -66,7 +66,7 @@ pub(super) unsafe fn mul_add<V: Vector, const ONE: bool>(
             head = V::load(target).xor(product(V::load(source)));
             at = target.addr().wrapping_neg() % V::BYTES;
         }
-        // Four at a time: the compiler does not unroll across loads and stores that it cannot tell apart.
+        // Four vectors at a time: the compiler does not unroll across loads and stores that may overlap.
         while at + 4 * V::BYTES <= last {
             let mut sums = [tail; 4];
             for (i, sum) in sums.iter_mut().enumerate() {
@@ -91,11 +91,11 @@ pub(super) unsafe fn mul_add<V: Vector, const ONE: bool>(
     }
 }
 
-/// `targets = rows × sources`; `W` registers of each target at a time.
+/// `targets = rows × sources`, processing `W` registers of each target at a time.
 ///
 /// # Safety
-/// As [`Vector`]; every source and target holds `len` bytes, there is a source, at most [`ROWS_MAX`] targets, and
-/// `rows` holds `sources.len() * targets.len()` coefficients.
+/// As [`Vector`]. Every source and target must have `len` bytes; there must be at least one source and at most
+/// [`ROWS_MAX`] targets; `rows` must have `sources.len() * targets.len()` coefficients.
 #[inline(always)]
 pub(super) unsafe fn combine<V: Vector, const W: usize>(
     rows: &[u8],
@@ -103,9 +103,9 @@ pub(super) unsafe fn combine<V: Vector, const W: usize>(
     targets: &mut [&mut [u8]],
     len: usize,
 ) {
-    const { assert!(ROWS_MAX == 4, "the match below knows four") };
+    const { assert!(ROWS_MAX == 4, "the match below handles four rows") };
     let k = sources.len();
-    // Scaled rows begin with a row and a column of ones: half of the products of a `k+2` encode go away.
+    // Scaled rows begin with a row and a column of ones. This saves half of the products in an encode of `k+2`.
     let ones = rows[..k].iter().all(|&c| c == 1) && rows.iter().step_by(k).all(|&c| c == 1);
     // SAFETY: as this function's own contract; the match gives each pass its number of rows.
     unsafe {
@@ -126,7 +126,7 @@ pub(super) unsafe fn combine<V: Vector, const W: usize>(
     }
 }
 
-/// Less than a register: one source after the other.
+/// For less than a register: one source after the other.
 ///
 /// # Safety
 /// As [`combine`].
@@ -143,8 +143,8 @@ unsafe fn combine_part<V: Vector>(rows: &[u8], sources: &[&[u8]], targets: &mut 
     }
 }
 
-/// All columns for `P` rows: blocks of `W` registers, then single ones, then one that ends at the end. With `ONES`,
-/// row 0 and column 0 are ones.
+/// All columns for `P` rows: blocks of `W` registers, then single ones, then one that ends at the last byte. With
+/// `ONES`, row 0 and column 0 must be ones.
 ///
 /// # Safety
 /// As [`combine`], with `len >= V::BYTES`.
@@ -222,7 +222,7 @@ unsafe fn block<V: Vector, const P: usize, const W: usize, const ONES: bool>(
     }
 }
 
-/// 1 to 15 bytes as a little-endian number: two loads that may overlap.
+/// Loads 1 to 15 bytes as a little-endian number, with two loads that may overlap.
 ///
 /// # Safety
 /// `from` holds `len` bytes, `1 <= len <= 15`.
@@ -247,7 +247,7 @@ pub(super) unsafe fn load_small(from: *const u8, len: usize) -> u128 {
     }
 }
 
-/// The reverse of [`load_small`].
+/// Stores what [`load_small`] loads.
 ///
 /// # Safety
 /// `to` holds `len` bytes, `1 <= len <= 15`.

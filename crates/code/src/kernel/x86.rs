@@ -1,7 +1,7 @@
 //! x86-64: GFNI on 64-byte registers, GFNI on 32-byte registers, and byte shuffles (AVX2).
 //!
-//! GFNI's own multiplication has another polynomial than ours, but its affine instruction multiplies by any bit matrix,
-//! and multiplication by a constant is one.
+//! GFNI's own multiplication uses another polynomial. Its affine instruction multiplies by any bit matrix, and
+//! multiplication by a constant is such a matrix.
 
 use super::vector::{self, Vector, load_small, store_small};
 use crate::field::{MATRICES, NIBBLES};
@@ -23,7 +23,7 @@ pub(super) fn has_gfni512() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-/// 64 bytes, GFNI.
+/// 64 bytes, with GFNI.
 #[derive(Clone, Copy)]
 struct Gfni64(__m512i);
 
@@ -76,7 +76,7 @@ unsafe impl Vector for Gfni64 {
     }
 }
 
-/// 32 bytes, GFNI.
+/// 32 bytes, with GFNI.
 #[derive(Clone, Copy)]
 struct Gfni32(__m256i);
 
@@ -122,7 +122,7 @@ unsafe impl Vector for Gfni32 {
     }
 }
 
-/// 16 bytes, GFNI: only for what is too short for more.
+/// 16 bytes, with GFNI. Used only for lengths too short for larger registers.
 #[derive(Clone, Copy)]
 struct Gfni16(__m128i);
 
@@ -172,7 +172,7 @@ unsafe impl Vector for Gfni16 {
     }
 }
 
-/// 32 bytes, products looked up by low and high nibble.
+/// 32 bytes. Products are looked up by low and high nibble.
 #[derive(Clone, Copy)]
 struct Shuffle32(__m256i);
 
@@ -228,7 +228,7 @@ unsafe impl Vector for Shuffle32 {
     }
 }
 
-/// 16 bytes, by nibbles: only for what is too short for more.
+/// 16 bytes, by nibbles. Used only for lengths too short for larger registers.
 #[derive(Clone, Copy)]
 struct Shuffle16(__m128i);
 

@@ -1,20 +1,21 @@
-//! x86-64 with AVX-512 and VPCLMULQDQ: 256 bytes in one step, from the first to the last, as memory is read ahead.
+//! x86-64 with AVX-512 and VPCLMULQDQ: 256 bytes in each step, in ascending order, which suits the hardware prefetcher.
 //!
-//! A register of 128 bits stands for the polynomial of its sixteen bytes. What lies `d` bits further on takes it in by
-//! two carry-less products with x^(d + 64) and x^d modulo Castagnoli's (Gopal et al., "Fast CRC Computation for Generic
-//! Polynomials Using PCLMULQDQ Instruction", 2009): the remainder of all that is left over is that of the whole.
+//! A register of 128 bits stands for the polynomial of its sixteen bytes. It is added to the bytes `d` bits further on
+//! by two carry-less products, with x^(d + 64) and x^d modulo Castagnoli's polynomial (Gopal et al., "Fast CRC
+//! Computation for Generic Polynomials Using PCLMULQDQ Instruction", 2009). The remainder of the last sixteen bytes is
+//! that of the whole.
 
 use super::tables::power_64;
 use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::is_x86_feature_detected;
 
-/// Bytes from which this beats the lanes of `crc32`.
+/// Length in bytes from which this is faster than the lanes of `crc32`.
 pub(super) const FOLDS_FROM: usize = 1024;
 
 const STEP_BYTES: usize = 256;
 
-/// Whether this machine has what is needed; asked once.
+/// Whether this machine has the instructions; detected once.
 #[inline(always)]
 pub(super) fn available() -> bool {
     static FOUND: AtomicU8 = AtomicU8::new(0);
@@ -30,8 +31,8 @@ pub(super) fn available() -> bool {
     }
 }
 
-/// What takes a register so many bits further. The product of two reflected numbers is their product times x: hence
-/// the 1 less.
+/// The two factors that move a register by `bits` bits. The product of two reflected numbers is their product times x,
+/// so the exponents are one less.
 const fn factors(bits: usize) -> [u64; 2] {
     [power_64(bits + 64 - 1), power_64(bits - 1)]
 }
@@ -43,7 +44,7 @@ fn wide(factors: [u64; 2]) -> __m512i {
     _mm512_set_epi64(high, low, high, low, high, low, high, low)
 }
 
-/// `register`, moved on, and XOR what lies there.
+/// Moves `register` on and XORs it with the bytes there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq")]
 fn fold(register: __m512i, factors: __m512i, there: __m512i) -> __m512i {
@@ -52,8 +53,8 @@ fn fold(register: __m512i, factors: __m512i, there: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0x96>(low, high, there)
 }
 
-/// The sixteen bytes that have the remainder of `bytes`, after a register of `start` at their beginning; and the bytes
-/// at the end that were not looked at. `None` of too few.
+/// Returns sixteen bytes with the same remainder as `bytes` after a register of `start`, and the bytes at the end that
+/// were not processed. `None` if there are too few bytes.
 #[target_feature(enable = "avx512f,avx512vl,vpclmulqdq")]
 pub(super) fn fold_all(start: u32, bytes: &[u8]) -> Option<([u64; 2], &[u8])> {
     let (steps, rest) = bytes.as_chunks::<STEP_BYTES>();

@@ -1,6 +1,6 @@
-//! Remainders modulo Castagnoli's polynomial, and tables of them, made at compile time.
+//! Remainders modulo Castagnoli's polynomial and tables of them, made at compile time.
 //!
-//! All numbers are reflected, as the CRC32 instruction has them: bit 31 of a `u32` is the coefficient of x⁰.
+//! All numbers are reflected, as in the CRC32 instruction: bit 31 of a `u32` is the coefficient of x⁰.
 
 /// x³² modulo the polynomial, reflected.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -13,7 +13,7 @@ const fn times_x(r: u32) -> u32 {
     (r >> 1) ^ (if r & 1 == 1 { POLYNOMIAL } else { 0 })
 }
 
-/// `r / x`: the polynomial has a constant term, so whether it was added shows in bit 31.
+/// `r / x`. The polynomial has a constant term, so bit 31 shows whether it was added.
 const fn over_x(r: u32) -> u32 {
     if r & ONE != 0 {
         ((r ^ POLYNOMIAL) << 1) | 1
@@ -22,7 +22,7 @@ const fn over_x(r: u32) -> u32 {
     }
 }
 
-/// `a · b`, bit by bit.
+/// `a · b`, computed bit by bit.
 pub(super) const fn multiply(a: u32, b: u32) -> u32 {
     let (mut product, mut shifted) = (0, a);
     let mut bit = 0;
@@ -36,7 +36,7 @@ pub(super) const fn multiply(a: u32, b: u32) -> u32 {
     product
 }
 
-/// x³³, by which the entries of [`SHIFTS`] are short.
+/// x³³: the entries of [`SHIFTS`] lack this factor.
 pub(super) const X_33: u32 = {
     let (mut r, mut n) = (ONE, 0);
     while n < 33 {
@@ -46,7 +46,7 @@ pub(super) const X_33: u32 = {
     r
 };
 
-/// x to the power, as a reflected 64-bit number: for carry-less products of 64 bits.
+/// A power of x as a reflected 64-bit number, for carry-less products of 64 bits.
 pub(super) const fn power_64(exponent: usize) -> u64 {
     let (mut r, mut n) = (ONE, 0);
     while n < exponent {
@@ -56,11 +56,11 @@ pub(super) const fn power_64(exponent: usize) -> u64 {
     (r as u64) << 32
 }
 
-/// `SHIFTS[level][n]` is x^(8 · n · 256^level − 33), so that a shift by any `u32` of bytes is a product of four, of
-/// which chunks need two.
+/// `SHIFTS[level][n]` is x^(8 · n · 256^level − 33). A shift by any `u32` of bytes is a product of four entries; chunks
+/// need two.
 ///
-/// Why less 33: a carry-less product of two reflected 32-bit numbers, taken as a reflected 64-bit number, is the
-/// product times x, and the CRC32 instruction reduces 64 bits times x³².
+/// The exponent is 33 less for two reasons. A carry-less product of two reflected 32-bit numbers, read as a reflected
+/// 64-bit number, is the product times x. And the CRC32 instruction reduces 64 bits times x³².
 pub(super) static SHIFTS: [[u32; 256]; 4] = {
     let mut table = [[0; 256]; 4];
     let mut less_33 = ONE;

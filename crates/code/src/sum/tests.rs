@@ -5,7 +5,7 @@ fn bytes(prng: &mut Prng, len: usize) -> Vec<u8> {
     (0..len).map(|_| prng.next_u64() as u8).collect()
 }
 
-/// Bit by bit, from the definition.
+/// Computed bit by bit, from the definition.
 fn plain(start: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(start, |r, &byte| {
         (0..8).fold(r ^ u32::from(byte), |r, _| {

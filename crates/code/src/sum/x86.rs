@@ -6,10 +6,11 @@ use core::arch::x86_64::*;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::is_x86_feature_detected;
 
-/// Bytes from which three lanes beat one: `crc32` takes three cycles but one can begin in each.
+/// Length in bytes from which three lanes are faster than one. `crc32` takes three cycles, but one can start in each
+/// cycle.
 const LANES_FROM: usize = 72;
 
-/// Whether this machine has both instructions; asked once.
+/// Whether this machine has both instructions; detected once.
 #[inline(always)]
 pub(super) fn available() -> bool {
     static FOUND: AtomicU8 = AtomicU8::new(0);
@@ -23,10 +24,10 @@ pub(super) fn available() -> bool {
     }
 }
 
-/// The remainder of `bytes` with `after` zero bytes behind them.
+/// The remainder of `bytes` followed by `after` zero bytes.
 #[target_feature(enable = "sse4.2,pclmulqdq")]
 pub(super) fn of_extent(after: u32, bytes: &[u8]) -> u32 {
-    // Looked up first: it does not depend on the bytes, so it is there when the remainder is.
+    // The factor is looked up first: it does not depend on the bytes, so it is ready when the remainder is.
     if after == 0 {
         return remainder(0, bytes);
     }
@@ -64,7 +65,7 @@ fn in_lanes(start: u32, bytes: &[u8]) -> u32 {
             r_b = _mm_crc32_u64(r_b, u64::from_le_bytes(*b));
             r_c = _mm_crc32_u64(r_c, u64::from_le_bytes(*c));
         }
-        // Lanes are shorter than 4 GiB by far: a slice of that size would be no frame and no chunk.
+        // Lanes are much shorter than 4 GiB: no frame and no chunk has that size.
         let one = factor(lane as u32);
         let both = multiply(r as u32, one) ^ r_b as u32;
         r = u64::from(multiply(both, one)) ^ r_c;

@@ -1,4 +1,4 @@
-//! Intel's ISA-L, opened at run time where it is installed: the yardstick of tests and benchmarks, never a dependency.
+//! Intel's ISA-L, loaded at run time if it is installed: a reference for tests and benchmarks, never a dependency.
 
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ type EncodeData = unsafe extern "C" fn(c_int, c_int, c_int, *const c_uchar, *con
 type EncodeUpdate =
     unsafe extern "C" fn(c_int, c_int, c_int, c_int, *const c_uchar, *const c_uchar, *const *mut c_uchar);
 
-/// The functions that we compare with.
+/// The functions that tests and benchmarks compare with.
 pub struct Isal {
     init_tables: InitTables,
     encode_data: EncodeData,
@@ -23,7 +23,7 @@ pub struct Tables {
     rows: usize,
 }
 
-/// As many pointers as are needed; few of them cost nothing, so that ISA-L is not charged for ours.
+/// An array of pointers for a call. Small arrays are on the stack, so that ISA-L's time includes no allocation.
 enum Pointers {
     Few([*mut c_uchar; 8]),
     Many(Vec<*mut c_uchar>),
@@ -49,7 +49,7 @@ impl Pointers {
 }
 
 impl Isal {
-    /// ISA-L, or `None` after a line that says how to get it.
+    /// Opens ISA-L. If it is not installed, prints how to get it and returns `None`.
     ///
     /// # Panics
     /// If it is not installed and `PARITAS_REQUIRE_ISAL` is set.

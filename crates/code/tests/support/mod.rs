@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Shared helpers of this crate's tests.
 
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
@@ -15,7 +15,7 @@ pub fn code(data: u8, parity: u8) -> Code {
     Code::new(Scheme::new(data, parity).expect("a valid scheme"))
 }
 
-/// The parity rows, one after the other.
+/// The parity rows of the matrix, in order.
 pub fn matrix(code: &Code) -> Vec<u8> {
     let scheme = code.scheme();
     (0..scheme.parity())

@@ -82,6 +82,25 @@ struct World {
     links: u64,
 }
 
+fn registration(node: u16, life: Incarnation, cluster: Option<ClusterId>) -> Registration {
+    Registration {
+        cluster,
+        node: NodeId(node),
+        incarnation: life,
+        domain: None,
+        role: NodeRole::Member,
+        pid: 100 + u32::from(node),
+        supervised: false,
+        client_address: format!("h:{node}"),
+        cluster_address: format!("c:{node}"),
+        peer_address: format!("p:{node}"),
+        coordinators: 1,
+        installed: vec![],
+        heard: vec![],
+        lives: vec![],
+    }
+}
+
 impl World {
     fn new(store: MemoryStore, without: &[u16]) -> Self {
         let asked = ClusterPlan {
@@ -131,21 +150,7 @@ impl World {
         self.links += 1;
         let link = LinkId(self.links);
         self.event(CoordinatorEvent::Connected { link });
-        let mut registration = Registration {
-            cluster,
-            node: NodeId(node),
-            incarnation: life,
-            domain: None,
-            role: NodeRole::Member,
-            pid: 100 + u32::from(node),
-            supervised: false,
-            client_address: format!("h:{node}"),
-            cluster_address: format!("c:{node}"),
-            peer_address: format!("p:{node}"),
-            coordinators: 1,
-            installed: vec![],
-            lives: vec![],
-        };
+        let mut registration = registration(node, life, cluster);
         change(&mut registration);
         let answer = self.say(link, &ToCoordinator::Register(Box::new(registration)));
         (link, answer)
@@ -271,6 +276,32 @@ fn machines_that_are_off_are_done_without_and_count_as_ended() {
     );
 }
 
+/// A process that has these lists, as they begin, is taken in.
+fn register(coordinator: &mut Coordinator<MemoryStore>, now: Clock, node: u16) {
+    let link = LinkId(100 + u64::from(node));
+    coordinator.on(now, CoordinatorEvent::Connected { link }, &mut Sent::default());
+    let mut say = |message: &ToCoordinator| {
+        let bytes = encode(message, TO_COORDINATOR_BYTES_MAX).unwrap();
+        let mut sent = Sent::default();
+        coordinator.on(now, CoordinatorEvent::Message { link, bytes: &bytes }, &mut sent);
+        sent.0
+    };
+    let registration = Registration {
+        installed: begun().iter().map(|c| (c.list, c.epoch, c.id)).collect(),
+        ..registration(node, life(node), Some(ClusterId(7)))
+    };
+    let answer = say(&ToCoordinator::Register(Box::new(registration)));
+    let Some(ToAgent::Registered(registered)) = answer.first() else {
+        panic!("{answer:?}");
+    };
+    say(&ToCoordinator::Heartbeat {
+        nonce: registered.nonce,
+        shards: vec![],
+        silent: vec![],
+        opinions: None,
+    });
+}
+
 #[test]
 fn lists_that_ends_would_lose_are_named_before_they_are_believed() {
     let mut world = World::new(MemoryStore::new(), &[2, 3]);
@@ -286,6 +317,10 @@ fn lists_that_ends_would_lose_are_named_before_they_are_believed() {
     world.tick(300);
     let mut now = world.now;
     let (mut coordinator, _) = world.done();
+    let clock = Clock { mono: now, wall_ms: 0 };
+    for node in 0..2 {
+        register(&mut coordinator, clock, node);
+    }
     for _ in 0..40 {
         now = now + Span::from_ms(400);
         let clock = Clock { mono: now, wall_ms: 0 };

@@ -106,6 +106,7 @@ fn registration(node: u16, life: u64) -> Registration {
         peer_address: "h:3".into(),
         coordinators: 1,
         installed: vec![],
+        heard: vec![],
         lives: vec![],
     }
 }

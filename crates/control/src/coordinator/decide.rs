@@ -1,6 +1,6 @@
 //! From what is known to records: one transaction, then the messages that tell of it.
 
-use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Falls, Note, STUCK_SPAN, first_record, send};
+use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Falls, Note, STUCK_SPAN, first_record, release, send};
 use crate::fence::{Hold, Silence};
 use crate::message::ToAgent;
 use crate::record::{End, StoredNode};
@@ -30,7 +30,7 @@ impl<S: Store> Coordinator<S> {
             return;
         }
         self.forget_old(now);
-        if self.obstacle(now).is_some() {
+        if self.obstacle().is_some() {
             self.whole.clear();
             return;
         }
@@ -56,6 +56,7 @@ impl<S: Store> Coordinator<S> {
             .filter(|n| self.records.nodes.get(&n.record.id) != Some(n))
             .collect();
         if !changed.is_empty() || !lists.is_empty() || slots.is_some() {
+            let holders = release::holders(&self.records.lists);
             let before: Vec<_> = lists.iter().map(|c| self.records.lists.get(&c.list).cloned()).collect();
             let known = |n: &StoredNode| {
                 let record = &self.records.nodes.get(&n.record.id)?.record;
@@ -108,7 +109,8 @@ impl<S: Store> Coordinator<S> {
             for key in cut {
                 self.avoided.insert(key, now + AVOID_SPAN);
             }
-            self.tell(&changed, lists, out);
+            self.tell(&changed, Vec::new(), out);
+            self.withhold(&lists, holders, out);
         }
         self.claims.clear();
         self.ended.clear();
@@ -133,8 +135,9 @@ impl<S: Store> Coordinator<S> {
                     send(out, *link, &cluster);
                 }
                 let nodes: Vec<StoredNode> = self.records.nodes.values().cloned().collect();
-                let lists = self.records.lists.values().cloned().collect();
-                self.tell(&nodes, lists, out);
+                let lists: Vec<Configuration> = self.records.lists.values().cloned().collect();
+                self.tell(&nodes, Vec::new(), out);
+                self.withhold(&lists, release::holders(&self.records.lists), out);
                 true
             }
             Ok(false) => {
@@ -155,7 +158,9 @@ impl<S: Store> Coordinator<S> {
         self.waits.retain(|_, until| now < *until);
         self.avoided.retain(|_, until| now < *until);
         self.reports.retain(|_, report| now - report.latest <= suspicion);
-        self.recent.retain(|_, at| now - *at <= leases_end);
+        let releases = &self.releases;
+        self.recent
+            .retain(|(list, ..), at| releases.withholds(*list) || now - *at <= leases_end);
         self.note_doubled(now);
         self.falls.retain(|_, falls| !falls.is_forgotten(now));
     }
@@ -264,7 +269,7 @@ impl<S: Store> Coordinator<S> {
             recent: self.recent.keys().copied().collect(),
             recent_is_partial: self
                 .recent_from
-                .is_some_and(|from| now - from <= self.leases_end_after()),
+                .is_some_and(|from| self.releases.withholds_found() || now - from <= self.leases_end_after()),
             halted: self
                 .presences
                 .iter()
@@ -273,6 +278,7 @@ impl<S: Store> Coordinator<S> {
             suspects: silence.suspects,
             isolated: silence.isolated,
             hold: silence.hold,
+            may_be_whole: now < self.settled_from,
             awaited: awaited.map(|n| n.record.id).collect(),
             stand_in: self.stand_in,
             drained: self.drained(now),
@@ -428,7 +434,7 @@ impl<S: Store> Coordinator<S> {
         }
     }
 
-    fn tell(&self, nodes: &[StoredNode], lists: Vec<Configuration>, out: &mut impl CoordinatorOut) {
+    pub(super) fn tell(&self, nodes: &[StoredNode], lists: Vec<Configuration>, out: &mut impl CoordinatorOut) {
         let nodes = ToAgent::Nodes(nodes.iter().map(|n| n.record.clone()).collect());
         let lists = ToAgent::Configurations(lists);
         for (link, _) in self.links.iter().filter(|(_, state)| state.told) {

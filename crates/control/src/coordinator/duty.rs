@@ -50,14 +50,13 @@ impl<S: Store> Coordinator<S> {
     /// Whether there is something to decide; the answer follows the commit.
     pub(super) fn on_set_duty(
         &mut self,
-        now: Time,
         link: LinkId,
         n: u64,
         node: NodeId,
         duty: Duty,
         out: &mut impl CoordinatorOut,
     ) -> bool {
-        if let Some(why) = self.refuses_orders(now).or_else(|| self.refuses(node, duty)) {
+        if let Some(why) = self.refuses_orders().or_else(|| self.refuses(node, duty)) {
             let refused = Some(why);
             send(out, link, &ToAgent::Ordered { n, refused });
             return false;

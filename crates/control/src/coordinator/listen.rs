@@ -12,7 +12,7 @@ use crate::mutant::Mutant;
 use crate::plan::NODES_MAX;
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
-use paritas_base::configuration::{NodeState, PositionState};
+use paritas_base::configuration::{Configuration, NodeState, PositionState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 
@@ -68,7 +68,8 @@ impl<S: Store> Coordinator<S> {
             }
             ToCoordinator::GetConfiguration { list, installed } => {
                 let since = installed.map_or(Epoch(0), |(epoch, _)| epoch);
-                if let Some(found) = self.records.list_since(list, since) {
+                let found = self.records.list_since(list, since);
+                if let Some(found) = found.filter(|_| !self.releases.withholds(list)) {
                     send(out, link, &ToAgent::Configurations(vec![found]));
                 }
                 false
@@ -99,14 +100,18 @@ impl<S: Store> Coordinator<S> {
                 };
                 self.on_offer(link, offer)
             }
-            ToCoordinator::MoveSlots { n, order } => self.on_slot_order(now, link, n, order, out),
+            ToCoordinator::MoveSlots { n, order } => self.on_slot_order(link, n, order, out),
             ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
             ToCoordinator::Drained { list, position, tenure } => {
                 let asker = self.links.get(&link).and_then(|l| l.node);
                 let own = asker.is_some_and(|(asker, its, _)| (asker, its) == (tenure.node, tenure.incarnation));
                 own && self.moves.note_drained((list, position, tenure))
             }
-            ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(now, link, n, node, duty, out),
+            ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(link, n, node, duty, out),
+            ToCoordinator::Witnessed { batch } => {
+                self.on_witnessed(link, batch);
+                false
+            }
             // This coordinator has a store.
             ToCoordinator::Testimony(_) => false,
             ToCoordinator::Order { n, order, confirmed } => self.on_order(now, link, n, &order, confirmed, out),
@@ -131,7 +136,12 @@ impl<S: Store> Coordinator<S> {
             let installed = registration.installed.iter().find(|(of, ..)| *of == list);
             installed.map_or(Epoch(0), |(_, epoch, _)| *epoch)
         };
-        let configurations = self.records.lists.keys().filter_map(|list| {
+        let released = self
+            .records
+            .lists
+            .keys()
+            .filter(|list| !self.releases.withholds(**list));
+        let configurations = released.filter_map(|list| {
             // A process that has nothing yet needs no history.
             match since(*list) {
                 Epoch(0) => self.records.lists.get(list).cloned(),
@@ -143,6 +153,7 @@ impl<S: Store> Coordinator<S> {
         let Some(state) = self.links.get_mut(&link) else { return };
         state.pending = Some((nonce, registration));
         state.node = None;
+        state.witnessed = 0;
         state.told = true;
         let registered = Registered {
             nonce,
@@ -151,6 +162,7 @@ impl<S: Store> Coordinator<S> {
             configurations,
         };
         send(out, link, &ToAgent::Registered(Box::new(registered)));
+        self.send_withheld_ids(link, out);
     }
 
     fn refusal(&self, now: Time, registration: &Registration) -> Option<Refusal> {
@@ -175,6 +187,11 @@ impl<S: Store> Coordinator<S> {
         let is_fresh = registration.installed.is_empty() && !self.records.lists.is_empty();
         if let Some((_, list)) = self.behind.filter(|_| is_fresh) {
             return Some(Refusal::StoreIsBehind { list });
+        }
+        let mut heard = registration.heard.iter();
+        if let Some((list, ..)) = heard.find(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false))
+        {
+            return Some(Refusal::StoreIsBehind { list: *list });
         }
         let (node, life) = (registration.node, registration.incarnation);
         let mut installed = registration.installed.iter();
@@ -280,12 +297,17 @@ impl<S: Store> Coordinator<S> {
                 node,
                 incarnation: life,
             });
-            if let Some(before) = self.presences.insert(node, Presence::new(now, life, link))
+            let has = |c: &Configuration| registration.installed.contains(&(c.list, c.epoch, c.id));
+            let lists = self.records.lists.values();
+            let withheld = lists.filter(|c| self.releases.withholds(c.list) && !has(c));
+            let mut presence = Presence::new(now, life, link);
+            presence.lacks = withheld.map(|c| c.list).collect();
+            if let Some(before) = self.presences.insert(node, presence)
                 && let Some(older) = self.links.get_mut(&before.link).filter(|_| before.link != link)
             {
                 older.told = false;
             }
-            if !registration.installed.is_empty() {
+            if !registration.installed.is_empty() || !registration.heard.is_empty() {
                 self.witnesses.insert(node);
             }
             self.learn_lives(&registration.lives);

@@ -158,7 +158,7 @@ impl<S: Store> Coordinator<S> {
     // --- reset-list ----------------------------------------------------------------------------------------------
 
     fn reset_lists(&mut self, now: Time, wanted: &[ListId], confirmed: bool) -> Result<Outcome, String> {
-        if let Some(why) = self.refuses_orders(now) {
+        if let Some(why) = self.refuses_orders() {
             return Err(why);
         }
         let lost: Vec<ListId> = self.records.lists.values().filter(|c| c.lost).map(|c| c.list).collect();
@@ -236,7 +236,7 @@ impl<S: Store> Coordinator<S> {
         }
         let before = self.orders.attested.clone();
         self.orders.attested.extend(&lives);
-        if let Some(why) = self.refuses_orders(now) {
+        if let Some(why) = self.refuses_orders() {
             self.orders.attested = before;
             return Err(why);
         }
@@ -345,7 +345,7 @@ impl<S: Store> Coordinator<S> {
         if settings == Settings::default() {
             return Ok(Outcome::Done(self.settings_in_words()));
         }
-        if let Some(why) = self.refuses_orders(now) {
+        if let Some(why) = self.refuses_orders() {
             return Err(why);
         }
         let mut plan = self.records.plan.clone();

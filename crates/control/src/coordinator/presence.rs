@@ -3,9 +3,9 @@
 use crate::fence::Opinion;
 use crate::message::{OPINIONS_MAX, Opinions};
 use crate::status::{ACKS_MAX, HALTED_MAX, HaltedRole, KINDS_MAX, SHARDS_MAX, ShardProgress};
-use paritas_base::{Incarnation, NodeId, Span, Time};
+use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a rebuild's rate is measured at least.
 const RATE_SPAN: Span = Span::from_ms(500);
@@ -19,6 +19,8 @@ pub(crate) struct Presence {
     heard: Time,
     /// Which peers it hears, as it has said in this registration.
     opinions: Option<Opinions>,
+    /// Stripe lists whose newest configuration it had not when it registered, and has not been sent since.
+    pub(crate) lacks: BTreeSet<ListId>,
     shards: BTreeMap<u16, Shard>,
     rate: Rate,
 }
@@ -49,6 +51,7 @@ impl Presence {
             link,
             heard: now,
             opinions: None,
+            lacks: BTreeSet::new(),
             shards: BTreeMap::new(),
             rate,
         }

@@ -69,6 +69,7 @@ impl<S: Store> Coordinator<S> {
                 pid: 0,
                 address: String::new(),
                 cluster_address: String::new(),
+                peer_address: String::new(),
                 role,
                 state: NodeCondition::Down,
                 memory_bytes: 0,
@@ -102,6 +103,7 @@ impl<S: Store> Coordinator<S> {
             pid: node.pid,
             address: node.client_address.clone(),
             cluster_address: node.cluster_address.clone(),
+            peer_address: node.peer_address.clone(),
             role: match node.role {
                 NodeRole::Member => RoleStatus::Member,
                 NodeRole::Spare => RoleStatus::Spare,

@@ -9,7 +9,7 @@ use crate::status::{SlotMove, SlotMoveState};
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, Tenure};
 use paritas_base::slots::{HandOff, SlotOrder, SlotTarget};
-use paritas_base::{Epoch, ListId, NodeId, SLOT_COUNT, Stream, Time, Version};
+use paritas_base::{Epoch, ListId, NodeId, SLOT_COUNT, Stream, Version};
 use paritas_protocol::LinkId;
 use serde::{Deserialize, Serialize};
 
@@ -108,14 +108,13 @@ impl<S: Store> Coordinator<S> {
     /// Whether there is something to decide; the answer follows the commit.
     pub(super) fn on_slot_order(
         &mut self,
-        now: Time,
         link: LinkId,
         n: u64,
         order: SlotOrder,
         out: &mut impl CoordinatorOut,
     ) -> bool {
         let refuse = |out: &mut _, why: String| send(out, link, &ToAgent::Ordered { n, refused: Some(why) });
-        if let Some(why) = self.refuses_orders(now) {
+        if let Some(why) = self.refuses_orders() {
             refuse(out, why);
             return false;
         }

@@ -1,18 +1,34 @@
 //! What keeps the coordinator from acting, and what it waits for: in words, with the way out, and for scripts.
 
-use super::Coordinator;
+use super::{Coordinator, release};
 use crate::fence::{self, Hold, Opinion, Silence};
 use crate::mutant::Mutant;
 use crate::record::{End, StoredNode};
 use crate::status::{SilentNode, Trouble, Verdict};
 use crate::store::Store;
-use paritas_base::configuration::{NodeState, Tenure};
+use paritas_base::configuration::NodeState;
 use paritas_base::{ListId, NodeId, Time};
-use std::collections::BTreeSet;
+
+/// How far a coordinator has got with asking the nodes that hold positions for what they know (P10.16).
+#[derive(Default)]
+struct Witnesses {
+    /// Of this many at least one knows the newest configuration of every list.
+    wanted: usize,
+    /// So many have registered with something of this store's history.
+    known: usize,
+    /// These have not registered, and may know something.
+    missing: Vec<NodeId>,
+}
+
+impl Witnesses {
+    fn are_awaited(&self) -> bool {
+        self.known < self.wanted && !self.missing.is_empty()
+    }
+}
 
 impl<S: Store> Coordinator<S> {
     /// What keeps this coordinator from deciding anything, in words (PROTOCOL 10.16).
-    pub(super) fn obstacle(&self, now: Time) -> Option<String> {
+    pub(super) fn obstacle(&self) -> Option<String> {
         if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
             return Some(format!(
                 "changes nothing: {node} has a configuration of list {} that is not in the history of this \
@@ -22,38 +38,53 @@ impl<S: Store> Coordinator<S> {
                 list.0
             ));
         }
-        let (wanted, missing) = self.witnesses_wanted();
-        let known = self.witnesses.len();
-        let waits = now < self.settled_from && known < wanted;
-        (waits && !self.broken.is(Mutant::NoWitness)).then(|| {
+        let witnesses = self.witnesses();
+        let waits = witnesses.are_awaited() && !self.broken.is(Mutant::NoWitness);
+        waits.then(|| {
+            let Witnesses { wanted, known, missing } = witnesses;
             format!(
-                "changes nothing for {} ms more, or until {wanted} nodes have told what they have installed ({known} \
-                 have; not yet {}): only they can tell whether this store is the cluster's newest",
-                (self.settled_from - now).as_ms(),
+                "changes nothing until {wanted} of the nodes that hold positions have told what they \
+                 have installed ({known} have; not yet {}), or all that have not ended: only they can tell whether this \
+                 store is the cluster's newest. Start what is down; if machines are off for good, `paritas fence` with \
+                 the numbers of their nodes shows what would be lost, and with --yes says so",
                 names(&missing)
             )
         })
     }
 
-    pub(super) fn refuses_orders(&self, now: Time) -> Option<String> {
-        self.obstacle(now).map(|why| format!("the coordinator {why}"))
+    pub(super) fn refuses_orders(&self) -> Option<String> {
+        self.obstacle().map(|why| format!("the coordinator {why}"))
     }
 
-    /// Of this many nodes, one has heard of the latest decision; and those that have told nothing yet. Nodes that have
-    /// not registered when the grace is over have ended or are away. Who has ended by an operator's word tells nothing.
-    fn witnesses_wanted(&self) -> (usize, Vec<NodeId>) {
-        let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
-        let is_off = |t: &Tenure| {
-            let stored = self.records.nodes.get(&t.node);
-            stored.is_some_and(|n| n.record.incarnation == t.incarnation && n.end == End::Attested)
-        };
-        let holders: BTreeSet<NodeId> = held.map(|a| a.tenure).filter(|t| !is_off(t)).map(|t| t.node).collect();
-        if holders.is_empty() {
-            return (0, Vec::new());
+    /// Nodes count until an operator says that their machines are off: whoever
+    /// counted them before this coordinator began may have counted more of them than live now.
+    fn witnesses(&self) -> Witnesses {
+        if self.records.lists.is_empty() {
+            return Witnesses::default();
         }
-        let told = fence::witnesses(holders.len(), self.records.plan.parity.into());
-        let wanted = (holders.len() + 1).saturating_sub(told);
-        (wanted, holders.difference(&self.witnesses).copied().collect())
+        let end = |id: &NodeId| self.records.nodes.get(id).map_or(End::Unknown, |n| n.end);
+        let attested = |id: &NodeId| {
+            let stored = self.records.nodes.get(id).map(|n| n.record.incarnation);
+            let ordered = stored.is_some_and(|life| self.orders.attested().contains(&(*id, life)));
+            (end(id) == End::Attested || ordered) && !self.presences.contains_key(id)
+        };
+        let holders = release::holders(&self.records.lists);
+        let counted: Vec<NodeId> = holders.into_iter().filter(|id| !attested(id)).collect();
+        if counted.is_empty() {
+            return Witnesses::default();
+        }
+        let told = fence::witnesses(counted.len(), self.records.plan.parity.into());
+        let wanted = counted.len() + 1 - told;
+        let has_ended = |id: &NodeId| {
+            let stored = self.records.nodes.get(id).map(|n| n.record.incarnation);
+            end(id) == End::Certified || stored.is_some_and(|life| self.ended.contains(&(*id, life)))
+        };
+        let known = counted.iter().filter(|id| self.witnesses.contains(id)).count();
+        let missing = counted
+            .into_iter()
+            .filter(|id| !self.presences.contains_key(id) && !has_ended(id))
+            .collect();
+        Witnesses { wanted, known, missing }
     }
 
     /// Whether a node was up when this coordinator started, and may still register (10.12).
@@ -64,14 +95,19 @@ impl<S: Store> Coordinator<S> {
 
     /// In words and for scripts.
     pub(super) fn trouble(&self, now: Time) -> (Vec<String>, Trouble) {
-        let mut words: Vec<String> = self.obstacle(now).into_iter().collect();
+        let mut words: Vec<String> = self.obstacle().into_iter().collect();
         let silence = self.judge_silence(now);
-        let (wanted, missing) = self.witnesses_wanted();
-        let waits_for_witnesses = now < self.settled_from && self.witnesses.len() < wanted;
+        let witnesses = self.witnesses();
+        let waits_for_witnesses = witnesses.are_awaited();
         let awaited = self.records.nodes.values().filter(|n| self.is_awaited(now, n));
         let mut trouble = Trouble {
             behind: self.behind.map(|(node, _)| node),
-            witnesses_missing: if waits_for_witnesses { missing } else { Vec::new() },
+            witnesses_missing: if waits_for_witnesses {
+                witnesses.missing
+            } else {
+                Vec::new()
+            },
+            withheld: self.waits_to_release().map_or(0, |(lists, _)| lists.len()),
             silent: silence
                 .said
                 .iter()
@@ -120,6 +156,16 @@ impl<S: Store> Coordinator<S> {
                 ));
             }
             None => {}
+        }
+        if let Some((waiting, lacks)) = self
+            .waits_to_release()
+            .filter(|(_, lacks)| *lacks > 0 && words.is_empty())
+        {
+            words.push(format!(
+                "has decided changes of lists {} and sends them once {lacks} more of the nodes that hold \
+                 positions know of them. Start what is down, or mend the network",
+                lists(&waiting)
+            ));
         }
         words.extend(trouble.silent.iter().map(silence_in_words));
         if !trouble.awaited.is_empty() && !waits_for_witnesses {

@@ -16,12 +16,13 @@ fn register() -> ToCoordinator {
         peer_address: "h:3".into(),
         coordinators: 1,
         installed: vec![(ListId(1), Epoch(5), 300)],
+        heard: vec![(ListId(1), Epoch(6), 301)],
         lives: vec![(NodeId(3), Incarnation(9), 300)],
     }))
 }
 
 #[test]
-fn golden_bytes_of_version_4() {
+fn golden_bytes_of_version_5() {
     let shard = ShardProgress {
         shard: 1,
         turns: 2,
@@ -47,8 +48,8 @@ fn golden_bytes_of_version_4() {
         (
             register(),
             &[
-                34, 0, 0, 0, 6, 39, 183, 84, 4, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
-                104, 58, 51, 1, 1, 1, 5, 172, 2, 1, 3, 9, 172, 2,
+                39, 0, 0, 0, 62, 15, 153, 151, 5, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
+                104, 58, 51, 1, 1, 1, 5, 172, 2, 1, 1, 6, 173, 2, 1, 3, 9, 172, 2,
             ],
         ),
         (
@@ -58,7 +59,7 @@ fn golden_bytes_of_version_4() {
                 silent: vec![(NodeId(2), Incarnation(9))],
                 opinions: None,
             },
-            &[9, 0, 0, 0, 197, 97, 254, 200, 4, 1, 172, 2, 0, 1, 2, 9, 0],
+            &[9, 0, 0, 0, 141, 183, 192, 60, 5, 1, 172, 2, 0, 1, 2, 9, 0],
         ),
         (
             ToCoordinator::Heartbeat {
@@ -68,8 +69,8 @@ fn golden_bytes_of_version_4() {
                 opinions: None,
             },
             &[
-                32, 0, 0, 0, 74, 238, 62, 71, 4, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9, 10,
-                1, 114, 1, 14, 15, 1, 16, 17, 0, 0,
+                32, 0, 0, 0, 129, 62, 152, 122, 5, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
+                10, 1, 114, 1, 14, 15, 1, 16, 17, 0, 0,
             ],
         ),
         (
@@ -77,7 +78,7 @@ fn golden_bytes_of_version_4() {
                 node: NodeId(1),
                 incarnation: Incarnation(2),
             },
-            &[4, 0, 0, 0, 163, 100, 109, 16, 4, 6, 1, 2],
+            &[4, 0, 0, 0, 27, 206, 40, 205, 5, 6, 1, 2],
         ),
     ];
     for (message, golden) in cases {

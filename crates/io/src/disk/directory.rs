@@ -1,4 +1,4 @@
-//! A log directory: made, or opened and read (`docs/formats/paritylog.md`, "The directory").
+//! A log directory: created, or opened and read (`docs/formats/paritylog.md`, "The directory").
 
 use super::header::{HEADER_BYTES, Header, Owner};
 use super::problem::{LogDirectoryError, LogDirectoryProblem as Problem};
@@ -11,24 +11,24 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file is so large, unless there would be too many: any file system and any tool can work with it.
+/// Smallest size of a file in bytes. Any file system and any tool can work with files of this size.
 const SEGMENT_BYTES_MIN: u64 = 1 << 30;
-/// Files of a space at most: each is held open.
+/// Most files of a space, because each is held open. With a larger space the files are larger.
 const SEGMENTS_MAX: u64 = 256;
-/// Of blocks, that direct I/O moves some of at once.
+/// Largest block in bytes. Direct I/O moves several blocks at once.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 
-/// All files of a log have it, so that no other file is taken for one.
+/// Suffix of all files of a log, so that no other file is taken for one.
 const ENDING: &str = ".paritas";
 const HEADER: &str = "header.paritas";
 const HEADER_NEW: &str = "header-new.paritas";
 const SLOTS: &str = "slots";
 const LOG: &str = "log";
 
-/// The files of a log, which nobody else has while this lives.
+/// The files of a log. This process has exclusive use of them while the value exists.
 #[derive(Debug)]
 pub struct LogDirectory {
-    /// Holds the lock.
+    /// Holds the lock on the directory.
     _lock: File,
     log: u32,
     slots: Segments,
@@ -36,8 +36,8 @@ pub struct LogDirectory {
 }
 
 impl LogDirectory {
-    /// Opens the log in a directory and reads what an earlier life left, or makes one if there is none. `progress` is
-    /// told how many bytes of how many are read.
+    /// Opens the log in a directory and reads what an earlier process left, or creates a log if there is none. Calls
+    /// `progress` with the number of bytes read so far and the total.
     pub fn open(
         directory: &Path,
         owner: Owner,
@@ -48,7 +48,7 @@ impl LogDirectory {
         Self::open_in_segments(directory, owner, settings, direct, None, progress)
     }
 
-    /// As `open`; a new log may have smaller files, for tests.
+    /// As `open`. A new log may have smaller files, for tests.
     pub(super) fn open_in_segments(
         directory: &Path,
         owner: Owner,
@@ -70,8 +70,8 @@ impl LogDirectory {
         })
     }
 
-    /// Whose log a directory has, and what it was made with; `None` if it has none that can be read. The settings that
-    /// are no sizes are 0.
+    /// Reads who owns the log in a directory, and the sizes it was made with. `None` if there is no readable log.
+    /// Settings that are not sizes are 0.
     pub fn look(directory: &Path) -> Option<(Owner, Settings)> {
         let bytes = fs::read(directory.join(HEADER)).ok()?;
         let others = Settings {
@@ -89,7 +89,7 @@ impl LogDirectory {
         Some((header.owner, header.settings))
     }
 
-    /// Drawn when the directory was made.
+    /// A random number drawn when the directory was made.
     pub fn log_number(&self) -> u32 {
         self.log
     }
@@ -115,7 +115,7 @@ fn slots_bytes(settings: &Settings) -> u64 {
     }
 }
 
-/// Bytes of a new log's files.
+/// Bytes of each file of a new log.
 fn segment_bytes_of(settings: &Settings) -> u64 {
     let largest = slots_bytes(settings).max(settings.log_bytes);
     let wanted = largest.div_ceil(SEGMENTS_MAX);
@@ -125,7 +125,7 @@ fn segment_bytes_of(settings: &Settings) -> u64 {
         .unwrap_or(wanted)
 }
 
-/// What can't be is refused before anything is made of it.
+/// Refuses impossible settings before anything is created from them.
 fn check(settings: &Settings) -> Result<(), Problem> {
     let refuse = |what: &str| Err(Problem::Settings(what.to_owned()));
     let block = settings.block_bytes;
@@ -174,14 +174,14 @@ impl Opening<'_> {
         match fs::create_dir(self.directory) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // A file system that can't be written may say so of what is there already.
+            // The directory exists, but its file system may be read-only. Opening it then decides.
             Err(_) if self.directory.is_dir() => {}
             Err(error) => return Err(refused(error)),
         }
         if !self.directory.is_dir() {
             return Err(Problem::NotADirectory);
         }
-        // The lock is on the directory itself, so that there is no file that could be taken away from under it.
+        // The lock is on the directory itself: unlike a lock file, it cannot be removed.
         let lock = File::open(self.directory).map_err(refused)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -223,11 +223,11 @@ impl Opening<'_> {
         })
     }
 
-    /// Sets all space aside; the header comes last, so that where there is one all else is there.
+    /// Reserves all space. The header is written last, so that a log with a header is complete.
     fn make(&self, directory: &File, segment_bytes: u64) -> Result<Header, Problem> {
         let header_new = self.directory.join(HEADER_NEW);
         let mut file = File::create(&header_new).map_err(|error| match error.kind() {
-            // The kernel's own file systems say so.
+            // Virtual file systems of the kernel report this error.
             io::ErrorKind::NotFound => Problem::NotWritable(error),
             _ => refused(error),
         })?;
@@ -250,7 +250,7 @@ impl Opening<'_> {
     }
 
     fn set_aside(&self, directory: &File, segment_bytes: u64) -> Result<(), Problem> {
-        // Without a header they are of a start that was cut off.
+        // Without a header, these files are left from a creation that was interrupted.
         self.remove_files(&[HEADER_NEW]);
         let files: Vec<(PathBuf, u64)> = self.plans(segment_bytes).into_iter().flatten().collect();
         let needed = files
@@ -262,7 +262,7 @@ impl Opening<'_> {
             return Err(Problem::TooSmall { needed, free, error });
         }
         for (path, bytes) in files {
-            // Quotas and limits are found out here.
+            // Quotas and limits are detected here.
             preallocate(&path, bytes).map_err(|error| match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Problem::TooSmall {
                     needed,
@@ -276,7 +276,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Removes the files of a log that was not made to its end. Who can't be removed is found when it is made anew.
+    /// Removes the files of a log whose creation was interrupted. A file that cannot be removed is reported when it is
+    /// created again.
     fn remove_files(&self, kept: &[&str]) {
         for entry in fs::read_dir(self.directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -296,7 +297,7 @@ impl Opening<'_> {
             if is.as_ref().ok() != Some(bytes) {
                 let is = is.map_or_else(|error| error.to_string(), |is| format!("{is} bytes"));
                 return Err(Problem::Damaged(format!(
-                    "{} should have {bytes} bytes (found: {is})",
+                    "{} should have {bytes} bytes, but has {is}",
                     path.display()
                 )));
             }
@@ -313,7 +314,7 @@ impl Opening<'_> {
             })
         });
         let (slots, area) = (slots?, area?);
-        // Whether blocks of this size will do is found out by reading one.
+        // Reading one block shows whether direct I/O accepts blocks of this size.
         for space in [&slots, &area].into_iter().filter(|space| space.bytes() > 0) {
             let mut block = vec![0; block_bytes];
             space
@@ -338,7 +339,7 @@ fn free_bytes(directory: &File) -> Result<u64, Problem> {
     Ok(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
-/// The number of a new log: what was on the disk before had most probably another.
+/// The number of a new log. Old data on the disk most probably has another number.
 fn draw() -> Result<u32, Problem> {
     let random =
         entropy::random_u64().map_err(|error| Problem::Failed("asking for a random number".to_owned(), error))?;

@@ -1,30 +1,30 @@
-//! What a log directory says of itself (`docs/formats/paritylog.md`, "The directory"): whose it is, and what its bytes
-//! were written with.
+//! The header of a log directory (`docs/formats/paritylog.md`, "The directory"): who owns the log, and the settings it
+//! was made with.
 
 use super::problem::{Difference, LogDirectoryProblem};
 use paritas_base::{ClusterId, NodeId, Reader};
 use paritas_paritylog::{Layout, Settings};
 
 const MAGIC: [u8; 8] = *b"paritlog";
-/// This program writes it, and reads no newer one.
+/// The format that this program writes. It refuses a newer one.
 const FORMAT: u32 = 1;
 pub(super) const HEADER_BYTES: usize = 72;
 
-/// Whose log it is.
+/// The owner of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Of which cluster.
+    /// The cluster.
     pub cluster: ClusterId,
-    /// Which node of it.
+    /// The node in it.
     pub node: NodeId,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Header {
     pub(super) owner: Owner,
-    /// Drawn when the directory was made.
+    /// A random number drawn when the directory was made.
     pub(super) log: u32,
-    /// The sizes among them: how much waits in memory may differ from start to start.
+    /// The settings. Only the sizes are stored: limits of memory may differ from start to start.
     pub(super) settings: Settings,
     pub(super) segment_bytes: u64,
 }
@@ -65,7 +65,7 @@ impl Header {
         bytes
     }
 
-    /// The settings that are no sizes are `settings`'.
+    /// Parses a header. Settings that are not sizes are taken from `settings`.
     pub(super) fn parse(bytes: &[u8], settings: &Settings) -> Result<Self, LogDirectoryProblem> {
         let damaged = |what: &str| LogDirectoryProblem::Damaged(format!("its file header.paritas {what}"));
         let mut read = Reader(bytes);
@@ -76,15 +76,15 @@ impl Header {
         if crc32c::crc32c(read.0) != crc {
             return Err(damaged("has changed since it was written"));
         }
-        // A newer one may be longer: its checksum is where it is here, and of all that follows.
+        // A newer format may be longer. Its checksum is at the same offset, and covers all bytes that follow.
         let format = read.u32().ok_or_else(|| damaged("is cut off"))?;
         if format != FORMAT {
             return Err(LogDirectoryProblem::OtherFormat { format, known: FORMAT });
         }
-        header(&mut read, settings).ok_or_else(|| damaged("has fields that make no sense"))
+        header(&mut read, settings).ok_or_else(|| damaged("has invalid fields"))
     }
 
-    /// Nothing, or why this is not the log that is looked for.
+    /// Checks that this is the log of `owner`, made with the same sizes.
     pub(super) fn check(&self, owner: Owner, settings: &Settings) -> Result<(), LogDirectoryProblem> {
         let there = self.owner;
         if there.cluster != owner.cluster {
@@ -113,7 +113,7 @@ impl Header {
     }
 }
 
-/// What must be as it was when the directory was made.
+/// The settings that must not change once the directory is made, by name.
 fn sizes(settings: &Settings) -> [(&'static str, String); 7] {
     [
         ("log_layout", format!("{:?}", settings.layout)),
@@ -144,7 +144,7 @@ fn number_of(layout: Layout) -> u8 {
     }
 }
 
-/// What follows the number of the format.
+/// Parses the bytes after the format number.
 fn header(read: &mut Reader<'_>, others: &Settings) -> Option<Header> {
     let owner = Owner {
         cluster: ClusterId(read.u64()?),

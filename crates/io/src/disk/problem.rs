@@ -1,97 +1,97 @@
-//! Why a directory can't be used for a log, and what to do about it.
+//! Why a directory cannot be used for a log, and what the operator can do.
 
 use paritas_base::{ClusterId, NodeId};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// A directory that can't be used. Nothing in it was changed.
+/// A directory that cannot be used. Nothing in it was changed.
 #[derive(Debug)]
 pub struct LogDirectoryError {
-    /// Which.
+    /// The directory.
     pub directory: PathBuf,
-    /// Why.
+    /// Why it cannot be used.
     pub problem: LogDirectoryProblem,
 }
 
-/// A size that is not what it was when the directory was made.
+/// A size that differs from the one with which the directory was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// Of which setting.
+    /// The name of the setting.
     pub name: &'static str,
-    /// In the directory.
+    /// Its value in the directory.
     pub there: String,
-    /// In the settings.
+    /// Its value in the settings.
     pub here: String,
 }
 
-/// Why a log directory can't be used.
+/// Why a log directory cannot be used.
 #[derive(Debug)]
 pub enum LogDirectoryProblem {
-    /// Its sizes can't be: what is wrong with them.
+    /// The sizes in the settings are impossible; the text says why.
     Settings(String),
-    /// There is something else of this name.
+    /// There is a file of this name.
     NotADirectory,
-    /// Another process has it.
+    /// Another process uses it.
     InUse,
-    /// Making or opening files in it is refused.
+    /// Creating or opening files in it is refused.
     NotWritable(io::Error),
-    /// There is too little space.
+    /// The disk has too little space.
     TooSmall {
-        /// Bytes that the log takes.
+        /// Bytes that the log needs.
         needed: u64,
-        /// Bytes that there are.
+        /// Bytes that are free.
         free: u64,
-        /// What the system said, if it was asked.
+        /// The error of the system, if one occurred.
         error: Option<io::Error>,
     },
-    /// The file system can't set space aside.
+    /// The file system cannot reserve space.
     CannotPreallocate(io::Error),
-    /// The file system has no direct I/O, or not for blocks of this size.
+    /// The file system has no direct I/O, or not with blocks of this size.
     NoDirectIo {
-        /// The size.
+        /// The size of a block.
         block_bytes: usize,
-        /// What the system said.
+        /// The error of the system.
         error: io::Error,
     },
-    /// It is of another cluster.
+    /// It belongs to another cluster.
     OtherCluster {
-        /// Whose it is.
+        /// The cluster in the directory.
         there: ClusterId,
-        /// Whose node this is.
+        /// The cluster of this node.
         here: ClusterId,
     },
-    /// It is of another node of the cluster.
+    /// It belongs to another node of the cluster.
     OtherNode {
-        /// Whose it is.
+        /// The node in the directory.
         there: NodeId,
-        /// Which node this is.
+        /// This node.
         here: NodeId,
     },
-    /// It was written by another version of this program.
+    /// It was written in another format.
     OtherFormat {
-        /// Its format.
+        /// The format in the directory.
         format: u32,
-        /// The one that is known here.
+        /// The format of this version.
         known: u32,
     },
     /// It was made with other sizes.
     OtherSizes(Vec<Difference>),
-    /// Its files are not as they were left.
+    /// Its files are not as they were left; the text says how.
     Damaged(String),
-    /// Something else went wrong: what was done, and what the system said.
+    /// Another operation failed: which one, and the error of the system.
     Failed(String, io::Error),
 }
 
-const EMPTY_IT: &str = "empty the directory: what was in it is fetched from the other nodes";
+const EMPTY_IT: &str = "empty the directory: its data is fetched from the other nodes";
 
 impl fmt::Display for LogDirectoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the log directory {} ", self.directory.display())?;
         match &self.problem {
-            LogDirectoryProblem::Settings(what) => write!(f, "can't be made: {what}"),
+            LogDirectoryProblem::Settings(what) => write!(f, "cannot be made: {what}"),
             LogDirectoryProblem::NotADirectory => {
-                write!(f, "is no directory: give the log a directory of its own")
+                write!(f, "is not a directory: give the log a directory of its own")
             }
             LogDirectoryProblem::InUse => write!(
                 f,
@@ -99,22 +99,22 @@ impl fmt::Display for LogDirectoryError {
             ),
             LogDirectoryProblem::NotWritable(error) => write!(
                 f,
-                "can't be written ({error}): let the user of this process write in it and in its files, and mount its \
-                 file system for writing"
+                "cannot be written ({error}): give the user of this process write permission in it, and \
+                 mount its file system for writing"
             ),
             LogDirectoryProblem::TooSmall { needed, free, error } => {
                 write!(
                     f,
-                    "is on too small a disk: the log takes {needed} bytes, free are {free}"
+                    "is on a disk that is too small: the log needs {needed} bytes, {free} are free"
                 )?;
                 if let Some(error) = error {
                     write!(f, " ({error})")?;
                 }
-                write!(f, ". Make room, or lower log_size (--log-size)")
+                write!(f, ". Free some space, or lower log_size (--log-size)")
             }
             LogDirectoryProblem::CannotPreallocate(error) => write!(
                 f,
-                "is on a file system that can't set space aside ({error}): use one that can, as ext4, xfs and btrfs do"
+                "is on a file system that cannot reserve space ({error}): use one that can, such as ext4, xfs or btrfs"
             ),
             LogDirectoryProblem::NoDirectIo { block_bytes, error } => write!(
                 f,
@@ -124,27 +124,30 @@ impl fmt::Display for LogDirectoryError {
             LogDirectoryProblem::OtherCluster { there, here } => write!(
                 f,
                 "belongs to another cluster ({:016x}; this one is {:016x}): give this node another directory, or, if \
-                 that cluster is no more, {EMPTY_IT}",
+                 that cluster no longer exists, {EMPTY_IT}",
                 there.0, here.0
             ),
             LogDirectoryProblem::OtherNode { there, here } => write!(
                 f,
-                "belongs to node {there}, and this is {here}: give this node another directory, or {EMPTY_IT}"
+                "belongs to node {there}, and this node is {here}: give this node another directory, or {EMPTY_IT}"
             ),
             LogDirectoryProblem::OtherFormat { format, known } => write!(
                 f,
-                "has format {format}, and this version knows {known}: start the version that wrote it, or {EMPTY_IT}"
+                "has format {format}, and this version uses {known}: start the version that wrote it, or {EMPTY_IT}"
             ),
             LogDirectoryProblem::OtherSizes(differences) => {
                 write!(f, "was made with other sizes: ")?;
                 for (n, Difference { name, there, here }) in differences.iter().enumerate() {
                     let comma = if n > 0 { ", " } else { "" };
-                    write!(f, "{comma}{name} is {there} there and {here} in the settings")?;
+                    write!(
+                        f,
+                        "{comma}{name} is {there} in the directory and {here} in the settings"
+                    )?;
                 }
-                write!(f, ". Set them back, or {EMPTY_IT}")
+                write!(f, ". Restore the settings, or {EMPTY_IT}")
             }
             LogDirectoryProblem::Damaged(what) => write!(f, "is damaged: {what}. To go on, {EMPTY_IT}"),
-            LogDirectoryProblem::Failed(what, error) => write!(f, "can't be used: {what}: {error}"),
+            LogDirectoryProblem::Failed(what, error) => write!(f, "cannot be used: {what}: {error}"),
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Reading what an earlier life left: what was ever written of both spaces, in large reads.
+//! Reads what an earlier process left: all written parts of both spaces, in large reads.
 
 use super::directory::LogDirectory;
 use super::segments::{Scratch, Segments, Trouble};
 use paritas_paritylog::{Record, Recovery, Settings, Space};
 
-/// Read at once. In tests little, so that reads end amid records there too.
+/// Bytes of one read. Small in tests, so that reads also end within records there.
 const READ_BYTES: usize = if cfg!(test) { 8 << 10 } else { 4 << 20 };
 
-/// Gives all that was ever written to `recovery`.
+/// Gives everything that was ever written to `recovery`.
 pub(super) fn read(
     directory: &LogDirectory,
     settings: &Settings,
@@ -17,7 +17,7 @@ pub(super) fn read(
     let (slots, area) = (directory.space(Space::Slots), directory.space(Space::Log));
     let slot_bytes = settings.slot_bytes();
     let of_slots = slots.written(slot_bytes as u64, 0)?;
-    // A record may go on over a hole that copying the files has made of its zeros.
+    // A record may extend over a hole, if a tool copied the files and made holes of their zeros.
     let of_area = area.written(settings.block_bytes as u64, settings.chunk_record_bytes() as u64)?;
     let total = of_slots.iter().chain(&of_area).map(|(from, to)| to - from).sum();
     let mut done = 0;
@@ -33,7 +33,7 @@ pub(super) fn read(
             let mut bytes = vec![0; ((to - at) as usize).min(most)];
             slots.read(at, &mut bytes, &mut scratch)?;
             for (n, slot) in bytes.chunks(slot_bytes).enumerate() {
-                // There are no more slots than a u32 counts.
+                // The number of a slot fits in a u32.
                 recovery.slot((at / slot_bytes as u64) as u32 + n as u32, slot);
             }
             at += bytes.len() as u64;
@@ -54,8 +54,8 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Finds the records of a range of the log area. A write's records follow one another without a gap, wherever a read
-/// ends; so they are found here, and given on one by one.
+/// Finds the records in a range of the log area and passes them on one by one. The records of one write follow each
+/// other without a gap, and may extend over the end of a read.
 fn walk(
     area: &Segments,
     (from, to): (u64, u64),
@@ -67,7 +67,7 @@ fn walk(
 ) -> Result<(), Trouble> {
     let record_max = settings.chunk_record_bytes();
     let window = READ_BYTES + record_max;
-    // Address of the first byte that is held, and those held.
+    // Address of the first byte that is held in memory, and the bytes held.
     let (mut first, mut held) = (from, Vec::<u8>::new());
     let mut at = from;
     while at < to {
@@ -81,7 +81,7 @@ fn walk(
             area.read(first + kept as u64, new, scratch)?;
             step((to.min(first + held.len() as u64) - behind) as usize);
         }
-        // `at` is less than `to`, and all up to there or a whole record more is held.
+        // `at` is less than `to`, and all bytes up to `to`, or at least one whole record, are held.
         let rest = &held[(at - first) as usize..];
         let record = Record::parse(rest, settings.chunk_bytes).filter(|(record, _)| record.place.log == log);
         at = match record {
@@ -89,7 +89,7 @@ fn walk(
                 recovery.log(at, &rest[..length]);
                 at + length as u64
             }
-            // Behind a write's last record, or where one is torn: another may begin with any block.
+            // After the last record of a write, or after a torn record, the next record may begin with any block.
             None => (at + 1).next_multiple_of(settings.block_bytes as u64),
         };
     }

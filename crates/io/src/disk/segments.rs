@@ -1,4 +1,4 @@
-//! One space of a log as files of equal size, and reading and writing in it, through the page cache or past it.
+//! One space of a log as files of equal size, with reads and writes through the page cache or with direct I/O.
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use std::fs::{File, OpenOptions};
@@ -6,12 +6,12 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// With direct I/O so much is moved at once: the disk needs no more to be busy, and a thread holds no more.
+/// Most bytes moved at once with direct I/O. This is enough to keep the disk busy, and bounds the memory of a thread.
 const PIECE_BYTES: usize = 1 << 20;
-/// Direct I/O wants memory that begins at a multiple of the disk's block; no disk has larger ones.
+/// Direct I/O needs memory aligned to the disk's block size. No disk has larger blocks than this.
 const ALIGNMENT: usize = 4096;
 
-/// A read or a write that failed, and where.
+/// A failed read or write, and where it failed.
 #[derive(Debug)]
 pub(super) struct Trouble {
     pub(super) file: PathBuf,
@@ -25,12 +25,12 @@ impl Trouble {
     }
 }
 
-/// Memory for direct I/O, kept by whoever does it.
+/// A buffer for direct I/O, kept by the thread that uses it.
 #[derive(Debug, Default)]
 pub(super) struct Scratch(Vec<u8>);
 
 impl Scratch {
-    /// Of so many bytes, at an address that direct I/O takes.
+    /// A part of the buffer with `length` bytes, aligned for direct I/O.
     fn aligned(&mut self, length: usize) -> &mut [u8] {
         if self.0.len() < PIECE_BYTES + ALIGNMENT {
             self.0 = vec![0; PIECE_BYTES + ALIGNMENT];
@@ -46,20 +46,20 @@ impl Scratch {
 pub(super) struct Segments {
     files: Vec<(PathBuf, File)>,
     segment_bytes: u64,
-    /// Of the space: the last file may be shorter.
+    /// Bytes of the space. The last file may be shorter than the others.
     bytes: u64,
-    /// Past the page cache, in blocks of this size.
+    /// Block size for direct I/O; `None` for the page cache.
     direct: Option<usize>,
 }
 
-/// A space's files and their sizes.
+/// The paths and sizes of a space's files.
 pub(super) fn plan(bytes: u64, segment_bytes: u64, path: impl Fn(u64) -> PathBuf) -> Vec<(PathBuf, u64)> {
     (0..bytes.div_ceil(segment_bytes))
         .map(|n| (path(n), segment_bytes.min(bytes - n * segment_bytes)))
         .collect()
 }
 
-/// Makes a file and sets its space aside. What it has now reads as zeros, and counts as never written.
+/// Creates a file and reserves its space. The space reads as zeros and counts as never written.
 pub(super) fn preallocate(path: &Path, bytes: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).open(path)?;
     loop {
@@ -102,7 +102,8 @@ impl Segments {
         self.bytes
     }
 
-    /// Where an address lies, and how much of `length` lies in the same file. All of it must lie in the space.
+    /// The file and offset of an address, and how many of `length` bytes are in this file. All of them must be within
+    /// the space.
     fn place(&self, at: u64, length: usize) -> Result<(&(PathBuf, File), u64, usize), Trouble> {
         let (n, offset) = (at / self.segment_bytes, at % self.segment_bytes);
         let file = usize::try_from(n).ok().and_then(|n| self.files.get(n));
@@ -110,7 +111,7 @@ impl Segments {
             return Err(Trouble {
                 file: PathBuf::from("no file"),
                 offset: at,
-                error: io::Error::new(io::ErrorKind::InvalidInput, "behind the end of the space"),
+                error: io::Error::new(io::ErrorKind::InvalidInput, "beyond the end of the space"),
             });
         };
         let rest = self.segment_bytes - offset;
@@ -121,7 +122,7 @@ impl Segments {
         ))
     }
 
-    /// Fills `into` with what lies at an address.
+    /// Fills `into` with the bytes at an address.
     pub(super) fn read(&self, at: u64, into: &mut [u8], scratch: &mut Scratch) -> Result<(), Trouble> {
         let Some(block) = self.direct else {
             return self.read_as_is(at, into);
@@ -134,7 +135,7 @@ impl Segments {
             let piece = scratch.aligned(length.min(PIECE_BYTES));
             self.read_as_is(from, piece)?;
             let (first, behind) = (from.max(at), (from + piece.len() as u64).min(end));
-            // Both ranges are of the same length, and lie in their slices by the lines before.
+            // Both ranges have the same length, and the lines above keep them within their slices.
             into[(first - at) as usize..(behind - at) as usize]
                 .copy_from_slice(&piece[(first - from) as usize..(behind - from) as usize]);
             from += piece.len() as u64;
@@ -146,7 +147,7 @@ impl Segments {
         while !into.is_empty() {
             let ((path, file), offset, length) = self.place(at, into.len())?;
             let (now, later) = into.split_at_mut(length);
-            // A file that is too short comes out as an error.
+            // A file that is too short gives an error.
             file.read_exact_at(now, offset).map_err(|error| Trouble {
                 file: path.clone(),
                 offset,
@@ -158,7 +159,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes at an address; with direct I/O whole blocks.
+    /// Writes at an address. With direct I/O, address and length must be whole blocks.
     pub(super) fn write(&self, at: u64, bytes: &[u8], scratch: &mut Scratch) -> Result<(), Trouble> {
         if self.direct.is_none() {
             return self.write_as_is(at, bytes);
@@ -189,8 +190,8 @@ impl Segments {
         Ok(())
     }
 
-    /// The ranges that were ever written, in order, each widened to multiples of `unit` and by `margin` behind it;
-    /// those that then meet are one.
+    /// The ranges that were ever written, in order. Each is widened to multiples of `unit`, and by `margin` at its end;
+    /// ranges that then meet are merged.
     pub(super) fn written(&self, unit: u64, margin: u64) -> Result<Vec<(u64, u64)>, Trouble> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         for (n, (path, file)) in self.files.iter().enumerate() {
@@ -220,8 +221,8 @@ impl Segments {
     }
 }
 
-/// The first part of a file from `at` on that was written. What was only set aside counts as a hole; a file system
-/// that can't tell says that all is data, which is slower and no worse.
+/// The first written part of a file from `at` on. Space that was only reserved counts as a hole. A file system that
+/// cannot tell reports everything as data, which is slower but correct.
 fn data_from(file: &File, at: u64, length: u64) -> Result<Option<(u64, u64)>, rustix::io::Errno> {
     use rustix::io::Errno;
     let from = match rustix::fs::seek(file, SeekFrom::Data(at)) {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const LAYOUTS: [Layout; 4] = [Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm];
 const BLOCK: usize = 4096;
-/// No multiple of a slot: some lie in two files.
+/// Not a multiple of a slot's size, so that some slots are in two files.
 const SEGMENT_BYTES: Option<u64> = Some(64 << 10);
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -41,7 +41,7 @@ fn settings(layout: Layout) -> Settings {
     }
 }
 
-/// `None` where the file system of the tests has no direct I/O.
+/// Opens a directory. `None` if the file system of the tests has no direct I/O.
 fn open(
     directory: &Path,
     settings: &Settings,
@@ -74,10 +74,10 @@ fn content(version: u64) -> Content {
     }
 }
 
-/// What a log should hold.
+/// The expected content of a log: version and bytes of each stripe.
 type Model = BTreeMap<u32, (u64, Vec<u8>)>;
 
-/// A log, its disk, and what is under way between them.
+/// A log, its disk, and the requests under way between them.
 struct World {
     log: ParityLog,
     disk: Disk,
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Gives the disk what there is to do, and waits until at most so much is under way.
+    /// Submits the log's requests, and waits until at most `most` are under way.
     fn wait(&mut self, most: usize) {
         let since = Instant::now();
         loop {
@@ -115,18 +115,22 @@ impl World {
                     self.log.done(id, outcome, &mut self.out);
                 }
                 None => {
-                    assert!(since.elapsed() < PATIENCE, "{} under way for ever", self.under_way);
+                    assert!(
+                        since.elapsed() < PATIENCE,
+                        "still {} requests under way",
+                        self.under_way
+                    );
                     std::thread::park_timeout(PATIENCE);
                 }
             }
         }
     }
 
-    /// Everything that waits is on the disk.
+    /// Waits until all pending data is on the disk.
     fn flush(&mut self) {
         let since = Instant::now();
         while !self.log.is_quiet() {
-            assert!(since.elapsed() < PATIENCE, "it is never quiet");
+            assert!(since.elapsed() < PATIENCE, "the log does not come to rest");
             self.log.flush(&mut self.out);
             self.log.turn(&mut self.out);
             self.wait(0);
@@ -138,7 +142,7 @@ impl World {
         model.insert(stripe, (version, bytes));
     }
 
-    /// Puts, deltas and reads as they come.
+    /// Random puts, deltas and reads.
     fn work(&mut self, model: &mut Model, random: &mut Prng, versions: Range<u64>) {
         for version in versions {
             let stripe = random.below(24) as u32;
@@ -169,7 +173,7 @@ impl World {
         }
     }
 
-    /// All that should be there is, and nothing else.
+    /// The log holds exactly the model's content.
     fn check_all(&mut self, model: &Model) {
         assert_eq!(self.log.chunks(), model.len(), "{:?}", self.layout);
         for stripe in model.keys() {
@@ -194,7 +198,7 @@ impl World {
     }
 }
 
-/// Another process opens the directory.
+/// A new process opens the directory.
 fn next_life(directory: &Path, settings: &Settings, direct: bool) -> World {
     World::new(open(directory, settings, direct, |_, _| {}).unwrap(), settings.layout)
 }

@@ -27,7 +27,7 @@ fn a_command_may_come_in_pieces() {
     let mut client = shard.client();
     for piece in ["E", "CH", "O one\nECHO t", "wo", "\nPING\n"] {
         client.send(piece);
-        // Another client's answer shows that the piece has been taken.
+        // A reply to another client shows that the first piece was read.
         let mut other = shard.client();
         other.send("PING\n");
         other.expect("PONG\n");
@@ -50,7 +50,7 @@ fn a_long_command_is_not_looked_at_too_often() {
         text.push(byte[0] as char);
     }
     let looked_at: u64 = text.trim().parse().unwrap();
-    // 8 MiB in reads of 64 KiB would be 512 MiB.
+    // Reads of 64 KiB each would scan 512 MiB for a command of 8 MiB.
     assert!(looked_at < 400 << 20, "{looked_at}");
 }
 
@@ -67,7 +67,7 @@ fn a_command_without_end_closes_the_connection() {
     let mut client = shard.client();
     client.send("PING\n");
     client.expect("PONG\n");
-    // The connection may be gone before all is sent.
+    // The connection may be closed before everything is sent.
     let _ = client.0.write_all(&[b'a'; 300_000]);
     assert_eq!(client.rest(), b"");
     shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
@@ -110,7 +110,7 @@ fn a_stalled_client_goes_on_where_it_stopped() {
     second.send("GO\n");
     second.expect("gone\n");
     first.expect("ECHO a\nstalled\n");
-    // Sent while stalled, read later.
+    // Sent while the client is stalled, read later.
     first.send("ECHO c\n");
     second.send("GO\n");
     second.expect("gone\n");
@@ -124,7 +124,7 @@ fn a_reply_past_its_deadline_never_leaves() {
     client.send("SOON\n");
     client.expect("in time\n");
     client.send("PING\nLATE\n");
-    assert_eq!(client.rest(), b"", "the turn's bytes are dropped");
+    assert_eq!(client.rest(), b"", "replies released too late must be dropped");
     shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
 }
 
@@ -144,7 +144,7 @@ fn a_late_reply_behind_a_backlog_ends_the_client_before_more_is_released() {
         _ => None,
     });
     slow.send(&format!("SEGMENTS {BYTES}\n"));
-    // Its first byte is here, so both segments wait in the buffer, and the socket has taken what it can.
+    // Its first byte has arrived, so both segments wait in the buffer and the socket is full.
     slow.expect("x");
     let mut other = shard.client();
     other.send("RELEASE late\n");
@@ -173,7 +173,7 @@ fn a_slow_reader_gets_everything_and_does_not_hold_up_others() {
         ..Limits::default()
     });
     let mut slow = shard.client();
-    // 100 MB of replies to 3 KB of commands: the limit would close it if they all started at once.
+    // 100 MB of replies to 3 KB of commands. If all started at once, the limit would close the connection.
     slow.send(&format!("BIG {BYTES}\n").repeat(500));
     let mut quick = shard.client();
     for _ in 0..50 {
@@ -202,7 +202,7 @@ fn one_reply_above_the_hard_limit_closes_the_connection() {
     });
     let mut client = shard.client();
     client.send("BIG 30000000\n");
-    // It is read only then: a socket may take everything from a write as long as it is read from meanwhile.
+    // The client reads only now: a socket that is read meanwhile may accept a whole write.
     shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
     assert!(client.rest().len() < 30_000_000);
 }
@@ -218,7 +218,7 @@ fn of_clients_that_hold_too_much_together_the_heaviest_goes() {
         },
         ..Limits::default()
     });
-    // Each has sent a part of a command, and none of them alone is over any limit.
+    // Each client has sent a part of a command. None alone exceeds a limit.
     let mut clients = Vec::new();
     for part in [MOST / 10, MOST / 9, MOST / 3] {
         let mut client = shard.client();
@@ -235,7 +235,7 @@ fn of_clients_that_hold_too_much_together_the_heaviest_goes() {
         Seen::ClientDown(conn) => Some(conn),
         _ => None,
     });
-    // A buffer that grows may have twice what it needs: of the two largest, either may go first.
+    // A buffer that grows may have twice what it needs, so either of the two largest may be closed first.
     assert!(
         clients[..2].iter().all(|(_, conn)| *conn != ended),
         "{ended:?} was not the heaviest"
@@ -255,7 +255,7 @@ fn nobody_goes_for_buffers_that_are_empty() {
         ..Limits::default()
     });
     let mut clients: Vec<_> = (0..16).map(|_| shard.client()).collect();
-    // Each in its turn, faster than a sweep comes.
+    // One after the other, within the time between two sweeps.
     for client in &mut clients {
         client.send("BIG 1000000\n");
         client.expect(&"x".repeat(1_000_000));
@@ -277,7 +277,7 @@ fn nobody_goes_for_the_room_in_a_buffer_that_grows() {
         },
         ..Limits::default()
     });
-    // Of each a part of a command is here, in a buffer that was doubled as it grew.
+    // A part of a command of each client is here, in a buffer that was doubled as it grew.
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| shard.client()).collect();
     for client in &mut clients {
         client.send("ECHO ");
@@ -333,17 +333,17 @@ fn clients_leave_descriptors_for_peers() {
     };
     assert_eq!(refused, b"ERR max number of clients reached\r\n");
     assert!((1..30).contains(&taken.len()), "{} clients", taken.len());
-    // A peer is still dialed, and one that dials is still let in.
+    // A peer can still be dialed, and a peer that dials is accepted.
     crate::peers::learn(&shard, &[(2, other.peer)]);
     taken[0].send("DIAL 2\n");
     taken[0].expect("dialing\n");
     shard.seen(|seen| matches!(seen, Seen::LinkUp(_, true)).then_some(()));
     let _peer = Client::to(shard.peer);
     shard.seen(|seen| matches!(seen, Seen::LinkUp(_, false)).then_some(()));
-    // The peers that there are take their share of the room.
+    // The known peers take their share of the descriptors.
     let before = taken.len();
     drop(taken);
-    // All stay, or one that has gone makes room for the next.
+    // All stay connected, or a closed one leaves a descriptor for the next.
     let again: Vec<_> = (0..before)
         .map(|_| shard.client())
         .filter_map(|mut client| {
@@ -393,7 +393,7 @@ fn a_client_that_is_closed_and_does_not_read_ends() {
     assert!(client.rest().len() < 30_000_000);
 }
 
-/// A connection whose host has vanished is found by the system, which shows a timer for it.
+/// The system finds a connection whose host has vanished. Its table of connections shows a timer for that.
 #[cfg(target_os = "linux")]
 #[test]
 fn idle_clients_are_asked_whether_they_are_there() {
@@ -407,7 +407,7 @@ fn idle_clients_are_asked_whether_they_are_there() {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
         let row = rows.find(|row| row[1].ends_with(&ends[0]) && row[2].ends_with(&ends[1]));
-        // What it sent may not be acknowledged yet, which has a timer of its own.
+        // If sent data is not yet acknowledged, another timer is shown.
         if row.is_some_and(|row| row[5].starts_with("02:")) {
             return;
         }

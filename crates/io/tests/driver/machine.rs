@@ -1,4 +1,4 @@
-//! A machine of one-line commands, each of which exercises one rule of the interface.
+//! A machine with one-line commands. Each command exercises one rule of the interface.
 
 use paritas_base::{Clock, ConnId, NodeId, Span, Time};
 use paritas_io::{Limits, Listeners, Machine, Mailbox, Progress, Proposals, Shard, Stop, clock};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the machine was told, for a test to see.
+/// Events that the machine received, for the tests to check.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     ClientUp(ConnId),
@@ -29,10 +29,10 @@ pub(crate) struct Lines {
     stalled: Vec<ConnId>,
     held: Vec<ConnId>,
     at_turn_end: Vec<ConnId>,
-    /// Of each segment in a client's buffer that waits, its length as it was written.
+    /// For each waiting segment in a client's buffer, its length when it was written.
     segments: VecDeque<(ConnId, usize)>,
     timer: Option<Time>,
-    /// Input bytes looked at, again and again ones too.
+    /// Bytes of input that were scanned; bytes scanned twice count twice.
     pub(crate) looked_at: u64,
 }
 
@@ -49,7 +49,7 @@ impl Lines {
                 say(out, conn, &vec![b'x'; number(1) as usize]);
                 out.client(conn).unwrap().close = true;
             }
-            // A reply that must wait until somebody says FREE.
+            // Writes a reply that waits until somebody sends FREE.
             "HOLD" => {
                 out.client(conn).unwrap().bytes.extend_from_slice(b"held\n");
                 self.held.push(conn);
@@ -62,7 +62,7 @@ impl Lines {
                 }
                 say(out, conn, b"freed\n");
             }
-            // A long reply that may leave, and two segments behind it that wait.
+            // Writes a long reply that may leave, and two segments after it that wait.
             "SEGMENTS" => {
                 say(out, conn, &vec![b'x'; number(1) as usize]);
                 for segment in ["first\n", "second\n"] {
@@ -70,7 +70,7 @@ impl Lines {
                     self.segments.push_back((conn, segment.len()));
                 }
             }
-            // Releases the next segment by the length it was noted with, whatever has become of the buffer.
+            // Releases the next segment by its original length, whatever has happened to the buffer.
             "RELEASE" => {
                 if let Some((conn, length)) = self.segments.pop_front()
                     && let Some(reply) = out.client(conn)
@@ -80,12 +80,12 @@ impl Lines {
                 }
                 say(out, conn, b"released\n");
             }
-            // A reply that may leave at the end of the turn.
+            // Writes a reply that may leave at the end of the turn.
             "WRITE" => {
                 out.client(conn).unwrap().bytes.extend_from_slice(b"written\n");
                 self.at_turn_end.push(conn);
             }
-            // The next command cannot start until somebody says GO.
+            // The next command cannot start until somebody sends GO.
             "STALL" => {
                 say(out, conn, b"stalled\n");
                 out.client(conn).unwrap().stalled = true;
@@ -187,7 +187,7 @@ impl Machine for Lines {
                 return;
             }
             Event::Timer => {
-                // A spurious one is allowed.
+                // The timer may fire too early.
                 if self.timer.is_none_or(|timer| now.mono < timer) {
                     return;
                 }
@@ -262,7 +262,7 @@ impl Running {
         Client::to(self.any)
     }
 
-    /// The next thing the machine was told that `pick` wants.
+    /// The next event of the machine that `pick` accepts.
     pub(crate) fn seen<T>(&self, mut pick: impl FnMut(Seen) -> Option<T>) -> T {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -310,10 +310,10 @@ impl Client {
         assert_eq!(String::from_utf8_lossy(&bytes), text);
     }
 
-    /// Everything until the other side closes.
+    /// Reads until the other side closes.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // A reset is an end too.
+        // A reset is also an end.
         let _ = self.0.read_to_end(&mut bytes);
         bytes
     }

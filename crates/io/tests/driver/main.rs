@@ -1,4 +1,4 @@
-//! The loop over real sockets, with a machine small enough to see through.
+//! The loop over real sockets, with a small machine.
 
 mod clients;
 mod machine;

@@ -34,7 +34,7 @@ fn link_up(shard: &Running) -> LinkId {
     })
 }
 
-/// `from` dials `to`, as node 2, and has bound the link.
+/// `from` dials `to` as node 2 and binds the link. Returns the link at both sides.
 fn join(from: &Running, to: &Running) -> (LinkId, LinkId) {
     learn(from, &[(2, to.peer)]);
     let mut client = from.client();
@@ -82,7 +82,7 @@ fn a_bad_frame_ends_the_link_but_not_the_frames_before_it() {
     assert_eq!(frame, bytes[..good]);
     assert_eq!(peer.rest(), b"");
     shard.seen(|seen| match seen {
-        Seen::Frame(..) => panic!("a frame behind a bad one was looked at"),
+        Seen::Frame(..) => panic!("a frame after a bad one was handled"),
         seen => (seen == Seen::LinkDown(link)).then_some(()),
     });
 }
@@ -131,7 +131,7 @@ fn a_newer_link_takes_the_place_of_the_older() {
 #[test]
 fn a_dial_to_nobody_fails() {
     let shard = Running::start(Limits::default());
-    // Bound and dropped: nobody listens there now.
+    // Bound and dropped: nothing listens on this port.
     let free = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -154,7 +154,7 @@ fn frames_past_their_deadline_end_the_link_instead() {
     client.expect("sent\n");
     first.seen(|seen| (seen == Seen::LinkDown(here)).then_some(()));
     second.seen(|seen| match seen {
-        Seen::Frame(..) => panic!("a late frame has left"),
+        Seen::Frame(..) => panic!("a frame left after its deadline"),
         seen => (seen == Seen::LinkDown(there)).then_some(()),
     });
 }

@@ -1,5 +1,5 @@
-//! FSMem: full-stripe updates (§2.2). A new version is a new chunk of a new stripe; the old one stays, marked, until
-//! garbage is collected: then what is still valid of such stripes is read and encoded anew with others.
+//! FSMem: full-stripe updates (§2.2). A new version becomes a new chunk of a new stripe. The old one stays, marked as
+//! stale, until garbage is collected. Then the valid chunks of such stripes are read and encoded again with others.
 
 use super::network::{Ask, Name, Network};
 use super::stripes::{Encoded, Stripes, Unit};
@@ -7,11 +7,11 @@ use super::{System, missing};
 use crate::workload::jump_hash;
 use std::io;
 
-/// Where the newest version of an object is.
+/// The latest version of an object.
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     unit: Unit,
-    /// Its stripe and place, once it has one.
+    /// Its stripe and its place there, once it is in a stripe.
     at: Option<(u32, u8)>,
 }
 
@@ -21,14 +21,14 @@ pub struct FsMem {
     network: Network,
     stripes: Stripes,
     newest: Vec<Option<Newest>>,
-    /// Of each stripe, chunks that are not the newest versions of their objects. None: the stripe is collected.
+    /// For each stripe, the number of stale chunks. `None`: the stripe was collected.
     stale: Vec<Option<usize>>,
     r: u8,
     turn: usize,
 }
 
 impl FsMem {
-    /// Of k data chunks and r parity chunks.
+    /// A store with stripes of `k` data chunks and `r` parity chunks.
     pub fn new(network: Network, k: u8, r: u8, value_bytes: usize) -> io::Result<Self> {
         let stripes = Stripes::new(k, r, usize::from(r), network.memory_nodes(), value_bytes)?;
         Ok(Self {
@@ -71,7 +71,7 @@ impl FsMem {
         for (index, unit) in (0u8..).zip(&formed.units) {
             match &mut self.newest[unit.object as usize] {
                 Some(newest) if newest.unit == *unit => newest.at = Some((stripe, index)),
-                // It was overwritten while it waited.
+                // The object was overwritten while it waited.
                 _ => stale += 1,
             }
         }
@@ -83,7 +83,7 @@ impl FsMem {
         self.network.ask(&asks).map(drop)
     }
 
-    /// Stripes with chunks that are not valid any more.
+    /// Number of stripes with stale chunks.
     pub fn stale_stripes(&self) -> usize {
         self.stale
             .iter()
@@ -128,8 +128,8 @@ impl System for FsMem {
         self.stripes.decode(stripe, wanted, &data, &[(0, &parity)])
     }
 
-    /// One message, and r more once k new chunks are there. Nodes take turns, so that a popular object does not keep
-    /// its node's queue waiting for the others: the index knows where each version is.
+    /// Takes one message, and `r` more once `k` new chunks are there. Versions go to the nodes in turn, so that a
+    /// popular object does not make the queue of its node wait for the others. The index knows where each version is.
     fn update(&mut self, object: u32, value: &[u8]) -> io::Result<()> {
         let Newest { unit, at } = self.newest(object)?;
         if let Some(stale) = at.and_then(|(stripe, _)| self.stale[stripe as usize].as_mut()) {
@@ -140,8 +140,8 @@ impl System for FsMem {
         self.put(Unit { object, version, node }, value)
     }
 
-    /// Every stripe with a stale chunk ends: its valid chunks stay where they are and join new stripes, for which they
-    /// are read. Then what is stale, and the old parity, is deleted.
+    /// Dissolves every stripe with a stale chunk. Its valid chunks stay where they are and join new stripes, for which
+    /// they are read. Then stale chunks and the old parity are deleted.
     fn collect_garbage(&mut self) -> io::Result<()> {
         let mut deletes = Vec::new();
         for stripe in 0..self.stale.len() {

@@ -1,5 +1,5 @@
 //! Updates in place: IPMem, with all parity in memory, and LogECMem (§4), with one XOR parity in memory and the others
-//! on log nodes. They differ in where the parity is, and so in what an update must read.
+//! on log nodes. They differ in the place of the parity, and so in what an update must read.
 
 use super::network::{Ask, Name, Network};
 use super::stripes::{Encoded, Place, Stripes, Unit};
@@ -13,15 +13,16 @@ use std::io;
 pub struct InPlace {
     pub(super) network: Network,
     pub(super) stripes: Stripes,
-    /// Parity chunks in memory: the first ones. The others are each on a log node.
+    /// Number of parity chunks in memory; these are the first ones. Each other is on a log node.
     pub(super) in_memory: usize,
 }
 
 impl InPlace {
-    /// As many log nodes as the network has, so many parity chunks of the `r` are logged: none for IPMem.
+    /// A store on this network. As many of the `r` parity chunks are logged as the network has log nodes: none for
+    /// IPMem.
     pub fn new(network: Network, k: u8, r: u8, value_bytes: usize) -> io::Result<Self> {
         let in_memory = usize::from(r).checked_sub(network.log_nodes()).filter(|left| *left > 0);
-        let in_memory = in_memory.ok_or_else(|| io::Error::other("more log nodes than there is parity for them"))?;
+        let in_memory = in_memory.ok_or_else(|| io::Error::other("there are more log nodes than parity chunks"))?;
         let stripes = Stripes::new(k, r, in_memory, network.memory_nodes(), value_bytes)?;
         Ok(Self {
             network,
@@ -30,12 +31,12 @@ impl InPlace {
         })
     }
 
-    /// The indexes.
+    /// The stripes, with the indexes.
     pub fn stripes(&self) -> &Stripes {
         &self.stripes
     }
 
-    /// Node of memory that has an object.
+    /// The node of memory that has an object.
     pub fn node(&self, object: u32) -> usize {
         jump_hash(u64::from(object), self.network.memory_nodes())
     }
@@ -46,7 +47,7 @@ impl InPlace {
         Unit { object, version, node }
     }
 
-    /// To ask for a parity chunk of a stripe, wherever it is.
+    /// The message that asks for a parity chunk of a stripe, and its node.
     pub(super) fn ask_parity(&self, stripe: u32, index: usize) -> (usize, Ask) {
         match self.stripes.all()[stripe as usize].parity_nodes.get(index) {
             Some(node) => (*node, Ask::Get(Name::Parity(stripe, index as u8))),
@@ -70,7 +71,7 @@ impl InPlace {
         self.network.ask(&asks).map(drop)
     }
 
-    /// An object without value; its chunk stays, as zeros (§4.1).
+    /// Deletes an object. Its chunk becomes zeros (§4.1).
     pub fn delete(&mut self, object: u32) -> io::Result<()> {
         let length = self.read(object)?.len();
         self.update(object, &vec![0; length])
@@ -101,23 +102,24 @@ impl System for InPlace {
         found.ok_or_else(|| missing("an object"))
     }
 
-    /// From k-1 data chunks and the XOR parity, all of them in memory (§4.1).
+    /// Decodes from k-1 data chunks and the XOR parity, all of them in memory (§4.1).
     fn degraded_read(&mut self, object: u32) -> io::Result<Vec<u8>> {
         let unit = self.unit(object);
         let Place::In(stripe, index) = self.stripes.place(object) else {
-            // It waits in the proxy's queue.
+            // The object waits in the proxy's queue.
             let waiting = self.stripes.queued(object, unit.node);
             return waiting.map(<[u8]>::to_vec).ok_or_else(|| missing("an object"));
         };
         self.rebuild(stripe, usize::from(index), &[], &[0])
     }
 
-    /// Fig 7. Old data and the parity chunks in memory are read; new data and new parity are written, and the delta
-    /// goes to every log node.
+    /// Fig 7. The old data and the parity chunks in memory are read. The new data and parity are written, and the delta
+    /// is sent to every log node.
     fn update(&mut self, object: u32, value: &[u8]) -> io::Result<()> {
         let unit = self.unit(object);
         let Place::In(stripe, index) = self.stripes.place(object) else {
-            // The paper does not say what happens to an object that waits for its stripe: no parity knows it yet.
+            // The paper does not say what happens to an object that waits for its stripe. It is not part of any parity
+            // yet.
             self.stripes.replace_queued(object, unit.node, value);
             let set = (unit.node, Ask::Set(unit.name(), value.to_vec()));
             return self.network.ask(&[set]).map(drop);

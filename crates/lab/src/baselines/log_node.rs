@@ -1,4 +1,4 @@
-//! A log node: one parity chunk of every stripe, and deltas to them, in a [`ParityLog`] over two files (LogECMem §4.3).
+//! A log node: one parity chunk of every stripe, with deltas, in a [`ParityLog`] over two files (LogECMem §4.3).
 
 use super::network::{Ask, Peer};
 use paritas_base::{ListId, Map, Position, Stripe, Version, map};
@@ -10,26 +10,26 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// What direct I/O wants buffers, addresses and lengths to be multiples of.
+/// Direct I/O needs buffers, addresses and lengths that are multiples of this number of bytes.
 const BLOCK_BYTES: usize = 4096;
 
-/// What its disk is.
+/// The kind of disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Medium {
-    /// Memory, where accesses are counted and nothing else.
+    /// Memory: accesses are counted, and nothing is stored on a disk.
     Memory,
-    /// Files.
+    /// Files, through the page cache.
     Cached,
-    /// Files, past the page cache if the file system can.
+    /// Files with direct I/O, if the file system supports it.
     Direct,
 }
 
-/// How its disk is used.
+/// Settings of the disk.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskSettings {
-    /// What it is.
+    /// The kind of disk.
     pub medium: Medium,
-    /// So long each read and write takes at least, as on a disk of so many a second.
+    /// Shortest time of each read and write, to simulate a disk with a given number of accesses a second.
     pub access: Duration,
 }
 
@@ -47,7 +47,7 @@ enum Area {
 }
 
 impl Disk {
-    /// Its files have no name: they go when it goes.
+    /// Opens the files. They have no name, so they are removed when they are closed.
     fn create(directory: &Path, settings: Settings, disk: DiskSettings) -> io::Result<Self> {
         let create = |name: &str, length: u64| {
             let length = length.next_multiple_of(BLOCK_BYTES as u64) + BLOCK_BYTES as u64;
@@ -110,7 +110,8 @@ impl Disk {
     }
 }
 
-/// As direct I/O wants it. Writes are whole blocks already; of reads, those around what is wanted.
+/// Does a read or a write as direct I/O needs it. Writes are whole blocks already; for a read the surrounding blocks
+/// are read.
 fn in_blocks(file: &File, io: &Io) -> io::Result<Vec<u8>> {
     match &io.work {
         Work::Read(length) => {
@@ -131,29 +132,29 @@ fn in_blocks(file: &File, io: &Io) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Bytes from the beginning of a buffer to its first whole block.
+/// Number of bytes from the beginning of a buffer to its first aligned block.
 fn to_block(bytes: &[u8]) -> usize {
     bytes.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES)
 }
 
-/// The node itself.
+/// A log node.
 #[derive(Debug)]
 pub struct LogNode {
     log: ParityLog,
     disk: Disk,
-    /// By data chunk.
+    /// Coefficients by data chunk.
     coefficients: Vec<u8>,
     position: Position,
-    /// What is appended goes to slots in the end.
+    /// Whether appended records go to slots in the end.
     drains: bool,
-    /// Each delta makes another version of its chunk: those that do are not one record where nothing is to fold.
+    /// Each delta gives its chunk a new version, so that deltas are not taken for one record where there is no folding.
     version: u64,
     next_read: u64,
     answers: Map<u64, Option<Vec<u8>>>,
 }
 
 impl LogNode {
-    /// That has the parity chunk of so many before it in a stripe.
+    /// A log node for the parity chunk with this index in a stripe.
     pub fn create(
         directory: &Path,
         code: &Code,
@@ -190,7 +191,7 @@ impl LogNode {
         }
     }
 
-    /// Keeps what a message brings. It is in memory then; [`LogNode::turn`] writes what is due.
+    /// Stores the data of a message in memory. [`LogNode::turn`] writes what is due.
     pub(super) fn keep(&mut self, ask: &Ask) -> io::Result<()> {
         match ask {
             Ask::PutParity(stripe, chunk) => {
@@ -204,7 +205,7 @@ impl LogNode {
                 offset,
                 xor,
             } => {
-                // Its own coefficient times the delta that all get (Property 1).
+                // The delta is the same for all log nodes; each multiplies it by its own coefficient (Property 1).
                 let mut product = vec![0; xor.len()];
                 let coefficient = self.coefficients.get(usize::from(*index)).copied();
                 paritas_code::mul_add(coefficient.unwrap_or_default(), xor, &mut product);
@@ -216,16 +217,16 @@ impl LogNode {
                     .then_some(())
                     .ok_or_else(|| super::missing("a logged parity chunk"))
             }
-            _ => Err(io::Error::other("a log node keeps parity alone")),
+            _ => Err(io::Error::other("a log node stores parity only")),
         }
     }
 
-    /// What its log has done so far.
+    /// Counts of its log so far.
     pub fn counters(&self) -> Counters {
         self.log.counters()
     }
 
-    /// Its chunk as it is now.
+    /// Its chunk of a stripe, including the waiting deltas.
     pub(super) fn read(&mut self, stripe: u32) -> io::Result<Option<Vec<u8>>> {
         let number = self.next_read;
         self.next_read += 1;
@@ -236,7 +237,7 @@ impl LogNode {
         Ok(self.answers.remove(&number).flatten())
     }
 
-    /// Does what is due on the disk.
+    /// Does the disk work that is due.
     pub(super) fn turn(&mut self) -> io::Result<()> {
         let mut out = Vec::new();
         self.log.turn(&mut out);
@@ -264,9 +265,9 @@ impl LogNode {
         }
     }
 
-    /// All it has comes to its place.
+    /// Brings all data to its final place.
     pub(super) fn settle_all(&mut self) -> io::Result<Counters> {
-        // What is drained is bounded, so that each turn of this loop leaves less.
+        // The amount to drain is bounded, so each turn of this loop leaves less.
         loop {
             let before = self.log.counters();
             let mut out = Vec::new();

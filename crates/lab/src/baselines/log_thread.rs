@@ -1,4 +1,4 @@
-//! A log node's thread, and the socket to it.
+//! The thread of a log node, and the socket to it.
 
 use super::log_node::LogNode;
 use super::network::{Ask, Peer};
@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What goes over the socket to a log node's thread: kind, data chunk, stripe, offset, length.
+/// Bytes of a message's header: kind, data chunk, stripe, offset, length.
 const HEAD_BYTES: usize = 14;
 const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 const PUT: u8 = 0;
@@ -16,19 +16,19 @@ const GET: u8 = 2;
 const SETTLE: u8 = 3;
 const ACCESS: u8 = 4;
 
-/// A log node on a thread of its own, at the other end of a socket. A message is answered when it is in memory; what
-/// is due on the disk is done afterwards (§3.3.2).
+/// A log node on its own thread, at the other end of a socket. A message is answered when its data is in memory; disk
+/// work that is due is done afterwards (§3.3.2).
 #[derive(Debug)]
 pub struct LogThread {
     socket: UnixStream,
 }
 
 impl LogThread {
-    /// Begins it; it ends when this is dropped.
+    /// Starts the thread. It ends when this is dropped.
     pub fn start(node: LogNode) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         std::thread::spawn(move || {
-            // An error closes the socket: whoever waits is told.
+            // An error closes the socket, so that the other end gets an error too.
             let _ = serve(node, theirs);
         });
         Ok(Self { socket: ours })
@@ -124,7 +124,7 @@ impl Peer for LogThread {
                 xor,
             } => self.write_message((DELTA, *index), *stripe, *offset, xor),
             Ask::GetParity(stripe) => self.write_message((GET, 0), *stripe, 0, &[]),
-            _ => Err(io::Error::other("a log node keeps parity alone")),
+            _ => Err(io::Error::other("a log node stores parity only")),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Real memcached processes, and a connection to each over its text protocol.
+//! Real memcached processes, with a connection to each over the text protocol.
 
 use super::network::{Ask, Peer};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A value that a node may send.
+/// Largest value that a node may send, in bytes.
 const VALUE_BYTES_MAX: usize = 1 << 20;
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const REPLY_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Processes of our own, in a directory of our own; they end with this, or with the thread that began them.
+/// The processes, in a directory of their own. They end when this is dropped, or when the thread that started them
+/// ends.
 #[derive(Debug)]
 pub struct Memcached {
     children: Vec<Child>,
@@ -21,13 +22,13 @@ pub struct Memcached {
 }
 
 impl Memcached {
-    /// Begins so many, with so much memory each.
+    /// Starts `count` processes with `megabytes` MiB each.
     pub fn start(directory: &Path, count: usize, megabytes: usize) -> io::Result<Self> {
         let mut started = Self {
             children: Vec::new(),
             sockets: Vec::new(),
         };
-        // It refuses to be root unless it is told to.
+        // memcached refuses to run as root unless a user is named.
         let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
         for node in 0..count {
             let socket = directory.join(format!("node-{node}"));
@@ -50,7 +51,7 @@ impl Memcached {
         Ok(started)
     }
 
-    /// A connection to each.
+    /// Opens a connection to each process.
     pub fn connect(&mut self) -> io::Result<Vec<Connection>> {
         let deadline = Instant::now() + START_TIME_MAX;
         let mut connections = Vec::new();
@@ -81,14 +82,14 @@ impl Memcached {
 impl Drop for Memcached {
     fn drop(&mut self) {
         for child in &mut self.children {
-            // One that has ended already is only waited for.
+            // A process that has already ended is only waited for.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// To one node.
+/// A connection to one node.
 #[derive(Debug)]
 pub struct Connection {
     stream: BufReader<UnixStream>,
@@ -122,14 +123,14 @@ impl Connection {
         let length = line.strip_prefix("VALUE ").and_then(|rest| rest.rsplit(' ').next());
         let length = length.and_then(|length| length.parse().ok());
         let Some(length) = length.filter(|length| *length <= VALUE_BYTES_MAX) else {
-            return Err(io::Error::other(format!("memcached says {line:?}")));
+            return Err(io::Error::other(format!("memcached answers {line:?}")));
         };
         let mut value = vec![0; length];
         self.stream.read_exact(&mut value)?;
         self.read_line()?;
         match self.read_line()? {
             "END" => Ok(Some(value)),
-            line => Err(io::Error::other(format!("memcached says {line:?}"))),
+            line => Err(io::Error::other(format!("memcached answers {line:?}"))),
         }
     }
 }
@@ -143,9 +144,7 @@ impl Peer for Connection {
                 self.write_message(&format!("set {name} 0 0 {} noreply", value.len()), Some(value))
             }
             Ask::Delete(name) => self.write_message(&format!("delete {name} noreply"), None),
-            Ask::PutParity(..) | Ask::Delta { .. } | Ask::GetParity(_) => {
-                Err(io::Error::other("memcached keeps no log"))
-            }
+            Ask::PutParity(..) | Ask::Delta { .. } | Ask::GetParity(_) => Err(io::Error::other("memcached has no log")),
         }
     }
 
@@ -155,18 +154,18 @@ impl Peer for Connection {
         }
         match self.read_line()? {
             "STORED" => Ok(None),
-            line => Err(io::Error::other(format!("memcached says {line:?}"))),
+            line => Err(io::Error::other(format!("memcached answers {line:?}"))),
         }
     }
 
-    /// What its `stats` call `bytes`: items with their heads and keys.
+    /// The value `bytes` of its `stats`: items with their headers and keys.
     fn stored_bytes(&mut self) -> io::Result<u64> {
         self.write_message("stats", None)?;
         let mut found = None;
         loop {
             let line = self.read_line()?;
             if line == "END" {
-                return found.ok_or_else(|| io::Error::other("memcached does not say what it keeps"));
+                return found.ok_or_else(|| io::Error::other("memcached does not report its stored bytes"));
             }
             if line.is_empty() {
                 return Err(io::ErrorKind::UnexpectedEof.into());

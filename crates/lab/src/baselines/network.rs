@@ -1,4 +1,5 @@
-//! What a proxy asks of nodes, and what that costs: messages, round trips and bytes are counted, then there is time.
+//! Messages of a proxy to nodes and their cost: messages, round trips and bytes are counted, and their time is
+//! measured.
 
 use super::missing;
 use paritas_paritylog::Counters;
@@ -6,17 +7,17 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What a node of memory keeps a value under.
+/// The key of a value on a node of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Name {
-    /// A version of an object; 0 where updates are in place.
+    /// Object and version. The version is 0 with updates in place.
     Object(u32, u32),
-    /// A parity chunk: stripe, and which.
+    /// A parity chunk: stripe and index.
     Parity(u32, u8),
 }
 
 impl fmt::Display for Name {
-    /// About twenty bytes, as YCSB's keys.
+    /// About twenty bytes, as in YCSB.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Object(object, 0) => write!(f, "user{object:016}"),
@@ -26,31 +27,31 @@ impl fmt::Display for Name {
     }
 }
 
-/// One message to one node.
+/// A message to one node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// A value.
+    /// Asks for a value.
     Get(Name),
-    /// Keep it.
+    /// Stores a value.
     Set(Name, Vec<u8>),
-    /// Keep it; no reply is waited for.
+    /// Stores a value without waiting for a reply.
     SetQuietly(Name, Vec<u8>),
-    /// Forget it; no reply is waited for.
+    /// Deletes a value without waiting for a reply.
     Delete(Name),
-    /// To a log node: its parity chunk of a stripe.
+    /// To a log node: stores its parity chunk of a stripe.
     PutParity(u32, Vec<u8>),
-    /// To a log node: what changes of a data chunk, from an offset on. The same to all of them (Property 1).
+    /// To a log node: a change of a data chunk from an offset on. All log nodes get the same message (Property 1).
     Delta {
-        /// Of which stripe.
+        /// The stripe.
         stripe: u32,
-        /// Which data chunk: it has the coefficient.
+        /// The index of the data chunk, which determines the coefficient.
         index: u8,
-        /// From there on.
+        /// Offset of the change in the chunk.
         offset: u32,
-        /// Old and new, XORed.
+        /// Old bytes XOR new bytes.
         xor: Vec<u8>,
     },
-    /// To a log node: its parity chunk as it is now.
+    /// To a log node: asks for its parity chunk, including all deltas.
     GetParity(u32),
 }
 
@@ -77,47 +78,46 @@ impl Ask {
 pub trait Peer: fmt::Debug + Send {
     /// Sends a message.
     fn send(&mut self, ask: &Ask) -> io::Result<()>;
-    /// Waits for its reply: what was asked for, if it was a question and is there.
+    /// Waits for the reply: the value asked for, if the message was a question and the value exists.
     fn receive(&mut self, ask: &Ask) -> io::Result<Option<Vec<u8>>>;
-    /// Bytes of all it keeps in memory.
+    /// Bytes of all values that it keeps in memory.
     fn stored_bytes(&mut self) -> io::Result<u64> {
         Ok(0)
     }
-    /// A log node: brings all it has to its place on disk; what its disk did so far.
+    /// For a log node: brings all data to its final place on disk. Returns the counts of its disk so far.
     fn settle(&mut self) -> io::Result<Counters> {
         Ok(Counters::default())
     }
-    /// A log node: from now on an access to its disk takes so long at least.
+    /// For a log node: from now on every access to its disk takes at least this time.
     fn set_access(&mut self, _: Duration) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// In which order the messages of one step go.
+/// The order in which the messages of one step are sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// One after the other, as a client of memcached's does unless it is told otherwise. What goes to log nodes goes to
-    /// all of them at once.
+    /// One after the other, as a memcached client does by default. Messages to log nodes are all sent at once.
     OneByOne,
-    /// All of a step at once.
+    /// All messages of a step at once.
     AtOnce,
 }
 
-/// What was asked so far.
+/// Counts of messages so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     /// Messages, without their replies.
     pub messages: u64,
-    /// Times that the proxy waited, if it asks [`Way::OneByOne`].
+    /// Number of waits with [`Way::OneByOne`].
     pub one_by_one: u64,
-    /// Times that it waited, if it asks [`Way::AtOnce`].
+    /// Number of waits with [`Way::AtOnce`].
     pub at_once: u64,
     /// Bytes of values and deltas in both directions.
     pub bytes: u64,
 }
 
 impl Counts {
-    /// What came since.
+    /// The difference to an earlier count.
     pub fn since(self, before: Self) -> Self {
         Self {
             messages: self.messages - before.messages,
@@ -128,23 +128,24 @@ impl Counts {
     }
 }
 
-/// All nodes: first those of memory, then the log nodes.
+/// All nodes: first the nodes of memory, then the log nodes.
 #[derive(Debug)]
 pub struct Network {
     peers: Vec<Box<dyn Peer>>,
     memory_nodes: usize,
     way: Way,
-    /// From a node to another, once.
+    /// Time of a message from one node to another, in one direction.
     hop: Duration,
     counts: Counts,
-    /// How long each wait took, while messages take their time.
+    /// The duration of each wait, recorded while messages take time.
     waits: Vec<Duration>,
 }
 
-/// Waits longer than so many times the median count as that: more is what else the machine was doing.
+/// Waits longer than this many times the median count as that time, because the excess comes from other work on the
+/// machine.
 const LONGEST_WAIT: u32 = 3;
 
-/// The sum of waits, without what else the machine was doing.
+/// The sum of the waits without the excess caused by other work on the machine.
 pub fn without_stalls(mut waits: Vec<Duration>) -> Duration {
     waits.sort_unstable();
     let longest = waits.get(waits.len() / 2).copied().unwrap_or_default() * LONGEST_WAIT;
@@ -152,7 +153,7 @@ pub fn without_stalls(mut waits: Vec<Duration>) -> Duration {
 }
 
 impl Network {
-    /// Of connections, the first so many of them to nodes of memory.
+    /// A network over connections, of which the first `memory_nodes` are to nodes of memory.
     pub fn new(peers: Vec<Box<dyn Peer>>, memory_nodes: usize, way: Way) -> Self {
         assert!(memory_nodes <= peers.len());
         Self {
@@ -165,60 +166,60 @@ impl Network {
         }
     }
 
-    /// From now on each message takes so long, and so does each reply. It is waited for here, once a round trip, so
-    /// that two cores can carry a hundred nodes; messages of one step wait at the same time.
+    /// From now on each message and each reply takes this time. The time is waited for here, once for each round trip,
+    /// so that two cores can simulate a hundred nodes. Messages of one step wait at the same time.
     pub fn set_hop(&mut self, hop: Duration) {
         self.hop = hop;
     }
 
-    /// From now on.
+    /// Sets the order of messages from now on.
     pub fn set_way(&mut self, way: Way) {
         self.way = way;
     }
 
-    /// Something else was waited for.
+    /// Adds the duration of another wait.
     pub fn add_wait(&mut self, wait: Duration) {
         if !self.hop.is_zero() {
             self.waits.push(wait);
         }
     }
 
-    /// All waits since it was asked last.
+    /// The sum of all waits since the last call.
     pub fn take_waits(&mut self) -> Duration {
         without_stalls(core::mem::take(&mut self.waits))
     }
 
-    /// So far.
+    /// The counts so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Nodes of memory.
+    /// Number of nodes of memory.
     pub fn memory_nodes(&self) -> usize {
         self.memory_nodes
     }
 
-    /// Log nodes.
+    /// Number of log nodes.
     pub fn log_nodes(&self) -> usize {
         self.peers.len() - self.memory_nodes
     }
 
-    /// The n-th log node.
+    /// The node number of the `n`-th log node.
     pub fn log_node(&self, n: usize) -> usize {
         self.memory_nodes + n
     }
 
-    /// Takes a connection out, to be used apart: in its place is one that answers nothing.
+    /// Takes a connection out, for separate use. A blank one takes its place.
     pub fn take(&mut self, node: usize) -> Box<dyn Peer> {
         core::mem::replace(&mut self.peers[node], Box::new(Blank))
     }
 
-    /// Puts it back.
+    /// Puts a connection back.
     pub fn put_back(&mut self, node: usize, peer: Box<dyn Peer>) {
         self.peers[node] = peer;
     }
 
-    /// One step: messages that do not depend on one another's replies. The replies are in the messages' order.
+    /// One step: messages that do not depend on each other's replies. The replies are in the order of the messages.
     pub fn ask(&mut self, asks: &[(usize, Ask)]) -> io::Result<Vec<Option<Vec<u8>>>> {
         let answered = |asks: &[(usize, Ask)], log: bool| {
             asks.iter()
@@ -247,7 +248,7 @@ impl Network {
         Ok(replies)
     }
 
-    /// The same, where each must have a value.
+    /// As `ask`, for messages that must all return a value.
     pub fn ask_for_all(&mut self, asks: &[(usize, Ask)]) -> io::Result<Vec<Vec<u8>>> {
         let replies = self.ask(asks)?.into_iter().zip(asks);
         replies
@@ -284,13 +285,13 @@ impl Network {
             .sum()
     }
 
-    /// From now on accesses to the log nodes' disks take so long at least.
+    /// From now on every access to the log nodes' disks takes at least this time.
     pub fn set_access(&mut self, access: Duration) -> io::Result<()> {
         let mut logs = self.peers[self.memory_nodes..].iter_mut();
         logs.try_for_each(|peer| peer.set_access(access))
     }
 
-    /// Of every log node, once all is in its place: what its disk did so far.
+    /// Brings the data of every log node to its final place. Returns the counts of their disks.
     pub fn settle(&mut self) -> io::Result<Vec<Counters>> {
         self.peers[self.memory_nodes..]
             .iter_mut()
@@ -299,11 +300,11 @@ impl Network {
     }
 }
 
-/// A node that keeps nothing and answers zeros: for runs of which only the counts matter.
+/// A node that stores nothing and answers zeros, for runs in which only the counts matter.
 #[derive(Debug, Default)]
 pub struct Blank;
 
-/// Bytes of values where only counts matter.
+/// Bytes of a value in such runs.
 pub const BLANK_BYTES: usize = 1;
 
 impl Peer for Blank {

@@ -1,5 +1,5 @@
-//! Paritas itself beside them: a coordinator and nodes as processes, relays between the nodes, and a client that knows
-//! who owns what.
+//! Paritas for comparison: a coordinator and nodes as processes, relays between the nodes, and a client that knows the
+//! owner of each key.
 
 use crate::processes::{self, Children, free_ports};
 use crate::relay::{self, Traffic};
@@ -14,42 +14,43 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const START_TIME_MAX: Duration = Duration::from_secs(60);
-/// As `paritas dev` has it, on a machine that has more processes than cores.
+/// Length of a lease. As in `paritas dev`, it is meant for machines with more processes than cores.
 const LEASE: Duration = Duration::from_secs(4);
 const REPLY_TIME_MAX: Duration = Duration::from_secs(10);
 const CLUSTER_PORT: u16 = 1000;
 const PEER_PORT: u16 = 10_000;
-/// Where nodes are, and where the relays are that stand before them.
+/// Address of the nodes. The next one is that of the relays in front of them.
 const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const RELAYED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Of what kind a cluster is.
+/// The kind of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// The program.
     pub binary: &'a Path,
-    /// Data and parity positions.
+    /// Numbers of data and parity positions.
     pub scheme: &'a str,
-    /// On so many nodes with memory.
+    /// Number of nodes with memory.
     pub nodes: u16,
-    /// And so many log nodes.
+    /// Number of log nodes.
     pub log_nodes: u16,
-    /// So many more wait.
+    /// Number of spares.
     pub spares: u16,
-    /// How long a message takes from one node to another.
+    /// Time of a message from one node to another.
     pub hop: Duration,
-    /// Relays stand between the nodes, and count messages of so many bytes and more; without, it is there to be timed.
+    /// If set, relays between the nodes count messages of at least this many bytes. Without relays, the cluster is for
+    /// measuring times.
     pub count_from: Option<usize>,
-    /// What this node sends to those that dial it, all with lower numbers, can be made late.
+    /// The node whose messages can be delayed. They go to the nodes that dial it, which have lower numbers.
     pub slow: Option<u16>,
-    /// How long a lease lasts; nodes ask for it sixteen times as often at most.
+    /// Length of a lease. Nodes renew leases at most sixteen times as often.
     pub lease: Duration,
     /// Memory of a node, in MiB.
     pub megabytes: u32,
 }
 
 impl<'a> Setup<'a> {
-    /// One to be timed, on as many nodes as the scheme has positions.
+    /// A cluster for measuring times, on `nodes` nodes.
     pub fn new(binary: &'a Path, scheme: &'a str, nodes: u16) -> Self {
         Self {
             binary,
@@ -66,7 +67,7 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// A cluster of processes; they end with this.
+/// A cluster of processes. They end when this is dropped.
 #[derive(Debug)]
 pub struct Paritas {
     children: Children,
@@ -84,7 +85,7 @@ pub struct Paritas {
 }
 
 impl Paritas {
-    /// Begins one, and waits until it takes writes.
+    /// Starts a cluster, and waits until it accepts writes.
     pub fn start(setup: Setup<'_>) -> io::Result<Self> {
         let directory = Directory::new()?;
         let (nodes, binary) = (setup.nodes, setup.binary);
@@ -158,7 +159,7 @@ impl Paritas {
         Ok(started)
     }
 
-    /// As [`Paritas::set`], while not all owners serve yet.
+    /// As [`Paritas::set`], but retries while some owners do not serve yet.
     pub fn set_in_time(&mut self, object: u32, value: &[u8]) -> io::Result<()> {
         let deadline = Instant::now() + START_TIME_MAX;
         while let Err(error) = self.set(object, value) {
@@ -172,8 +173,9 @@ impl Paritas {
         Ok(())
     }
 
-    /// Sets a value at its owner. Two round trips follow one another, from the client to the owner and from it to all
-    /// parity nodes at once: their four hops are waited for here, as a [`super::network::Network`] does.
+    /// Sets a value at its owner. This takes two round trips one after the other: from the client to the owner, and
+    /// from there to all parity nodes at once. The time of these four hops is waited for here, as in
+    /// [`super::network::Network`].
     pub fn set(&mut self, object: u32, value: &[u8]) -> io::Result<()> {
         loop {
             let known = self.owners.get(&object).copied();
@@ -213,35 +215,35 @@ impl Paritas {
         Ok(line.trim_end().to_owned())
     }
 
-    /// From here on waits and traffic are counted.
+    /// Begins counting waits and traffic.
     pub fn mark(&mut self) {
         self.waits.clear();
         self.before = self.so_far();
     }
 
-    /// Waits since then.
+    /// The waits since [`Paritas::mark`].
     pub fn take_waits(&mut self) -> Vec<Duration> {
         core::mem::take(&mut self.waits)
     }
 
-    /// Bytes, and messages with a value, that nodes have sent one another since then.
+    /// Bytes, and messages with a value, that nodes have sent each other since [`Paritas::mark`].
     pub fn traffic(&self) -> (u64, u64) {
         let (bytes, large) = self.so_far();
         (bytes - self.before.0, large - self.before.1)
     }
 
-    /// Where clients ask for any key.
+    /// Ports for clients of any key.
     pub fn any_ports(&self) -> RangeInclusive<u16> {
         self.first..=self.first + self.nodes + self.spares - 1
     }
 
-    /// Where clients ask the owner of a key.
+    /// Ports for clients that ask the owner of a key.
     pub fn cluster_ports(&self) -> RangeInclusive<u16> {
         let first = self.first + CLUSTER_PORT;
         first..=first + self.nodes - 1
     }
 
-    /// Makes the slow node slow, or no longer so.
+    /// Makes the slow node slow, or normal again.
     pub fn set_slow(&self, is_slow: bool) {
         self.is_slow.store(is_slow, Ordering::Relaxed);
     }
@@ -251,8 +253,8 @@ impl Paritas {
         self.children.cpu()
     }
 
-    /// What nodes have sent one another so far, as their system knows it: without relays, which are too many threads
-    /// for many nodes.
+    /// Data that nodes have sent each other so far, as counted by the system. It works without relays, which would need
+    /// too many threads for many nodes.
     pub fn sent(&self) -> io::Result<processes::Sent> {
         let first = self.first + PEER_PORT;
         processes::sent(first..=first + self.nodes - 1)

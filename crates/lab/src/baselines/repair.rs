@@ -1,4 +1,4 @@
-//! What is read to make chunks again: LogECMem §5.2 and §5.3.
+//! Repair of lost chunks: LogECMem §5.2 and §5.3.
 
 use super::in_place::InPlace;
 use super::network::{Ask, Name, Peer};
@@ -9,21 +9,21 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// Parity chunks that are fetched ahead, at most.
+/// Most parity chunks that are fetched ahead of use.
 const AHEAD_MAX: usize = 32;
 
-/// What was repaired.
+/// The amount that was repaired.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Repaired {
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
 impl InPlace {
-    /// A data chunk of a stripe from k others: all its data chunks but this one and those that are lost too, and so
-    /// many parity chunks.
+    /// Decodes a data chunk of a stripe from `k` others: all other data chunks that are not lost, and as many parity
+    /// chunks as needed.
     pub(super) fn rebuild(
         &mut self,
         stripe: u32,
@@ -60,8 +60,8 @@ impl InPlace {
         self.stripes.decode(stripe, wanted, &data, &parity)
     }
 
-    /// Reads an object while its node and another one of its stripe's are lost: k-2 data chunks, the XOR parity, and
-    /// one parity chunk of a log node (§5.2).
+    /// Reads an object while its node and another node of its stripe are lost, from k-2 data chunks, the XOR parity,
+    /// and one parity chunk of a log node (§5.2).
     pub fn twice_degraded_read(&mut self, object: u32) -> io::Result<Vec<u8>> {
         let Place::In(stripe, index) = self.stripes.place(object) else {
             return self.degraded_read(object);
@@ -73,8 +73,8 @@ impl InPlace {
         self.rebuild(stripe, wanted, &[(wanted + 1) % there], &[0, self.in_memory])
     }
 
-    /// Makes all chunks of a node of memory again, on the same node (§5.3): each from k chunks in memory, or, with the
-    /// log nodes' help, from k-1 of them and one parity chunk, which log nodes send ahead.
+    /// Repairs all chunks of a node of memory, on the same node (§5.3). Each is computed from `k` chunks in memory or,
+    /// with the help of log nodes, from `k - 1` of them and one parity chunk, which log nodes send ahead.
     pub fn repair_node(&mut self, node: usize, log_assist: bool) -> io::Result<Repaired> {
         let mut wanted = Vec::new();
         for (stripe, found) in self.stripes.all().iter().enumerate() {
@@ -88,13 +88,13 @@ impl InPlace {
         let repaired = self.repair_all(&wanted, &logs, |system, (stripe, index), ahead| {
             system.repair_chunk(node, stripe, index, ahead)
         })?;
-        // An answer, so that what was set quietly has come to its end.
+        // Waits for an answer, so that all quiet writes before it are done.
         self.network.ask(&[(node, Ask::Get(Name::Object(u32::MAX, 0)))])?;
         Ok(repaired)
     }
 
-    /// Makes all chunks of a log node again (§5.3): each from k data chunks, or from k-1 of them and one parity chunk
-    /// of another log node, sent ahead.
+    /// Repairs all chunks of a log node (§5.3). Each is computed from `k` data chunks, or from `k - 1` of them and one
+    /// parity chunk of another log node, sent ahead.
     pub fn repair_log_node(&mut self, lost: usize, log_assist: bool) -> io::Result<Repaired> {
         let index = self.stripes.k() + self.in_memory + lost;
         let wanted: Vec<_> = (0..self.stripes.all().len() as u32)
@@ -108,7 +108,7 @@ impl InPlace {
         })
     }
 
-    /// Chunks of stripes, each by its place in its stripe, with parity that log nodes send ahead.
+    /// Repairs chunks, each given by its stripe and its place there, with parity that log nodes send ahead.
     fn repair_all(
         &mut self,
         wanted: &[(u32, usize)],
@@ -163,7 +163,8 @@ impl InPlace {
             None => Name::Parity(stripe, (index - k) as u8),
         };
         let chunk = match ahead {
-            // The XOR parity is the sum of its data chunks: it is made from k of them, or from k-1 and another parity.
+            // The XOR parity is the sum of its data chunks. It is computed from `k` of them, or from `k - 1` and
+            // another parity.
             None if is_parity => {
                 let asks = found.asks_but(&[]);
                 sum(&self.network.ask_for_all(&asks)?)
@@ -201,10 +202,10 @@ fn sum(chunks: &[Vec<u8>]) -> Vec<u8> {
     total
 }
 
-/// What comes, and the thread that gives the connection back.
+/// The chunks of one log node, and the thread that returns the connection at its end.
 type Lane = (Receiver<io::Result<Vec<u8>>>, JoinHandle<Box<dyn Peer>>);
 
-/// Log nodes that send one parity chunk a stripe ahead, taking turns, each on a thread of its own.
+/// Log nodes that send one parity chunk for each stripe ahead of use. They take turns, each on its own thread.
 struct Ahead {
     lanes: Vec<Lane>,
     logs: Vec<usize>,
@@ -212,7 +213,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// None without log nodes.
+    /// Starts the threads; `None` without log nodes.
     fn begin(system: &mut InPlace, stripes: &[u32], logs: &[usize]) -> Option<Self> {
         let mut lanes = Vec::new();
         for (lane, log) in logs.iter().enumerate() {
@@ -236,7 +237,7 @@ impl Ahead {
         (!logs.is_empty()).then_some(Self { lanes, logs, turn: 0 })
     }
 
-    /// The next chunk, and which log node has sent it.
+    /// The next chunk, and the log node that sent it.
     fn next(&mut self) -> io::Result<(usize, Vec<u8>)> {
         let lane = self.turn % self.lanes.len();
         self.turn += 1;

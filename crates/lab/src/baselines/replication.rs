@@ -1,11 +1,11 @@
-//! (r+1)-way replication, and Vanilla, which is one copy.
+//! Replication with r+1 copies, and Vanilla, which has one copy.
 
 use super::network::{Ask, Name, Network};
 use super::{System, missing};
 use crate::workload::jump_hash;
 use std::io;
 
-/// Copies on nodes that follow one another.
+/// Copies on consecutive nodes.
 #[derive(Debug)]
 pub struct Replication {
     network: Network,
@@ -13,7 +13,7 @@ pub struct Replication {
 }
 
 impl Replication {
-    /// So many copies of each object, one at least.
+    /// A store with `copies` copies of each object, at least one.
     pub fn new(network: Network, copies: usize) -> Self {
         assert!((1..=network.memory_nodes()).contains(&copies));
         Self { network, copies }

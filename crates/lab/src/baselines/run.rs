@@ -1,4 +1,4 @@
-//! Running a workload on a system, counted or timed.
+//! Runs a workload on a system, counted or timed.
 
 use super::System;
 use super::fsmem::FsMem;
@@ -10,26 +10,26 @@ use crate::workload::{Request, Workload};
 use std::io;
 use std::time::Duration;
 
-/// Which system.
+/// The systems.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// One copy.
     Vanilla,
     /// r+1 copies.
     Replication,
-    /// In place, parity in memory.
+    /// Updates in place, with all parity in memory.
     IpMem,
-    /// Full stripes.
+    /// Full-stripe updates.
     FsMem,
-    /// In place, all parity but the XOR logged.
+    /// Updates in place, with all parity logged except the XOR parity.
     LogEcMem,
 }
 
-/// Those that survive r losses.
+/// The systems that survive r losses.
 pub const REDUNDANT: [Kind; 4] = [Kind::Replication, Kind::IpMem, Kind::FsMem, Kind::LogEcMem];
 
 impl Kind {
-    /// As the paper calls it.
+    /// Its name in the paper.
     pub fn name(self, r: u8) -> String {
         match self {
             Self::Vanilla => "Vanilla".to_owned(),
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// Nodes of memory and log nodes (§6.2).
+    /// Numbers of nodes of memory and of log nodes (§6.2).
     fn nodes(self, (k, r): (u8, u8)) -> (usize, usize) {
         let (k, r) = (usize::from(k), usize::from(r));
         match self {
@@ -58,13 +58,13 @@ impl Kind {
         })
     }
 
-    /// Over nodes that keep nothing.
+    /// The system over nodes that store nothing.
     pub fn blank(self, code: (u8, u8)) -> io::Result<Box<dyn System>> {
         let (memory, logs) = self.nodes(code);
         self.over(blank_network(memory, logs), code, BLANK_BYTES)
     }
 
-    /// Over processes, which end with the first of what is returned.
+    /// The system over processes. They end when the first returned value is dropped.
     pub fn real(self, code: (u8, u8), bytes: usize, logs: &Logs) -> io::Result<(Nodes, Box<dyn System>)> {
         let (memory, log_nodes) = self.nodes(code);
         let (nodes, network) = Nodes::start(memory, bytes, (log_nodes > 0).then_some(logs))?;
@@ -72,7 +72,7 @@ impl Kind {
     }
 }
 
-/// A value of its own for each object and each time.
+/// A value that depends on the object and the round.
 pub fn value(object: u32, round: u32, bytes: usize) -> Vec<u8> {
     let mut value = vec![(object ^ round.wrapping_mul(31)) as u8; bytes];
     let word = (u64::from(round) << 32 | u64::from(object)).to_le_bytes();
@@ -89,33 +89,33 @@ pub fn load(system: &mut dyn System, objects: u32, bytes: usize) -> io::Result<(
     system.finish_loading()
 }
 
-/// What the updates of a run took.
+/// Costs of the updates of a run.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Updates {
-    /// So many.
+    /// Number of updates.
     pub count: u64,
-    /// With the garbage that they left.
+    /// Costs of the updates, including the garbage that they left.
     pub cost: Counts,
-    /// Of that, the garbage.
+    /// Costs of garbage collection alone.
     pub garbage: Counts,
-    /// What was waited for, if messages take their time. Coding takes a hundredth of that.
+    /// Time waited for, if messages take time. Coding takes about a hundredth of that.
     pub time: Duration,
 }
 
 impl Updates {
-    /// Of one update.
+    /// Mean of a total over the updates.
     pub fn mean(&self, total: u64) -> f64 {
         total as f64 / self.count.max(1) as f64
     }
 
-    /// Of one update.
+    /// Mean time of an update in microseconds.
     pub fn mean_us(&self) -> f64 {
         self.time.as_secs_f64() * 1e6 / self.count.max(1) as f64
     }
 }
 
-/// Of so many requests, those that update; then the garbage is collected. Reads are left out: they change nothing, and
-/// what is asked for here is what updates cost.
+/// Runs the updates among this many requests; then garbage is collected. Reads are left out, because they change
+/// nothing and only the costs of updates are wanted.
 pub fn updates(
     system: &mut dyn System,
     objects: u32,
@@ -144,7 +144,7 @@ pub fn updates(
     })
 }
 
-/// From here on messages take their time.
+/// From now on messages take time, as in a data centre.
 pub fn as_in_a_data_centre(system: &mut dyn System, way: Way) {
     system.network().set_way(way);
     system.network().set_hop(HOP);

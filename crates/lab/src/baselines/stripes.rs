@@ -1,24 +1,24 @@
-//! Which objects form a stripe, and where its chunks are: LogECMem's queues, Object Index and Stripe Index (§3.2,
-//! §4.1).
+//! Forms stripes of objects and records the places of their chunks: LogECMem's queues, Object Index and Stripe Index
+//! (§3.2, §4.1).
 
 use super::network::{Ask, Name};
 use paritas_code::{Code, Scheme};
 use std::collections::VecDeque;
 use std::io;
 
-/// A data chunk: a version of an object, and the node that has it.
+/// A data chunk: a version of an object on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unit {
-    /// Which object.
+    /// The object.
     pub object: u32,
-    /// Which of its versions.
+    /// The version.
     pub version: u32,
-    /// Where.
+    /// The node that has it.
     pub node: usize,
 }
 
 impl Unit {
-    /// What its node keeps it under.
+    /// Its key on the node.
     pub fn name(self) -> Name {
         Name::Object(self.object, self.version)
     }
@@ -27,21 +27,21 @@ impl Unit {
 /// A stripe.
 #[derive(Clone, Debug)]
 pub struct Stripe {
-    /// Its data chunks in order; fewer than k where the last ones are zeros that nobody keeps.
+    /// Its data chunks in order. There are fewer than `k` if the last ones are zeros, which no node stores.
     pub units: Vec<Unit>,
-    /// The nodes of its parity chunks, so far as they are in memory.
+    /// The nodes of the parity chunks in memory.
     pub parity_nodes: Vec<usize>,
 }
 
 impl Stripe {
-    /// To ask for all data chunks but some.
+    /// Messages that ask for all data chunks except some.
     pub fn asks_but(&self, left_out: &[usize]) -> Vec<(usize, Ask)> {
         let kept = self.units.iter().enumerate().filter(|(n, _)| !left_out.contains(n));
         kept.map(|(_, unit)| (unit.node, Ask::Get(unit.name()))).collect()
     }
 }
 
-/// A stripe that has just become full, with what is in it.
+/// A stripe that has just become full, with its contents.
 #[derive(Debug)]
 pub struct Encoded {
     /// Its number.
@@ -50,18 +50,18 @@ pub struct Encoded {
     pub parity: Vec<Vec<u8>>,
 }
 
-/// Where an object is.
+/// The place of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Nowhere.
+    /// The object does not exist.
     None,
-    /// On its node, and in the queue of that node, not yet in a stripe.
+    /// On its node, and in that node's queue: it is not yet in a stripe.
     Queued,
-    /// A stripe, and which chunk of it.
+    /// The stripe, and the index of the chunk in it.
     In(u32, u8),
 }
 
-/// Forms stripes of units whose nodes differ.
+/// Forms stripes of chunks on different nodes.
 #[derive(Debug)]
 pub struct Stripes {
     code: Code,
@@ -74,7 +74,7 @@ pub struct Stripes {
 }
 
 impl Stripes {
-    /// Of `k` data chunks and `r` parity chunks, of which so many are in memory, on so many nodes.
+    /// Stripes of `k` data chunks and `r` parity chunks, of which `parity_in_memory` are in memory, on `nodes` nodes.
     pub fn new(k: u8, r: u8, parity_in_memory: usize, nodes: usize, value_bytes: usize) -> io::Result<Self> {
         let scheme = Scheme::new(k, r).map_err(io::Error::other)?;
         if nodes < usize::from(k) + parity_in_memory {
@@ -91,34 +91,34 @@ impl Stripes {
         })
     }
 
-    /// Its code.
+    /// The code of its stripes.
     pub fn code(&self) -> &Code {
         &self.code
     }
 
-    /// Data chunks of a stripe.
+    /// Number of data chunks of a stripe.
     pub fn k(&self) -> usize {
         usize::from(self.code.scheme().data())
     }
 
-    /// All of them: the Stripe Index.
+    /// All stripes: the Stripe Index.
     pub fn all(&self) -> &[Stripe] {
         &self.stripes
     }
 
-    /// Where an object is: the Object Index.
+    /// The place of an object: the Object Index.
     pub fn place(&self, object: u32) -> Place {
         self.places.get(object as usize).copied().unwrap_or(Place::None)
     }
 
-    /// A chunk that waits for others, newest version last.
+    /// The value of a chunk that waits for others. If there are several, the latest version.
     pub fn queued(&self, object: u32, node: usize) -> Option<&[u8]> {
         let waiting = self.queues[node].iter().rev();
         let mut found = waiting.filter(|(unit, _)| unit.object == object);
         found.next().map(|(_, value)| value.as_slice())
     }
 
-    /// Another value for a chunk that waits: it is in no stripe, so that no parity knows it.
+    /// Replaces the value of a waiting chunk. It is in no stripe, so no parity changes.
     pub fn replace_queued(&mut self, object: u32, node: usize, value: &[u8]) {
         if let Some((_, old)) = self.queues[node].iter_mut().rev().find(|(u, _)| u.object == object) {
             old.clear();
@@ -126,7 +126,7 @@ impl Stripes {
         }
     }
 
-    /// A unit joins the queue of its node. Once k nodes have one waiting, a stripe is formed.
+    /// Adds a chunk to the queue of its node. Once k nodes have a waiting chunk, a stripe is formed.
     pub fn add(&mut self, unit: Unit, value: &[u8]) -> Option<Encoded> {
         let at = unit.object as usize;
         if self.places.len() <= at {
@@ -139,16 +139,16 @@ impl Stripes {
         (self.waiting_nodes >= self.k()).then(|| self.form())
     }
 
-    /// Forms a stripe of what waits, the rest of it zeros. None when nothing waits.
+    /// Forms a stripe of waiting chunks, completed with zeros. `None` if no chunk waits.
     pub fn close_one(&mut self) -> Option<Encoded> {
         (self.waiting_nodes > 0).then(|| self.form())
     }
 
-    /// Of the longest queues, so that none grows without end.
+    /// Takes chunks from the longest queues, so that none grows without limit.
     fn form(&mut self) -> Encoded {
         let (k, nodes) = (self.k(), self.queues.len());
         let stripe = self.stripes.len() as u32;
-        // Which of equal ones comes first goes round, so that parity does.
+        // The order of equally long queues rotates, so that parity is spread over the nodes.
         let turn = stripe as usize % nodes;
         let mut order: Vec<usize> = (0..nodes).map(|n| (n + turn) % nodes).collect();
         order.sort_by_key(|node| core::cmp::Reverse(self.queues[*node].len()));
@@ -179,7 +179,7 @@ impl Stripes {
         parity
     }
 
-    /// A data chunk from all others but some, and parity chunks in their place.
+    /// Decodes a data chunk from the others, except those in `left_out`, and parity chunks in their place.
     pub fn decode(
         &self,
         stripe: u32,

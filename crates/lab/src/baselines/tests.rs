@@ -1,4 +1,4 @@
-//! Every system against a model, over nodes that are maps: what is read is what was written last, whatever is lost.
+//! Every system is compared with a model, over nodes that are maps: a read returns the latest value, whatever is lost.
 
 use super::fsmem::FsMem;
 use super::in_place::InPlace;
@@ -26,7 +26,11 @@ impl Peer for Shelf {
                 self.0.insert(*name, value.clone());
                 Ok(())
             }
-            Ask::Delete(name) => self.0.remove(name).map(drop).ok_or_else(|| missing("what is deleted")),
+            Ask::Delete(name) => self
+                .0
+                .remove(name)
+                .map(drop)
+                .ok_or_else(|| missing("a value to be deleted")),
             _ => Ok(()),
         }
     }
@@ -76,7 +80,7 @@ fn network(memory: usize, code: Option<(u8, u8, Layout)>) -> (Network, Option<Di
     (Network::new(peers, memory, Way::AtOnce), kept)
 }
 
-/// Writes, updates, and reads in every way there is.
+/// Writes, updates, and reads in every possible way.
 fn agrees_with_a_model(system: &mut dyn System, redundant: bool, seed: u64) {
     let mut random = Prng::new(seed);
     let mut model: Vec<Vec<u8>> = Vec::new();
@@ -85,7 +89,7 @@ fn agrees_with_a_model(system: &mut dyn System, redundant: bool, seed: u64) {
     for object in 0..objects {
         model.push(value());
         system.write(object, &model[object as usize]).unwrap();
-        // Some while they wait for their stripe.
+        // Some objects are updated while they wait for their stripe.
         let early = object / 2;
         model[early as usize] = value();
         system.update(early, &model[early as usize]).unwrap();
@@ -134,7 +138,7 @@ fn each_system_gives_back_what_was_written_last() {
     }
 }
 
-/// A node of memory is emptied and made again, with and without help from the log nodes.
+/// A node of memory is emptied and repaired, with and without help from the log nodes.
 #[test]
 fn a_node_that_lost_everything_gets_it_back() {
     for log_assist in [false, true] {
@@ -159,7 +163,7 @@ fn a_node_that_lost_everything_gets_it_back() {
     }
 }
 
-/// The same of a log node: then two lost nodes of memory are made up for by what it was given.
+/// A log node is emptied and repaired. Two lost nodes of memory are then decoded with its parity.
 #[test]
 fn a_log_node_that_lost_everything_gets_it_back() {
     for log_assist in [false, true] {
@@ -171,7 +175,7 @@ fn a_log_node_that_lost_everything_gets_it_back() {
             medium: Medium::Memory,
             access: Duration::ZERO,
         };
-        // With help the first is made from what the second was made to.
+        // With help, the first log node is repaired from what the second one was repaired to.
         for lost in [1, 0] {
             let (node, parity) = (system.network().log_node(lost), lost as u8 + 1);
             let settings = log_settings(Layout::Plm);
@@ -193,7 +197,7 @@ fn a_log_node_that_lost_everything_gets_it_back() {
     }
 }
 
-/// What each step costs, in messages and in waits (§4.2; IPMem reads and writes all parity).
+/// The costs of each step, in messages and waits (§4.2; IPMem reads and writes all parity).
 #[test]
 fn an_update_costs_what_the_paper_draws() {
     let cost = |system: &mut dyn System| {

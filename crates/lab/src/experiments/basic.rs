@@ -59,11 +59,11 @@ impl Sum {
     }
 }
 
-/// Reads, writes and degraded reads.
+/// Totals of reads, writes and degraded reads.
 type Sums = [Sum; 3];
 
-/// Writes are new objects; reads are of those that were loaded. One kind after the other, so that each has its own
-/// median wait; then degraded reads of a tenth of the objects.
+/// Writes create new objects; reads are of loaded objects. The kinds run one after the other, so that each has its own
+/// median wait. Then a tenth of the objects is read in degraded mode.
 fn measure(kind: Kind, kibibytes: usize, percent: u64, objects: u32) -> io::Result<Sums> {
     let bytes = kibibytes << 10;
     let logs = Logs::new(CODE, Layout::Plm, objects * 2, bytes);
@@ -198,13 +198,13 @@ fn run(stage: &Stage) -> io::Result<Report> {
     Ok(report)
 }
 
-const NOISE: &str = "both wait equally often: what differs is what else the machine was doing";
+const NOISE: &str = "both wait equally often: the difference comes from other work on the machine";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A write waits for its node, and for parity once every k writes; a degraded read for k nodes.
+    /// A write waits for its node, and for parity once in k writes. A degraded read waits for k nodes.
     #[test]
     fn waits_of_basic_requests() {
         for (kind, write) in [(Kind::IpMem, 1.4), (Kind::FsMem, 1.4), (Kind::LogEcMem, 1.2)] {

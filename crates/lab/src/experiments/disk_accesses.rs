@@ -1,4 +1,4 @@
-//! LogECMem Fig 14(a, b) (§6.3, Experiment 5): what updates cost on the log nodes' disks, by layout.
+//! LogECMem Fig 14(a, b) (§6.3, Experiment 5): the cost of updates on the log nodes' disks, by layout.
 
 use super::updated_stripes::UPDATE_PERCENTS;
 use super::{CODES, code_name};
@@ -28,12 +28,12 @@ pub(crate) const LAYOUTS: [(Layout, &str); 4] = [
 ];
 const VALUE_BYTES: usize = 4096;
 
-/// What one log node's disk does for the updates among so many requests, until everything is in its place. Loading is
-/// not counted.
+/// Counts of one log node's disk for the updates among this many requests, until all data is in its final place.
+/// Loading is not counted.
 pub(crate) fn counted(logs: &Logs, objects: u32, percent: u64) -> io::Result<Counters> {
     let directory = Directory::new()?;
     let mut nodes = logs.create(directory.path())?;
-    // All log nodes are told the same.
+    // All log nodes get the same messages.
     let node = nodes.first_mut().ok_or_else(|| io::Error::other("no log node"))?;
     let k = u32::from(logs.code.0);
     for stripe in 0..objects / k {
@@ -128,7 +128,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
     report.remarks.push(format!(
         "{objects} objects of 4 KiB, as many requests; all log nodes of a code together; from the end of loading until \
          every delta is in its place. An access is one read or write of any length. Flushed at 1 MiB, log area \
-         256 MiB, room for 16 deltas behind a chunk."
+         256 MiB, space for 16 deltas after a chunk."
     ));
     Ok(report)
 }

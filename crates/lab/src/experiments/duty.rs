@@ -1,4 +1,4 @@
-//! Nodes that are relieved of their work, and get it back.
+//! Nodes that are taken out of service and back.
 
 use crate::servers::{Servers, ask};
 use std::io;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const MOVE_TIME_MAX: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(2);
 
-/// What the status says of a node under a name; a word or a number.
+/// A field of a node in the status: a word or a number.
 fn field<'a>(status: &'a str, node: u16, name: &str) -> Option<&'a str> {
     let (_, entry) = status.split_once(&format!("{{\"id\":{node},\"pid\""))?;
     let (_, rest) = entry.split_once(&format!("\"{name}\":"))?;
@@ -21,7 +21,7 @@ fn is_whole(status: &str) -> bool {
         .all(|state| !status.contains(&format!(",\"state\":\"{state}\"}}")))
 }
 
-/// How many takeovers a node has made, and how long the newest took, in ms.
+/// Number of takeovers that a node has made, and the durations of the latest ones in ms.
 fn takeovers(port: u16) -> io::Result<(usize, Vec<f64>)> {
     let info = ask(port, "*1\r\n$4\r\nINFO\r\n")?;
     let line = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
@@ -35,7 +35,7 @@ fn takeovers(port: u16) -> io::Result<(usize, Vec<f64>)> {
     ))
 }
 
-/// A cluster whose nodes are told to give up what they have, and to take it back (`paritas shun`).
+/// A cluster whose nodes are ordered to give up their positions, and to take them back (`paritas shun`).
 pub(crate) struct Cluster {
     pub(crate) servers: Servers,
     pub(crate) ports: Vec<u16>,
@@ -46,7 +46,7 @@ impl Cluster {
         self.ports.iter().map(|port| takeovers(*port)).collect()
     }
 
-    /// Gives an order for these nodes.
+    /// Gives an order about these nodes.
     pub(crate) fn tell(&self, nodes: &[u16], word: &str) -> io::Result<()> {
         for node in nodes {
             let node = node.to_string();
@@ -62,7 +62,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until it is done.
+    /// Waits until the order is done.
     pub(crate) fn until_done(&self, nodes: &[u16], word: &str) -> io::Result<()> {
         let began = Instant::now();
         loop {
@@ -83,7 +83,7 @@ impl Cluster {
         }
     }
 
-    /// Both: the slowest takeover, and the time of all, in ms.
+    /// Gives the order and waits. Returns the duration of the slowest takeover and of the whole, in ms.
     pub(crate) fn order(&self, nodes: &[u16], word: &str) -> io::Result<(f64, f64)> {
         let before = self.takeovers()?;
         let began = Instant::now();
@@ -95,7 +95,7 @@ impl Cluster {
             .into_iter()
             .zip(before)
             .flat_map(|((now, recent), (before, _))| {
-                // A node that was started again counts anew.
+                // A node that has restarted counts from zero.
                 recent.into_iter().take(now.saturating_sub(before))
             });
         Ok((slowest.fold(0.0, f64::max), all))

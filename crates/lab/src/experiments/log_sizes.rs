@@ -1,5 +1,5 @@
-//! Ours (§6.3 leaves it open): what the sizes of a log cost, and how many updates a disk of so many accesses a second
-//! bears for long, by the size of the log area.
+//! The cost of a log's sizes, which §6.3 leaves open. Also the number of updates that a disk with a given number of
+//! accesses a second sustains, by the size of the log area. Not an experiment of the paper.
 
 use crate::baselines::log_node::{LogNode, Medium};
 use crate::baselines::network::{Ask, Peer};
@@ -16,19 +16,19 @@ use std::time::{Duration, Instant};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "log-sizes",
     figure: "none: sizes that LogECMem §5 and §6.3 leave open",
-    claim: "ours: a larger log area saves accesses; so many updates are sustained as the counted accesses allow",
+    claim: "(ours) a larger log area saves accesses; the sustained rate of updates follows from the counted accesses",
     exact: false,
     run,
 };
 
 const CHUNK_BYTES: usize = 16 << 10;
 const DELTA_BYTES: usize = 1 << 10;
-/// Of the disk, one part in so many: the first is left out of the plot's claim, for there little more than what is
-/// written at once fits.
+/// Parts of the disk that the log area takes. The first is left out of the plot's claim, because such an area holds
+/// little more than one write.
 const AREA_PARTS: [u64; 5] = [64, 32, 16, 8, 4];
 const RESERVES: [usize; 3] = [CHUNK_BYTES, 2 * CHUNK_BYTES, 4 * CHUNK_BYTES];
 const FLUSHES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// As on a disk of a thousand accesses a second.
+/// Time of an access, as on a disk with a thousand accesses a second.
 const ACCESS: Duration = Duration::from_millis(1);
 const CODE: (u8, u8) = (6, 3);
 
@@ -67,7 +67,7 @@ impl Sizes {
     }
 }
 
-/// Which stripes are updated, where.
+/// Draws the stripes and offsets of updates.
 struct Updates {
     random: Prng,
     popular: Option<Workload>,
@@ -98,7 +98,7 @@ impl Updates {
     }
 }
 
-/// What the second half of so many updates takes: the first brings the log to where it stays.
+/// Counts of the second half of this many updates. The first half brings the log to a steady state.
 fn counted(sizes: Sizes, zipf: bool, updates: u32) -> io::Result<Counters> {
     let directory = Directory::new()?;
     let mut node = sizes.node(&directory)?;
@@ -113,7 +113,7 @@ fn counted(sizes: Sizes, zipf: bool, updates: u32) -> io::Result<Counters> {
     Ok(node.counters() - before)
 }
 
-/// Updates a second, evenly drawn, that a log node takes for so long whose disk is that slow.
+/// Updates a second, uniformly drawn, that a log node with a disk this slow sustains for `seconds`.
 fn sustained(sizes: Sizes, updates_before: u32, seconds: f64) -> io::Result<f64> {
     let directory = Directory::new()?;
     let mut node = sizes.node(&directory)?;
@@ -124,7 +124,7 @@ fn sustained(sizes: Sizes, updates_before: u32, seconds: f64) -> io::Result<f64>
     node.set_access(ACCESS)?;
     let (began, mut updates) = (Instant::now(), 0);
     while began.elapsed().as_secs_f64() < seconds {
-        // Whoever sends waits while the disk is behind: that is the back-pressure.
+        // The sender waits while the disk is behind: this is the back-pressure.
         node.send(&source.next_update())?;
         updates += 1;
     }
@@ -200,7 +200,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
             let check = Check::near(what, allowed, rate, 0.25);
             report
                 .checks
-                .push(check.missed_because("each access sleeps a little longer than it should"));
+                .push(check.missed_because("each access sleeps a little longer than requested"));
         }
         uniform.push(even);
         let percent = figure(100.0 / area_part as f64);

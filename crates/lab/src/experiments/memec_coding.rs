@@ -1,4 +1,4 @@
-//! MemEC Fig 6 (§7.1, Experiment 2): what coding costs, beside no coding and three copies.
+//! MemEC Fig 6 (§7.1, Experiment 2): the cost of coding, compared with no coding and with three copies.
 
 use super::ycsb::{Extent, Phase, compare, nothing_is_missing, report, value_as_memec};
 use crate::servers::Servers;
@@ -18,14 +18,14 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const NODES: u16 = 10;
 const PHASES: [Phase; 3] = [Phase::Load, Phase::A, Phase::C];
-/// What the paper's no coding is made of, in tenths of a thousand: RS over it, and over Redis with three copies.
+/// The paper's ratios by workload: RS coding over no coding, and RS coding over Redis with three copies.
 const PAPER: [(f64, f64); 3] = [(0.572, 2.64), (0.882, 1.04), (1.0, 1.039)];
 
 const WHY_SHARE: &str = "the paper's throughput has proxies and network in it, which no coding needs as well; this \
                          is the servers' CPU time alone";
 const WHY_COPIES: &str = "the servers' CPU time alone: Redis sends its copies many at a time and waits for none; \
                           here a write is answered when both parities have it";
-/// §4.3: a SET brings the object to each parity, and when its chunk is sealed the key once more, with a length.
+/// §4.3: a SET sends the object to each parity. When its chunk is sealed, the key is sent once more, with its length.
 const PAPER_BYTES: f64 = 2.0 * (4.0 + 24.0 + 20.0) + 2.0 * (24.0 + 1.0);
 
 fn run(stage: &Stage) -> io::Result<Report> {
@@ -41,7 +41,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
         let over = |other: usize| cells[other][p].cpu_us / cells[0][p].cpu_us;
         let (share, copies) = PAPER[p];
         let text = format!("{}: requests for a CPU second, over no coding", phase.name());
-        // Equal means within a tenth.
+        // "Equal" means within a tenth.
         let least = if share < 1.0 { share } else { 0.9 };
         report
             .checks

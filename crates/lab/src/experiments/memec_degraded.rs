@@ -1,5 +1,5 @@
-//! MemEC Fig 8 (§7.2, Experiment 4): how long requests take while a node is slow, with its work taken from it and
-//! without.
+//! MemEC Fig 8 (§7.2, Experiment 4): the duration of requests while a node is slow, with and without taking its
+//! positions away.
 
 use super::duty::Cluster;
 use super::ycsb::{KEY_BYTES, Phase, value_as_memec};
@@ -25,12 +25,12 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const NODES: u16 = 10;
 const SPARES: u16 = 1;
-/// All others dial it.
+/// The slow node. All others dial it.
 const SLOW: u16 = NODES - 1;
-/// Each sends one request at a time, each to another node that is not slow.
+/// Number of clients. Each sends one request at a time, to a node of its own that is not slow.
 const CLIENTS: u16 = 4;
 
-const WHY_CORES: &str = "12 processes on two cores: the 95th of a hundred waits for one of them, with other work";
+const WHY_CORES: &str = "12 processes on two cores: the 95th percentile includes waits for a core, and other work";
 
 /// What is done about the slow node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,8 +42,8 @@ enum Setting {
 
 const SETTINGS: [Setting; 3] = [Setting::Normal, Setting::Relieved, Setting::LeftAlone];
 
-/// p95 in µs of what was measured in one setting: before anything is stored SET, and UPDATE and GET of workload A;
-/// after everything is UPDATE and GET of workload A, and GET of workload C.
+/// Number of p95 values in µs for one setting. Before anything is stored: SET, and UPDATE and GET of workload A. After
+/// everything is stored: UPDATE and GET of workload A, and GET of workload C.
 const MEASURED: usize = 6;
 const NAMES: [&str; MEASURED] = [
     "before: SET",
@@ -53,7 +53,7 @@ const NAMES: [&str; MEASURED] = [
     "after: GET",
     "after: GET alone",
 ];
-/// Over normal, in the paper.
+/// The paper's values, over those of normal operation.
 const PAPER: [f64; MEASURED] = [1.116, 1.509, 1.369, 2.78, 2.80, 1.06];
 
 fn start() -> io::Result<Cluster> {
@@ -68,7 +68,7 @@ fn p95(mut times: Vec<Duration>) -> f64 {
     times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1e6)
 }
 
-/// All of these, by all clients side by side: p95 of writes, and of reads.
+/// Runs all requests, divided over the clients. Returns p95 of writes and of reads in µs.
 fn take(cluster: &Cluster, requests: &[Operation]) -> io::Result<(f64, f64)> {
     let shares = requests.chunks(requests.len().div_ceil(usize::from(CLIENTS)));
     let one = |port: u16, share: &[Operation]| -> io::Result<(Vec<Duration>, Vec<Duration>)> {
@@ -103,7 +103,7 @@ fn take(cluster: &Cluster, requests: &[Operation]) -> io::Result<(f64, f64)> {
     Ok((p95(writes), p95(reads)))
 }
 
-/// One cluster for each setting, for what is so before anything is stored.
+/// Measures before anything is stored, on a new cluster for each setting.
 fn before(setting: Setting, stored: u64, requests: u64, seed: u64) -> io::Result<[f64; 3]> {
     let cluster = start()?;
     cluster.servers.set_slow(setting != Setting::Normal);
@@ -117,8 +117,8 @@ fn before(setting: Setting, stored: u64, requests: u64, seed: u64) -> io::Result
     Ok([set, update, get])
 }
 
-/// One cluster, whose node becomes slow once everything is stored; where its work is taken from it, requests begin with
-/// the order, and what it had is brought back while they come.
+/// Measures after everything is stored, on one cluster. If the node's positions are taken away, the requests begin with
+/// the order; the positions are moved back while requests run.
 fn after(stored: u64, requests: u64, seed: u64) -> io::Result<[[f64; 3]; SETTINGS.len()]> {
     let cluster = start()?;
     let mut keys = 0;
@@ -199,7 +199,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
         .checks
         .push(Check::claim("no request failed, and no key was missing", true));
     let helps = |at: usize| p95[2][at] > p95[1][at];
-    let text = "worse if nothing is done about it: SET, and UPDATE and GET of workload A";
+    let text = "worse if nothing is done about the slow node: SET, and UPDATE and GET of workload A";
     let all = (0..5).all(helps) || !stage.is_full();
     report.checks.push(Check::claim(text, all).missed_because(WHY_CORES));
     report.remarks.push(format!(

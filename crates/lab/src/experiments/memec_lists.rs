@@ -1,4 +1,5 @@
-//! MemEC §4.2: its stripe lists as the paper makes them, and how evenly they load servers, beside lists by rotation.
+//! MemEC §4.2: stripe lists made by the paper's algorithm, and how evenly they load servers, compared with rotated
+//! lists.
 
 use crate::report::figure;
 use crate::stage::Stage;
@@ -15,22 +16,23 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The paper's number of lists, and its code.
+/// The paper's number of lists. The next constants are its code.
 const LISTS: usize = 16;
 const DATA: usize = 8;
 const PARITY: usize = 2;
 
-/// A list's servers.
+/// The servers of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct List {
-    /// Those with parity.
+    /// Servers with parity.
     pub parity: Vec<usize>,
-    /// Those with data.
+    /// Servers with data.
     pub data: Vec<usize>,
 }
 
-/// The paper's algorithm: each list has its parities on the servers with the least load, its data on the next; a tie is
-/// the smaller number's. Data adds 1 to a server's load, parity as much as there is data.
+/// The paper's algorithm. Each list puts its parities on the servers with the least load, and its data on the next
+/// ones; of equal servers, the smaller number comes first. Data adds 1 to a server's load; parity adds the number of
+/// data chunks.
 pub fn generate(servers: usize, data: usize, parity: usize, lists: usize) -> Vec<List> {
     let mut loads = vec![0; servers];
     (0..lists)
@@ -48,7 +50,7 @@ pub fn generate(servers: usize, data: usize, parity: usize, lists: usize) -> Vec
         .collect()
 }
 
-/// List `i` begins at server `i`, as Paritas has it where there are as many lists as servers.
+/// List `i` begins at server `i`, as in Paritas with as many lists as servers.
 fn rotate(servers: usize, lists: usize) -> Vec<List> {
     let list = |i: usize| List {
         data: (0..DATA).map(|p| (i + p) % servers).collect(),
@@ -58,9 +60,9 @@ fn rotate(servers: usize, lists: usize) -> Vec<List> {
 }
 
 struct Balance {
-    /// Writes of the server that gets most over the mean.
+    /// Writes of the server with the most writes, over the mean.
     most: f64,
-    /// Data lists of the server that has most over the mean.
+    /// Data lists of the server with the most data lists, over the mean.
     most_data: f64,
     without_data: usize,
 }
@@ -141,7 +143,8 @@ mod tests {
             parity: parity.to_vec(),
             data: data.to_vec(),
         };
-        // Loads after each: 2 1 1 0, then 2 2 2 2 as server 3 gets the parity, and ties go to smaller numbers.
+        // Loads after each list: 2 1 1 0, then 2 2 2 2, because server 3 gets the parity and the data goes to the
+        // smaller numbers.
         assert_eq!(
             generate(4, 2, 1, 3),
             [list([0], [1, 2]), list([3], [1, 2]), list([0], [1, 2])]

@@ -1,4 +1,4 @@
-//! MemEC Fig 2(a), measured (§3.3): the redundancy of small objects, coded (10,8), keys of eight bytes.
+//! MemEC Fig 2(a), measured (§3.3): the redundancy of small objects with code (10,8) and keys of eight bytes.
 
 use super::redundancy::Sizes;
 use crate::load::{Client, Operation};
@@ -19,14 +19,14 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const KEY_BYTES: usize = 8;
-/// The paper's metadata: key length and value length. Objects are K + V + M bytes long.
+/// The paper's metadata in bytes: key length and value length. An object has K + V + M bytes.
 const METADATA_BYTES: usize = 4;
 const VALUES: [usize; 3] = [2, 6, 10];
-/// How full chunks and pages of the index are changes with the number of keys, so that several are looked at.
+/// Numbers of keys. The fill of chunks and index pages depends on the number, so several are measured.
 const KEYS: [u64; 4] = [2_000_000, 2_500_000, 3_100_000, 3_900_000];
 const GAUGES_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// Bytes of one kind that the status tells.
+/// Bytes of one kind of memory in the status.
 fn number(status: &str, name: &str) -> Option<u64> {
     let memory = &status[status.rfind("\"memory\":{\"objects\"")?..];
     let (_, rest) = memory.split_once(&format!("\"{name}\":"))?;
@@ -34,7 +34,7 @@ fn number(status: &str, name: &str) -> Option<u64> {
     rest[..end].parse().ok()
 }
 
-/// Data, index and parity, once the gauges have come to know of so many objects.
+/// Bytes of data, index and parity, once the gauges count this many objects.
 fn held(servers: &Servers, objects: u64) -> io::Result<u64> {
     let deadline = Instant::now() + GAUGES_TIME_MAX;
     loop {
@@ -44,7 +44,7 @@ fn held(servers: &Servers, objects: u64) -> io::Result<u64> {
             let all: Option<Vec<u64>> = kinds.into_iter().collect();
             return all
                 .map(|all| all.iter().sum())
-                .ok_or_else(|| io::Error::other("the status tells no memory by kind"));
+                .ok_or_else(|| io::Error::other("the status has no memory by kind"));
         }
         if Instant::now() > deadline {
             return Err(io::Error::other(format!("the gauges do not count {objects} objects")));
@@ -75,7 +75,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
         let (mut loaded, mut ratios) = (0, Vec::new());
         for count in counts {
             (stage.say)(&format!("{count} keys with values of {value} B"));
-            // The key that the cluster was asked for at its start is another.
+            // The key that was asked for at the cluster's start is a different one.
             client.run((loaded..*count).map(|key| Operation::Set(key, *value)), 2000)?;
             loaded = *count;
             let own = (KEY_BYTES + value + METADATA_BYTES) as f64 * *count as f64;
@@ -89,13 +89,13 @@ fn run(stage: &Stage) -> io::Result<Report> {
             let each: Vec<String> = ratios.iter().map(|ratio| figure(*ratio)).collect();
             report.remarks.push(format!("V = {value}: {}.", each.join(" ")));
         } else {
-            report.checks.push(Check::claim("memory is told", mean > 1.25));
+            report.checks.push(Check::claim("memory is reported", mean > 1.25));
         }
     }
     report.remarks.push(format!(
         "Bytes in data chunks, index pages and parity chunks, as the nodes count them, over those of the objects, each \
          its key, value and {METADATA_BYTES} B of the paper's metadata; mean over {counts:?} keys. An \
-         open chunk of 16 KiB for each of the 80 streams weighs the less the more keys there are."
+         open chunk of 16 KiB for each of the 80 streams matters less the more keys there are."
     ));
     Ok(report)
 }

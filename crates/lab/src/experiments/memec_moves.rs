@@ -1,4 +1,4 @@
-//! MemEC Table 2 (§7.2, Experiment 5): how long a node's work takes to go to others, and to come back.
+//! MemEC Table 2 (§7.2, Experiment 5): the time to move a node's positions to others, and back.
 
 use super::duty::Cluster;
 use crate::load::{Client, Operation, Outcome};
@@ -24,7 +24,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const NODES: u16 = 10;
 const SPARES: u16 = 2;
-/// With and without requests, one node and two: there, and back.
+/// With or without requests, number of nodes, and the paper's times in ms: there and back.
 const PAPER: [(bool, u16, f64, f64); 4] = [
     (true, 1, 4.77, 628.5),
     (true, 2, 9.24, 667.5),
@@ -36,7 +36,7 @@ const WHY_BACK: &str = "the paper's node comes back to what nobody has changed a
                         lists changes hands by a commit of the coordinator, as with requests";
 const WHY_CORES: &str = "each of many takeovers waits for two cores that have 14 processes, and other work";
 
-/// Of several rounds, in ms: takeovers there, all of it, takeovers back, all of it.
+/// Medians of several rounds in ms: slowest takeover there, all there, slowest takeover back, all back.
 fn measure(cluster: &Cluster, count: u16, rounds: u32) -> io::Result<[f64; 4]> {
     let mut found: [Vec<f64>; 4] = Default::default();
     for round in 0..rounds as u16 {
@@ -60,7 +60,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
     let mut client = Client::connect_any(&servers, &ports[..usize::from(NODES)], 24)?;
     let value = |key: u64| if key.is_multiple_of(2) { 8 } else { 32 };
     client.run((0..objects.into()).map(|key| Operation::Set(key, value(key))), 1000)?;
-    // A position that is shunned is not drained before.
+    // A shunned position is not drained first, so that requests may be refused.
     client.may_be_refused = true;
     let (mut asked, mut refused) = (0, 0);
     let cluster = Cluster { servers, ports };
@@ -104,7 +104,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
                     let outcome = client.run(some, 10)?;
                     all.count += outcome.count;
                     all.refused += outcome.refused;
-                    // A third of what one core can do: so that it is the moves that are measured.
+                    // About a third of what one core can do, so that mainly the moves are measured.
                     thread::sleep(Duration::from_millis(5));
                 }
                 io::Result::Ok(all)

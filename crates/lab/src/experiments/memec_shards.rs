@@ -1,4 +1,5 @@
-//! MemEC's worker threads (§6): whether a request costs the same however many cores serve. A shard is a process here.
+//! MemEC's worker threads (§6): whether the cost of a request depends on the number of cores. Here a shard is a
+//! process.
 
 use super::ycsb::{Extent, Phase, compare, nothing_is_missing, report, value_as_memec};
 use crate::servers::Servers;
@@ -47,8 +48,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
     report.checks.push(nothing_is_missing());
     report.remarks.push(format!(
         "CPU time of all processes, us a request, median of {} rounds of {} requests, {WINDOW} under way at each \
-         shard: `1+0`, a process each. How requests a second grow can't be told on two cores, one of which is the \
-         client's.",
+         shard: `1+0`, a process each. The growth of requests a second cannot be measured on two cores, one of which is \
+         the client's.",
         extent.rounds, extent.requests
     ));
     Ok(report)

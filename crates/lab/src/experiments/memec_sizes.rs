@@ -1,4 +1,4 @@
-//! MemEC Fig 7 (§7.1, Experiment 3): values from 8 B to 16 KiB, coded (10,8).
+//! MemEC Fig 7 (§7.1, Experiment 3): values of 8 B to 16 KiB with code (10,8).
 
 use super::ycsb::{Extent, Phase, compare, nothing_is_missing};
 use crate::report::figure;
@@ -11,7 +11,7 @@ use std::io;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "memec-sizes",
     figure: "MemEC Fig 7",
-    claim: "below 1 KiB a request's cost hangs little on the value's length; bytes a second grow to 16 KiB or stay",
+    claim: "below 1 KiB a request's cost depends little on the value's length; bytes a second grow to 16 KiB or stay",
     exact: false,
     run,
 };

@@ -1,4 +1,4 @@
-//! MemEC Fig 5 (§7.1, Experiment 1): without coding, beside memcached and Valkey or Redis.
+//! MemEC Fig 5 (§7.1, Experiment 1): Paritas without coding, compared with memcached and with Valkey or Redis.
 
 use super::ycsb::{Extent, Phase, compare, nothing_is_missing, report, value_as_memec};
 use crate::servers::Servers;
@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const NODES: u16 = 10;
 const PHASES: [Phase; 6] = [Phase::Load, Phase::A, Phase::B, Phase::C, Phase::D, Phase::F];
 
-const WHY_MEMCACHED: &str = "the paper's memcached has twelve threads that wait for one another, this one has one";
+const WHY_MEMCACHED: &str = "the paper's memcached has twelve threads that wait for each other, this one has one";
 const WHY_LOAD: &str = "the paper's servers load with twelve threads against one of Redis; CPU time of a thread is not \
                         saved by there being more of them";
 const WHY_CPU: &str = "the paper's throughput has its proxies and network in it, this is the servers' CPU time alone";

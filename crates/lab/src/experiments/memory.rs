@@ -1,4 +1,4 @@
-//! LogECMem Fig 12 (§6.3, Experiment 3): what data and parity take in memory, by accounting and on memcached.
+//! LogECMem Fig 12 (§6.3, Experiment 3): memory of data and parity, by accounting and measured on memcached.
 
 use super::updated_stripes::UPDATE_PERCENTS;
 use super::{CODES, code_name};
@@ -22,8 +22,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 const VALUE_BYTES: usize = 4096;
 
-/// Chunks in memory for each object (§6.3): copies; data and all parity; the same for every version; data and one
-/// parity.
+/// Chunks in memory for each object (§6.3). Replication: copies. IPMem: data and all parity. FSMem: the same for every
+/// version. LogECMem: data and one parity.
 pub(crate) fn accounted(kind: Kind, (k, r): (u8, u8), percent: u64) -> f64 {
     let (k, r) = (f64::from(k), f64::from(r));
     match kind {
@@ -35,12 +35,12 @@ pub(crate) fn accounted(kind: Kind, (k, r): (u8, u8), percent: u64) -> f64 {
     }
 }
 
-/// In percent, how much less LogECMem takes.
+/// By how many percent LogECMem takes less memory.
 pub(crate) fn less_than(kind: Kind, code: (u8, u8), percent: u64) -> f64 {
     100.0 * (1.0 - accounted(Kind::LogEcMem, code, percent) / accounted(kind, code, percent))
 }
 
-/// Bytes that memcached says it keeps, over the bytes of the values, after as many requests as objects.
+/// Bytes that memcached reports, over the bytes of the values, after as many requests as there are objects.
 pub(crate) fn measured(kind: Kind, code: (u8, u8), objects: u32, percent: u64) -> io::Result<f64> {
     let logs = Logs::new(code, Layout::Plm, objects, VALUE_BYTES);
     let (_nodes, mut system) = kind.real(code, VALUE_BYTES, &logs)?;
@@ -59,7 +59,7 @@ fn update_all(system: &mut dyn System, objects: u32, percent: u64) -> io::Result
     Ok(())
 }
 
-/// The plotted rows, and accounting beside what was measured; checks that both agree.
+/// Adds the plotted rows and the measured values beside accounting. Checks that both agree.
 pub(crate) fn sweep(stage: &Stage, codes: &[(u8, u8)], objects: u32, report: &mut Report) -> io::Result<()> {
     report.columns.push("updates %".to_owned());
     report.rows = UPDATE_PERCENTS
@@ -82,7 +82,7 @@ pub(crate) fn sweep(stage: &Stage, codes: &[(u8, u8)], objects: u32, report: &mu
             let mut in_place = None;
             for (row, percent) in UPDATE_PERCENTS.into_iter().enumerate() {
                 let accounted = accounted(kind, *code, percent);
-                // Where updates are in place their number changes nothing.
+                // With updates in place, the number of updates changes nothing.
                 let found = match in_place {
                     Some(found) if kind != Kind::FsMem => found,
                     _ => measured(kind, *code, objects, percent)?,
@@ -98,7 +98,7 @@ pub(crate) fn sweep(stage: &Stage, codes: &[(u8, u8)], objects: u32, report: &mu
                 ];
                 table.rows.push(names.into_iter().chain(cells).collect());
             }
-            // Keys and heads of items, and stripes that are not full.
+            // The difference: keys and headers of items, and stripes that are not full.
             let what = format!("{} {}: measured over accounted", code_name(*code), kind.name(code.1));
             if stage.is_full() {
                 report.checks.push(Check::near(what, 1.0, 1.0 + off, 0.06));

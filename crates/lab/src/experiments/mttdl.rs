@@ -1,4 +1,4 @@
-//! LogECMem Table 2 (§3.1): the mean time until a stripe loses data, by a Markov chain over the nodes that are left.
+//! LogECMem Table 2 (§3.1): the mean time until a stripe loses data, by a Markov chain over the remaining nodes.
 
 use crate::report::figure;
 use crate::stage::Stage;
@@ -10,19 +10,19 @@ use std::str::FromStr;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "mttdl",
     figure: "LogECMem Table 2",
-    claim: "how long a stripe lasts goes by how fast one lost node is repaired: at 100 Gb/s 94 times as long as at 1",
+    claim: "the lifetime of a stripe depends on the repair rate of one lost node: at 100 Gb/s it is 94 times that at 1",
     exact: true,
     run,
 };
 
 const SECONDS_PER_YEAR: f64 = 365.0 * 24.0 * 3600.0;
 
-/// `k+m`, as in 6+3.
+/// A code written `k+m`, as in 6+3.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Code {
-    /// Data chunks.
+    /// Number of data chunks.
     pub data: u32,
-    /// Parity chunks.
+    /// Number of parity chunks.
     pub parity: u32,
 }
 
@@ -42,27 +42,27 @@ impl FromStr for Code {
     }
 }
 
-/// A cluster as the model sees it.
+/// The parameters of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
     /// Data chunks of a stripe.
     pub data: u32,
-    /// Parity chunks: so many losses are survived.
+    /// Parity chunks of a stripe: this many losses are survived.
     pub parity: u32,
-    /// Mean time until a node fails.
+    /// Mean time until a node fails, in years.
     pub node_years: f64,
     /// Bytes on a node.
     pub node_bytes: f64,
-    /// Bits a second for the repair of a single node.
+    /// Bandwidth for the repair of a single node, in bits a second.
     pub repair_bits_per_second: f64,
-    /// Chunks that are read to repair one.
+    /// Number of chunks that are read to repair one.
     pub repair_cost: f64,
-    /// Seconds until several failures are noticed and their repair begins; it takes no longer (Azure's assumption).
+    /// Seconds until several failures are noticed and repaired (Azure's assumption: the repair itself takes no longer).
     pub detection_seconds: f64,
 }
 
 impl Model {
-    /// As in the paper, §3.1.
+    /// The parameters of the paper, §3.1.
     pub fn of_paper(data: u32, parity: u32, gigabits: f64) -> Self {
         Self {
             data,
@@ -75,14 +75,14 @@ impl Model {
         }
     }
 
-    /// The mean time to data loss. From `n` nodes of a stripe to `n - parity - 1`: in each state any of those left may
-    /// fail, and one repair is under way.
+    /// The mean time to data loss in years: from `n` nodes of a stripe to `n - parity - 1`. In each state any remaining
+    /// node may fail, and one repair is under way.
     pub fn years(&self) -> f64 {
         let nodes = self.data + self.parity;
         let single = self.repair_bits_per_second / 8.0 / (self.node_bytes * self.repair_cost) * SECONDS_PER_YEAR;
         let several = SECONDS_PER_YEAR / self.detection_seconds;
         let fails = |left: u32| f64::from(left) / self.node_years;
-        // The mean time from one state to the next lower: a repair leads back to the one above it first.
+        // The mean time from one state to the next lower one. A repair leads back to the state above first.
         let mut down = 1.0 / fails(nodes);
         let mut years = down;
         for lost in 1..=self.parity {
@@ -97,7 +97,7 @@ impl Model {
 
 const CODES: [(u32, u32); 4] = [(6, 3), (10, 4), (12, 4), (15, 3)];
 const GIGABITS: [f64; 4] = [1.0, 10.0, 40.0, 100.0];
-/// The paper's cells.
+/// The cells of the paper's table.
 const TABLE: [[f64; 4]; 4] = [
     [1.03e9, 9.76e9, 3.89e10, 9.71e10],
     [6.41e8, 5.88e9, 2.34e10, 5.83e10],
@@ -123,7 +123,7 @@ fn run(_: &Stage) -> io::Result<Report> {
         ..Report::default()
     };
     for (at, gigabits) in GIGABITS.into_iter().enumerate() {
-        // The paper's cells come out only with the chain of (6,3) for every code, and the code's own cost of a repair.
+        // The paper's cells result only if every code uses the chain of (6,3) with its own repair cost.
         let as_printed = CODES.map(|(data, _)| {
             let cost = f64::from(data);
             Model {
@@ -156,7 +156,7 @@ fn run(_: &Stage) -> io::Result<Report> {
 mod tests {
     use super::*;
 
-    /// The true chains, from an independent solution of the linear equations (CHECKLIST's figures).
+    /// The true chains, from an independent solution of the linear equations.
     #[test]
     fn own_chains() {
         for (data, parity, years) in [(10, 4, 5.94e11), (12, 4, 2.38e11), (15, 3, 2.08e7)] {

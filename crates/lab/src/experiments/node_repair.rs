@@ -1,4 +1,4 @@
-//! LogECMem Fig 15 (§6.3, Experiment 7): a node of memory is made again, with and without the log nodes' help.
+//! LogECMem Fig 15 (§6.3, Experiment 7): repair of a node of memory, with and without the log nodes' help.
 
 use super::{CODES, code_name};
 use crate::baselines::System;
@@ -106,14 +106,14 @@ fn run(stage: &Stage) -> io::Result<Report> {
         let falls = faster.first() > faster.last() && rates.first() > rates.last();
         report
             .checks
-            .push(Check::claim("what it gains, and the rate, fall with k", falls));
+            .push(Check::claim("its gain, and the rate, fall with k", falls));
     }
     report.tables.push(table);
     report.remarks.push(format!(
         "{objects} objects of 4 KiB; MiB of the lost node made again a second, the best of {RUNS} runs, waits \
          above three times the median counted as that, messages one by \
          one and all of a step at once. At once there is one wait with or without help: then it saves the nodes of \
-         memory one of k chunks to send, and no time as long as nobody else needs them."
+         memory one of k chunks to send, and no time as long as no one else needs them."
     ));
     Ok(report)
 }

@@ -1,4 +1,4 @@
-//! LogECMem Fig 11 with Paritas beside it (§6.3, Experiment 2): what an update costs who asks for it.
+//! LogECMem Fig 11 with Paritas for comparison (§6.3, Experiment 2): the cost of an update as seen by the client.
 
 use super::update_latency::{VALUE_BYTES, timed};
 use crate::baselines::network::{Way, without_stalls};
@@ -19,7 +19,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Paritas' scheme, and the code of those beside it.
+/// The schemes of Paritas, and the codes of the compared systems.
 const SCHEMES: [(&str, (u8, u8)); 3] = [("6+3", (6, 3)), ("6+3/2", (6, 3)), ("10+4", (10, 4))];
 
 const WHY_CORES: &str = "an update of Paritas waits for the slowest of its parity processes to get a core, on a busy \
@@ -95,7 +95,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
         let mut cells = vec![(*scheme).to_owned(), figure(ours.us)];
         let mut theirs = Vec::new();
         for way in [Way::AtOnce, Way::OneByOne] {
-            // FSMem where it is at its best (§7).
+            // FSMem in its best case (§7).
             for (kind, percent) in [(Kind::LogEcMem, 30), (Kind::IpMem, 30), (Kind::FsMem, 50)] {
                 let found = timed(kind, *code, objects, percent, way)?;
                 let us = found.mean_us() + client;

@@ -1,5 +1,5 @@
-//! LogECMem Fig 13 on Paritas itself: wide stripes on as many processes as they have positions, and what an update
-//! costs all of them together.
+//! LogECMem Fig 13 with Paritas: wide stripes on as many processes as they have positions, and the cost of an update in
+//! all of them together.
 
 use super::update_latency::VALUE_BYTES;
 use super::wide::CODES;
@@ -22,9 +22,10 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Nodes that renew leases with nearly all others, four times a second, would leave two cores little time for requests.
+/// Length of a lease. Nodes that renewed leases with nearly all others four times a second would leave little time on
+/// two cores for requests.
 const LEASE: Duration = Duration::from_secs(600);
-/// For so long what nodes do anyway is looked at.
+/// Time during which the background work of the nodes is measured.
 const IDLE: Duration = Duration::from_millis(500);
 
 const WHY_CPU: &str = "133 processes on two cores find their caches cold, and each has links to nearly all others";
@@ -54,7 +55,7 @@ struct Found {
     idle_share: f64,
 }
 
-/// Updates of a round, what the nodes do anyway taken off.
+/// The updates of a round, without the background work of the nodes.
 fn round(system: &mut Paritas, workload: &mut Workload, count: u32, seed: u32) -> io::Result<Found> {
     let busy = taken(system, |system| {
         (1..=count).try_for_each(|n| system.set(workload.next_object(), &value(n, seed, VALUE_BYTES)))

@@ -1,4 +1,4 @@
-//! MemEC Fig 2 (§3.3): bytes kept for a byte stored, by three data models, from their formulas.
+//! MemEC Fig 2 (§3.3): bytes stored for each byte of data, by the formulas of three data models.
 
 use crate::report::figure;
 use crate::stage::Stage;
@@ -14,19 +14,19 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// §3.3: metadata, a reference, a chunk, a chunk's id, all in bytes; occupancy of the index.
+/// §3.3: bytes of metadata, of a reference, of a chunk and of a chunk's id; and the occupancy of the index.
 const METADATA: f64 = 4.0;
 const REFERENCE: f64 = 8.0;
 const CHUNK: f64 = 4096.0;
 const CHUNK_ID: f64 = 8.0;
 const OCCUPANCY: f64 = 0.9;
 
-/// `n` chunks of which `k` hold data, keys and values of so many bytes.
+/// Parameters: stripes of `n` chunks of which `k` hold data, and lengths of keys and values in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Chunks of a stripe.
+    /// Number of chunks of a stripe.
     pub n: f64,
-    /// Those with data.
+    /// Number of chunks with data.
     pub k: f64,
     /// Bytes of a key.
     pub key: f64,
@@ -39,18 +39,18 @@ impl Sizes {
         self.key + self.value + METADATA
     }
 
-    /// Copies of everything.
+    /// Redundancy with copies of everything.
     pub fn all_replication(&self) -> f64 {
         (self.n - self.k + 1.0) * (self.object() + REFERENCE) / self.object()
     }
 
-    /// Values coded, copies of the rest.
+    /// Redundancy with coded values and copies of the rest.
     pub fn hybrid_encoding(&self) -> f64 {
         let copied = (self.n - self.k + 1.0) * (self.key + METADATA + REFERENCE);
         (copied + self.n * self.value / self.k) / self.object()
     }
 
-    /// Objects coded whole.
+    /// Redundancy with objects coded whole.
     pub fn all_encoding(&self) -> f64 {
         let per_chunk = self.n * (CHUNK_ID + REFERENCE / OCCUPANCY);
         let coded = self.n * self.object() / self.k;
@@ -58,7 +58,7 @@ impl Sizes {
     }
 }
 
-/// The smallest value from which a redundancy is below `bound`.
+/// The smallest value length from which the redundancy is below `bound`.
 fn below(bound: f64, redundancy: impl Fn(f64) -> f64) -> f64 {
     (1..10_000)
         .map(f64::from)
@@ -100,7 +100,7 @@ fn run(_: &Stage) -> io::Result<Report> {
         }
         report.rows.push(row);
     }
-    // Its "V ≤ 10" begins at 1: only from there do all its figures come out.
+    // The paper's "V ≤ 10" begins at 1: only then do all its figures result.
     let (small, large) = (of(10.0, 8.0, 8.0, 1.0), of(10.0, 8.0, 8.0, 10.0));
     // The paper gives two digits.
     let mut near = |what: &str, paper: f64, ours: f64| {
@@ -124,13 +124,13 @@ fn run(_: &Stage) -> io::Result<Report> {
     let coded = below(1.3, |value| of(10.0, 8.0, 8.0, value).all_encoding());
     let hybrid = below(1.3, |value| of(10.0, 8.0, 8.0, value).hybrid_encoding());
     report.checks.push(within(
-        "objects coded: below 1.3 from values of so many bytes",
+        "objects coded: length of values in bytes from which it is below 1.3",
         180.0,
         coded,
         0.05,
     ));
     report.checks.push(within(
-        "values coded: below 1.3 from values of so many bytes",
+        "values coded: length of values in bytes from which it is below 1.3",
         890.0,
         hybrid,
         0.005,
@@ -142,7 +142,7 @@ fn run(_: &Stage) -> io::Result<Report> {
 mod tests {
     use super::*;
 
-    /// The exact values of the formulas, worked out apart.
+    /// The exact values of the formulas, computed separately.
     #[test]
     fn the_formulas() {
         let at = |value| Sizes {

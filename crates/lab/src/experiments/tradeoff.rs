@@ -1,4 +1,4 @@
-//! LogECMem Fig 16 and Table 3 (§6.4): memory against updates, and who is best where.
+//! LogECMem Fig 16 and Table 3 (§6.4): memory against updates, and which system is best where.
 
 use super::code_name;
 use super::memory::accounted;
@@ -34,7 +34,7 @@ fn best_in_paper(k: u8, percent: u64) -> bool {
 }
 
 const WHY: &str =
-    "FSMem's cost hangs on when it collects garbage, which the paper does not say: here once, after the run";
+    "FSMem's cost depends on when it collects garbage, which the paper does not say: here once, after the run";
 
 fn run(stage: &Stage) -> io::Result<Report> {
     let mut report = Report {
@@ -81,7 +81,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
                 .push(Check::claim(format!("{label}: LogECMem takes the least memory"), least));
         }
     }
-    // A line each over waits: what a point lacks is left empty.
+    // A line for each system over waits. Missing points are left empty.
     points.sort_by(|a, b| a.1.total_cmp(&b.1));
     report
         .columns

@@ -26,13 +26,13 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const VALUE_BYTES: usize = 4096;
-/// A disk of three thousand accesses a second, as the paper's volumes of 1 TiB are.
+/// Time of an access, as on a disk with three thousand accesses a second, like the paper's volumes of 1 TiB.
 const ACCESS: Duration = Duration::from_micros(333);
 
-/// How often each object is read.
+/// Number of times that each object is read.
 const TRIES: u32 = 3;
 
-/// Of one read.
+/// Means of one read.
 #[derive(Clone, Copy, Default, Debug)]
 struct Found {
     disk_reads: f64,
@@ -42,7 +42,7 @@ struct Found {
 fn measure(code: (u8, u8), layout: Layout, objects: u32, reads: u32, percent: u64) -> io::Result<Found> {
     let mut logs = Logs::new(code, layout, objects, VALUE_BYTES);
     logs.settings.block_bytes = 4096;
-    // As if each chunk's records had been written long before the next came: 64 of them wait in memory.
+    // As if each chunk's records had been written long before the next ones: 64 chunks wait in memory.
     logs.settings.flush_bytes = 64 * VALUE_BYTES;
     logs.settings.reserve_bytes = 64 * 2 * VALUE_BYTES;
     logs.settings.log_bytes = if layout == Layout::Pl { 1 << 30 } else { 4 << 20 };
@@ -68,7 +68,7 @@ fn measure(code: (u8, u8), layout: Layout, objects: u32, reads: u32, percent: u6
         system.network().set_way(way);
         for _ in 0..reads {
             let object = workload.next_object();
-            // The best of some: what else the machine does only adds.
+            // The best of several tries, because other work on the machine only adds time.
             let mut best = Duration::MAX;
             for _ in 0..TRIES {
                 let began = Instant::now();

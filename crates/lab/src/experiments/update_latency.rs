@@ -1,4 +1,4 @@
-//! LogECMem Fig 11 (§6.3, Experiment 2): what an update costs each system, in messages, in waits, and in time.
+//! LogECMem Fig 11 (§6.3, Experiment 2): the cost of an update in each system, in messages, in waits, and in time.
 
 use super::updated_stripes::UPDATE_PERCENTS;
 use super::{CODES, code_name};
@@ -21,12 +21,12 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 pub(crate) const VALUE_BYTES: usize = 4096;
 const WAYS: [Way; 2] = [Way::OneByOne, Way::AtOnce];
-/// Counted over as many objects and requests as in the paper.
+/// Counts use as many objects and requests as the paper.
 const COUNTED: u32 = 1_000_000;
 
-/// What updates cost a system, without processes.
+/// The costs of updates, counted without processes.
 pub(crate) fn counted(kind: Kind, code: (u8, u8), objects: u32, percent: u64) -> io::Result<Updates> {
-    // In place each update costs the same.
+    // With updates in place, each update costs the same.
     let objects = if kind == Kind::FsMem {
         objects
     } else {
@@ -37,7 +37,7 @@ pub(crate) fn counted(kind: Kind, code: (u8, u8), objects: u32, percent: u64) ->
     updates(&mut *system, objects, objects, percent, 1)
 }
 
-/// The same on processes, with hops.
+/// The costs of updates, measured on processes with delays for messages.
 pub(crate) fn timed(kind: Kind, code: (u8, u8), objects: u32, percent: u64, way: Way) -> io::Result<Updates> {
     let logs = Logs::new(code, Layout::Plm, objects, VALUE_BYTES);
     let (_nodes, mut system) = kind.real(code, VALUE_BYTES, &logs)?;
@@ -46,17 +46,17 @@ pub(crate) fn timed(kind: Kind, code: (u8, u8), objects: u32, percent: u64, way:
     updates(&mut *system, objects, objects, percent, VALUE_BYTES)
 }
 
-/// One cell: in which way what is waited for, and how long it takes.
+/// Waits and microseconds of an update in one cell, each with messages one by one and at once.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Cell {
     pub(crate) waits: [f64; 2],
     pub(crate) us: [f64; 2],
 }
 
-/// What of it is compared.
+/// The value of a cell that is compared.
 pub(crate) type Value = fn(&Cell) -> f64;
 
-/// Both for every system, code and ratio, indexed so; the plotted rows are times of messages one by one.
+/// The cells of every system, code and ratio, indexed in this order. The plotted rows are times of messages one by one.
 pub(crate) fn sweep(
     stage: &Stage,
     codes: &[(u8, u8)],
@@ -129,7 +129,7 @@ pub(crate) fn sweep(
     Ok(cells)
 }
 
-/// In `REDUNDANT`.
+/// Index in `REDUNDANT`.
 const IPMEM: usize = 1;
 const FSMEM: usize = 2;
 const LOGECMEM: usize = 3;
@@ -140,7 +140,7 @@ pub(crate) fn less_than(of_code: &[[Cell; 4]; 4], other: Kind, row: usize, value
 }
 
 const WHY_FSMEM: &str = "the paper does not say when FSMem collects its garbage; here once, after the run, which makes \
-                         the stripes of a small k cheap to mend";
+                         the stripes of a small k cheap to repair";
 
 fn run(stage: &Stage) -> io::Result<Report> {
     let mut report = Report::default();
@@ -179,7 +179,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
             report
                 .checks
                 .push(Check::claim(text, less < 0.0).missed_because(WHY_FSMEM));
-            // Its times differ by what else the machine does.
+            // Times vary with other work on the machine, so only waits are compared.
             if *what == "waits" {
                 let flat = of_code[LOGECMEM].iter().all(|cell| value(cell) == 5.0);
                 let text = format!("{}: LogECMem waits as often at all ratios", code_name(code));
@@ -200,7 +200,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
 mod tests {
     use super::*;
 
-    /// What each system waits for, exactly, at a tenth of the paper's size.
+    /// The exact waits of each system, at a tenth of the paper's size.
     #[test]
     fn waits_are_those_of_the_paper_s_steps() {
         for (code, ipmem) in [((6, 3), 8.0), ((10, 4), 10.0), ((12, 4), 10.0), ((15, 3), 8.0)] {
@@ -209,7 +209,7 @@ mod tests {
                 assert_eq!(found.mean(found.cost.one_by_one), expected, "{kind:?} {code:?}");
                 assert_eq!(found.mean(found.cost.at_once), 2.0, "{kind:?} {code:?}");
             }
-            // One, and r for every k; the rest is garbage.
+            // One wait, and r for every k updates; the rest is garbage collection.
             let found = counted(Kind::FsMem, code, 20_000, 30).unwrap();
             let update = found.mean(found.cost.one_by_one - found.garbage.one_by_one);
             let expected = 1.0 + f64::from(code.1) / f64::from(code.0);

@@ -1,5 +1,5 @@
-//! LogECMem Figs 1 and 2 (§2.2): the chunks that an update takes, and those that are kept, by the four schemes that it
-//! compares, and by its own.
+//! LogECMem Figs 1 and 2 (§2.2): chunks that an update reads and writes, and chunks that are kept, for the four schemes
+//! that it compares and for its own.
 
 use crate::stage::Stage;
 use crate::{Check, Experiment, Report};
@@ -15,18 +15,18 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// How parity follows data.
+/// How parity is updated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
-    /// The data that has not changed is read, and the parity encoded anew.
+    /// The unchanged data is read, and the parity is encoded again.
     DirectReconstruction,
-    /// Old data and old parity are read; both are written anew.
+    /// Old data and old parity are read, and both are written again.
     InPlace,
-    /// The new chunks make a stripe of their own; what was not changed in the old one is encoded anew later.
+    /// The new chunks form a stripe of their own. The unchanged chunks of the old stripe are encoded again later.
     FullStripe,
-    /// Old data is read, and each parity's delta appended to its log.
+    /// Old data is read, and the delta of each parity is appended to its log.
     ParityLogging,
-    /// The XOR parity in place, the others' deltas logged: LogECMem.
+    /// The XOR parity is updated in place, and the deltas of the others are logged: LogECMem.
     Hybrid,
 }
 
@@ -38,18 +38,18 @@ const SCHEMES: [Scheme; 5] = [
     Scheme::Hybrid,
 ];
 
-/// Chunks.
+/// The cost in chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// Of data that are read.
+    /// Data chunks read.
     pub data_reads: u32,
-    /// Of parity that are read.
+    /// Parity chunks read.
     pub parity_reads: u32,
-    /// Of data that are written.
+    /// Data chunks written.
     pub data_writes: u32,
-    /// Of parity, or deltas of one, that are written.
+    /// Parity chunks, or their deltas, written.
     pub parity_writes: u32,
-    /// Of all kinds that are there until room is made, what was replaced among them where it is kept.
+    /// Chunks of all kinds that exist until space is freed, including replaced ones where they are kept.
     pub kept: u32,
 }
 
@@ -60,7 +60,7 @@ impl Cost {
 }
 
 impl Scheme {
-    /// Of an update of `new` of a stripe's `k` data chunks, with `r` parities.
+    /// The cost of an update of `new` of a stripe's `k` data chunks, with `r` parities.
     pub fn cost(self, (k, r): (u32, u32), new: u32) -> Cost {
         let (stripe, rest) = (k + r, k - new);
         match self {
@@ -78,8 +78,8 @@ impl Scheme {
                 parity_writes: r,
                 kept: stripe,
             },
-            // A new stripe of k chunks is shared by so many updates; the old one is whole until it is collected, when
-            // what is left of it is read and encoded with others.
+            // A new stripe of k chunks is shared by several updates. The old stripe stays complete until it is
+            // collected; then its remaining chunks are read and encoded with others.
             Self::FullStripe => Cost {
                 data_reads: rest,
                 parity_reads: 0,

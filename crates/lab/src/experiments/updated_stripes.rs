@@ -1,5 +1,5 @@
-//! LogECMem Fig 3 and Table 1 (§2.3): how many chunks of a stripe a run of updates touches, and what keeping their old
-//! versions takes.
+//! LogECMem Fig 3 and Table 1 (§2.3): the number of chunks of a stripe that a run of updates changes, and the memory
+//! for their old versions.
 
 use crate::report::figure;
 use crate::stage::Stage;
@@ -16,15 +16,15 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// As in the paper.
+/// Number of objects, as in the paper.
 const OBJECTS: u32 = 1_000_000;
 const REQUESTS: u32 = 1_000_000;
 pub(crate) const UPDATE_PERCENTS: [u64; 4] = [5, 20, 30, 50];
 const DATA_CHUNKS: [u32; 4] = [6, 10, 12, 15];
-/// Fewer chunks of a stripe are counted apart, these and more together.
+/// Stripes with fewer new chunks are counted separately; those with this many or more are counted together.
 const NEW_CHUNKS_MAX: usize = 8;
 
-/// Of `requests` requests, which objects are updated, and how many updates there are.
+/// The objects updated in `requests` requests, and the number of updates.
 fn updated(objects: u32, requests: u32, percent: u64) -> (Vec<bool>, u32) {
     let mut workload = Workload::new(percent, objects, percent);
     let (mut touched, mut updates) = (vec![false; objects as usize], 0);
@@ -37,7 +37,7 @@ fn updated(objects: u32, requests: u32, percent: u64) -> (Vec<bool>, u32) {
     (touched, updates)
 }
 
-/// Stripes with one new chunk, with two, and so on: every k objects are a stripe, in the order in which they came.
+/// Number of stripes with one new chunk, with two, and so on. Every k consecutive objects are a stripe.
 fn histogram(touched: &[bool], k: u32) -> [u32; NEW_CHUNKS_MAX] {
     let mut counts = [0; NEW_CHUNKS_MAX];
     for stripe in touched.chunks(k as usize) {

@@ -1,4 +1,4 @@
-//! MemEC's workloads (§7, Table 1) on stores side by side: the CPU time of their processes for a request.
+//! MemEC's workloads (§7, Table 1) on several stores: the CPU time of their processes for a request.
 
 use crate::load::{Client, Operation};
 use crate::report::figure;
@@ -9,26 +9,26 @@ use crate::{Check, Report, Table};
 use paritas_base::Prng;
 use std::io;
 
-/// Of the keys, as in the paper.
+/// Bytes of a key, as in the paper.
 pub(crate) const KEY_BYTES: usize = 24;
-/// Requests under way, over all servers: the paper's clients have 64 threads each, four of them.
+/// Requests under way, over all servers. The paper has four clients with 64 threads each.
 pub(crate) const WINDOW: usize = 256;
 const CONNECTIONS: usize = 4;
 
-/// A run's requests.
+/// The workloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
-    /// New keys.
+    /// SET of new keys.
     Load,
     /// 50 % GET, 50 % UPDATE.
     A,
     /// 95 % GET, 5 % UPDATE.
     B,
-    /// GET.
+    /// GET only.
     C,
-    /// 95 % GET of the latest, 5 % SET.
+    /// 95 % GET of recent keys, 5 % SET.
     D,
-    /// 50 % GET, 50 % GET and then UPDATE.
+    /// 50 % GET, 50 % GET followed by UPDATE.
     F,
 }
 
@@ -44,7 +44,7 @@ impl Phase {
         }
     }
 
-    /// `count` of them to keys below `keys`, which grow.
+    /// `count` requests for keys below `keys`, which grows with new keys.
     pub(crate) fn requests(
         self,
         seed: u64,
@@ -69,7 +69,7 @@ impl Phase {
                     all.push(set(*keys));
                     *keys += 1;
                 }
-                // The newer, the more popular; not those that are still under way.
+                // Newer keys are more popular. Keys that may still be under way are left out.
                 Self::D => all.push(Operation::Get(
                     (*keys - 1 - popular.next_rank() % *keys).saturating_sub(1000),
                 )),
@@ -81,30 +81,30 @@ impl Phase {
     }
 }
 
-/// Of one phase, medians over the rounds.
+/// Figures of one phase: medians over the rounds.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Cell {
-    /// Of all processes, for a request.
+    /// CPU time of all processes for a request, in µs.
     pub(crate) cpu_us: f64,
     /// Requests a second, by the clock.
     pub(crate) rate: f64,
-    /// Messages between nodes of Paritas, for a request.
+    /// Messages between nodes of Paritas for a request.
     pub(crate) messages: f64,
-    /// The same in bytes.
+    /// Bytes between nodes of Paritas for a request.
     pub(crate) bytes: f64,
 }
 
-/// How much is done.
+/// The amount of work.
 pub(crate) struct Extent {
     pub(crate) loaded: u64,
     pub(crate) requests: u64,
     pub(crate) rounds: u32,
-    /// Requests under way at each server; `None`: [`WINDOW`] over all.
+    /// Requests under way at each server. `None`: [`WINDOW`] over all servers.
     pub(crate) window_each: Option<usize>,
 }
 
 impl Extent {
-    /// Of MemEC's experiments 1 and 2.
+    /// The amount for MemEC's experiments 1 and 2.
     pub(crate) fn as_memec(stage: &Stage) -> Self {
         Self {
             loaded: stage.count(60_000, 3_000).into(),
@@ -115,12 +115,12 @@ impl Extent {
     }
 }
 
-/// Bytes of MemEC's values (§6.1): two clients write eight, two 32.
+/// Bytes of MemEC's values (§6.1): two clients write 8 B, two write 32 B.
 pub(crate) fn value_as_memec(key: u64) -> usize {
     if key.is_multiple_of(2) { 8 } else { 32 }
 }
 
-/// Medians of rounds in which every system takes its turn with the same requests: for each system, for each phase.
+/// Medians of rounds in which all systems take turns with the same requests: for each system and each phase.
 pub(crate) fn compare(
     stage: &Stage,
     systems: &[Servers],
@@ -180,12 +180,12 @@ fn one(system: &Servers, client: &mut Client, requests: &[Operation], window: us
     })
 }
 
-/// What [`compare`] has seen to, or it would have failed.
+/// A check that [`compare`] has already done: it fails otherwise.
 pub(crate) fn nothing_is_missing() -> Check {
     Check::claim("every key that was written is found", true)
 }
 
-/// CPU time to be plotted, and the rest as a table.
+/// A report with CPU time to be plotted, and the rest as a table.
 pub(crate) fn report(systems: &[Servers], phases: &[Phase], cells: &[Vec<Cell>]) -> Report {
     let mut columns = vec!["workload".to_owned()];
     columns.extend(systems.iter().map(|system| format!("{}: CPU us", system.name)));

@@ -154,8 +154,17 @@ fn open_log(dir: &Path, who: Who) -> std::io::Result<File> {
 /// The end of a log, for a process that did not come up.
 pub(crate) fn log_tail(dir: &Path, who: Who) -> String {
     const LINES: usize = 5;
+    last_lines(dir, who, LINES)
+}
+
+/// What a process said last.
+pub(crate) fn last_log_line(dir: &Path, who: Who) -> String {
+    last_lines(dir, who, 1)
+}
+
+fn last_lines(dir: &Path, who: Who, count: usize) -> String {
     let text = std::fs::read(log_path(dir, who)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(LINES)..].join("\n")
+    lines[lines.len().saturating_sub(count)..].join("\n")
 }

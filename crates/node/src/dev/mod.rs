@@ -2,6 +2,7 @@
 
 mod children;
 mod plan;
+mod ports;
 mod supervisor;
 mod view;
 
@@ -9,3 +10,4 @@ pub use plan::DevSettings;
 pub use supervisor::run;
 
 pub(crate) use plan::Plan;
+pub(crate) use ports::Ports;

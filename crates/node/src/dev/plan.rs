@@ -1,13 +1,14 @@
 //! What `dev` will start, and whether it can: every reason to refuse is found before anything runs.
 
+use super::ports::HOST;
 use crate::Failure;
 use crate::quantity::{ByteCount, Text};
-use crate::settings::{CLUSTER_OFFSET, COORDINATOR_OFFSET, DEFAULT_PORT, MEMORY_MIN, PEER_OFFSET};
+use crate::settings::{CLUSTER_OFFSET, DEFAULT_PORT, MEMORY_MIN};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
 use paritas_protocol::{LogAssist, Policy, Reads};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Settings of `paritas dev`.
@@ -39,8 +40,8 @@ pub struct DevSettings {
     /// those of others, 0 for none
     #[arg(long, default_value_t = 0)]
     pub slow_removal_ms: u32,
-    /// Port of the first node; node i takes port + i and port + 1000 + i, and for itself port + 10000 + i; the
-    /// coordinator port + 20000. Below 12000 all of them are out of the way of ports that systems give to clients
+    /// Port of the first node. Node i takes port + i for any client and port + 1000 + i for cluster-aware clients; all
+    /// other ports are the system's choice. Other commands find the cluster by this port
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
     /// Memory of each node
@@ -95,18 +96,15 @@ pub(crate) struct Plan {
     pub(crate) dir: Option<PathBuf>,
 }
 
-const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
 impl Plan {
     /// Checks the settings against the scheme and the machine.
     pub(crate) fn new(settings: &DevSettings) -> Result<Self, Failure> {
         let plan = Self::checked(settings)?;
         plan.check_memory(total_memory())?;
-        plan.check_ports()?;
         Ok(plan)
     }
 
-    fn checked(settings: &DevSettings) -> Result<Self, Failure> {
+    pub(crate) fn checked(settings: &DevSettings) -> Result<Self, Failure> {
         let scheme = settings.scheme.0;
         let in_memory = u16::from(scheme.width() - scheme.logged());
         let logged = u16::from(scheme.logged());
@@ -164,7 +162,7 @@ impl Plan {
                 "{count} nodes: at most {CLUSTER_OFFSET}, since node i takes port + i and port + {CLUSTER_OFFSET} + i"
             )));
         }
-        let last = u32::from(plan.port) + u32::from(COORDINATOR_OFFSET).max(u32::from(PEER_OFFSET) + count);
+        let last = u32::from(plan.port) + u32::from(CLUSTER_OFFSET) + count - 1;
         if last > u32::from(u16::MAX) {
             return Err(Failure(format!(
                 "--port {}: ports up to {last} would be needed; choose one up to {}",
@@ -194,14 +192,6 @@ impl Plan {
 
     pub(crate) fn cluster_address(&self, node: u16) -> SocketAddr {
         SocketAddr::new(HOST, self.port + CLUSTER_OFFSET + node)
-    }
-
-    pub(crate) fn peer_address(&self, node: u16) -> SocketAddr {
-        SocketAddr::new(HOST, self.port + PEER_OFFSET + node)
-    }
-
-    pub(crate) fn coordinator_address(&self) -> SocketAddr {
-        SocketAddr::new(HOST, self.port + COORDINATOR_OFFSET)
     }
 
     /// What a user should know about a cluster just large enough.
@@ -235,32 +225,6 @@ impl Plan {
             _ => Ok(()),
         }
     }
-
-    fn check_ports(&self) -> Result<(), Failure> {
-        let nodes =
-            (0..self.count()).flat_map(|i| [self.any_address(i), self.cluster_address(i), self.peer_address(i)]);
-        let mut taken = Vec::new();
-        for address in nodes.chain([self.coordinator_address()]) {
-            if let Err(error) = TcpListener::bind(address) {
-                taken.push(format!("{} ({error})", address.port()));
-            }
-        }
-        const NAMED_MAX: usize = 3;
-        let more = match taken.len().saturating_sub(NAMED_MAX) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        if taken.is_empty() {
-            return Ok(());
-        }
-        taken.truncate(NAMED_MAX);
-        Err(Failure(format!(
-            "these ports cannot be had: {}{more}; choose another --port ({} ports from it on are used, and from \
-             1,000, 10,000 and 20,000 above it)",
-            taken.join(", "),
-            self.count()
-        )))
-    }
 }
 
 /// Memory of this machine, where the system tells.
@@ -272,10 +236,10 @@ fn total_memory() -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn settings(nodes: u16, scheme: &str, port: u16) -> DevSettings {
+    pub(crate) fn settings(nodes: u16, scheme: &str, port: u16) -> DevSettings {
         DevSettings {
             nodes: Some(nodes),
             log_nodes: None,
@@ -361,9 +325,13 @@ mod tests {
 
     #[test]
     fn ports_past_the_end_are_refused() {
-        let why = Plan::checked(&settings(6, "4+2", 50_000)).unwrap_err();
-        assert!(why.0.contains("up to 45535"), "{why}");
-        assert!(Plan::checked(&settings(6, "4+2", 45_535)).is_ok());
+        let why = Plan::checked(&settings(6, "4+2", 65_000)).unwrap_err();
+        assert!(
+            why.0.contains("up to 66005") && why.0.contains("one up to 64530"),
+            "{why}"
+        );
+        let plan = Plan::checked(&settings(6, "4+2", 64_530)).unwrap();
+        assert_eq!(plan.cluster_address(5).port(), u16::MAX);
         assert!(Plan::checked(&settings(6, "4+2", 0)).is_err());
         assert!(Plan::checked(&settings(1001, "4+2", 6379)).is_err());
     }
@@ -381,17 +349,5 @@ mod tests {
         plan.memory = ByteCount(1 << 20);
         assert!(plan.check_memory(None).unwrap_err().0.contains("at least 32.0 MB"));
         assert!(total_memory().is_none_or(|bytes| bytes > 1 << 26));
-    }
-
-    #[test]
-    fn a_taken_port_is_named() {
-        let taken = TcpListener::bind((HOST, 0)).unwrap();
-        let port = taken.local_addr().unwrap().port();
-        let mut plan = Plan::checked(&settings(1, "1+0", 6379)).unwrap();
-        if port <= 45_000 {
-            plan.port = port;
-            let why = plan.check_ports().unwrap_err();
-            assert!(why.0.contains(&port.to_string()), "{why}");
-        }
     }
 }

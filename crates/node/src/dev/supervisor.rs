@@ -2,7 +2,7 @@
 
 use super::children::{self, Child, Exit, Who};
 use super::view::View;
-use super::{DevSettings, Plan};
+use super::{DevSettings, Plan, Ports};
 use crate::line::{Arrived, Line};
 use crate::{Failure, status};
 use paritas_base::{Incarnation, NodeId, SLOT_COUNT};
@@ -37,6 +37,7 @@ const LEASE_MS_PER_PAIR: u32 = 3;
 /// Runs a cluster until Ctrl-C.
 pub fn run(settings: &DevSettings) -> Result<(), Failure> {
     let plan = Plan::new(settings)?;
+    let ports = Ports::reserve(&plan)?;
     let dir = Dir::make(plan.dir.as_deref())?;
     signals::watch_stop();
     let mut view = View::new();
@@ -52,6 +53,7 @@ pub fn run(settings: &DevSettings) -> Result<(), Failure> {
         ends: Vec::new(),
         link: None,
         plan,
+        ports,
         dir: dir.path.clone(),
         view,
         happenings,
@@ -116,6 +118,7 @@ struct Slot {
 struct Supervisor {
     started: Instant,
     plan: Plan,
+    ports: Ports,
     dir: PathBuf,
     view: View,
     coordinator: Option<Child>,
@@ -152,7 +155,7 @@ impl Supervisor {
         }
         let pids = self.pids();
         let coordinator = self.coordinator.as_ref().map_or(0, |child| child.pid);
-        self.view.nodes(&self.plan, &pids, coordinator);
+        self.view.nodes(&self.plan, &self.ports, &pids, coordinator);
         self.start_watcher()
     }
 
@@ -211,8 +214,12 @@ impl Supervisor {
             self.note_failures(who, failures + 1);
             wait_after(failures)
         };
+        let said = match exit.status.code() {
+            Some(code) if code != 0 => format!(" ({})", children::last_log_line(&self.dir, who)),
+            _ => String::new(),
+        };
         self.view.line(&format!(
-            "{who} (pid {}) has ended: {}; starting it again",
+            "{who} (pid {}) has ended: {}{said}; starting it again",
             exit.pid,
             exit.reason()
         ));
@@ -285,7 +292,7 @@ impl Supervisor {
         let plan = &self.plan;
         let mut arguments = vec!["coordinator".into(), "--supervised".into()];
         let mut set = |key: &str, value: String| arguments.extend([format!("--{key}"), value]);
-        set("listen", plan.coordinator_address().to_string());
+        set("listen", self.ports.coordinator().to_string());
         set("store", store_path(&self.dir).display().to_string());
         set("scheme", plan.scheme.to_string());
         set("ack-quorum", plan.ack_quorum.to_string());
@@ -309,12 +316,12 @@ impl Supervisor {
         set("id", node.to_string());
         set("port", plan.any_address(node).port().to_string());
         set("cluster-port", plan.cluster_address(node).port().to_string());
-        set("peer-port", plan.peer_address(node).port().to_string());
+        set("peer-port", self.ports.peer(node).port().to_string());
         set("memory", plan.memory.0.to_string());
         set("maxmemory-policy", plan.policy.to_string());
         set("reads", plan.reads.to_string());
         set("log-assist", plan.log_assist.to_string());
-        set("coordinator", plan.coordinator_address().to_string());
+        set("coordinator", self.ports.coordinator().to_string());
         if plan.is_log_node(node) {
             set("log-dir", self.log_dir(node).display().to_string());
             set("log-size", plan.log_size.0.to_string());
@@ -338,7 +345,7 @@ impl Supervisor {
 
     /// Tries to reach the coordinator, and tells it everything again: it may be new, and may have missed something.
     fn connect(&mut self) {
-        let Ok(stream) = TcpStream::connect_timeout(&self.plan.coordinator_address(), TICK * 5) else {
+        let Ok(stream) = TcpStream::connect_timeout(&self.ports.coordinator(), TICK * 5) else {
             return;
         };
         let happenings = self.happenings.clone();

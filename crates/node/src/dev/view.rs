@@ -1,6 +1,7 @@
 //! What `dev` prints: the nodes, a line that begins with `ready`, and on a terminal a view that is kept up to date.
 
-use super::Plan;
+use super::{Plan, Ports};
+use crate::settings::DEFAULT_PORT;
 use crate::status::Shown;
 use paritas_control::status::Status;
 use std::io::{self, IsTerminal, Write};
@@ -44,26 +45,33 @@ impl View {
         self.line(&format!("logs in {}", dir.display()));
     }
 
-    pub(crate) fn nodes(&mut self, plan: &Plan, pids: &[u32], coordinator: u32) {
+    pub(crate) fn nodes(&mut self, plan: &Plan, ports: &Ports, pids: &[u32], coordinator: u32) {
         self.line(&format!(
-            "{:<12} {:<8} {:<18} {:<18}",
-            "node", "pid", "any key", "cluster clients"
+            "{:<12} {:<8} {:<18} {:<18} {:<18}",
+            "node", "pid", "any key", "cluster clients", "other nodes"
         ));
         for node in 0..plan.count() {
             self.line(&format!(
-                "{:<12} {:<8} {:<18} {:<18}",
+                "{:<12} {:<8} {:<18} {:<18} {:<18}",
                 format!("n{node}"),
                 pids.get(usize::from(node)).copied().unwrap_or_default(),
                 plan.any_address(node).to_string(),
-                plan.cluster_address(node).to_string()
+                plan.cluster_address(node).to_string(),
+                ports.peer(node).to_string()
             ));
         }
         self.line(&format!(
             "{:<12} {:<8} {:<18}",
             "coordinator",
             coordinator,
-            plan.coordinator_address().to_string()
+            ports.coordinator().to_string()
         ));
+        self.line(&match plan.port {
+            DEFAULT_PORT => {
+                "`paritas status`, `drain`, `fence` and the like find this cluster without flags".to_owned()
+            }
+            port => format!("`paritas status`, `drain`, `fence` and the like find this cluster with --port {port}"),
+        });
     }
 
     pub(crate) fn ready(&mut self, plan: &Plan, pids: &[u32], took: Duration) {
@@ -91,7 +99,10 @@ impl View {
         }
         // As it was called itself: it need not be in the PATH.
         let program = std::env::args().next().unwrap_or_else(|| "paritas".to_owned());
-        self.line(&format!("  {program} status --port {port}"));
+        self.line(&match port {
+            DEFAULT_PORT => format!("  {program} status"),
+            port => format!("  {program} status --port {port}"),
+        });
     }
 
     /// A line that stays.

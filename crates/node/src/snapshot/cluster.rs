@@ -1,4 +1,4 @@
-//! A cluster as a task asks it that takes long: through one of its nodes, or another when that one falls.
+//! A client of the whole cluster for long tasks: it uses one node, and another one if that fails.
 
 use crate::Failure;
 use crate::connection::Connection;
@@ -8,29 +8,30 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Between two tries of what a takeover kept from being answered.
+/// Time between two attempts of a command that a takeover blocks.
 const RETRY_EVERY: Duration = Duration::from_millis(20);
-/// What is waited for is told after so long, and then as often.
+/// Time after which a wait is reported, and the interval of further reports.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// Parts of the patience after which a silent node counts as fallen: the first, as no other is known yet, and others.
+/// Fraction of the patience after which a silent node counts as failed: for the first node, as no other is known yet,
+/// and for later ones.
 const FIRST_SILENT_PARTS: u32 = 3;
 const OTHER_SILENT_PARTS: u32 = 15;
 
-/// One of its nodes is asked, over one connection.
+/// One of the cluster's nodes is asked, over one connection.
 pub(super) struct Cluster {
-    /// Where it may be asked; the one that is, first.
+    /// Addresses of the nodes that may be asked. The first one is in use.
     nodes: Vec<SocketAddr>,
     connection: Connection,
     patience: Duration,
 }
 
-/// What the coordinator says of slots.
+/// What the coordinator reports about moves of slots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Slots {
     /// It did not answer.
     Unknown,
-    /// Those that moved last.
+    /// The latest move, if any.
     Known(Option<SlotMove>),
 }
 
@@ -39,17 +40,17 @@ impl Slots {
         matches!(self, Self::Known(Some(last)) if last.state == SlotMoveState::Moving)
     }
 
-    /// Whether others moved since.
+    /// Whether slots have moved since `before`.
     pub(super) fn moved_since(&self, before: &Self) -> bool {
         matches!(self, Self::Known(Some(_))) && self != before
     }
 }
 
 impl Cluster {
-    /// Through this node; others are known as soon as the coordinator has named them.
+    /// Connects through this node. The others are known once the coordinator has named them.
     ///
     /// # Errors
-    /// If it does not answer, is no node of Paritas, or that is not its port for all keys.
+    /// If it does not answer, is not a node of Paritas, or this is not its port for all keys.
     pub(super) fn open(node: SocketAddr, patience: Duration) -> Result<Self, Failure> {
         let mut connection = Connection::open(node, patience / FIRST_SILENT_PARTS)?;
         check(&mut connection, node)?;
@@ -60,7 +61,7 @@ impl Cluster {
         })
     }
 
-    /// Asks the coordinator which slots moved last, and where else the cluster may be asked.
+    /// Asks the coordinator which slots moved last, and which other nodes may be asked.
     pub(super) fn slots(&mut self) -> Slots {
         let status = self
             .ask(&[vec![vec![b"PARITAS.STATUS"]]])
@@ -81,12 +82,12 @@ impl Cluster {
         Slots::Known(status.slots)
     }
 
-    /// Sends requests of one or more commands each, and gives their replies in order. A request of which a command was
-    /// not answered, for a takeover or because the node fell, is sent again as a whole, for `patience` at most: all
-    /// that is asked here may be done twice.
+    /// Sends requests of one or more commands each, and returns their replies in order. If a command was not answered,
+    /// because of a takeover or a failed node, its whole request is sent again, for at most `patience`. All commands
+    /// used here may be done twice.
     ///
     /// # Errors
-    /// If that was not enough, or for any other error of a command.
+    /// If the patience was not enough, or a command got another error.
     pub(super) fn ask(&mut self, requests: &[Vec<Vec<&[u8]>>]) -> Result<Vec<Vec<Value>>, Failure> {
         let deadline = Instant::now() + self.patience;
         let mut answered: Vec<Option<Vec<Value>>> = requests.iter().map(|_| None).collect();
@@ -94,7 +95,8 @@ impl Cluster {
         let mut together = requests.len();
         let mut told_at = Instant::now() + TELL_AFTER;
         while !left.is_empty() {
-            // While something is amiss one at a time: a node answers what waits for a takeover one after the other.
+            // After an error, one request at a time: a node answers commands that wait for a takeover one after the
+            // other.
             let now: Vec<usize> = left.iter().copied().take(together).collect();
             let refused = match self.send(requests, &now, &mut answered) {
                 Err(lost) if self.connection.is_lost() => {
@@ -123,7 +125,7 @@ impl Cluster {
         Ok(answered.into_iter().flatten().collect())
     }
 
-    /// Sends these requests once, and notes their answers. Gives one that was refused for now, and the error.
+    /// Sends these requests once and records their answers. Returns a request that was refused for now, and the error.
     fn send(
         &mut self,
         requests: &[Vec<Vec<&[u8]>>],
@@ -152,10 +154,10 @@ impl Cluster {
         Ok(refused)
     }
 
-    /// Connects to the next node that answers, the same one last.
+    /// Connects to the next node that answers; the present one is tried last.
     fn go_elsewhere(&mut self, deadline: Instant, lost: Failure) -> Result<(), Failure> {
         while Instant::now() < deadline {
-            // First, for a node may accept and close at once.
+            // Before connecting, because a node may accept and close at once.
             thread::sleep(RETRY_EVERY);
             for _ in 0..self.nodes.len() {
                 self.nodes.rotate_left(1);
@@ -169,37 +171,37 @@ impl Cluster {
     }
 }
 
-/// Whether this is a node's port for all keys: on that for cluster clients it tells of its own only, and others are for
-/// nodes among themselves.
+/// Checks that this is a node's port for all keys. The port for cluster clients serves the node's own keys only, and
+/// the port for peers is for nodes only.
 fn check(connection: &mut Connection, node: SocketAddr) -> Result<(), Failure> {
     connection.send(&[b"INFO", b"server"]);
     let Ok(Value::Bulk(text)) = connection.reply() else {
         return Err(Failure(format!(
-            "{node} does not answer as a node of Paritas does: name a node's port for all keys"
+            "{node} does not answer as a node of Paritas does: give a node's port for all keys"
         )));
     };
     let says = |what: &str| text.windows(what.len()).any(|part| part == what.as_bytes());
     if !says("paritas_version:") {
-        return Err(Failure(format!("{node} is no node of Paritas")));
+        return Err(Failure(format!("{node} is not a node of Paritas")));
     }
     if says("redis_mode:cluster") {
         return Err(Failure(format!(
-            "{node} is a port for cluster clients, where each node has its own keys only: name the node's other port"
+            "{node} is a port for cluster clients, where each node has its own keys only: give the node's other port"
         )));
     }
     Ok(())
 }
 
-/// Errors that a takeover may give, and one that a rebuild may: memory is short until it has ended.
+/// Whether the error may pass: a takeover may cause it, or a rebuild, during which memory is short.
 fn is_passing(error: &str) -> bool {
     let code = error.split(' ').next().unwrap_or_default();
     ["TRYAGAIN", "UNCERTAIN", "CLUSTERDOWN", "NOREPLICAS", "OOM"].contains(&code)
 }
 
-/// An error that stays, with the key that it is about.
+/// An error that stays, with the key that caused it.
 fn explained(command: &[&[u8]], error: &str) -> String {
     match (error.split(' ').next(), command) {
-        (Some("OOM"), _) => format!("{error}: there is no room for all of the file; give the cluster more memory"),
+        (Some("OOM"), _) => format!("{error}: there is no memory for the whole file; give the cluster more memory"),
         (_, [_, key, ..]) => format!("{}: {error}", key.escape_ascii()),
         _ => error.into(),
     }

@@ -1,6 +1,6 @@
-//! Snapshots: every key of a cluster in a file, and back (PROTOCOL 16: a restore point, for when more is lost than any
-//! redundancy covers). The cluster is asked as any client asks it, and goes on meanwhile; so a snapshot has each key
-//! as it was at some moment while it was taken.
+//! Snapshots: every key of a cluster in a file, and back (PROTOCOL 16: a restore point, for losses that redundancy does
+//! not cover). The snapshot is taken through client commands while the cluster continues, so each key has its value of
+//! some moment during that time.
 
 mod cluster;
 pub mod rdb;
@@ -20,44 +20,44 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Keys that SCAN is asked for at a time, and that are read together.
+/// Number of keys that SCAN is asked for at a time, and that are read together.
 const SCAN_COUNT: &str = "256";
 const KEYS_MAX: usize = 64;
-/// Bytes of the commands that read them.
+/// Most bytes of the commands that read these keys.
 const READ_BYTES_MAX: usize = 64 << 10;
-/// Of a command beside the key.
+/// Bytes of such a command beside the key.
 const COMMAND_BYTES: usize = 48;
-/// Bytes of commands that are sent before their replies are read.
+/// Most bytes of commands that are sent before their replies are read.
 const SENT_BYTES_MAX: usize = 256 << 10;
 const SENT_MAX: usize = 256;
-/// How often progress is told.
+/// Interval of progress messages.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-/// A key whose expiry changes is read again so often.
+/// Number of times that a key whose expiry changes is read.
 const READS_MAX: usize = 8;
 
-/// The latest end of a key: 48 bits.
+/// The latest expiry of a key: 48 bits.
 const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
 
-/// What a file may hold.
+/// The limits of a snapshot file.
 pub const LIMITS: Limits = Limits {
     key_bytes_max: KEY_BYTES_MAX,
     value_bytes_max: VALUE_BYTES_MAX,
 };
 
-/// How far it has come.
+/// The progress of a snapshot or a restore.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Count {
-    /// Written or set.
+    /// Number of keys written or set.
     pub keys: u64,
-    /// Of their keys and values.
+    /// Bytes of keys and values of these.
     pub bytes: u64,
-    /// Left out: their time is over.
+    /// Number of keys left out because they have expired.
     pub expired: u64,
-    /// Left as they were.
+    /// Number of existing keys that were kept.
     pub kept: u64,
-    /// Left out: how often a module kept something beside keys.
+    /// Number of records of modules that were left out.
     pub modules: u64,
-    /// The coordinator did not say whether slots moved meanwhile, whose keys may be missing then.
+    /// The coordinator did not say whether slots moved meanwhile. If they did, some of their keys may be missing.
     pub unwatched: bool,
 }
 
@@ -72,22 +72,24 @@ impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} keys, {}", self.keys, ByteCount(self.bytes))?;
         if self.expired > 0 {
-            write!(f, "; {} left out, for their time is over", self.expired)?;
+            write!(f, "; {} left out: expired", self.expired)?;
         }
         if self.kept > 0 {
             write!(f, "; {} left as they were", self.kept)?;
         }
         if self.modules > 0 {
-            f.write_str("; what modules keep beside keys left out")?;
+            f.write_str("; data of modules left out")?;
         }
         if self.unwatched {
-            f.write_str("; the coordinator did not answer: if slots moved meanwhile, keys of theirs may be missing")?;
+            f.write_str(
+                "; the coordinator did not answer: if slots moved meanwhile, some of their keys may be missing",
+            )?;
         }
         Ok(())
     }
 }
 
-/// Tells how far it has come, now and then.
+/// Reports progress at intervals.
 struct Teller<'a> {
     next_at: Instant,
     tell: &'a mut dyn FnMut(&Count),
@@ -107,7 +109,7 @@ impl<'a> Teller<'a> {
     }
 }
 
-/// A file that takes its name when it is whole: what was there before stays until then.
+/// A file that gets its name when it is complete. Until then an existing file of that name stays.
 struct Fresh {
     partial: PathBuf,
     path: PathBuf,
@@ -138,15 +140,15 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // It is gone if all went well.
+        // If all went well, this file no longer exists.
         let _ = fs::remove_file(&self.partial);
     }
 }
 
-/// Writes every key of the cluster that `node` belongs to into a file, which takes its name when it is whole.
+/// Writes every key of the cluster that `node` belongs to into a file. The file gets its name when it is complete.
 ///
 /// # Errors
-/// If a node or the disk fails: says which; no file is left, and one that was there before stays.
+/// If a node or the disk fails; the text says which. No incomplete file is left, and an existing file stays.
 pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn FnMut(&Count)) -> Result<Count, Failure> {
     let failed = |error: std::io::Error| Failure(format!("{}: {error}", path.display()));
     if path.is_dir() {
@@ -156,15 +158,15 @@ pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn Fn
     let before = cluster.slots();
     if before.are_moving() {
         return Err(Failure(
-            "slots are being moved, and SCAN may miss their keys: wait for that".into(),
+            "slots are being moved, and SCAN may miss their keys: wait until the move has ended".into(),
         ));
     }
     let fresh = Fresh::new(path);
     let file = File::create_new(&fresh.partial).map_err(failed)?;
     let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
-    // SCAN may show a key twice if it moves, and Redis refuses a file that does. By two hashes of 64 bits: 20 to 60
-    // bytes a key.
+    // SCAN may return a key twice if it moves, and Redis refuses a file with a key twice. Keys are recognised by two
+    // hashes of 64 bits, which takes 20 to 60 bytes a key.
     let (one, other) = (RandomState::new(), RandomState::new());
     let mut seen: HashSet<(u64, u64)> = HashSet::new();
     let mut cursor = b"0".to_vec();
@@ -185,7 +187,7 @@ pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn Fn
     }
     let after = cluster.slots();
     if after.moved_since(&before) {
-        let why = "slots were moved meanwhile, and keys of theirs may be missing: take it anew";
+        let why = "slots were moved meanwhile, and some of their keys may be missing: take the snapshot again";
         return Err(Failure(why.into()));
     }
     count.unwatched = [&before, &after].contains(&&Slots::Unknown);
@@ -197,7 +199,7 @@ pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn Fn
     Ok(count)
 }
 
-/// Keys that are read together: few enough for their commands to be sent before a reply is read.
+/// Groups of keys that are read together, small enough for their commands to be sent before a reply is read.
 fn batches(keys: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
     let mut rest = keys;
     core::iter::from_fn(move || {
@@ -213,11 +215,11 @@ fn batches(keys: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
     })
 }
 
-/// One step: the next cursor, and keys.
+/// One step of SCAN. Returns the next cursor, and keys.
 fn scan(cluster: &mut Cluster, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>), Failure> {
     let words: [&[u8]; 4] = [b"SCAN", cursor, b"COUNT", SCAN_COUNT.as_bytes()];
     let replies = cluster.ask(&[vec![words.to_vec()]])?.concat();
-    let strange = || Failure("SCAN was answered strangely: is it a node of Paritas?".into());
+    let strange = || Failure("SCAN got an unexpected answer: is it a node of Paritas?".into());
     let Some(Value::Array(parts)) = replies.into_iter().next() else {
         return Err(strange());
     };
@@ -234,8 +236,8 @@ fn scan(cluster: &mut Cluster, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>),
     Ok((next, keys?))
 }
 
-/// The keys that are still there. Expiry and value are two commands: the expiry is asked for before and after, and a
-/// key for which it is not the same is read again.
+/// Reads the keys that still exist. Expiry and value need two commands, so the expiry is read before and after the
+/// value, and a key whose expiry has changed is read again.
 fn read(cluster: &mut Cluster, keys: &[Vec<u8>]) -> Result<Vec<Entry>, Failure> {
     let mut found = Vec::with_capacity(keys.len());
     let mut left: Vec<&Vec<u8>> = keys.iter().collect();
@@ -250,7 +252,7 @@ fn read(cluster: &mut Cluster, keys: &[Vec<u8>]) -> Result<Vec<Entry>, Failure> 
             .collect();
         let mut again = Vec::new();
         for (key, replies) in left.into_iter().zip(cluster.ask(&requests)?) {
-            let strange = || Failure(format!("{} was answered strangely", key.escape_ascii()));
+            let strange = || Failure(format!("reading {} got an unexpected answer", key.escape_ascii()));
             let [before, value, after] = <[Value; 3]>::try_from(replies).map_err(|_| strange())?;
             let value = match value {
                 Value::Bulk(value) => value,
@@ -264,7 +266,7 @@ fn read(cluster: &mut Cluster, keys: &[Vec<u8>]) -> Result<Vec<Entry>, Failure> 
                 again.push(key);
                 continue;
             }
-            // One that changes so often has an end, if it had one at either time.
+            // A key that still changes gets an expiry if it had one before or after.
             match (before.max(after), after) {
                 (_, GONE) => {}
                 (at_ms, _) => found.push(Entry {
@@ -282,15 +284,15 @@ fn read(cluster: &mut Cluster, keys: &[Vec<u8>]) -> Result<Vec<Entry>, Failure> 
     Ok(found)
 }
 
-/// PEXPIRETIME of a key that is not there.
+/// Reply of PEXPIRETIME for a key that does not exist.
 const GONE: i64 = -2;
 
-/// Sets every key of a file in the cluster that `node` belongs to; keys that are there already are overwritten, or with
-/// `keep` stay as they are. The file is read through before anything is set.
+/// Sets every key of a file in the cluster that `node` belongs to. Existing keys are overwritten, or kept if `keep` is
+/// set. The whole file is checked before anything is set.
 ///
 /// # Errors
-/// If the file is no snapshot or damaged, and nothing is changed then; if a node fails, and says how many keys are in:
-/// to do it again does no harm.
+/// If the file is not a snapshot or is damaged; nothing is changed then. If a node fails; the text says how many keys
+/// were set. Restoring again does no harm.
 pub fn restore(
     node: SocketAddr,
     path: &Path,
@@ -304,7 +306,7 @@ pub fn restore(
     file.rewind().map_err(|error| failed(&error))?;
     let mut keys = Reader::new(BufReader::new(&file), LIMITS).map_err(|error| failed(&error))?;
     let mut cluster = Cluster::open(node, patience)?;
-    // Where else to go on if that node falls.
+    // Learns the other nodes, in case this one fails.
     cluster.slots();
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
     loop {
@@ -345,7 +347,7 @@ pub fn restore(
             .collect();
         let replies = cluster.ask(&requests).map_err(|Failure(why)| {
             Failure(format!(
-                "{why}\nso far: {count}, or a few more; to restore once more does no harm"
+                "{why}\nso far: {count}, or a few more; restoring again does no harm"
             ))
         })?;
         for (entry, reply) in batch.iter().zip(replies.concat()) {
@@ -358,13 +360,13 @@ pub fn restore(
     }
 }
 
-/// Reads a file through: whether it is whole, and all in it can be set.
+/// Checks that a whole file can be read and that everything in it can be set.
 fn check(file: &File) -> Result<(), RdbError> {
     let mut reader = Reader::new(BufReader::new(file), LIMITS)?;
     while let Some(entry) = reader.next_entry()? {
         if let Some(at_ms) = entry.expiry_ms.filter(|at_ms| *at_ms > EXPIRY_MS_MAX) {
             return Err(reader.refuse(&format!(
-                "{} ends {at_ms} ms after 1970, {EXPIRY_MS_MAX} are the most here",
+                "{} expires {at_ms} ms after 1970, the latest time here is {EXPIRY_MS_MAX}",
                 entry.key.escape_ascii()
             )));
         }

@@ -1,5 +1,5 @@
-//! Redis' own file of keys and values, RDB, as far as strings go (docs/formats/snapshot.md): what `redis-server` and
-//! `valkey-server` write can be read here, and they read what is written here.
+//! The RDB format of Redis, for strings only (docs/formats/snapshot.md). Files written by `redis-server` and
+//! `valkey-server` can be read here, and they read files written here.
 
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
 use std::fmt;
@@ -7,9 +7,9 @@ use std::io::{self, BufRead, Write};
 
 static SUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
-/// What is written. Each Redis since 5.0 and each Valkey reads it.
+/// The version that is written. Redis since 5.0 and every Valkey read it.
 const MAGIC: &[u8; 9] = b"REDIS0009";
-/// Files of these versions and later end with a sum.
+/// Files since this version end with a checksum.
 const SUM_SINCE: u32 = 5;
 
 const STRING: u8 = 0;
@@ -26,30 +26,30 @@ const EXPIRY_S: u8 = 0xFD;
 const DATABASE: u8 = 0xFE;
 const END: u8 = 0xFF;
 
-/// One key, and what it holds.
+/// A key and its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Any bytes.
+    /// The key: any bytes.
     pub key: Vec<u8>,
-    /// Any bytes.
+    /// The value: any bytes.
     pub value: Vec<u8>,
-    /// When it ends, in milliseconds since 1970.
+    /// Expiry in milliseconds since 1970.
     pub expiry_ms: Option<u64>,
 }
 
-/// The longest key and value that are read.
+/// Longest key and value that are accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Of a key.
+    /// Most bytes of a key.
     pub key_bytes_max: usize,
-    /// Of a value.
+    /// Most bytes of a value.
     pub value_bytes_max: usize,
 }
 
 /// Why a file cannot be read.
 #[derive(Debug)]
 pub struct RdbError {
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
     /// What is wrong.
     pub what: Wrong,
@@ -58,23 +58,23 @@ pub struct RdbError {
 /// What is wrong with a file.
 #[derive(Debug)]
 pub enum Wrong {
-    /// The system says so.
+    /// The system reports an error.
     Io(io::Error),
-    /// It ends before it should.
+    /// The file ends too early.
     Short,
-    /// Another kind of file.
+    /// The file is of another kind.
     Magic,
-    /// It was changed since it was written.
+    /// The checksum is wrong: the file was changed.
     Sum,
-    /// Something else than keys and strings.
+    /// The file contains something other than keys and strings.
     Unknown(String),
-    /// A key or value that is too long.
+    /// A key or a value is too long.
     Long {
-        /// Which of both, and of what key.
+        /// Which key, or the value of which key.
         what: String,
-        /// Its bytes.
+        /// Its length in bytes.
         bytes: u64,
-        /// The most that it may have.
+        /// The largest length in bytes.
         bytes_max: usize,
     },
 }
@@ -83,17 +83,21 @@ impl fmt::Display for RdbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.what {
             Wrong::Io(error) => write!(f, "{error}"),
-            Wrong::Short => write!(f, "it ends at byte {}, in the middle: take it anew", self.offset),
-            Wrong::Magic => f.write_str("it is no snapshot: RDB files begin with REDIS or VALKEY and a version"),
+            Wrong::Short => write!(
+                f,
+                "it is incomplete, it ends at byte {}: take the snapshot again",
+                self.offset
+            ),
+            Wrong::Magic => f.write_str("it is not a snapshot: RDB files begin with REDIS or VALKEY and a version"),
             Wrong::Sum => write!(
                 f,
-                "its sum at byte {} is not that of what is in it: it was changed or damaged",
+                "its checksum at byte {} is wrong: the file was changed or damaged",
                 self.offset
             ),
             Wrong::Unknown(what) => write!(f, "at byte {}: {what}", self.offset),
             Wrong::Long { what, bytes, bytes_max } => write!(
                 f,
-                "at byte {}: {what} has {bytes} bytes, {bytes_max} are the most here",
+                "at byte {}: {what} has {bytes} bytes, at most {bytes_max} are allowed",
                 self.offset
             ),
         }
@@ -109,7 +113,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins it.
+    /// Writes the beginning of the file.
     pub fn new(out: W) -> io::Result<Self> {
         let mut writer = Self { out, sum: SUM.digest() };
         writer.put(MAGIC)?;
@@ -120,7 +124,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// One key. None may come twice: Redis refuses such a file.
+    /// Writes one key. No key may be written twice: Redis refuses such a file.
     pub fn push(&mut self, entry: &Entry) -> io::Result<()> {
         if let Some(at_ms) = entry.expiry_ms {
             self.put(&[EXPIRY_MS])?;
@@ -131,7 +135,7 @@ impl<W: Write> Writer<W> {
         self.string(&entry.value)
     }
 
-    /// Ends it, and gives back where it was written.
+    /// Writes the end of the file. Returns the output.
     pub fn finish(mut self) -> io::Result<W> {
         self.put(&[END])?;
         let sum = self.sum.finalize();
@@ -160,7 +164,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// A length, or how a string is written in another way.
+/// A length, or the number of a special encoding of a string.
 enum Length {
     Bytes(u64),
     Encoded(u8),
@@ -178,7 +182,7 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads the first bytes.
+    /// Reads the beginning of the file.
     pub fn new(input: R, limits: Limits) -> Result<Self, RdbError> {
         let mut reader = Self {
             input,
@@ -204,17 +208,17 @@ impl<R: BufRead> Reader<R> {
         Ok(reader)
     }
 
-    /// How many times there was something of a module, beside keys, that is not kept here.
+    /// Number of records of modules that were skipped.
     pub fn skipped_modules(&self) -> u64 {
         self.skipped_modules
     }
 
-    /// That something here cannot be kept.
+    /// The error for something that cannot be stored here.
     pub fn refuse(&self, what: &str) -> RdbError {
         self.wrong(Wrong::Unknown(what.into()))
     }
 
-    /// The next key, or none after the last.
+    /// The next key; `None` after the last.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, RdbError> {
         let mut expiry_ms = None;
         while !self.ended {
@@ -232,7 +236,7 @@ impl<R: BufRead> Reader<R> {
                 DATABASE => match self.plain_length()? {
                     0 => {}
                     other => {
-                        let what = format!("keys of database {other}; there is one here, 0");
+                        let what = format!("keys of database {other}; only database 0 exists here");
                         return Err(self.wrong(Wrong::Unknown(what)));
                     }
                 },
@@ -244,14 +248,16 @@ impl<R: BufRead> Reader<R> {
                     return Ok(Some(Entry { key, value, expiry_ms }));
                 }
                 FUNCTIONS | OLD_FUNCTIONS => {
-                    return Err(self.refuse("functions (scripts), which are not kept here: FUNCTION FLUSH first"));
+                    return Err(
+                        self.refuse("functions (scripts), which are not supported here: run FUNCTION FLUSH first")
+                    );
                 }
                 MODULE => self.skip_module()?,
                 kind @ 240.. => return Err(self.refuse(&format!("operation {kind}, of a later version"))),
                 kind => {
                     let key = self.string(self.limits.key_bytes_max, || "a key".into())?;
                     let key = key.escape_ascii();
-                    return Err(self.refuse(&format!("{key} is {}; only strings are kept here", name_of(kind))));
+                    return Err(self.refuse(&format!("{key} is {}; only strings are supported here", name_of(kind))));
                 }
             }
         }
@@ -263,14 +269,14 @@ impl<R: BufRead> Reader<R> {
         if self.version >= SUM_SINCE {
             let found = core::mem::replace(&mut self.sum, SUM.digest()).finalize();
             let told = u64::from_le_bytes(self.array()?);
-            // 0: it was written without.
+            // 0: the file was written without a checksum.
             if told != 0 && told != found {
                 return Err(self.wrong(Wrong::Sum));
             }
         }
         match self.input.fill_buf() {
             Ok([]) => Ok(()),
-            Ok(_) => Err(self.refuse("more after the end: several files in one?")),
+            Ok(_) => Err(self.refuse("bytes after the end: several files in one?")),
             Err(error) => Err(self.wrong(Wrong::Io(error))),
         }
     }
@@ -310,7 +316,7 @@ impl<R: BufRead> Reader<R> {
             0x40..0x80 => Length::Bytes(low << 8 | u64::from(self.byte()?)),
             0x80 => Length::Bytes(u32::from_be_bytes(self.array()?).into()),
             0x81 => Length::Bytes(u64::from_be_bytes(self.array()?)),
-            0x82..0xC0 => return Err(self.refuse(&format!("{first} is no length"))),
+            0x82..0xC0 => return Err(self.refuse(&format!("{first} is not a length"))),
             _ => Length::Encoded(first & 0x3F),
         })
     }
@@ -318,11 +324,11 @@ impl<R: BufRead> Reader<R> {
     fn plain_length(&mut self) -> Result<u64, RdbError> {
         match self.length()? {
             Length::Bytes(bytes) => Ok(bytes),
-            Length::Encoded(_) => Err(self.refuse("a string where a number is due")),
+            Length::Encoded(_) => Err(self.refuse("a string instead of a number")),
         }
     }
 
-    /// No more than `bytes_max`, and no memory for what has not been read.
+    /// Reads a string of at most `bytes_max` bytes. Memory grows with the bytes read.
     fn string(&mut self, bytes_max: usize, what: impl Fn() -> String) -> Result<Vec<u8>, RdbError> {
         let bounded = |reader: &Self, bytes: u64| match usize::try_from(bytes) {
             Ok(length) if length <= bytes_max => Ok(length),
@@ -345,7 +351,7 @@ impl<R: BufRead> Reader<R> {
             Length::Encoded(3) => {
                 let (packed, bytes) = (self.plain_length()?, self.plain_length()?);
                 let length = bounded(self, bytes)?;
-                // Redis packs only what gets shorter by it.
+                // Redis compresses only strings that get shorter.
                 let packed = bounded(self, packed)?;
                 let mut input = vec![0; packed];
                 self.fill(&mut input)?;
@@ -355,8 +361,8 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// What a module keeps beside keys, such as how its indexes are defined: its number, when it is to be read, and
-    /// values up to an end.
+    /// Skips a record of a module, such as the definitions of its indexes: its number, when it is to be loaded, and
+    /// values up to an end mark.
     fn skip_module(&mut self) -> Result<(), RdbError> {
         self.plain_length()?;
         loop {
@@ -408,7 +414,7 @@ fn name_of(kind: u8) -> String {
     }
 }
 
-/// LZF, as Redis packs long strings: runs of bytes, and copies of what came before.
+/// Decompresses LZF, which Redis uses for long strings: literal bytes, and copies of earlier output.
 fn unpack(input: &[u8], length: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(length);
     let mut rest = input.iter().copied();
@@ -426,7 +432,7 @@ fn unpack(input: &[u8], length: usize) -> Option<Vec<u8>> {
             if out.len() + copied + 2 > length {
                 return None;
             }
-            // It may overlap what it makes.
+            // The copy may overlap with its own output.
             for at in from..from + copied + 2 {
                 out.push(out[at]);
             }

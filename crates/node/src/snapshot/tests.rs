@@ -22,7 +22,7 @@ fn all(file: &[u8], limits: Limits) -> Result<Vec<Entry>, RdbError> {
     Ok(entries)
 }
 
-/// A file of Redis 7 around these bytes, without a sum.
+/// A file of Redis 7 with these bytes as its contents, without a checksum.
 fn around(body: &[u8]) -> Vec<u8> {
     [b"REDIS0011", body, &[0xFF], &[0; 8]].concat()
 }
@@ -59,7 +59,7 @@ fn what_is_written_is_read_again_and_damage_is_noticed() {
     assert!(all(&longer, LIMITS).is_err());
 }
 
-/// Byte for byte, so that a change of the format is seen: the sum is Redis' CRC-64.
+/// Compared byte for byte, so that a change of the format is noticed. The checksum is Redis's CRC-64.
 #[test]
 fn the_bytes_are_those_of_the_drawing() {
     let mut writer = Writer::new(Vec::new()).unwrap();
@@ -80,7 +80,7 @@ fn the_bytes_are_those_of_the_drawing() {
     assert_eq!(
         crc.checksum(b"123456789"),
         0xE9C6_D914_C4B8_D9CA,
-        "the value that Redis tests"
+        "the value in Redis's own test"
     );
     assert_eq!(
         file[file.len() - 8..],
@@ -95,7 +95,7 @@ fn the_forms_that_redis_writes_are_read() {
         b"\xFA\x0Aredis-bits\xC0\x40",
         b"\xFE\x00\xFB\x07\x01",
         b"\xF4\x01\x02\x00",
-        // Of a module: when, then 7, -1, a float, a double, a string, the end.
+        // A record of a module: when to load, then 7, -1, a float, a double, a string, the end.
         b"\xF7\x81\0\0\0\0\0\0\x01\x02\x02\x01\x02\x07\x01\x81\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF",
         b"\x03\0\0\x80\x3F\x04\0\0\0\0\0\0\xF0\x3F\x05\x03abc\x00",
         b"\x00\x04tiny\xC0\xFF",
@@ -105,7 +105,7 @@ fn the_forms_that_redis_writes_are_read() {
         b"\xFD\x02\0\0\0\x00\x01s\x01v",
         b"\xF8\x05\x00\x04idle\x01v",
         b"\xF9\x07\x00\x04used\x01v",
-        // Twenty times an a, packed: the letter, then 19 bytes from one before.
+        // Twenty times `a`, compressed: one literal, then 19 bytes copied from one byte before.
         b"\x00\x06packed\xC3\x05\x14\x00a\xE0\x0A\x00",
         b"\x00\x04long\x80\0\0\0\x02ab",
         b"\x00\x06longer\x81\0\0\0\0\0\0\0\x02ab",
@@ -125,7 +125,7 @@ fn the_forms_that_redis_writes_are_read() {
         entry(b"longer", b"ab", None),
     ];
     assert_eq!(found, expected);
-    // Valkey's own name for it, and a version without a sum at the end.
+    // Valkey's own name of the format, and a version without a checksum.
     assert_eq!(all(b"VALKEY080\xFE\x00\xFF\0\0\0\0\0\0\0\0", LIMITS).unwrap(), []);
     assert_eq!(
         all(b"REDIS0003\x00\x01k\x01v\xFF", LIMITS).unwrap(),
@@ -135,7 +135,7 @@ fn the_forms_that_redis_writes_are_read() {
 
 #[test]
 fn what_cannot_be_kept_is_named() {
-    assert!(refused(b"\x01\x05queue\x00").contains("queue is a list; only strings are kept here"));
+    assert!(refused(b"\x01\x05queue\x00").contains("queue is a list; only strings are supported here"));
     assert!(refused(b"\x04\x01h\x00").contains("h is a hash"));
     assert!(refused(b"\xFE\x03\x00\x01k\x01v").contains("database 3"));
     assert!(refused(b"\xF5\x01f").contains("functions"));
@@ -145,7 +145,7 @@ fn what_cannot_be_kept_is_named() {
     assert!(refused(b"\x00\x01k\xC3\x02\x05\x20\x09").contains("cannot be unpacked"));
     let long = refused(b"\x00\x01k\x80\x7F\xFF\xFF\xFF");
     assert!(
-        long.contains("the value of k has 2147483647 bytes, 65536 are the most"),
+        long.contains("the value of k has 2147483647 bytes, at most 65536 are allowed"),
         "{long}"
     );
     let damaged = all(b"REDIS0009\xFF\x01\0\0\0\0\0\0\0", LIMITS).unwrap_err();
@@ -169,7 +169,7 @@ fn counts_read_as_people_do() {
     (count.expired, count.kept) = (2, 3);
     assert_eq!(
         count.to_string(),
-        "1 keys, 2.0 KB; 2 left out, for their time is over; 3 left as they were"
+        "1 keys, 2.0 KB; 2 left out: expired; 3 left as they were"
     );
 }
 
@@ -183,7 +183,7 @@ fn a_file_is_checked_before_anything_is_set() {
         std::fs::write(&path, writer.finish().unwrap()).unwrap();
         let checked = check(&File::open(&path).unwrap()).map_err(|error| error.to_string());
         assert_eq!(checked.is_ok(), whole);
-        assert!(whole || checked.unwrap_err().contains("late ends 281474976710656 ms"));
+        assert!(whole || checked.unwrap_err().contains("late expires 281474976710656 ms"));
     }
     std::fs::remove_file(&path).unwrap();
 }
@@ -207,7 +207,7 @@ fn slots_that_moved_are_noticed() {
     assert!(last(1, SlotMoveState::Moving).are_moving() && !done.are_moving() && !Slots::Unknown.are_moving());
     assert!(done.moved_since(&none) && last(2, SlotMoveState::Done).moved_since(&done));
     assert!(last(1, SlotMoveState::Moving).moved_since(&done));
-    // A coordinator that began anew knows of none.
+    // A coordinator that has restarted knows of no move.
     assert!(!done.moved_since(&done) && !none.moved_since(&done) && !Slots::Unknown.moved_since(&done));
 }
 

@@ -1,4 +1,4 @@
-//! Where a chunk's records lie, and what is on its way there.
+//! The places of a chunk's records, and the data on its way there.
 
 use crate::extents::Extents;
 use crate::record::{Content, Key, record_bytes};
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) key: Key,
-    /// Of its chain: what was written for an earlier one of the same key is nobody's.
+    /// The number of its chain. Entries of an earlier chain with the same key are ignored.
     pub(super) born: u64,
     pub(super) position: Position,
     pub(super) whole: bool,
@@ -22,7 +22,7 @@ impl Entry {
         record_bytes(self.content.versions.len(), &self.extents)
     }
 
-    /// Takes in what comes after it.
+    /// Folds a later entry into this one.
     pub(super) fn fold(&mut self, later: &Self) {
         if later.whole {
             self.extents = later.extents.clone();
@@ -34,27 +34,27 @@ impl Entry {
     }
 }
 
-/// Where a chunk's records lie, in the order in which they apply: those in its slot, then those in the log area.
+/// The places of a chunk's records, in the order in which they apply: those in its slot, then those in the log area.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     pub(crate) born: u64,
     pub(crate) position: Position,
-    /// What the chunk stands for, what waits included.
+    /// What the chunk stands for, including waiting changes.
     pub(crate) content: Content,
-    /// Number of the last record that is written.
+    /// Number of the last record that was written.
     pub(crate) last: u64,
     pub(crate) slot: Option<InSlot>,
     pub(crate) logged: VecDeque<Logged>,
-    /// It is being written anew: until that is done what waits stays.
+    /// The chunk is being rewritten. Until that is done, waiting entries are held back.
     pub(crate) busy: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct InSlot {
     pub(crate) slot: u32,
-    /// Up to where records lie in it.
+    /// Offset in the slot up to which there are records.
     pub(crate) used: usize,
-    /// Number of the last of them.
+    /// Number of the last record in the slot.
     pub(crate) last: u64,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Logged {
     pub(crate) number: u64,
 }
 
-/// A record that is being written, and where it will lie.
+/// A record that is being written, and its destination.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) entry: Entry,

@@ -1,5 +1,5 @@
-//! Making room: what was appended is folded and goes behind its chunk (LogECMem §5.2), and chunks whose space is full
-//! are written anew.
+//! Frees space. Appended deltas are folded and written after their chunks (LogECMem §5.2). Chunks whose reserved space
+//! is full are rewritten.
 
 use super::{DRAIN_BYTES_MAX, Entry, InSlot, Io, ParityLog, Task, To, Why, Written};
 use crate::record::{Key, Record};
@@ -8,11 +8,11 @@ use core::ops::Range;
 use paritas_base::{Map, map};
 
 impl ParityLog {
-    /// Writes anew the chunks whose slots are full, once nothing else of theirs is under way.
+    /// Rewrites chunks whose slots are full, once nothing else of them is under way.
     pub(super) fn compact(&mut self, out: &mut Vec<Io>) {
         while self.flush_left == 0 && !self.failed && self.compacting < SPARE_SLOTS as usize {
             let Some(key) = self.full.pop_front() else { return };
-            // It may have been taken away and put again since.
+            // The chunk may have been removed and put again.
             let chain = self
                 .chains
                 .get_mut(&key)
@@ -25,7 +25,8 @@ impl ParityLog {
         }
     }
 
-    /// Makes room in the log area: of its oldest part, what is folded goes to the slots, or, without slots, to the end.
+    /// Frees space in the log area. The oldest part is folded and goes to the slots, or, without slots, to the end of
+    /// the area.
     pub fn drain(&mut self, out: &mut Vec<Io>) {
         let Some((&first, _)) = self.logged.first_key_value() else {
             return;
@@ -36,7 +37,7 @@ impl ParityLog {
         let log_bytes = self.settings.log_bytes;
         let end = (first - first % log_bytes + log_bytes).min(first + DRAIN_BYTES_MAX.min(log_bytes / 2));
         if self.settings.layout.has_slots() {
-            // Whole records: those that begin before the end.
+            // Takes whole records only: those that begin before the end.
             let last = self.logged.range(first..end).next_back();
             let upto = last.and_then(|(at, key)| {
                 let chain = self.chains.get(key)?;
@@ -52,8 +53,8 @@ impl ParityLog {
         }
     }
 
-    /// Begins to read chunks that are to be appended whole, those of the oldest records first: as many as may wait
-    /// beside what does, and one at least.
+    /// Begins to read chunks that are to be appended whole, those with the oldest records first. It takes as many as
+    /// fit in the buffer beside the waiting bytes, and at least one.
     fn rewrite(&mut self, range: Range<u64>, out: &mut Vec<Io>) {
         let chunk = self.settings.chunk_record_bytes();
         let most = (self.settings.buffer_max_bytes / 2).saturating_sub(self.buffered_bytes()) / chunk;
@@ -61,7 +62,7 @@ impl ParityLog {
         if self.rewriting >= most {
             return;
         }
-        // Those that were read and wait to be written are not read again.
+        // Chunks that were already read and wait to be written are not read again.
         let mut next_is_whole: Map<Key, bool> = map();
         for entry in self.waiting.iter().filter(|entry| self.chain_of(entry).is_some()) {
             next_is_whole.entry(entry.key).or_insert(entry.whole);
@@ -79,7 +80,8 @@ impl ParityLog {
         }
     }
 
-    /// The oldest part of the log area is here: each chunk's deltas become one, and go behind it.
+    /// The oldest part of the log area was read. The deltas of each chunk are folded into one, which is written after
+    /// the chunk.
     pub(super) fn on_drained(&mut self, first: u64, bytes: &[u8], out: &mut Vec<Io>) {
         let end = first + bytes.len() as u64;
         let pieces: Vec<(u64, Key)> = self.logged.range(first..end).map(|(at, key)| (*at, *key)).collect();
@@ -126,8 +128,8 @@ impl ParityLog {
         self.draining = self.drain_left > 0;
     }
 
-    /// Writes to its slot what stands for all of a chunk's records in the log area up to a number. Where there is no
-    /// space they stay where they are.
+    /// Writes one record to a chunk's slot that replaces all its records in the log area up to a number. Without space
+    /// in the slot, those records stay where they are.
     pub(super) fn settle(&mut self, entry: Entry, number: u64, out: &mut Vec<Io>) {
         let Some(chain) = self.chains.get(&entry.key) else {
             return;

@@ -1,4 +1,4 @@
-//! Writing what waits: all of it at once to the log area, or each to the space behind its chunk.
+//! Writes waiting entries: all at once to the log area, or each to the space after its chunk.
 
 use super::{Chain, Entry, InSlot, Io, Logged, ParityLog, Task, To, Written};
 use crate::record::{Key, Place, Record};
@@ -6,7 +6,7 @@ use crate::{SPARE_SLOTS, Space};
 use paritas_base::{Map, map};
 
 impl ParityLog {
-    /// Writes what waits, unless something is being written.
+    /// Writes waiting entries, unless a flush is under way.
     pub fn flush(&mut self, out: &mut Vec<Io>) {
         if self.flush_left > 0 || self.failed || self.waiting.is_empty() {
             return;
@@ -27,19 +27,19 @@ impl ParityLog {
         };
     }
 
-    /// The chain that an entry is of, unless it was removed since.
+    /// The chain of an entry, unless the chunk was removed.
     pub(super) fn chain_of(&self, entry: &Entry) -> Option<&Chain> {
         self.chains.get(&entry.key).filter(|chain| chain.born == entry.born)
     }
 
-    /// All in one write to the log area. Gives back what must wait.
+    /// Writes entries to the log area in one write. Returns those that must wait.
     pub(super) fn append(&mut self, entries: Vec<Entry>, out: &mut Vec<Io>) -> Vec<Entry> {
         let log_bytes = self.settings.log_bytes;
         let most = log_bytes / 4;
         let mut kept = Vec::new();
         let (mut bytes, mut last) = (Vec::new(), map());
-        // The last quarter is for whole chunks that take the place of old records: each does so once in a round, and
-        // all of them fit in a quarter.
+        // The last quarter of the area is reserved for whole chunks that replace old records. Each chunk is written so
+        // once in a round, and all of them fit in a quarter.
         let is_short = self.is_short();
         let old = self.tail.saturating_sub(log_bytes / 2);
         let is_crowded = self.records() >= self.settings.records_max();
@@ -54,7 +54,7 @@ impl ParityLog {
         });
         let length = sizes.sum::<u64>().min(most) as usize;
         let length = self.settings.in_blocks(length) as u64;
-        // A write does not go over the end of the area.
+        // A write does not extend over the end of the area.
         let rest = log_bytes - self.tail % log_bytes;
         let shortest = self.settings.in_blocks(self.settings.chunk_record_bytes()) as u64;
         let skipped = if rest < length.min(shortest) { rest } else { 0 };
@@ -72,7 +72,7 @@ impl ParityLog {
             };
             let fits = bytes.len() + entry.bytes() <= length as usize && may(chain, &entry);
             if chain.busy || !fits || last.contains_key(&(entry.key, true)) {
-                // Nothing of a chunk overtakes what was kept of it.
+                // No later entry of a chunk may overtake the one that was held back.
                 last.insert((entry.key, true), 0);
                 kept.push(entry);
                 continue;
@@ -96,10 +96,10 @@ impl ParityLog {
         kept
     }
 
-    /// Each to its chunk's slot, in a write of its own. Gives back what must wait.
+    /// Writes each entry to its chunk's slot, with one write for each. Returns those that must wait.
     pub(super) fn write_to_slots(&mut self, entries: Vec<Entry>, out: &mut Vec<Io>) -> Vec<Entry> {
         let mut kept = Vec::new();
-        // Where each chunk's records will have ended, and which chunks' entries must wait.
+        // For each chunk, the end of its records after these writes; `None` if its entries must wait.
         let mut planned: Map<Key, Option<InSlot>> = map();
         for entry in entries {
             let Some(chain) = self.chain_of(&entry) else {
@@ -131,7 +131,8 @@ impl ParityLog {
         kept
     }
 
-    /// Begins one write of a flush to a slot; where the chunk's records end then. None if there is no space.
+    /// Begins one write of a flush to a slot. Returns the end of the chunk's records after it; `None` if there is no
+    /// space.
     pub(super) fn write_to_slot(&mut self, entry: &Entry, place: InSlot, out: &mut Vec<Io>) -> Option<InSlot> {
         let InSlot {
             mut slot,
@@ -181,7 +182,7 @@ impl ParityLog {
         }
     }
 
-    /// What the flush wrote is where it belongs.
+    /// The flush is complete: its records are now part of their chains.
     pub(super) fn on_flushed(&mut self) {
         self.flushing_bytes = 0;
         for Written { entry, number, to } in core::mem::take(&mut self.flushing) {
@@ -220,7 +221,7 @@ impl ParityLog {
         }
     }
 
-    /// Bytes of the log area from its first record that is of use to its end.
+    /// Bytes of the log area from the first record that is still needed to the end.
     pub(super) fn in_use(&self) -> u64 {
         let written = self.flushing.iter().find_map(|w| match w.to {
             To::Log { at, .. } => Some(at),

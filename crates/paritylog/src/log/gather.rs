@@ -1,22 +1,22 @@
-//! Reading a chunk: its records from wherever they lie, and what waits in memory on top.
+//! Reads a chunk: its records from all their places, and the waiting changes in memory.
 
 use super::{Chain, Entry, InSlot, Io, ParityLog, Task, To, Written};
 use crate::Space;
 use crate::extents::Extents;
 use crate::record::{Content, Key, Record};
 
-/// Reads of one chunk's records, and what is to be applied on top.
+/// The reads of one chunk's records, and the changes to be applied afterwards.
 #[derive(Debug)]
 pub(super) struct Gathering {
     pub(super) key: Key,
     pub(super) why: Why,
-    /// As the chain was when the reads began: what they bring must be just that.
+    /// The chain as it was when the reads began. The records read must match it exactly.
     pub(super) chain: Chain,
     pub(super) parts: Vec<Part>,
     pub(super) above: Option<Entry>,
 }
 
-/// Records that lie one behind the other.
+/// Records that are contiguous on the disk.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) space: Space,
@@ -27,16 +27,16 @@ pub(super) struct Part {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Why {
-    /// Somebody asked, under this number.
+    /// A request with this number.
     Asked(u64),
-    /// The space behind it is full. The record gets the number of the last that is in it.
+    /// The reserved space is full. The new record gets the number of the last record that it includes.
     Compact { number: u64, drains: bool },
-    /// It lies where the log area is to be written again.
+    /// The chunk is in a part of the log area that is to be written again.
     Rewrite,
 }
 
 impl ParityLog {
-    /// Reads a chunk's records; `above` comes on top of them.
+    /// Reads a chunk's records. `above` is applied on top of them.
     pub(super) fn gather(&mut self, key: Key, why: Why, above: Option<Entry>, out: &mut Vec<Io>) {
         let Some(chain) = self.chains.get(&key).cloned() else {
             return;
@@ -61,9 +61,9 @@ impl ParityLog {
         }
     }
 
-    /// Where a chunk's records lie, those that come on top left out.
+    /// The places of a chunk's records, without those that are applied on top.
     pub(super) fn parts(&self, chain: &Chain, why: Why, above: Option<&Entry>) -> Vec<Part> {
-        // What begins the log area anew is a neighbour by its address only.
+        // A record at the beginning of the log area is adjacent to the one before by its address only.
         let begins = |space, at: u64| space == Space::Log && at.is_multiple_of(self.settings.log_bytes);
         let mut parts: Vec<Part> = Vec::new();
         let mut part = |space, at, length| match parts.last_mut() {
@@ -90,7 +90,7 @@ impl ParityLog {
         parts
     }
 
-    /// Where a chunk's records lie on the disk: space, address and length, for tests.
+    /// The places of a chunk's records on the disk: space, address and length. For tests.
     pub fn places(&self, key: Key) -> Vec<(Space, u64, usize)> {
         let parts = self
             .chains
@@ -100,7 +100,7 @@ impl ParityLog {
         parts.iter().map(place).collect()
     }
 
-    /// Addresses of the log area only grow.
+    /// Maps an address of the log area, which only grows, to its place on the disk.
     pub(super) fn on_disk(&self, space: Space, at: u64) -> u64 {
         match space {
             Space::Slots => at,
@@ -108,7 +108,7 @@ impl ParityLog {
         }
     }
 
-    /// All of a chunk's records are here.
+    /// All of a chunk's records were read.
     pub(super) fn on_gathered(&mut self, id: u64, out: &mut Vec<Io>) {
         let Some(found) = self.gatherings.remove(&id) else {
             return;
@@ -127,7 +127,7 @@ impl ParityLog {
         self.rewriting -= usize::from(*why == Why::Rewrite);
         let now = self.chains.get(key).filter(|now| now.born == chain.born);
         let whole = found.chunk(self.log, self.settings.chunk_bytes, self.settings.block_bytes);
-        // While they were read its records may have moved.
+        // Its records may have moved while they were read.
         let moved = now.is_none_or(|now| now.slot != chain.slot || now.logged.front() != chain.logged.front());
         match (why, whole) {
             (Why::Asked(number), Some(answer)) if now.is_some() => self.answers.push((*number, Some(answer))),
@@ -142,7 +142,7 @@ impl ParityLog {
             (Why::Compact { number, .. }, Some((content, bytes))) if now.is_some() => {
                 let entry = found.entry(content, bytes);
                 let Some(slot) = self.take_slot(0) else {
-                    // Later, when a slot is free.
+                    // Tried again later, when a slot is free.
                     self.compacting -= 1;
                     self.end_drain_step(drains);
                     self.rest(*key, chain.born);
@@ -156,7 +156,7 @@ impl ParityLog {
                     to: To::Slot { slot, end },
                 };
                 self.settle_at(written, 0, 0, (drains, true), out);
-                // What waits above it in memory stays there until it is written.
+                // The changes in memory stay there until they are written.
             }
             (Why::Rewrite, Some((content, bytes))) if now.is_some() => {
                 self.counters.compacted += 1;
@@ -182,7 +182,7 @@ impl ParityLog {
         }
     }
 
-    /// A chunk's records are wrong.
+    /// Drops a chunk whose records are damaged.
     pub(super) fn lose(&mut self, key: Key) {
         self.remove(key);
         self.bad.push(key);
@@ -190,7 +190,7 @@ impl ParityLog {
 }
 
 impl Gathering {
-    /// The chunk, to be written whole.
+    /// The chunk as an entry to be written whole.
     fn entry(&self, content: Content, bytes: Vec<u8>) -> Entry {
         Entry {
             key: self.key,
@@ -202,7 +202,7 @@ impl Gathering {
         }
     }
 
-    /// The chunk that the records make, and what it stands for, if they are all there.
+    /// The chunk that the records make and what it stands for, if all are there.
     pub(super) fn chunk(&self, log: u32, chunk_bytes: usize, block_bytes: usize) -> Option<(Content, Vec<u8>)> {
         let mut made: Option<(Content, Vec<u8>)> = None;
         let mut last = 0;
@@ -222,7 +222,7 @@ impl Gathering {
             Some(place.number)
         };
         let mut logged = self.chain.logged.iter();
-        // A whole chunk that came meanwhile needs nothing of what lies there.
+        // A whole chunk that arrived meanwhile replaces everything on the disk.
         let is_over = self.above.as_ref().is_some_and(|above| above.whole);
         for part in self.parts.iter().filter(|_| !is_over) {
             let bytes = part.bytes.as_deref()?.get(..part.length)?;

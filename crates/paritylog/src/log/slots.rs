@@ -1,4 +1,4 @@
-//! Which slots are free.
+//! The free slots.
 
 use super::ParityLog;
 
@@ -7,7 +7,7 @@ impl ParityLog {
         u64::from(slot) * self.settings.slot_bytes() as u64
     }
 
-    /// A free slot, if more than `kept` are left.
+    /// Takes a free slot, if more than `kept` are left.
     pub(super) fn take_slot(&mut self, kept: u32) -> Option<u32> {
         let free = self.free_slots.len() as u32 + (self.settings.slots_max - self.next_slot);
         if free <= kept {
@@ -20,7 +20,7 @@ impl ParityLog {
         })
     }
 
-    /// A slot is not needed any more; it is free once nothing is being written to it.
+    /// Gives up a slot. It becomes free once nothing is being written to it.
     pub(super) fn give_up_slot(&mut self, slot: u32) {
         if self.writing.contains_key(&slot) {
             self.given_up.insert(slot);

@@ -388,6 +388,7 @@ pub(super) fn register(plan: &ClusterPlan, at: usize, incarnation: Incarnation, 
         peer_address: String::new(),
         coordinators: coordinators as u8,
         installed: Vec::new(),
+        heard: Vec::new(),
         lives: Vec::new(),
     }
 }

@@ -256,14 +256,37 @@ impl World {
 
     /// What was committed last may be seen only now: its outcome was unknown.
     fn see_store(&mut self) {
-        let Some(governed) = self.governed.as_ref() else { return };
+        if let Some(reader) = self.store_reader() {
+            let unseen = self.unseen(&reader);
+            self.see_all_committed(unseen);
+        }
+    }
+
+    /// A coordinator that has just opened a copy of the store, to look at what is in it.
+    pub(super) fn store_reader(&self) -> Option<Coordinator<SharedStore>> {
+        let governed = self.governed.as_ref()?;
         let copy = SharedStore::default();
         copy.put_back(governed.store.copy());
         copy.fail(0, false);
         copy.fail(0, true);
-        if let Ok(reader) = Coordinator::open(copy, &governed.plan, 0) {
-            let unseen = self.unseen(&reader);
-            self.see_all_committed(unseen);
+        Coordinator::open(copy, &governed.plan, 0).ok()
+    }
+
+    /// What the coordinators say of their state, for who reads the log.
+    pub(crate) fn log_status(&mut self) {
+        let hosts = self.governed.iter().flat_map(|g| &g.hosts);
+        let running = hosts.filter_map(|host| match &host.coordinator {
+            Some(Leader::Coordinator(coordinator)) => Some(coordinator.status(self.now)),
+            _ => None,
+        });
+        let said: Vec<_> = running.collect();
+        for status in said {
+            self.log(|| {
+                format!(
+                    "status: {:?} {:?} {:?}",
+                    status.coordinator, status.trouble, status.nodes
+                )
+            });
         }
     }
 

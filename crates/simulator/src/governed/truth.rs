@@ -22,6 +22,8 @@ pub(crate) struct Truth {
     fenced: BTreeSet<(ListId, Position)>,
     /// Every configuration of each list, in order. The epochs count from 1.
     chains: Vec<Vec<Configuration>>,
+    /// The ids of configurations that were committed and have never been: nobody had them when an older store went on.
+    given_up: BTreeSet<u64>,
     /// When frames of the second process came to the first, in their present lives.
     heard: BTreeMap<(usize, usize), Streak>,
     /// When frames of agents came to each coordinator: by node and host.
@@ -130,15 +132,23 @@ impl World {
             let ids = self.ids.get(usize::from(c.list.0));
             ids.is_some_and(|ids| ids.get(c.epoch.0 as usize - 1) == Some(&c.id))
         };
-        coordinator.configurations().filter(|c| !is_known(c)).cloned().collect()
+        // An old copy of the store may have what was given up since: to open it decides nothing.
+        let given_up = self.governed.as_ref().map(|g| &g.truth.given_up);
+        let is_given_up = |c: &Configuration| given_up.is_some_and(|ids| ids.contains(&c.id));
+        let unseen = coordinator.configurations().filter(|c| !is_known(c) && !is_given_up(c));
+        unseen.cloned().collect()
     }
 
     /// Configurations as they are in the store now.
     pub(super) fn see_all_committed(&mut self, committed: Vec<Configuration>) {
         let is_any = !committed.is_empty();
+        let was_old = self.governed.as_ref().is_some_and(|g| g.troubles.store_is_old());
         for configuration in committed {
             self.see_adopted_before(&configuration);
             self.see_committed(configuration);
+        }
+        if was_old && is_any {
+            self.fork_others();
         }
         if let Some(governed) = self.governed.as_mut().filter(|_| is_any) {
             (governed.truth.is_late, governed.truth.is_adopted) = (false, false);
@@ -228,22 +238,10 @@ impl World {
             self.processes[at].is_some() && installed
         };
         let known: Vec<usize> = (0..self.processes.len()).filter(|at| has_newer(*at)).collect();
-        let held = self.configurations.iter().flat_map(|c| c.positions.iter().flatten());
-        let holders = held.map(|a| a.tenure.node).collect::<BTreeSet<NodeId>>().len();
-        // So many have heard of every decision, the coordinator takes for granted (10.16).
-        let told = (holders / 2 + 1)
-            .min(holders.saturating_sub(usize::from(new.parity)))
-            .max(1);
-        if known.len() >= told {
+        if !known.is_empty() {
             self.violate(format!(
                 "D6: the coordinator decides on epoch {epoch} of list {at} again, and {known:?} have it or a newer one"
             ));
-            return false;
-        }
-        if !known.is_empty() {
-            // Fewer had heard of it before the store was lost: their history ends here.
-            self.marks.see(Seen::ForkedBesideFew);
-            self.excused = true;
             return false;
         }
         self.log(|| format!("list {at} forks at {epoch}: nobody has what was decided before"));
@@ -251,6 +249,12 @@ impl World {
         let Some(governed) = self.governed.as_mut() else {
             return false;
         };
+        if self.ids[at].get(epoch as usize - 2) != new.trail.first() {
+            // It goes on from what was given up: two stores of the past, one after the other.
+            self.excused = true;
+            return false;
+        }
+        governed.truth.given_up.extend(&self.ids[at][epoch as usize - 1..]);
         governed.truth.chains[at].truncate(epoch as usize - 1);
         let Some(parent) = governed.truth.chains[at].last().cloned() else {
             self.violate(format!("D6: list {at} begins again"));
@@ -258,7 +262,24 @@ impl World {
         };
         self.ids[at].truncate(epoch as usize - 1);
         self.configurations[at] = parent;
+        self.ghosts[at].forget_from(new.epoch);
         true
+    }
+
+    /// An old store is the newest from now on. What it lacks of other lists has never been either, unless somebody has it.
+    fn fork_others(&mut self) {
+        let Some(reader) = self.store_reader() else { return };
+        for stored in reader.configurations() {
+            let at = usize::from(stored.list.0);
+            let is_ahead = self.configurations.get(at).is_some_and(|c| c.epoch > stored.epoch);
+            if !is_ahead {
+                continue;
+            }
+            let mut next = stored.clone();
+            next.epoch = Epoch(stored.epoch.0 + 1);
+            next.seal(Some(stored));
+            self.fork(&next);
+        }
     }
 
     fn is_alive(&self, node: NodeId, life: Incarnation) -> bool {

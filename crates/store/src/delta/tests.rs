@@ -1,6 +1,6 @@
 use super::*;
 
-/// The extents of `Delta` in `docs/formats/peer-golden.md`, from its first line about one on.
+/// The extents of the example `Delta` in `docs/formats/peer-golden.md`, starting with the line of its first extent.
 fn drawn() -> Vec<u8> {
     let page = include_str!("../../../../docs/formats/peer-golden.md");
     let (_, rest) = page.split_once("\n10 Delta\n").unwrap();
@@ -51,13 +51,13 @@ fn an_extent_that_is_cut_or_leaves_its_chunk_ends_the_walk() {
         let bad = extents(&whole[..cut], chunk_bytes).any(|extent| extent.is_err());
         assert_eq!(bad, !ends.contains(&cut), "cut at {cut}");
     }
-    // The first one ends at 294.
+    // The first extent ends at byte 294.
     assert!(extents(&whole, 293).next().unwrap().is_err());
     assert!(extents(&whole, 294).next().unwrap().is_ok());
     let mut invalid = whole.clone();
     invalid[2] = 0xff;
     assert!(
         extents(&invalid, chunk_bytes).next().unwrap().is_err(),
-        "no such stripe"
+        "a stripe id with unknown flags was accepted"
     );
 }

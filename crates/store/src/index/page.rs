@@ -3,9 +3,9 @@
 //! ```text
 //! 10 × { u16 tag, u32 locator }   u16 guests (10 bits) | away (6 bits)   u16 bloom of those away
 //! ```
-//! An entry lies in its key's home line or, as a *guest*, in its alternate line of the same page. A line counts how
-//! many of its own keys are *away*: guests elsewhere, or in a spill page. At its most it means "so many or more", and
-//! stays until the page is rebuilt.
+//! An entry is in its key's home line or, as a *guest*, in the alternate line of the same page. A line counts its own
+//! keys that are *away*: guests elsewhere, or in a spill page. The count saturates: its maximum means "this many or
+//! more", and it then stays until the page is rebuilt.
 #![allow(unsafe_code)]
 
 use super::shape::Shape;
@@ -15,20 +15,20 @@ pub(crate) const SLOTS: usize = 10;
 const ENTRY_BYTES: usize = 6;
 const GUESTS_AT: usize = SLOTS * ENTRY_BYTES;
 const BLOOM_AT: usize = GUESTS_AT + 2;
-/// Six bits; far above what keys in random order do.
+/// Largest count of keys away: six bits. Keys in random order stay far below it.
 const AWAY_MAX: u16 = 63;
-/// Longest chain of entries moved to make room, and how many lines are looked at to find it.
+/// Longest chain of entries moved to free a slot. The next constant limits the lines searched for such a chain.
 const MOVES_MAX: usize = 6;
 const LINES_SEEN_MAX: usize = 96;
 
-/// One line's bytes.
+/// The bytes of one line.
 pub(crate) type Line = [u8; LINE_BYTES];
 
 /// Line `number` of a page.
 #[inline]
 pub(crate) fn line(page: &[u8], number: u32) -> &Line {
     let at = number as usize * LINE_BYTES;
-    // The page has at least that many lines: numbers come from its shape.
+    // The number comes from the page's shape, so the page has that line.
     page[at..].first_chunk().expect("a line within the page")
 }
 
@@ -41,7 +41,7 @@ fn set_u16(line: &mut Line, at: usize, value: u16) {
     line[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }
 
-/// An entry's tag; 0 if the slot is empty.
+/// The tag of an entry; 0 if the slot is empty.
 #[inline]
 pub(crate) fn tag(line: &Line, slot: usize) -> u16 {
     u16_at(line, slot * ENTRY_BYTES)
@@ -59,7 +59,7 @@ pub(crate) fn is_guest(line: &Line, slot: usize) -> bool {
     u16_at(line, GUESTS_AT) >> slot & 1 != 0
 }
 
-/// The line with a slot's locator changed.
+/// A copy of the line with the locator of one slot changed.
 pub(crate) fn with_locator(line: &Line, slot: usize, locator: u32) -> Line {
     let mut line = *line;
     let at = slot * ENTRY_BYTES + 2;
@@ -71,7 +71,7 @@ fn away(line: &Line) -> u16 {
     u16_at(line, GUESTS_AT) >> SLOTS
 }
 
-/// Whether any key of this home line is elsewhere.
+/// Whether any key of this home line is away.
 pub(crate) fn any_away(line: &Line) -> bool {
     away(line) > 0
 }
@@ -80,13 +80,13 @@ fn bloom_bit(tag: u16) -> u16 {
     1 << (tag >> 7 & 15)
 }
 
-/// Whether a key of this home line with this tag may be elsewhere.
+/// Whether a key with this tag may be away from this home line.
 #[inline]
 pub(crate) fn may_be_away(line: &Line, tag: u16) -> bool {
     u16_at(line, BLOOM_AT) & bloom_bit(tag) != 0
 }
 
-/// Entries in the line.
+/// Number of entries in the line.
 pub(crate) fn count(line: &Line) -> u32 {
     (0..SLOTS).filter(|slot| tag(line, *slot) != 0).count() as u32
 }
@@ -95,7 +95,7 @@ fn free_slot(line: &Line) -> Option<usize> {
     (0..SLOTS).find(|slot| tag(line, *slot) == 0)
 }
 
-/// Slots of a line whose tag may be that of a key, guests or not.
+/// Slots of a line whose tags match that of a key. Guests and own entries are found separately.
 #[derive(Clone, Copy)]
 pub(crate) struct Matches {
     mask: u32,
@@ -119,7 +119,7 @@ impl Iterator for Matches {
     }
 }
 
-/// Slots whose entries match a full tag and are, or are not, guests.
+/// Slots whose entries match a full tag and are guests, or are not.
 #[inline]
 pub(crate) fn matches(line: &Line, full_tag: u16, guests: bool) -> Matches {
     Matches {
@@ -129,13 +129,13 @@ pub(crate) fn matches(line: &Line, full_tag: u16, guests: bool) -> Matches {
     }
 }
 
-/// Whether a stored tag, which may have lost low bits, matches a full one.
+/// Whether a stored tag matches a full one. The stored tag may have lost low bits.
 #[inline]
 pub(crate) fn tag_matches(stored: u16, full: u16) -> bool {
     stored != 0 && stored ^ full <= stored ^ (stored - 1)
 }
 
-/// Tags are every third u16 of a line: their bits in a mask of 32.
+/// Positions of the tags, which are every third u16 of a line, as bits of a 32-bit mask.
 const TAG_LANES: u32 = 0x0924_9249;
 
 #[cfg(target_arch = "x86_64")]
@@ -157,7 +157,7 @@ fn match_mask_sse2(line: &Line, full_tag: u16) -> u32 {
     let ones = _mm_set1_epi16(-1);
     let zero = _mm_setzero_si128();
     let hit = |at: usize| -> __m128i {
-        // SAFETY: 16 bytes at 0, 16, 32 or 48 of 64; an unaligned load.
+        // SAFETY: 16 bytes at 0, 16, 32 or 48 of 64; the load may be unaligned.
         let e = unsafe { _mm_loadu_si128(line.as_ptr().add(at).cast()) };
         let differs = _mm_xor_si128(e, query);
         let ignored = _mm_xor_si128(e, _mm_add_epi16(e, ones));
@@ -181,7 +181,7 @@ fn match_mask_portable(line: &Line, full_tag: u16) -> u32 {
         .fold(0, |mask, slot| mask | 1 << (3 * slot))
 }
 
-/// Where lines are changed: a page being rebuilt, or a chunk with its delta.
+/// Lines that can be changed: of a page being rebuilt, or of a chunk together with its delta.
 pub(crate) trait Lines {
     fn read(&self, line: u32) -> Line;
     fn write(&mut self, line: u32, new: &Line);
@@ -198,8 +198,8 @@ impl Lines for &mut [u8] {
     }
 }
 
-/// How an entry finds room: its slot comes first in `chain` reversed. `chain[0]` is free; the entry at `chain[i + 1]`
-/// moves to `chain[i]`; the new entry takes the last.
+/// A way to free a slot for a new entry. `chain[0]` is a free slot; the entry at `chain[i + 1]` moves to `chain[i]`;
+/// the new entry takes the last slot of the chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     chain: [(u16, u8); MOVES_MAX + 1],
@@ -207,14 +207,14 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// A free slot.
+    /// A slot that is already free.
     pub(crate) fn at(line: u32, slot: usize) -> Self {
         let mut chain = [(0, 0); MOVES_MAX + 1];
         chain[0] = (line as u16, slot as u8);
         Self { chain, length: 1 }
     }
 
-    /// Which slots' entries move, in this order: from where, to where.
+    /// The moves of entries, in the order in which they must be done: from slot, to slot.
     pub(crate) fn moves(&self) -> impl Iterator<Item = ((u32, usize), (u32, usize))> + '_ {
         let wide = |(line, slot): (u16, u8)| (u32::from(line), usize::from(slot));
         let chain = &self.chain[..self.length];
@@ -228,7 +228,8 @@ impl Room {
     }
 }
 
-/// Room for a key in its page: its home line, else its alternate, else by moving others to their other line.
+/// A slot for a key in its page: in its home line, else in its alternate line, else by moving other entries to their
+/// other line.
 pub(crate) fn room(page: &[u8], shape: Shape, home: u32, tag: u16) -> Option<Room> {
     if let Some(slot) = free_slot(line(page, home)) {
         return Some(Room::at(home, slot));
@@ -240,11 +241,11 @@ pub(crate) fn room(page: &[u8], shape: Shape, home: u32, tag: u16) -> Option<Roo
     room_by_moving(page, shape, home, alternate)
 }
 
-/// Breadth first, so that as few entries move as can be.
+/// Breadth first, so that the fewest entries move.
 fn room_by_moving(page: &[u8], shape: Shape, home: u32, alternate: u32) -> Option<Room> {
     struct Seen {
         line: u32,
-        /// Which entry of which seen line would move here.
+        /// The entry that would move here: index of a line in the list of lines seen, and slot.
         from: Option<(usize, usize)>,
         moves: usize,
     }
@@ -300,7 +301,7 @@ fn room_by_moving(page: &[u8], shape: Shape, home: u32, alternate: u32) -> Optio
     None
 }
 
-/// Puts an entry into the room found for it.
+/// Puts an entry into the slot found for it.
 pub(crate) fn insert(lines: &mut impl Lines, shape: Shape, room: &Room, home: u32, tag: u16, locator: u32) {
     for i in 0..room.length - 1 {
         let ((to_line, to_slot), (from_line, from_slot)) = (room.chain[i], room.chain[i + 1]);
@@ -333,7 +334,7 @@ fn fill(lines: &mut impl Lines, line: u32, slot: usize, home: u32, tag: u16, loc
     }
 }
 
-/// Takes an entry out of its slot. `home`: its key's home line.
+/// Removes an entry from its slot. `home` is the home line of its key.
 pub(crate) fn remove(lines: &mut impl Lines, line: u32, slot: usize, home: u32) {
     let mut bytes = lines.read(line);
     bytes[slot * ENTRY_BYTES..(slot + 1) * ENTRY_BYTES].fill(0);
@@ -345,7 +346,7 @@ pub(crate) fn remove(lines: &mut impl Lines, line: u32, slot: usize, home: u32) 
     }
 }
 
-/// Counts a key of a home line that lives elsewhere.
+/// Counts one more key of a home line as away.
 pub(crate) fn send_away(lines: &mut impl Lines, home: u32, tag: u16) {
     let mut bytes = lines.read(home);
     if away(&bytes) < AWAY_MAX {
@@ -357,7 +358,7 @@ pub(crate) fn send_away(lines: &mut impl Lines, home: u32, tag: u16) {
     lines.write(home, &bytes);
 }
 
-/// Counts one key less that lives elsewhere.
+/// Counts one key of a home line less as away.
 pub(crate) fn call_back(lines: &mut impl Lines, home: u32) {
     let mut bytes = lines.read(home);
     if away(&bytes) == AWAY_MAX {

@@ -1,19 +1,19 @@
-//! Where a hash lives among `n` index pages: partial-expansion linear hashing (docs/formats/index.md, "Mapping").
+//! Maps a hash to a place among `n` index pages by partial-expansion linear hashing (docs/formats/index.md, "Mapping").
 //!
-//! Pages come in groups. In a round every group grows, one after the other, from `g` to `2g` pages, one page at a
-//! time; then each group counts as two of `g`. A page's keys are always a contiguous range of hashes, and position
-//! and tag of an entry give back as much of its hash as growth needs, so that keys are hardly ever read.
+//! Pages are organised in groups. In a round, each group in turn grows from `g` to `2g` pages, one page at a time; then
+//! it is split into two groups of `g`. The keys of a page always form a contiguous range of hashes. Position and tag of
+//! an entry give back as many bits of its hash as growth needs, so that keys rarely have to be read.
 
 use super::page::LINE_BYTES;
 
-/// Bits of a full tag that come from the hash.
+/// Number of bits of a full tag that come from the hash.
 const TAG_BITS: u32 = 15;
-/// A tag keeps at least this many of them: the position's inverse and the alternate line need them.
+/// Fewest of these bits that a tag keeps. They are needed to invert the position and to find the alternate line.
 const TAG_BITS_MIN: u32 = 9;
-/// Doublings that a tag survives before the key must be read.
+/// Number of doublings after which the key must be read, because its tag has no bits left to lose.
 pub(crate) const SHIFTS_MAX: u32 = TAG_BITS - TAG_BITS_MIN;
 
-/// A place for a hash.
+/// The place of a hash: page, line and tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub page: u32,
@@ -21,20 +21,20 @@ pub(crate) struct Place {
     pub tag: u16,
 }
 
-/// What a chunk size makes of the index.
+/// The layout of an index, as it follows from the chunk size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     lines_log2: u32,
     group_log2: u32,
 }
 
-/// A group of pages: `pages` of them, whose hashes begin with the `level` bits `gamma`. A level below zero stands
-/// for an index of fewer than `g` pages: as if the hash began with that many zero bits more.
+/// A group of pages: `pages` of them, for the hashes that begin with the `level` bits `gamma`. A negative level stands
+/// for an index of fewer than `g` pages, as if that many zero bits preceded the hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Group {
     level: i32,
     gamma: u64,
-    /// Pages at this level, counted as if the level were not below zero.
+    /// Number of pages at this level, counted as if the level were not negative.
     span: u32,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Group {
 pub(crate) struct Step {
     pub old: Group,
     new: Group,
-    /// Whether hashes lose one more bit to the group's name.
+    /// Whether the group's prefix takes one more bit of the hash.
     doubles: bool,
 }
 
@@ -52,7 +52,7 @@ impl Shape {
     pub(crate) fn new(chunk_bytes: usize) -> Self {
         assert!(chunk_bytes.is_power_of_two() && (256..=64 << 10).contains(&chunk_bytes));
         let lines_log2 = (chunk_bytes / LINE_BYTES).trailing_zeros();
-        // A step rewrites a group, and a delta holds 256 KiB: larger pages, smaller groups.
+        // A step rewrites a whole group within a delta of 256 KiB, so larger pages need smaller groups.
         let group_log2 = match chunk_bytes {
             0..=0x4000 => 2,
             0x4001..=0x8000 => 1,
@@ -61,17 +61,17 @@ impl Shape {
         Self { lines_log2, group_log2 }
     }
 
-    /// Lines in a page.
+    /// Number of lines in a page.
     pub(crate) fn lines(self) -> u32 {
         1 << self.lines_log2
     }
 
-    /// Bits of a window that precede the tag's.
+    /// Number of bits of a window before those of the tag.
     fn tag_start(self) -> u32 {
         self.lines_log2 + self.group_log2 - 1
     }
 
-    /// Bits of a window that decide a position.
+    /// Number of bits of a window that determine a position.
     fn window_bits(self) -> u32 {
         self.tag_start() + TAG_BITS_MIN
     }
@@ -80,7 +80,7 @@ impl Shape {
         1 << self.group_log2
     }
 
-    /// Level, pages of a group that has not grown in this round, and how many groups have grown.
+    /// The level, the number of pages of a group that has not grown in this round, and the number of groups that have.
     fn round(self, pages: u32) -> (i32, u32, u32) {
         let level = pages.ilog2() as i32 - self.group_log2 as i32;
         if level >= 0 {
@@ -115,7 +115,7 @@ impl Shape {
         }
     }
 
-    /// Where a hash lives among `pages` pages (at least one).
+    /// The place of a hash among `pages` pages (at least one).
     #[inline]
     pub(crate) fn place(self, hash: u64, pages: u32) -> Place {
         let group = self.group(hash, pages);
@@ -134,7 +134,7 @@ impl Shape {
         }
     }
 
-    /// The number of a group's `member`-th page. Chosen so that pages are born in order of their numbers.
+    /// The number of a group's `member`-th page. The numbering makes new pages appear in ascending order.
     fn page(self, group: Group, member: u32) -> u32 {
         let Group {
             mut level, mut gamma, ..
@@ -142,7 +142,7 @@ impl Shape {
         let mut member = member;
         let g = self.group_pages();
         if member >= g {
-            // Born in this round: at its end it belongs to the upper half of the group.
+            // The page is new in this round. At the end of the round it belongs to the upper half of the group.
             gamma = 2 * gamma + 1;
             level += 1;
             member -= g;
@@ -154,13 +154,13 @@ impl Shape {
         ((member + g) << (level as u32 - 1 - zeros)) + (gamma >> (zeros + 1)) as u32
     }
 
-    /// The line where a key may live instead of its home line.
+    /// The line that may hold a key instead of its home line.
     #[inline]
     pub(crate) fn alternate(self, line: u32, tag: u16) -> u32 {
         (line + self.distance(tag)) & (self.lines() - 1)
     }
 
-    /// The home line of a key that lives in its alternate line.
+    /// The home line of a key that is in its alternate line.
     pub(crate) fn home(self, alternate: u32, tag: u16) -> u32 {
         alternate.wrapping_sub(self.distance(tag)) & (self.lines() - 1)
     }
@@ -172,21 +172,21 @@ impl Shape {
         1 + if lines > 128 { bits } else { bits % (lines - 1) }
     }
 
-    /// The first hash after the line that holds `hash`; `None` after the last.
+    /// The first hash after the line that holds `hash`; `None` after the last line.
     pub(crate) fn line_end(self, hash: u64, pages: u32) -> Option<u64> {
         let group = self.group(hash, pages);
         let bits = self.window_bits();
         let lines = u64::from(group.span) << self.lines_log2;
         let x = ((window(hash, group.level) >> (64 - bits)) * lines) >> bits;
         let end = ((x + 1) << bits).div_ceil(lines);
-        // A full window carries into the group's name.
+        // If the window overflows, it carries into the group's prefix.
         let first = (u128::from(group.gamma) << bits) + u128::from(end);
         let shift = 64 - bits as i32 - group.level;
         let hash = first << shift;
         u64::try_from(hash).ok()
     }
 
-    /// The step from `pages` to one more.
+    /// The growth step from `pages` pages to one more.
     pub(crate) fn step(self, pages: u32) -> Step {
         let (level, span, grown) = self.round(pages);
         let old = Group {
@@ -220,7 +220,7 @@ impl Shape {
         Step { old, new, doubles }
     }
 
-    /// How many pages a group has.
+    /// Number of pages of a group.
     pub(crate) fn members(self, group: Group) -> u32 {
         if group.level < 0 {
             group.span >> -group.level
@@ -229,13 +229,13 @@ impl Shape {
         }
     }
 
-    /// A group's page.
+    /// The number of a group's `member`-th page.
     pub(crate) fn member(self, group: Group, member: u32) -> u32 {
         self.page(group, member)
     }
 
-    /// Where an entry goes in a step, from where it is: its page's place in the old group, its home line, its tag.
-    /// `None` if its tag has no bit left: then its key must be read and its new place taken from its hash.
+    /// The place of an entry after a step, from its place before: its page within the old group, its home line and its
+    /// tag. `None` if its tag has no bit left; then the key must be read and hashed.
     pub(crate) fn advance(self, step: Step, member: u32, line: u32, tag: u16) -> Option<Place> {
         let spent = tag.trailing_zeros();
         let window = self.window_of(step.old, member, line, tag);
@@ -254,7 +254,7 @@ impl Shape {
         Some(Place { tag: tag << 1, ..place })
     }
 
-    /// The known top bits of an entry's window.
+    /// The top bits of an entry's window, as far as they are known.
     fn window_of(self, group: Group, member: u32, line: u32, tag: u16) -> u64 {
         let bits = self.window_bits();
         let lines = u64::from(group.span) << self.lines_log2;
@@ -264,13 +264,13 @@ impl Shape {
         let high = first.saturating_sub(low).div_ceil(1 << TAG_BITS_MIN);
         let head = (high << TAG_BITS_MIN) | low;
         debug_assert_eq!((head * lines) >> bits, x, "tag does not fit its line");
-        // The tag's bits below the deciding ones, without its end mark.
+        // The bits of the tag below those that determine the position, without the end mark.
         let rest = u64::from((tag & tag.wrapping_sub(1)) & (0xffff >> TAG_BITS_MIN));
         (head << (64 - bits)) | (rest << (64 - bits - (16 - TAG_BITS_MIN)))
     }
 
-    /// The most keys that `pages` pages should hold, of `slots` each, filled to `fill_max` per mille: the index may
-    /// run ahead of even growth by a third of a round (SEAMS §2; figures in the format's page).
+    /// Most keys that `pages` pages should hold, with `slots` slots each, filled to `fill_max` per mille. The index may
+    /// be ahead of even growth by a third of a round (SEAMS §2; figures in docs/formats/index.md).
     pub(crate) fn keys_max(self, pages: u32, slots: u32, fill_max: u32) -> u64 {
         const AHEAD: u64 = 3;
         if pages == 0 {
@@ -278,11 +278,11 @@ impl Shape {
         }
         let (level, span, grown) = self.round(pages);
         if level < 0 {
-            // All pages are alike.
+            // All pages are equally large parts of the hashes.
             return u64::from(pages) * u64::from(slots) * u64::from(fill_max) / 1000;
         }
         let groups = 1u64 << level;
-        // Pages, times AHEAD, less the part of a round that is still to come.
+        // Number of pages times AHEAD, less the part of a round that is still to come.
         let pages = u64::from(span) * groups * AHEAD - groups + u64::from(grown);
         pages * u64::from(slots) * u64::from(fill_max) / (AHEAD * 1000)
     }
@@ -293,7 +293,7 @@ fn prefix(hash: u64, bits: u32) -> u64 {
     if bits == 0 { 0 } else { hash >> (64 - bits) }
 }
 
-/// A hash without the bits that name its group.
+/// A hash without the bits of its group's prefix.
 #[inline]
 fn window(hash: u64, level: i32) -> u64 {
     if level >= 0 { hash << level } else { hash >> -level }
@@ -347,7 +347,7 @@ mod tests {
                 assert!(group.iter().all(|p| *p < pages));
                 group.push(pages);
                 assert!(group.len() <= 8);
-                // A hash of the group lands on one of these pages.
+                // A hash of the group maps to one of these pages.
                 let gamma = if step.old.level > 0 {
                     step.old.gamma << (64 - step.old.level)
                 } else {

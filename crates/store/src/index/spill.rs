@@ -1,4 +1,4 @@
-//! Spill pages: entries that found no room in their page (docs/formats/index.md, "Spill pages").
+//! Spill pages: entries for which their own page had no free slot (docs/formats/index.md, "Spill pages").
 //!
 //! ```text
 //! n × { u16 tag, u16 home line, u32 locator, u32 page }   then zeros
@@ -17,7 +17,7 @@ pub(crate) struct Spilled {
 }
 
 impl Spilled {
-    /// As it lies in the page.
+    /// Its bytes in the page.
     pub(crate) fn encode(&self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..2].copy_from_slice(&self.tag.to_le_bytes());
@@ -42,7 +42,7 @@ pub(crate) fn entries(page: &[u8]) -> impl Iterator<Item = Spilled> + '_ {
         .take_while(|e| e.tag != 0)
 }
 
-/// Entries that fit in a page.
+/// Number of entries that fit in a page.
 pub(crate) fn capacity(chunk_bytes: usize) -> usize {
     chunk_bytes / ENTRY_BYTES
 }

@@ -1,4 +1,4 @@
-//! Golden bytes of objects, and damaged ones.
+//! Golden bytes of objects, and parsing of damaged bytes.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn encoded(key: &[u8], value: &Value<'_>, further: &[(u32, usize)]) -> Vec<u8> {
     bytes
 }
 
-/// docs/formats/object.md
+/// The examples of docs/formats/object.md.
 #[test]
 fn golden_bytes() {
     let plain = |bytes| Value {

@@ -1,4 +1,4 @@
-//! Keeping house: compaction, freeing what FLUSHALL left, giving memory back, growth that was put off.
+//! Housekeeping: compaction, freeing what FLUSHALL left, returning memory, and postponed growth of the index.
 
 use super::place::{INDEX_CHANGE_BYTES, Writer};
 use super::space::{Before, Use};
@@ -7,24 +7,25 @@ use crate::object::{self, Head, Item, PIECE_HEAD_BYTES, Value};
 use crate::{Arena, Delta, Purpose};
 use paritas_base::Stripe;
 
-/// Emptying a chunk is worth it if this part of it is gained.
+/// A chunk is worth compacting if at least this part of it is gained: one eighth.
 const GAIN_PART: u32 = 8;
-/// Chunks of dead bytes that a small stream may have whatever their share.
+/// Dead bytes, in chunks, that a small stream may have whatever their share.
 const DEAD_CHUNKS_MIN: u64 = 2;
-/// Free chunks kept to be written again: this many, and a part of the used ones.
+/// Free chunks kept for new objects: this many, and one for each `FREE_KEPT_PART` used chunks.
 const FREE_KEPT_MIN: u32 = 1;
 const FREE_KEPT_PART: u32 = 64;
-/// While keys are evicted for every write.
+/// Free chunks kept while memory is short and keys are evicted for every write.
 const FREE_KEPT_EVICTING: u32 = 8;
-/// An empty stream keeps this many index pages.
+/// Number of index pages that an empty stream keeps.
 const EMPTY_PAGES_KEPT: u32 = 4;
-/// With fewer free slots in the arena, memory is short.
+/// Memory counts as short below this number of free chunks in the arena.
 const MEMORY_SHORT_SLOTS: u32 = 8;
 
 impl Stream {
-    /// A bit of work behind the commands, at most about `budget` bytes of delta. True if it did something: there
-    /// may be more. The delta may stay empty even so. To be called once a turn, and while memory or credit is short;
-    /// to keep dead bytes at their share, a turn's budget must be about three times the bytes its commands wrote.
+    /// Does one bounded piece of background work, writing at most about `budget` bytes of delta. Returns true if it did
+    /// something; there may be more to do. The delta may stay empty even then. To be called once a turn, and repeatedly
+    /// while memory or credit is short. To keep dead bytes within their share, the budget of a turn must be about three
+    /// times the bytes that its commands wrote.
     pub fn housekeep(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
@@ -37,7 +38,7 @@ impl Stream {
             Ok(false) | Err(Blocked::Credit { .. } | Blocked::Memory | Blocked::Crowded) => {}
             Err(blocked) => return Err(blocked),
         }
-        // Not at once: a stream of few keys may often be empty.
+        // Not at once: a stream with few keys may often become empty.
         if self.count() == Some(0) && self.index.pages > EMPTY_PAGES_KEPT {
             if self.index.kept_for == 0 {
                 self.flush(arena, delta)?;
@@ -51,8 +52,8 @@ impl Stream {
         self.free_surplus(arena, delta)
     }
 
-    /// The chunk that compaction will empty next and has not begun with: its bytes are soon moved, and become part of
-    /// other chunks as they are.
+    /// The chunk that compaction will empty next, if it has not begun with it. The caller checks its bytes first,
+    /// because compaction copies them into other chunks unchecked.
     pub fn next_victim(&mut self, arena: &Arena) -> Option<Stripe> {
         if self.space.victim.is_none() {
             self.space.victim = self.choose_victim(arena);
@@ -61,7 +62,7 @@ impl Stream {
         (offset == 0).then_some(Stripe::data(number))
     }
 
-    /// Whether compaction is due: its threshold is passed, or memory or credit is short.
+    /// Whether compaction is due: dead bytes exceed their share, or memory or credit is short.
     fn compaction_due(&self, arena: &Arena) -> bool {
         let chunk = self.settings.chunk_bytes as u64;
         let used = u64::from(self.space.used_count()) * chunk;
@@ -83,8 +84,8 @@ impl Stream {
             || self.space.fresh(needed as usize - 1) >= self.credit.0
     }
 
-    /// Moves objects out of the emptiest chunk, until it is empty or `budget` bytes of delta were written. The next is
-    /// for the next call: its bytes are checked before ([`Stream::next_victim`]).
+    /// Moves objects out of the emptiest chunk until it is empty or `budget` bytes of delta are written. It does not
+    /// begin with another chunk: the bytes of that one must be checked first ([`Stream::next_victim`]).
     pub(super) fn compact(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
         let start = delta.bytes().len();
         let mut moved = false;
@@ -97,13 +98,14 @@ impl Stream {
                 break;
             };
             match self.move_item(arena, delta, number, offset) {
-                // The chunk is free if its last live bytes have moved.
+                // The chunk is already free if its last live bytes have moved.
                 Ok(Some(next)) if self.space.used(number) == Use::Closed => {
                     self.space.victim = Some((number, next));
                 }
                 Ok(Some(_)) => self.space.victim = None,
                 Ok(None) => {
-                    // The end, yet something seemed live: what is not here when chunks are recounted counts so.
+                    // The end is reached, but some bytes still count as live: a recount counts pieces whose first piece
+                    // is absent as live. They are dead.
                     self.space.victim = None;
                     self.space.nothing_live(number);
                 }
@@ -126,7 +128,8 @@ impl Stream {
         let died = self.space.died_bytes - self.space.moved_bytes;
         let fruitless = |before: Before| dead + before.died >= before.dead + died;
         if self.space.before.take().is_some_and(fruitless) {
-            // The last chunk emptied gained nothing: tails are all there is to gain. Wait for more.
+            // Emptying the last chunk gained nothing, so only tails are left to gain. Wait until there are more dead
+            // bytes.
             self.space.dead_floor = dead + u64::from(chunk);
             return None;
         }
@@ -135,7 +138,7 @@ impl Stream {
         Some((number, 0))
     }
 
-    /// Moves what lies at a place of a chunk if it is live; gives where the next item lies, `None` at the end.
+    /// Moves the item at an offset of a chunk if it is live. Returns the offset of the next item, `None` at the end.
     fn move_item(
         &mut self,
         arena: &mut Arena,
@@ -182,7 +185,7 @@ impl Stream {
         Ok(())
     }
 
-    /// An object in one piece may be cut in pieces where it goes.
+    /// Moves an object of one piece. It may be cut into pieces at its new place.
     fn move_whole(
         &mut self,
         arena: &mut Arena,
@@ -211,7 +214,7 @@ impl Stream {
         new
     }
 
-    /// The first piece moves as it is: its references stay good.
+    /// Moves the first piece of an object unchanged: its references stay valid.
     fn move_first_piece(
         &mut self,
         arena: &mut Arena,
@@ -230,7 +233,7 @@ impl Stream {
         Ok(new)
     }
 
-    /// A further piece moves, and the reference to it in the first piece changes.
+    /// Moves a further piece, and changes the reference to it in the first piece.
     fn move_piece(
         &mut self,
         arena: &mut Arena,
@@ -259,7 +262,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Whose piece lies at a locator: which object's first piece refers to it, and as its how many-th.
+    /// Finds the owner of the piece at a locator: the object whose first piece refers to it, and the index of that
+    /// reference.
     fn owner_of(&self, arena: &Arena, hash: u64, piece: u32) -> Result<Owner, Blocked> {
         let Some(place) = self.place(hash)? else {
             return Ok(Owner::None);
@@ -283,7 +287,7 @@ impl Stream {
         Ok(owner)
     }
 
-    /// After a takeover: finds out what is live in one chunk. False if there is nothing to find out now.
+    /// After a takeover: counts the live bytes of one chunk. Returns false if no chunk can be counted now.
     fn recount_one(&mut self, arena: &Arena) -> Result<bool, Blocked> {
         if self.space.unknown_count() == 0 || !self.index_here() {
             return Ok(false);
@@ -318,7 +322,8 @@ impl Stream {
                     offset += PIECE_HEAD_BYTES + length;
                     match self.owner_of(arena, hash, locator) {
                         Ok(owner) => owner != Owner::None,
-                        // Whether it is live shows when its first piece is here; until then it counts as live.
+                        // It is known to be live or dead once its first piece is resident. Until then it counts as
+                        // live.
                         Err(_) => true,
                     }
                 }
@@ -334,19 +339,19 @@ impl Stream {
         Ok(true)
     }
 
-    /// Gives one free chunk's memory back, if there are more than are soon written again.
+    /// Returns the memory of one free chunk, if there are more free chunks than will soon be needed.
     fn free_surplus(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
-        // Whoever evicts writes them again at once, but for what the index must have to grow.
+        // Under eviction, free chunks are used again at once, unless the index needs the memory to grow.
         let evicts = self.usage.policy().evicts() && self.index.grow_wait == 0;
         let kept = if arena.budget().is_over() {
-            // One for compaction, where it makes room for what goes on coming.
+            // One is kept for compaction, which makes space for further writes.
             u32::from(evicts)
         } else if arena.available(Purpose::Write) < MEMORY_SHORT_SLOTS {
             if evicts { FREE_KEPT_EVICTING } else { FREE_KEPT_MIN }
         } else {
             FREE_KEPT_MIN + self.space.used_count() / FREE_KEPT_PART
         };
-        // A write waits for this many: do not give them back one by one.
+        // A waiting write needs this many chunks together, so they are not returned one by one.
         let kept = if arena.budget().is_over() {
             kept
         } else {
@@ -365,11 +370,11 @@ impl Stream {
     }
 }
 
-/// Whose a further piece is.
+/// The owner of a further piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Owner {
-    /// Nobody's: it is dead.
+    /// None: the piece is dead.
     None,
-    /// That of the object with this locator, as its how many-th further piece.
+    /// The object with this locator; the piece is its further piece with this index.
     Here(u32, usize),
 }

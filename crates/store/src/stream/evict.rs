@@ -1,44 +1,46 @@
-//! Eviction: deltas like any other, of keys that a look at some of the index finds least worth keeping (PROTOCOL 8.1).
+//! Eviction. The key least worth keeping is chosen from a sample of the index, and deleted with an ordinary delta
+//! (PROTOCOL 8.1).
 
 use super::find::{At, Found};
 use super::{Blocked, Stream, page_stripe};
 use crate::index::page::{self, SLOTS};
 use crate::{Arena, Delta, Policy};
 
-/// Lines looked at in one go: about sixty keys, whose entries and marks lie next to each other.
+/// Lines searched together: about sixty keys, whose entries and marks are adjacent in memory.
 const LINES: u32 = 8;
-/// Where only some keys count, the search goes on until so many were found, or so many lines were seen.
+/// Where only keys with an expiry count, the search continues until this many were found or `LINES_MAX` lines were
+/// searched.
 const CANDIDATES: usize = 16;
 const LINES_MAX: u64 = 1024;
-/// Lines seen in one go at most, whatever was found: headers of keys that do not count are looked at for nothing.
+/// Most lines searched in one call, whatever was found. It bounds the time spent on headers of keys that do not count.
 const SEARCH_LINES_MAX: u64 = 8192;
-/// Keys evicted in one go at most.
+/// Most keys evicted in one call.
 const VICTIMS_MAX: u32 = 256;
 
-/// What a search has found so far: the entry least worth keeping, smaller being worse.
+/// The state of a search: the entry least worth keeping so far. A smaller value is worse.
 struct Search {
     candidates: usize,
     worst: Option<(u64, At, u32)>,
 }
 
 impl Stream {
-    /// What goes when memory is full.
+    /// The eviction policy.
     pub fn policy(&self) -> Policy {
         self.usage.policy()
     }
 
-    /// Sets what goes when memory is full. Nothing is known of how keys were used before.
+    /// Sets the eviction policy. All keys start without a history of use.
     pub fn set_policy(&mut self, policy: Policy) {
         self.usage.set_policy(policy);
         self.usage.set_pages(self.index.pages, self.shape.lines());
     }
 
-    /// Tells the wall clock, by which keys that were used often are forgotten.
+    /// Sets the wall clock. Under LFU, counters decay with it.
     pub fn set_time(&mut self, now_ms: u64) {
         self.usage.set_time(now_ms);
     }
 
-    /// A key's counter of uses, under an LFU policy; `None` without the key.
+    /// A key's counter of uses, under an LFU policy. `None` if the key does not exist.
     pub fn uses(&mut self, arena: &Arena, hash: u64, key: &[u8]) -> Result<Option<u8>, Blocked> {
         let Some(found) = self.locate(arena, hash, key)? else {
             return Ok(None);
@@ -50,7 +52,7 @@ impl Stream {
         Ok(Some(marks.get(line as usize * SLOTS + slot).copied().unwrap_or(0)))
     }
 
-    /// Notes that a key is used.
+    /// Records a use of a key.
     #[inline]
     pub(super) fn note_use(&mut self, at: At) {
         if self.usage.is_on()
@@ -60,9 +62,9 @@ impl Stream {
         }
     }
 
-    /// Evicts keys, as the policy says, until `bytes` bytes have died, or many keys, or the delta is full. `gone` is
-    /// told the hash of each. Gives how many; none if nothing may be evicted, or what may is not here, or not found yet
-    /// ([`Stream::eviction_goes_on`]).
+    /// Evicts keys by the policy until `bytes` bytes are dead, `VICTIMS_MAX` keys are evicted, or the delta is full.
+    /// Calls `gone` with the hash of each. Returns the number of keys evicted. It is 0 if the policy evicts nothing, or
+    /// if no candidate is resident or found yet ([`Stream::eviction_goes_on`]).
     pub fn evict(
         &mut self,
         arena: &mut Arena,
@@ -80,7 +82,7 @@ impl Stream {
                 break;
             };
             let Some(head) = self.head(arena, locator)? else {
-                debug_assert!(false, "an entry points at nothing");
+                debug_assert!(false, "an index entry points at no object");
                 break;
             };
             let hash = self.hash(head.key(self.data(arena, self.split(locator).0)?));
@@ -95,7 +97,7 @@ impl Stream {
         Ok(count)
     }
 
-    /// Whether a search for keys to evict has found none so far, and has not seen all of the index.
+    /// Whether the search for keys to evict has found none so far and has not yet covered the whole index.
     pub fn eviction_goes_on(&self) -> bool {
         (1..self.line_count()).contains(&self.index.searched_lines)
     }
@@ -104,7 +106,7 @@ impl Stream {
         u64::from(self.index.pages) * u64::from(self.shape.lines())
     }
 
-    /// The key least worth keeping among some, all of whose chunks are here.
+    /// The key least worth keeping among a sample of keys whose chunks are all resident.
     fn find_victim(&mut self, arena: &Arena, lines_left: &mut u64) -> Option<(At, u32)> {
         let policy = self.usage.policy();
         let (pages, lines) = (self.index.pages, self.shape.lines());
@@ -114,7 +116,7 @@ impl Stream {
             return None;
         }
         let all = self.line_count();
-        // Keys with an expiry may be few: the next search goes on where this one ends.
+        // Keys with an expiry may be few, so the next search continues where this one ends.
         let start = if policy.is_volatile() || self.index.searched_lines > 0 {
             self.index.eviction_cursor % all
         } else {
@@ -165,11 +167,11 @@ impl Stream {
                 let locator = page::locator(line, slot);
                 let mut worth = match policy {
                     _ if self.usage.is_on() => u64::from(self.usage.mark(page, number, slot)),
-                    // Any will do, but not always the first of a line.
+                    // Any key will do, but the choice must not always be the first of a line.
                     _ => u64::from(tag.rotate_left(random as u32 % 16)),
                 };
                 let better = search.worst.is_none_or(|(worst, ..)| worth < worst);
-                // Its header is read only where that can change the choice.
+                // Its header is read only if it can change the choice.
                 if policy.is_volatile() || (better && self.chunks.absent_count() > 0) {
                     let Some(expiry_ms) = self.expiry_here(arena, locator) else {
                         continue;
@@ -194,11 +196,11 @@ impl Stream {
         }
     }
 
-    /// An object's expiry, if any; `None` if its chunk is not here.
+    /// An object's expiry, if any. The outer `None` means that its chunk is not resident.
     fn expiry_here(&self, arena: &Arena, locator: u32) -> Option<Option<u64>> {
         let head = self.head(arena, locator).ok()??;
         let chunk = self.data(arena, self.split(locator).0).ok()?;
-        // A first piece is enough: the others are only counted as dead.
+        // The first piece is enough: the others are only counted as dead.
         Some(head.expiry_ms(chunk))
     }
 }

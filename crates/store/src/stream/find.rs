@@ -8,7 +8,7 @@ use crate::object::{self, Head, Object};
 use crate::{Arena, Missing};
 use paritas_base::Stripe;
 
-/// Where an index entry lies.
+/// The place of an index entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum At {
     /// In a line of its page.
@@ -27,7 +27,7 @@ pub(super) enum At {
     },
 }
 
-/// A key's entry and object.
+/// A key's index entry and the head of its object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub at: At,
@@ -44,7 +44,7 @@ impl Stream {
         self.object(arena, found.locator, found.head).map(Some)
     }
 
-    /// As [`Stream::find`], and notes that the key is used.
+    /// As [`Stream::find`], and records a use of the key.
     #[inline]
     pub fn access<'a>(&'a mut self, arena: &'a Arena, hash: u64, key: &[u8]) -> Result<Option<Object<'a>>, Blocked> {
         let Some(found) = self.locate(arena, hash, key)? else {
@@ -54,7 +54,7 @@ impl Stream {
         self.object(arena, found.locator, found.head).map(Some)
     }
 
-    /// Hints that a key's index line will be read soon: the first of two stages.
+    /// Prefetches a key's index line, which will be read soon: the first of two stages.
     #[inline]
     pub fn prefetch_line(&self, arena: &Arena, hash: u64) {
         if self.index.pages == 0 {
@@ -66,7 +66,7 @@ impl Stream {
         }
     }
 
-    /// Hints that a key's object will be read soon: the second stage, when the line has come.
+    /// Prefetches a key's object, which will be read soon: the second stage, once the index line is in cache.
     #[inline]
     pub fn prefetch_object(&self, arena: &Arena, hash: u64) {
         if self.index.pages == 0 {
@@ -86,7 +86,7 @@ impl Stream {
         }
     }
 
-    /// The object whose first piece is at a locator, all of its pieces here.
+    /// The object whose first piece is at a locator. All its pieces must be resident.
     pub(super) fn object<'a>(&'a self, arena: &'a Arena, locator: u32, head: Head) -> Result<Object<'a>, Blocked> {
         let chunk = self.data(arena, self.split(locator).0)?;
         if head.further > 0 {
@@ -103,7 +103,7 @@ impl Stream {
         })
     }
 
-    /// A key's entry and its object's head. The further pieces may be missing.
+    /// A key's index entry and the head of its object. Further pieces may be absent.
     #[inline]
     pub(super) fn locate(&self, arena: &Arena, hash: u64, key: &[u8]) -> Result<Option<Found>, Blocked> {
         let Some(place) = self.place(hash)? else {
@@ -117,11 +117,11 @@ impl Stream {
         Ok(found.zip(head).map(|((at, locator), head)| Found { at, locator, head }))
     }
 
-    /// Whether all is here that keys of this hash may be compared with, whatever order their entries come to lie in: a
-    /// removal moves others.
+    /// Whether all chunks are resident that a lookup of any key with this hash may read. A removal may move other
+    /// entries, so this covers every order in which the entries may come to lie.
     ///
     /// # Errors
-    /// [`Blocked::Missing`], or what stands in the way of any search.
+    /// [`Blocked::Missing`], or what blocks any search.
     pub fn may_compare(&self, arena: &Arena, hash: u64) -> Result<(), Blocked> {
         if let Some(place) = self.place(hash)? {
             self.search(arena, place, |locator| {
@@ -132,7 +132,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Where a hash lives; `None` in an empty index.
+    /// The place of a hash; `None` in an empty index.
     #[inline]
     pub(super) fn place(&self, hash: u64) -> Result<Option<Place>, Blocked> {
         if !self.chunks.directory_known() {
@@ -142,34 +142,34 @@ impl Stream {
         Ok((pages > 0).then(|| self.shape.place(hash, pages)))
     }
 
-    /// The object at a locator, if it has this key.
+    /// The head of the object at a locator, if it has this key.
     #[inline]
     fn head_if(&self, arena: &Arena, locator: u32, key: &[u8]) -> Result<Option<Head>, Blocked> {
         let (number, offset) = self.split(locator);
         let Some(slot) = self.chunks.slot(Stripe::data(number & Stripe::NUMBER_MAX))? else {
             return Ok(None);
         };
-        // Most objects lie across two cache lines: fetch both at once.
+        // Most objects extend over two cache lines: fetch both at once.
         arena.prefetch(slot, offset + 64);
         let chunk = arena.bytes(slot);
         let head = object::parse_object(chunk, offset);
         Ok(head.filter(|head| head.key(chunk) == key))
     }
 
-    /// The object at a locator.
+    /// The head of the object at a locator.
     pub(super) fn head(&self, arena: &Arena, locator: u32) -> Result<Option<Head>, Missing> {
         let (number, offset) = self.split(locator);
         Ok(object::parse_object(self.data(arena, number)?, offset))
     }
 
-    /// A data chunk's bytes; none if it is zeros, which no entry points at.
+    /// The bytes of a data chunk. Empty if the chunk is zeros; no entry points at such a chunk.
     #[inline]
     pub(super) fn data<'a>(&self, arena: &'a Arena, number: u32) -> Result<&'a [u8], Missing> {
         let stripe = Stripe(number & Stripe::NUMBER_MAX);
         Ok(self.chunks.bytes(arena, stripe)?.unwrap_or_default())
     }
 
-    /// The first entry at a place that passes a test of its locator.
+    /// The first entry at a place whose locator passes the test.
     #[inline]
     pub(super) fn search(
         &self,
@@ -218,7 +218,7 @@ impl Stream {
         Ok(None)
     }
 
-    /// The entry that points at a locator, of a key with this hash.
+    /// The entry that points at a locator, for a key with this hash.
     pub(super) fn search_locator(&self, arena: &Arena, hash: u64, wanted: u32) -> Result<Option<At>, Blocked> {
         let Some(place) = self.place(hash)? else {
             return Ok(None);

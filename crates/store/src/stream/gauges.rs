@@ -1,42 +1,42 @@
-//! Figures of a stream, and the credit it asks for.
+//! Gauges of a stream, and the credit it asks for.
 
 use super::{Settings, Stream};
 use paritas_base::Stripe;
 
-/// Figures of a stream: what it holds, and what that costs.
+/// Gauges of a stream: what it holds, and the memory that this takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Gauges {
-    /// Data chunks with memory.
+    /// Number of data chunks with memory.
     pub data_chunks: u32,
-    /// Index pages with memory.
+    /// Number of index pages with memory.
     pub index_chunks: u32,
-    /// Data chunks among them in which nothing is live, kept to be written again.
+    /// Number of those data chunks in which nothing is live; they are kept for new objects.
     pub free_chunks: u32,
-    /// Chunks that exist and are not here yet.
+    /// Number of chunks that exist and are not resident.
     pub absent_chunks: u32,
     /// Bytes of live objects: keys, values, headers.
     pub live_bytes: u64,
-    /// Bytes in used chunks that are neither live nor still to be written.
+    /// Bytes in used chunks that are neither live nor free to be written.
     pub dead_bytes: u64,
-    /// Bytes in open chunks still to be written.
+    /// Bytes in open chunks that are free to be written.
     pub open_bytes: u64,
-    /// Keys and values of live objects. After a takeover it grows as chunks come back.
+    /// Bytes of keys and values of live objects. After a takeover the count grows as chunks are reconstructed.
     pub user_bytes: u64,
-    /// Objects with an expiry; see `user_bytes`.
+    /// Number of objects with an expiry. It grows after a takeover like `user_bytes`.
     pub expiring: u64,
-    /// Bytes of tables beside the chunks.
+    /// Bytes of the tables beside the chunks.
     pub tables_bytes: u64,
-    /// Bytes of objects that compaction has moved so far.
+    /// Bytes of objects that compaction has moved since the stream's start here.
     pub moved_bytes: u64,
 }
 
 impl Stream {
-    /// Bytes of live keys and values. After a takeover it grows as chunks come back.
+    /// Bytes of live keys and values. After a takeover the count grows as chunks are reconstructed.
     pub fn user_bytes(&self) -> u64 {
         self.space.user_bytes
     }
 
-    /// What it holds, and what that costs.
+    /// Its gauges.
     pub fn gauges(&self) -> Gauges {
         let (index_chunks, data_chunks) = self.chunks.held_counts();
         Gauges {
@@ -54,48 +54,48 @@ impl Stream {
         }
     }
 
-    /// Data chunks in which nothing is live, kept to be written again.
+    /// Number of data chunks in which nothing is live; they are kept for new objects.
     pub fn free_chunks(&self) -> u32 {
         self.space.free.len() as u32
     }
 
-    /// Whether there are fewer free chunks than the writes that wait for room need.
+    /// Whether there are fewer free chunks than the waiting writes need.
     pub fn lacks_free_chunks(&self) -> bool {
         self.free_chunks() < self.free_needed()
     }
 
-    /// Free chunks below which compaction and eviction help writes, where memory or credit is short: a small value
-    /// takes one, and leaves one for compaction.
+    /// Number of free chunks below which compaction and eviction run, while memory or credit is short. A small value
+    /// takes one chunk and leaves one for compaction.
     pub(super) fn free_needed(&self) -> u32 {
         self.free_wanted.max(2)
     }
 
-    /// Forgets what the last write without room needed: one that still waits tells it again.
+    /// Forgets what the last refused write needed. If the write still waits, its next attempt records it again.
     pub fn forget_wanted(&mut self) {
         self.free_wanted = 0;
     }
 
-    /// Bytes of tables beside the chunks.
+    /// Bytes of the tables beside the chunks.
     pub fn tables_bytes(&self) -> u64 {
         self.chunks.table_bytes() + self.space.table_bytes() + self.usage.table_bytes()
     }
 
-    /// Stripe numbers below these, of data and of index pages, may be used (PROTOCOL 8.2).
+    /// Sets the credit: stripe numbers below these, of data and of index pages, may be used (PROTOCOL 8.2).
     pub fn set_credit(&mut self, data_end: u32, index_end: u32) {
         self.credit = (data_end, index_end);
     }
 
-    /// Sets how many chunks credit is asked for at most. What is there already stays, and may be used again.
+    /// Sets the most chunks for which credit is asked. Chunks above it that already exist stay, and may be used again.
     pub fn set_share(&mut self, chunks: u32) {
         self.share = chunks;
     }
 
-    /// Whether no more credit for data will be asked for: room is made by eviction alone.
+    /// Whether no more data credit will be asked for, so that only eviction can make space.
     pub fn has_its_share(&self) -> bool {
         self.credit.0 >= self.data_end_max()
     }
 
-    /// Where data numbers end that credit is asked for. Each more of them than were used so far may be written.
+    /// The end of the data numbers for which credit is asked. Numbers that were once used stay within it.
     fn data_end_max(&self) -> u32 {
         let index = self.index.pages + self.index.spills;
         let least = self.credit_ahead() + 2;
@@ -103,12 +103,12 @@ impl Stream {
         share.max(self.space.end()).min(self.numbers_end())
     }
 
-    /// Chunks that credit is asked for ahead: enough for any one object.
+    /// Number of chunks for which credit is asked ahead of use: enough for any one object.
     pub(super) fn credit_ahead(&self) -> u32 {
         (self.settings.credit_batch.max(1) / 4).max(self.pieces_max as u32)
     }
 
-    /// The credit to ask for, data and index; `None` while there is enough.
+    /// The credit to ask for, data and index; `None` while the present credit is enough.
     pub fn wants_credit(&self) -> Option<(u32, u32)> {
         let Settings { credit_batch, .. } = self.settings;
         let batch = credit_batch.max(1);
@@ -122,7 +122,7 @@ impl Stream {
                 credit
             }
         };
-        // Numbers of freed chunks are credit too.
+        // Numbers of freed chunks can be used again, so they count as credit.
         let spare = self.space.zeros.iter().filter(|n| **n < self.credit.0).count() as u32;
         let data = if spare >= data_enough {
             self.credit.0
@@ -131,8 +131,8 @@ impl Stream {
         };
         let used = super::page_stripe(self.index.pages).number();
         let spill = super::spill_stripe(self.index.spills).number();
-        // A spill page is rare: its number is asked for only when one is there already, or a command of several
-        // changes must be sure of one, or credit is short anyway.
+        // Spill pages are rare. Credit for one is asked for only if there is one already, if a command of several
+        // changes must be sure of one, or if credit is short anyway.
         let used = if self.index.spills > 0 || self.index.spill_wanted {
             used.max(spill)
         } else {
@@ -142,7 +142,7 @@ impl Stream {
         ((data, index) != self.credit).then_some((data, index))
     }
 
-    /// Data numbers end here: a locator and an extent name no more.
+    /// The end of the data numbers that a locator and an extent can express.
     pub(super) fn numbers_end(&self) -> u32 {
         let by_locator = 1u64 << (32 - self.offset_bits);
         by_locator.min(u64::from(Stripe::NUMBER_MAX) + 1) as u32

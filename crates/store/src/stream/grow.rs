@@ -1,4 +1,4 @@
-//! Growth of the index: one group rebuilt over one page more (docs/formats/index.md, "Growth").
+//! Growth of the index: one group is rebuilt with one page more (docs/formats/index.md, "Growth").
 
 use super::{Blocked, Stream, has_room, page_stripe, spill_stripe, usage};
 use crate::delta::DELTA_BYTES_MAX;
@@ -8,40 +8,41 @@ use crate::index::spill::{self, Spilled};
 use crate::{Arena, Delta};
 use paritas_base::Stripe;
 
-/// A step worked out: the new pages' bytes, and what does not fit in them.
+/// A growth step that was computed but not yet written: the bytes of the new pages, and the entries that do not fit in
+/// them.
 struct Rebuilt {
-    /// Page numbers, the new page last, and their bytes one after the other.
+    /// Page numbers, the new page last. `bytes` has the pages one after the other.
     pages: Vec<u32>,
     bytes: Vec<u8>,
-    /// How their keys were used, if that is noted.
+    /// The usage marks of their keys; empty if the policy keeps none.
     marks: Vec<u8>,
     spilled: Vec<Spilled>,
 }
 
-/// Inserts between two tries of a step that could not be done.
+/// Number of inserts between two attempts of a step that could not be done.
 const GROW_WAIT: u32 = 64;
 
-/// Rounds of housekeeping for which pages are kept that keys of a command wait for.
+/// Number of rounds of housekeeping for which empty pages are kept for a command that waits.
 const KEPT_FOR: u32 = 1000;
 
-/// Entries in spill pages that are no accident: there are none while keys come in any order but that of their hashes.
+/// Number of spilled entries from which keys count as crowded. With keys in random order there are almost none.
 pub(super) const CROWD: usize = 32;
-/// With so many no key more goes there before the index has grown. A step writes them anew, twice over at worst, and
-/// must fit a delta with them and those of one command.
+/// Most spilled entries; further keys there must wait until the index has grown. A growth step rewrites them, up to
+/// twice, and must fit in a delta together with the keys of one command.
 pub(super) const SPILLED_MAX: usize = 1024;
-/// However large a spill page, keys of one command have no more of it.
+/// Most spilled entries that the keys of one command may add, however large a spill page is.
 pub(super) const TOGETHER_MAX: usize = 1536;
 
 impl Stream {
-    /// A step of its own after an insert. If it cannot be done now, it is tried again later.
+    /// Grows the index after an insert, if growth is due. A step that cannot be done now is tried again later.
     pub(super) fn grow_after_insert(&mut self, arena: &mut Arena, delta: &mut Delta) {
         if self.index.grow_wait > 0 {
             self.index.grow_wait -= 1;
             return;
         }
         if delta.is_of_several() {
-            // It has made sure of room for its own growth, and no more; and the rest of it must fit its delta. Its keys
-            // must not come to lie with others whose chunks are not here.
+            // The command has reserved space for the growth that its own keys cause, and the rest of it must fit in its
+            // delta. Its keys must not share lines with keys whose chunks are absent.
             let by_count = self.index.keys > self.index.keys_max;
             let rest = delta.bytes_max().saturating_sub(delta.bytes().len());
             if !by_count || rest < 2 * DELTA_BYTES_MAX || self.chunks.absent_count() > 0 {
@@ -49,16 +50,16 @@ impl Stream {
             }
         }
         match self.grow_if_due(arena, delta) {
-            // Likely at once with the next delta.
+            // Retried with the next delta.
             Ok(_) | Err(Blocked::DeltaFull) => {}
             Err(_) => self.index.grow_wait = GROW_WAIT,
         }
     }
 
-    /// Grows the index by one page if there are more keys than it should hold, or they crowd. True if it did.
+    /// Grows the index by one page if it holds too many keys or they are crowded. Returns true if it did.
     pub(super) fn grow_if_due(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
         let due = self.index.pages > 0 && (self.index.keys > self.index.keys_max || self.index.crowded);
-        // Without the count it is not known whether growth is due.
+        // Without the number of keys it is not known whether growth is due.
         if !due || !self.index_here() {
             return Ok(false);
         }
@@ -66,10 +67,10 @@ impl Stream {
         Ok(true)
     }
 
-    /// A step for keys that are [`Blocked::Crowded`].
+    /// Does a growth step for keys that are [`Blocked::Crowded`].
     ///
     /// # Errors
-    /// What stands in the way; [`Blocked::Crowded`] if no growth helps.
+    /// What blocks the step. [`Blocked::Crowded`] if growth does not help.
     pub fn grow_for_crowd(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
         let grown = if self.index.pages == 0 {
             self.first_page(arena, delta)
@@ -78,7 +79,7 @@ impl Stream {
         };
         match grown {
             Ok(()) => self.index.kept_for = KEPT_FOR,
-            // Free chunks go to the index now.
+            // Free chunks are now returned, so that the index gets their memory.
             Err(Blocked::Memory) => self.index.grow_wait = GROW_WAIT,
             Err(_) => {}
         }
@@ -94,7 +95,8 @@ impl Stream {
         let step = self.shape.step(pages);
         let chunk = self.settings.chunk_bytes;
         let changed = self.shape.members(step.old) as usize + 1;
-        // The page after the new one must be zeros, or a successor would count it: see `flush`. That is a step too.
+        // The page after the new one must be zeros: a successor counts pages until the first that has no version (see
+        // `flush`). Freeing it is a step of its own.
         if self.chunks.slot(after)?.is_some() {
             has_room(delta, chunk + 16)?;
             self.chunks.free(arena, delta, after);
@@ -104,12 +106,12 @@ impl Stream {
         has_room(delta, bytes)?;
         Self::has_memory(arena, 1, 1)?;
         for member in 0..self.shape.members(step.old) {
-            // As of now.
+            // Ages the usage marks.
             self.usage.marks(self.shape.member(step.old, member));
         }
         let rebuilt = self.rebuild(arena, step)?;
         if delta.is_of_several() && rebuilt.spilled.len() > self.spilled(arena)? {
-            // Two pages' crowds became one. There may be no room for more of it than the command has looked for.
+            // Two crowds of keys have met. This may need more spill pages than the command has reserved.
             return Err(Blocked::Crowded);
         }
         let spill_pages = rebuilt.spilled.len().div_ceil(spill::capacity(chunk));
@@ -144,7 +146,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The first page, before its first key.
+    /// Creates the first page, before its first key is added.
     fn first_page(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
@@ -215,7 +217,7 @@ impl Stream {
         Ok(rebuilt)
     }
 
-    /// Where an entry goes in a step; its key is read if its tag says too little.
+    /// The place of an entry after a step. Its key is read if its tag has too few bits.
     fn advanced(
         &self,
         arena: &Arena,
@@ -236,12 +238,12 @@ impl Stream {
         Ok(self.shape.place(hash, self.index.pages + 1))
     }
 
-    /// Entries in spill pages.
+    /// Number of entries in spill pages.
     pub(super) fn spilled(&self, arena: &Arena) -> Result<usize, Blocked> {
         self.spilled_by_page(arena).sum()
     }
 
-    /// Entries in each spill page.
+    /// Number of entries in each spill page.
     pub(super) fn spilled_by_page(&self, arena: &Arena) -> impl Iterator<Item = Result<usize, Blocked>> {
         (0..self.index.spills).map(|spill| {
             let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
@@ -249,7 +251,7 @@ impl Stream {
         })
     }
 
-    /// Bytes by which the spill pages change, at most.
+    /// Most bytes by which the spill pages change.
     fn spill_bytes(&self, arena: &Arena, spilled: &[Spilled], spills: u32) -> Result<usize, Blocked> {
         let entries = (self.spilled(arena)? + spilled.len()) * spill::ENTRY_BYTES;
         Ok(entries.min(spills as usize * self.settings.chunk_bytes))
@@ -270,7 +272,7 @@ impl Stream {
         }
     }
 
-    /// Frees one index page that FLUSHALL left behind; false if there is none.
+    /// Frees one index page that FLUSHALL left. Returns false if there is none.
     pub(super) fn free_garbage_page(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<bool, Blocked> {
         while self.index.garbage_end > 0 {
             let number = self.index.garbage_end - 1;
@@ -291,7 +293,7 @@ impl Rebuilt {
     fn insert(&mut self, stream: &Stream, place: Place, locator: u32, mark: u8) {
         let chunk = stream.settings.chunk_bytes;
         let Some(at) = self.pages.iter().position(|page| *page == place.page) else {
-            debug_assert!(false, "an entry leaves its group");
+            debug_assert!(false, "an entry would move to a page outside its group");
             return;
         };
         let mut bytes = &mut self.bytes[at * chunk..(at + 1) * chunk];

@@ -1,4 +1,4 @@
-//! Where an object's bytes go: best fit among a few open chunks, in pieces where a tail would be wasted.
+//! Where an object's bytes are written: best fit among a few open chunks, and in pieces where a tail would be wasted.
 
 use super::grow::SPILLED_MAX;
 use super::{Blocked, Stream, has_room, page_stripe, spill_stripe};
@@ -7,13 +7,13 @@ use crate::object::{PIECE_HEAD_BYTES, Value, encode_piece_head};
 use crate::{Arena, Delta, Purpose};
 use paritas_base::Stripe;
 
-/// A tail that is this part of a chunk or less is left; a longer one takes a piece of the next object.
+/// A tail is left unused if it is at most 1/128 of a chunk. A longer one takes a piece of the next object.
 const TAIL_PART: u32 = 128;
-/// Smaller pieces cost more than they fill.
+/// Smallest payload of a piece in bytes. Smaller pieces would cost more than they save.
 const PIECE_PAYLOAD_MIN: usize = 16;
-/// The most bytes that the extents of one index change take.
+/// Most bytes of extents that one change of the index takes.
 pub(super) const INDEX_CHANGE_BYTES: usize = 3 << 10;
-/// The longest head of an extent, and the zero that ends the used part.
+/// Most bytes of an extent's header, and the zero that ends the used part of a chunk.
 const EXTENT_HEAD_BYTES: usize = 16 + 1;
 
 /// One piece of an object to be written: `length` bytes of the value, at `offset` of chunk `number`.
@@ -24,15 +24,15 @@ pub(super) struct Part {
     pub length: u32,
 }
 
-/// Where an object goes: its first piece, then the others in the order of the value.
+/// Where an object is written: its first piece, then the others in the order of the value.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub parts: Vec<Part>,
-    /// Chunks to take; the last of them holds the first piece.
+    /// Number of chunks to take. The last of them holds the first piece.
     pub fresh: usize,
 }
 
-/// Who asks for room: foreground writes leave a chunk for compaction, which needs room to make room.
+/// Who asks for space. Foreground writes leave a chunk for compaction, which needs one to gain others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Writer {
     Foreground,
@@ -49,7 +49,7 @@ impl Writer {
 }
 
 impl Stream {
-    /// Finds room for an object. Changes nothing but `plan`.
+    /// Finds space for an object. Changes nothing but `plan`.
     pub(super) fn plan(
         &self,
         arena: &Arena,
@@ -88,7 +88,7 @@ impl Stream {
             return Err(Blocked::Credit { index: false });
         }
         let zeros = needed.saturating_sub(self.space.free.len()) as u32;
-        // Memory was taken away. Without a chunk to move to, eviction would have to empty one by chance.
+        // The memory limit was lowered. Without a chunk to move objects to, eviction would have to empty one by chance.
         let stuck = writer == Writer::Compaction && self.space.free.is_empty() && self.chunks.absent_count() == 0;
         if stuck && self.usage.policy().evicts() && zeros <= arena.available(Purpose::Demand) {
             return Ok(());
@@ -96,8 +96,8 @@ impl Stream {
         Self::has_memory(arena, zeros, 0)
     }
 
-    /// Notes whether a write found the `count` free chunks that it needs. If not, compaction and eviction go on until
-    /// there are that many.
+    /// Records whether a write found the `count` free chunks that it needs. If not, compaction and eviction continue
+    /// until there are that many.
     #[inline]
     pub(super) fn note_space(&mut self, count: usize, space: Result<(), Blocked>) {
         let needed = count as u32 + Writer::Foreground.spare();
@@ -110,11 +110,11 @@ impl Stream {
         }
     }
 
-    /// Whether several changes one after the other will find room: so many more data chunks, and index pages.
-    /// Credit that is short is asked for from now on ([`Stream::wants_credit`]).
+    /// Whether several consecutive changes will find space for `chunks` more data chunks and `pages` more index pages.
+    /// Missing credit is asked for from now on ([`Stream::wants_credit`]).
     ///
     /// # Errors
-    /// What stands in the way.
+    /// What blocks the changes.
     pub fn may_take(&mut self, arena: &Arena, chunks: u32, pages: u32) -> Result<(), Blocked> {
         if self.spilled(arena)? >= SPILLED_MAX {
             return Err(Blocked::Crowded);
@@ -136,20 +136,20 @@ impl Stream {
         }
         space?;
         let zeros = (chunks + Writer::Foreground.spare()).saturating_sub(self.space.free.len() as u32);
-        // A spill page is born only if one slot stays.
+        // A spill page may only be created if one chunk stays free.
         Self::has_memory(arena, zeros.saturating_add(pages), 1)
     }
 
-    /// Index pages that are born at most, spill pages among them, when so many keys are new.
+    /// Most index pages, spill pages included, that are created for this many new keys.
     pub fn pages_for(&self, new_keys: usize) -> u32 {
         let spills = new_keys / spill::capacity(self.settings.chunk_bytes) + 1;
         let keys = self.index.keys + new_keys as u64;
-        // Growth that is overdue is made up for by a page a key.
+        // Overdue growth is caught up with by one page for each key.
         let grown = (0..new_keys as u32).find(|more| self.keys_max(self.index.pages + more) >= keys);
         grown.unwrap_or(new_keys as u32) + spills as u32
     }
 
-    /// Best fit: the open chunk with the least room that is enough.
+    /// Best fit: the open chunk with the least free space that is enough.
     fn plan_in_open(&self, whole: usize, length: usize, plan: &mut Plan) -> bool {
         let chunk = self.settings.chunk_bytes;
         let fits = self.space.open.iter().filter(|o| chunk - o.offset as usize >= whole);
@@ -174,8 +174,8 @@ impl Stream {
         (chunk - open.offset > chunk / TAIL_PART).then_some((open.number, open.offset))
     }
 
-    /// A fresh chunk for the first piece; fresh chunks, whole, for what does not fit there; and a piece in an open
-    /// chunk's rest. False if it takes too many pieces.
+    /// Plans a fresh chunk for the first piece, whole fresh chunks for what does not fit there, and a piece in an open
+    /// chunk's rest. Returns false if this takes too many pieces.
     fn plan_in_fresh(&self, key_bytes: usize, value: &Value<'_>, rest: Option<(u32, u32)>, plan: &mut Plan) -> bool {
         let chunk = self.settings.chunk_bytes;
         let length = value.bytes.len();
@@ -228,7 +228,7 @@ impl Stream {
         false
     }
 
-    /// Writes an object where the plan says; gives its locator.
+    /// Writes an object as planned. Returns its locator.
     pub(super) fn write_object(
         &mut self,
         arena: &mut Arena,
@@ -266,7 +266,8 @@ impl Stream {
         self.locator(first.number, first.offset as usize)
     }
 
-    /// Room for `length` bytes in one piece, for compaction: chunk and offset, and whether the chunk must be taken.
+    /// Finds space for `length` bytes in one piece, for compaction. Returns the place, and the number of chunks to
+    /// take.
     pub(super) fn plan_bytes(&self, arena: &Arena, delta: &Delta, length: usize) -> Result<(Part, usize), Blocked> {
         has_room(delta, length + EXTENT_HEAD_BYTES + INDEX_CHANGE_BYTES)?;
         let mut plan = Plan::default();
@@ -282,7 +283,7 @@ impl Stream {
         Ok((part, 1))
     }
 
-    /// Writes `bytes` where `plan_bytes` said; gives the locator. A zero may be added to `bytes`.
+    /// Writes `bytes` where `plan_bytes` said. Returns the locator. May append a zero to `bytes`.
     pub(super) fn write_bytes(
         &mut self,
         arena: &mut Arena,
@@ -300,11 +301,11 @@ impl Stream {
         for _ in 0..count {
             let number = self.space.take_fresh();
             let touched = self.chunks.touch(arena, Stripe::data(number));
-            debug_assert!(touched, "memory was looked for before");
+            debug_assert!(touched, "the caller has checked that there is memory");
         }
     }
 
-    /// The chunk taken for a first piece, of `head_bytes` and a part of the value, is open from now on.
+    /// Makes the chunk taken for a first piece an open one. The piece has `head_bytes` and a part of the value.
     fn open_first(&mut self, fresh: usize, first: Part, head_bytes: usize) {
         if fresh > 0 {
             let used = head_bytes as u32 + first.length;
@@ -312,7 +313,7 @@ impl Stream {
         }
     }
 
-    /// Writes bytes at the end of a chunk's used part, and a zero that ends it if need be.
+    /// Writes bytes at the end of a chunk's used part, followed by the zero that ends it unless the chunk is full.
     fn append(&mut self, arena: &mut Arena, delta: &mut Delta, number: u32, offset: u32, bytes: &mut Vec<u8>) {
         let length = bytes.len() as u32;
         if ((offset + length) as usize) < self.settings.chunk_bytes {

@@ -1,4 +1,4 @@
-//! Walking over keys: SCAN, RANDOMKEY, active expiry.
+//! Iteration over keys: SCAN, RANDOMKEY, active expiry.
 
 use super::find::{At, Found};
 use super::{Blocked, Stream, page_stripe, spill_stripe};
@@ -11,10 +11,10 @@ use crate::{Arena, Delta};
 const CURSOR_SHIFT: u32 = 16;
 
 impl Stream {
-    /// Visits keys in the order of their hashes: whole lines of the index, from `cursor` (0: the first), until at
-    /// least `limit` keys were met or `lines_max` lines were seen. Gives the next cursor, below 2^48; 0 when all
-    /// were visited. A key that stays in the stream is visited once, however the index grows between the calls.
-    /// Expired keys are visited too.
+    /// Visits keys in the order of their hashes, whole lines of the index at a time. It starts at `cursor` (0 for the
+    /// first) and stops once at least `limit` keys were visited or `LINES_MAX` lines were read. Returns the next
+    /// cursor, below 2^48; 0 when all keys were visited. A key that stays in the stream is visited once, even if the
+    /// index grows between the calls. Expired keys are visited too.
     pub fn scan(
         &self,
         arena: &Arena,
@@ -22,7 +22,7 @@ impl Stream {
         limit: usize,
         mut visit: impl FnMut(&Object<'_>),
     ) -> Result<u64, Blocked> {
-        /// So that a nearly empty index does not hold up others.
+        /// Most lines read in one call, so that a nearly empty index does not delay other commands.
         const LINES_MAX: usize = 4096;
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
@@ -31,7 +31,8 @@ impl Stream {
         if pages == 0 {
             return Ok(0);
         }
-        // Lines end at multiples of it. The line that it lies in now may be another than then, and begin before it.
+        // Lines end at multiples of the cursor's unit. The index may have grown since, so the line that now holds this
+        // hash may begin before it.
         let first_hash = cursor << CURSOR_SHIFT;
         let (mut hash, mut met) = (first_hash, 0);
         let (mut locators, mut objects) = (Vec::new(), Vec::new());
@@ -40,7 +41,8 @@ impl Stream {
             objects.clear();
             let line = self.line_locators(arena, hash, &mut locators);
             if let Err(blocked) = line.and_then(|()| self.objects(arena, &locators, &mut objects)) {
-                // What was seen before is whole: give that first, or all lines up to this one would have to be here.
+                // The lines read so far are complete: return them first. Otherwise all lines up to this one would have
+                // to be resident at once.
                 return if hash > first_hash {
                     Ok(hash >> CURSOR_SHIFT)
                 } else {
@@ -68,7 +70,7 @@ impl Stream {
         Ok(hash >> CURSOR_SHIFT)
     }
 
-    /// Appends what lies at these locators. All their chunks are here.
+    /// Appends the objects at these locators. All their chunks must be resident.
     fn objects<'a>(&'a self, arena: &'a Arena, locators: &[u32], objects: &mut Vec<Object<'a>>) -> Result<(), Blocked> {
         for locator in locators {
             if let Some(head) = self.head(arena, *locator)? {
@@ -78,7 +80,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Appends the locators of all keys whose home is the line of `hash`. All their chunks are here.
+    /// Appends the locators of all keys whose home is the line of `hash`. The pages must be resident.
     fn line_locators(&self, arena: &Arena, hash: u64, locators: &mut Vec<u32>) -> Result<(), Blocked> {
         let first = locators.len();
         let place = self.shape.place(hash, self.index.pages);
@@ -115,7 +117,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Some key, chosen by `random`; `None` if there is none.
+    /// A random key, chosen by `random`; `None` if there is none.
     pub fn random_key<'a>(&'a self, arena: &'a Arena, random: u64) -> Result<Option<Object<'a>>, Blocked> {
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
@@ -153,11 +155,11 @@ impl Stream {
         Ok(None)
     }
 
-    /// Active expiry: looks at the next `lines` lines of the index and deletes what has ended, as much as the delta
-    /// takes. What is not here is left for later. Gives how many keys it deleted.
+    /// Active expiry: examines the next `lines` lines of the index and deletes expired keys, as many as fit in the
+    /// delta. Keys whose chunks are absent are left for later. Returns the number of keys deleted.
     pub fn expire_step(&mut self, arena: &mut Arena, delta: &mut Delta, now_ms: u64, lines: u32) -> usize {
-        // What a takeover brings back is counted chunk by chunk: until then a key that has ended is found when it is
-        // asked for.
+        // After a takeover, objects are counted as their chunks are reconstructed. Until then expired keys are found
+        // only when commands ask for them.
         if self.space.expiring() == 0 || self.index.pages == 0 || !self.chunks.directory_known() {
             return 0;
         }

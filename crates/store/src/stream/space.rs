@@ -1,34 +1,35 @@
-//! Which data chunks are used how, and how many of their bytes are live.
+//! The use of each data chunk, and its number of live bytes.
 //!
-//! All of it follows from index and chunks: none of it is protected, and after a takeover it is learnt again.
+//! All of this can be computed from index and chunks. It is not protected by parity, and is computed again after a
+//! takeover.
 
 use crate::Chunks;
 use crate::chunks::grow_table;
 use paritas_base::{Stripe, Version};
 
-/// Open chunks at most.
+/// Most open chunks at a time.
 pub(super) const OPEN_MAX: usize = 4;
-/// Data chunks for each open one.
+/// Number of data chunks for each open one.
 const CHUNKS_PER_OPEN: u32 = 256;
 
-/// What a data chunk is used for.
+/// The use of a data chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Use {
     /// All zeros, without memory.
     Zeros,
-    /// Objects are appended to it.
+    /// New objects are appended to it.
     Open,
-    /// Full, or as good as.
+    /// It has no space left, or too little to be useful.
     Closed,
-    /// Nothing in it is live; new objects are written over what lies there.
+    /// Nothing in it is live. New objects are written over its old bytes.
     Free,
-    /// After a takeover: not known yet what of it is live. Counts as full.
+    /// After a takeover: its number of live bytes is not yet known. It counts as full.
     Unknown,
-    /// Not here, and nothing in it is live: free once it is here.
+    /// It is absent and nothing in it is live. It becomes free once it is resident.
     Dead,
 }
 
-/// A chunk's use and its live bytes, packed: there is one for every chunk.
+/// A chunk's use and its number of live bytes, packed because there is one entry for every chunk.
 #[derive(Clone, Copy, Debug)]
 struct Info(u32);
 
@@ -57,14 +58,14 @@ impl Info {
     }
 }
 
-/// An open chunk: objects go to `offset`.
+/// An open chunk. The next object is written at `offset`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Open {
     pub number: u32,
     pub offset: u32,
 }
 
-/// Dead bytes, and bytes that ever died by other hands than compaction's.
+/// Dead bytes, and all bytes that ever died except those moved by compaction, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     pub dead: u64,
@@ -76,26 +77,28 @@ pub(super) struct Space {
     chunk_bytes: u32,
     info: Vec<Info>,
     pub open: Vec<Open>,
-    /// Chunks in `Use::Free`, last in, first out.
+    /// Numbers of the chunks in `Use::Free`, used last in, first out.
     pub free: Vec<u32>,
-    /// Numbers below `info.len()` in `Use::Zeros`.
+    /// Chunk numbers below `info.len()` in `Use::Zeros`.
     pub zeros: Vec<u32>,
     /// Live bytes of open and closed chunks.
     pub live_bytes: u64,
-    /// Open and closed chunks.
+    /// Number of open and closed chunks.
     used_count: u32,
     unknown_count: u32,
-    /// Bytes of live keys and values, and objects with an expiry, whose chunks are open or closed.
+    /// Bytes of live keys and values in open and closed chunks. `expiring` is the number of their objects with an
+    /// expiry.
     pub user_bytes: u64,
     expiring: u64,
-    /// Compaction: the chunk being emptied and how far it has come.
+    /// The chunk that compaction is emptying, and the offset it has reached.
     pub victim: Option<(u32, u32)>,
-    /// As it was when the victim was chosen; and at how many dead bytes compaction is tried again.
+    /// Counters when that chunk was chosen. `dead_floor` is the number of dead bytes at which compaction is tried
+    /// again.
     pub before: Option<Before>,
     pub dead_floor: u64,
-    /// Bytes that ever died, those that compaction moved among them.
+    /// Bytes that ever died, including those that compaction moved.
     pub died_bytes: u64,
-    /// Where the search for unknown chunks goes on.
+    /// Where the search for chunks in `Use::Unknown` continues.
     pub recount_next: u32,
     /// Bytes of objects that compaction has moved.
     pub moved_bytes: u64,
@@ -123,7 +126,7 @@ impl Space {
         }
     }
 
-    /// Takes in what chunks exist, after a takeover.
+    /// Sets up the table after a takeover, from the chunks that exist.
     pub(super) fn learn(&mut self, chunks: &Chunks) {
         *self = Self::new(self.chunk_bytes as usize);
         for number in 0..chunks.end(false) {
@@ -136,7 +139,7 @@ impl Space {
             };
             self.info.push(Info::new(used, 0));
         }
-        // Low numbers first.
+        // Low numbers are used first.
         self.zeros.reverse();
     }
 
@@ -149,12 +152,12 @@ impl Space {
         self.info.get(number as usize).map_or(Use::Zeros, |info| info.used())
     }
 
-    /// Open chunks allowed: more only where they are a small part of all.
+    /// Number of open chunks allowed. More than one only where they are a small part of all chunks.
     pub(super) fn open_max(&self) -> usize {
         ((self.used_count / CHUNKS_PER_OPEN) as usize).clamp(1, OPEN_MAX)
     }
 
-    /// A chunk has come.
+    /// Records that a chunk has become resident.
     pub(super) fn installed(&mut self, number: u32, zeros: bool) {
         let Some(info) = self.info.get_mut(number as usize) else {
             return;
@@ -177,8 +180,8 @@ impl Space {
         }
     }
 
-    /// A chunk is no longer here: it counts as full and is written to no more. Gives its live bytes, for
-    /// [`recounted`](Self::recounted) when it is back.
+    /// Records that a chunk is no longer resident. It counts as full and takes no more objects. Returns its number of
+    /// live bytes, for [`recounted`](Self::recounted) once it is resident again.
     pub(super) fn set_aside(&mut self, number: u32) -> u32 {
         let live = match self.used(number) {
             Use::Free => {
@@ -200,7 +203,7 @@ impl Space {
         live
     }
 
-    /// The `nth` number that a new chunk would take: free ones first, then zeros, then new ones.
+    /// The `nth` number that a new chunk would get: free chunks first, then zeros, then new numbers.
     pub(super) fn fresh(&self, nth: usize) -> u32 {
         if let Some(at) = self.free.len().checked_sub(nth + 1) {
             return self.free[at];
@@ -212,7 +215,7 @@ impl Space {
         self.end() + (nth - self.zeros.len()) as u32
     }
 
-    /// Takes the number that `fresh(0)` says.
+    /// Takes the number that `fresh(0)` returns.
     pub(super) fn take_fresh(&mut self) -> u32 {
         let number = match self.free.pop().or_else(|| self.zeros.pop()) {
             Some(number) => number,
@@ -228,7 +231,7 @@ impl Space {
         number
     }
 
-    /// Opens a chunk just taken; the fullest open one is closed if there are too many.
+    /// Opens a chunk that was just taken. If too many are open, the fullest is closed.
     pub(super) fn open(&mut self, number: u32, offset: u32) {
         while self.open.len() >= self.open_max() {
             let Some(at) = self.fullest() else { break };
@@ -238,14 +241,14 @@ impl Space {
         self.open.push(Open { number, offset });
     }
 
-    /// An open chunk is used up to `offset`.
+    /// Records that an open chunk is used up to `offset`.
     pub(super) fn advance(&mut self, number: u32, offset: u32) {
         if let Some(open) = self.open.iter_mut().find(|open| open.number == number) {
             open.offset = offset;
         }
     }
 
-    /// The open chunk with the least room.
+    /// The open chunk with the least free space.
     pub(super) fn fullest(&self) -> Option<usize> {
         (0..self.open.len()).max_by_key(|at| self.open[*at].offset)
     }
@@ -256,20 +259,20 @@ impl Space {
         self.free_if_empty(number);
     }
 
-    /// Bytes of a chunk come to life.
+    /// Counts bytes of a chunk as live.
     pub(super) fn add_live(&mut self, number: u32, bytes: u32) {
         let info = &mut self.info[number as usize];
         info.set_live(info.live() + bytes);
         self.live_bytes += u64::from(bytes);
     }
 
-    /// Bytes of a chunk die. One whose last live bytes die is free.
+    /// Counts bytes of a chunk as dead. A chunk without live bytes becomes free.
     pub(super) fn sub_live(&mut self, number: u32, bytes: u32) {
         if !self.is_counted(number) {
             return;
         }
         let info = &mut self.info[number as usize];
-        debug_assert!(info.live() >= bytes, "chunk {number} has fewer live bytes");
+        debug_assert!(info.live() >= bytes, "chunk {number} has fewer live bytes than die");
         let bytes = bytes.min(info.live());
         info.set_live(info.live() - bytes);
         self.died_bytes += u64::from(bytes);
@@ -290,12 +293,12 @@ impl Space {
         }
     }
 
-    /// Whether a chunk's live bytes are known.
+    /// Whether a chunk's number of live bytes is known.
     pub(super) fn is_counted(&self, number: u32) -> bool {
         matches!(self.used(number), Use::Open | Use::Closed)
     }
 
-    /// An object whose first piece lies in chunk `number` is there, or no longer.
+    /// Counts an object whose first piece is in chunk `number`: as added if `there`, else as removed.
     pub(super) fn count_object(&mut self, number: u32, user_bytes: u64, expires: bool, there: bool) {
         if !self.is_counted(number) {
             return;
@@ -309,7 +312,7 @@ impl Space {
         }
     }
 
-    /// What a recount has found in an unknown chunk.
+    /// Sets the number of live bytes that a recount found in an unknown chunk.
     pub(super) fn recounted(&mut self, number: u32, live: u32) {
         debug_assert_eq!(self.used(number), Use::Unknown);
         self.info[number as usize] = Info::new(Use::Closed, live);
@@ -319,14 +322,14 @@ impl Space {
         self.free_if_empty(number);
     }
 
-    /// A chunk has been walked through, and nothing in it is live.
+    /// Records that a chunk was read to its end and nothing in it is live.
     pub(super) fn nothing_live(&mut self, number: u32) {
         if self.used(number) == Use::Closed {
             self.sub_live(number, self.info[number as usize].live());
         }
     }
 
-    /// Everything is dead (FLUSHALL).
+    /// Counts all bytes as dead (FLUSHALL).
     pub(super) fn all_dead(&mut self, chunks: &Chunks) {
         self.open.clear();
         self.victim = None;
@@ -348,7 +351,7 @@ impl Space {
         (self.used_count, self.unknown_count) = (0, 0);
     }
 
-    /// A free chunk was given back: it is zeros now.
+    /// Records that a free chunk was returned to the arena. It is zeros now.
     pub(super) fn freed(&mut self, number: u32) {
         debug_assert_eq!(self.used(number), Use::Free);
         self.free.retain(|n| *n != number);
@@ -373,13 +376,13 @@ impl Space {
         rests.map(u64::from).sum()
     }
 
-    /// Bytes in used chunks that no object will use before they are compacted.
+    /// Bytes in used chunks that no object can use until they are compacted.
     pub(super) fn dead_bytes(&self) -> u64 {
         let used = u64::from(self.used_count) * u64::from(self.chunk_bytes);
         used - self.live_bytes - self.open_bytes()
     }
 
-    /// The closed chunk with the fewest live bytes, if emptying it gains `gain` bytes at least.
+    /// The closed chunk with the fewest live bytes, if emptying it gains at least `gain` bytes.
     pub(super) fn emptiest(&self, gain: u32) -> Option<u32> {
         let most = self.chunk_bytes.saturating_sub(gain);
         let closed = self

@@ -1,4 +1,4 @@
-//! A stream against a model map, its deltas against a mirror that applies them as a parity member would.
+//! A stream is compared with a model map. Its deltas are applied to a mirror, as a parity member would apply them.
 
 use super::*;
 use crate::delta::{COMMAND_DELTA_BYTES_MAX, DELTA_BYTES_MAX, extents};
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const KEY: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 
-/// What a parity member of a `1+1` scheme has: every chunk's bytes and version.
+/// What a parity member of a `1+1` scheme holds: the bytes and version of every chunk.
 #[derive(Default)]
 struct Mirror(BTreeMap<Stripe, (Version, Vec<u8>)>);
 
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Runs one operation with a delta of its own, and compares what it touched.
+    /// Runs one operation with its own delta, and compares the chunks that it touched.
     fn run<T>(
         &mut self,
         op: impl FnOnce(&mut Stream, &mut Arena, &mut Delta) -> Result<T, Blocked>,
@@ -122,7 +122,7 @@ impl World {
     }
 
     fn state(&self) -> Option<String> {
-        // Only small streams: it is long.
+        // Only for small streams, because the text is long.
         (self.stream.space.end() < 40).then(|| {
             let Stream {
                 chunks,
@@ -150,7 +150,7 @@ impl World {
             self.compare(*stripe);
         }
         for (stripe, version) in self.stream.chunks.stripes() {
-            assert_ne!(version, Version::ZERO, "{stripe} has memory for nothing");
+            assert_ne!(version, Version::ZERO, "{stripe} has memory but no version");
             assert!(self.mirror.0.contains_key(&stripe));
         }
         assert_eq!(self.stream.count(), Some(self.model.len() as u64));
@@ -225,7 +225,7 @@ impl World {
                 return;
             }
         }
-        panic!("expired keys stay");
+        panic!("expired keys were not deleted");
     }
 
     fn housekeep(&mut self) -> Result<bool, Blocked> {
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// The owner dies; another takes the stream over with nothing but the mirror.
+    /// The owner dies. Another takes the stream over, with nothing but the mirror.
     fn take_over(&mut self) {
         let chunk_bytes = self.arena.chunk_bytes();
         self.arena = Arena::new(chunk_bytes, 1 << 16);
@@ -266,7 +266,7 @@ impl World {
         self.stream.install(&mut self.arena, stripe, *version, 0, bytes)
     }
 
-    /// Repeats an operation, with every chunk that it misses materialised.
+    /// Repeats an operation, reconstructing every chunk that it misses.
     fn insist<T>(&mut self, mut op: impl FnMut(&mut Self) -> Result<T, Blocked>) -> T {
         loop {
             match op(self) {
@@ -309,7 +309,7 @@ fn random_stored(prng: &mut Prng, limits: Limits) -> Stored {
     }
 }
 
-/// One random operation; what blocks it is given back.
+/// Does one random operation. Returns what blocked it.
 fn random_op(world: &mut World, prng: &mut Prng, keys: u64) -> Result<(), Blocked> {
     let limits = world.stream.limits();
     let key = random_key(prng, limits, keys);
@@ -328,7 +328,7 @@ fn random_op(world: &mut World, prng: &mut Prng, keys: u64) -> Result<(), Blocke
         }
         341..=400 => assert_eq!(world.find(&key)?.as_ref(), world.model.get(&key)),
         401..=500 => {
-            // The same length again: in place.
+            // A value of the same length again: it is overwritten in place.
             if let Some(mut stored) = world.model.get(&key).cloned() {
                 stored
                     .bytes
@@ -407,8 +407,8 @@ fn a_blocked_operation_changes_nothing() {
     }
 }
 
-/// What several changes were promised ([`Stream::may_take`]), they find: credit is asked for until it is enough for
-/// all, however small the chunks.
+/// Several changes find the space that [`Stream::may_take`] promised. Credit is asked for until it is enough for all,
+/// however small the chunks.
 #[test]
 fn room_promised_to_several_changes_is_there_for_all_of_them() {
     for chunk_bytes in [1024, 4096, 16384] {
@@ -421,10 +421,13 @@ fn room_promised_to_several_changes_is_there_for_all_of_them() {
             let mut asked = 0;
             while let Err(blocked) = world.stream.may_take(&world.arena, chunks as u32, pages) {
                 assert!(matches!(blocked, Blocked::Credit { .. }), "{blocked:?}");
-                let (data, index) = world.stream.wants_credit().expect("it asks for what it lacks");
+                let (data, index) = world
+                    .stream
+                    .wants_credit()
+                    .expect("it asks for the credit that it lacks");
                 world.stream.set_credit(data, index);
                 asked += 1;
-                assert!(asked < 1000, "it goes on");
+                assert!(asked < 1000, "it still asks for more credit");
             }
             for n in 0..count {
                 let stored = Stored {
@@ -496,7 +499,7 @@ fn a_successor_finds_every_key_and_goes_on() {
                 for (key, stored) in some.iter().step_by(3) {
                     assert_eq!(world.insist(|w| w.find(key)).as_ref(), Some(stored));
                 }
-                // Not everything is here: go on all the same.
+                // Some chunks are still absent: run operations all the same.
                 for _ in 0..ops / 4 {
                     let at = prng.clone();
                     world.insist(|w| {
@@ -520,7 +523,7 @@ fn a_successor_finds_every_key_and_goes_on() {
     }
 }
 
-/// After everything is recounted, live bytes are those of the model's objects.
+/// Checks that, after the recount, live bytes are those of the model's objects.
 fn live_bytes_are_right(world: &World) {
     let mut live = 0;
     for key in world.model.keys() {
@@ -531,7 +534,7 @@ fn live_bytes_are_right(world: &World) {
         live += u64::from(found.head.bytes());
         live += found.head.pieces(chunk).map(|(_, l)| l as u64 + 8).sum::<u64>();
     }
-    // A piece whose first piece was not here when its chunk was recounted counts as live though it may be dead.
+    // A piece counts as live, though it may be dead, if its first piece was absent when its chunk was recounted.
     assert!(world.stream.gauges().live_bytes >= live);
     assert!(world.stream.gauges().live_bytes <= live + live / 4 + 2000);
 }
@@ -618,7 +621,7 @@ fn flush_empties_at_once_and_memory_comes_back_behind() {
         world.run(|stream, arena, delta| stream.flush(arena, delta)).unwrap();
         world.model.clear();
         assert_eq!((world.stream.count(), world.stream.page_count()), (Some(0), 0));
-        // A successor sees an empty stream too, before and after the first inserts.
+        // A successor also sees an empty stream, before and after the first inserts.
         for round in 0..3 {
             world.take_over();
             world.directory();
@@ -677,8 +680,7 @@ fn keys_outlast_many_doublings_and_spill_pages() {
             let key = format!("{i}").into_bytes();
             world.put(&key, &Stored::default()).unwrap();
             spills = spills.max(world.stream.index.spills);
-            // Without credit for pages the index may not grow: it spills, and catches up.
-            // For a while the index may not grow: it spills, and catches up later.
+            // For a while the index may not grow. It spills, and catches up later.
             let held = i % 4096 > 1000 && i % 4096 < limit;
             world.stream.index.grow_wait = if held { 2 } else { 0 };
         }
@@ -692,8 +694,8 @@ fn keys_outlast_many_doublings_and_spill_pages() {
     }
 }
 
-/// Where another key of the same tag lies behind a key, a look-up ends before it; where a removal has moved it before,
-/// it must be here. A command of several changes must know that before its first.
+/// A lookup normally ends at the key, before another key of the same tag. If a removal has moved that other key in
+/// front, its chunk must be resident. A command of several changes must learn this before its first change.
 #[test]
 fn what_a_key_may_be_compared_with_is_told_before() {
     let mut world = World::new(256, 1 << 10);
@@ -730,9 +732,8 @@ fn what_a_key_may_be_compared_with_is_told_before() {
     assert!(world.insist(|world| world.find(&other)).is_some());
 }
 
-/// A client that has seen SCAN can send keys in the order of their hashes: one line of a small index gets them all.
-/// What is blocked is tried again behind housekeeping, as a node does it.
-/// Keys as small integers, in the order of their hashes: as one has them who asked SCAN.
+/// Small integers as keys, in the order of their hashes. A client that has run SCAN can send keys in this order, so
+/// that one line of a small index gets all of them.
 fn in_order_of_hashes(stream: &Stream, keys: u32) -> Vec<(u64, [u8; 4])> {
     let keys = (0..keys).map(u32::to_le_bytes);
     let mut in_order: Vec<_> = keys.map(|key| (stream.hash(&key), key)).collect();
@@ -740,7 +741,7 @@ fn in_order_of_hashes(stream: &Stream, keys: u32) -> Vec<(u64, [u8; 4])> {
     in_order
 }
 
-/// Lets the index grow by one page, in a delta of its own.
+/// Grows the index by one page, in its own delta.
 fn grow_for_a_crowd(arena: &mut Arena, stream: &mut Stream, seq: &mut u64) {
     *seq += 1;
     let mut delta = Delta::new(Version::new(1, *seq), Vec::new());
@@ -751,7 +752,7 @@ fn grow_for_a_crowd(arena: &mut Arena, stream: &mut Stream, seq: &mut u64) {
     );
 }
 
-/// Where there is no memory for all chunks of a step (PROTOCOL 5.10).
+/// Memory does not hold all chunks that one call of SCAN needs (PROTOCOL 5.10).
 #[test]
 fn a_scan_gives_what_lies_before_a_chunk_that_is_not_here() {
     let mut world = World::new(256, 1 << 14);
@@ -770,7 +771,10 @@ fn a_scan_gives_what_lies_before_a_chunk_that_is_not_here() {
             Err(blocked) => break blocked,
         }
         steps += 1;
-        assert!(steps < 2 && cursor > 0, "all keys, with a chunk away");
+        assert!(
+            steps < 2 && cursor > 0,
+            "all keys were listed although a chunk is absent"
+        );
     };
     assert_eq!(blocked, Blocked::Missing(away));
     assert!(steps == 1 && !seen.is_empty(), "{steps}");
@@ -778,7 +782,7 @@ fn a_scan_gives_what_lies_before_a_chunk_that_is_not_here() {
 
 #[test]
 fn keys_in_the_order_of_a_scan_find_room() {
-    // Steps are done behind inserts, or as seldom as can be.
+    // Growth steps run after every insert, or as rarely as possible.
     for (chunk_bytes, keys, eager) in [
         (256, 5_000, true),
         (1024, 20_000, true),
@@ -821,11 +825,11 @@ fn keys_in_the_order_of_a_scan_find_room() {
             fill > 0.3 && stream.count() == Some(keys.into()),
             "chunk {chunk_bytes}: fill {fill}"
         );
-        assert!(eager || blocked > 0, "chunk {chunk_bytes}: they never crowded");
+        assert!(eager || blocked > 0, "chunk {chunk_bytes}: keys never were crowded");
         for (hash, key) in &in_order {
             assert!(stream.find(&arena, *hash, key).unwrap().is_some());
         }
-        // Lines that lost count of their keys forget none when some go.
+        // Lines whose count is saturated find the remaining keys after some are deleted.
         for (hash, key) in in_order.iter().step_by(2) {
             seq += 1;
             let mut delta = Delta::new(Version::new(1, seq), Vec::new());
@@ -838,14 +842,14 @@ fn keys_in_the_order_of_a_scan_find_room() {
     }
 }
 
-/// One command of as many keys as one may have, whose hashes lie close together: all of them, in one delta, with no
-/// more credit than was promised.
+/// One command with the largest number of keys, whose hashes are close together: all fit in one delta, with no more
+/// credit than was promised.
 #[test]
 fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
     enum Others {
         None,
         Anywhere(usize),
-        /// As many as there are beside those of the command in this part of the hashes, in their order.
+        /// This many other keys, close to those of the command in the order of hashes.
         Among(usize),
     }
     for (chunk_bytes, keys, others) in [
@@ -885,7 +889,7 @@ fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
         };
         let (mut seq, mut steps) = (0, 0);
         let more_credit = |stream: &mut Stream| {
-            let (data, index) = stream.wants_credit().expect("it asks for what it lacks");
+            let (data, index) = stream.wants_credit().expect("it asks for the credit that it lacks");
             stream.set_credit(data, index);
         };
         for (hash, key) in &rest {
@@ -915,7 +919,7 @@ fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
                         stream.set_credit(u32::MAX, index);
                     }
                     grow_for_a_crowd(&mut arena, &mut stream, &mut seq);
-                    // The house is kept meanwhile: what has grown for them stays.
+                    // Housekeeping runs meanwhile: pages that were added for these keys stay.
                     seq += 1;
                     let mut delta = Delta::new(Version::new(1, seq), Vec::new());
                     stream.housekeep(&mut arena, &mut delta, 4096).unwrap();
@@ -923,7 +927,7 @@ fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
                 Err(other) => panic!("{other:?}"),
             }
             steps += 1;
-            assert!(steps < 5000, "chunk {chunk_bytes}: it goes on");
+            assert!(steps < 5000, "chunk {chunk_bytes}: the command still finds no space");
         }
         seq += 1;
         let mut delta = Delta::new(Version::new(1, seq), Vec::new());
@@ -942,26 +946,26 @@ fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
         for (hash, key) in batch.iter().chain(&rest) {
             assert!(stream.find(&arena, *hash, key).unwrap().is_some());
         }
-        // Whatever it left in spill pages, the next step takes.
+        // The next growth step can handle all entries that the command left in spill pages.
         stream.set_credit(u32::MAX, u32::MAX);
         grow_for_a_crowd(&mut arena, &mut stream, &mut seq);
     }
 }
 
-/// A growth step may make one crowd of two. While a command of several changes is under way, which has looked for less
-/// room than that takes, it must wait.
+/// A growth step may merge two crowds. During a command of several changes, which has reserved less space than that
+/// takes, such a step must wait.
 #[test]
 fn no_growth_step_within_a_command_adds_to_what_is_spilled() {
     let mut arena = Arena::new(16_384, 1 << 12);
     let mut stream = Stream::new(Settings::new(16_384, KEY));
     stream.set_credit(u32::MAX, u32::MAX);
     let in_order = in_order_of_hashes(&stream, 30_000);
-    // Most of them close together.
+    // Most of the keys are close together in the order of hashes.
     let (near, rest) = (&in_order[10_000..15_000], in_order.iter().step_by(20));
     let mut adding = 0;
     for (nth, (hash, key)) in rest.chain(near).enumerate() {
         let mut delta = Delta::new(Version::new(1, 3 * nth as u64 + 1), Vec::new());
-        // Steps are done below.
+        // Growth steps are made below, not by `put`.
         stream.index.grow_wait = 2;
         let done = stream.put(&mut arena, &mut delta, *hash, key, Value::default());
         assert!(matches!(done, Ok(()) | Err(Blocked::Crowded)), "key {nth}: {done:?}");
@@ -982,7 +986,7 @@ fn no_growth_step_within_a_command_adds_to_what_is_spilled() {
             assert!(after.0 == before.0 + 1 && after.1 <= before.1, "{before:?}, {after:?}");
         }
     }
-    assert!(adding > 0, "no step has added any");
+    assert!(adding > 0, "no growth step has added spilled entries");
 }
 
 #[test]
@@ -1004,7 +1008,7 @@ fn the_index_fills_well_from_a_hundred_thousand_keys_on() {
             let pages = stream.gauges().index_chunks;
             let fill = (i + 1) as f64 / f64::from(pages * 2560);
             worst = worst.min(fill);
-            // Each doubling counts alike.
+            // Each doubling of the number of keys has the same weight.
             sum += fill / i as f64;
             weight += 1.0 / i as f64;
         }
@@ -1046,12 +1050,12 @@ fn chunks_set_aside_come_back_and_nothing_is_counted_twice() {
         }
         world.compare_all();
         let here = world.stream.chunks.here_count();
-        assert_eq!(world.arena.used(), here, "seed {seed}: a slot is lost");
+        assert_eq!(world.arena.used(), here, "seed {seed}: the memory of a chunk was lost");
     }
 }
 
 impl World {
-    /// Evicts until so many bytes have died; gives the keys that went.
+    /// Evicts until this many bytes are dead. Returns the evicted keys.
     fn evict(&mut self, bytes: u64) -> Vec<Vec<u8>> {
         let mut hashes = BTreeSet::new();
         let count = self.run(|stream, arena, delta| {
@@ -1079,7 +1083,7 @@ fn numbered(n: u64) -> Vec<u8> {
     format!("key {n}").into_bytes()
 }
 
-/// A stream of `count` keys, of which every third has an expiry, in an order of its own.
+/// A stream of `count` keys. Every third key has an expiry; the order of expiries differs from that of the keys.
 fn filled(policy: Policy, count: u64) -> World {
     let mut world = World::new(4096, 1 << 14);
     world.stream.set_policy(policy);
@@ -1121,7 +1125,7 @@ fn what_was_used_last_and_most_outlasts_the_rest() {
         if policy.is_lru() || policy.is_lfu() {
             assert_eq!(hot, KEYS as usize / 10, "{policy}");
         } else if policy.evicts() {
-            assert!(hot < KEYS as usize / 10, "{policy} goes by use");
+            assert!(hot < KEYS as usize / 10, "{policy} does not keep the used keys");
         }
         let plain_left = before
             .iter()
@@ -1137,7 +1141,7 @@ fn what_was_used_last_and_most_outlasts_the_rest() {
             assert!(plain_left.count() < plain.count(), "{policy}");
         }
         if policy == Policy::VolatileTtl {
-            // 1200 of 2000 went: hardly any of the first half is left, and nearly all of the last fifth.
+            // 1200 of 2000 keys were evicted: almost none of the first half is left, and almost all of the last fifth.
             let mut expiring: Vec<(u64, &Vec<u8>)> =
                 before.iter().filter_map(|(k, s)| Some((s.expiry_ms?, k))).collect();
             expiring.sort();
@@ -1191,7 +1195,7 @@ fn volatile_keys_are_found_where_they_are_few_and_without_any_nothing_goes() {
             }
         }
         assert_eq!(gone, 4, "{policy}");
-        assert!(tries > 2, "{policy}: all of the index was seen in one go");
+        assert!(tries > 2, "{policy}: one call searched the whole index");
         assert!(world.evict(1 << 20).is_empty(), "{policy}");
         world.compare_all();
     }
@@ -1203,12 +1207,12 @@ fn a_successor_starts_cold_and_evicts_only_what_is_here() {
     world.take_over();
     world.stream.set_policy(Policy::AllKeysLru);
     world.directory();
-    assert!(world.evict(4096).is_empty(), "nothing is here");
+    assert!(world.evict(4096).is_empty(), "no chunk is resident");
     let stripes: Vec<Stripe> = world.mirror.0.keys().copied().collect();
     for stripe in stripes.iter().filter(|s| s.is_index()) {
         assert!(world.install(*stripe));
     }
-    assert!(world.evict(4096).is_empty(), "no object is here");
+    assert!(world.evict(4096).is_empty(), "no data chunk is resident");
     let data: Vec<Stripe> = stripes.into_iter().filter(|s| !s.is_index()).collect();
     for stripe in &data[..data.len() / 2] {
         assert!(world.install(*stripe));
@@ -1261,7 +1265,7 @@ fn when_memory_is_taken_away_no_more_is_evicted_than_that() {
         count += 1;
     }
     assert!(count > 10_000, "{count}");
-    // A twentieth of what there is, a bit each time: now a table has grown, now a buffer.
+    // The limit falls by a twentieth in small steps, as when a table or a buffer grows.
     for limit in (380..400).rev() {
         world.arena.set_limit(limit);
         loop {
@@ -1285,7 +1289,7 @@ fn of_bytes(count: usize) -> Stored {
     }
 }
 
-/// Puts small values until there is no more room. Gives how many.
+/// Puts small values until there is no space. Returns their number.
 fn fill(world: &mut World) -> u64 {
     let small = of_bytes(300);
     let mut count = 0;
@@ -1295,7 +1299,7 @@ fn fill(world: &mut World) -> u64 {
     count
 }
 
-/// Few bytes die at a time, in many chunks: compaction makes whole ones of them, as many as the value needs.
+/// Few bytes die at a time, in many chunks. Compaction gains whole chunks from them, as many as the value needs.
 #[test]
 fn a_value_of_several_chunks_finds_room_once_its_bytes_have_died() {
     for by_credit in [false, true] {
@@ -1316,12 +1320,12 @@ fn a_value_of_several_chunks_finds_room_once_its_bytes_have_died() {
                     let free = world.stream.free_chunks();
                     assert!(world.stream.lacks_free_chunks(), "{blocked:?} with {free} free chunks");
                     let keys = world.evict(chunk as u64).len();
-                    assert!(keys > 0, "nothing to evict");
+                    assert!(keys > 0, "no key to evict");
                     gone += keys;
                 }
             }
         }
-        // Bytes that died in chunks still too full to be emptied are about a sixth of all.
+        // About a sixth of all keys are bytes that died in chunks that are still too full to be emptied.
         let needed = 20 * 5 * chunk / 300;
         println!("{gone} keys gone, {needed} needed, of {count}");
         assert!(gone < needed + count as usize / 6, "{gone} keys gone, {needed} needed");
@@ -1329,7 +1333,7 @@ fn a_value_of_several_chunks_finds_room_once_its_bytes_have_died() {
     }
 }
 
-/// Compaction for a write that was given up ends: what it needed is forgotten.
+/// Compaction for a write that was given up ends: the number of chunks that it needed is forgotten.
 #[test]
 fn what_a_write_that_was_given_up_needed_is_forgotten() {
     let chunk = 4096;
@@ -1347,7 +1351,8 @@ fn what_a_write_that_was_given_up_needed_is_forgotten() {
     assert_eq!(world.stream.free_needed(), 2);
 }
 
-/// Each victim is checked before (9.1), so none is begun that `next_victim` has not given.
+/// Each victim is checked before it is emptied (9.1), so compaction begins with no chunk that `next_victim` has not
+/// returned.
 #[test]
 fn one_call_empties_no_chunk_that_was_not_announced() {
     let mut world = World::new(4096, 1 << 14);

@@ -1,40 +1,40 @@
-//! How keys were used: a byte for each slot of the index, in the owner's own memory (SEAMS §2, "Policy bits").
+//! Usage marks: one byte for each slot of the index, in the owner's own memory (SEAMS §2, "Policy bits").
 //!
-//! Never in a chunk: a byte that a GET changed without a delta would corrupt what other nodes decode. So a successor
-//! knows nothing of it, and starts cold (PROTOCOL 8.5). There are marks only under a policy that reads them.
+//! Marks are never in a chunk: a byte that a GET changed without a delta would corrupt what other nodes decode. So a
+//! successor has no marks and starts cold (PROTOCOL 8.5). Marks are kept only under a policy that reads them.
 
 use crate::Policy;
 use crate::index::page::{Room, SLOTS};
 
-/// LRU: a mark is the clock at the last use. The clock goes from `CLOCK_MIN` to 255; then a new era begins, all marks
-/// are halved, and it is at `CLOCK_MIN` again. So it never runs over, recent marks are the finest, and their order
-/// stays.
+/// LRU: a mark is the value of the clock at the last use. The clock runs from `CLOCK_MIN` to 255. Then a new era
+/// begins: all marks are halved, and the clock is at `CLOCK_MIN` again. So the clock never overflows, recent marks are
+/// the most precise, and the order of marks stays.
 const CLOCK_MIN: u8 = 128;
-/// LRU: the clock goes on when a part of the keys, one in so many, has been used. What is evicted next was not used
-/// for at least as many uses as there are keys: 32 ticks, so that they tell ages to 3 %.
+/// LRU: the clock ticks once for every `keys / TICKS_PER_KEYS` uses. A key without use for as many uses as there are
+/// keys is 32 ticks old, so that ages are precise to 3 %.
 const TICKS_PER_KEYS: u64 = 32;
-/// LFU, as in Redis: where a new key's counter starts, and how much harder each further step is.
+/// LFU, as in Redis: first value of a new key's counter. The next constant sets how much rarer each further step is.
 const COUNTER_NEW: u8 = 5;
 const COUNTER_FACTOR: u32 = 10;
-/// LFU: counters lose one in so many milliseconds.
+/// LFU: counters lose one in this many milliseconds.
 const DECAY_MS: u64 = 60_000;
 
-/// The marks of all pages.
+/// The usage marks of all pages.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     policy: Policy,
     pages: Vec<PageMarks>,
     clock: u8,
-    /// LRU: eras so far. LFU: the minute.
+    /// LRU: number of eras so far. LFU: the present minute.
     era: u32,
-    /// Uses since the last tick.
+    /// Number of uses since the last tick.
     uses: u64,
     random: u64,
 }
 
 #[derive(Debug)]
 struct PageMarks {
-    /// The marks are as of this era.
+    /// The era up to which these marks are aged.
     era: u32,
     marks: Box<[u8]>,
 }
@@ -52,13 +52,13 @@ impl Usage {
         self.policy
     }
 
-    /// Whether uses are noted at all.
+    /// Whether uses are recorded at all.
     #[inline]
     pub(super) fn is_on(&self) -> bool {
         self.policy.is_lru() || self.policy.is_lfu()
     }
 
-    /// Another policy: what was noted for the last one means nothing to it.
+    /// Sets the policy. Marks of the former policy are discarded, because they have another meaning.
     pub(super) fn set_policy(&mut self, policy: Policy) {
         if (policy.is_lru(), policy.is_lfu()) != (self.policy.is_lru(), self.policy.is_lfu()) {
             self.pages = Vec::new();
@@ -67,14 +67,14 @@ impl Usage {
         self.policy = policy;
     }
 
-    /// The wall clock: LFU forgets with it.
+    /// Sets the wall clock, by which LFU counters decay.
     pub(super) fn set_time(&mut self, now_ms: u64) {
         if self.policy.is_lfu() {
             self.era = self.era.max((now_ms / DECAY_MS) as u32);
         }
     }
 
-    /// Makes the marks of `count` pages of `lines` lines. New ones are cold.
+    /// Sets the number of pages to `count`, with `lines` lines each. Marks of new pages are cold.
     pub(super) fn set_pages(&mut self, count: u32, lines: u32) {
         if !self.is_on() {
             return;
@@ -87,7 +87,7 @@ impl Usage {
         });
     }
 
-    /// A page's marks as of now; none if there are none.
+    /// A page's marks, aged to the present; empty if no marks are kept.
     pub(super) fn marks(&mut self, page: u32) -> &mut [u8] {
         let (era, lfu) = (self.era, self.policy.is_lfu());
         let Some(page) = self.pages.get_mut(page as usize) else {
@@ -107,7 +107,7 @@ impl Usage {
         &mut page.marks
     }
 
-    /// A slot's mark, of a page whose marks are as of now.
+    /// The mark of a slot. The page's marks must have been aged to the present.
     #[inline]
     pub(super) fn mark(&self, page: u32, line: u32, slot: usize) -> u8 {
         let page = self.pages.get(page as usize);
@@ -116,7 +116,7 @@ impl Usage {
             .unwrap_or(0)
     }
 
-    /// A key is used. `keys`: how many there are.
+    /// Records a use of a key. `keys` is the number of keys.
     pub(super) fn touch(&mut self, page: u32, line: u32, slot: usize, keys: u64) {
         let random = self.next_random();
         let (lfu, clock) = (self.policy.is_lfu(), self.tick(keys));
@@ -131,13 +131,13 @@ impl Usage {
         }
     }
 
-    /// A key comes into its page, where others may have moved for it.
+    /// Marks a new key. Other entries of the page may have moved for it.
     pub(super) fn insert(&mut self, page: u32, room: &Room, keys: u64) {
         let (lfu, clock) = (self.policy.is_lfu(), self.tick(keys));
         place(self.marks(page), room, if lfu { COUNTER_NEW } else { clock });
     }
 
-    /// All pages are gone.
+    /// Discards the marks of all pages.
     pub(super) fn clear(&mut self) {
         self.pages.clear();
     }
@@ -154,7 +154,7 @@ impl Usage {
         self.clock
     }
 
-    /// Where to look, and whether to count: nothing that anybody else sees hangs on it.
+    /// A random number for sampling and for counting. Nothing that clients or peers see depends on it.
     pub(super) fn next_random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -168,7 +168,7 @@ impl Usage {
     }
 }
 
-/// Moves marks as entries move to make `room`, and sets that of the new one.
+/// Moves marks as entries move to make `room`, and sets the mark of the new one.
 pub(super) fn place(marks: &mut [u8], room: &Room, new: u8) {
     let at = |(line, slot): (u32, usize)| line as usize * SLOTS + slot;
     if marks.is_empty() {
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn the_order_of_use_stays_through_many_eras() {
         let mut usage = usage(Policy::AllKeysLru);
-        // One tick a use: the keys are few. Slot n is used last at time 60 n.
+        // One tick for each use, because the keys are few. Slot n is used last at time 60 n.
         for n in 0..40 {
             for _ in 0..60 {
                 usage.touch(0, n / 10, (n % 10) as usize, 8);

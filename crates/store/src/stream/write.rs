@@ -11,10 +11,10 @@ use crate::object::{Head, Value};
 use crate::{Arena, Chunks, Delta};
 use paritas_base::Stripe;
 
-/// Where a new entry goes.
+/// Where a new index entry is written.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
-    /// Into the first page, which is born with it.
+    /// Into the first page, which is created with it.
     First(Place),
     Page(Place, Room),
     /// Into a spill page, as its `nth` entry.
@@ -22,7 +22,7 @@ enum Entry {
 }
 
 impl Stream {
-    /// Stores a value under a key, new or not. A value of the same length and kind is changed in place.
+    /// Stores a value under a key, new or not. A value of the same length and kind is overwritten in place.
     pub fn put(
         &mut self,
         arena: &mut Arena,
@@ -105,7 +105,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Removes a key; false if it is not there. Only its index entry changes.
+    /// Removes a key. Returns false if it does not exist. Only its index entry changes.
     pub fn delete(&mut self, arena: &mut Arena, delta: &mut Delta, hash: u64, key: &[u8]) -> Result<bool, Blocked> {
         let Some(found) = self.locate(arena, hash, key)? else {
             return Ok(false);
@@ -121,7 +121,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sets or clears when a key ends; false if it is not there.
+    /// Sets or clears the expiry of a key. Returns false if the key does not exist.
     pub fn set_expiry(
         &mut self,
         arena: &mut Arena,
@@ -167,8 +167,8 @@ impl Stream {
         done.map(|()| true)
     }
 
-    /// Removes all keys, in one delta: the first two index pages and the spill pages become zeros, so that there
-    /// are no pages any more; `housekeep` frees the others.
+    /// Removes all keys in one delta. The first two index pages and the spill pages become zeros, so that the index has
+    /// no pages; `housekeep` frees the others.
     pub fn flush(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
@@ -196,13 +196,13 @@ impl Stream {
         Ok(())
     }
 
-    /// Finds room for a new entry. Changes no bytes, and notes if it is in a crowd.
+    /// Finds a slot for a new index entry. Changes no bytes, but records if the key is in a crowd.
     fn entry_for(&mut self, arena: &Arena, hash: u64, several: bool) -> Result<Entry, Blocked> {
         let Some(place) = self.place(hash)? else {
             if self.credit.1 == 0 {
                 return Err(Blocked::Credit { index: true });
             }
-            // One for the object's chunk too, which has been looked for without this page.
+            // One chunk for this page, and one for the object, whose own check did not include the page.
             Self::has_memory(arena, 1, 1)?;
             return Ok(Entry::First(self.shape.place(hash, 1)));
         };
@@ -220,7 +220,7 @@ impl Stream {
             }
             spilled += count;
         }
-        // A command of several changes has looked before its first.
+        // A command of several changes has checked this before its first change.
         if spilled >= SPILLED_MAX && !several {
             return Err(Blocked::Crowded);
         }
@@ -235,23 +235,24 @@ impl Stream {
         Ok(Entry::Spill(place, spill, nth))
     }
 
-    /// So many new keys of one command find room however they crowd: in one spill page more, if need be, which is sure
-    /// to be had ([`Stream::may_take`]).
+    /// Most new keys of one command that always find slots, however crowded they are: one more spill page is enough,
+    /// and [`Stream::may_take`] has made sure of it.
     pub fn crowd_max(&self) -> usize {
         TOGETHER_MAX.min(spill::capacity(self.settings.chunk_bytes)) * 3 / 4
     }
 
-    /// Whether more new keys than that, with these hashes, find room: tried on a copy of their pages.
+    /// Whether new keys with these hashes find slots, even if there are more than [`Stream::crowd_max`]. Tried on
+    /// copies of their pages.
     ///
     /// # Errors
-    /// [`Blocked::Crowded`] if the index must grow before.
+    /// [`Blocked::Crowded`] if the index must grow first.
     pub fn may_insert(&self, arena: &Arena, hashes: &mut Vec<u64>) -> Result<(), Blocked> {
-        // Pages are ranges of hashes. A key given twice is one.
+        // Sorted, because each page is a range of hashes. A key given twice counts once.
         hashes.sort_unstable();
         hashes.dedup();
         let pages = self.index.pages.max(1);
         let places: Vec<Place> = hashes.iter().map(|hash| self.shape.place(*hash, pages)).collect();
-        // Fewer are no crowd.
+        // Fewer keys in one page always find slots.
         let few = self.shape.lines() as usize / 8;
         let mut spilled = 0;
         let mut copy = Vec::with_capacity(self.settings.chunk_bytes);
@@ -275,7 +276,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether `count` spill pages more may be born, `spare` chunks of memory left over.
+    /// Whether `count` more spill pages may be created with `spare` chunks of memory left over.
     pub(super) fn may_add_spills(&self, arena: &Arena, count: u32, spare: u32) -> Result<(), Blocked> {
         if count == 0 {
             return Ok(());
@@ -292,7 +293,7 @@ impl Stream {
         Self::has_memory(arena, count, spare)
     }
 
-    /// FLUSHALL frees the spill pages in one delta, with two others.
+    /// Most spill pages: FLUSHALL frees all of them and two other pages in one delta.
     fn spills_max(&self) -> u32 {
         let chunks = crate::delta::DELTA_BYTES_MAX / (self.settings.chunk_bytes + 16);
         (chunks as u32 - 2).min(64)
@@ -336,7 +337,7 @@ impl Stream {
         }
     }
 
-    /// Makes an entry point elsewhere.
+    /// Changes the locator of an entry.
     pub(super) fn point(&mut self, arena: &mut Arena, delta: &mut Delta, at: At, locator: u32) {
         match at {
             At::Slot { page, line, slot, .. } => {

@@ -1,4 +1,4 @@
-//! Flags of a command, as Redis prints them.
+//! Flags of a command, with the names that Redis prints.
 
 /// Changes data.
 pub const WRITE: u32 = 1;
@@ -10,15 +10,15 @@ pub const DENYOOM: u32 = 1 << 2;
 pub const ADMIN: u32 = 1 << 3;
 /// Not in scripts.
 pub const NOSCRIPT: u32 = 1 << 4;
-/// Allowed while the node is not ready.
+/// Allowed while the node is not ready for clients.
 pub const LOADING: u32 = 1 << 5;
-/// Allowed while the node is cut off.
+/// Allowed while the node is cut off from the cluster.
 pub const STALE: u32 = 1 << 6;
-/// Constant time.
+/// Takes constant time.
 pub const FAST: u32 = 1 << 7;
 /// Allowed before AUTH.
 pub const NO_AUTH: u32 = 1 << 8;
-/// Allowed while a script holds the server.
+/// Allowed while a script is running.
 pub const ALLOW_BUSY: u32 = 1 << 9;
 
 /// Each flag and its name.

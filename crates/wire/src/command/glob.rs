@@ -1,12 +1,12 @@
 //! Patterns of KEYS, SCAN, CONFIG GET and COMMAND LIST: `*`, `?`, `[a-z]`, `[^…]` and `\`.
 
-/// Whether `text` as a whole fits `pattern`, letters told apart.
+/// Whether the whole `text` matches `pattern`. Upper and lower case differ.
 ///
-/// At most `pattern × text` steps: only the last star is ever tried again, since it can take whatever an earlier one
-/// could.
+/// Takes at most `pattern × text` steps: only the last star is tried again, because it can match whatever an earlier
+/// star could.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern, mut text) = (pattern, text);
-    // Where to go on if what follows the last star does not fit: the star takes one byte more.
+    // Where to continue if the rest does not match after the last star: the star then takes one byte more.
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
         if let [b'*', tail @ ..] = pattern {
@@ -31,7 +31,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// What is left of the pattern if its first element takes this byte.
+/// The rest of the pattern if its first element matches this byte.
 fn one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
     let byte = byte?;
     match pattern {
@@ -43,7 +43,7 @@ fn one(pattern: &[u8], byte: Option<u8>) -> Option<&[u8]> {
     }
 }
 
-/// A class from behind its `[`. One that never closes ends with the pattern, as in Redis.
+/// Matches a class, after its `[`. A class without `]` ends with the pattern, as in Redis.
 fn class(mut rest: &[u8], byte: u8) -> Option<&[u8]> {
     let negated = matches!(rest, [b'^', ..]);
     if let [b'^', tail @ ..] = rest {

@@ -1,4 +1,4 @@
-//! Where the keys of a command are among its arguments.
+//! Positions of a command's keys among its arguments.
 
 use super::CommandSpec;
 
@@ -10,7 +10,7 @@ pub struct KeyIndexes {
     step: usize,
 }
 
-/// The indexes of the keys of a command of `count` arguments, its name included.
+/// The indexes of the keys of a command with `count` arguments, including its name.
 #[inline]
 pub fn keys(spec: &CommandSpec, count: usize) -> KeyIndexes {
     let first = usize::try_from(spec.first_key).unwrap_or_default();
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(of(Command::Rename, 3), [1, 2]);
         assert_eq!(of(Command::ObjectEncoding, 3), [2]);
         assert_eq!(of(Command::Ping, 2), []);
-        // Too few arguments never name one that is not there.
+        // With too few arguments, no index is past the end.
         assert_eq!(of(Command::Rename, 2), [1]);
         assert_eq!(of(Command::Get, 0), []);
         assert_eq!(keys(Command::Mset.spec(), 5).len(), 2);

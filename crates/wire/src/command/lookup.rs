@@ -1,21 +1,21 @@
-//! From a name to its line of the table, in a few nanoseconds: a perfect hash, found at compile time.
+//! Finds a command by name in a few nanoseconds, with a perfect hash computed at compile time.
 
 use super::table::COMMANDS;
 use super::{Command, CommandSpec};
 use crate::resp::{ArgList, errors};
 
 const SLOT_BITS: u32 = 10;
-/// No command hashes here.
+/// Marks a slot of the hash table without a command.
 const NONE: u8 = u8::MAX;
-/// The longest name there may be: what two words hold.
+/// Longest name in bytes: two words hold it.
 const NAME_BYTES_MAX: usize = 16;
 
 const _: () = assert!(COMMANDS.len() < NONE as usize);
 
-/// In each byte the bit that tells lower case from upper.
+/// In each byte, the bit that distinguishes lower case from upper case.
 const LOWER: u64 = 0x2020_2020_2020_2020;
 
-/// The bytes of a name of 2 to 16 bytes in two words. Overlapping reads, so that no length needs a loop.
+/// The bytes of a name of 2 to 16 bytes in two words. The reads overlap, so that no length needs a loop.
 #[inline(always)]
 const fn words(name: &[u8]) -> [u64; 2] {
     if let (Some(a), Some(b)) = (name.first_chunk::<8>(), name.last_chunk::<8>()) {
@@ -35,11 +35,11 @@ const fn hash([a, b]: [u64; 2], bytes: usize, seed: u64) -> usize {
     (mixed.wrapping_mul(seed) >> (64 - SLOT_BITS)) as usize
 }
 
-/// A name as it is compared: in two words, with the case bit of each letter set.
+/// A name in the form in which it is compared: in two words, with the case bit of each letter set.
 struct Folded {
     bytes: usize,
     words: [u64; 2],
-    /// The case bits of its letters. Setting all would take 0x0e for a full stop.
+    /// The case bits of its letters. Setting the bit in other bytes would take 0x0e for a full stop.
     letters: [u64; 2],
 }
 
@@ -72,7 +72,7 @@ static FOLDED: [Folded; COMMANDS.len()] = {
 
 type Slots = [u8; 1 << SLOT_BITS];
 
-/// The slots under this seed, unless two names meet.
+/// The hash table for this seed; `None` if two names collide.
 #[expect(clippy::indexing_slicing, reason = "at compile time")]
 const fn fill(seed: u64) -> Option<Slots> {
     let mut slots = [NONE; 1 << SLOT_BITS];
@@ -102,7 +102,7 @@ const PERFECT: (u64, Slots) = {
 const SEED: u64 = PERFECT.0;
 static SLOTS: Slots = PERFECT.1;
 
-/// A command by its name, letters of either case. Subcommands: [`find`] or [`resolve`].
+/// A command by its name, in upper or lower case. For subcommands see [`find`] and [`resolve`].
 #[inline]
 pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     if name.len() > NAME_BYTES_MAX {
@@ -132,7 +132,7 @@ fn subcommand(container: &'static CommandSpec, name: &[u8]) -> Option<&'static C
         .find(|s| s.last_name().as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// The line of each id.
+/// The row of each id.
 #[expect(clippy::indexing_slicing, reason = "at compile time")]
 static BY_ID: [&CommandSpec; Command::COUNT] = {
     let mut specs = [&COMMANDS[0]; Command::COUNT];
@@ -155,19 +155,19 @@ pub(super) fn spec(id: Command) -> &'static CommandSpec {
     BY_ID[id as usize]
 }
 
-/// Why a command can't run; nothing has been done.
+/// Why a command cannot run. Nothing has been done.
 #[derive(Clone, Copy, Debug)]
 pub enum Refusal {
-    /// Not in the table.
+    /// The command is not in the table.
     UnknownCommand,
-    /// The container is, what follows is not.
+    /// The container command is in the table, its subcommand is not.
     UnknownSubcommand(&'static CommandSpec),
     /// Too few or too many arguments.
     WrongArity(&'static CommandSpec),
 }
 
 impl Refusal {
-    /// The whole reply, word for word that of Redis.
+    /// Appends the whole reply, in the exact words of Redis.
     pub fn append_to(&self, out: &mut Vec<u8>, args: ArgList<'_>) {
         match self {
             Self::UnknownCommand => errors::unknown_command(out, args),
@@ -179,7 +179,7 @@ impl Refusal {
     }
 }
 
-/// The command or subcommand that these arguments ask for, if it may run with so many of them.
+/// The command or subcommand that these arguments name, if it accepts this number of arguments.
 #[inline]
 pub fn resolve(args: ArgList<'_>) -> Result<&'static CommandSpec, Refusal> {
     let Some(mut spec) = lookup(args.arg(0)) else {

@@ -1,5 +1,5 @@
-//! The command table: what there is, how many arguments it takes, where its keys are. Dispatch, COMMAND, its replies
-//! and the page of commands in the docs all come from it.
+//! The command table: all commands, their arity, and where their keys are. Dispatch, COMMAND and its replies, and the
+//! document about commands all use it.
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -19,38 +19,38 @@ pub use table::{COMMANDS, Command};
 /// One command or subcommand.
 #[derive(Debug)]
 pub struct CommandSpec {
-    /// What dispatch matches on. Subcommands have ids of their own.
+    /// The id that dispatch matches on. Subcommands have ids of their own.
     pub id: Command,
-    /// Lower case; of a subcommand with its container: `config|get`.
+    /// The name in lower case. A subcommand's name includes its container: `config|get`.
     pub name: &'static str,
-    /// Arguments, the name included; negative: at least so many.
+    /// Number of arguments, including the name. Negative: at least this many.
     pub arity: i16,
-    /// Of [`flag`].
+    /// Flags, as in [`flag`].
     pub flags: u32,
     /// Index of the first key; 0 if there are none.
     pub first_key: i8,
-    /// Index of the last key; negative: from the end.
+    /// Index of the last key. Negative: counted from the end.
     pub last_key: i8,
-    /// From one key to the next.
+    /// Distance from one key to the next.
     pub step: i8,
-    /// What is done to each key, a word list a key specification: `RW access update`.
+    /// What the command does with each key, one list of words for each key specification: `RW access update`.
     pub access: &'static [&'static str],
     /// Categories that do not follow from the flags: `keyspace`, `dangerous`.
     pub categories: &'static str,
     /// Hints for clients that talk to several nodes.
     pub tips: &'static str,
-    /// The version of Redis that brought it; of our own commands, of Paritas.
+    /// The version of Redis that introduced it; for Paritas's own commands, the version of Paritas.
     pub since: &'static str,
-    /// `string`, `generic`, `connection`, `server`, `cluster`.
+    /// One of `string`, `generic`, `connection`, `server`, `cluster`.
     pub group: &'static str,
-    /// One line.
+    /// A description in one line.
     pub summary: &'static str,
-    /// Empty but for containers.
+    /// Its subcommands; empty except for containers.
     pub subcommands: &'static [Self],
 }
 
 impl CommandSpec {
-    /// Whether a command of so many arguments, its name included, may run.
+    /// Whether the command accepts `count` arguments, including its name.
     #[inline]
     pub fn arity_allows(&self, count: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
@@ -63,23 +63,23 @@ impl CommandSpec {
         self.flags & flag != 0
     }
 
-    /// Whether it names keys.
+    /// Whether the command has keys.
     #[inline]
     pub fn has_keys(&self) -> bool {
         self.first_key > 0
     }
 
-    /// The name that follows the container's; the whole name of a command.
+    /// The name without the container's name.
     pub fn last_name(&self) -> &'static str {
         self.name.split_once('|').map_or(self.name, |(_, last)| last)
     }
 }
 
 impl Command {
-    /// How many ids there are: for counters by command.
+    /// Number of ids, for counters by command.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// Its line of the table.
+    /// Its row of the table.
     pub fn spec(self) -> &'static CommandSpec {
         lookup::spec(self)
     }

@@ -1,11 +1,11 @@
-//! Replies of COMMAND and its subcommands, rendered from the table in the shape of Redis 7.
+//! Replies of COMMAND and its subcommands, made from the table in the format of Redis 7.
 
 use super::table::COMMANDS;
 use super::{CommandSpec, find, flag, glob, keys};
 use crate::resp::encode::{array_header, bulk, error, integer, map_header, null, set_header, simple};
 use crate::resp::{ArgList, Proto, errors};
 
-/// COMMAND: what COMMAND INFO says, of every command.
+/// Reply of COMMAND: that of COMMAND INFO for every command.
 pub fn all(out: &mut Vec<u8>, proto: Proto) {
     array_header(out, COMMANDS.len());
     for spec in COMMANDS {
@@ -13,12 +13,12 @@ pub fn all(out: &mut Vec<u8>, proto: Proto) {
     }
 }
 
-/// COMMAND COUNT.
+/// Reply of COMMAND COUNT.
 pub fn count(out: &mut Vec<u8>) {
     integer(out, COMMANDS.len() as i64);
 }
 
-/// COMMAND INFO \[name …\]. `args` is the whole command.
+/// Reply of COMMAND INFO \[name …\]. `args` is the whole command.
 pub fn info(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
     if args.len() <= 2 {
         return all(out, proto);
@@ -32,7 +32,7 @@ pub fn info(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
     }
 }
 
-/// COMMAND DOCS \[name …\]. `args` is the whole command. Unknown names are left out, as in Redis.
+/// Reply of COMMAND DOCS \[name …\]. `args` is the whole command. Unknown names are left out, as in Redis.
 pub fn docs(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
     if args.len() <= 2 {
         return docs_of(out, proto, COMMANDS.iter());
@@ -40,7 +40,7 @@ pub fn docs(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
     docs_of(out, proto, args.iter().skip(2).filter_map(find));
 }
 
-/// COMMAND LIST \[FILTERBY MODULE name | ACLCAT category | PATTERN pattern\]. `args` is the whole command.
+/// Reply of COMMAND LIST \[FILTERBY MODULE name | ACLCAT category | PATTERN pattern\]. `args` is the whole command.
 pub fn list(out: &mut Vec<u8>, args: ArgList<'_>) {
     let nested = || {
         COMMANDS
@@ -66,7 +66,7 @@ pub fn list(out: &mut Vec<u8>, args: ArgList<'_>) {
     }
 }
 
-/// COMMAND GETKEYS command \[argument …\]. `args` is the whole command.
+/// Reply of COMMAND GETKEYS command \[argument …\]. `args` is the whole command.
 pub fn getkeys(out: &mut Vec<u8>, args: ArgList<'_>) {
     let inner = args.skip(2);
     let name = inner.arg(0);
@@ -114,7 +114,7 @@ fn categories(spec: &CommandSpec) -> impl Iterator<Item = &'static str> + Clone 
         .chain(spec.categories.split_ascii_whitespace())
 }
 
-/// A set of status words.
+/// A set of status words, each with the prefix.
 fn words<'a>(out: &mut Vec<u8>, proto: Proto, words: impl Iterator<Item = &'a str> + Clone, prefix: &str) {
     set_header(out, proto, words.clone().count());
     for word in words {
@@ -154,7 +154,7 @@ fn one(out: &mut Vec<u8>, proto: Proto, spec: &CommandSpec) {
     }
 }
 
-/// One key specification. Commands with several have one key each, side by side.
+/// One key specification. Commands with several have one key in each, next to each other.
 fn key_spec(out: &mut Vec<u8>, proto: Proto, spec: &CommandSpec, index: usize, access: &str) {
     let single = spec.access.len() > 1;
     let (last, step) = match (single, spec.last_key) {

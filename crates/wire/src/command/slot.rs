@@ -2,8 +2,8 @@
 
 use paritas_base::SLOT_COUNT;
 
-/// `TABLES[n]`: CRC16, polynomial 0x1021, of each byte with `n` zero bytes behind it. Eight tables take eight bytes at
-/// a time: one byte at a time is a chain of loads, 2 ns a byte.
+/// `TABLES[n]`: CRC16, polynomial 0x1021, of each byte followed by `n` zero bytes. Eight tables process eight bytes at
+/// a time. One byte at a time is a chain of dependent loads and takes 2 ns a byte.
 static TABLES: [[u16; 256]; 8] = {
     let mut tables = [[0u16; 256]; 8];
     let mut byte = 0;
@@ -25,7 +25,8 @@ static TABLES: [[u16; 256]; 8] = {
 
 const _: () = assert!(SLOT_COUNT.is_power_of_two());
 
-/// The slot of a key: keys with one hash tag, the first `{…}` with something in it, share one.
+/// The hash slot of a key. Keys with the same hash tag have the same slot. The hash tag is the first `{…}`, unless it
+/// is empty.
 #[inline]
 pub fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) & (SLOT_COUNT - 1)
@@ -42,7 +43,7 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     tail.get(..close).filter(|tag| !tag.is_empty())
 }
 
-/// Whether a `{` may be there: few keys have one, and eight bytes are looked at in one go.
+/// Whether the key may contain a `{`. Few keys do; eight bytes are tested at once.
 #[inline]
 fn may_contain_open(key: &[u8]) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn crc16_is_xmodem() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
-        // Bit by bit, for every length around a word.
+        // Compared with a bitwise computation, for every length around a word.
         let key: Vec<u8> = (0..40u16).map(|n| (n * 37 % 251) as u8).collect();
         for length in 0..key.len() {
             let slow = key[..length].iter().fold(0u16, |crc, &byte| {
@@ -103,10 +104,10 @@ mod tests {
         assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
         assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
         assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
-        // No tag: nothing in it, or it never closes.
+        // These have no hash tag: it is empty, or it has no end.
         assert_ne!(slot(b"foo{}{bar}"), slot(b"bar"));
         assert_ne!(slot(b"foo{bar"), slot(b"bar"));
-        // Wherever in a long key it is.
+        // The tag may be anywhere in a long key.
         for before in 0..20 {
             let key = ["x".repeat(before), "{tag}".to_owned(), "y".repeat(9)].concat();
             assert_eq!(slot(key.as_bytes()), slot(b"tag"));

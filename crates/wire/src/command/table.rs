@@ -1,10 +1,10 @@
-//! The table itself. Arity, flags, keys and categories are those of Redis 7, so that clients treat us alike; the
-//! summaries are ours.
+//! The rows of the table. Arity, flags, keys and categories are those of Redis 7, so that clients treat Paritas alike;
+//! the summaries are Paritas's own.
 
 use super::CommandSpec;
 use super::flag::*;
 
-/// A line before the optional parts. The macro puts in id and summary.
+/// A row without its optional parts. The macro adds id and summary.
 const fn row(name: &'static str, arity: i16, flags: u32, group: &'static str, since: &'static str) -> CommandSpec {
     CommandSpec {
         id: Command::Get,
@@ -48,21 +48,21 @@ impl CommandSpec {
     }
 }
 
-/// Ids and lines from one list: first the commands, then the subcommands of each container.
+/// Declares ids and rows from one list: first the commands, then the subcommands of each container.
 macro_rules! commands {
     ($($vis:vis const $table:ident { $($id:ident = $row:expr, $summary:literal;)* })*) => {
-        /// Each command, then each subcommand.
+        /// Ids of all commands, then of all subcommands.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         pub enum Command { $($( #[doc = $summary] $id, )*)* }
 
         impl Command {
-            /// All of them, in order: `ALL[id as usize] == id`.
+            /// All ids in order: `ALL[id as usize] == id`.
             pub const ALL: &'static [Self] = &[$($( Self::$id, )*)*];
         }
 
         $(
-            /// Lines of the table, with those of the subcommands in them.
+            /// Rows of the table. A container's row includes those of its subcommands.
             $vis const $table: &[CommandSpec] =
                 &[$( CommandSpec { id: Command::$id, summary: $summary, ..$row }, )*];
         )*

@@ -1,14 +1,15 @@
-//! What a frame's CRC and the sum of a chunk at its end tell of each other, so that a chunk on its way is walked once
-//! at either end and not twice.
+//! Computes a frame's CRC from the sum of the chunk at its end, and the sum from the CRC. So the sender and the
+//! receiver each read a chunk once instead of twice.
 //!
-//! Both are remainders modulo Castagnoli's polynomial (PROTOCOL 9.1): the sum is the plain one, the CRC begins with all
-//! ones and inverts its end. So the register behind prefix and chunk is the register behind the prefix, moved on by as
-//! many zeros as the chunk is long, XOR the chunk's sum. All numbers are reflected: bit 31 is the coefficient of x⁰.
+//! Both are remainders modulo Castagnoli's polynomial (PROTOCOL 9.1). The sum is the plain remainder; the CRC starts
+//! with all ones and inverts its result. So the register after prefix and chunk is the register after the prefix,
+//! advanced by as many zero bytes as the chunk has, XOR the chunk's sum. All numbers are reflected: bit 31 is the
+//! coefficient of x⁰.
 
 /// x³² modulo the polynomial.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
-/// `POWERS[n]` is x^(8·2ⁿ): what moves a register on by 2ⁿ bytes.
+/// `POWERS[n]` is x^(8·2ⁿ): multiplying by it advances a register by 2ⁿ bytes.
 const POWERS: [u32; 32] = {
     let mut powers = [0; 32];
     // x⁸.
@@ -26,7 +27,7 @@ const POWERS: [u32; 32] = {
 const fn multiply(a: u32, b: u32) -> u32 {
     let (mut product, mut shifted, mut bit) = (0, a, 0);
     while bit < 32 {
-        // No branch: the bits of a remainder are as good as random.
+        // No branch: the bits of a remainder are unpredictable.
         product ^= shifted & (b << bit >> 31).wrapping_neg();
         shifted = (shifted >> 1) ^ (POLYNOMIAL & (shifted & 1).wrapping_neg());
         bit += 1;
@@ -34,7 +35,7 @@ const fn multiply(a: u32, b: u32) -> u32 {
     product
 }
 
-/// The register after as many zero bytes.
+/// The register after `bytes` more zero bytes.
 fn moved(mut register: u32, mut bytes: u32) -> u32 {
     for power in POWERS {
         if bytes & 1 == 1 {
@@ -45,12 +46,12 @@ fn moved(mut register: u32, mut bytes: u32) -> u32 {
     register
 }
 
-/// The CRC of what `prefix` is the CRC of, and a chunk of so many bytes behind it that has this sum.
+/// The CRC of a prefix and a chunk after it, from the prefix's CRC and the chunk's sum. The chunk has `bytes` bytes.
 pub(super) fn with_chunk(prefix: u32, sum: u32, bytes: usize) -> u32 {
     !(moved(!prefix, bytes as u32) ^ sum)
 }
 
-/// The sum of the last so many bytes of what `whole` is the CRC of, `prefix` being that of what lies before them.
+/// The sum of the last `bytes` bytes, from the CRC of the whole and the CRC of the prefix before them.
 pub(super) fn sum_of_chunk(whole: u32, prefix: u32, bytes: usize) -> u32 {
     moved(!prefix, bytes as u32) ^ !whole
 }
@@ -60,7 +61,7 @@ pub(super) mod tests {
     use super::*;
     use crc32c::crc32c;
 
-    /// A remainder from nothing: what the initial ones add is taken out again.
+    /// The plain remainder: the contribution of the initial ones is removed.
     pub(crate) fn sum(chunk: &[u8]) -> u32 {
         !crc32c(chunk) ^ !crc32c(&vec![0; chunk.len()])
     }

@@ -1,4 +1,4 @@
-//! From a frame's body to what it says. Bytes from the network: whatever does not fit its kind to the byte is refused.
+//! Decodes the body of a frame. The bytes come from the network: a body that does not fit its kind exactly is refused.
 
 use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
 use super::parts::{DIRECTORY_ENTRY_BYTES, Deltas, LeaseRecord, Leases, Objects, Versions};

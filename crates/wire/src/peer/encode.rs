@@ -1,4 +1,4 @@
-//! From what a frame says to its body.
+//! Encodes the body of a frame.
 
 use super::message::{ChunkStatus, ImportStatus, Message};
 use super::parts::LeaseRecord;
@@ -161,7 +161,7 @@ impl Message<'_> {
                 to.u64(*window_bytes);
             }
             Self::Stale { configuration } => {
-                // A Configuration has no part that postcard can refuse.
+                // Cannot fail: a Configuration has no part that postcard refuses.
                 if let Ok(bytes) = postcard::to_allocvec(configuration.as_ref()) {
                     to.extend_from_slice(&bytes);
                 }

@@ -1,5 +1,5 @@
-//! The kinds of frames, as they stand in a header. A number is never used for something else.
-#![allow(missing_docs)] // Each is that of the `Message` of its name.
+//! The kinds of frames, as numbers in the header. A number is never reused for another kind.
+#![allow(missing_docs)] // Each stands for the `Message` of the same name.
 
 pub const HELLO: u8 = 1;
 pub const DELTA: u8 = 10;

@@ -1,73 +1,74 @@
-//! What the frames say (PROTOCOL 2.5). Their bytes: `encode.rs` and `decode.rs`, drawn in `docs/formats/peer.md`.
+//! Contents of the frames (PROTOCOL 2.5). Their bytes: `encode.rs` and `decode.rs`, described in
+//! `docs/formats/peer.md`.
 
 use super::kind;
 use super::parts::{Deltas, Leases, Objects, Versions};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Term, Time, Version};
 
-/// The first frame of a link, from both ends (PROTOCOL 2.1).
+/// The first frame on a link, sent by both ends (PROTOCOL 2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The sender's cluster.
     pub cluster: ClusterId,
-    /// The sender.
+    /// The sender's node id.
     pub node: NodeId,
-    /// Its life.
+    /// The sender's incarnation.
     pub incarnation: Incarnation,
-    /// Whom it means to speak to.
+    /// The node that the sender wants to reach.
     pub to_node: NodeId,
-    /// In which life.
+    /// The incarnation that the sender wants to reach.
     pub to_incarnation: Incarnation,
-    /// Whether the link is for chunk transfers.
+    /// Whether the link is for bulk transfers of chunks.
     pub bulk: bool,
-    /// The lowest protocol version it speaks.
+    /// The lowest protocol version that the sender speaks.
     pub version_low: u16,
-    /// The highest.
+    /// The highest protocol version that the sender speaks.
     pub version_high: u16,
-    /// Feature bits; unknown ones are ignored.
+    /// Feature bits. Unknown ones are ignored.
     pub features: u64,
-    /// Grows with every link this dialer makes to this node; the acceptor repeats it.
+    /// Number of the link. It grows with every link that this dialer makes to this node; the acceptor repeats it.
     pub session: u64,
 }
 
-/// What a member or owner says of a chunk it was asked for.
+/// Whether a node has the chunk that it was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChunkStatus {
-    /// It cannot give the wanted version.
+    /// It does not have the wanted version.
     None,
-    /// Here it is; empty bytes mean all zeros.
+    /// It has it. Empty bytes mean a chunk of zeros.
     Here,
 }
 
-/// What became of an import (PROTOCOL 10.8).
+/// The result of an import (PROTOCOL 10.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImportStatus {
-    /// Every member has it.
+    /// Every member has acknowledged it.
     Done,
-    /// There is no room for it.
+    /// The receiver has no memory for it.
     NoRoom,
-    /// The receiver knows nothing of this attempt: begin another.
+    /// The receiver does not know this attempt: the sender must begin another.
     Unknown,
 }
 
-/// A parity chunk as one member has it (PROTOCOL 5.7a).
+/// A parity chunk as held by one member (PROTOCOL 5.7a).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parity<'a> {
-    /// How far the member's log of the asking stream reaches.
+    /// Highest sequence number in the member's log of the asking stream.
     pub recv: u64,
     /// The term of that log.
     pub term: Term,
-    /// Version of each data chunk that the bytes stand for.
+    /// The version of each data chunk that the bytes stand for.
     pub versions: Versions<'a>,
-    /// Sum of the asking stream's data chunk.
+    /// Sum of the asking stream's data chunk at its version.
     pub sum: u32,
-    /// The chunk; empty means all zeros.
+    /// The bytes of the chunk. Empty means all zeros.
     pub bytes: &'a [u8],
 }
 
 /// A message between nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // Fields carry the names that PROTOCOL gives them.
+#[allow(missing_docs)] // Fields have the names used in PROTOCOL.
 pub enum Message<'a> {
     Hello(Hello),
     /// One atomic batch of changes (1.3).
@@ -78,19 +79,20 @@ pub enum Message<'a> {
         stable: u64,
         extents: &'a [u8],
     },
-    /// Cumulative; `lease_sent` is the `sent` of the newest frame that a lease was granted for, or 0 (4.3).
+    /// Acknowledges all deltas up to a number. `lease_sent` is the `sent` of the newest frame for which a lease was
+    /// granted, or 0 (4.3).
     Ack {
         term: Term,
         recv: u64,
         lease_sent: Time,
     },
-    /// `acked` and `stable` without a delta (3.8).
+    /// `acked` and `stable` of a stream, sent without a delta (3.8).
     Stable {
         term: Term,
         acked: u64,
         stable: u64,
     },
-    /// Deltas `base+1 ..= top` and the term they now belong to (3.9).
+    /// The deltas `base+1 ..= top`, and the term that they belong to from now on (3.9).
     Sync {
         term: Term,
         base: u64,
@@ -101,7 +103,7 @@ pub enum Message<'a> {
         term: Term,
         recv: u64,
     },
-    /// All stripes of the stream with a non-zero version at `as_of` (6.6, 6.7), as in `Directory`.
+    /// All stripes of the stream with a non-zero version at `as_of` (6.6, 6.7), encoded as in `Directory`.
     Alloc {
         term: Term,
         as_of: u64,
@@ -110,13 +112,13 @@ pub enum Message<'a> {
     LeaseRequest {
         streams: Leases<'a>,
     },
-    /// `sent` repeats that of the request.
+    /// Grants leases. `sent` repeats that of the request.
     Lease {
         sent: Time,
         streams: Leases<'a>,
     },
     Seal,
-    /// 5.2. `known` is false where the member has never heard of the stream.
+    /// Answers `Seal` (5.2). `known` is false if the member knows nothing of the stream.
     SealReply {
         known: bool,
         term: Term,
@@ -134,7 +136,7 @@ pub enum Message<'a> {
         term: Term,
         at_least: u64,
     },
-    /// 5.5. Pairs of stripe and version.
+    /// The stripes of a stream, as pairs of stripe and version (5.5).
     Directory {
         term: Term,
         complete_for: u64,
@@ -144,13 +146,13 @@ pub enum Message<'a> {
         id: u64,
         stripe: Stripe,
     },
-    /// `None`: the stripe is not valid here.
+    /// Answers a request for a parity chunk. `None`: the stripe is not valid at this member.
     ParityValue {
         id: u64,
         stripe: Stripe,
         parity: Option<Parity<'a>>,
     },
-    /// `want` is `None` for the latest.
+    /// Asks for a data chunk. `want` is its version, or `None` for the latest.
     ReadChunk {
         id: u64,
         stripe: Stripe,
@@ -164,22 +166,22 @@ pub enum Message<'a> {
         sum: u32,
         as_of: u64,
         term: Term,
-        /// The sum that `bytes` have, where nobody need walk them to know it: their sender has just done so, their
-        /// receiver learns it from the frame's CRC. It is not sent; `sum` is what their owner keeps.
+        /// The sum of `bytes` as found, if it is known without reading them: their sender has just computed it, and
+        /// their receiver derives it from the frame's CRC. It is not sent. `sum` is the one that their owner keeps.
         found: Option<u32>,
         bytes: &'a [u8],
     },
-    /// Send no new delta on this chunk for a moment (5.8).
+    /// Asks the owner to send no new delta on this chunk for a short time (5.8).
     Hold {
         stripe: Stripe,
     },
-    /// Ask for stripe ids below these ends (8.2).
+    /// Asks for credit: stripe numbers below these ends (8.2).
     CreditRequest {
         term: Term,
         data_end: u32,
         index_end: u32,
     },
-    /// Granted so far, and the window.
+    /// The credit granted so far, and the window in bytes.
     Credit {
         term: Term,
         data_end: u32,
@@ -187,11 +189,11 @@ pub enum Message<'a> {
         window_bytes: u64,
     },
     GetConfiguration,
-    /// The sender's configuration, which is newer.
+    /// The sender's configuration, which is newer than the receiver's.
     Stale {
         configuration: Box<Configuration>,
     },
-    /// A client's command for a stream of the receiver (SEAMS §4).
+    /// A client's command for a stream that the receiver owns (SEAMS §4).
     Forward {
         conn: ConnId,
         n: u64,
@@ -203,8 +205,9 @@ pub enum Message<'a> {
         n: u64,
         bytes: &'a [u8],
     },
-    /// Objects of slots that the sender hands off to the stream in the header (10.8). `term` and `round` say which
-    /// attempt of which owner; `n` counts from 0, which has none and makes ready.
+    /// Objects of hash slots that the sender hands off to the stream in the header (10.8). `term` and `round` identify
+    /// the attempt and its owner. `n` counts the imports of an attempt from 0; number 0 carries no objects and prepares
+    /// the receiver.
     Import {
         version: u64,
         term: Term,
@@ -212,7 +215,7 @@ pub enum Message<'a> {
         n: u32,
         objects: Objects<'a>,
     },
-    /// Import `n` of that attempt is safe at the sender, or why not. Of no list's epoch: it stays true.
+    /// The result of import `n` of that attempt. It does not depend on the epoch of a list: it stays valid.
     Imported {
         version: u64,
         term: Term,
@@ -223,7 +226,7 @@ pub enum Message<'a> {
 }
 
 impl Message<'_> {
-    /// The number in the header.
+    /// The kind's number in the header.
     pub fn kind(&self) -> u8 {
         match self {
             Self::Hello(_) => kind::HELLO,

@@ -4,9 +4,9 @@
 //!  0        4        8    9   10       12       16                24
 //!  | length | crc32c | kind | x | list   | epoch  | sent            | body ...
 //! ```
-//! Little endian. `length` counts the whole frame; the CRC covers everything behind itself. `x`, `list` and `epoch`
-//! say which stream (or position) of which list the frame speaks of and under which configuration; `sent` is the
-//! sender's monotonic clock in ns, which a lease is counted from (PROTOCOL 2.2, 2.5, 4.3).
+//! Little endian. `length` counts the whole frame; the CRC covers all bytes after itself. `x`, `list` and `epoch` name
+//! the stream or position, its list, and the configuration that the frame refers to. `sent` is the sender's monotonic
+//! clock in ns; leases are counted from it (PROTOCOL 2.2, 2.5, 4.3).
 
 mod crc;
 mod decode;
@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = size_of::<RawHeader>();
-/// The longest frame that is accepted.
+/// Most bytes of a frame that is accepted.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
 const COVERED_FROM: usize = 8;
 
@@ -43,19 +43,19 @@ struct RawHeader {
 
 const _: () = assert!(size_of::<RawHeader>() == 24);
 
-/// What every frame says of itself.
+/// The fields that every frame has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Which list, and which position in it; zero where a frame speaks of none.
+    /// The list and the position in it. Zero in a frame that refers to no list.
     pub stream: Stream,
-    /// The sender's configuration of that list.
+    /// The epoch of the sender's configuration of that list.
     pub epoch: Epoch,
-    /// The sender's monotonic clock.
+    /// The sender's monotonic clock when the frame was encoded.
     pub sent: Time,
 }
 
 impl Header {
-    /// For frames that speak of no list.
+    /// A header for frames that refer to no list.
     pub fn bare(sent: Time) -> Self {
         Self {
             stream: Stream {
@@ -68,14 +68,14 @@ impl Header {
     }
 }
 
-/// Why bytes are not a frame. The link must be closed: nothing behind them can be trusted either.
+/// Why bytes are not a valid frame. The link must be closed, because the following bytes cannot be trusted either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadFrame {
     /// Shorter than a header, or longer than [`FRAME_BYTES_MAX`].
     Length(u32),
     /// The CRC does not match.
     Crc,
-    /// No such kind of frame.
+    /// There is no such kind of frame.
     Kind(u8),
     /// The body does not fit its kind.
     Body(u8),
@@ -94,8 +94,7 @@ impl core::fmt::Display for BadFrame {
 
 impl core::error::Error for BadFrame {}
 
-/// The length of the first frame in `input` once all of it is there and its CRC holds; `None` while bytes are
-/// missing.
+/// The length of the first frame in `input`, once it is complete and its CRC is right. `None` while bytes are missing.
 pub fn split(input: &[u8]) -> Result<Option<usize>, BadFrame> {
     let Some(length) = input.first_chunk::<4>() else {
         return Ok(None);
@@ -117,7 +116,7 @@ pub fn split(input: &[u8]) -> Result<Option<usize>, BadFrame> {
     Ok(Some(bytes))
 }
 
-/// Reads a frame that [`split`] has found whole.
+/// Decodes a frame that [`split`] has found to be complete.
 pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), BadFrame> {
     let Ok((raw, body)) = RawHeader::ref_from_prefix(frame) else {
         return Err(BadFrame::Length(frame.len() as u32));
@@ -139,7 +138,7 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), BadFrame> {
     Ok((header, message))
 }
 
-/// The number that says what a frame is, before it is decoded.
+/// The number of a frame's kind, without decoding the frame.
 pub fn kind_of(frame: &[u8]) -> Option<u8> {
     RawHeader::ref_from_prefix(frame).ok().map(|(raw, _)| raw.kind)
 }
@@ -176,11 +175,7 @@ pub fn encode(to: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
         }
         _ => crc32c::crc32c(covered),
     };
-    debug_assert_eq!(
-        crc,
-        crc32c::crc32c(covered),
-        "the sum said to be found is not the chunk's"
-    );
+    debug_assert_eq!(crc, crc32c::crc32c(covered), "`found` is not the chunk's sum");
     if let Some(place) = frame.get_mut(4..8) {
         place.copy_from_slice(&crc.to_le_bytes());
     }

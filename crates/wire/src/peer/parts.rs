@@ -1,4 +1,4 @@
-//! Sequences within frames: built by pushing, borrowed from the frame and walked on demand.
+//! Sequences within frames. They are built by appending, and borrowed from the frame and decoded on demand when read.
 
 use super::message::Message;
 use super::read::{Write, tenure};
@@ -9,28 +9,29 @@ use paritas_base::{Epoch, ListId, Position, Stream, Stripe, Term, Version};
 /// One delta of a [`Deltas`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeltaRecord<'a> {
-    /// The term it was issued in.
+    /// The term in which the delta was issued.
     pub term: Term,
-    /// Its place in the stream.
+    /// Its sequence number in the stream.
     pub seq: u64,
     /// Its extents, encoded.
     pub extents: &'a [u8],
 }
 
-/// A run of deltas: `u32 length, u32 term, u64 seq, extents` each. Its framing was checked, its extents were not.
+/// A sequence of deltas, each `u32 length, u32 term, u64 seq, extents`. The framing has been checked, the extents have
+/// not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deltas<'a>(pub(super) &'a [u8]);
 
 impl<'a> Deltas<'a> {
-    /// None.
+    /// No deltas.
     pub const EMPTY: Self = Self(&[]);
 
-    /// Over bytes that [`Self::push`] made.
+    /// Reads bytes written by [`Self::push`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// Appends one to bytes being built.
+    /// Appends one delta to bytes being built.
     pub fn push(to: &mut Vec<u8>, term: Term, seq: u64, extents: &[u8]) {
         to.u32(extents.len() as u32);
         to.u32(term);
@@ -38,7 +39,7 @@ impl<'a> Deltas<'a> {
         to.extend_from_slice(extents);
     }
 
-    /// One after the other.
+    /// The deltas in order.
     pub fn iter(&self) -> impl Iterator<Item = DeltaRecord<'a>> + use<'a> {
         let mut r = Reader(self.0);
         core::iter::from_fn(move || Self::next(&mut r))
@@ -62,24 +63,24 @@ impl<'a> Deltas<'a> {
     }
 }
 
-/// A list of versions, eight bytes each.
+/// A sequence of versions, eight bytes each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Versions<'a>(pub(super) &'a [u8]);
 
 impl<'a> Versions<'a> {
-    /// Over bytes that [`Self::push`] made.
+    /// Reads bytes written by [`Self::push`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
-    /// Appends one to bytes being built.
+    /// Appends one version to bytes being built.
     pub fn push(to: &mut Vec<u8>, version: Version) {
         to.u64(version.0);
     }
-    /// How many.
+    /// Number of versions.
     pub fn count(&self) -> usize {
         self.0.len() / 8
     }
-    /// One after the other.
+    /// The versions in order.
     pub fn iter(&self) -> impl Iterator<Item = Version> + use<'a> {
         self.0
             .as_chunks::<8>()
@@ -89,31 +90,31 @@ impl<'a> Versions<'a> {
     }
 }
 
-/// A stream for which a lease is asked or granted, with the fence that both sides check.
+/// A stream for which a lease is requested or granted, and the fence that both sides check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseEntry {
     /// The stream.
     pub stream: Stream,
-    /// The configuration it stands in.
+    /// The epoch of the sender's configuration.
     pub epoch: Epoch,
     /// Its owner's term.
     pub term: Term,
-    /// How far the stream is stable, so that a `Stable` that was lost is made good while nothing else flows.
+    /// Number up to which the stream is stable. It replaces a lost `Stable` while no other frames are sent.
     pub stable: u64,
 }
 
-/// Many [`LeaseEntry`]: `u16 list, u8 x, u8 0, u32 epoch, u32 term, u64 stable` each.
+/// A sequence of [`LeaseEntry`], each `u16 list, u8 x, u8 0, u32 epoch, u32 term, u64 stable`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leases<'a>(pub(super) &'a [u8]);
 
 impl<'a> Leases<'a> {
     const BYTES: usize = 20;
 
-    /// Over bytes that [`Self::push`] made.
+    /// Reads bytes written by [`Self::push`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
-    /// Appends one to bytes being built.
+    /// Appends one entry to bytes being built.
     pub fn push(to: &mut Vec<u8>, entry: &LeaseEntry) {
         to.u16(entry.stream.list.0);
         to.u8(entry.stream.x.0);
@@ -122,7 +123,7 @@ impl<'a> Leases<'a> {
         to.u32(entry.term);
         to.u64(entry.stable);
     }
-    /// One after the other.
+    /// The entries in order.
     pub fn iter(&self) -> impl Iterator<Item = LeaseEntry> + use<'a> {
         let mut r = Reader(self.0);
         core::iter::from_fn(move || {
@@ -144,25 +145,25 @@ impl<'a> Leases<'a> {
     }
 }
 
-/// A lease that a member has granted and that has not run out (5.2).
+/// A lease that a member has granted and that has not expired (5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseRecord {
     /// Its holder.
     pub holder: Tenure,
-    /// How long it may still be used, in ns.
+    /// Remaining time of the lease, in ns.
     pub remaining_ns: u64,
 }
 
 impl LeaseRecord {
     pub(super) const BYTES: usize = 22;
 
-    /// Appends one to bytes being built.
+    /// Appends one record to bytes being built.
     pub fn push(&self, to: &mut Vec<u8>) {
         to.tenure(&self.holder);
         to.u64(self.remaining_ns);
     }
 
-    /// Reads what [`Self::push`] made, one after the other.
+    /// Reads records written by [`Self::push`], in order.
     pub fn read(bytes: &[u8]) -> impl Iterator<Item = Self> + use<'_> {
         let mut r = Reader(bytes);
         core::iter::from_fn(move || {
@@ -181,34 +182,34 @@ pub struct ObjectRecord<'a> {
     pub key: &'a [u8],
     /// Its value.
     pub value: &'a [u8],
-    /// When it ends, in ms since 1970.
+    /// Expiry in ms since 1970.
     pub expiry_ms: Option<u64>,
-    /// memcached's flags.
+    /// Flags of memcached's protocol.
     pub flags: Option<u32>,
-    /// The value is a packed hash.
+    /// Whether the value is a packed hash.
     pub hash_kind: bool,
 }
 
-/// Objects whole: `u16 key length, u32 value length, u8 form, [u64 expiry], [u32 flags], key, value` each. Of the form
-/// bit 0 says that there is an expiry, bit 1 flags, bit 2 a hash.
+/// A sequence of whole objects, each `u16 key length, u32 value length, u8 form, [u64 expiry], [u32 flags], key,
+/// value`. In `form`, bit 0 means that there is an expiry, bit 1 that there are flags, bit 2 that the value is a hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Objects<'a>(pub(super) &'a [u8]);
 
 impl<'a> Objects<'a> {
-    /// None.
+    /// No objects.
     pub const EMPTY: Self = Self(&[]);
 
-    /// Over bytes that [`Self::push`] made.
+    /// Reads bytes written by [`Self::push`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes.
+    /// The encoded bytes.
     pub fn bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Appends one to bytes being built.
+    /// Appends one object to bytes being built.
     pub fn push(to: &mut Vec<u8>, object: &ObjectRecord<'_>) {
         to.u16(object.key.len() as u16);
         to.u32(object.value.len() as u32);
@@ -220,7 +221,7 @@ impl<'a> Objects<'a> {
         to.extend_from_slice(object.value);
     }
 
-    /// The first one, and the rest.
+    /// The first object, and the rest of the sequence.
     pub fn split_first(&self) -> Option<(ObjectRecord<'a>, Self)> {
         let mut r = Reader(self.0);
         let (key, value, form) = (usize::from(r.u16()?), r.u32()? as usize, r.u8()?);
@@ -248,10 +249,10 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// Bytes of an entry of a [`Message::Directory`] or [`Message::Alloc`].
+/// Bytes of one entry of a [`Message::Directory`] or [`Message::Alloc`].
 pub(super) const DIRECTORY_ENTRY_BYTES: usize = 12;
 
-/// Reads and writes those entries.
+/// Reading and writing of those entries.
 impl Message<'_> {
     /// Appends one entry to bytes being built.
     pub fn push_directory_entry(to: &mut Vec<u8>, stripe: Stripe, version: Version) {
@@ -259,7 +260,7 @@ impl Message<'_> {
         to.u64(version.0);
     }
 
-    /// The entries whose stripe may exist.
+    /// The entries, except those whose stripe id is not valid.
     pub fn directory_entries(bytes: &[u8]) -> impl Iterator<Item = (Stripe, Version)> + use<'_> {
         let mut r = Reader(bytes);
         core::iter::from_fn(move || Some((Stripe(r.u32()?), Version(r.u64()?)))).filter(|(s, _)| s.is_valid())

@@ -1,4 +1,4 @@
-//! A tenure as it is read, and the twin of the reader for writing.
+//! Reading of a tenure, and a trait for writing that mirrors the reader.
 
 use paritas_base::configuration::Tenure;
 use paritas_base::{Epoch, Incarnation, NodeId, Reader};

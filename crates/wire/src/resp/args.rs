@@ -1,7 +1,7 @@
-//! Where the arguments of one command lie in the input: ranges, so that nothing is copied and the buffer that holds
-//! them serves any connection.
+//! The arguments of one command as ranges of the input. Nothing is copied, and one buffer of ranges serves all
+//! connections.
 
-/// Buffers above this many arguments are given back before the next command.
+/// A buffer for more arguments than this is freed before the next command.
 const KEPT_ARGS: usize = 16_384;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -10,25 +10,26 @@ pub(super) struct Range {
     pub(super) end: u32,
 }
 
-/// The arguments of one command, filled by [`decode`](super::decode). Reuse it: in steady state nothing is allocated.
+/// The arguments of one command, filled in by [`decode`](super::decode). Reuse the value, so that nothing is allocated
+/// in steady state.
 #[derive(Clone, Debug, Default)]
 pub struct Args {
     pub(super) ranges: Vec<Range>,
-    /// Inline commands, unescaped; `ranges` are then places in here.
+    /// The unescaped arguments of an inline command; `ranges` then refer to these bytes.
     pub(super) scratch: Vec<u8>,
     pub(super) is_inline: bool,
-    /// Where [`decode_more`](super::decode_more) goes on.
+    /// Where [`decode_more`](super::decode_more) continues.
     pub(super) resume: Resume,
 }
 
-/// What is known of a command that has not arrived whole.
+/// The state of decoding a command that is not yet complete.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Resume {
-    /// Everything before this is parsed.
+    /// All bytes before this offset are parsed.
     pub(super) position: usize,
-    /// Arguments still to come; 0 before the count is known.
+    /// Number of arguments still to come; 0 before the count is known.
     pub(super) remaining: usize,
-    /// No line end lies before this.
+    /// There is no line end before this offset.
     pub(super) scanned: usize,
 }
 
@@ -38,22 +39,22 @@ impl Args {
         Self::default()
     }
 
-    /// How many arguments, the command's name included. 0 for an empty line or `*0`: nothing to execute or answer.
+    /// Number of arguments, including the command's name. 0 for an empty line or `*0`: nothing to execute or answer.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// True for an empty line or `*0`.
+    /// Whether there is nothing to execute: an empty line or `*0`.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Memory that it holds.
+    /// Bytes of memory allocated.
     pub fn held_bytes(&self) -> usize {
         self.ranges.capacity() * size_of::<Range>() + self.scratch.capacity()
     }
 
-    /// The arguments themselves. `input` is what `decode` was given.
+    /// The arguments. `input` must be the bytes that were given to `decode`.
     #[inline]
     pub fn list<'a>(&'a self, input: &'a [u8]) -> ArgList<'a> {
         ArgList {
@@ -81,26 +82,27 @@ pub struct ArgList<'a> {
 }
 
 impl<'a> ArgList<'a> {
-    /// How many, the command's name included.
+    /// Number of arguments, including the command's name.
     #[inline]
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// True for an empty line or `*0`.
+    /// Whether there is nothing to execute: an empty line or `*0`.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// One argument.
+    /// The argument at an index; `None` past the end.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&'a [u8]> {
         let range = self.ranges.get(index)?;
         self.bytes.get(range.start as usize..range.end as usize)
     }
 
-    /// One argument that the command's arity promises; empty past the end, so that a wrong promise can't panic.
+    /// An argument that exists by the command's arity. It is empty past the end, so that a wrong arity cannot cause a
+    /// panic.
     #[inline]
     pub fn arg(&self, index: usize) -> &'a [u8] {
         self.get(index).unwrap_or_default()
@@ -114,7 +116,7 @@ impl<'a> ArgList<'a> {
             .map(move |r| bytes.get(r.start as usize..r.end as usize).unwrap_or_default())
     }
 
-    /// The same without the first `count` arguments: what COMMAND GETKEYS looks at.
+    /// The list without the first `count` arguments, as COMMAND GETKEYS needs it.
     pub fn skip(&self, count: usize) -> Self {
         Self {
             bytes: self.bytes,

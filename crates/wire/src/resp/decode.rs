@@ -1,4 +1,5 @@
-//! The request decoder: arrays of bulk strings, or inline commands. Borrowed, resumable, with a limit on every length.
+//! The request decoder: arrays of bulk strings, or inline commands. It borrows the input, can resume, and limits every
+//! length.
 
 use std::fmt;
 
@@ -7,52 +8,54 @@ use super::inline;
 use super::limits::Limits;
 use super::number::parse_integer;
 
-/// What became of the input.
+/// The result of decoding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decoded {
-    /// A whole command (or an empty one: see [`Args::len`]) is in the first `consumed` bytes.
+    /// The first `consumed` bytes are a complete command, or an empty one (see [`Args::len`]).
     Complete {
-        /// Bytes of it.
+        /// Bytes of the command.
         consumed: usize,
     },
-    /// It has not arrived whole.
+    /// The command is not yet complete.
     Incomplete {
-        /// To ask again is useless until the input has this many bytes in all.
+        /// Number of bytes of input below which another call is useless.
         needed: usize,
     },
 }
 
-/// The input is no command; answer with the text and close. The texts are those of Redis but for the last three.
+/// Why the input is not a command. The connection is closed after this text is sent. All texts but the last three are
+/// those of Redis.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProtocolError {
-    /// The count after `*` is no number or above the limit.
+    /// The count after `*` is not a number or is above the limit.
     InvalidMultibulkLength,
     /// As above, before AUTH.
     UnauthenticatedMultibulkLength,
-    /// The count line does not end.
+    /// The count line is too long.
     TooBigMultibulkCount,
-    /// The length after `$` is no number or above the limit, or the argument does not end where it says.
+    /// The length after `$` is not a number or is above the limit, or the argument does not end where the length says.
     InvalidBulkLength,
     /// As above, before AUTH.
     UnauthenticatedBulkLength,
-    /// The length line does not end.
+    /// The length line is too long.
     TooBigBulkCount,
     /// An argument starts with another byte than `$`.
     ExpectedDollar(u8),
-    /// An inline command does not end.
+    /// An inline command is too long.
     TooBigInline,
-    /// Quotes do not match in an inline command.
+    /// An inline command has unbalanced quotes.
     UnbalancedQuotes,
-    /// A NUL in an inline command.
+    /// An inline command contains a NUL byte.
     NulInInline,
     /// The whole command is above the limit.
     TooBigRequest,
-    /// An HTTP request: a browser was made to talk to us. Redis closes without a word.
+    /// The input is an HTTP request: somebody made a browser connect here. Redis closes such a connection without a
+    /// reply.
     Http,
 }
 
 impl ProtocolError {
-    /// The whole reply.
+    /// Appends the whole reply.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         super::encode::error(out, &self.to_string());
     }
@@ -69,7 +72,7 @@ impl fmt::Display for ProtocolError {
             Self::UnauthenticatedBulkLength => f.write_str("unauthenticated bulk length"),
             Self::TooBigBulkCount => f.write_str("too big bulk count string"),
             Self::ExpectedDollar(got) => {
-                // Bytes that are no text would make the reply invalid UTF-8, which some clients decode eagerly.
+                // Bytes that are not text would make the reply invalid UTF-8, which some clients decode eagerly.
                 let got = if got.is_ascii_graphic() { char::from(*got) } else { ' ' };
                 write!(f, "expected '$', got '{got}'")
             }
@@ -84,7 +87,7 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
-/// Decodes the first command of `input`. The outcome does not depend on how the bytes were cut into pieces.
+/// Decodes the first command of `input`. The result does not depend on how the bytes were split into pieces.
 #[inline]
 pub fn decode(input: &[u8], limits: &Limits, args: &mut Args) -> Result<Decoded, ProtocolError> {
     args.restart();
@@ -94,8 +97,8 @@ pub fn decode(input: &[u8], limits: &Limits, args: &mut Args) -> Result<Decoded,
     }
 }
 
-/// Goes on after `Incomplete`, where the last call with the same `args` stopped. `input` begins with the same bytes
-/// as then. Saves a second look at what a command of many arguments has already sent; `decode` would do as well.
+/// Continues after `Incomplete`, where the last call with the same `args` stopped. `input` must begin with the same
+/// bytes as then. The result is that of `decode`, but arguments that have already arrived are not parsed again.
 pub fn decode_more(input: &[u8], limits: &Limits, args: &mut Args) -> Result<Decoded, ProtocolError> {
     if args.resume.remaining > 0 {
         return bulks(input, limits, args, args.resume.position, args.resume.remaining);
@@ -112,7 +115,7 @@ pub fn decode_more(input: &[u8], limits: &Limits, args: &mut Args) -> Result<Dec
                     });
                 }
                 match usize::try_from(count) {
-                    // `*0` and `*-1` are no command and get no answer, as in Redis.
+                    // `*0` and `*-1` are not commands and get no answer, as in Redis.
                     Ok(0) | Err(_) => Ok(Decoded::Complete { consumed: next }),
                     Ok(count) => bulks(input, limits, args, next, count),
                 }
@@ -161,7 +164,7 @@ fn bulks(
                 ProtocolError::UnauthenticatedBulkLength
             });
         }
-        // Neither sum overflows: both terms are lengths in memory or limits far below it.
+        // Neither addition overflows: both terms are lengths in memory, or limits far below it.
         let end = start.saturating_add(bytes);
         let next = end.saturating_add(2);
         if next > request_bytes_max {
@@ -169,7 +172,7 @@ fn bulks(
         }
         match input.get(end..next) {
             Some(b"\r\n") => {}
-            // Redis does not look. A length that misses its end is how smuggled commands start.
+            // Redis does not check this. Accepting a wrong length would allow smuggled commands.
             Some(_) => return Err(ProtocolError::InvalidBulkLength),
             None => {
                 args.resume = Resume {
@@ -197,17 +200,17 @@ fn bulks(
     })
 }
 
-/// What a count or length line says.
+/// The result of parsing a count or length line.
 enum Length {
-    /// The number, and where the next line starts.
+    /// The number, and the offset of the next line.
     Number(i64, usize),
     Incomplete,
     Invalid,
     Endless,
 }
 
-/// The line `kind`, one or two digits, CRLF at `at`, as nearly every line is: the number and where the next line
-/// starts. Anything else, right or wrong, is for [`long_length`].
+/// Parses the common form of a line at `at`: `kind`, one or two digits, CRLF. Returns the number and the offset of the
+/// next line. Every other form, right or wrong, is left to [`long_length`].
 #[inline(always)]
 fn short_length(input: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
     const ENDS_IN_CRLF: u32 = u32::from_le_bytes([0, 0, b'\r', b'\n']);
@@ -226,7 +229,7 @@ fn short_length(input: &[u8], at: usize, kind: u8) -> Option<(usize, usize)> {
     None
 }
 
-/// The number whose first digit is at `at`, up to CRLF.
+/// Parses the number at `at`, up to CRLF.
 #[inline(never)]
 fn long_length(input: &[u8], at: usize, limits: &Limits, args: &mut Args) -> Length {
     let rest = input.get(at..).unwrap_or_default();
@@ -251,8 +254,8 @@ fn long_length(input: &[u8], at: usize, limits: &Limits, args: &mut Args) -> Len
     }
 }
 
-/// The `nth` argument of a command that [`decode`] would find whole, found without decoding the others. For hints:
-/// what is no command gives `None` or something of no use.
+/// Finds the `nth` argument of a complete command without decoding the others. Used for hints only: for other input it
+/// returns `None` or arbitrary bytes.
 pub fn argument(command: &[u8], nth: usize) -> Option<&[u8]> {
     fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let end = bytes.iter().take(16).position(|byte| *byte == b'\r')?;

@@ -1,4 +1,4 @@
-//! Replies, appended to a connection's buffer. What RESP2 has no type for is written as Redis writes it there.
+//! Replies, appended to a connection's buffer. Types that RESP2 lacks are written as Redis writes them there.
 
 use super::Proto;
 use super::number::{append_decimal, append_line};
@@ -11,9 +11,9 @@ pub const PONG: &[u8] = b"+PONG\r\n";
 pub const ZERO: &[u8] = b":0\r\n";
 /// `:1`.
 pub const ONE: &[u8] = b":1\r\n";
-/// A bulk string of no bytes.
+/// An empty bulk string.
 pub const EMPTY_BULK: &[u8] = b"$0\r\n\r\n";
-/// An array of nothing.
+/// An empty array.
 pub const EMPTY_ARRAY: &[u8] = b"*0\r\n";
 
 /// `+OK`.
@@ -22,13 +22,13 @@ pub fn ok(out: &mut Vec<u8>) {
     out.extend_from_slice(OK);
 }
 
-/// A short text of ours. It must hold no line end; one is written as a space all the same.
+/// A short text of this server. It must contain no line end; one would be written as a space.
 pub fn simple(out: &mut Vec<u8>, text: &str) {
     out.push(b'+');
     line(out, text.as_bytes());
 }
 
-/// An error: its prefix, a space, and words. Line ends (from a client's own words) become spaces.
+/// An error: its prefix, a space, and text. Line ends, which may come from the client's own words, become spaces.
 pub fn error(out: &mut Vec<u8>, text: &str) {
     out.push(b'-');
     line(out, text.as_bytes());
@@ -57,20 +57,20 @@ pub fn bulk(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The head of a bulk string; the caller appends exactly `bytes` bytes and [`bulk_end`]. For values that lie in
-/// pieces.
+/// The header of a bulk string. The caller appends exactly `bytes` bytes and then [`bulk_end`]. Used for values in
+/// several pieces.
 #[inline]
 pub fn bulk_header(out: &mut Vec<u8>, bytes: usize) {
     append_line(out, b'$', bytes as i64);
 }
 
-/// What ends a bulk string.
+/// The end of a bulk string.
 #[inline]
 pub fn bulk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// An integer as a bulk string, as INCRBYFLOAT and CONFIG GET answer.
+/// An integer as a bulk string, as in replies to INCRBYFLOAT and CONFIG GET.
 pub fn bulk_integer(out: &mut Vec<u8>, value: i64) {
     let digits = value.unsigned_abs().max(1).ilog10() as usize + 1;
     bulk_header(out, digits + usize::from(value < 0));
@@ -78,7 +78,7 @@ pub fn bulk_integer(out: &mut Vec<u8>, value: i64) {
     bulk_end(out);
 }
 
-/// No value.
+/// Null: no value.
 #[inline]
 pub fn null(out: &mut Vec<u8>, proto: Proto) {
     out.extend_from_slice(match proto {
@@ -87,7 +87,7 @@ pub fn null(out: &mut Vec<u8>, proto: Proto) {
     });
 }
 
-/// No array.
+/// Null in place of an array.
 pub fn null_array(out: &mut Vec<u8>, proto: Proto) {
     out.extend_from_slice(match proto {
         Proto::Resp2 => b"*-1\r\n",
@@ -95,13 +95,14 @@ pub fn null_array(out: &mut Vec<u8>, proto: Proto) {
     });
 }
 
-/// The head of an array; `count` values follow.
+/// The header of an array. The caller appends `count` values.
 #[inline]
 pub fn array_header(out: &mut Vec<u8>, count: usize) {
     append_line(out, b'*', count as i64);
 }
 
-/// The head of a map; `pairs` times a key and a value follow. RESP2: an array of twice as many.
+/// The header of a map. The caller appends `pairs` keys, each followed by its value. RESP2: an array of twice that
+/// length.
 pub fn map_header(out: &mut Vec<u8>, proto: Proto, pairs: usize) {
     match proto {
         Proto::Resp2 => append_line(out, b'*', pairs as i64 * 2),
@@ -109,7 +110,7 @@ pub fn map_header(out: &mut Vec<u8>, proto: Proto, pairs: usize) {
     }
 }
 
-/// The head of a set; `count` values follow. RESP2: an array.
+/// The header of a set. The caller appends `count` values. RESP2: an array.
 pub fn set_header(out: &mut Vec<u8>, proto: Proto, count: usize) {
     let kind = match proto {
         Proto::Resp2 => b'*',
@@ -118,7 +119,7 @@ pub fn set_header(out: &mut Vec<u8>, proto: Proto, count: usize) {
     append_line(out, kind, count as i64);
 }
 
-/// The head of a message out of turn; `count` values follow. RESP2: an array.
+/// The header of a push message. The caller appends `count` values. RESP2: an array.
 pub fn push_header(out: &mut Vec<u8>, proto: Proto, count: usize) {
     let kind = match proto {
         Proto::Resp2 => b'*',
@@ -127,7 +128,7 @@ pub fn push_header(out: &mut Vec<u8>, proto: Proto, count: usize) {
     append_line(out, kind, count as i64);
 }
 
-/// A floating-point number in as few digits as give it back. RESP2: a bulk string.
+/// A floating-point number, in the fewest digits that give it back exactly. RESP2: a bulk string.
 pub fn double(out: &mut Vec<u8>, proto: Proto, value: f64) {
     let text = if value.is_nan() {
         "nan".to_owned()
@@ -157,7 +158,7 @@ pub fn boolean(out: &mut Vec<u8>, proto: Proto, value: bool) {
     });
 }
 
-/// Text for people (INFO, CLIENT LIST, CLUSTER NODES): `format` is `txt` or `mkd`. RESP2: a bulk string.
+/// Text for people (INFO, CLIENT LIST, CLUSTER NODES). `format` is `txt` or `mkd`. RESP2: a bulk string.
 pub fn verbatim(out: &mut Vec<u8>, proto: Proto, format: &[u8; 3], text: &[u8]) {
     match proto {
         Proto::Resp2 => bulk(out, text),
@@ -171,7 +172,7 @@ pub fn verbatim(out: &mut Vec<u8>, proto: Proto, format: &[u8; 3], text: &[u8]) 
     }
 }
 
-/// A whole request, for our own clients: an array of bulk strings.
+/// A whole request, for the project's own clients: an array of bulk strings.
 pub fn request(out: &mut Vec<u8>, args: &[impl AsRef<[u8]>]) {
     array_header(out, args.len());
     for arg in args {

@@ -1,69 +1,70 @@
-//! Error texts. Clients fall back on exact prefixes, so each is a contract: Redis 7's words where Redis has them.
+//! Error texts. Clients compare exact prefixes, so each text is a contract. Where Redis 7 has the same error, its text
+//! is used.
 //!
 //! Constants are the text after `-`, for [`encode::error`](super::encode::error). Functions append the whole reply.
 
 use super::ArgList;
 use super::encode::error;
 
-/// To `MULTI`. Clients look at the first three words only.
+/// Reply to `MULTI`. Clients compare the first three words only.
 pub const MULTI_UNSUPPORTED: &str = "ERR unknown command 'MULTI': transactions are not supported. Nothing is executed \
                                      until EXEC or DISCARD";
-/// To a `MULTI` within another.
+/// Reply to `MULTI` within a transaction.
 pub const MULTI_NESTED: &str = "ERR MULTI calls can not be nested";
-/// To an `EXEC` on its own.
+/// Reply to `EXEC` without `MULTI`.
 pub const EXEC_WITHOUT_MULTI: &str = "ERR EXEC without MULTI";
-/// To a `DISCARD` on its own.
+/// Reply to `DISCARD` without `MULTI`.
 pub const DISCARD_WITHOUT_MULTI: &str = "ERR DISCARD without MULTI";
-/// To the `EXEC` of a transaction that was refused.
+/// Reply to the `EXEC` of a transaction that was refused.
 pub const EXECABORT: &str = "EXECABORT Transaction discarded because of previous errors.";
-/// Options that contradict each other or are unknown.
+/// Options contradict each other or are unknown.
 pub const SYNTAX: &str = "ERR syntax error";
-/// The value is of another kind.
+/// The value has another type than the command needs.
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-/// An argument or a value is no integer of 64 bits.
+/// An argument or a value is not a 64-bit integer.
 pub const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-/// An argument or a value is no number.
+/// An argument or a value is not a number.
 pub const NOT_A_FLOAT: &str = "ERR value is not a valid float";
-/// INCR and its kin.
+/// The result of INCR, INCRBY, DECR or DECRBY does not fit in 64 bits.
 pub const INCREMENT_OVERFLOW: &str = "ERR increment or decrement would overflow";
-/// DECRBY of the least integer.
+/// DECRBY of the smallest integer.
 pub const DECREMENT_OVERFLOW: &str = "ERR decrement would overflow";
-/// INCRBYFLOAT.
+/// The result of INCRBYFLOAT is not finite.
 pub const INCREMENT_NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
-/// SETRANGE.
+/// The offset of SETRANGE is out of range.
 pub const OFFSET_OUT_OF_RANGE: &str = "ERR offset is out of range";
-/// A number is outside what the command takes.
+/// A number is outside the range that the command accepts.
 pub const OUT_OF_RANGE: &str = "ERR value is out of range";
-/// A number that must be positive.
+/// A number must be positive.
 pub const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
-/// APPEND and SETRANGE past the largest value.
+/// APPEND or SETRANGE would exceed the largest value.
 pub const STRING_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-/// RENAME of nothing.
+/// RENAME of a key that does not exist.
 pub const NO_SUCH_KEY: &str = "ERR no such key";
-/// COPY onto itself.
+/// COPY of a key to itself.
 pub const SAME_OBJECT: &str = "ERR source and destination objects are the same";
-/// SCAN.
+/// The cursor of SCAN is not valid.
 pub const INVALID_CURSOR: &str = "ERR invalid cursor";
-/// SELECT, COPY DB.
+/// The database number of SELECT or COPY is not 0.
 pub const DB_OUT_OF_RANGE: &str = "ERR DB index is out of range";
-/// WAIT.
+/// The timeout of WAIT is not an integer.
 pub const TIMEOUT_NOT_AN_INTEGER: &str = "ERR timeout is not an integer or out of range";
-/// WAIT.
+/// The timeout of WAIT is negative.
 pub const TIMEOUT_NEGATIVE: &str = "ERR timeout is negative";
-/// EXPIRE NX with XX, GT or LT.
+/// EXPIRE with NX together with XX, GT or LT.
 pub const EXPIRE_NX_AND_OTHERS: &str = "ERR NX and XX, GT or LT options at the same time are not compatible";
-/// EXPIRE GT with LT.
+/// EXPIRE with GT together with LT.
 pub const EXPIRE_GT_AND_LT: &str = "ERR GT and LT options at the same time are not compatible";
-/// OBJECT FREQ under another policy.
+/// OBJECT FREQ under a policy that is not LFU.
 pub const NO_LFU: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
     when switching between policies at runtime LRU and LFU data will take some time to adjust.";
-/// OBJECT IDLETIME under LFU.
+/// OBJECT IDLETIME under an LFU policy.
 pub const NO_IDLE_TIME: &str = "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that \
     when switching between policies at runtime LRU and LFU data will take some time to adjust.";
 
-/// HELLO with another number than 2 or 3.
+/// HELLO with a number other than 2 or 3.
 pub const NOPROTO: &str = "NOPROTO unsupported protocol version";
-/// HELLO with no number.
+/// HELLO with an argument that is not a number.
 pub const PROTOCOL_VERSION: &str = "ERR Protocol version is not an integer or out of range";
 /// A command before AUTH.
 pub const NOAUTH: &str = "NOAUTH Authentication required.";
@@ -71,45 +72,45 @@ pub const NOAUTH: &str = "NOAUTH Authentication required.";
 pub const NOAUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
     HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
     version at the same time";
-/// AUTH with the wrong words.
+/// AUTH with a wrong user or password.
 pub const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 /// AUTH where no password is set.
 pub const AUTH_WITHOUT_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default \
     user. Are you sure your configuration is correct?";
-/// Too many connections.
+/// Too many connections are open.
 pub const MAX_CLIENTS: &str = "ERR max number of clients reached";
-/// CLIENT SETNAME.
+/// CLIENT SETNAME with a name that is not allowed.
 pub const CLIENT_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
-/// CLIENT KILL of nobody.
+/// CLIENT KILL of a client that does not exist.
 pub const NO_SUCH_CLIENT: &str = "ERR No such client";
-/// CLIENT KILL ID.
+/// CLIENT KILL ID with a number that is not positive.
 pub const CLIENT_ID: &str = "ERR client-id should be greater than 0";
-/// CLUSTER commands.
+/// A CLUSTER command with a hash slot that is not valid.
 pub const INVALID_SLOT: &str = "ERR Invalid or out of range slot";
-/// CLUSTER GETKEYSINSLOT.
+/// CLUSTER GETKEYSINSLOT with a number of keys that is not valid.
 pub const INVALID_KEY_COUNT: &str = "ERR Invalid number of keys";
 
-/// Keys of one command in different slots, on the strict port.
+/// The keys of one command are in different hash slots, on the cluster port.
 pub const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
-/// No owner to be had for this slot now.
+/// The owner of this hash slot cannot be reached now.
 pub const CLUSTERDOWN: &str = "CLUSTERDOWN The cluster is down";
-/// A slot that nobody owns.
+/// The hash slot has no owner.
 pub const CLUSTERDOWN_SLOT: &str = "CLUSTERDOWN Hash slot not served";
-/// A read that a takeover holds up; nothing has happened, ask again.
+/// A takeover delays this read. Nothing has been done; the client may try again.
 pub const TRYAGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
-/// A read that a takeover holds up, one key; ours.
+/// A takeover delays this read of one key. Not in Redis.
 pub const TRYAGAIN_TAKEOVER: &str = "TRYAGAIN The owner of this key is being replaced";
-/// Too few parity nodes for `min_redundancy`; nothing has been written.
+/// There are fewer Live parity members than `min_redundancy`. Nothing has been written.
 pub const NOREPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
-/// The write may or may not have happened; ours.
+/// The write may or may not have been done. Not in Redis.
 pub const UNCERTAIN: &str =
     "UNCERTAIN The write may or may not have happened: its owner was lost before it was acknowledged";
-/// Nobody has answered what a node asks others for; ours.
+/// No node has answered a request that this node sent for the command. Not in Redis.
 pub const NO_ANSWER: &str = "ERR no answer for 10 s: whether it was done is not known. Look at PARITAS.STATUS, and ask \
                              again";
-/// No memory left.
+/// No memory is left.
 pub const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
-/// Not ready for clients yet.
+/// The node is not ready for clients yet.
 pub const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 
 /// COMMAND GETKEYS of an unknown command.
@@ -119,15 +120,15 @@ pub const NO_KEY_ARGUMENTS: &str = "ERR The command has no key arguments";
 /// COMMAND GETKEYS of too few arguments.
 pub const INVALID_ARGUMENT_COUNT: &str = "ERR Invalid number of arguments specified for command";
 
-/// What Redis cuts a client's words to.
+/// Most bytes of a client's words that an error repeats, as in Redis.
 const QUOTED_BYTES_MAX: usize = 128;
 
-/// `name` as the table has it: `get`, `config|get`.
+/// `name` is the name in the table: `get`, `config|get`.
 pub fn wrong_arity(out: &mut Vec<u8>, name: &str) {
     error(out, &format!("ERR wrong number of arguments for '{name}' command"));
 }
 
-/// A command that the table does not have.
+/// The command is not in the table.
 pub fn unknown_command(out: &mut Vec<u8>, args: ArgList<'_>) {
     let mut shown = String::new();
     for arg in args.iter().skip(1) {
@@ -144,7 +145,7 @@ pub fn unknown_command(out: &mut Vec<u8>, args: ArgList<'_>) {
     );
 }
 
-/// A subcommand that the table does not have.
+/// The subcommand is not in the table.
 pub fn unknown_subcommand(out: &mut Vec<u8>, command: &str, subcommand: &[u8]) {
     let subcommand = quoted(subcommand, QUOTED_BYTES_MAX);
     let command = command.to_ascii_uppercase();
@@ -154,7 +155,8 @@ pub fn unknown_subcommand(out: &mut Vec<u8>, command: &str, subcommand: &[u8]) {
     );
 }
 
-/// A client's own words as an error may repeat them: cut, up to a NUL as in Redis, and as valid UTF-8.
+/// A client's words as an error may repeat them: cut to a limit and, as in Redis, at the first NUL, and made valid
+/// UTF-8.
 pub fn echoed(words: &[u8]) -> std::borrow::Cow<'_, str> {
     quoted(words, QUOTED_BYTES_MAX)
 }
@@ -164,22 +166,23 @@ fn quoted(words: &[u8], bytes_max: usize) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(words.get(..bytes_max).unwrap_or(words))
 }
 
-/// An expiry of 0 or less, or past the end of time. `name` as the table has it.
+/// The expiry is 0 or less, or too large. `name` is the name in the table.
 pub fn invalid_expire_time(out: &mut Vec<u8>, name: &str) {
     error(out, &format!("ERR invalid expire time in '{name}' command"));
 }
 
-/// Another node's slot, on the strict port. `address` is the `host:port` of that node's strict port.
+/// The hash slot belongs to another node, on the cluster port. `address` is the `host:port` of that node's cluster
+/// port.
 pub fn moved(out: &mut Vec<u8>, slot: u16, address: &str) {
     error(out, &format!("MOVED {slot} {address}"));
 }
 
-/// A slot on its way to another node.
+/// The hash slot is being handed off to another node.
 pub fn ask(out: &mut Vec<u8>, slot: u16, address: &str) {
     error(out, &format!("ASK {slot} {address}"));
 }
 
-/// A key longer than this store keeps; ours.
+/// The key is longer than the store accepts. Not in Redis.
 pub fn key_too_long(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
     error(
         out,
@@ -187,7 +190,7 @@ pub fn key_too_long(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
     );
 }
 
-/// A value longer than this store keeps; ours.
+/// The value is longer than the store accepts. Not in Redis.
 pub fn value_too_long(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
     error(
         out,
@@ -195,12 +198,12 @@ pub fn value_too_long(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
     );
 }
 
-/// The keys and values of a command for one slot do not fit the window (SEAMS §4); ours.
+/// The keys and values of a command for one hash slot do not fit in the window (SEAMS §4). Not in Redis.
 pub fn command_too_large(out: &mut Vec<u8>, bytes_max: usize) {
     error(out, &format!("ERR command larger than {bytes_max} bytes for one slot"));
 }
 
-/// A reply longer than any may be; ours.
+/// The reply would exceed the limit. Not in Redis.
 pub fn reply_too_large(out: &mut Vec<u8>, bytes_max: usize) {
     error(
         out,
@@ -208,7 +211,7 @@ pub fn reply_too_large(out: &mut Vec<u8>, bytes_max: usize) {
     );
 }
 
-/// CONFIG SET of what is not to be set.
+/// CONFIG SET of a parameter that cannot be set.
 pub fn unknown_option(out: &mut Vec<u8>, option: &[u8]) {
     let option = quoted(option, QUOTED_BYTES_MAX);
     error(

@@ -1,4 +1,4 @@
-//! Inline commands: what a person types into telnet. Quoting as in Redis.
+//! Inline commands, as typed into telnet. Quoting is that of Redis.
 
 use super::args::{Args, Range};
 use super::decode::{Decoded, ProtocolError};
@@ -7,7 +7,7 @@ use super::limits::Limits;
 /// Decodes one line.
 #[inline(never)]
 pub(super) fn decode(input: &[u8], limits: &Limits, args: &mut Args) -> Result<Decoded, ProtocolError> {
-    // The line end may lie just behind the longest line.
+    // The line end may come just after the longest line.
     let window = input
         .get(..input.len().min(limits.inline_bytes_max + 1))
         .unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn decode(input: &[u8], limits: &Limits, args: &mut Args) -> Result<D
     Ok(Decoded::Complete { consumed: end + 1 })
 }
 
-/// Where the splitter stands in an argument.
+/// The state of the parser within an argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum In {
     Plain,
@@ -42,9 +42,9 @@ enum In {
     Single,
 }
 
-/// Cuts a line into arguments: blanks separate, quotes join, and within double quotes a backslash escapes.
+/// Splits a line into arguments. Blanks separate, quotes join, and within double quotes a backslash escapes.
 fn split(line: &[u8], args: &mut Args) -> Result<(), ProtocolError> {
-    // Redis, being C, never finds the end of such a line. Nobody types one.
+    // Redis does not find the end of such a line, because C strings end at NUL. It is refused.
     if line.contains(&0) {
         return Err(ProtocolError::NulInInline);
     }
@@ -65,7 +65,7 @@ fn split(line: &[u8], args: &mut Args) -> Result<(), ProtocolError> {
     }
 }
 
-/// Appends one argument and gives back what follows it.
+/// Appends one argument. Returns the rest of the line.
 fn one<'a>(mut rest: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
     let mut state = In::Plain;
     loop {
@@ -80,7 +80,7 @@ fn one<'a>(mut rest: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolEr
                 (state, rest) = (In::Single, tail);
                 continue;
             }
-            // A closing quote ends the argument, and only a blank may follow it.
+            // A closing quote ends the argument; only a blank may follow it.
             (In::Double, [b'"', tail @ ..]) | (In::Single, [b'\'', tail @ ..]) => {
                 return match tail {
                     [] | [b' ' | b'\t'..=b'\r', ..] => Ok(tail),

@@ -1,22 +1,23 @@
-//! How much a client may ask a server to hold before a command is even known.
+//! Limits on what a client can make the server hold before its command is known.
 
-/// Limits of the request decoder, all inclusive. Crossing one is a protocol error: the connection ends.
+/// Limits of the request decoder, all inclusive. Exceeding one is a protocol error, and the connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// One argument. Redis: `proto-max-bulk-len`, 512 MiB; ours is lower, since no value is that large here.
+    /// Most bytes of one argument. In Redis it is `proto-max-bulk-len`, 512 MiB; here it is lower, because no value is
+    /// that large.
     pub bulk_bytes_max: usize,
-    /// Arguments of one command.
+    /// Most arguments of one command.
     pub args_max: usize,
-    /// One inline command, and one count line.
+    /// Most bytes of an inline command, and of a count or length line.
     pub inline_bytes_max: usize,
-    /// One whole command, as sent. Never above 4 GiB − 1, whatever it says: positions are 32 bits.
+    /// Most bytes of one command as sent. At most 4 GiB − 1 takes effect, because positions have 32 bits.
     pub request_bytes_max: usize,
-    /// Whether the client has shown who it is. If not, Redis' own texts say so when a length is refused.
+    /// Whether the client is authenticated. If not, a refused length is reported in Redis's text for that case.
     pub authenticated: bool,
 }
 
 impl Limits {
-    /// For clients that may run commands.
+    /// Limits for clients that may run commands.
     pub const DEFAULT: Self = Self {
         bulk_bytes_max: 1 << 20,
         args_max: 1 << 20,
@@ -25,7 +26,7 @@ impl Limits {
         authenticated: true,
     };
 
-    /// For clients that must send AUTH or HELLO first; Redis' figures.
+    /// Limits for clients that must first send AUTH or HELLO; the values are those of Redis.
     pub const UNAUTHENTICATED: Self = Self {
         bulk_bytes_max: 16_384,
         args_max: 10,

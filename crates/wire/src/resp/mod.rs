@@ -1,7 +1,7 @@
-//! RESP2 and RESP3: requests in, replies out, and the reverse for our own clients. `docs/formats/resp.md` says what
-//! is accepted, the limits, and where we differ from Redis.
+//! RESP2 and RESP3: decodes requests and encodes replies, and the reverse for the project's own clients.
+//! `docs/formats/resp.md` says what is accepted, the limits, and the differences to Redis.
 //!
-//! Clients reach this room first: nothing here panics, and nothing allocates more than a limit allows.
+//! Input comes from clients: nothing here panics, and nothing allocates more than a limit allows.
 
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -20,12 +20,12 @@ pub use limits::Limits;
 pub use number::parse_integer;
 pub use reply::{Reply, ReplyDecoder, ReplyError, Value};
 
-/// Which protocol a connection speaks; RESP2 until HELLO says otherwise.
+/// The protocol version of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Proto {
-    /// What every client speaks at first.
+    /// The version of a new connection.
     #[default]
     Resp2,
-    /// After `HELLO 3`: maps, sets, doubles, nulls and pushes have types of their own.
+    /// The version after `HELLO 3`, with types for maps, sets, doubles, nulls and push messages.
     Resp3,
 }

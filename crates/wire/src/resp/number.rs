@@ -1,6 +1,6 @@
-//! Integers as Redis reads and writes them.
+//! Integers in the decimal form of Redis.
 
-/// Decimal text to an integer, as strictly as Redis reads one: no spaces, no `+`, no leading zero, no `-0`.
+/// Parses a decimal integer as strictly as Redis: no spaces, no `+`, no leading zero, no `-0`.
 pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -11,7 +11,7 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] if digits.len() <= 19 => {}
         _ => return None,
     }
-    // Nineteen digits always fit 64 unsigned bits.
+    // Nineteen digits always fit in 64 unsigned bits.
     let mut magnitude = 0u64;
     for &digit in digits {
         if !digit.is_ascii_digit() {
@@ -26,10 +26,10 @@ pub fn parse_integer(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// The longest decimal text of a 64-bit number: `-9223372036854775808`, `18446744073709551615`.
+/// Bytes of the longest decimal text of a 64-bit number: `-9223372036854775808`, `18446744073709551615`.
 pub(super) const DECIMAL_BYTES_MAX: usize = 20;
 
-/// `prefix`, `number` and CRLF in one append: the head of most replies.
+/// Appends `prefix`, `number` and CRLF at once: the header of most replies.
 #[inline]
 pub(super) fn append_line(out: &mut Vec<u8>, prefix: u8, number: i64) {
     match u8::try_from(number) {
@@ -65,7 +65,7 @@ pub(super) fn append_line(out: &mut Vec<u8>, prefix: u8, number: i64) {
     out.extend_from_slice(line.split_at(line.len() - used).1);
 }
 
-/// Decimal text of an integer.
+/// Appends the decimal text of an integer.
 pub(super) fn append_decimal(out: &mut Vec<u8>, number: i64) {
     let mut digits = [0u8; DECIMAL_BYTES_MAX];
     let mut left = number.unsigned_abs();

@@ -1,12 +1,12 @@
-//! Replies as our own clients read them: the simulator, the bench, tests and the command line. RESP2 and RESP3.
+//! Replies as read by the project's own clients: simulator, benchmarks, tests and command line. RESP2 and RESP3.
 
 use std::fmt;
 
 use super::number::parse_integer;
 
-/// Deepest nesting that is read; COMMAND INFO takes 7.
+/// Deepest nesting that is read. COMMAND INFO needs 7.
 const DEPTH_MAX: usize = 32;
-/// Longest line of a simple string or a number.
+/// Most bytes in the line of a simple string or a number.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// One reply, borrowed from the input.
@@ -14,34 +14,34 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 pub enum Reply<'a> {
     /// `+OK`.
     Simple(&'a [u8]),
-    /// `-ERR …`, or RESP3's error of any bytes.
+    /// `-ERR …`, or RESP3's error with any bytes.
     Error(&'a [u8]),
     /// `:1`.
     Integer(i64),
-    /// Any bytes.
+    /// A string of any bytes.
     Bulk(&'a [u8]),
-    /// No value, of any of the three spellings.
+    /// No value, in any of the three encodings.
     Null,
     /// Values in order.
     Array(Vec<Self>),
-    /// Keys and values in order.
+    /// Pairs of key and value, in order.
     Map(Vec<(Self, Self)>),
-    /// Values in no order.
+    /// Values without an order.
     Set(Vec<Self>),
-    /// A message out of turn.
+    /// A push message.
     Push(Vec<Self>),
     /// A floating-point number.
     Double(f64),
     /// True or false.
     Boolean(bool),
-    /// An integer of any size, as digits.
+    /// An integer of any size, as decimal digits.
     BigNumber(&'a [u8]),
-    /// Text for people, without its format.
+    /// Text for people, without its format prefix.
     Verbatim(&'a [u8]),
 }
 
 impl<'a> Reply<'a> {
-    /// The bytes of anything that is one string.
+    /// The bytes of a reply that is one string; else `None`.
     pub fn bytes(&self) -> Option<&'a [u8]> {
         match self {
             Self::Simple(b) | Self::Bulk(b) | Self::Verbatim(b) | Self::BigNumber(b) => Some(b),
@@ -49,7 +49,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// A copy that outlives the input.
+    /// A copy that owns its bytes.
     pub fn to_value(&self) -> Value {
         let all = |items: &[Self]| items.iter().map(Self::to_value).collect();
         match self {
@@ -71,7 +71,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// One reply that owns its bytes; the kinds that callers never tell apart are one.
+/// A reply that owns its bytes. Kinds that callers do not distinguish are merged.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     /// `+OK`.
@@ -80,15 +80,15 @@ pub enum Value {
     Error(String),
     /// `:1`.
     Integer(i64),
-    /// Any bytes.
+    /// A string of any bytes.
     Bulk(Vec<u8>),
     /// No value.
     Null,
-    /// Arrays and sets.
+    /// Values of an array or a set.
     Array(Vec<Self>),
-    /// Keys and values in order.
+    /// Pairs of key and value, in order.
     Map(Vec<(Self, Self)>),
-    /// A message out of turn.
+    /// A push message.
     Push(Vec<Self>),
     /// A floating-point number.
     Double(f64),
@@ -96,10 +96,10 @@ pub enum Value {
     Boolean(bool),
 }
 
-/// The input is no reply, at this byte.
+/// The input is not a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplyError {
-    /// Where in the input.
+    /// Offset in the input where the error was found.
     pub position: usize,
 }
 
@@ -111,12 +111,12 @@ impl fmt::Display for ReplyError {
 
 impl std::error::Error for ReplyError {}
 
-/// Finds where each reply of a connection ends; remembers how far it has looked, so that a reply in many pieces is
-/// read over once.
+/// Finds the end of each reply of a connection. It remembers how far it has read, so that a reply in many pieces is
+/// scanned once.
 #[derive(Clone, Debug)]
 pub struct ReplyDecoder {
     position: usize,
-    /// Values that must still end before the reply does.
+    /// Number of values that must still end before the reply ends.
     pending: u64,
 }
 
@@ -127,7 +127,7 @@ impl Default for ReplyDecoder {
 }
 
 impl ReplyDecoder {
-    /// At the start of a reply.
+    /// A decoder at the start of a reply.
     pub fn new() -> Self {
         Self {
             position: 0,
@@ -135,14 +135,14 @@ impl ReplyDecoder {
         }
     }
 
-    /// The first reply of `input` and its length, or `None` if it has not arrived whole: then call again with the
-    /// same bytes and more. After a reply, drop that many bytes and go on.
+    /// The first reply of `input` and its length in bytes, or `None` if it is not yet complete. In that case call again
+    /// with the same bytes and more. After a reply, remove that many bytes before the next call.
     pub fn decode<'a>(&mut self, input: &'a [u8]) -> Result<Option<(Reply<'a>, usize)>, ReplyError> {
         while self.pending > 0 {
             let Some((head, next)) = head(input, self.position)? else {
                 return Ok(None);
             };
-            // Saturating: a count no input could fill just never completes.
+            // Saturating: a count that no input could fill just never completes.
             self.pending = match head {
                 Head::Scalar(_) => self.pending - 1,
                 Head::Items(_, n) => (self.pending - 1).saturating_add(n as u64),
@@ -157,7 +157,7 @@ impl ReplyDecoder {
     }
 }
 
-/// What one line (and the bytes it announces) says.
+/// The result of parsing one line, with the bytes that it announces.
 enum Head<'a> {
     Scalar(Reply<'a>),
     Items(u8, usize),
@@ -165,7 +165,7 @@ enum Head<'a> {
     Attribute(usize),
 }
 
-/// The head at `at` and where what follows it starts.
+/// Parses the line at `at`. Returns its content and the offset after it.
 fn head(input: &[u8], at: usize) -> Result<Option<(Head<'_>, usize)>, ReplyError> {
     let wrong = ReplyError { position: at };
     let Some((kind, rest)) = input.get(at..).and_then(<[u8]>::split_first) else {
@@ -225,7 +225,7 @@ fn head(input: &[u8], at: usize) -> Result<Option<(Head<'_>, usize)>, ReplyError
     Ok(Some((head, next)))
 }
 
-/// Builds a reply that is known to be whole.
+/// Builds a reply that is known to be complete.
 fn build(input: &[u8], at: usize, depth: usize) -> Result<(Reply<'_>, usize), ReplyError> {
     let wrong = ReplyError { position: at };
     let Some(depth) = depth.checked_sub(1) else {
@@ -233,7 +233,8 @@ fn build(input: &[u8], at: usize, depth: usize) -> Result<(Reply<'_>, usize), Re
     };
     let (head, mut position) = head(input, at)?.ok_or(wrong)?;
     let items = |count: usize, position: &mut usize| {
-        // Each value has three bytes at least: a count can't make us take memory the input does not.
+        // Each value takes at least three bytes, so a large count cannot make this allocate more than the input
+        // justifies.
         let mut items = Vec::with_capacity(count.min((input.len() - at) / 3));
         for _ in 0..count {
             let (item, next) = build(input, *position, depth)?;

@@ -70,25 +70,21 @@ fn another_branch_of_the_same_length_is_found_out_too() {
     world.certify(3);
     world.pass(5000);
     let newest: Vec<_> = world.coordinator.configurations().cloned().collect();
-    // The old store, with nobody of the cluster there: other changes, as many or more.
+    // The old store, with other changes, as many or more.
     reopen_with(&mut world, old);
-    let lives: Vec<u16> = world.nodes.keys().copied().collect();
-    world.tick(60_000);
-    for node in lives.iter().take(9) {
-        let link = world.connect();
-        let life = Incarnation(88_000 + u64::from(*node));
-        let Ok(registered) = world.offer(link, *node, life) else {
-            continue;
+    for _ in 0..4 {
+        let otherwise = |c: &Configuration| {
+            let mut next = c.clone();
+            next.epoch = Epoch(c.epoch.0 + 1);
+            next.lost = !c.lost;
+            next.seal(Some(c));
+            next
         };
-        let beat = ToCoordinator::Heartbeat {
-            nonce: registered.nonce,
-            shards: vec![],
-            silent: vec![],
-            opinions: None,
-        };
-        world.say(link, &beat);
-        world.tick(300);
+        let lists: Vec<_> = world.coordinator.configurations().map(otherwise).collect();
+        let Coordinator { store, records, .. } = &mut world.coordinator;
+        records.commit(store, &[], &lists, None).unwrap();
     }
+    begin_history(&mut world);
     let branched = world.coordinator.configurations().any(|c| {
         let same = newest.iter().find(|n| n.list == c.list).unwrap();
         c.epoch >= same.epoch && c.id != same.id
@@ -113,7 +109,7 @@ fn a_fresh_coordinator_decides_nothing_until_enough_nodes_have_told_what_they_ha
     }
     let status = world.coordinator.status(world.now());
     assert!(
-        status.coordinator.iter().any(|r| r.contains("6 nodes")),
+        status.coordinator.iter().any(|r| r.contains("6 of the nodes")),
         "{:?}",
         status.coordinator
     );
@@ -244,4 +240,102 @@ fn lives_are_counted_on_from_what_the_nodes_know() {
     assert_eq!(ordinal(&world, 3), 8);
     world.pass(1000);
     assert_eq!(ordinal(&world, 0), 8, "once");
+}
+
+#[test]
+fn a_configuration_leaves_once_enough_holders_know_its_id() {
+    // Of six holders, one of which has ended, three must know: five less two, or three.
+    let mut world = World::started(plan(4, 2, 6, 1));
+    world.start(6);
+    world.pass(300);
+    world.slow_witnesses = (0..7).collect();
+    let old = copy(&mut world);
+    world.certify(0);
+    world.pass(1500);
+    let committed = world.list(0);
+    assert!(committed.epoch > Epoch(1));
+    let installed = |world: &World, node: u16| world.nodes[&node].installed[&ListId(0)];
+    assert_eq!(installed(&world, 1).0, Epoch(1), "nobody has it yet");
+    let status = world.coordinator.status(world.now());
+    assert!(status.trouble.withheld > 0);
+    let says = |words: &[String]| words.iter().any(|w| w.contains("sends them once 3 more of the nodes"));
+    assert!(says(&status.coordinator), "{:?}", status.coordinator);
+    // A spare is no holder, and what it knows does not count.
+    world.slow_witnesses = (1..6).collect();
+    world.register_again(6);
+    world.register_again(1);
+    assert_eq!(installed(&world, 1).0, Epoch(1));
+    world.slow_witnesses = [4, 5].into();
+    for node in [1, 2] {
+        world.register_again(node);
+        assert_eq!(installed(&world, node).0, Epoch(1), "n{node}");
+    }
+    world.register_again(3);
+    assert_eq!(installed(&world, 5), (committed.epoch, committed.id), "all are told");
+    assert_eq!(world.coordinator.status(world.now()).trouble.withheld, 0);
+    // The store goes back to before it. The three that knew it first are enough.
+    let mut behind = world;
+    let first: Vec<_> = behind
+        .history
+        .values()
+        .map(|h| (h[0].list, (h[0].epoch, h[0].id)))
+        .collect();
+    for node in behind.nodes.values_mut() {
+        node.installed = first.iter().copied().collect();
+    }
+    reopen_with(&mut behind, old);
+    let link = behind.connect();
+    let refused = behind.offer(link, 2, behind.life(2));
+    assert!(matches!(refused, Err(Refusal::StoreIsBehind { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_coordinator_waits_for_silent_holders_however_long_or_until_an_operator_says_that_they_are_off() {
+    let mut world = World::started(plan(1, 1, 2, 1));
+    world.start(2);
+    world.reopen();
+    let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+    world.kill(0);
+    world.register_again(1);
+    world.register_again(2);
+    world.pass(60_000);
+    assert!(world.coordinator.configurations().eq(&before));
+    let waits = world.coordinator.status(world.now());
+    assert_eq!(waits.trouble.witnesses_missing, [NodeId(0)]);
+    assert!(waits.coordinator[0].contains("not yet n0"), "{:?}", waits.coordinator);
+    let link = world.connect();
+    world.coordinator.set_local(link);
+    let order = crate::message::Order::Fence { nodes: vec![NodeId(0)] };
+    let confirmed = true;
+    world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
+    world.pass(3000);
+    assert!(
+        world
+            .coordinator
+            .configurations()
+            .all(|c| !c.lost && c.of_node(NodeId(0)).next().is_none())
+    );
+}
+
+#[test]
+fn a_fresh_coordinator_calls_no_list_lost_before_the_holder_of_a_filling_position_could_say_that_it_is_whole() {
+    for says in [true, false] {
+        let mut world = World::started(plan(2, 1, 3, 1));
+        world.start(3);
+        let list = (0..3).find(|list| world.holder(*list, 0) == Some(0)).unwrap();
+        world.certify(0);
+        world.pass(1500);
+        assert_eq!(world.holder(list, 0), Some(3));
+        // The coordinator ends. It may have been told that n3 is whole, and have told nobody.
+        world.reopen();
+        (1..4).for_each(|node| world.register_again(node));
+        world.certify(1);
+        world.pass(1500);
+        assert!(!world.list(list).lost);
+        if says {
+            world.ask_live(list, 0);
+        }
+        world.pass(8000);
+        assert_eq!(world.list(list).lost, !says);
+    }
 }

@@ -236,6 +236,7 @@ fn an_order_whose_asker_is_gone_is_withdrawn() {
     world.pass(3000);
     // The outcome of a commit is unknown: what is ordered waits until that is read.
     world.coordinator.unsure = true;
+    world.slow_witnesses = (0..4).collect();
     let link = world.connect();
     world.coordinator.set_local(link);
     let order = |order| ToCoordinator::Order {
@@ -256,6 +257,7 @@ fn a_life_that_is_heard_before_the_commit_has_not_ended() {
     world.kill(3);
     world.pass(3000);
     world.coordinator.unsure = true;
+    world.slow_witnesses = (0..4).collect();
     let link = world.connect();
     world.coordinator.set_local(link);
     let order = fence(&[3]);

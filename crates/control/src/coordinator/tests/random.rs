@@ -164,7 +164,7 @@ fn walk(seed: u64, marks: &mut Marks) {
         }
         world.pass(pause);
         // A coordinator that has just begun waits for holders that may still register.
-        if settles && world.now() >= world.coordinator.settled_from {
+        if settles && world.now() >= world.coordinator.settled_from && world.coordinator.obstacle().is_none() {
             assert_nothing_undone(&world);
         }
     }

@@ -1,6 +1,7 @@
 //! The rules of PROTOCOL 10.2–10.7, one test each.
 
 use super::*;
+use crate::message::Order;
 use crate::plan::PlannedNode;
 
 pub(super) fn state(world: &World, list: u16, position: u8) -> Option<PositionState> {
@@ -453,6 +454,15 @@ fn a_lost_list_waits_for_an_owner_that_is_only_silent() {
     world.kill(2);
     world.pass(1_500);
     (3..6).for_each(|node| world.start(node));
+    // Nobody is left who could know of an older decision than the store has, but the silent node.
+    world.pass(8_000);
+    let lost = |c: &&Configuration| !c.lost;
+    assert_eq!(world.coordinator.configurations().find(lost), None);
+    let link = world.connect();
+    world.coordinator.set_local(link);
+    let order = Order::Fence { nodes: vec![NodeId(2)] };
+    let confirmed = true;
+    world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
     assert_waits_for_leases(&mut world);
 }
 

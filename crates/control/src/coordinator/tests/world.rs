@@ -26,6 +26,7 @@ pub(super) fn registration(node: u16, life: Incarnation) -> Registration {
         peer_address: format!("h:{}", 3000 + node),
         coordinators: 1,
         installed: vec![],
+        heard: vec![],
         lives: vec![],
     }
 }
@@ -40,6 +41,8 @@ pub(super) struct TestNode {
     pub(super) halted: Vec<HaltedRole>,
     /// The newest configurations that it was told.
     pub(super) installed: BTreeMap<ListId, (Epoch, u64)>,
+    /// Those that it knows by id alone.
+    pub(super) told: BTreeMap<ListId, (Epoch, u64)>,
 }
 
 impl TestNode {
@@ -89,6 +92,8 @@ pub(super) struct World {
     pub(super) supervisor: LinkId,
     /// Lives that say nothing, and since when: their peers notice too.
     silent_since: BTreeMap<(NodeId, Incarnation), Time>,
+    /// Those that do not answer when they are told the ids of configurations.
+    pub(super) slow_witnesses: BTreeSet<u16>,
     /// Those that only their peers hear.
     cut_off: BTreeSet<u16>,
     now: Time,
@@ -114,6 +119,7 @@ impl World {
             inbox: BTreeMap::new(),
             supervisor: LinkId(0),
             silent_since: BTreeMap::new(),
+            slow_witnesses: BTreeSet::new(),
             cut_off: BTreeSet::new(),
             now: Time(1_000_000_000_000),
             next: 1,
@@ -159,7 +165,24 @@ impl World {
         );
         self.notes.extend(sent.notes);
         self.closed.extend(sent.closed);
-        for (link, messages) in sent.frames {
+        let mut witnessed = vec![];
+        for (link, mut messages) in sent.frames {
+            let of_link = |(_, n): &(&u16, &mut TestNode)| n.link == link;
+            let mut node = self.nodes.iter_mut().find(of_link);
+            for message in &messages {
+                let ToAgent::Witness { batch, heads } = message else {
+                    continue;
+                };
+                if let Some((_, node)) = node.as_mut().filter(|(_, n)| n.alive) {
+                    node.told
+                        .extend(heads.iter().map(|(list, epoch, id)| (*list, (*epoch, *id))));
+                }
+                let answers = |(id, n): &(&u16, &mut TestNode)| n.alive && !self.slow_witnesses.contains(id);
+                if node.as_ref().is_none_or(answers) {
+                    witnessed.push((link, *batch));
+                }
+            }
+            messages.retain(|m| !matches!(m, ToAgent::Witness { .. }));
             for message in &messages {
                 if let ToAgent::Configurations(told) = message
                     && let Some(node) = self.nodes.values_mut().find(|n| n.alive && n.link == link)
@@ -179,6 +202,9 @@ impl World {
         }
         self.assert_data_in_memory();
         self.assert_rebuildable();
+        for (link, batch) in witnessed {
+            self.say(link, &ToCoordinator::Witnessed { batch });
+        }
         let cluster = self.coordinator.cluster();
         let held = self.coordinator.configurations().flat_map(|c| {
             let held = c.slots.held(c.list, cluster);
@@ -191,6 +217,10 @@ impl World {
 
     /// What is not marked lost can be rebuilt without the lives that are over, whatever else moves.
     fn assert_rebuildable(&self) {
+        // Whether a list is lost is not decided before who may be whole has had the time to say so.
+        if self.now < self.coordinator.settled_from + Span::from_secs(1) {
+            return;
+        }
         let nodes = &self.coordinator.records.nodes;
         for c in self.coordinator.configurations().filter(|c| c.parity > 0 && !c.lost) {
             let over = |t: &Tenure| nodes[&t.node].is_over(t.incarnation);
@@ -250,6 +280,8 @@ impl World {
         let before = self.nodes.get(&node).filter(|n| n.life == life);
         let installed = before.into_iter().flat_map(|n| &n.installed);
         registration.installed = installed.map(|(list, (epoch, id))| (*list, *epoch, *id)).collect();
+        let told = before.into_iter().flat_map(|n| &n.told);
+        registration.heard = told.map(|(list, (epoch, id))| (*list, *epoch, *id)).collect();
         if self.log_nodes.contains(&node) {
             registration.role = NodeRole::Log;
         }
@@ -299,8 +331,9 @@ impl World {
             link,
             nonce,
             alive: true,
-            halted: before.map_or_else(Vec::new, |n| n.halted),
-            installed: BTreeMap::new(),
+            halted: before.as_ref().map_or_else(Vec::new, |n| n.halted.clone()),
+            told: before.as_ref().map_or_else(BTreeMap::new, |n| n.told.clone()),
+            installed: before.map_or_else(BTreeMap::new, |n| n.installed),
         };
         fresh.install(&told);
         self.nodes.insert(node, fresh);

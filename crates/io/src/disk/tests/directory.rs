@@ -1,8 +1,8 @@
-//! Directories that can't be used: each says what is wrong, and stays as it was.
+//! Directories that cannot be used. Each is refused with a reason, and stays unchanged.
 
 use super::*;
 
-/// Names and sizes of all files.
+/// Names and contents of all files.
 fn listing(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     fs::read_dir(directory)
         .unwrap()
@@ -21,7 +21,7 @@ fn refusal(directory: &Path, owner: Owner, settings: &Settings, direct: bool) ->
     text[named.len()..].to_owned()
 }
 
-/// A log of `PLM` with a chunk in it.
+/// A log of layout `PLM` with one chunk.
 fn made() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let settings = settings(Layout::Plm);
@@ -45,7 +45,10 @@ fn what_does_not_fit_is_refused_and_left_as_it_is() {
         for part in says {
             assert!(text.contains(part), "{text}");
         }
-        assert!(text.contains("empty the directory"), "what to do: {text}");
+        assert!(
+            text.contains("empty the directory"),
+            "it does not say what to do: {text}"
+        );
         assert!(listing(directory.path()) == before, "it was changed: {text}");
     };
     refused(
@@ -53,7 +56,7 @@ fn what_does_not_fit_is_refused_and_left_as_it_is() {
         &settings,
         &["another cluster", "0000000000000007", "0000000000000008"],
     );
-    refused(other(7, 4), &settings, &["belongs to node n3", "this is n4"]);
+    refused(other(7, 4), &settings, &["belongs to node n3", "this node is n4"]);
     let mut sizes = settings;
     sizes.chunk_bytes = 4096;
     sizes.layout = Layout::Pl;
@@ -61,9 +64,9 @@ fn what_does_not_fit_is_refused_and_left_as_it_is() {
         owner(),
         &sizes,
         &[
-            "log_layout is Plm there and Pl in the settings, the cluster's chunk is 1024 there and 4096 in the \
-             settings.",
-            "Set them back",
+            "log_layout is Plm in the directory and Pl in the settings, \
+             the cluster's chunk is 1024 in the directory and 4096 in the settings.",
+            "Restore the settings",
         ],
     );
     for change in [
@@ -77,7 +80,7 @@ fn what_does_not_fit_is_refused_and_left_as_it_is() {
         change(&mut sizes);
         refused(owner(), &sizes, &["was made with other sizes"]);
     }
-    // How much waits in memory may change.
+    // The limits of memory may change.
     let sizes = Settings {
         flush_bytes: 1 << 20,
         buffer_max_bytes: 2 << 20,
@@ -100,7 +103,7 @@ fn a_newer_format_is_refused() {
     let before = listing(directory.path());
     let text = refusal(directory.path(), owner(), &settings(Layout::Plm), false);
     assert!(
-        text.contains("has format 2, and this version knows 1: start the version that wrote it"),
+        text.contains("has format 2, and this version uses 1: start the version that wrote it"),
         "{text}"
     );
     assert!(listing(directory.path()) == before);
@@ -147,13 +150,13 @@ fn no_directory_and_one_that_cannot_be_written_are_refused() {
     fs::write(&file, "mine").unwrap();
     let settings = settings(Layout::Plm);
     let text = refusal(&file, owner(), &settings, false);
-    assert!(text.contains("is no directory"), "{text}");
+    assert!(text.contains("is not a directory"), "{text}");
     let text = refusal(&file.join("below"), owner(), &settings, false);
-    assert!(text.contains("is no directory"), "{text}");
+    assert!(text.contains("is not a directory"), "{text}");
     assert_eq!(fs::read(&file).unwrap(), b"mine");
-    // Not even root makes files there.
+    // Not even root can create files there.
     let text = refusal(Path::new("/proc/self/fdinfo"), owner(), &settings, false);
-    assert!(text.contains("can't be written"), "{text}");
+    assert!(text.contains("cannot be written"), "{text}");
 }
 
 #[test]
@@ -232,7 +235,7 @@ fn direct_io_in_blocks_that_are_too_small_is_refused() {
     }
     let directory = tempfile::tempdir().unwrap();
     sizes.block_bytes = 1;
-    // A file system may take them all the same.
+    // Some file systems accept such blocks.
     let outcome = LogDirectory::open_in_segments(directory.path(), owner(), &sizes, true, SEGMENT_BYTES, |_, _| {});
     if let Err(error) = outcome {
         let text = error.to_string();

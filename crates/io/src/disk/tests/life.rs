@@ -1,4 +1,4 @@
-//! What is written is read, in this life and in the next.
+//! Written data is read back, by this process and by the next.
 
 use super::*;
 
@@ -8,7 +8,9 @@ fn what_goes_to_the_disk_comes_back_and_is_found_by_the_next_life() {
         for (layout, seed) in LAYOUTS.into_iter().zip(1..) {
             let directory = tempfile::tempdir().unwrap();
             let settings = settings(layout);
-            let Some(made) = open(directory.path(), &settings, direct, |_, _| panic!("nothing to read")) else {
+            let Some(made) = open(directory.path(), &settings, direct, |_, _| {
+                panic!("a new log has nothing to read")
+            }) else {
                 return;
             };
             println!("{layout:?}, direct: {direct}, seed {seed}");
@@ -53,12 +55,12 @@ fn only_what_was_written_is_read_at_the_start() {
         let opened = open(directory.path(), &settings, false, tell).unwrap();
         World::new(opened, layout).check_all(&model);
         let (done, total) = *told.last().unwrap();
-        assert_eq!(done, total, "{layout:?}: all that is to be read is read");
+        assert_eq!(done, total, "{layout:?}: not everything was read");
         assert!(total < 64 << 10, "{layout:?}: {total} bytes were read for one chunk");
     }
 }
 
-/// As a backup tool leaves them: without holes, or with holes wherever there were zeros.
+/// The files as backup tools leave them: without holes, or with holes wherever there were zeros.
 #[test]
 fn copied_files_are_as_good() {
     for layout in LAYOUTS {
@@ -122,8 +124,8 @@ fn a_torn_last_write_takes_nothing_else_with_it() {
             },
         ] = &mut world.out[..]
         else {
-            // Of PLM what waits is in one write, as of the others here.
-            panic!("{layout:?}: one write")
+            // With PLM the pending data is in one write, as with the other layouts here.
+            panic!("{layout:?}: not exactly one write")
         };
         bytes.truncate(2 * BLOCK);
         let (space, at) = (*space, *at);
@@ -134,7 +136,7 @@ fn a_torn_last_write_takes_nothing_else_with_it() {
         println!("{layout:?}: {space:?} at {at}");
         let mut world = next_life(directory.path(), &settings, false);
         world.check_all(&model);
-        // It goes on where it was torn.
+        // The log continues after the torn write.
         world.put(&mut model, 9, 2, vec![8; 16 << 10]);
         world.flush();
         world.check_all(&model);
@@ -143,8 +145,8 @@ fn a_torn_last_write_takes_nothing_else_with_it() {
     }
 }
 
-/// `cargo test -p paritas-io --lib how_fast -- --ignored --nocapture`: what two threads do here, in accesses
-/// of one block and of 1 MiB at random places.
+/// `cargo test -p paritas-io --lib how_fast -- --ignored --nocapture` measures what two threads achieve on this disk,
+/// with accesses of one block and of 1 MiB at random places.
 #[test]
 #[ignore = "a measurement"]
 fn how_fast_the_disk_is() {

@@ -1,4 +1,4 @@
-//! Disks that fail, and disks that take their time.
+//! Disks that fail, and disks that are slow.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn a_full_a_broken_and_a_cut_off_disk_fail_the_log_and_say_so() {
             Work::Write(vec![1; BLOCK]),
             "No space left on device",
         ),
-        // Nothing is mapped there.
+        // Nothing is mapped at this offset.
         (Path::new("/proc/self/mem"), Work::Read(BLOCK), "Input/output error"),
         (short.as_path(), Work::Read(BLOCK), "failed to fill whole buffer"),
     ];
@@ -95,7 +95,7 @@ fn a_disk_that_stands_still_holds_up_nobody_and_loses_nothing() {
             work,
         });
     }
-    // Both threads stand in their first wake-up at the latest.
+    // Both threads are blocked in their first call of `wake` at the latest.
     let figures = disk.figures();
     assert!(
         figures.under_way >= 4998 && figures.under_way_bytes >= 499_800,

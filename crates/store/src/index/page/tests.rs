@@ -3,7 +3,7 @@
 use super::*;
 use paritas_base::Prng;
 
-/// docs/formats/index.md
+/// The examples of docs/formats/index.md.
 #[test]
 fn golden_bytes() {
     let shape = Shape::new(16384);
@@ -20,7 +20,7 @@ fn golden_bytes() {
     }
     let home = line(page, 1);
     assert_eq!(home[..6], [0xa3, 0x91, 0x44, 0x33, 0x22, 0x11]);
-    // None is a guest here, one is away; tag bits 7-10 are 3.
+    // No entry is a guest here, one key is away; bits 7-10 of its tag are 3.
     assert_eq!(home[60..], [0x00, 0x04, 0x08, 0x00]);
     assert_eq!(line(page, 37)[60..], [0x01, 0x00, 0x00, 0x00]);
 }
@@ -94,7 +94,7 @@ fn entries_move_and_are_found_until_a_page_is_nearly_full() {
     }
 }
 
-/// More keys of one line than it can count: its count stops at the most it can say, and forgets none of them.
+/// A line gets more keys than it can count. Its count saturates, and no key is lost.
 #[test]
 fn a_line_loses_count_of_its_keys_but_not_the_keys() {
     let shape = Shape::new(16384);
@@ -106,7 +106,7 @@ fn a_line_loses_count_of_its_keys_but_not_the_keys() {
     let places: Vec<_> = hashes.iter().map(|hash| shape.place(*hash, 1)).collect();
     assert!(places.iter().all(|place| place.line == 0));
     for (locator, place) in places.iter().enumerate() {
-        let room = room(page, shape, 0, place.tag).expect("lines beside are empty");
+        let room = room(page, shape, 0, place.tag).expect("the other lines are empty");
         insert(&mut page, shape, &room, 0, place.tag, locator as u32);
     }
     assert_eq!(away(line(page, 0)), AWAY_MAX);

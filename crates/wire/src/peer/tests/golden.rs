@@ -1,11 +1,11 @@
-//! `docs/formats/peer-golden.md` and the code say the same bytes.
+//! The bytes in `docs/formats/peer-golden.md` are those that the code writes and reads.
 
 use super::samples::{n, with_each};
 use super::*;
 
 const PAGE: &str = include_str!("../../../../../docs/formats/peer-golden.md");
 
-/// A frame that the page draws.
+/// A frame given in the document.
 #[derive(Debug)]
 struct Drawn {
     kind: u8,
@@ -20,7 +20,7 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The frames in the first block of code behind a heading.
+/// The frames in the first code block after a heading.
 fn drawn(heading: &str) -> Vec<Drawn> {
     let (_, rest) = PAGE.split_once(heading).unwrap();
     let (_, rest) = rest.split_once("```text\n").unwrap();
@@ -47,7 +47,7 @@ fn golden_bytes_of_version_2() {
     let drawn = drawn("## Bodies");
     let mut at = 0;
     with_each(|message| {
-        let frame = drawn.get(at).expect("the page draws every sample");
+        let frame = drawn.get(at).expect("the document has every sample");
         at += 1;
         let mut bytes = Vec::new();
         encode(&mut bytes, &header(), message);
@@ -63,17 +63,17 @@ fn golden_bytes_of_version_2() {
         let name = name.split([' ', '(']).next().unwrap();
         assert_eq!(frame.name.split(',').next(), Some(name));
     });
-    assert_eq!(at, drawn.len(), "every frame of the page is a sample");
+    assert_eq!(at, drawn.len(), "the document has a frame that is not a sample");
     let missing: Vec<u8> = (0..=u8::MAX)
         .filter(|kind| kind::is_known(*kind) && drawn.iter().all(|frame| frame.kind != *kind))
         .collect();
-    assert!(missing.is_empty(), "kinds that the page does not draw: {missing:?}");
+    assert!(missing.is_empty(), "kinds missing in the document: {missing:?}");
 }
 
 #[test]
 fn golden_bytes_of_a_whole_frame() {
     let [frame] = &drawn("## A whole frame")[..] else {
-        panic!("one frame");
+        panic!("the document must have one frame here");
     };
     let header = Header {
         stream: Stream {

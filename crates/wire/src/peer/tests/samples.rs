@@ -1,11 +1,12 @@
-//! One message of every kind, and of every shape a kind has: those of `docs/formats/peer-golden.md`, in its order.
+//! One message of every kind, and of every variant of a kind: those of `docs/formats/peer-golden.md`, in the same
+//! order.
 
 use super::*;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::slots::{HandOff, ListSlots, SlotRange};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Version};
 
-/// The `i`-th number of a message: no two are alike, nor the bytes of one.
+/// The `i`-th number of a message. All numbers of a message differ, and so do the bytes of one number.
 pub(super) fn n(i: u64) -> u64 {
     0x100 * i + 0x10 + i
 }
@@ -48,7 +49,7 @@ fn leases(first: u64) -> Vec<u8> {
     bytes
 }
 
-/// As `paritas_store::delta` writes them.
+/// Encoded as `paritas_store::delta` does.
 const EXTENTS: &[u8] = &[
     5, 0, 0, 0, 0x23, 1, 2, 0, 2, 0, 0, 0, 0, 0x10, 0, 0, 0xa1, 0xa2, 0xa3, // with a base version
     5, 0, 0, 0x20, 0, 2, 0, 0, 0xb1, // again

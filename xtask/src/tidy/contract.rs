@@ -1,0 +1,244 @@
+//! Citations of the protocol's rules and hazards, and the table of rules, functions and tests.
+
+use super::Problem;
+use std::collections::BTreeSet;
+
+/// Where rules and invariants are defined.
+pub(super) const PROTOCOL: &str = "docs/protocol.md";
+/// Where hazards are defined.
+pub(super) const HAZARDS: &str = "docs/hazards.md";
+/// Where each rule has its functions and tests.
+pub(super) const TRACE: &str = "docs/protocol-trace.md";
+
+/// All that can be cited: `P3.7`, `H17`, `I9`.
+#[derive(Debug, Default)]
+pub(super) struct Ids(BTreeSet<String>);
+
+impl Ids {
+    /// Reads the definitions: a bold name at the beginning of a line or of an item, or a heading.
+    pub(super) fn read(protocol: &str, hazards: &str) -> Self {
+        let mut ids = BTreeSet::new();
+        for line in protocol.lines().chain(hazards.lines()) {
+            let line = line.trim_start_matches("- ");
+            let (bold, heading) = (line.strip_prefix("**"), line.strip_prefix("### "));
+            ids.extend(bold.or(heading).and_then(first_id));
+            // Two invariants may share a line.
+            ids.extend(
+                line.split(" **")
+                    .skip(1)
+                    .filter_map(first_id)
+                    .filter(|id| is_invariant(id)),
+            );
+        }
+        Self(ids)
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &String> {
+        self.0.iter().filter(|id| id.starts_with('P'))
+    }
+}
+
+/// Checks the citations of rules and hazards in one file.
+pub(super) fn check_citations(path: &str, text: &str, ids: &Ids) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let cited = words(line).filter(|id| id.starts_with('H') || id.starts_with('P') && id.contains('.'));
+        for id in cited.filter(|id| !ids.0.contains(*id)) {
+            let page = if id.starts_with('H') { HAZARDS } else { PROTOCOL };
+            problems.push(Problem::new(
+                path,
+                index + 1,
+                format!("{page} has no `{id}`: cite what it has"),
+            ));
+        }
+    }
+    problems
+}
+
+/// Checks the table: each rule has a row, each row's functions are declared in the file before them, and its tests are
+/// somewhere. `read` gives the text of a path as documents name it; `sources` are all files that may hold tests.
+pub(super) fn check_trace(
+    trace: &str,
+    ids: &Ids,
+    read: &dyn Fn(&str) -> Option<String>,
+    sources: &[String],
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut traced = BTreeSet::new();
+    let anywhere = |what: &str| sources.iter().any(|text| text.contains(what));
+    for (index, line) in trace.lines().enumerate().filter(|(_, line)| line.starts_with("| P")) {
+        let mut problem = |what: String| problems.push(Problem::new(TRACE, index + 1, what));
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        let [rules, functions, shown] = cells[..] else {
+            problem("a row has three cells: rules, functions, what shows it".into());
+            continue;
+        };
+        for rule in words(rules) {
+            if !ids.0.contains(rule) {
+                problem(format!("{PROTOCOL} has no `{rule}`"));
+            }
+            traced.insert(rule.to_owned());
+        }
+        let (mut file, mut named) = (None, false);
+        for name in quoted(functions, '`') {
+            if name.ends_with(".rs") {
+                file = Some((name, read(name).unwrap_or_default()));
+            } else if let Some((path, text)) = &file {
+                named = true;
+                if !declares(text, name) {
+                    problem(format!("`{path}` declares no `{name}`"));
+                }
+            }
+        }
+        if !named {
+            problem("no function is named: write `path.rs` `function`".into());
+        }
+        let tests: Vec<&str> = quoted(shown, '`').filter(|name| name.contains(['_', '/'])).collect();
+        let functions = tests.iter().filter(|name| !name.contains('/'));
+        for name in functions.filter(|name| !anywhere(&format!("fn {name}(")) && !anywhere(&format!("def {name}("))) {
+            problem(format!("there is no test `{name}`"));
+        }
+        let mutants: Vec<&str> = quoted(shown, '*').collect();
+        for name in mutants.iter().filter(|name| !anywhere(&format!("\"{name}\""))) {
+            problem(format!("there is no mutant `{name}`"));
+        }
+        let marks: Vec<&str> = quoted(shown, '"').collect();
+        for name in marks.iter().filter(|name| !anywhere(name)) {
+            problem(format!("there is no mark \"{name}\""));
+        }
+        let invariants: Vec<&str> = words(shown).filter(|id| is_invariant(id)).collect();
+        for id in invariants.iter().filter(|id| !ids.0.contains(**id)) {
+            problem(format!("{PROTOCOL} has no `{id}`"));
+        }
+        let is_shown = [&tests, &mutants, &marks, &invariants]
+            .iter()
+            .any(|names| !names.is_empty());
+        if !is_shown && !shown.contains("argued: ") {
+            problem("nothing shows it: name a test, or write `argued: ` and why".into());
+        }
+    }
+    for rule in ids.rules().filter(|rule| !traced.contains(*rule)) {
+        let what = format!("`{rule}` has no row: name its functions and tests");
+        problems.push(Problem::new(TRACE, 1, what));
+    }
+    problems
+}
+
+/// What stands between two of `mark`.
+fn quoted(text: &str, mark: char) -> impl Iterator<Item = &str> {
+    text.split(mark).skip(1).step_by(2)
+}
+
+/// Whether a function or a type of this name is declared.
+fn declares(text: &str, name: &str) -> bool {
+    let declared = |rest: &str| {
+        rest.strip_prefix(name)
+            .is_some_and(|rest| !rest.starts_with(is_of_word))
+    };
+    ["fn ", "struct ", "enum ", "trait "]
+        .iter()
+        .any(|kind| text.split(kind).skip(1).any(declared))
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn is_invariant(id: &str) -> bool {
+    id.starts_with(['I', 'F', 'L', 'D'])
+}
+
+/// The id that a definition begins with.
+fn first_id(text: &str) -> Option<String> {
+    let id = words(text).next()?;
+    text.starts_with(id).then(|| id.to_owned())
+}
+
+/// All words of the form of an id: a capital letter, a number, for rules a second number, and maybe a small letter.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split(|c: char| !(is_of_word(c) || c == '.'));
+    parts.map(|part| part.trim_matches('.')).filter(|part| {
+        let Some(rest) = part.strip_prefix(['P', 'H', 'I', 'F', 'L', 'D']) else {
+            return false;
+        };
+        let rest = rest.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(rest);
+        let mut numbers = rest.split('.');
+        let is_number = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+        numbers.next().is_some_and(is_number)
+            && numbers.next().is_none_or(|n| part.starts_with('P') && is_number(n))
+            && numbers.next().is_none()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = "**P3.7 Acked.** See P3.8.\n\n**P3.8** Stable.\n\n### P5a Phases\n\n- **I9** One. **L2** Two.\n";
+
+    fn ids() -> Ids {
+        Ids::read(PAGE, "- **H17** A parity is replaced. [P3.7]\n")
+    }
+
+    fn cited(text: &str) -> Vec<String> {
+        let problems = check_citations("crates/a/src/a.rs", text, &ids());
+        problems.iter().map(ToString::to_string).collect()
+    }
+
+    fn traced(rows: &str) -> Vec<String> {
+        let read = |path: &str| (path == "a/b.rs").then(|| "struct Log; fn advance(x: u8) {}".to_owned());
+        let sources = ["fn it_moves() {} (\"no-fence\", 1) \"3.7 a rare cut\"".to_owned()];
+        let problems = check_trace(rows, &ids(), &read, &sources);
+        problems.iter().map(|p| p.what.clone()).collect()
+    }
+
+    #[test]
+    fn a_citation_without_a_rule_is_named_with_its_line() {
+        assert_eq!(
+            cited("// P3.7, P3.8; H17\n// (P3.9)"),
+            ["crates/a/src/a.rs:2: docs/protocol.md has no `P3.9`: cite what it has"]
+        );
+        assert_eq!(
+            cited("//! H18."),
+            ["crates/a/src/a.rs:1: docs/hazards.md has no `H18`: cite what it has"]
+        );
+        assert!(cited("P1 is a name, as is MP3.9, and XH18; P3.7–P3.8").is_empty());
+    }
+
+    const GOOD: &str = "| P3.7 | `a/b.rs` `advance`, `Log` | `it_moves`; *no-fence*; mark \"a rare cut\"; I9 |\n";
+    const REST: &str = "| P3.8, P5a | `a/b.rs` `Log` | argued: it cannot differ |\n";
+
+    #[test]
+    fn a_whole_table_is_right() {
+        assert_eq!(traced(&format!("| rule | f | t |\n{GOOD}{REST}")), [""; 0]);
+    }
+
+    #[test]
+    fn a_missing_row_is_named() {
+        assert_eq!(traced(REST), ["`P3.7` has no row: name its functions and tests"]);
+    }
+
+    #[test]
+    fn what_a_row_names_must_be_there() {
+        let bad = "| P3.7, P3.9 | `a/b.rs` `gone` | `it_stays`; *no-lease*; mark \"never\"; I7 |\n";
+        assert_eq!(
+            traced(&format!("{bad}{REST}")),
+            [
+                "docs/protocol.md has no `P3.9`",
+                "`a/b.rs` declares no `gone`",
+                "there is no test `it_stays`",
+                "there is no mutant `no-lease`",
+                "there is no mark \"never\"",
+                "docs/protocol.md has no `I7`",
+            ]
+        );
+        let bare = "| P3.7 | `a/b.rs` | every run |\n";
+        assert_eq!(
+            traced(&format!("{bare}{REST}")),
+            [
+                "no function is named: write `path.rs` `function`",
+                "nothing shows it: name a test, or write `argued: ` and why",
+            ]
+        );
+    }
+}
