@@ -17,7 +17,8 @@ use paritas_control::store::{Action, Change, MemoryStore, Store};
 use paritas_control::{
     Agent, AgentEvent, AgentOut, ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note, check_transition,
 };
-use paritas_protocol::{Event, Identity, LinkId, Node, Parameters, Proposal};
+use paritas_frontend::Node;
+use paritas_protocol::{Event, Identity, LinkId, Parameters, Proposal};
 use std::collections::BTreeMap;
 
 const STEPS_MAX: usize = 200;
@@ -48,6 +49,7 @@ fn registration(node: u16, life: u64) -> Registration {
         peer_address: "h:3".into(),
         coordinators: 1,
         installed: Vec::new(),
+        heard: Vec::new(),
         lives: Vec::new(),
     }
 }
@@ -597,7 +599,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
 
 pub(crate) fn agent_seeds() -> Vec<Vec<u8>> {
     let cluster = Cluster::coded_in(2 << 20, 2, 1, 3, 0, Parameters::default());
-    let record = cluster.processes[0].node.cluster().clone();
+    let record = cluster.processes[0].node.replica().cluster().clone();
     let mut later = cluster.configurations.clone();
     for (at, configuration) in later.iter_mut().enumerate() {
         configuration.epoch = Epoch(2);

@@ -140,7 +140,7 @@ impl Play<'_> {
             }
             return;
         }
-        let record = self.cluster.processes[0].node.cluster().clone();
+        let record = self.cluster.processes[0].node.replica().cluster().clone();
         let (list, other) = (
             self.script.below(self.cluster.configurations.len()),
             self.script.below(self.cluster.configurations.len()),
@@ -179,7 +179,7 @@ impl Play<'_> {
 
     /// Ends a hand-off: its slots up to `last` are done, or it is cancelled.
     fn change_slots(&mut self, what: &HandOff, last: Option<u16>) {
-        let record = self.cluster.processes[0].node.cluster().clone();
+        let record = self.cluster.processes[0].node.replica().cluster().clone();
         for list in lists_of(what) {
             self.cluster.reconfigure(list, |c| {
                 c.slots = match last {
@@ -375,7 +375,7 @@ impl Lies<'_, '_> {
     /// A sequence number near one that the stream has reached.
     fn seq(&mut self) -> u64 {
         let reached = self.cluster.processes.iter().filter_map(|process| {
-            let list = process.node.list(self.stream.list)?;
+            let list = process.node.replica().list(self.stream.list)?;
             let owned = list.owner(self.stream.x).map(|owner| owner.stable());
             owned.max(list.member().and_then(|member| Some(member.log(self.stream.x)?.recv)))
         });

@@ -3,7 +3,7 @@
 use mio::Waker;
 use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, NodeId, Position};
-use paritas_protocol::{Halted, Proposal};
+use paritas_protocol::{Answer, Halted, Proposal};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -46,8 +46,8 @@ pub enum Mail {
         conn: ConnId,
         /// The number of the question.
         n: u64,
-        /// The text of the answer.
-        text: String,
+        /// The answer.
+        answer: Answer,
     },
     /// Ends the loop.
     Stop,

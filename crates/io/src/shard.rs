@@ -10,13 +10,14 @@ use crate::mailbox::{Desk, Gauges, Mail, Mailbox, Progress, Proposals, waker};
 use crate::{clock, signals};
 use mio::{Events, Interest, Poll};
 use paritas_base::{Clock, Span, Time};
-use paritas_protocol::{ClientLimits, Event, HugeRange, Node, Out};
+use paritas_frontend::Node;
+use paritas_protocol::{ClientLimits, Event, HugeRange, Out};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The machine that a shard drives: `paritas_protocol::Node`, or a small one in tests of the loop itself.
+/// The machine that a shard drives: `paritas_frontend::Node`, or a small one in tests of the loop itself.
 pub trait Machine {
     /// Handles one event.
     fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out);
@@ -58,15 +59,15 @@ impl Machine for Node {
     }
 
     fn next_huge(&mut self) -> Option<HugeRange> {
-        Self::next_huge(self)
+        self.replica_mut().next_huge()
     }
 
     fn client_limits(&self) -> Option<ClientLimits> {
-        Some(Self::client_limits(self))
+        Some(self.replica().client_limits())
     }
 
     fn set_sockets_bytes(&mut self, bytes: u64) {
-        Self::set_sockets_bytes(self, bytes);
+        self.replica_mut().set_sockets_bytes(bytes);
     }
 
     fn gauges(&self) -> Gauges {
@@ -88,13 +89,17 @@ impl Machine for Node {
             rebuild_done_bytes: figures.rebuild_done_bytes,
             rebuild_total_bytes: figures.rebuild_done_bytes + figures.rebuild_todo_bytes,
             scrub: [figures.scrub_checked, figures.scrub_bad, figures.scrub_repaired],
-            halted: self.halted().cloned().collect(),
+            halted: self.replica().halted().cloned().collect(),
             ack_us: self
+                .replica()
                 .ack_delays(clock::mono())
                 .into_iter()
                 .map(|(node, delay)| (node, delay.as_us()))
                 .collect(),
-            log_chunks: self.parity_log().map(|log| (log.chunks() as u32, log.chunks_max())),
+            log_chunks: self
+                .replica()
+                .parity_log()
+                .map(|log| (log.chunks() as u32, log.chunks_max())),
         }
     }
 }
@@ -383,8 +388,12 @@ impl<M: Machine> Shard<M> {
                     self.tell(Event::Nodes(&records));
                 }
                 Mail::Suspicion(ms) => self.tell(Event::Suspicion { ms }),
-                Mail::Answer { conn, n, text } => {
-                    self.tell(Event::Answer { conn, n, text: &text });
+                Mail::Answer { conn, n, answer } => {
+                    self.tell(Event::Answer {
+                        conn,
+                        n,
+                        answer: &answer,
+                    });
                 }
                 Mail::Stop => self.asked_to_stop = true,
             }

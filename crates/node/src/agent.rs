@@ -14,7 +14,7 @@ use paritas_control::message::{
 use paritas_control::status::{HALTED_MAX, HaltedRole, LogStatus, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
-use paritas_protocol::{LinkId, Proposal};
+use paritas_protocol::{Answer, LinkId, Proposal};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -105,11 +105,11 @@ impl Agent {
                 // The file is written on this thread, because the agent must not wait for a disk.
                 let happening = match proposal {
                     Proposal::Rewrite { conn, n, settings } => {
-                        let text = match rewrite::rewrite(file.as_deref(), &settings) {
-                            Ok(()) => Proposal::DONE.to_owned(),
-                            Err(failure) => format!("-ERR Rewriting config file: {failure}"),
+                        let answer = match rewrite::rewrite(file.as_deref(), &settings) {
+                            Ok(()) => Answer::Done,
+                            Err(failure) => Answer::Refused(format!("Rewriting config file: {failure}")),
                         };
-                        Happening::Letter(Mail::Answer { conn, n, text })
+                        Happening::Letter(Mail::Answer { conn, n, answer })
                     }
                     other => Happening::Proposal(other),
                 };
@@ -389,17 +389,17 @@ impl AgentOut for Shell {
             coordinator_address,
             ..status.clone()
         });
-        let text = match status.map(|status| serde_json::to_string(&status)) {
-            Ok(Ok(json)) => json,
-            Ok(Err(error)) => format!("-ERR the status cannot be written: {error}"),
-            Err(why) => format!("-ERR {why}"),
+        let answer = match status.map(|status| serde_json::to_string(&status)) {
+            Ok(Ok(json)) => Answer::Text(json),
+            Ok(Err(error)) => Answer::Refused(format!("the status cannot be written: {error}")),
+            Err(why) => Answer::Refused(why.to_owned()),
         };
-        self.letters.push_back(Mail::Answer { conn, n, text });
+        self.letters.push_back(Mail::Answer { conn, n, answer });
     }
 
     fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>) {
-        let text = refused.map_or_else(|| Proposal::DONE.to_owned(), |why| format!("-ERR {why}"));
-        self.letters.push_back(Mail::Answer { conn, n, text });
+        let answer = refused.map_or(Answer::Done, |why| Answer::Refused(why.to_owned()));
+        self.letters.push_back(Mail::Answer { conn, n, answer });
     }
 
     fn drain(&mut self, list: ListId, position: Position, tenure: Tenure) {

@@ -6,7 +6,7 @@
 //!      │  └───────────────▲ Supervise, Exited
 //!      └──pipe──▶ paritas node                    one per node:
 //!                   main      waits for the shard, reports why it stopped
-//!                   shard     io::Shard over protocol::Node: clients, peers, memory
+//!                   shard     io::Shard over frontend::Node: clients, peers, memory
 //!                   agent     registration, heartbeats, configurations in, proposals out
 //!                   line-*    the two ends of the agent's connection
 //! ```

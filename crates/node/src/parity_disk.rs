@@ -5,9 +5,9 @@ use crate::settings::NodeSettings;
 use crate::{ByteCount, Failure};
 use paritas_base::NodeId;
 use paritas_base::configuration::ClusterRecord;
+use paritas_frontend::Node;
 use paritas_io::{LogDirectory, Owner, clock};
 use paritas_paritylog::{Recovery, Settings};
-use paritas_protocol::Node;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -93,11 +93,11 @@ impl ParityDisk {
 
     /// Gives the node its log. Returns the directory, for the disk.
     pub(crate) fn attach(self, node: &mut Node) -> LogDirectory {
-        let log = self.recovery.resume(node.incarnation().0 as u16);
+        let log = self.recovery.resume(node.replica().incarnation().0 as u16);
         if log.chunks() > 0 {
             tracing::info!("log_dir: found {} parity chunks of an earlier process", log.chunks());
         }
-        node.set_log(log, clock::mono());
+        node.replica_mut().set_log(log, clock::mono());
         self.directory
     }
 }

@@ -3,12 +3,11 @@
 use crate::asked::Asked;
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, HaltReason, Out, Proposal};
-use crate::lists::Lists;
 use crate::log_assist::Suppliers;
 use crate::materialiser::RoomWanted;
 use crate::pace::Pace;
 use crate::parameters::{Mutant, Parameters};
-use crate::scrub::Scrub;
+use crate::scrub::{Scrub, ScrubCounts};
 use crate::session::Sessions;
 use crate::slot_map::SlotMap;
 use crate::stash::Stashes;
@@ -24,36 +23,41 @@ const STRIPES_ALWAYS: u32 = 1 << 16;
 
 /// What all roles of a node share.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) node: NodeId,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) cluster: ClusterRecord,
+pub struct Shared {
+    /// This node.
+    pub node: NodeId,
+    /// Its present incarnation.
+    pub incarnation: Incarnation,
+    /// The cluster, as registered.
+    pub cluster: ClusterRecord,
     /// Which stream each slot is of.
-    pub(crate) slots: SlotMap,
-    pub(crate) parameters: Parameters,
-    pub(crate) code: Code,
-    pub(crate) arena: Arena,
+    pub slots: SlotMap,
+    /// Times, limits and rates.
+    pub parameters: Parameters,
+    /// The code of the cluster's scheme.
+    pub code: Code,
+    /// The memory of all chunks here.
+    pub arena: Arena,
     pub(crate) stashes: Stashes,
     /// Where a log node has its parity chunks.
     pub(crate) disk: Option<DiskLog>,
     /// Bytes of memory for everything, as the node was told.
-    pub(crate) maxmemory_bytes: u64,
+    pub maxmemory_bytes: u64,
     /// The most that can be said while it runs: its address space is laid out once.
-    pub(crate) maxmemory_bytes_max: u64,
-    /// Settings changed while it runs, as its file would have them: key and value.
-    pub(crate) changed: Vec<(&'static str, String)>,
+    pub maxmemory_bytes_max: u64,
     /// Keys of its streams that it has evicted.
-    pub(crate) evicted_keys: u64,
+    pub evicted_keys: u64,
     /// What the driver's buffers take, as it said last.
     pub(crate) sockets_bytes: u64,
     /// All buffers, as they were counted last.
-    pub(crate) buffers_bytes: u64,
+    pub buffers_bytes: u64,
     /// The most that this node has held, of what was counted ten times a second.
-    pub(crate) memory_peak_bytes: u64,
+    pub memory_peak_bytes: u64,
     pub(crate) sessions: Sessions,
     pub(crate) pace: Pace,
     pub(crate) suppliers: Suppliers,
-    pub(crate) prng: Prng,
+    /// For jitter, and for what is chosen at random.
+    pub prng: Prng,
     /// Roles that broke an invariant while the event at hand was handled; they end with it.
     pub(crate) halting: Vec<(ListId, Position, String)>,
     /// Frames that roles of this node have sent to other roles of it: read before the turn ends.
@@ -88,43 +92,74 @@ impl Shared {
         self.arena.budget().headroom()
     }
 
-    /// Makes the slot map anew if need be: true if slots have gone elsewhere, or are served again.
-    pub(crate) fn renew_slots(&mut self, lists: &Lists) -> bool {
-        let freeze = !self.parameters.breaks(Mutant::SlotsServedWhileHandedOff);
-        self.slots.renew(&self.cluster, lists, freeze)
+    /// When a frame of that incarnation came last, or else when the incarnation became known. `None`: it is not the
+    /// node's present one.
+    pub fn heard_at(&self, node: NodeId, incarnation: Incarnation) -> Option<Time> {
+        self.sessions.heard_at(node, incarnation)
+    }
+
+    /// Changes the rate of rebuilds in the background, in bytes a second; `None`: unlimited.
+    pub fn set_rebuild_rate(&mut self, rate: Option<u64>) {
+        self.parameters.rebuild_rate = rate;
+        self.pace.set_anew();
+    }
+
+    /// Changes the rate of the scrub, in bytes a second; `None`: none.
+    pub fn set_scrub_rate(&mut self, rate: Option<u64>) {
+        self.parameters.scrub_rate = rate;
+        self.scrub.next_at = Time(0);
+    }
+
+    /// The takeovers of this incarnation.
+    pub fn takeovers(&self) -> &Takeovers {
+        &self.takeovers
+    }
+
+    /// Chunks rebuilt with a parity of a log node in place of a chunk in memory.
+    pub fn assisted_chunks(&self) -> u64 {
+        self.suppliers.assisted
+    }
+
+    /// Chunks whose sum did not match when they were read or decoded (9.1).
+    pub fn bad_sums(&self) -> u64 {
+        self.bad_sums
+    }
+
+    /// What the scrub has counted.
+    pub fn scrub_counts(&self) -> ScrubCounts {
+        self.scrub.counts()
     }
 }
 
-/// One event's surroundings.
-pub(crate) struct Context<'a, O: Out> {
-    pub(crate) now: Clock,
-    pub(crate) out: &'a mut O,
-    pub(crate) shared: &'a mut Shared,
+/// What a role or a command may use while one event is handled.
+pub struct Context<'a, O: Out> {
+    /// The time of the event.
+    pub now: Clock,
+    /// The driver.
+    pub out: &'a mut O,
+    /// What all roles of the node share.
+    pub shared: &'a mut Shared,
 }
 
 impl<O: Out> Context<'_, O> {
-    pub(crate) fn mono(&self) -> Time {
+    /// The monotonic clock of the event.
+    pub fn mono(&self) -> Time {
         self.now.mono
     }
 
-    pub(crate) fn breaks(&self, mutant: Mutant) -> bool {
+    /// Whether a test breaks this rule.
+    pub fn breaks(&self, mutant: Mutant) -> bool {
         self.shared.parameters.breaks(mutant)
     }
 
     /// Appends a frame for exactly that life of that node, which may be this one. False if no session with it is open:
     /// whoever needs the message sent sends it again by timer.
-    pub(crate) fn send(
-        &mut self,
-        to: &Tenure,
-        channel: Channel,
-        stream: Stream,
-        epoch: Epoch,
-        message: &Message<'_>,
-    ) -> bool {
+    pub fn send(&mut self, to: &Tenure, channel: Channel, stream: Stream, epoch: Epoch, message: &Message<'_>) -> bool {
         self.send_to(to.node, to.incarnation, channel, stream, epoch, message)
     }
 
-    pub(crate) fn send_to(
+    /// As [`Self::send`], by node and incarnation.
+    pub fn send_to(
         &mut self,
         node: NodeId,
         incarnation: Incarnation,
@@ -143,7 +178,7 @@ impl<O: Out> Context<'_, O> {
 
     /// Asks a peer for its configuration of the list, which is newer than that of this node (2.2): of epoch `wanted`.
     /// False if there is no session to ask by.
-    pub(crate) fn ask_configuration(
+    pub fn ask_configuration(
         &mut self,
         (node, incarnation): (NodeId, Incarnation),
         stream: Stream,
@@ -164,7 +199,7 @@ impl<O: Out> Context<'_, O> {
     }
 
     /// Whether a frame for it could be sent now.
-    pub(crate) fn reaches(&self, to: &Tenure, channel: Channel) -> bool {
+    pub fn reaches(&self, to: &Tenure, channel: Channel) -> bool {
         let shared = &*self.shared;
         (to.node, to.incarnation) == (shared.node, shared.incarnation)
             || shared.sessions.incarnation_of(to.node, channel) == Some(to.incarnation)
@@ -204,7 +239,8 @@ impl<O: Out> Context<'_, O> {
         suppliers.answered(from, id, self.now.mono, refused);
     }
 
-    pub(crate) fn propose(&mut self, proposal: Proposal) {
+    /// Asks the coordinator, or the process. May be lost.
+    pub fn propose(&mut self, proposal: Proposal) {
         self.out.propose(proposal);
     }
 

@@ -1,11 +1,11 @@
 //! The one interface between the machines and whatever drives them (SEAMS §1): events go in, bytes and requests
 //! come out. `io` drives it over sockets and real time, `simulator` over a seeded network.
 //!
-//! Nothing here waits, reads a clock or draws a random number. A driver calls [`Node::on`](crate::Node::on) for
+//! Nothing here waits, reads a clock or draws a random number. A driver calls `Node::on` of the front end for
 //! each event of a turn, then drains every buffer with one write each.
 
 use crate::mark::Mark;
-use crate::node::Opinions;
+use crate::replica::Opinions;
 use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, Tenure};
 use paritas_base::slots::SlotOrder;
@@ -118,14 +118,14 @@ pub enum Event<'a> {
         /// Its connection.
         conn: ConnId,
     },
-    /// An answer to [`Proposal::Ask`] or [`Proposal::Rewrite`]: bytes for the client that asked, a whole reply.
+    /// The answer to a question that a client has asked by a [`Proposal`] with `conn` and `n`.
     Answer {
         /// Whom it is for.
         conn: ConnId,
         /// Which question.
         n: u64,
-        /// The reply as text; an error if it starts with `-`. Or [`Proposal::DONE`].
-        text: &'a str,
+        /// The answer.
+        answer: &'a Answer,
     },
     /// The disk has done what [`Out::disk`] asked for, or could not.
     Disk {
@@ -196,7 +196,7 @@ pub enum Proposal {
         /// Which question; comes back in [`Event::Answer`].
         n: u64,
     },
-    /// A client wants something else of a node (`PARITAS.DUTY`). The answer is an error or [`DONE`](Self::DONE).
+    /// A client wants something else of a node (`PARITAS.DUTY`). The answer is [`Answer::Done`] or [`Answer::Refused`].
     SetDuty {
         /// The client.
         conn: ConnId,
@@ -207,7 +207,7 @@ pub enum Proposal {
         /// What is wanted of it.
         duty: Duty,
     },
-    /// A client wants slots moved (`PARITAS.SLOTS`). The answer is an error or [`DONE`](Self::DONE).
+    /// A client wants slots moved (`PARITAS.SLOTS`). The answer is [`Answer::Done`] or [`Answer::Refused`].
     MoveSlots {
         /// The client.
         conn: ConnId,
@@ -217,7 +217,7 @@ pub enum Proposal {
         order: SlotOrder,
     },
     /// A client wants settings that were changed while the node ran to be in its file (`CONFIG REWRITE`). The answer
-    /// is an error or [`DONE`](Self::DONE).
+    /// is [`Answer::Done`] or [`Answer::Refused`].
     Rewrite {
         /// The client.
         conn: ConnId,
@@ -228,9 +228,15 @@ pub enum Proposal {
     },
 }
 
-impl Proposal {
-    /// The text of an [`Event::Answer`] that says only that something is done.
-    pub const DONE: &'static str = "+OK";
+/// What the coordinator or the process answers to a client's question.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// What was asked for is done.
+    Done,
+    /// A text.
+    Text(String),
+    /// It is not done, and why.
+    Refused(String),
 }
 
 /// A broken invariant: the role of the node in that list must not go on (PROTOCOL 3.5).
@@ -298,7 +304,7 @@ pub trait Out {
     /// Read or write the disk of the node's log, in whatever order. Answered by [`Event::Disk`].
     fn disk(&mut self, io: Io);
     /// A broken invariant. The driver says so as loudly as it can. The role in question is over; the node's other
-    /// roles go on, and [`Node::halted`](crate::Node::halted) names it from now on.
+    /// roles go on, and [`Replica::halted`](crate::Replica::halted) names it from now on.
     fn halt(&mut self, reason: HaltReason);
     /// A rare situation has come about. Only the simulator counts them.
     #[inline(always)]

@@ -1,11 +1,10 @@
 //! Room `protocol`: the redundancy protocol as machines without clock, entropy, threads or sockets.
 //!
-//! [`Node`] is the machine a driver calls. It installs configurations, checks every frame's epoch, and hands events to
-//! the role that a list has given this node: [`StreamOwner`] at a data position, [`ParityMember`] at a parity position.
-//! Clients' commands come in through the router.
+//! [`Replica`] is one node without its clients. It installs configurations, checks every frame's epoch, and hands
+//! events to the role that a list has given this node: [`StreamOwner`] at a data position, [`ParityMember`] at a parity
+//! position. A front end stands before it, and runs clients' commands on the owners by [`Access`].
 
 mod asked;
-mod commands;
 mod context;
 mod disk_log;
 mod filler;
@@ -14,13 +13,12 @@ mod lists;
 mod log_assist;
 mod mark;
 mod materialiser;
-mod node;
 mod pace;
 mod parameters;
 mod parity_member;
 mod parity_table;
+mod replica;
 mod ring;
-mod router;
 mod scrub;
 mod session;
 mod slot_map;
@@ -29,16 +27,25 @@ mod stash;
 mod stream_owner;
 mod takeovers;
 
-pub use interface::{Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf};
-pub use lists::{Halted, List, Role};
+pub use context::{Context, Shared};
+pub use interface::{
+    Answer, Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf,
+};
+pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;
-pub use node::{Figures, Node, Opinions};
 pub use parameters::{ClientLimits, LogAssist, Mutant, Parameters, Reads};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
+pub use replica::{Figures, FrontMessage, Notice, Opinions, Replica, flip_bit};
 pub use ring::{Record, Ring};
+pub use scrub::ScrubCounts;
 pub use session::PROTOCOL_VERSION;
-pub use stream_owner::{Member, Phase, StreamOwner};
+pub use slot_map::{Place, SlotMap};
+pub use stream_owner::{
+    Access, Effect, Member, Phase, RandomKey, ReadLease, Stop, StreamOwner, WriteRefusal, fits_one_delta,
+};
+
+pub use takeovers::Takeovers;
 
 /// The log of a log node, and what it wants of the disk.
 pub use paritas_paritylog as paritylog;

@@ -112,14 +112,15 @@ impl List {
 /// then: with wide schemes a node is in many lists, and most turns are about one. Whoever takes a list to change wakes
 /// it.
 #[derive(Debug, Default)]
-pub(crate) struct Lists {
+pub struct Lists {
     lists: Vec<Option<List>>,
     /// Until when each rests; zero: it is awake.
     rests: Vec<Time>,
 }
 
 impl Lists {
-    pub(crate) fn get(&self, id: ListId) -> Option<&List> {
+    /// One list.
+    pub fn get(&self, id: ListId) -> Option<&List> {
         self.lists.get(usize::from(id.0))?.as_ref()
     }
 
@@ -140,7 +141,8 @@ impl Lists {
         &mut self.lists[at]
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &List> {
+    /// All lists of which a configuration is installed, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &List> {
         self.lists.iter().flatten()
     }
 
@@ -190,7 +192,7 @@ impl Lists {
     }
 
     /// Memory that parity has, or that is set aside for it.
-    pub(crate) fn parity_bytes(&self, arena: &Arena) -> u64 {
+    pub fn parity_bytes(&self, arena: &Arena) -> u64 {
         let members = self.roles().filter_map(|role| match role {
             Role::Member(member) => Some(u64::from(member.table.memory_slots_granted())),
             _ => None,
@@ -199,18 +201,18 @@ impl Lists {
     }
 
     /// Every role, to look at.
-    pub(crate) fn roles(&self) -> impl Iterator<Item = &Role> {
+    pub fn roles(&self) -> impl Iterator<Item = &Role> {
         self.iter().flat_map(|list| &list.roles)
     }
 
     /// Every stream this node owns, with the configuration that made it so.
-    pub(crate) fn owners_mut(&mut self) -> impl Iterator<Item = (&Configuration, &mut StreamOwner)> {
+    pub fn owners_mut(&mut self) -> impl Iterator<Item = (&Configuration, &mut StreamOwner)> {
         self.wake();
         self.awake_owners_mut(AWAKE)
     }
 
     /// The same, of lists that do not rest.
-    pub(crate) fn awake_owners_mut(&mut self, now: Time) -> impl Iterator<Item = (&Configuration, &mut StreamOwner)> {
+    pub fn awake_owners_mut(&mut self, now: Time) -> impl Iterator<Item = (&Configuration, &mut StreamOwner)> {
         self.awake_roles_mut(now)
             .filter_map(|(configuration, role)| match role {
                 Role::Owner(owner) => Some((configuration, &mut **owner)),
@@ -219,7 +221,7 @@ impl Lists {
     }
 
     /// This node's role as owner of a stream, with the configuration that made it so.
-    pub(crate) fn owner_mut(&mut self, stream: Stream) -> Option<(&Configuration, &mut StreamOwner)> {
+    pub fn owner_mut(&mut self, stream: Stream) -> Option<(&Configuration, &mut StreamOwner)> {
         let List { configuration, roles } = self.get_mut(stream.list)?;
         roles.iter_mut().find_map(|role| match role {
             Role::Owner(owner) if owner.stream() == stream => Some((&*configuration, &mut **owner)),
@@ -228,7 +230,7 @@ impl Lists {
     }
 
     /// As above, to look at.
-    pub(crate) fn owner(&self, stream: Stream) -> Option<(&Configuration, &StreamOwner)> {
+    pub fn owner(&self, stream: Stream) -> Option<(&Configuration, &StreamOwner)> {
         let list = self.get(stream.list)?;
         Some((&list.configuration, list.owner(stream.x)?))
     }

@@ -150,6 +150,16 @@ impl ParityMember {
         self.list
     }
 
+    /// Memory of what it knows beside the chunks, in bytes.
+    pub fn table_bytes(&self) -> u64 {
+        self.table.table_bytes()
+    }
+
+    /// Memory of raw deltas, in bytes.
+    pub fn ring_bytes(&self) -> u64 {
+        self.logs().iter().map(|log| log.ring.held_bytes()).sum()
+    }
+
     pub(crate) fn logs(&self) -> &[Log] {
         &self.logs
     }

@@ -18,6 +18,19 @@ pub(crate) enum Step {
     Ended,
 }
 
+/// What a scrub has counted, in chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScrubCounts {
+    /// Checked.
+    pub checked: u64,
+    /// Found with wrong bytes.
+    pub bad: u64,
+    /// Found with wrong bytes, and replaced.
+    pub repaired: u64,
+    /// Times that every chunk was checked.
+    pub passes: u64,
+}
+
 /// The scrub of one node.
 #[derive(Debug)]
 pub(crate) struct Scrub {
@@ -60,6 +73,16 @@ impl Default for Scrub {
 impl Scrub {
     /// Where a pass begins.
     pub(crate) const START: (ListId, Position) = (ListId(0), Position(0));
+
+    /// What it has counted.
+    pub(crate) fn counts(&self) -> ScrubCounts {
+        ScrubCounts {
+            checked: self.checked,
+            bad: self.bad,
+            repaired: self.repaired,
+            passes: self.passes,
+        }
+    }
 
     /// One more chunk was checked.
     pub(crate) fn spend(&mut self, parameters: &Parameters, now: Time, chunk_bytes: usize) {

@@ -12,12 +12,13 @@ use paritas_base::{SLOT_COUNT, Stream};
 
 /// Where a slot is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
-    pub(crate) stream: Stream,
+pub struct Place {
+    /// The stream that holds the slot.
+    pub stream: Stream,
     /// That stream's list says so.
     claimed: bool,
     /// And its owner, if it is here, is not about to hand it off.
-    pub(crate) served: bool,
+    pub served: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +29,7 @@ struct Entry {
 
 /// All slots.
 #[derive(Debug)]
-pub(crate) struct SlotMap {
+pub struct SlotMap {
     entries: Vec<Entry>,
     /// Grows whenever a slot is another stream's than before, or about to be.
     version: u64,
@@ -56,28 +57,28 @@ impl SlotMap {
 
     /// Where a slot is.
     #[inline]
-    pub(crate) fn place(&self, slot: u16) -> Place {
+    pub fn place(&self, slot: u16) -> Place {
         let at = self.entries.partition_point(|entry| entry.last < slot);
         self.entries[at].place
     }
 
     /// The stream of a slot.
-    pub(crate) fn stream_of(&self, slot: u16) -> Stream {
+    pub fn stream_of(&self, slot: u16) -> Stream {
         self.place(slot).stream
     }
 
     /// Slots in a row of one stream: the last slot of each row.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u16, Stream)> {
+    pub fn ranges(&self) -> impl Iterator<Item = (u16, Stream)> {
         self.entries.iter().map(|entry| (entry.last, entry.place.stream))
     }
 
     /// Whether each slot is some stream's by the configurations that are known here.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub fn is_whole(&self) -> bool {
         self.entries.iter().all(|entry| entry.place.claimed)
     }
 
     /// By which one sees that slots have changed hands.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.version
     }
 

@@ -6,6 +6,7 @@
 //! back; `mend` finds wrong ones among those here; `lease` says when may be answered, `credit` asks for memory,
 //! `sources` gives chunks to others who rebuild.
 
+mod access;
 mod credit;
 mod drain;
 mod hand_off;
@@ -15,6 +16,7 @@ mod mend;
 mod probe;
 mod rebuild;
 mod sources;
+mod space;
 mod takeover;
 
 use crate::context::Context;
@@ -23,14 +25,17 @@ use crate::mark::Mark;
 use crate::materialiser::Materialiser;
 use crate::parameters::Mutant;
 use crate::ring::Ring;
+pub use access::{Access, Effect, RandomKey, Stop, WriteRefusal};
 use core::cmp::Reverse;
-pub(crate) use lease::ReadLease;
+pub use lease::ReadLease;
 use paritas_base::configuration::{Assignment, Configuration, Tenure};
 use paritas_base::{Position, Span, Stream, Term, Time, Version};
 use paritas_code::sum;
 use paritas_store::delta::{DELTA_BYTES_MAX, extents};
-use paritas_store::{Arena, Delta, Stash};
+use paritas_store::{Arena, Delta, Policy, Stash};
 use paritas_wire::peer::{Deltas, Message};
+pub use space::fits_one_delta;
+pub(crate) use space::housekeep;
 use takeover::{SealAnswer, Takeover};
 
 /// How far an owner has come (PROTOCOL 5a).
@@ -236,7 +241,25 @@ impl StreamOwner {
     pub fn members(&self) -> &[Member] {
         &self.members
     }
+    /// Changes which keys are evicted for new ones.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.store.set_policy(policy);
+        self.progress = true;
+    }
+    /// Whether something has changed that a stalled command may wait for.
+    pub fn has_progress(&self) -> bool {
+        self.progress
+    }
+    /// As above, and forgets it.
+    pub fn take_progress(&mut self) -> bool {
+        core::mem::take(&mut self.progress)
+    }
+    /// Whether `acked` or a lease has changed since the last call, so that replies may be released.
+    pub fn take_releasable(&mut self) -> bool {
+        core::mem::take(&mut self.releasable)
+    }
     /// Objects and chunks.
+    #[inline]
     pub fn store(&self) -> &paritas_store::Stream {
         &self.store
     }
@@ -396,6 +419,15 @@ impl StreamOwner {
         self.open.as_ref().map_or(0, |d| d.bytes().len())
     }
 
+    /// The newest delta, the open one among them.
+    pub(crate) fn newest_seq(&self) -> u64 {
+        if self.open_bytes() > 0 {
+            self.next_seq()
+        } else {
+            self.seq
+        }
+    }
+
     /// The seq that the open delta will have.
     pub(crate) fn next_seq(&self) -> u64 {
         self.seq + 1
@@ -432,7 +464,7 @@ impl StreamOwner {
     }
 
     /// Closes the turn's delta: numbers it, keeps it, and sends it to every member (3.2).
-    pub(crate) fn close_delta<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    pub fn close_delta<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let Some(delta) = self.open.take_if(|d| !d.is_empty()) else {
             return;
         };

@@ -8,8 +8,9 @@ const KEPT: usize = 16;
 
 /// The takeovers of a node's present life.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Takeovers {
-    pub(crate) count: u64,
+pub struct Takeovers {
+    /// How many.
+    pub count: u64,
     /// Microseconds of the newest, in turn.
     recent: [u64; KEPT],
 }

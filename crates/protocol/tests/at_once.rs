@@ -59,7 +59,7 @@ fn all_there(cluster: &mut Cluster, client: Client) {
         let reply = cluster.ask(client, &format!("GET key{n}"));
         assert_eq!(reply, format!("$900\r\n{n:0>900}\r\n"), "key{n}");
     }
-    let list = cluster.processes[5].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[5].node.replica().list(ListId(0)).unwrap();
     let owner = list.owners().next().expect("node 5 is an owner");
     assert!(owner.is_whole(), "{} absent", owner.store().chunks().absent_count());
 }
@@ -119,7 +119,7 @@ fn a_chunk_at_another_version_than_the_parity_stands_for_is_asked_for_again() {
         _ => None,
     }));
     assert!((1..20).contains(&asked.at_version), "{}", asked.at_version);
-    assert_eq!(cluster.processes[5].node.bad_sums(), 0, "no sum was wrong");
+    assert_eq!(cluster.processes[5].node.replica().bad_sums(), 0, "no sum was wrong");
 }
 
 #[test]

@@ -21,8 +21,8 @@ fn a_configuration_is_taken_by_all_nodes_or_by_none() {
         c.positions[3] = Some(Assignment { ..held });
     });
     for process in &cluster.processes {
-        let installed = &process.node.list(ListId(0)).unwrap().configuration;
-        assert_eq!(*installed, before, "{}", process.node.id());
+        let installed = &process.node.replica().list(ListId(0)).unwrap().configuration;
+        assert_eq!(*installed, before, "{}", process.node.replica().id());
     }
     cluster.advance(500);
 }
@@ -46,7 +46,12 @@ fn messages_that_are_too_new_do_not_multiply() {
     }));
     // Node 0 alone knows the newer epoch.
     let newer = following(
-        &cluster.processes[0].node.list(ListId(0)).unwrap().configuration,
+        &cluster.processes[0]
+            .node
+            .replica()
+            .list(ListId(0))
+            .unwrap()
+            .configuration,
         |_| (),
     );
     cluster.configure(0, &newer);

@@ -95,10 +95,10 @@ fn all_there(cluster: &mut Cluster, client: Client) {
         let reply = cluster.ask(client, &format!("GET key{n}"));
         assert_eq!(reply, format!("${}\r\n{expected}\r\n", expected.len()), "key{n}");
     }
-    let list = cluster.processes[4].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[4].node.replica().list(ListId(0)).unwrap();
     let owner = list.owners().next().expect("node 4 is an owner");
     assert!(owner.is_whole());
-    assert!(cluster.processes[4].node.bad_sums() > 0, "nothing was wrong");
+    assert!(cluster.processes[4].node.replica().bad_sums() > 0, "nothing was wrong");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_parity_is_not_filled_from_a_chunk_without_its_sum() {
     cluster.tamper = Some(wrong_data(1));
     cluster.hand_over(0, 2, 4);
     cluster.advance(1_000);
-    assert!(cluster.processes[4].node.bad_sums() > 0, "nothing was wrong");
+    assert!(cluster.processes[4].node.replica().bad_sums() > 0, "nothing was wrong");
     assert!(!asks_live(&cluster), "a parity made of wrong bytes");
     // Its owner's chunks are right again: they are asked for once more.
     cluster.tamper = None;

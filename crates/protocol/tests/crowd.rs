@@ -24,7 +24,7 @@ fn cluster(policy: Policy, credit_batch: u32) -> (Cluster, Client) {
 
 /// The first `count` of so many keys of node 0's stream, in the order of their hashes.
 fn first_in_order(cluster: &Cluster, of: u32, count: usize) -> Vec<String> {
-    let list = cluster.processes[0].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[0].node.replica().list(ListId(0)).unwrap();
     let store = list.owners().next().expect("node 0 is an owner").store();
     let mut keys: Vec<_> = (0..of).map(|n| format!("{{b}}{n}")).collect();
     keys.sort_by_cached_key(|key| store.hash(key.as_bytes()));
@@ -106,7 +106,7 @@ fn commands_of_many_keys_in_the_order_of_their_hashes_are_all_taken() {
 fn the_index_does_not_grow_for_keys_that_are_not_new() {
     let (mut cluster, client) = cluster(Policy::NoEviction, 4);
     let pages = |cluster: &Cluster| {
-        let list = cluster.processes[0].node.list(ListId(0)).unwrap();
+        let list = cluster.processes[0].node.replica().list(ListId(0)).unwrap();
         list.owners().next().unwrap().store().page_count()
     };
     let words: Vec<&str> = ["MSET"].into_iter().chain(["k{b}", "v"].repeat(3_500)).collect();

@@ -4,7 +4,8 @@ mod support;
 
 use paritas_base::{Map, Prng, map};
 use paritas_code::{Code, Scheme, mul_add};
-use paritas_protocol::{List, Node, Parameters, Policy, Port};
+use paritas_frontend::Node;
+use paritas_protocol::{List, Parameters, Policy, Port};
 use support::{Client, Cluster};
 
 const MEMORY_BYTES: u64 = 4 << 20;
@@ -39,7 +40,7 @@ fn check_parity(cluster: &Cluster) {
     let mut checked = 0;
     let role = |node: usize, list: usize| -> (&Node, &List) {
         let node = &cluster.processes[node].node;
-        (node, node.lists().nth(list).unwrap())
+        (node, node.replica().lists().nth(list).unwrap())
     };
     for list in 0..3 {
         let mut owners = map();
@@ -51,10 +52,15 @@ fn check_parity(cluster: &Cluster) {
         }
         for (node, member) in members {
             for stripe in member.valid_stripes() {
-                let (_, parity) = member.chunk(node.arena(), stripe).unwrap();
-                let mut expected = vec![0; node.arena().chunk_bytes()];
+                let (_, parity) = member.chunk(node.replica().arena(), stripe).unwrap();
+                let mut expected = vec![0; node.replica().arena().chunk_bytes()];
                 for (x, (owner_node, owner)) in &owners {
-                    if let Some(data) = owner.store().chunks().bytes(owner_node.arena(), stripe).unwrap() {
+                    if let Some(data) = owner
+                        .store()
+                        .chunks()
+                        .bytes(owner_node.replica().arena(), stripe)
+                        .unwrap()
+                    {
                         mul_add(code.coefficient(x.0, 0), data, &mut expected);
                     }
                 }

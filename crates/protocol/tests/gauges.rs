@@ -37,7 +37,7 @@ fn check(cluster: &Cluster, heap_before: usize, when: &str) {
     let mut taken = heap as u64;
     for process in &cluster.processes {
         let f = process.node.figures();
-        let arena = process.node.arena();
+        let arena = process.node.replica().arena();
         let chunks = f.data_bytes + f.index_bytes + f.parity_bytes;
         assert_eq!(
             chunks,

@@ -69,7 +69,7 @@ fn a_member_whose_parity_does_not_fit_stops_acking_and_its_node_goes_on_in_other
         "not acked by all"
     );
     assert_eq!(cluster.processes[2].out.halts.as_ref().unwrap().len(), 1, "said once");
-    let halted: Vec<_> = cluster.processes[2].node.halted().cloned().collect();
+    let halted: Vec<_> = cluster.processes[2].node.replica().halted().cloned().collect();
     assert_eq!(halted.len(), 1);
     assert_eq!((halted[0].list, halted[0].position), (ListId(0), Position(2)));
     assert!(halted[0].reason.contains("cannot fold"), "{}", halted[0].reason);
@@ -86,7 +86,7 @@ fn a_member_whose_parity_does_not_fit_stops_acking_and_its_node_goes_on_in_other
 
     // Whatever a configuration says, this life has no part in the list again.
     cluster.hand_over(0, 2, 2);
-    let list = cluster.processes[2].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[2].node.replica().list(ListId(0)).unwrap();
     assert!(matches!(list.roles[..], [Role::Halted(_)]));
     assert_eq!(cluster.processes[2].out.halts.as_ref().unwrap().len(), 1);
 }
@@ -113,7 +113,7 @@ fn an_owner_that_halts_answers_uncertain_and_yields_so_that_its_successor_need_n
     }));
     let reply = cluster.ask(client, &format!("SET {} after", keys[0]));
     assert!(reply.starts_with("-UNCERTAIN"), "{reply}");
-    assert_eq!(cluster.processes[0].node.halted().count(), 1);
+    assert_eq!(cluster.processes[0].node.replica().halted().count(), 1);
     cluster.tamper = None;
     // Its parity in list 1, and its part as a door to the cluster, go on.
     assert_eq!(cluster.ask(client, &format!("SET {} after", keys[2])), "+OK\r\n");
@@ -159,7 +159,7 @@ fn a_member_that_would_undo_what_is_stable_stops_instead() {
     }));
     cluster.hand_over(0, 0, 4);
     cluster.advance(100);
-    let halted: Vec<_> = cluster.processes[3].node.halted().cloned().collect();
+    let halted: Vec<_> = cluster.processes[3].node.replica().halted().cloned().collect();
     assert_eq!(halted.len(), 1, "{halted:?}");
     assert_eq!((halted[0].list, halted[0].position), (ListId(0), Position(3)));
     assert!(halted[0].reason.contains("Sync would undo"), "{}", halted[0].reason);

@@ -15,7 +15,13 @@ fn cluster() -> Cluster {
 }
 
 fn installed(cluster: &Cluster, at: usize) -> Configuration {
-    cluster.processes[at].node.list(LIST).unwrap().configuration.clone()
+    cluster.processes[at]
+        .node
+        .replica()
+        .list(LIST)
+        .unwrap()
+        .configuration
+        .clone()
 }
 
 /// As a coordinator with an older store would decide: one epoch after the first.
@@ -90,7 +96,7 @@ fn a_role_begins_empty_only_as_born() {
         let (tenure, state) = (tenure(3, 2), PositionState::Live);
         c.positions[0] = Some(Assignment { tenure, state });
     });
-    let halted: Vec<_> = cluster.processes[3].node.halted().cloned().collect();
+    let halted: Vec<_> = cluster.processes[3].node.replica().halted().cloned().collect();
     assert_eq!(halted.len(), 1);
     assert_eq!((halted[0].list, halted[0].position), (LIST, Position(0)));
     assert!(halted[0].reason.contains("Live"), "{}", halted[0].reason);
@@ -122,7 +128,11 @@ fn a_holder_says_that_it_has_begun_until_it_is_live() {
     });
     for at in 0..3 {
         assert!(!asks(&mut cluster, at), "node {at}");
-        assert_eq!(cluster.processes[at].node.halted().count(), 0, "it has the role");
+        assert_eq!(
+            cluster.processes[at].node.replica().halted().count(),
+            0,
+            "it has the role"
+        );
     }
     assert_eq!(installed(&cluster, 0).epoch, Epoch(2));
 }

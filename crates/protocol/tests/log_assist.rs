@@ -91,7 +91,7 @@ fn whole(cluster: &mut Cluster, client: Client, patience_ms: u64) -> u64 {
 
 fn whole_at(cluster: &mut Cluster, node: usize, client: Client, patience_ms: u64) -> u64 {
     let absent = |cluster: &Cluster| {
-        let list = cluster.processes[node].node.list(ListId(0)).unwrap();
+        let list = cluster.processes[node].node.replica().list(ListId(0)).unwrap();
         let owner = list.owners().next().expect("it is an owner");
         (!owner.is_whole()).then(|| owner.store().chunks().absent_count())
     };
@@ -160,7 +160,11 @@ fn with_two_log_nodes(mut change: Change) -> ([usize; 7], u64) {
     cluster.reconfigure(0, |c| c.gone = vec![(NodeId(0), tenure(0, 1).incarnation)]);
     cluster.hand_over(0, 0, successor);
     let assisted = whole_at(&mut cluster, successor, client, 1_000);
-    assert_eq!(cluster.processes[successor].node.bad_sums(), 0, "no sum was wrong");
+    assert_eq!(
+        cluster.processes[successor].node.replica().bad_sums(),
+        0,
+        "no sum was wrong"
+    );
     (*asked.borrow(), assisted)
 }
 
@@ -332,13 +336,17 @@ fn a_parity_of_the_log_node_for_another_version_is_not_used() {
     assert_eq!(whole(&mut cluster, client, 100), 0);
     let asked = asked.get();
     assert!(asked.log > 10 && asked.memory >= 2 * asked.log - 2, "{asked:?}");
-    assert_eq!(cluster.processes[SPARE].node.bad_sums(), 0, "no sum was wrong");
+    assert_eq!(
+        cluster.processes[SPARE].node.replica().bad_sums(),
+        0,
+        "no sum was wrong"
+    );
 }
 
 #[test]
 fn a_chunk_that_is_being_read_is_not_read_twice() {
     let (mut cluster, _) = filled(parameters(LogAssist::Auto));
-    let list = cluster.processes[LOG_NODE].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[LOG_NODE].node.replica().list(ListId(0)).unwrap();
     let stripe = list.member().unwrap().valid_stripes().next().unwrap();
     cluster.disk(LOG_NODE).held = true;
     let answers = Rc::new(Cell::new(0));

@@ -121,7 +121,7 @@ fn a_position_that_comes_back_uses_what_is_on_its_disk() {
         });
     });
     cluster.advance(1_000);
-    let list = cluster.processes[LOG_NODE].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[LOG_NODE].node.replica().list(ListId(0)).unwrap();
     let stripes = list.member().unwrap().valid_stripes().count();
     // Two questions a stripe: its data chunk and the page of the index, if that changed too.
     assert!(
@@ -140,7 +140,12 @@ fn a_disk_that_fails_ends_its_roles_and_no_write() {
         cluster.feed(client, format!("SET key{n} {}\r\n", value(n, 2)).as_bytes());
     }
     cluster.advance(3_000);
-    let halted: Vec<Position> = cluster.processes[LOG_NODE].node.halted().map(|h| h.position).collect();
+    let halted: Vec<Position> = cluster.processes[LOG_NODE]
+        .node
+        .replica()
+        .halted()
+        .map(|h| h.position)
+        .collect();
     assert_eq!(halted, [Position(3)]);
     // The coordinator names nobody in its place.
     cluster.reconfigure(0, |c| c.positions[3] = None);

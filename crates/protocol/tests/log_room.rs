@@ -87,7 +87,7 @@ fn fill(slots: u32) -> usize {
         }
         assert_eq!(reply, b"+OK\r\n", "key{n}");
     }
-    let list = cluster.processes[LOG_NODE].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[LOG_NODE].node.replica().list(ListId(0)).unwrap();
     list.member().unwrap().valid_stripes().count()
 }
 

@@ -14,7 +14,7 @@ fn cluster() -> Cluster {
 }
 
 fn opinions(cluster: &Cluster, at: usize) -> Opinions {
-    cluster.processes[at].node.opinions(cluster.now.mono)
+    cluster.processes[at].node.replica().opinions(cluster.now.mono)
 }
 
 fn nodes(named: &[(NodeId, paritas_base::Incarnation)]) -> Vec<u16> {

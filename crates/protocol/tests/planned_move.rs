@@ -21,6 +21,7 @@ fn ask_to_drain(cluster: &mut Cluster) {
     let position = Position(0);
     let tenure = cluster.processes[0]
         .node
+        .replica()
         .list(list)
         .unwrap()
         .configuration
@@ -94,6 +95,7 @@ fn who_waits_at_an_owner_that_goes_is_served_by_the_next_and_told_no_error() {
     assert!(others.contains("+OK\r\n$5\r\nafter\r\n"), "in order: {others:?}");
     let owner = cluster.processes[2]
         .node
+        .replica()
         .list(ListId(0))
         .unwrap()
         .owner(Position(0))

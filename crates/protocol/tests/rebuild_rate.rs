@@ -135,7 +135,7 @@ fn a_list_that_cannot_be_rebuilt_does_not_keep_another_from_it() {
         );
         cluster.hand_over(1, 0, 3);
         cluster.advance(1_000);
-        let list = cluster.processes[3].node.list(ListId(1)).unwrap();
+        let list = cluster.processes[3].node.replica().list(ListId(1)).unwrap();
         let owner = list.owners().next().expect("node 3 is an owner");
         assert!(owner.is_whole(), "{} absent", owner.store().chunks().absent_count());
         assert_eq!(asked.borrow().len(), fetch_max);

@@ -79,13 +79,13 @@ fn all_there(cluster: &mut Cluster, client: Client) {
 /// A bit of the chunk that a node has of a stripe; its position is its number.
 fn flip(cluster: &mut Cluster, at: usize, stripe: Stripe, bit: usize) -> bool {
     let place = (LIST, Position(at as u8));
-    cluster.processes[at].node.flip_bit(place, stripe, bit)
+    cluster.processes[at].node.replica_mut().flip_bit(place, stripe, bit)
 }
 
 /// The stripes of which a node holds a chunk, index pages and data.
 fn stripes(cluster: &Cluster, at: usize) -> Vec<Stripe> {
     let node = &cluster.processes[at].node;
-    match &node.list(LIST).unwrap().roles[0] {
+    match &node.replica().list(LIST).unwrap().roles[0] {
         Role::Owner(owner) => owner.store().chunks().stripes().map(|(stripe, _)| stripe).collect(),
         Role::Member(member) => member.valid_stripes().collect(),
         _ => panic!("node {at} has no role"),
@@ -94,9 +94,9 @@ fn stripes(cluster: &Cluster, at: usize) -> Vec<Stripe> {
 
 fn chunk(cluster: &Cluster, x: usize, stripe: Stripe) -> (Version, Vec<u8>) {
     let node = &cluster.processes[x].node;
-    let owner = node.list(LIST).unwrap().owner(Position(x as u8)).unwrap();
+    let owner = node.replica().list(LIST).unwrap().owner(Position(x as u8)).unwrap();
     let chunks = owner.store().chunks();
-    let bytes = chunks.bytes(node.arena(), stripe).unwrap();
+    let bytes = chunks.bytes(node.replica().arena(), stripe).unwrap();
     (
         chunks.version(stripe),
         bytes.map_or_else(|| vec![0; 16 << 10], <[u8]>::to_vec),
@@ -108,9 +108,9 @@ fn parity_equation_holds(cluster: &Cluster, data: usize, parity: usize) {
     let code = paritas_code::Code::new(paritas_code::Scheme::new(data as u8, parity as u8).unwrap());
     for nth in 0..parity {
         let node = &cluster.processes[data + nth].node;
-        let member = node.list(LIST).unwrap().member().unwrap();
+        let member = node.replica().list(LIST).unwrap().member().unwrap();
         for stripe in member.valid_stripes() {
-            let (versions, bytes) = member.chunk(node.arena(), stripe).unwrap();
+            let (versions, bytes) = member.chunk(node.replica().arena(), stripe).unwrap();
             let mut expected = vec![0; 16 << 10];
             for (x, version) in versions.iter().enumerate() {
                 let (here, chunk) = chunk(cluster, x, stripe);
@@ -189,6 +189,7 @@ fn more_damage_than_redundancy_is_reported_and_not_served() {
     assert_eq!(figures(&cluster, 0).scrub_repaired, 0);
     let owner = cluster.processes[0]
         .node
+        .replica()
         .list(LIST)
         .unwrap()
         .owner(Position(0))

@@ -53,7 +53,7 @@ fn withhold(cluster: &mut Cluster, from_whom: usize, what: u8) {
 }
 
 fn whole(cluster: &Cluster, node: usize, x: u8) -> bool {
-    let list = cluster.processes[node].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[node].node.replica().list(ListId(0)).unwrap();
     list.owner(Position(x)).is_some_and(|owner| owner.is_whole())
 }
 
@@ -219,7 +219,7 @@ fn a_lone_parity_on_a_stand_in_gives_an_owner_back() {
     live(&mut cluster);
     all_there(&mut cluster, client, "third");
     cluster.kill(1);
-    let list = cluster.processes[4].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[4].node.replica().list(ListId(0)).unwrap();
     assert!(list.member().is_some(), "it has the parity alone");
     cluster.hand_over(0, 1, 4);
     cluster.advance(LEASES_MS);
@@ -256,7 +256,7 @@ fn a_lone_parity_that_dies_with_an_owner_takes_that_stream_with_it() {
         let value = reply.ends_with(&format!("first{n}\r\n"));
         assert!(error || (value && !lost), "key{n}: {reply}");
     }
-    let list = cluster.processes[4].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[4].node.replica().list(ListId(0)).unwrap();
     assert!(list.owner(Position(1)).is_none_or(|owner| !owner.is_whole()));
 }
 

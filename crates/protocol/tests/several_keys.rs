@@ -9,7 +9,7 @@ use paritas_wire::peer::Message;
 use support::{Client, Cluster};
 
 fn seq(cluster: &Cluster) -> u64 {
-    let list = cluster.processes[0].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[0].node.replica().list(ListId(0)).unwrap();
     list.owners().next().expect("node 0 is an owner").seq()
 }
 
@@ -87,7 +87,7 @@ fn an_mset_in_which_the_index_grows_is_not_cut_in_two() {
 #[test]
 fn an_mset_before_which_the_index_grows_is_not_cut_in_two() {
     let (cluster, _) = one_stream();
-    let list = cluster.processes[0].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[0].node.replica().list(ListId(0)).unwrap();
     let store = list.owners().next().expect("node 0 is an owner").store();
     let mut keys = keys(40_000);
     keys.sort_by_cached_key(|key| store.hash(key.as_bytes()));

@@ -46,12 +46,12 @@ fn live(cluster: &mut Cluster) {
 }
 
 fn positions(cluster: &Cluster, node: usize) -> Vec<u8> {
-    let list = cluster.processes[node].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[node].node.replica().list(ListId(0)).unwrap();
     list.roles.iter().map(|role| role.position().0).collect()
 }
 
 fn whole(cluster: &Cluster, node: usize, x: u8) -> bool {
-    let list = cluster.processes[node].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[node].node.replica().list(ListId(0)).unwrap();
     list.owner(Position(x)).is_some_and(|owner| owner.is_whole())
 }
 
@@ -124,11 +124,11 @@ fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
     for round in 0..2 {
         for n in (0..count).map(|n| (n * 7 + round) % count) {
             get(&mut cluster, client, n);
-            let arena = cluster.processes[1].node.arena();
+            let arena = cluster.processes[1].node.replica().arena();
             assert!(arena.resident_bytes() < 16 << 20);
         }
     }
-    assert!(!cluster.processes[1].node.arena().budget().is_over());
+    assert!(!cluster.processes[1].node.replica().arena().budget().is_over());
     // What is in place is written in place.
     let other = "w".repeat(10_000);
     for n in (0..count).step_by(50) {
@@ -162,7 +162,7 @@ fn an_older_position_without_memory_beside_a_whole_younger_one_serves_all_keys()
     assert!(!whole(&cluster, 2, 0), "there is no memory for that");
     for n in (0..count).map(|n| n * 7 % count) {
         get(&mut cluster, client, n);
-        assert!(cluster.processes[2].node.arena().resident_bytes() < 16 << 20);
+        assert!(cluster.processes[2].node.replica().arena().resident_bytes() < 16 << 20);
     }
 }
 
@@ -223,7 +223,7 @@ fn a_stand_in_without_any_room_does_commands_that_need_many_chunks() {
         assert!(reply == format!("$10000\r\n{}\r\n", value(n)), "{n}: {}", &reply[..40]);
     }
     // A few chunks more than writers may have, and no more.
-    let arena = cluster.processes[1].node.arena();
+    let arena = cluster.processes[1].node.replica().arena();
     let bytes = u64::from(arena.used()) * arena.chunk_bytes() as u64;
     assert!(arena.budget().is_over() && bytes < 32 << 20, "{bytes}");
 }
@@ -318,7 +318,7 @@ fn a_stand_in_whose_one_role_halts_goes_on_in_the_other() {
     let reply = cluster.ask(client, &format!("SET key{first} after"));
     assert!(reply.starts_with("-UNCERTAIN"), "{reply}");
     cluster.tamper = None;
-    let list = cluster.processes[2].node.list(ListId(0)).unwrap();
+    let list = cluster.processes[2].node.replica().list(ListId(0)).unwrap();
     assert!(
         matches!(list.roles[..], [Role::Halted(_), Role::Member(_)]),
         "{:?}",
@@ -369,9 +369,16 @@ fn stand_ins_without_memory_stop_at_the_limit_refuse_writes_and_lose_nothing() {
         cluster.hand_over(list, position, node);
     }
     cluster.advance(6_000);
-    let room = |cluster: &Cluster, node: usize| cluster.processes[node].node.arena().available(Purpose::StandIn) > 0;
+    let room = |cluster: &Cluster, node: usize| {
+        cluster.processes[node]
+            .node
+            .replica()
+            .arena()
+            .available(Purpose::StandIn)
+            > 0
+    };
     assert!(!room(&cluster, 2), "all its memory is used");
-    let over = |cluster: &Cluster, node: usize| cluster.processes[node].node.arena().budget().is_over();
+    let over = |cluster: &Cluster, node: usize| cluster.processes[node].node.replica().arena().budget().is_over();
     assert!(!over(&cluster, 1) && !over(&cluster, 2), "and no more");
     assert!(
         !whole(&cluster, 2, 0) || !list_is_whole(&cluster, 2, 2, 1),
@@ -409,7 +416,7 @@ fn stand_ins_without_memory_stop_at_the_limit_refuse_writes_and_lose_nothing() {
 }
 
 fn list_is_whole(cluster: &Cluster, node: usize, list: u16, x: u8) -> bool {
-    let list = cluster.processes[node].node.list(ListId(list)).unwrap();
+    let list = cluster.processes[node].node.replica().list(ListId(list)).unwrap();
     list.owner(Position(x)).is_some_and(|owner| owner.is_whole())
 }
 
@@ -475,13 +482,21 @@ impl Crowd {
     }
 
     fn is_whole(&self, list: usize) -> bool {
-        let list = self.cluster.processes[SPARE].node.list(ListId(list as u16)).unwrap();
+        let list = self.cluster.processes[SPARE]
+            .node
+            .replica()
+            .list(ListId(list as u16))
+            .unwrap();
         list.owner(Position(0)).unwrap().is_whole()
     }
 
     /// Chunks of a list that the node has here.
     fn here(&self, list: usize) -> u32 {
-        let list = self.cluster.processes[SPARE].node.list(ListId(list as u16)).unwrap();
+        let list = self.cluster.processes[SPARE]
+            .node
+            .replica()
+            .list(ListId(list as u16))
+            .unwrap();
         let gauges = list.owner(Position(0)).unwrap().store().gauges();
         gauges.data_chunks + gauges.index_chunks
     }

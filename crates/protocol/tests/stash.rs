@@ -47,7 +47,7 @@ fn stash_bytes(cluster: &Cluster, node: usize) -> u64 {
 }
 
 fn absent(cluster: &Cluster, node: usize) -> Option<u32> {
-    let list = cluster.processes[node].node.list(ListId(0))?;
+    let list = cluster.processes[node].node.replica().list(ListId(0))?;
     Some(list.owner(Position(0))?.store().chunks().absent_count())
 }
 
@@ -242,7 +242,7 @@ fn a_stash_gives_way_when_its_memory_is_needed() {
     let kept = stash_bytes(&cluster, 0);
     assert!(kept > 10 << 20, "{kept}");
     assert_eq!(
-        cluster.processes[0].node.arena().used(),
+        cluster.processes[0].node.replica().arena().used(),
         0,
         "writers may have all of it"
     );
@@ -254,7 +254,7 @@ fn a_stash_gives_way_when_its_memory_is_needed() {
     });
     for _ in 0..500 {
         cluster.advance(10);
-        let arena = cluster.processes[0].node.arena();
+        let arena = cluster.processes[0].node.replica().arena();
         assert!(arena.resident_bytes() < 16 << 20, "{}", arena.resident_bytes());
     }
     let figures = cluster.processes[0].node.figures();

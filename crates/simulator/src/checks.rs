@@ -7,11 +7,12 @@ use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{ListId, Map, NodeId, Position, Stream, Stripe, Version, map};
-use paritas_protocol::{List, Node, Phase, Role, StreamOwner};
+use paritas_frontend::Node;
+use paritas_protocol::{List, Phase, Role, StreamOwner};
 use std::borrow::Cow;
 
 fn owner_of(node: &Node, stream: Stream) -> Option<&StreamOwner> {
-    node.list(stream.list)?.owner(stream.x)
+    node.replica().list(stream.list)?.owner(stream.x)
 }
 
 impl World {
@@ -24,7 +25,7 @@ impl World {
             let what = format!("n{at} halts: {reason}");
             return self.violate(what);
         }
-        let arena = process.node.arena();
+        let arena = process.node.replica().arena();
         let mut checked = Ok(());
         let wrong = self.wrong_parity(at);
         let everything = self.random.chance(30_000) || self.verbose || self.exhaustive;
@@ -47,7 +48,7 @@ impl World {
             }
         }
         if everything {
-            for (list, position, old) in process.node.stashed() {
+            for (list, position, old) in process.node.replica().stashed() {
                 let wrong = wrong.filter(|(of, _)| *of == list).map(|(_, stripe)| stripe);
                 let ghost = &self.ghosts[usize::from(list.0)];
                 checked = checked.and_then(|()| ghost.check_stashed(position, &old, &self.code, wrong));
@@ -93,7 +94,7 @@ impl World {
             let clock = process.clock(now);
             // Without members no lease is needed, because no node can take over (4.5).
             let has_members = owner_of(&process.node, stream).is_some_and(|o| !o.members().is_empty());
-            if has_members && process.node.serves(clock, stream, &mut process.out) {
+            if has_members && process.node.replica_mut().serves(clock, stream, &mut process.out) {
                 serving.push(process.id);
             }
         }
@@ -115,7 +116,7 @@ impl World {
             let Some(process) = process.filter(|p| p.incarnation == member.tenure.incarnation) else {
                 continue;
             };
-            let Some(role) = process.node.list(list).and_then(List::member) else {
+            let Some(role) = process.node.replica().list(list).and_then(List::member) else {
                 continue;
             };
             let Some(log) = role.log(x).filter(|_| role.tenure() == member.tenure) else {
@@ -194,8 +195,8 @@ impl World {
         }
         // A node that does not know yet that it lost a position still holds its chunks, so it is left out.
         for process in self.processes.iter().flatten().filter(|p| self.knows_all(p)) {
-            let in_memory = process.node.figures().parity_bytes / process.node.arena().chunk_bytes() as u64;
-            let held = in_memory + process.node.logged_keys().count() as u64;
+            let in_memory = process.node.figures().parity_bytes / process.node.replica().arena().chunk_bytes() as u64;
+            let held = in_memory + process.node.replica().logged_keys().count() as u64;
             let allocated = allocated.get(&process.id).copied().unwrap_or(0);
             if held != allocated {
                 return Err(format!(
@@ -219,7 +220,7 @@ impl World {
         for x in configuration.data_positions() {
             let node = node(x).ok_or("F1: a data position is vacant")?;
             let owner = owner_of(node, x).ok_or("F1: a data position has no owner")?;
-            ghost.check_owner(owner, node.arena())?;
+            ghost.check_owner(owner, node.replica().arena())?;
             stripes.extend(owner.store().chunks().stripes().map(|(s, _)| s));
         }
         stripes.sort();
@@ -230,7 +231,7 @@ impl World {
             let member_node = node(position).ok_or("F1: a parity position is vacant")?;
             let process = self.processes[usize::from(a.tenure.node.0)].as_ref();
             let process = process.ok_or("F1: a parity position's process does not run")?;
-            let member = member_node.list(list).and_then(List::member);
+            let member = member_node.replica().list(list).and_then(List::member);
             let Some(member) = member.filter(|m| m.position() == position) else {
                 return Err("F1: a parity position has no member".into());
             };
@@ -242,7 +243,7 @@ impl World {
                 let Some((versions, bytes)) = process.parity(member, *stripe) else {
                     return Err(format!("F1: {stripe} is not valid at position {}", position.0));
                 };
-                let mut expected = vec![0; member_node.arena().chunk_bytes()];
+                let mut expected = vec![0; member_node.replica().arena().chunk_bytes()];
                 for x in configuration.data_positions() {
                     let Some(node) = node(x) else { continue };
                     let Some(owner) = owner_of(node, x) else { continue };
@@ -256,7 +257,7 @@ impl World {
                             versions[x.index()]
                         ));
                     }
-                    if let Ok(Some(data)) = chunks.bytes(node.arena(), *stripe) {
+                    if let Ok(Some(data)) = chunks.bytes(node.replica().arena(), *stripe) {
                         let coefficient = self.code.coefficient(x.0, position.0 - configuration.data);
                         paritas_code::mul_add(coefficient, data, &mut expected);
                     }
@@ -308,10 +309,10 @@ impl World {
                 };
                 let bytes = if i < k {
                     let owner = owner_of(node, Stream { list, x: Position(i) });
-                    let bytes = owner.and_then(|o| o.store().chunks().bytes(node.arena(), *stripe).ok()?);
+                    let bytes = owner.and_then(|o| o.store().chunks().bytes(node.replica().arena(), *stripe).ok()?);
                     bytes.map(Cow::Borrowed)
                 } else {
-                    let member = node.list(list).and_then(List::member);
+                    let member = node.replica().list(list).and_then(List::member);
                     member.and_then(|m| process.parity(m, *stripe)?.1)
                 };
                 chunks.push((i, bytes.unwrap_or(Cow::Borrowed(&zeros))));
@@ -385,18 +386,18 @@ impl World {
             return false;
         };
         let parity = |list: ListId| {
-            let member = process.node.list(list).and_then(List::member)?;
+            let member = process.node.replica().list(list).and_then(List::member)?;
             Some(stripes(list).max((member.slots_granted() + member.slots_owed()) as usize))
         };
         let parity: usize = self.lists().filter_map(parity).sum();
-        let (in_memory, on_disk, on_disk_max) = match process.node.parity_log() {
+        let (in_memory, on_disk, on_disk_max) = match process.node.replica().parity_log() {
             Some(log) => (0, parity, log.chunks_max()),
             None => (parity, 0, 0),
         };
         let owned = self.lists().flat_map(streams).filter(|stream| counts(*stream));
         let owned = owned.filter_map(owner).filter(|(node, _)| *node == at);
         let owned: usize = owned.map(|(_, owner)| held(owner).len()).sum();
-        let slots_max = process.node.arena().slots_max();
+        let slots_max = process.node.replica().arena().slots_max();
         let room = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
         in_memory + owned > room as usize || on_disk > on_disk_max as usize
     }
@@ -445,7 +446,7 @@ impl World {
             let at = usize::from(a.tenure.node.0);
             let list = self.processes[at]
                 .as_ref()
-                .and_then(|p| p.node.list(configuration.list));
+                .and_then(|p| p.node.replica().list(configuration.list));
             match list {
                 Some(list) if list.configuration.epoch == configuration.epoch => match list
                     .roles

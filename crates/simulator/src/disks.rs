@@ -119,7 +119,7 @@ impl Process {
         member: &'a ParityMember,
         stripe: Stripe,
     ) -> Option<(Vec<Version>, Option<Cow<'a, [u8]>>)> {
-        let (versions, bytes) = member.chunk(self.node.arena(), stripe)?;
+        let (versions, bytes) = member.chunk(self.node.replica().arena(), stripe)?;
         let Some(key) = member.disk_key(stripe) else {
             return Some((versions, bytes.map(Cow::Borrowed)));
         };
@@ -130,20 +130,24 @@ impl Process {
     pub(crate) fn chunk_on_disk(&self, key: Key) -> Option<Vec<u8>> {
         let disk = self.disk.as_ref()?;
         let read = |space, at, length| disk.read(space, at, length);
-        let (_, bytes) = self.node.parity_log()?.chunk_now(key, read)?;
+        let (_, bytes) = self.node.replica().parity_log()?.chunk_now(key, read)?;
         Some(bytes)
     }
 
     /// Flips one bit of a chunk's bytes on disk. Returns false and does nothing if no reader would notice.
     pub(crate) fn flip_on_disk(&mut self, list: ListId, stripe: Stripe, which: u64) -> bool {
         let member = |process: &Self| {
-            let member = process.node.list(list)?.member()?;
+            let member = process.node.replica().list(list)?.member()?;
             Some((member.disk_key(stripe)?, process.parity(member, stripe).is_some()))
         };
         let Some((key, true)) = member(self) else {
             return false;
         };
-        let places = self.node.parity_log().map_or(Vec::new(), |log| log.places(key));
+        let places = self
+            .node
+            .replica()
+            .parity_log()
+            .map_or(Vec::new(), |log| log.places(key));
         let Some((space, at, length)) = places.get(which as usize % places.len().max(1)).copied() else {
             return false;
         };

@@ -3,8 +3,9 @@
 use crate::disks::Disk;
 use crate::marks::Marks;
 use paritas_base::{Clock, ConnId, Incarnation, ListId, Map, NodeId, Span, Time};
+use paritas_frontend::Node;
 use paritas_protocol::paritylog::Io;
-use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Node, Out, Proposal, ReplyBuf, Role};
+use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Out, Proposal, ReplyBuf, Role};
 use std::collections::BTreeMap;
 
 /// Requests and output of a machine.
@@ -111,8 +112,8 @@ impl Process {
     /// A process of a new incarnation.
     pub(crate) fn new(node: Node, rate_ppm: u64, offset: u64, wall_ms: u64) -> Self {
         Self {
-            id: node.id(),
-            incarnation: node.incarnation(),
+            id: node.replica().id(),
+            incarnation: node.replica().incarnation(),
             node,
             out: Outbox::default(),
             disk: None,
@@ -141,7 +142,7 @@ impl Process {
 
     /// Its roles in all lists.
     pub(crate) fn roles(&self) -> impl Iterator<Item = (ListId, &Role)> {
-        let lists = self.node.lists();
+        let lists = self.node.replica().lists();
         lists.flat_map(|list| list.roles.iter().map(|role| (list.configuration.list, role)))
     }
 

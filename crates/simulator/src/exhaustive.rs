@@ -332,7 +332,9 @@ impl State {
                 Happening::ClientReads { .. } | Happening::ClientLost { .. } => return Some((queued.n, true)),
                 Happening::Push { at, configuration } => {
                     let process = self.world.processes[*at].as_ref();
-                    let installed = process.and_then(|p| p.node.list(LIST)).map(|l| l.configuration.epoch);
+                    let installed = process
+                        .and_then(|p| p.node.replica().list(LIST))
+                        .map(|l| l.configuration.epoch);
                     let known = installed.is_some_and(|epoch| epoch >= configuration.epoch);
                     if known || epochs.contains(&(*at, configuration.epoch)) {
                         return Some((queued.n, false));
@@ -449,8 +451,14 @@ fn process_digest(world: &World, at: usize) -> u64 {
     };
     let _ = write!(text, "{:?} {:?} {:?}", process.node, process.timer_at, process.inputs);
     let _ = write!(text, "{:?}", process.out.clients);
-    let arena = process.node.arena();
-    for role in process.node.list(LIST).into_iter().flat_map(|list| &list.roles) {
+    let arena = process.node.replica().arena();
+    for role in process
+        .node
+        .replica()
+        .list(LIST)
+        .into_iter()
+        .flat_map(|list| &list.roles)
+    {
         match role {
             Role::Owner(owner) => {
                 for (stripe, _) in owner.store().chunks().stripes() {

@@ -47,7 +47,11 @@ impl World {
         let (stripes, stream): (Vec<Stripe>, Option<Stream>) = match role {
             Role::Owner(owner) if owner.phase() == Phase::Serve => {
                 let chunks = owner.store().chunks();
-                let here = |stripe: &Stripe| chunks.bytes(process.node.arena(), *stripe).is_ok_and(|b| b.is_some());
+                let here = |stripe: &Stripe| {
+                    chunks
+                        .bytes(process.node.replica().arena(), *stripe)
+                        .is_ok_and(|b| b.is_some())
+                };
                 (
                     chunks.stripes().map(|(s, _)| s).filter(here).collect(),
                     Some(owner.stream()),
@@ -79,18 +83,24 @@ impl World {
         let repaired = process.node.figures().scrub_repaired;
         if let Some(stream) = stream {
             // The bytes of the open delta are not in the sum yet. This check closes it, and finds nothing wrong.
-            process.node.scrub_now(clock, stream, stripe, &mut process.out);
+            process
+                .node
+                .replica_mut()
+                .scrub_now(clock, stream, stripe, &mut process.out);
         }
         let flipped = if on_disk {
             process.flip_on_disk(list, stripe, which ^ bit as u64)
         } else {
-            process.node.flip_bit((list, position), stripe, bit)
+            process.node.replica_mut().flip_bit((list, position), stripe, bit)
         };
         if !flipped {
             return;
         }
         if let Some(stream) = stream {
-            process.node.scrub_now(clock, stream, stripe, &mut process.out);
+            process
+                .node
+                .replica_mut()
+                .scrub_now(clock, stream, stripe, &mut process.out);
         }
         let turn_open = process.turn_open;
         self.counts.flips += 1;
@@ -122,7 +132,7 @@ impl World {
         if process.incarnation != flip.incarnation || process.node.figures().scrub_repaired > flip.repaired {
             return None;
         }
-        let mut stashed = process.node.stashed();
+        let mut stashed = process.node.replica().stashed();
         if stashed.any(|(list, position, old)| (list, position, old.stripe) == (flip.list, flip.position, flip.stripe))
         {
             // The chunk may be reconstructed with the same wrong bit.
@@ -132,18 +142,18 @@ impl World {
             list: flip.list,
             stripe: flip.stripe,
         };
-        if let (Some(log), false) = (process.node.parity_log(), flip.of_data)
+        if let (Some(log), false) = (process.node.replica().parity_log(), flip.of_data)
             && log.position(key) == Some(flip.position)
             && process.chunk_on_disk(key).is_none()
         {
             // It is not noticed yet, or the chunk may be reconstructed with the same wrong bit.
             return Some(flip);
         }
-        let mut roles = process.node.list(flip.list)?.roles.iter();
+        let mut roles = process.node.replica().list(flip.list)?.roles.iter();
         let there = match roles.find(|role| role.position() == flip.position)? {
             Role::Owner(owner) => owner.store().chunks().slot(flip.stripe).is_err(),
             Role::Member(member) => {
-                let chunk = member.chunk(process.node.arena(), flip.stripe);
+                let chunk = member.chunk(process.node.replica().arena(), flip.stripe);
                 let in_memory = chunk.is_some_and(|(_, bytes)| bytes.is_some());
                 in_memory || member.lost_stripe() == Some(flip.stripe)
             }
@@ -190,7 +200,7 @@ impl World {
 
     /// Whether the process has the latest configuration of every list that it knows.
     pub(crate) fn knows_all(&self, process: &Process) -> bool {
-        let mut installed = process.node.lists().map(|list| &list.configuration);
+        let mut installed = process.node.replica().lists().map(|list| &list.configuration);
         installed.all(|c| c.epoch == self.configuration(c.list).epoch)
     }
 
@@ -206,7 +216,7 @@ impl World {
         let done = |process: &Process| {
             let now = (process.incarnation, self.epochs());
             let began = self.passes.iter().find(|(life, epochs, _)| (*life, *epochs) == now);
-            let members = process.node.lists().filter_map(List::member);
+            let members = process.node.replica().lists().filter_map(List::member);
             began.is_some_and(|(_, _, passes)| process.node.figures().scrub_passes >= passes + 2)
                 && members.map(ParityMember::lost_stripe).all(|lost| lost.is_none())
         };

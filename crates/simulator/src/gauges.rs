@@ -9,7 +9,7 @@ use paritas_protocol::{Ring, Role};
 /// window.
 pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
     let node = &process.node;
-    let (figures, arena) = (node.figures(), node.arena());
+    let (figures, arena) = (node.figures(), node.replica().arena());
     let chunks = figures.data_bytes + figures.index_bytes + figures.parity_bytes;
     let used = u64::from(arena.used()) * arena.chunk_bytes() as u64;
     if chunks != used {
@@ -43,7 +43,7 @@ pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
 
 /// Used and reserved chunks of memory and of the disk are the sums over all roles.
 fn budgets(process: &Process) -> Result<(), String> {
-    let node = &process.node;
+    let node = process.node.replica();
     let memory = node.arena().budget();
     let (mut in_memory, mut on_disk) = ((0, 0), (0, 0));
     for (_, role) in process.roles() {

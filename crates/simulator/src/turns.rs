@@ -7,7 +7,8 @@ use crate::linear::WALL_SKEW;
 use crate::world::World;
 use paritas_base::configuration::NodeState;
 use paritas_base::{ConnId, Incarnation, Span, Time};
-use paritas_protocol::{Event, FrameBuf, Identity, LinkId, Node};
+use paritas_frontend::Node;
+use paritas_protocol::{Event, FrameBuf, Identity, LinkId};
 use paritas_wire::peer;
 
 impl World {
@@ -34,9 +35,8 @@ impl World {
         let mut process = Box::new(Process::new(node, rate, offset, wall_ms));
         if let (Some(disk), Some(settings)) = (self.disks[at].take(), self.swarm.disk) {
             let clock = process.clock(self.now);
-            process
-                .node
-                .set_log(disk.open(settings, process.node.incarnation()), clock.mono);
+            let log = disk.open(settings, process.incarnation);
+            process.node.replica_mut().set_log(log, clock.mono);
             process.disk = Some(disk);
         }
         self.processes[at] = Some(process);

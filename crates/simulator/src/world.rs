@@ -425,7 +425,12 @@ impl World {
                 "9.2: {bad} chunks were found wrong, but only {flips} bits had flipped"
             ));
         }
-        self.counts.bad_sums = self.processes.iter().flatten().map(|p| p.node.bad_sums()).sum();
+        self.counts.bad_sums = self
+            .processes
+            .iter()
+            .flatten()
+            .map(|p| p.node.replica().bad_sums())
+            .sum();
         self.violation.clone()
     }
 

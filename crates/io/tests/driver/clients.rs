@@ -1,7 +1,7 @@
 use crate::machine::{Client, Running, Seen};
 use paritas_base::Span;
 use paritas_io::{Limits, Mail, Stop};
-use paritas_protocol::{ClientLimits, Proposal};
+use paritas_protocol::{Answer, ClientLimits, Proposal};
 use std::io::Write;
 use std::net::Shutdown;
 
@@ -442,7 +442,7 @@ fn questions_go_out_and_answers_come_in() {
         .post(Mail::Answer {
             conn,
             n,
-            text: "forty-two\n".into(),
+            answer: Answer::Text("forty-two\n".into()),
         })
         .unwrap();
     client.expect("forty-two\n");

@@ -2,7 +2,7 @@
 
 use paritas_base::{Clock, ConnId, NodeId, Span, Time};
 use paritas_io::{Limits, Listeners, Machine, Mailbox, Progress, Proposals, Shard, Stop, clock};
-use paritas_protocol::{Channel, Event, HaltReason, LinkId, Out, Proposal};
+use paritas_protocol::{Answer, Channel, Event, HaltReason, LinkId, Out, Proposal};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -167,7 +167,8 @@ impl Machine for Lines {
                 out.client(conn).unwrap().consumed = at;
                 return;
             }
-            Event::Answer { conn, text, .. } => {
+            Event::Answer { conn, answer, .. } => {
+                let Answer::Text(text) = answer else { return };
                 say(out, conn, text.as_bytes());
                 return;
             }

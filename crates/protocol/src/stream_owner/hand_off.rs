@@ -9,9 +9,9 @@
 //! The coordinator accepts the proposal only from this tenure, about this hand-off, and for the tenure that took the
 //! objects in: so nothing that was said before a crash on either side can come true after it.
 
+use super::access::give_up;
 use super::import::Import;
 use super::{Phase, StreamOwner};
-use crate::commands::give_up;
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
 use crate::mark::Mark;
@@ -208,12 +208,12 @@ impl StreamOwner {
     }
 
     /// Whether keys are on their way from this stream or to it, so that to remove all would miss some.
-    pub(crate) fn is_handing_off(&self) -> bool {
+    pub fn is_handing_off(&self) -> bool {
         self.frozen().is_some() || self.hand_offs.import.is_some()
     }
 
     /// At which epoch its slots were last others.
-    pub(crate) fn slots_since(&self) -> Epoch {
+    pub fn slots_since(&self) -> Epoch {
         self.hand_offs.since
     }
 

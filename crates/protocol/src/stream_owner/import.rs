@@ -4,8 +4,8 @@
 //! nobody sees them. Only what the installed configuration names is taken in, and of that only the newest attempt of
 //! the newest owner, batch after batch: a frame that comes late changes nothing.
 
+use super::access::{Refused, take_in};
 use super::{Phase, StreamOwner};
-use crate::commands::{Refused, take_in};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;

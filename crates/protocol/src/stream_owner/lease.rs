@@ -9,7 +9,7 @@ use paritas_base::{Term, Time};
 
 /// Whether reads may be answered (4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ReadLease {
+pub enum ReadLease {
     /// No member, no lease needed (4.5).
     Unlimited,
     /// Until then.
@@ -24,12 +24,7 @@ impl StreamOwner {
     /// Who answers what was asked after that had not been sealed by a successor, and of all that a successor might seal
     /// one is among a quorum: at the time of the read nobody else served. That stays true, whatever clocks do. The
     /// question leaves with the turn of the read, so that `sent` is not before it.
-    pub(crate) fn read_lease<O: Out>(
-        &self,
-        cx: &Context<'_, O>,
-        configuration: &Configuration,
-        read_at: Time,
-    ) -> ReadLease {
+    pub fn read_lease<O: Out>(&self, cx: &Context<'_, O>, configuration: &Configuration, read_at: Time) -> ReadLease {
         if self.members.is_empty() {
             return ReadLease::Unlimited;
         }
@@ -63,7 +58,7 @@ impl StreamOwner {
     }
 
     /// Whether a write that is acked may be answered (3.7).
-    pub(crate) fn may_answer_writes<O: Out>(&self, cx: &Context<'_, O>) -> bool {
+    pub fn may_answer_writes<O: Out>(&self, cx: &Context<'_, O>) -> bool {
         let wanted = usize::from(cx.shared.cluster.min_redundancy).min(usize::from(cx.shared.cluster.parity));
         self.members.iter().filter(|m| m.live).count() >= wanted
     }

@@ -9,9 +9,10 @@ use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
 };
 use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, Stream, Time, map};
+use paritas_frontend::Node;
 use paritas_protocol::paritylog::{Io, Layout, ParityLog};
 use paritas_protocol::{
-    Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Node, Out, Parameters, Port, Proposal, ReplyBuf,
+    Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Parameters, Port, Proposal, ReplyBuf,
 };
 use paritas_wire::peer::{self, Header, Message};
 
@@ -331,7 +332,7 @@ impl Cluster {
             if let Some((_, layout, slots)) = log.filter(|_| record.is_logged(Position(at as u8))) {
                 let process = &mut cluster.processes[at];
                 let log = ParityLog::new(disk::settings(layout, data, slots), 1);
-                process.node.set_log(log, now.mono);
+                process.node.replica_mut().set_log(log, now.mono);
                 process.disk = Some(Disk::default());
             }
             cluster.event(at, Event::Nodes(&nodes));

@@ -413,7 +413,7 @@ impl World {
         let Some(process) = self.processes[at].as_ref().filter(|_| self.governed.is_some()) else {
             return;
         };
-        let strange = process.node.lists().find(|list| {
+        let strange = process.node.replica().lists().find(|list| {
             let c = &list.configuration;
             let ids = self.ids.get(usize::from(c.list.0));
             ids.and_then(|ids| ids.get(c.epoch.0 as usize - 1)) != Some(&c.id)

@@ -1,0 +1,125 @@
+//! Replies behind a dialect: the router decides what to answer, as a typed [`Refusal`] or a value, and the dialect of
+//! the client turns that into bytes. The texts of Redis are in `redis/refusals.rs`.
+
+use crate::redis::refusals;
+use paritas_protocol::{Answer, WriteRefusal};
+use paritas_wire::resp::{Proto, encode};
+
+/// Why a command is not done, or why nobody knows whether it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// The owner of the stream refuses the change.
+    Write(WriteRefusal),
+    /// The stream of a write is not served. Nothing has happened.
+    Unavailable,
+    /// The stream of a read is not served. Ask again.
+    Takeover,
+    /// Hash slots changed hands while the command ran. Nothing of it is told; ask again.
+    SlotsMoving,
+    /// Nobody owns the hash slot.
+    NoOwner,
+    /// To a forwarding peer: this node no longer owns the stream, and has done nothing.
+    NotOwner,
+    /// A write may or may not have happened: its owner was lost before it was acknowledged.
+    Uncertain,
+    /// No answer has come from outside the machine for 10 s.
+    NoAnswer,
+    /// The keys of the command are in several hash slots, and it must not be split.
+    CrossSlot,
+    /// The command has another number of words than its table entry allows.
+    WrongArity {
+        /// The command, as the table has it.
+        name: &'static str,
+    },
+    /// The reply is longer than `bytes_max` bytes.
+    ReplyTooLarge {
+        /// The longest reply in bytes.
+        bytes_max: usize,
+    },
+    /// The reply does not fit the frame to the node that forwarded.
+    ReplyNotForwarded,
+    /// A peer has forwarded what is no command.
+    Malformed,
+    /// The cursor of a scan is no number.
+    InvalidCursor,
+    /// No hash slot has this number.
+    InvalidSlot,
+    /// A number of keys is negative.
+    InvalidKeyCount,
+    /// An argument is no integer of 64 bits.
+    NotAnInteger,
+}
+
+/// The protocol that a client speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Dialect {
+    /// Redis, until HELLO says otherwise.
+    #[default]
+    Resp2,
+    /// Redis, after `HELLO 3`.
+    Resp3,
+}
+
+impl Dialect {
+    /// The dialect of a forwarded command.
+    pub(crate) fn forwarded(resp3: bool) -> Self {
+        if resp3 { Self::Resp3 } else { Self::Resp2 }
+    }
+
+    /// For the encoder of Redis' replies.
+    pub(crate) fn proto(self) -> Proto {
+        match self {
+            Self::Resp2 => Proto::Resp2,
+            Self::Resp3 => Proto::Resp3,
+        }
+    }
+
+    /// Appends a refusal.
+    pub(crate) fn refuse(self, out: &mut Vec<u8>, refusal: Refusal) {
+        match self {
+            Self::Resp2 | Self::Resp3 => refusals::append(out, refusal),
+        }
+    }
+
+    /// Appends where the owner of a hash slot is: `address` is `host:port` of its strict port.
+    pub(crate) fn redirect(self, out: &mut Vec<u8>, slot: u16, address: &str) {
+        match self {
+            Self::Resp2 | Self::Resp3 => refusals::moved(out, slot, address),
+        }
+    }
+
+    /// Appends that something is done.
+    pub(crate) fn done(self, out: &mut Vec<u8>) {
+        encode::ok(out);
+    }
+
+    /// Appends a number.
+    pub(crate) fn number(self, out: &mut Vec<u8>, number: i64) {
+        encode::integer(out, number);
+    }
+
+    /// Appends that there is no value.
+    pub(crate) fn nothing(self, out: &mut Vec<u8>) {
+        encode::null(out, self.proto());
+    }
+
+    /// Appends a value.
+    #[cfg(feature = "mutants")]
+    pub(crate) fn value(self, out: &mut Vec<u8>, value: &[u8]) {
+        encode::bulk(out, value);
+    }
+
+    /// Appends the head of a reply of `count` values, which follow.
+    pub(crate) fn values(self, out: &mut Vec<u8>, count: usize) {
+        encode::array_header(out, count);
+    }
+
+    /// Appends an answer of the coordinator or the process.
+    pub(crate) fn answer(self, out: &mut Vec<u8>, answer: &Answer) {
+        match answer {
+            Answer::Done => self.done(out),
+            Answer::Text(text) => encode::bulk(out, text.as_bytes()),
+            Answer::Refused(why) => refusals::other(out, why),
+        }
+    }
+}

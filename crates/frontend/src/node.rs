@@ -1,0 +1,131 @@
+//! The machine of one node, as drivers call it: the replica, which has the roles, and the router, which has the
+//! clients.
+
+use crate::router::Router;
+use paritas_base::{Clock, Time};
+use paritas_protocol::{
+    Context, Event, Figures, FrontMessage, Identity, Lists, Notice, Out, Parameters, Replica, Shared,
+};
+
+/// One node.
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) replica: Replica,
+    pub(crate) router: Router,
+}
+
+impl Node {
+    /// A node without roles and clients.
+    ///
+    /// # Panics
+    /// If the cluster record holds a scheme that no coordinator makes.
+    pub fn new(identity: Identity, parameters: Parameters) -> Self {
+        Self {
+            replica: Replica::new(identity, parameters),
+            router: Router::default(),
+        }
+    }
+
+    /// Its roles.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
+    }
+
+    /// As above: for the disk's log and the memory's pages before its first event, and for the faults of tests.
+    pub fn replica_mut(&mut self) -> &mut Replica {
+        &mut self.replica
+    }
+
+    /// Counts what it holds.
+    pub fn figures(&self) -> Figures {
+        self.replica.figures(self.router.buffer_bytes())
+    }
+
+    /// Handles one event.
+    pub fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
+        self.replica.begin_event(now.mono);
+        let turn_ends = matches!(event, Event::TurnEnd);
+        self.handle(now, event, out);
+        self.replica.end_event(now, out, !turn_ends);
+        self.heed(now, out);
+    }
+
+    #[inline]
+    fn handle(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
+        if let Event::TurnEnd = event {
+            return self.end_turn(now, out);
+        }
+        let (mut cx, lists, router) = self.command_parts(now, out);
+        match event {
+            Event::ClientUp { conn, port, ends } => return router.on_client_up(&mut cx, conn, port, ends),
+            Event::Client { conn, bytes } => return router.on_client(&mut cx, lists, conn, bytes),
+            Event::ClientDown { conn } => return router.on_client_down(conn),
+            Event::Answer { conn, n, answer } => return router.on_answer(&mut cx, conn, n, answer),
+            Event::Nodes(nodes) => router.on_nodes(&mut cx, lists, nodes),
+            _ => {}
+        }
+        let Some(message) = self.replica.on(now, event, out) else {
+            return;
+        };
+        let (mut cx, lists, router) = self.command_parts(now, out);
+        match message {
+            FrontMessage::Command {
+                from,
+                conn,
+                n,
+                resp3,
+                command,
+                stream,
+                epoch,
+            } => router.on_forward(&mut cx, lists, from, conn, n, resp3, command, stream, epoch),
+            FrontMessage::Reply { from, conn, n, bytes } => router.on_reply(&mut cx, lists, from, conn, n, bytes),
+        }
+    }
+
+    /// What a command runs in: the event's surroundings, the lists, and the router.
+    #[inline]
+    pub(crate) fn command_parts<'a, O: Out>(
+        &'a mut self,
+        now: Clock,
+        out: &'a mut O,
+    ) -> (Context<'a, O>, &'a mut Lists, &'a mut Router) {
+        let (shared, lists): (&mut Shared, &mut Lists) = self.replica.parts();
+        (Context { now, out, shared }, lists, &mut self.router)
+    }
+
+    /// Commands follow what has changed at the replica.
+    #[inline]
+    pub(crate) fn heed(&mut self, now: Clock, out: &mut impl Out) {
+        // Few events change anything that commands follow.
+        if self.replica.has_notices() {
+            self.heed_all(now, out);
+        }
+    }
+
+    #[cold]
+    fn heed_all(&mut self, now: Clock, out: &mut impl Out) {
+        for notice in self.replica.take_notices() {
+            let (mut cx, lists, router) = self.command_parts(now, out);
+            match notice {
+                Notice::Configuration(list) => router.on_configuration(&mut cx, lists, list),
+                Notice::Slots => router.on_slots(&mut cx),
+                Notice::SessionUp => router.on_session_up(),
+                Notice::SessionDown(node, incarnation) => router.on_session_down(&mut cx, node, incarnation),
+            }
+        }
+    }
+
+    /// Frames that will come next: asks for the memory that deltas and forwarded commands will touch, so that their
+    /// waits overlap. Nothing else happens, whatever the frames hold.
+    pub fn look_ahead(&self, frames: &[&[u8]]) {
+        self.replica.look_ahead(frames);
+        let (shared, lists) = self.replica.view();
+        self.router.look_ahead(&shared.arena, lists, frames);
+    }
+
+    /// When to call with [`Event::Timer`] at the latest.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let deadlines = [self.replica.next_deadline(), self.router.next_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,197 @@
+//! CLUSTER: the lists in the words of Redis Cluster. Addresses are those of the strict port, on either port.
+
+use crate::router::{Desk, lists_tenure};
+use paritas_base::configuration::{NodeRecord, NodeRole, NodeState};
+use paritas_base::{ClusterId, Epoch, NodeId, SLOT_COUNT};
+use paritas_protocol::{Context, Lists, Out};
+use paritas_wire::command::{self, Command};
+use paritas_wire::resp::{ArgList, Proto, encode};
+use std::fmt::Write;
+
+/// Slots in a row with one owner.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    first: u16,
+    last: u16,
+    owner: Option<NodeId>,
+}
+
+/// A node's name: 40 hexadecimal digits, the same in every life of it.
+fn name(cluster: ClusterId, node: NodeId) -> String {
+    format!("{:016x}{:024x}", cluster.0, node.0)
+}
+
+fn host_and_port(address: &str) -> (&str, i64) {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, "0"));
+    let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    (host, port.parse().unwrap_or(0))
+}
+
+impl Desk {
+    pub(crate) fn cluster<O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        lists: &Lists,
+        proto: Proto,
+        id: Command,
+        out: &mut Vec<u8>,
+        args: ArgList<'_>,
+    ) {
+        let cluster = cx.shared.cluster.id;
+        match id {
+            Command::ClusterKeyslot => encode::integer(out, i64::from(command::slot(args.arg(2)))),
+            Command::ClusterMyid => encode::bulk(out, name(cluster, cx.shared.node).as_bytes()),
+            Command::ClusterSlots => self.cluster_slots(cx, lists, proto, out),
+            Command::ClusterShards => self.cluster_shards(cx, lists, proto, out),
+            Command::ClusterNodes => {
+                let text = self.cluster_nodes(cx, lists);
+                encode::verbatim(out, proto, b"txt", text.as_bytes());
+            }
+            _ => {
+                let text = self.cluster_info(cx, lists);
+                encode::verbatim(out, proto, b"txt", text.as_bytes());
+            }
+        }
+    }
+
+    /// The slot map by the newest installed configurations.
+    fn ranges<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists) -> Vec<Range> {
+        let mut ranges: Vec<Range> = Vec::new();
+        let mut first = 0;
+        for (last, stream) in cx.shared.slots.ranges() {
+            let owner = lists_tenure(lists, stream).map(|tenure| tenure.node);
+            let owner = owner.filter(|owner| self.nodes.iter().any(|node| node.id == *owner));
+            match ranges.last_mut() {
+                Some(range) if range.owner == owner => range.last = last,
+                _ => ranges.push(Range { first, last, owner }),
+            }
+            first = last.saturating_add(1);
+        }
+        ranges
+    }
+
+    fn node(&self, id: NodeId) -> Option<&NodeRecord> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    fn cluster_slots<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, proto: Proto, out: &mut Vec<u8>) {
+        let ranges = self.ranges(cx, lists);
+        let owned: Vec<(&Range, &NodeRecord)> = ranges
+            .iter()
+            .filter_map(|range| Some((range, self.node(range.owner?)?)))
+            .collect();
+        encode::array_header(out, owned.len());
+        for (range, node) in owned {
+            let (host, port) = host_and_port(&node.cluster_address);
+            encode::array_header(out, 3);
+            encode::integer(out, i64::from(range.first));
+            encode::integer(out, i64::from(range.last));
+            encode::array_header(out, 4);
+            encode::bulk(out, host.as_bytes());
+            encode::integer(out, port);
+            encode::bulk(out, name(cx.shared.cluster.id, node.id).as_bytes());
+            encode::map_header(out, proto, 0);
+        }
+    }
+
+    fn cluster_shards<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, proto: Proto, out: &mut Vec<u8>) {
+        let ranges = self.ranges(cx, lists);
+        encode::array_header(out, self.nodes.len());
+        for node in &self.nodes {
+            let own = || ranges.iter().filter(|range| range.owner == Some(node.id));
+            let (host, port) = host_and_port(&node.cluster_address);
+            let health = if node.state == NodeState::Up { "online" } else { "fail" };
+            encode::map_header(out, proto, 2);
+            encode::bulk(out, b"slots");
+            encode::array_header(out, 2 * own().count());
+            for range in own() {
+                encode::integer(out, i64::from(range.first));
+                encode::integer(out, i64::from(range.last));
+            }
+            encode::bulk(out, b"nodes");
+            encode::array_header(out, 1);
+            encode::map_header(out, proto, 7);
+            encode::bulk(out, b"id");
+            encode::bulk(out, name(cx.shared.cluster.id, node.id).as_bytes());
+            encode::bulk(out, b"port");
+            encode::integer(out, port);
+            for (field, value) in [("ip", host), ("endpoint", host), ("role", "master")] {
+                encode::bulk(out, field.as_bytes());
+                encode::bulk(out, value.as_bytes());
+            }
+            encode::bulk(out, b"replication-offset");
+            encode::integer(out, 0);
+            encode::bulk(out, b"health");
+            encode::bulk(out, health.as_bytes());
+        }
+    }
+
+    /// Redis' own flags only: spares are masters without slots.
+    fn cluster_nodes<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists) -> String {
+        let ranges = self.ranges(cx, lists);
+        let epoch = newest_epoch(lists);
+        let mut text = String::new();
+        for node in &self.nodes {
+            let me = if node.id == cx.shared.node { "myself," } else { "" };
+            let (fail, link) = match node.state {
+                NodeState::Up => ("", "connected"),
+                NodeState::Down => (",fail", "disconnected"),
+            };
+            let (_, bus) = host_and_port(&node.peer_address);
+            // To a string, nothing fails.
+            let _ = write!(
+                text,
+                "{} {}@{bus} {me}master{fail} - 0 0 {} {link}",
+                name(cx.shared.cluster.id, node.id),
+                node.cluster_address,
+                epoch.0
+            );
+            for range in ranges.iter().filter(|range| range.owner == Some(node.id)) {
+                let _ = if range.first == range.last {
+                    write!(text, " {}", range.first)
+                } else {
+                    write!(text, " {}-{}", range.first, range.last)
+                };
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    fn cluster_info<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists) -> String {
+        let ranges = self.ranges(cx, lists);
+        let up = |id: NodeId| self.node(id).is_some_and(|node| node.state == NodeState::Up);
+        let slots = |wanted: &dyn Fn(NodeId) -> bool| -> u32 {
+            let wanted = ranges.iter().filter(|range| range.owner.is_some_and(wanted));
+            wanted.map(|range| u32::from(range.last - range.first) + 1).sum()
+        };
+        let (assigned, ok) = (slots(&|_| true), slots(&up));
+        let state = if ok == u32::from(SLOT_COUNT) { "ok" } else { "fail" };
+        let members = self.nodes.iter().filter(|node| node.role == NodeRole::Member).count();
+        let epoch = newest_epoch(lists).0;
+        let lines = [
+            ("cluster_enabled", "1".to_owned()),
+            ("cluster_state", state.to_owned()),
+            ("cluster_slots_assigned", assigned.to_string()),
+            ("cluster_slots_ok", ok.to_string()),
+            ("cluster_slots_pfail", "0".to_owned()),
+            ("cluster_slots_fail", (assigned - ok).to_string()),
+            ("cluster_known_nodes", self.nodes.len().to_string()),
+            ("cluster_size", members.to_string()),
+            ("cluster_current_epoch", epoch.to_string()),
+            ("cluster_my_epoch", epoch.to_string()),
+        ];
+        lines
+            .iter()
+            .map(|(name, value)| format!("{name}:{value}\r\n"))
+            .collect()
+    }
+}
+
+fn newest_epoch(lists: &Lists) -> Epoch {
+    lists
+        .iter()
+        .map(|list| list.configuration.epoch)
+        .max()
+        .unwrap_or_default()
+}

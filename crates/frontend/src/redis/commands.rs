@@ -1,0 +1,320 @@
+//! What the commands on keys do, at the owner of their stream.
+//!
+//! A command looks at everything it needs before it changes anything, so that one that must wait has changed nothing
+//! and can be run again from its start.
+
+mod counters;
+mod decimal;
+mod expiry;
+mod keys;
+mod keyspace;
+mod strings;
+
+pub(crate) use keyspace::slot_number;
+
+use crate::dialect::{Dialect, Refusal};
+use paritas_base::configuration::Configuration;
+use paritas_protocol::{Access, Context, Effect, Out, StreamOwner, WriteRefusal};
+use paritas_store::{Object, Value};
+use paritas_wire::command::{Command, CommandSpec};
+use paritas_wire::peer::FRAME_BYTES_MAX;
+use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
+
+/// The longest reply that commands of many keys make, so that a short one (`MGET k k k …`) does not fill the memory: as
+/// long as one that is forwarded may be, with room in its frame for the rest.
+pub(crate) const REPLY_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
+
+/// The result of running a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Executed {
+    /// The reply is written.
+    Replied(Effect),
+    /// It cannot run yet. Nothing has changed, and nothing it wrote counts.
+    Stalled,
+}
+
+/// Why a command stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    /// It must wait until something changes.
+    Wait,
+    /// It ends, refused.
+    Refused(Refusal),
+    /// It ends with this error, in the words of Redis.
+    Error(&'static str),
+    /// It ends; the error is written.
+    Written,
+}
+
+impl From<paritas_protocol::Stop> for Stop {
+    fn from(stop: paritas_protocol::Stop) -> Self {
+        match stop {
+            paritas_protocol::Stop::Wait => Self::Wait,
+            paritas_protocol::Stop::Refused(refusal) => Self::Refused(Refusal::Write(refusal)),
+        }
+    }
+}
+
+/// A command to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) args: ArgList<'a>,
+    pub(crate) dialect: Dialect,
+    /// The hash of its first key, if it is known.
+    pub(crate) hash: Option<u64>,
+}
+
+/// One command at work on its stream.
+struct Operation<'a, 'c, O: Out> {
+    access: Access<'a, 'c, O>,
+    job: Job<'a>,
+    reply: &'a mut Vec<u8>,
+    /// Where in `reply` its own begins.
+    start: usize,
+}
+
+/// Runs one command on keys of one stream. The owner serves.
+pub(crate) fn execute<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    job: Job<'_>,
+    reply: &mut Vec<u8>,
+) -> Executed {
+    let start = reply.len();
+    let mut operation = Operation {
+        access: Access::new(cx, configuration, owner),
+        job,
+        reply,
+        start,
+    };
+    let mut result = operation.run();
+    let is_stuck = matches!(
+        result,
+        Err(Stop::Wait | Stop::Refused(Refusal::Write(WriteRefusal::NoMemory)))
+    );
+    if is_stuck && operation.access.has_begun() {
+        // Space was made sure of before; if it is gone all the same, nothing better can be said.
+        result = Err(Stop::Refused(Refusal::Write(WriteRefusal::Uncertain)));
+    }
+    let Operation { access, reply, .. } = operation;
+    match result {
+        Ok(()) | Err(Stop::Written) => {}
+        Err(Stop::Refused(refusal)) => {
+            reply.truncate(start);
+            job.dialect.refuse(reply, refusal);
+        }
+        Err(Stop::Error(text)) => {
+            reply.truncate(start);
+            encode::error(reply, text);
+        }
+        Err(Stop::Wait) => {
+            reply.truncate(start);
+            return Executed::Stalled;
+        }
+    }
+    Executed::Replied(access.finish())
+}
+
+/// Whether looking at a key is a use of it, as Redis has it: not where only something about it is asked.
+#[inline]
+fn is_use(id: Command) -> bool {
+    !matches!(
+        id,
+        Command::Exists
+            | Command::Type
+            | Command::ObjectEncoding
+            | Command::ObjectFreq
+            | Command::ObjectIdletime
+            | Command::MemoryUsage
+            | Command::Ttl
+            | Command::Pttl
+            | Command::Expiretime
+            | Command::Pexpiretime
+    )
+}
+
+/// What a command needs to know of an object that it goes on to change.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    bytes: usize,
+    expiry_ms: Option<u64>,
+    flags: Option<u32>,
+    is_hash: bool,
+}
+
+impl Seen {
+    fn of(object: &Object<'_>) -> Self {
+        Self {
+            bytes: object.len(),
+            expiry_ms: object.expiry_ms(),
+            flags: object.flags(),
+            is_hash: object.is_hash(),
+        }
+    }
+
+    /// Other bytes under the same expiry.
+    fn with<'v>(seen: Option<&Self>, bytes: &'v [u8]) -> Value<'v> {
+        Value {
+            bytes,
+            expiry_ms: seen.and_then(|s| s.expiry_ms),
+            flags: seen.and_then(|s| s.flags),
+            hash_kind: false,
+        }
+    }
+}
+
+impl<O: Out> Operation<'_, '_, O> {
+    fn run(&mut self) -> Result<(), Stop> {
+        match self.job.spec.id {
+            Command::Get => self.get(),
+            Command::Set => self.set(),
+            Command::Setnx => self.setnx(),
+            Command::Setex => self.setex(expiry::Unit::Seconds),
+            Command::Psetex => self.setex(expiry::Unit::Milliseconds),
+            Command::Getset => self.getset(),
+            Command::Getdel => self.getdel(),
+            Command::Getex => self.getex(),
+            Command::Mget => self.mget(),
+            Command::Mset => self.mset(),
+            Command::Msetnx => self.msetnx(),
+            Command::Append => self.append(),
+            Command::Strlen => self.strlen(),
+            Command::Getrange => self.getrange(),
+            Command::Setrange => self.setrange(),
+            Command::Incr => self.increment(1),
+            Command::Decr => self.increment(-1),
+            Command::Incrby => self.incrby(),
+            Command::Decrby => self.decrby(),
+            Command::Incrbyfloat => self.incrbyfloat(),
+            Command::Del | Command::Unlink => self.delete(),
+            Command::Exists | Command::Touch => self.exists(),
+            Command::Type => self.kind(),
+            Command::Copy => self.copy(),
+            Command::Rename => self.rename(false),
+            Command::Renamenx => self.rename(true),
+            Command::ObjectEncoding => self.object_encoding(),
+            Command::ObjectFreq => self.object_freq(),
+            Command::ObjectIdletime => self.object_idletime(),
+            Command::MemoryUsage => self.memory_usage(),
+            Command::Expire => self.expire(expiry::Unit::Seconds),
+            Command::Pexpire => self.expire(expiry::Unit::Milliseconds),
+            Command::Expireat => self.expire(expiry::Unit::UnixSeconds),
+            Command::Pexpireat => self.expire(expiry::Unit::UnixMilliseconds),
+            Command::Ttl => self.ttl(|at, now| at.saturating_sub(now).saturating_add(500) / 1000),
+            Command::Pttl => self.ttl(|at, now| at.saturating_sub(now)),
+            Command::Expiretime => self.ttl(|at, _| at.saturating_add(500) / 1000),
+            Command::Pexpiretime => self.ttl(|at, _| at),
+            Command::Persist => self.persist(),
+            Command::Scan => self.scan(),
+            Command::Randomkey => self.randomkey(),
+            Command::Dbsize => self.dbsize(),
+            Command::Flushall | Command::Flushdb => self.flush(),
+            _ => Err(Stop::Error("ERR this command does not run on a stream")),
+        }
+    }
+
+    // --- arguments -----------------------------------------------------------------------------------------------
+
+    fn count(&self) -> usize {
+        self.job.args.len()
+    }
+
+    /// Whether an argument is this word, in either case. `word` is in lower case.
+    fn is_word(&self, at: usize, word: &str) -> bool {
+        self.job.args.arg(at).eq_ignore_ascii_case(word.as_bytes())
+    }
+
+    fn integer(&self, at: usize) -> Result<i64, Stop> {
+        parse_integer(self.job.args.arg(at)).ok_or(Stop::Error(errors::NOT_AN_INTEGER))
+    }
+
+    /// The version of Redis' protocol that the client speaks.
+    fn proto(&self) -> Proto {
+        self.job.dialect.proto()
+    }
+
+    /// Ends with an error that `write` writes.
+    fn refuse(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Stop {
+        self.reply.truncate(self.start);
+        write(self.reply);
+        Stop::Written
+    }
+
+    /// The hash of the key in argument `at`.
+    fn hash_of(&self, at: usize) -> u64 {
+        match self.job.hash {
+            Some(hash) if at == usize::from(self.job.spec.first_key.unsigned_abs()) => hash,
+            _ => self.access.hash(self.job.args.arg(at)),
+        }
+    }
+
+    // --- looking -------------------------------------------------------------------------------------------------
+
+    /// Looks up the key in argument `at`. Gives what `then` makes of the object; it may write to the reply.
+    #[inline]
+    fn look<T>(
+        &mut self,
+        at: usize,
+        then: impl FnOnce(Option<&Object<'_>>, &mut Vec<u8>) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        let is_use = is_use(self.job.spec.id);
+        let Self { access, reply, .. } = self;
+        access.look(hash, key, is_use, |object| then(object, reply))?
+    }
+
+    /// As above, where strings only will do.
+    #[inline]
+    fn look_string<T>(
+        &mut self,
+        at: usize,
+        then: impl FnOnce(Option<&Object<'_>>, &mut Vec<u8>) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        self.look(at, |object, reply| match object {
+            Some(object) if object.is_hash() => Err(Stop::Error(errors::WRONG_TYPE)),
+            object => then(object, reply),
+        })
+    }
+
+    fn seen(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
+        self.look(at, |object, _| Ok(object.map(Seen::of)))
+    }
+
+    /// A copy of a string.
+    fn string(&mut self, at: usize) -> Result<Option<(Seen, Vec<u8>)>, Stop> {
+        self.look_string(at, |object, _| {
+            Ok(object.map(|object| {
+                let mut bytes = Vec::with_capacity(object.len());
+                object.copy_to(&mut bytes);
+                (Seen::of(object), bytes)
+            }))
+        })
+    }
+
+    // --- changing ------------------------------------------------------------------------------------------------
+
+    /// Stores a value under the key in argument `at`.
+    fn put(&mut self, at: usize, value: Value<'_>) -> Result<(), Stop> {
+        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        Ok(self.access.put(hash, key, value)?)
+    }
+
+    /// Removes the key in argument `at`: true if there was one.
+    fn remove(&mut self, at: usize) -> Result<bool, Stop> {
+        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        Ok(self.access.remove(hash, key)?)
+    }
+
+    /// Sets when the key in argument `at` ends, in ms since 1970; `None`: never. False without the key.
+    fn set_expiry(&mut self, at: usize, expiry_ms: Option<u64>) -> Result<bool, Stop> {
+        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        Ok(self.access.set_expiry(hash, key, expiry_ms)?)
+    }
+
+    /// Refuses the key in argument `at`, or a value of `value_bytes` bytes, if it is longer than the store takes.
+    fn check_limits(&self, at: usize, value_bytes: usize) -> Result<(), Stop> {
+        Ok(self.access.check_limits(self.job.args.arg(at).len(), value_bytes)?)
+    }
+}

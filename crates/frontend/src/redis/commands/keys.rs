@@ -1,0 +1,208 @@
+//! Keys, whatever is stored under them.
+
+use super::{Operation, Seen, Stop};
+use paritas_protocol::Out;
+use paritas_store::Value;
+use paritas_wire::resp::{encode, errors, parse_integer};
+
+/// The longest string that Redis keeps within its object.
+const EMBEDDED_BYTES_MAX: usize = 44;
+/// What an object costs beside key and value: its header, its index entry (docs/formats/object.md).
+const OBJECT_BYTES: usize = 3 + 8;
+/// With an expiry.
+const EXPIRY_BYTES: usize = 7;
+
+impl<O: Out> Operation<'_, '_, O> {
+    pub(crate) fn delete(&mut self) -> Result<(), Stop> {
+        let mut bytes = 0;
+        for at in 1..self.count() {
+            if self.seen(at)?.is_some() {
+                bytes += self.job.args.arg(at).len();
+            }
+        }
+        if bytes > 0 {
+            let args = self.job.args;
+            let keys = (1..args.len()).map(|at| args.arg(at));
+            self.access.reserve(args.len() - 1, 0, keys, [].into_iter())?;
+        }
+        let mut count = 0;
+        for at in 1..self.count() {
+            count += i64::from(self.remove(at)?);
+        }
+        encode::integer(self.reply, count);
+        Ok(())
+    }
+
+    pub(crate) fn exists(&mut self) -> Result<(), Stop> {
+        let mut count = 0;
+        for at in 1..self.count() {
+            count += i64::from(self.seen(at)?.is_some());
+        }
+        encode::integer(self.reply, count);
+        Ok(())
+    }
+
+    pub(crate) fn kind(&mut self) -> Result<(), Stop> {
+        self.look(1, |object, reply| {
+            let kind = match object {
+                None => "none",
+                Some(object) if object.is_hash() => "hash",
+                Some(_) => "string",
+            };
+            encode::simple(reply, kind);
+            Ok(())
+        })
+    }
+
+    /// A copy of whatever a key holds.
+    fn object(&mut self, at: usize) -> Result<Option<(Seen, Vec<u8>)>, Stop> {
+        self.look(at, |object, _| {
+            Ok(object.map(|object| {
+                let mut bytes = Vec::with_capacity(object.len());
+                object.copy_to(&mut bytes);
+                (Seen::of(object), bytes)
+            }))
+        })
+    }
+
+    fn put_object(&mut self, at: usize, seen: &Seen, bytes: &[u8]) -> Result<(), Stop> {
+        let value = Value {
+            bytes,
+            expiry_ms: seen.expiry_ms,
+            flags: seen.flags,
+            hash_kind: seen.is_hash,
+        };
+        self.put(at, value)
+    }
+
+    pub(crate) fn copy(&mut self) -> Result<(), Stop> {
+        let (mut replace, mut at) = (false, 3);
+        while at < self.count() {
+            if self.is_word(at, "replace") {
+                replace = true;
+            } else if self.is_word(at, "db") && at + 1 < self.count() {
+                at += 1;
+                if self.integer(at)? != 0 {
+                    return Err(Stop::Error(errors::DB_OUT_OF_RANGE));
+                }
+            } else {
+                return Err(Stop::Error(errors::SYNTAX));
+            }
+            at += 1;
+        }
+        if self.job.args.arg(1) == self.job.args.arg(2) {
+            return Err(Stop::Error(errors::SAME_OBJECT));
+        }
+        let source = self.object(1)?;
+        let taken = self.seen(2)?.is_some();
+        let copied = match source {
+            Some((seen, bytes)) if replace || !taken => {
+                self.put_object(2, &seen, &bytes)?;
+                true
+            }
+            _ => false,
+        };
+        encode::integer(self.reply, i64::from(copied));
+        Ok(())
+    }
+
+    /// RENAME, and RENAMENX if `only_if_free`: one delta.
+    pub(crate) fn rename(&mut self, only_if_free: bool) -> Result<(), Stop> {
+        let Some((seen, bytes)) = self.object(1)? else {
+            return Err(Stop::Error(errors::NO_SUCH_KEY));
+        };
+        let taken = self.seen(2)?.is_some();
+        let same = self.job.args.arg(1) == self.job.args.arg(2);
+        let renames = !(same || only_if_free && taken);
+        if renames {
+            self.check_limits(2, bytes.len())?;
+            let (old, new) = (self.job.args.arg(1), self.job.args.arg(2));
+            let (keys, inserted) = ([old, new].into_iter(), [new].into_iter());
+            self.access.reserve(2, bytes.len() + new.len(), keys, inserted)?;
+            // The order matters: what can fail for want of room comes first.
+            self.put_object(2, &seen, &bytes)?;
+            self.remove(1)?;
+        }
+        if only_if_free {
+            encode::integer(self.reply, i64::from(renames));
+        } else {
+            encode::ok(self.reply);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn object_encoding(&mut self) -> Result<(), Stop> {
+        let proto = self.proto();
+        self.look(2, |object, reply| {
+            let encoding = match object {
+                None => {
+                    encode::null(reply, proto);
+                    return Ok(());
+                }
+                Some(object) if object.is_hash() => "listpack",
+                Some(object) if object.whole().and_then(parse_integer).is_some() => "int",
+                Some(object) if object.len() <= EMBEDDED_BYTES_MAX => "embstr",
+                Some(_) => "raw",
+            };
+            encode::bulk(reply, encoding.as_bytes());
+            Ok(())
+        })
+    }
+
+    pub(crate) fn object_freq(&mut self) -> Result<(), Stop> {
+        let lfu = self.access.policy().is_lfu();
+        match self.seen(2)? {
+            Some(_) if !lfu => Err(Stop::Error(errors::NO_LFU)),
+            Some(_) => {
+                let (key, hash) = (self.job.args.arg(2), self.hash_of(2));
+                let uses = self.access.uses(hash, key)?;
+                encode::integer(self.reply, uses.unwrap_or(0).into());
+                Ok(())
+            }
+            None => {
+                encode::null(self.reply, self.proto());
+                Ok(())
+            }
+        }
+    }
+
+    /// Nobody notes at what time a key was used: 0.
+    pub(crate) fn object_idletime(&mut self) -> Result<(), Stop> {
+        let lfu = self.access.policy().is_lfu();
+        match self.seen(2)? {
+            Some(_) if lfu => return Err(Stop::Error(errors::NO_IDLE_TIME)),
+            Some(_) => encode::integer(self.reply, 0),
+            None => encode::null(self.reply, self.proto()),
+        }
+        Ok(())
+    }
+
+    /// What a key takes over all nodes: its bytes, its entry, and its part of the parity.
+    pub(crate) fn memory_usage(&mut self) -> Result<(), Stop> {
+        let options = self.count() - 3;
+        if options > 0 {
+            if options != 2 || !self.is_word(3, "samples") {
+                return Err(Stop::Error(errors::SYNTAX));
+            }
+            if self.integer(4)? < 0 {
+                return Err(Stop::Error(errors::SYNTAX));
+            }
+        }
+        let (data, parity) = {
+            let configuration = self.access.configuration();
+            (configuration.data, configuration.parity)
+        };
+        let key_bytes = self.job.args.arg(2).len();
+        match self.seen(2)? {
+            Some(seen) => {
+                let expiry = if seen.expiry_ms.is_some() { EXPIRY_BYTES } else { 0 };
+                let bytes = key_bytes + seen.bytes + expiry + OBJECT_BYTES;
+                let nodes = usize::from(data) + usize::from(parity);
+                let total = (bytes * nodes).div_ceil(usize::from(data.max(1)));
+                encode::integer(self.reply, total as i64);
+            }
+            None => encode::null(self.reply, self.proto()),
+        }
+        Ok(())
+    }
+}

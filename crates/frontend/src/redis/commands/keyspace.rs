@@ -1,0 +1,169 @@
+//! Commands on all keys of one stream. The router asks every stream that a client's command means.
+
+use super::{Operation, Stop};
+use paritas_protocol::Out;
+use paritas_store::Object;
+use paritas_wire::command::{glob, slot};
+use paritas_wire::resp::{encode, errors, parse_integer};
+
+/// Expired keys met on a walk that are deleted at once. Others are shown as if they lived: nobody may see a key dead
+/// before its deletion is safe (8.4).
+const EXPIRED_MAX: usize = 256;
+/// The most keys that one SCAN looks at, whatever its COUNT: a turn must be short (PROTOCOL 10.2b).
+const SCAN_KEYS_MAX: usize = 4096;
+/// What SCAN takes for COUNT if nothing is said, as Redis does.
+const COUNT_DEFAULT: i64 = 10;
+
+/// The options of SCAN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScanOptions {
+    pattern: Option<usize>,
+    count: i64,
+    kind: Option<usize>,
+    slot: Option<u16>,
+}
+
+impl<O: Out> Operation<'_, '_, O> {
+    /// Walks from a cursor over about `limit` keys, and gives those that `test` passes, encoded, with their number
+    /// and the next cursor.
+    fn walk(
+        &mut self,
+        cursor: u64,
+        limit: usize,
+        mut test: impl FnMut(&Object<'_>) -> bool,
+    ) -> Result<(Vec<u8>, usize, u64), Stop> {
+        self.access.await_slots()?;
+        let now_ms = self.access.now_ms();
+        let (mut found, mut count) = (Vec::new(), 0);
+        let mut expired: Vec<Vec<u8>> = Vec::new();
+        let next = self.access.scan(cursor, limit, |object| {
+            let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
+            if over && expired.len() < EXPIRED_MAX {
+                expired.push(object.key().to_vec());
+            } else if test(object) {
+                encode::bulk(&mut found, object.key());
+                count += 1;
+            }
+        })?;
+        for key in expired {
+            self.access.end_expired(self.access.hash(&key), &key)?;
+        }
+        self.access.saw_all();
+        Ok((found, count, next))
+    }
+
+    fn scan_options(&self) -> Result<ScanOptions, Stop> {
+        let mut options = ScanOptions {
+            pattern: None,
+            count: COUNT_DEFAULT,
+            kind: None,
+            slot: None,
+        };
+        for at in (2..self.count()).step_by(2) {
+            if at + 1 >= self.count() {
+                return Err(Stop::Error(errors::SYNTAX));
+            }
+            if self.is_word(at, "match") {
+                options.pattern = Some(at + 1);
+            } else if self.is_word(at, "count") {
+                options.count = self.integer(at + 1)?;
+                if options.count < 1 {
+                    return Err(Stop::Error(errors::SYNTAX));
+                }
+            } else if self.is_word(at, "type") {
+                options.kind = Some(at + 1);
+            } else if self.is_word(at, "slot") {
+                let slot = slot_number(self.job.args.arg(at + 1));
+                options.slot = Some(slot.ok_or(Stop::Error(errors::INVALID_SLOT))?);
+            } else {
+                return Err(Stop::Error(errors::SYNTAX));
+            }
+        }
+        Ok(options)
+    }
+
+    /// The cursor here is the stream's own; the router adds which stream.
+    pub(crate) fn scan(&mut self) -> Result<(), Stop> {
+        let cursor = str::from_utf8(self.job.args.arg(1))
+            .ok()
+            .and_then(|text| text.parse().ok());
+        let cursor: u64 = cursor.ok_or(Stop::Error(errors::INVALID_CURSOR))?;
+        let options = self.scan_options()?;
+        let args = self.job.args;
+        let pattern = options.pattern.map(|at| args.arg(at));
+        let kind = options.kind.map(|at| args.arg(at));
+        let limit = usize::try_from(options.count).unwrap_or(usize::MAX).min(SCAN_KEYS_MAX);
+        let (found, count, next) = self.walk(cursor, limit, |object| {
+            let name: &[u8] = if object.is_hash() { b"hash" } else { b"string" };
+            options.slot.is_none_or(|wanted| slot(object.key()) == wanted)
+                && kind.is_none_or(|kind| kind.eq_ignore_ascii_case(name))
+                && pattern.is_none_or(|pattern| glob::matches(pattern, object.key()))
+        })?;
+        encode::array_header(self.reply, 2);
+        let mut text = [0; 20];
+        encode::bulk(self.reply, decimal(next, &mut text));
+        encode::array_header(self.reply, count);
+        self.reply.extend_from_slice(&found);
+        Ok(())
+    }
+
+    pub(crate) fn randomkey(&mut self) -> Result<(), Stop> {
+        /// As Redis, where all keys may have expired.
+        const TRIES: usize = 100;
+        self.access.await_slots()?;
+        let now_ms = self.access.now_ms();
+        for attempt in 0..TRIES {
+            let Some(chosen) = self.access.random_key()? else {
+                break;
+            };
+            if chosen.is_foreign {
+                continue;
+            }
+            let over = chosen.expiry_ms.is_some_and(|at| at <= now_ms);
+            if !over || attempt + 1 == TRIES {
+                encode::bulk(self.reply, &chosen.key);
+                return Ok(());
+            }
+            self.access.end_expired(self.access.hash(&chosen.key), &chosen.key)?;
+        }
+        encode::null(self.reply, self.proto());
+        Ok(())
+    }
+
+    /// Waits while the counts are not all here, after a takeover.
+    pub(crate) fn dbsize(&mut self) -> Result<(), Stop> {
+        let count = self.access.count()?;
+        encode::integer(self.reply, count as i64);
+        Ok(())
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), Stop> {
+        let mode = self.count() == 2 && (self.is_word(1, "async") || self.is_word(1, "sync"));
+        if self.count() > 1 && !mode {
+            return Err(Stop::Error(errors::SYNTAX));
+        }
+        self.access.flush()?;
+        encode::ok(self.reply);
+        Ok(())
+    }
+}
+
+/// A slot that a client names.
+pub(crate) fn slot_number(text: &[u8]) -> Option<u16> {
+    let slot = parse_integer(text).and_then(|slot| u16::try_from(slot).ok());
+    slot.filter(|slot| *slot < paritas_base::SLOT_COUNT)
+}
+
+/// Decimal text of a number.
+pub(crate) fn decimal(mut number: u64, text: &mut [u8; 20]) -> &[u8] {
+    let mut used = 0;
+    for place in text.iter_mut().rev() {
+        *place = b'0' + (number % 10) as u8;
+        used += 1;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    text.get(text.len() - used..).unwrap_or_default()
+}

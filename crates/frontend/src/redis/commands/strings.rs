@@ -1,0 +1,335 @@
+//! Strings.
+
+use super::expiry::Unit;
+use super::{Operation, REPLY_BYTES_MAX, Seen, Stop};
+use paritas_protocol::{Mutant, Out};
+use paritas_store::{Object, Value};
+use paritas_wire::resp::{encode, errors};
+
+/// The options of SET and GETEX.
+#[derive(Clone, Copy, Default, Debug)]
+struct Options {
+    if_absent: bool,
+    if_present: bool,
+    get: bool,
+    keep_expiry: bool,
+    persist: bool,
+    /// The unit, and the argument with the number.
+    expiry: Option<(Unit, usize)>,
+}
+
+fn append_value(reply: &mut Vec<u8>, object: &Object<'_>) {
+    match object.whole() {
+        Some(value) => encode::bulk(reply, value),
+        None => {
+            encode::bulk_header(reply, object.len());
+            object.copy_to(reply);
+            encode::bulk_end(reply);
+        }
+    }
+}
+
+impl<O: Out> Operation<'_, '_, O> {
+    /// Writes the value of the key in argument `at`.
+    fn answer_value(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
+        let proto = self.proto();
+        self.look_string(at, |object, reply| {
+            match object {
+                Some(object) => append_value(reply, object),
+                None => encode::null(reply, proto),
+            }
+            Ok(object.map(Seen::of))
+        })
+    }
+
+    #[inline]
+    pub(crate) fn get(&mut self) -> Result<(), Stop> {
+        let proto = self.proto();
+        self.look_string(1, |object, reply| {
+            match object {
+                Some(object) => append_value(reply, object),
+                None => encode::null(reply, proto),
+            }
+            Ok(())
+        })
+    }
+
+    pub(crate) fn mget(&mut self) -> Result<(), Stop> {
+        let proto = self.proto();
+        encode::array_header(self.reply, self.count() - 1);
+        for at in 1..self.count() {
+            self.look(at, |object, reply| {
+                match object.filter(|o| !o.is_hash()) {
+                    Some(object) => append_value(reply, object),
+                    None => encode::null(reply, proto),
+                }
+                Ok(())
+            })?;
+            if self.reply.len() - self.start > REPLY_BYTES_MAX {
+                return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The options from argument `first` on. `sets`: those of SET, else of GETEX.
+    fn options(&self, first: usize, sets: bool) -> Result<Options, Stop> {
+        let mut options = Options::default();
+        let mut at = first;
+        while at < self.count() {
+            let o = &mut options;
+            let unit = Unit::ALL
+                .iter()
+                .find(|(_, word)| self.is_word(at, word))
+                .map(|(u, _)| *u);
+            let free = |unit: Unit| o.expiry.is_none_or(|(u, _)| u == unit);
+            if sets && self.is_word(at, "nx") && !o.if_present {
+                o.if_absent = true;
+            } else if sets && self.is_word(at, "xx") && !o.if_absent {
+                o.if_present = true;
+            } else if sets && self.is_word(at, "get") {
+                o.get = true;
+            } else if sets && self.is_word(at, "keepttl") && o.expiry.is_none() {
+                o.keep_expiry = true;
+            } else if !sets && self.is_word(at, "persist") && o.expiry.is_none() {
+                o.persist = true;
+            } else if let Some(unit) = unit
+                && free(unit)
+                && !o.keep_expiry
+                && !o.persist
+                && at + 1 < self.count()
+            {
+                at += 1;
+                o.expiry = Some((unit, at));
+            } else {
+                return Err(Stop::Error(errors::SYNTAX));
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    pub(crate) fn set(&mut self) -> Result<(), Stop> {
+        if self.count() == 3 {
+            // The common case looks at nothing: what was there does not matter.
+            self.put(1, Seen::with(None, self.job.args.arg(2)))?;
+            encode::ok(self.reply);
+            return Ok(());
+        }
+        let options = self.options(3, true)?;
+        let expiry_ms = match options.expiry {
+            Some((unit, at)) => Some(self.deadline(unit, at)?),
+            None => None,
+        };
+        self.check_limits(1, self.job.args.arg(2).len())?;
+        let old = if options.get {
+            self.answer_value(1)?
+        } else if options.if_absent || options.if_present || options.keep_expiry {
+            self.seen(1)?
+        } else {
+            None
+        };
+        if (options.if_absent && old.is_some()) || (options.if_present && old.is_none()) {
+            if !options.get {
+                encode::null(self.reply, self.proto());
+            }
+            return Ok(());
+        }
+        let expiry_ms = if options.keep_expiry {
+            old.and_then(|o| o.expiry_ms)
+        } else {
+            expiry_ms
+        };
+        self.put_until(1, self.job.args.arg(2), expiry_ms)?;
+        if !options.get {
+            encode::ok(self.reply);
+        }
+        Ok(())
+    }
+
+    /// Stores a value that ends then; if that is past, there is no key.
+    fn put_until(&mut self, at: usize, bytes: &[u8], expiry_ms: Option<u64>) -> Result<(), Stop> {
+        if expiry_ms.is_some_and(|expiry| expiry <= self.access.now_ms()) {
+            self.check_limits(at, bytes.len())?;
+            return self.remove(at).map(|_| ());
+        }
+        let value = Value {
+            bytes,
+            expiry_ms,
+            ..Value::default()
+        };
+        self.put(at, value)
+    }
+
+    pub(crate) fn setnx(&mut self) -> Result<(), Stop> {
+        self.check_limits(1, self.job.args.arg(2).len())?;
+        let absent = self.seen(1)?.is_none();
+        if absent {
+            self.put(1, Seen::with(None, self.job.args.arg(2)))?;
+        }
+        encode::integer(self.reply, i64::from(absent));
+        Ok(())
+    }
+
+    pub(crate) fn setex(&mut self, unit: Unit) -> Result<(), Stop> {
+        let expiry_ms = self.deadline(unit, 2)?;
+        self.put_until(1, self.job.args.arg(3), Some(expiry_ms))?;
+        encode::ok(self.reply);
+        Ok(())
+    }
+
+    pub(crate) fn getset(&mut self) -> Result<(), Stop> {
+        self.check_limits(1, self.job.args.arg(2).len())?;
+        self.answer_value(1)?;
+        self.put(1, Seen::with(None, self.job.args.arg(2)))
+    }
+
+    pub(crate) fn getdel(&mut self) -> Result<(), Stop> {
+        if self.answer_value(1)?.is_some() {
+            self.remove(1)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn getex(&mut self) -> Result<(), Stop> {
+        let options = self.options(2, false)?;
+        let Some(seen) = self.answer_value(1)? else {
+            return Ok(());
+        };
+        match options.expiry {
+            Some((unit, at)) => {
+                let expiry_ms = self.deadline(unit, at)?;
+                if expiry_ms <= self.access.now_ms() {
+                    self.remove(1)?;
+                } else {
+                    self.set_expiry(1, Some(expiry_ms))?;
+                }
+            }
+            None if options.persist && seen.expiry_ms.is_some() => {
+                self.set_expiry(1, None)?;
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Looks at what MSET and its kin will change, and makes sure of room.
+    fn prepare_pairs(&mut self) -> Result<usize, Stop> {
+        if self.count().is_multiple_of(2) {
+            let name = self.job.spec.name;
+            return Err(self.refuse(|out| errors::wrong_arity(out, name)));
+        }
+        let (mut there, mut bytes) = (0, 0);
+        for at in (1..self.count()).step_by(2) {
+            self.check_limits(at, self.job.args.arg(at + 1).len())?;
+            there += usize::from(self.seen(at)?.is_some());
+            bytes += self.job.args.arg(at).len() + self.job.args.arg(at + 1).len();
+        }
+        let args = self.job.args;
+        let keys = (1..args.len()).step_by(2).map(|at| args.arg(at));
+        self.access.reserve(args.len() / 2, bytes, keys.clone(), keys)?;
+        Ok(there)
+    }
+
+    fn put_pairs(&mut self) -> Result<(), Stop> {
+        for at in (1..self.count()).step_by(2) {
+            self.put(at, Seen::with(None, self.job.args.arg(at + 1)))?;
+            if self.access.breaks(Mutant::CommandCutInTwo) {
+                self.access.close_delta();
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn mset(&mut self) -> Result<(), Stop> {
+        self.prepare_pairs()?;
+        self.put_pairs()?;
+        encode::ok(self.reply);
+        Ok(())
+    }
+
+    pub(crate) fn msetnx(&mut self) -> Result<(), Stop> {
+        let free = self.prepare_pairs()? == 0;
+        if free {
+            self.put_pairs()?;
+        }
+        encode::integer(self.reply, i64::from(free));
+        Ok(())
+    }
+
+    pub(crate) fn strlen(&mut self) -> Result<(), Stop> {
+        self.look_string(1, |object, reply| {
+            encode::integer(reply, object.map_or(0, |o| o.len() as i64));
+            Ok(())
+        })
+    }
+
+    pub(crate) fn getrange(&mut self) -> Result<(), Stop> {
+        let (start, end) = (self.integer(2)?, self.integer(3)?);
+        let mut bytes = Vec::new();
+        self.look_string(1, |object, reply| {
+            let Some(object) = object else {
+                reply.extend_from_slice(encode::EMPTY_BULK);
+                return Ok(());
+            };
+            let length = object.len() as i64;
+            let from_end = |index: i64| if index < 0 { (length + index).max(0) } else { index };
+            let range = from_end(start)..from_end(end).saturating_add(1).min(length);
+            let backwards = start < 0 && end < 0 && start > end;
+            if backwards || range.is_empty() {
+                reply.extend_from_slice(encode::EMPTY_BULK);
+                return Ok(());
+            }
+            let range = range.start as usize..range.end as usize;
+            match object.whole() {
+                Some(value) => encode::bulk(reply, value.get(range).unwrap_or_default()),
+                None => {
+                    object.copy_to(&mut bytes);
+                    encode::bulk(reply, bytes.get(range).unwrap_or_default());
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// A string of this length can be kept, or Redis' own words for one that cannot.
+    fn check_length(&self, bytes: usize) -> Result<(), Stop> {
+        if bytes > self.access.limits().value_bytes {
+            return Err(Stop::Error(errors::STRING_TOO_LONG));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn append(&mut self) -> Result<(), Stop> {
+        let old = self.string(1)?;
+        let (seen, mut bytes) = old.map_or((None, Vec::new()), |(seen, bytes)| (Some(seen), bytes));
+        let more = self.job.args.arg(2);
+        self.check_length(bytes.len() + more.len())?;
+        bytes.extend_from_slice(more);
+        if seen.is_none() || !more.is_empty() {
+            self.put(1, Seen::with(seen.as_ref(), &bytes))?;
+        }
+        encode::integer(self.reply, bytes.len() as i64);
+        Ok(())
+    }
+
+    pub(crate) fn setrange(&mut self) -> Result<(), Stop> {
+        let offset = usize::try_from(self.integer(2)?).map_err(|_| Stop::Error(errors::OFFSET_OUT_OF_RANGE))?;
+        let old = self.string(1)?;
+        let (seen, mut bytes) = old.map_or((None, Vec::new()), |(seen, bytes)| (Some(seen), bytes));
+        let part = self.job.args.arg(3);
+        if !part.is_empty() {
+            let end = offset.saturating_add(part.len());
+            self.check_length(end)?;
+            if end > bytes.len() {
+                bytes.resize(end, 0);
+            }
+            if let Some(place) = bytes.get_mut(offset..end) {
+                place.copy_from_slice(part);
+            }
+            self.put(1, Seen::with(seen.as_ref(), &bytes))?;
+        }
+        encode::integer(self.reply, bytes.len() as i64);
+        Ok(())
+    }
+}

@@ -1,0 +1,276 @@
+//! CONFIG: what a node is set to, and what of it can change while it runs.
+
+use super::connection::is_word;
+use crate::router::client::Client;
+use paritas_protocol::{Context, Lists, LogAssist, Out, Port, Shared};
+use paritas_store::Policy;
+use paritas_wire::command::glob;
+use paritas_wire::resp::{ArgList, encode, errors};
+
+/// Below this a node has no room beside its rings and buffers.
+const MEMORY_MIN: u64 = 32 << 20;
+/// Below this a client's longest value would not fit.
+const CLIENT_BYTES_MIN: u64 = 1 << 20;
+const CLIENTS_MAX: u64 = 1 << 20;
+
+/// A setting that CONFIG SET changes: its name, and its key in the node's file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Setting {
+    Policy,
+    Memory,
+    RebuildRate,
+    LogAssist,
+    ScrubRate,
+    Clients,
+    ClientsMemory,
+    Query,
+    Reply,
+}
+
+impl Setting {
+    const ALL: [(&'static str, &'static str, Self); 9] = [
+        ("client-query-buffer-limit", "query_max", Self::Query),
+        ("log-assist", "log_assist", Self::LogAssist),
+        ("maxclients", "clients_max", Self::Clients),
+        ("maxmemory", "memory", Self::Memory),
+        ("maxmemory-clients", "clients_memory", Self::ClientsMemory),
+        ("maxmemory-policy", "maxmemory_policy", Self::Policy),
+        ("rebuild-rate", "rebuild_rate", Self::RebuildRate),
+        ("reply-max", "reply_max", Self::Reply),
+        ("scrub-rate", "scrub_rate", Self::ScrubRate),
+    ];
+
+    /// As CONFIG GET tells it.
+    fn value(self, shared: &Shared) -> String {
+        let clients = &shared.parameters.client_limits;
+        match self {
+            Self::Policy => shared.parameters.policy.to_string(),
+            Self::Memory => shared.maxmemory_bytes.to_string(),
+            Self::LogAssist => shared.parameters.log_assist.to_string(),
+            Self::RebuildRate => shared.parameters.rebuild_rate.unwrap_or(0).to_string(),
+            Self::ScrubRate => shared.parameters.scrub_rate.unwrap_or(0).to_string(),
+            Self::Clients => clients.clients_max.to_string(),
+            Self::ClientsMemory => match clients.bytes_max {
+                usize::MAX => "0".to_owned(),
+                bytes_max => bytes_max.to_string(),
+            },
+            Self::Query => clients.query_bytes_max.to_string(),
+            Self::Reply => clients.reply_bytes_max.to_string(),
+        }
+    }
+
+    /// What a text means for it; the reason if nothing.
+    fn read(self, shared: &Shared, lists: &Lists, text: &[u8]) -> Result<Change, String> {
+        let text = core::str::from_utf8(text).unwrap_or_default();
+        if self == Self::Policy {
+            let names = || one_of(&Policy::ALL.map(Policy::name));
+            return text.parse().map(Change::Policy).map_err(|_| names());
+        }
+        if self == Self::LogAssist {
+            let names = || one_of(&LogAssist::ALL.map(LogAssist::name));
+            return text.parse().map(Change::LogAssist).map_err(|_| names());
+        }
+        let number = match self {
+            Self::Clients => text.parse().ok(),
+            Self::ClientsMemory if text.ends_with('%') => part(text, shared.maxmemory_bytes),
+            _ => bytes(text),
+        };
+        let number = number.ok_or_else(|| match self {
+            Self::Clients => "argument couldn't be parsed into an integer".to_owned(),
+            _ => "argument must be a memory value".to_owned(),
+        })?;
+        // Parity of others' keys is not evicted here: with less, all keys of this node would go, and none could come.
+        let parity_bytes = match self {
+            Self::Memory if shared.parameters.policy.evicts() => lists.parity_bytes(&shared.arena),
+            _ => 0,
+        };
+        let (least, most) = match self {
+            Self::Memory => {
+                let most = shared.maxmemory_bytes_max;
+                (MEMORY_MIN.max(parity_bytes / 2 * 3).min(most), most)
+            }
+            Self::Clients => (1, CLIENTS_MAX),
+            Self::ClientsMemory if number == 0 => (0, 0),
+            Self::Query | Self::Reply | Self::ClientsMemory => (CLIENT_BYTES_MIN, i64::MAX as u64),
+            Self::RebuildRate | Self::ScrubRate | Self::Policy | Self::LogAssist => (0, i64::MAX as u64),
+        };
+        if !(least..=most).contains(&number) {
+            let why = match self {
+                Self::Memory if number > most => ": more than at its start a node cannot have".to_owned(),
+                Self::Memory if parity_bytes > 0 => format!(": parity has {parity_bytes} bytes, and is not evicted"),
+                _ => String::new(),
+            };
+            return Err(format!("argument must be between {least} and {most} inclusive{why}"));
+        }
+        Ok(Change::Number(number))
+    }
+
+    fn set(self, shared: &mut Shared, lists: &mut Lists, change: Change) {
+        let clients = &mut shared.parameters.client_limits;
+        match change {
+            Change::Policy(policy) => {
+                shared.parameters.policy = policy;
+                for (_, owner) in lists.owners_mut() {
+                    owner.set_policy(policy);
+                }
+            }
+            Change::LogAssist(assist) => shared.parameters.log_assist = assist,
+            Change::Number(number) => match self {
+                Self::Memory => shared.maxmemory_bytes = number,
+                Self::RebuildRate => shared.set_rebuild_rate(Some(number).filter(|rate| *rate > 0)),
+                Self::ScrubRate => shared.set_scrub_rate(Some(number).filter(|rate| *rate > 0)),
+                Self::Clients => clients.clients_max = number as usize,
+                Self::ClientsMemory => clients.bytes_max = if number == 0 { usize::MAX } else { number as usize },
+                Self::Query => clients.query_bytes_max = number as usize,
+                Self::Reply => clients.reply_bytes_max = number as usize,
+                Self::Policy | Self::LogAssist => {}
+            },
+        }
+    }
+}
+
+/// A checked value.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Policy(Policy),
+    LogAssist(LogAssist),
+    Number(u64),
+}
+
+impl Change {
+    /// As a file has it.
+    fn in_file(self) -> String {
+        match self {
+            Self::Policy(policy) => format!("\"{policy}\""),
+            Self::LogAssist(assist) => format!("\"{assist}\""),
+            Self::Number(number) => number.to_string(),
+        }
+    }
+}
+
+/// The settings that never change, as CONFIG GET tells them.
+fn fixed<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 10] {
+    let cluster = if client.port == Port::Cluster { "yes" } else { "no" };
+    [
+        ("ack-quorum", cx.shared.cluster.ack_quorum.to_string()),
+        ("appendonly", "no".to_owned()),
+        ("chunk-bytes", cx.shared.cluster.chunk_bytes.to_string()),
+        ("cluster-enabled", cluster.to_owned()),
+        ("databases", "1".to_owned()),
+        ("min-redundancy", cx.shared.cluster.min_redundancy.to_string()),
+        ("requirepass", String::new()),
+        ("save", String::new()),
+        ("scheme", cx.shared.code.scheme().to_string()),
+        ("timeout", "0".to_owned()),
+    ]
+}
+
+/// CONFIG GET pattern [pattern …].
+pub(crate) fn config_get<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut Vec<u8>, args: ArgList<'_>) {
+    let mut settings: Vec<(&str, String)> = fixed(cx, client).into();
+    settings.extend(Setting::ALL.map(|(name, _, setting)| (name, setting.value(cx.shared))));
+    settings.sort();
+    let patterns: Vec<Vec<u8>> = args.iter().skip(2).map(<[u8]>::to_ascii_lowercase).collect();
+    let wanted = |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
+    let found = || settings.iter().filter(|(name, _)| wanted(name));
+    encode::map_header(out, client.dialect.proto(), found().count());
+    for (name, value) in found() {
+        encode::bulk(out, name.as_bytes());
+        encode::bulk(out, value.as_bytes());
+    }
+}
+
+/// CONFIG SET name value [name value …], of this node: all or none. A value that is set already is accepted. `changed`
+/// gets the settings as the node's file would have them.
+pub(crate) fn config_set<O: Out>(
+    cx: &mut Context<'_, O>,
+    lists: &mut Lists,
+    changed: &mut Vec<(&'static str, String)>,
+    client: &Client,
+    out: &mut Vec<u8>,
+    args: ArgList<'_>,
+) {
+    #[cfg(feature = "mutants")]
+    if is_word(args, 2, "flip-bit") {
+        return flip_bit(cx, lists, out, args.arg(3));
+    }
+    if !args.len().is_multiple_of(2) {
+        return errors::wrong_arity(out, "config|set");
+    }
+    let fixed = fixed(cx, client);
+    let mut changes = Vec::new();
+    for at in (2..args.len()).step_by(2) {
+        let value = args.arg(at + 1);
+        let online = Setting::ALL.iter().find(|(name, ..)| is_word(args, at, name));
+        let (name, result) = match (online, fixed.iter().find(|(name, _)| is_word(args, at, name))) {
+            (Some((name, key, setting)), _) => {
+                let read = setting.read(cx.shared, lists, value);
+                (name, read.map(|change| changes.push((*key, *setting, change))))
+            }
+            (None, Some((name, now))) if now.as_bytes() == value => (name, Ok(())),
+            (None, Some((name, _))) => (name, Err("can't set immutable config".to_owned())),
+            (None, None) => return errors::unknown_option(out, args.arg(at)),
+        };
+        if let Err(reason) = result {
+            let text = format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}");
+            return encode::error(out, &text);
+        }
+    }
+    for (key, setting, change) in changes {
+        setting.set(cx.shared, lists, change);
+        changed.retain(|(changed, _)| *changed != key);
+        changed.push((key, change.in_file()));
+    }
+    encode::ok(out);
+}
+
+/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", KIND data or index, in builds for tests: memory goes bad.
+#[cfg(feature = "mutants")]
+fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, what: &[u8]) {
+    use paritas_base::{ListId, Position, Stripe};
+    let words: Vec<&str> = core::str::from_utf8(what).unwrap_or_default().split(' ').collect();
+    let number = |at: usize| words.get(at).and_then(|word| word.parse::<u32>().ok());
+    let (place, chunk) = (number(0).zip(number(1)), number(3).zip(number(4)));
+    let flipped = place.zip(chunk).is_some_and(|((list, position), (n, bit))| {
+        let list = ListId(u16::try_from(list).unwrap_or(u16::MAX));
+        let position = Position(u8::try_from(position).unwrap_or(u8::MAX));
+        let n = n & Stripe::NUMBER_MAX;
+        let is_index = words.get(2) == Some(&"index");
+        let stripe = if is_index {
+            Stripe::index_page(n)
+        } else {
+            Stripe::data(n)
+        };
+        paritas_protocol::flip_bit(&mut cx.shared.arena, lists, (list, position), stripe, bit as usize)
+    });
+    if flipped {
+        encode::ok(out);
+    } else {
+        encode::error(out, "ERR no such chunk here");
+    }
+}
+
+/// As Redis says it.
+fn one_of(names: &[&str]) -> String {
+    format!("argument(s) must be one of the following: {}", names.join(", "))
+}
+
+/// Parses `30%` as a part of `whole`.
+fn part(text: &str, whole: u64) -> Option<u64> {
+    let percent: u64 = text.strip_suffix('%')?.parse().ok()?;
+    (1..=100).contains(&percent).then_some(whole / 100 * percent)
+}
+
+/// A size with a binary unit, as files have it.
+fn bytes(text: &str) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match lower.get(digits.len()..)? {
+        "" | "b" => 0,
+        "k" | "kb" => 10,
+        "m" | "mb" => 20,
+        "g" | "gb" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}

@@ -1,0 +1,486 @@
+//! Commands that name no key: which they are, and those about the connection itself.
+
+use crate::dialect::Dialect;
+use crate::redis::commands::Job;
+use crate::router::client::{About, Caller, Client, Wait};
+use crate::router::gather::runs_on_streams;
+use crate::router::{Desk, Ran, Router, Turn};
+use core::net::SocketAddr;
+use paritas_base::configuration::Duty;
+use paritas_base::slots::{SlotOrder, SlotTarget};
+use paritas_base::{ConnId, ListId, NodeId, Position, Stream, Time};
+use paritas_protocol::{Context, Ends, Lists, Out, Port, Proposal};
+use paritas_wire::command::{self, Command, CommandSpec};
+use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
+
+/// Which Redis we answer as: clients choose by it what they may use.
+pub(crate) const REDIS_VERSION: &str = "7.0.15";
+
+/// Whether an argument is this word, in either case. `word` is in lower case.
+pub(crate) fn is_word(args: ArgList<'_>, at: usize, word: &str) -> bool {
+    args.arg(at).eq_ignore_ascii_case(word.as_bytes())
+}
+
+impl Desk {
+    pub(crate) fn run_keyless<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        args: ArgList<'_>,
+    ) -> Ran {
+        if runs_on_streams(spec.id) {
+            if let Caller::Remote(..) = client.caller {
+                if let Some(ran) = self.check_all_keys(cx, lists, client, turn, spec) {
+                    return ran;
+                }
+                let (stream, dialect) = (client.remote.stream, client.dialect);
+                let job = Job {
+                    spec,
+                    args,
+                    dialect,
+                    hash: None,
+                };
+                return self.run_on(cx, lists, client, turn, job, &[], stream);
+            }
+            return self.run_over_streams(cx, lists, client, turn, spec, args);
+        }
+        let (start, proto) = (turn.bytes.len(), client.dialect.proto());
+        let out = &mut *turn.bytes;
+        let mut ran = Ran::Done;
+        let mut wait = Wait::Ready;
+        match spec.id {
+            Command::Ping => match args.len() {
+                1 => out.extend_from_slice(encode::PONG),
+                2 => encode::bulk(out, args.arg(1)),
+                _ => errors::wrong_arity(out, spec.name),
+            },
+            Command::Echo => encode::bulk(out, args.arg(1)),
+            Command::Quit => {
+                encode::ok(out);
+                ran = Ran::Close;
+            }
+            Command::Reset => {
+                client.dialect = Dialect::Resp2;
+                client.about.name.clear();
+                (client.about.no_evict, client.about.no_touch) = (false, false);
+                encode::simple(out, "RESET");
+            }
+            Command::Hello => hello(client, out, args),
+            Command::Auth => auth(out, args),
+            Command::Select => match parse_integer(args.arg(1)) {
+                Some(0) => encode::ok(out),
+                Some(_) => encode::error(out, errors::DB_OUT_OF_RANGE),
+                None => encode::error(out, errors::NOT_AN_INTEGER),
+            },
+            Command::Readonly | Command::Readwrite | Command::Asking => encode::ok(out),
+            Command::ClientId => encode::integer(out, client.about.id as i64),
+            Command::ClientGetname => match client.about.name.as_slice() {
+                [] => encode::null(out, proto),
+                name => encode::bulk(out, name),
+            },
+            Command::ClientSetname => set_name(client, out, args.arg(2)),
+            Command::ClientSetinfo => set_info(client, out, args),
+            Command::ClientNoEvict => switch(&mut client.about.no_evict, out, args),
+            Command::ClientNoTouch => switch(&mut client.about.no_touch, out, args),
+            Command::ClientInfo => {
+                let text = client.describe(cx.now.mono, out.len());
+                encode::verbatim(out, proto, b"txt", text.as_bytes());
+            }
+            Command::ClientList | Command::ClientKill => return Ran::AboutClients,
+            Command::Command => command::reply::all(out, proto),
+            Command::CommandCount => command::reply::count(out),
+            Command::CommandInfo => command::reply::info(out, proto, args),
+            Command::CommandDocs => command::reply::docs(out, proto, args),
+            Command::CommandList => command::reply::list(out, args),
+            Command::CommandGetkeys => command::reply::getkeys(out, args),
+            Command::Info => self.info(cx, lists, client, out, args),
+            Command::ConfigGet => super::config::config_get(cx, client, out, args),
+            Command::ConfigSet => super::config::config_set(cx, lists, &mut self.changed, client, out, args),
+            Command::ConfigRewrite => {
+                if let Caller::Local(conn) = client.caller {
+                    let settings = self.changed.clone();
+                    let n = client.next_n;
+                    cx.propose(Proposal::Rewrite { conn, n, settings });
+                    wait = Wait::Answer { since: cx.mono() };
+                }
+            }
+            Command::Role => {
+                encode::array_header(out, 3);
+                encode::bulk(out, b"master");
+                encode::integer(out, 0);
+                encode::array_header(out, 0);
+            }
+            Command::Time => {
+                encode::array_header(out, 2);
+                encode::bulk_integer(out, (cx.now.wall_ms / 1000) as i64);
+                encode::bulk_integer(out, (cx.now.wall_ms % 1000 * 1000) as i64);
+            }
+            Command::ModuleList => encode::array_header(out, 0),
+            Command::AclWhoami => encode::bulk(out, b"default"),
+            Command::Wait => super::wait::wait(lists, out, args),
+            Command::ClusterSlots
+            | Command::ClusterShards
+            | Command::ClusterNodes
+            | Command::ClusterInfo
+            | Command::ClusterKeyslot
+            | Command::ClusterMyid => self.cluster(cx, lists, proto, spec.id, out, args),
+            Command::ParitasStatus => {
+                if let Caller::Local(conn) = client.caller {
+                    cx.propose(Proposal::Ask { conn, n: client.next_n });
+                    wait = Wait::Answer { since: cx.mono() };
+                }
+            }
+            Command::ParitasSlots => match (slot_order(args), client.caller) {
+                (Some(order), Caller::Local(conn)) => {
+                    let n = client.next_n;
+                    cx.propose(Proposal::MoveSlots { conn, n, order });
+                    wait = Wait::Answer { since: cx.mono() };
+                }
+                _ => encode::error(
+                    out,
+                    "ERR usage: PARITAS.SLOTS first last list/position|node, or PARITAS.SLOTS stop",
+                ),
+            },
+            Command::ParitasDuty => match (duty(args), client.caller) {
+                (Some((node, duty)), Caller::Local(conn)) => {
+                    let n = client.next_n;
+                    cx.propose(Proposal::SetDuty { conn, n, node, duty });
+                    wait = Wait::Answer { since: cx.mono() };
+                }
+                _ => encode::error(out, "ERR usage: PARITAS.DUTY node drain|shun|serve"),
+            },
+            _ => errors::wrong_arity(out, spec.name),
+        }
+        self.push(cx, lists, client, turn, start, wait);
+        ran
+    }
+}
+
+/// PARITAS.SLOTS first last list/position|node, or stop.
+fn slot_order(args: ArgList<'_>) -> Option<SlotOrder> {
+    if args.len() == 2 && args.arg(1).eq_ignore_ascii_case(b"stop") {
+        return Some(SlotOrder::GiveUp);
+    }
+    let number = |text: &[u8]| parse_integer(text).and_then(|n| u16::try_from(n).ok());
+    let mut to = args.arg(3).split(|byte| *byte == b'/');
+    let to = match (args.len(), to.next(), to.next(), to.next()) {
+        (4, Some(node), None, None) => SlotTarget::Node(NodeId(number(node)?)),
+        (4, Some(list), Some(x), None) => SlotTarget::Stream(Stream {
+            list: ListId(number(list)?),
+            x: Position(number(x)?.try_into().ok()?),
+        }),
+        _ => return None,
+    };
+    Some(SlotOrder::Move {
+        first: number(args.arg(1))?,
+        last: number(args.arg(2))?,
+        to,
+    })
+}
+
+/// PARITAS.DUTY node drain|shun|serve.
+fn duty(args: ArgList<'_>) -> Option<(NodeId, Duty)> {
+    let node = parse_integer(args.arg(1)).and_then(|id| u16::try_from(id).ok())?;
+    let duty = match args.arg(2).to_ascii_lowercase().as_slice() {
+        b"drain" => Duty::Draining,
+        b"shun" => Duty::Shunned,
+        b"serve" => Duty::Returning,
+        _ => return None,
+    };
+    Some((NodeId(node), duty))
+}
+
+/// HELLO [version [AUTH user password] [SETNAME name]].
+fn hello(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
+    let mut dialect = client.dialect;
+    if let Some(version) = args.get(1) {
+        dialect = match parse_integer(version) {
+            None => return encode::error(out, errors::PROTOCOL_VERSION),
+            Some(2) => Dialect::Resp2,
+            Some(3) => Dialect::Resp3,
+            Some(_) => return encode::error(out, errors::NOPROTO),
+        };
+    }
+    let (mut at, mut name) = (2, None);
+    while at < args.len() {
+        if is_word(args, at, "auth") && at + 2 < args.len() {
+            if args.arg(at + 1) != b"default" {
+                return encode::error(out, errors::WRONGPASS);
+            }
+            at += 3;
+        } else if is_word(args, at, "setname") && at + 1 < args.len() {
+            name = args.get(at + 1);
+            if !name.is_some_and(is_name) {
+                return encode::error(out, errors::CLIENT_NAME);
+            }
+            at += 2;
+        } else {
+            let option = errors::echoed(args.arg(at));
+            return encode::error(out, &format!("ERR Syntax error in HELLO option '{option}'"));
+        }
+    }
+    if let Some(name) = name {
+        client.about.name = name.to_vec();
+    }
+    client.dialect = dialect;
+    let mode = if client.port == Port::Cluster {
+        "cluster"
+    } else {
+        "standalone"
+    };
+    encode::map_header(out, dialect.proto(), 7);
+    for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        encode::bulk(out, field.as_bytes());
+        encode::bulk(out, value.as_bytes());
+    }
+    encode::bulk(out, b"proto");
+    encode::integer(out, if dialect == Dialect::Resp3 { 3 } else { 2 });
+    encode::bulk(out, b"id");
+    encode::integer(out, client.about.id as i64);
+    for (field, value) in [("mode", mode), ("role", "master")] {
+        encode::bulk(out, field.as_bytes());
+        encode::bulk(out, value.as_bytes());
+    }
+    encode::bulk(out, b"modules");
+    encode::array_header(out, 0);
+}
+
+/// There is one user, `default`, without a password: any password is right for it.
+fn auth(out: &mut Vec<u8>, args: ArgList<'_>) {
+    match args.len() {
+        2 => encode::error(out, errors::AUTH_WITHOUT_PASSWORD),
+        3 if args.arg(1) == b"default" => encode::ok(out),
+        3 => encode::error(out, errors::WRONGPASS),
+        _ => encode::error(out, errors::SYNTAX),
+    }
+}
+
+fn is_name(name: &[u8]) -> bool {
+    name.iter().all(u8::is_ascii_graphic)
+}
+
+fn set_name(client: &mut Client, out: &mut Vec<u8>, name: &[u8]) {
+    if is_name(name) {
+        client.about.name = name.to_vec();
+        encode::ok(out);
+    } else {
+        encode::error(out, errors::CLIENT_NAME);
+    }
+}
+
+fn set_info(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
+    let (option, value) = (args.arg(2), args.arg(3));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let place = if is_word(args, 2, "lib-name") {
+        &mut client.about.library
+    } else if is_word(args, 2, "lib-ver") {
+        &mut client.about.library_version
+    } else {
+        return encode::error(out, &format!("ERR Unrecognized option '{}'", text(option)));
+    };
+    if !is_name(value) {
+        let option = text(option);
+        return encode::error(
+            out,
+            &format!("ERR {option} cannot contain spaces, newlines or special characters."),
+        );
+    }
+    *place = value.to_vec();
+    encode::ok(out);
+}
+
+fn switch(place: &mut bool, out: &mut Vec<u8>, args: ArgList<'_>) {
+    match (is_word(args, 2, "on"), is_word(args, 2, "off")) {
+        (true, _) => *place = true,
+        (_, true) => *place = false,
+        _ => return encode::error(out, errors::SYNTAX),
+    }
+    encode::ok(out);
+}
+
+impl Client {
+    /// Its line of CLIENT LIST. `unread` counts reply bytes that wait for it; sockets, and what lies in them, are the
+    /// driver's.
+    fn describe(&self, now: Time, unread: usize) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let seconds = |since: Time| (now - since).0 / 1_000_000_000;
+        let about = &self.about;
+        let (address, local) = about.ends.map_or_else(Default::default, |ends| {
+            (ends.client.to_string(), ends.server.to_string())
+        });
+        let flags = match (about.no_evict, about.no_touch) {
+            (false, false) => "N",
+            (true, false) => "e",
+            (false, true) => "T",
+            (true, true) => "eT",
+        };
+        format!(
+            "id={} addr={address} laddr={local} fd=-1 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 \
+             multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={unread} \
+             tot-mem={unread} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
+            about.id,
+            text(&about.name),
+            seconds(about.since),
+            seconds(about.active_at),
+            self.segments.len(),
+            about.last_command,
+            if self.dialect == Dialect::Resp3 { 3 } else { 2 },
+            text(&about.library),
+            text(&about.library_version),
+        )
+    }
+}
+
+/// Which clients CLIENT LIST and CLIENT KILL mean.
+#[derive(Default)]
+struct Filter<'a> {
+    ids: Option<Vec<u64>>,
+    /// Nobody is of another type than normal.
+    nobody: bool,
+    spare_me: bool,
+    address: Option<&'a [u8]>,
+    local: Option<&'a [u8]>,
+}
+
+impl Filter<'_> {
+    fn takes(&self, about: &About) -> bool {
+        let is = |wanted: Option<&[u8]>, of: fn(&Ends) -> SocketAddr| {
+            wanted.is_none_or(|wanted| {
+                let ends = about.ends.as_ref();
+                ends.is_some_and(|ends| of(ends).to_string().as_bytes() == wanted)
+            })
+        };
+        !self.nobody
+            && self.ids.as_ref().is_none_or(|ids| ids.contains(&about.id))
+            && is(self.address, |ends| ends.client)
+            && is(self.local, |ends| ends.server)
+    }
+}
+
+impl Router {
+    /// CLIENT LIST and CLIENT KILL. Gives the reply, and whether the asking client itself ends.
+    pub(crate) fn about_clients<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        conn: ConnId,
+        args: ArgList<'_>,
+    ) -> (Vec<u8>, bool) {
+        let mut out = Vec::new();
+        let proto = self.clients.get(&conn).map_or(Proto::Resp2, |c| c.dialect.proto());
+        let kills = is_word(args, 1, "kill");
+        let old_form = kills && args.len() == 3;
+        let filter = match if kills { kill_filter(args) } else { list_filter(args) } {
+            Ok(filter) => filter,
+            Err(error) => {
+                encode::error(&mut out, &error);
+                return (out, false);
+            }
+        };
+        let mut chosen: Vec<(u64, ConnId)> = self
+            .clients
+            .iter()
+            .filter(|(other, client)| filter.takes(&client.about) && !(filter.spare_me && **other == conn))
+            .map(|(other, client)| (client.about.id, *other))
+            .collect();
+        chosen.sort();
+        if !kills {
+            let lines = chosen.iter().filter_map(|(_, other)| {
+                let unread = cx.out.client(*other).map_or(0, |buffer| buffer.bytes.len());
+                Some(self.clients.get(other)?.describe(cx.now.mono, unread))
+            });
+            encode::verbatim(&mut out, proto, b"txt", lines.collect::<String>().as_bytes());
+            return (out, false);
+        }
+        let mut ends = false;
+        for (_, other) in &chosen {
+            if *other == conn {
+                ends = true;
+            } else {
+                if let Some(client) = self.clients.get_mut(other) {
+                    client.closing = true;
+                }
+                if let Some(buffer) = cx.out.client(*other) {
+                    buffer.close = true;
+                }
+            }
+        }
+        if !old_form {
+            encode::integer(&mut out, chosen.len() as i64);
+        } else if chosen.is_empty() {
+            encode::error(&mut out, errors::NO_SUCH_CLIENT);
+        } else {
+            encode::ok(&mut out);
+        }
+        (out, ends)
+    }
+}
+
+fn client_id(text: &[u8]) -> Option<u64> {
+    parse_integer(text).filter(|id| *id > 0).map(|id| id as u64)
+}
+
+/// Whether a client type is known, and is that of all clients here.
+fn type_filter(filter: &mut Filter<'_>, text: &[u8]) -> Result<(), String> {
+    let name = text.to_ascii_lowercase();
+    match name.as_slice() {
+        b"normal" => Ok(()),
+        b"master" | b"replica" | b"slave" | b"pubsub" => {
+            filter.nobody = true;
+            Ok(())
+        }
+        _ => Err(format!("ERR Unknown client type '{}'", errors::echoed(text))),
+    }
+}
+
+fn list_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
+    let mut filter = Filter::default();
+    if args.len() == 4 && is_word(args, 2, "type") {
+        type_filter(&mut filter, args.arg(3))?;
+    } else if args.len() > 3 && is_word(args, 2, "id") {
+        let ids: Option<Vec<u64>> = args.iter().skip(3).map(client_id).collect();
+        filter.ids = Some(ids.ok_or("ERR Invalid client ID")?);
+    } else if args.len() != 2 {
+        return Err(errors::SYNTAX.to_owned());
+    }
+    Ok(filter)
+}
+
+/// The old form names an address, the new one pairs of a word and a value.
+fn kill_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
+    let mut filter = Filter {
+        spare_me: args.len() > 3,
+        ..Filter::default()
+    };
+    if args.len() == 3 {
+        filter.address = args.get(2);
+        return Ok(filter);
+    }
+    if !args.len().is_multiple_of(2) {
+        return Err(errors::SYNTAX.to_owned());
+    }
+    for at in (2..args.len()).step_by(2) {
+        let value = args.arg(at + 1);
+        if is_word(args, at, "id") {
+            filter.ids = Some(vec![client_id(value).ok_or(errors::CLIENT_ID)?]);
+        } else if is_word(args, at, "type") {
+            type_filter(&mut filter, value)?;
+        } else if is_word(args, at, "addr") {
+            filter.address = Some(value);
+        } else if is_word(args, at, "laddr") {
+            filter.local = Some(value);
+        } else if is_word(args, at, "user") {
+            if value != b"default" {
+                let user = errors::echoed(value);
+                return Err(format!("ERR No such user '{user}'"));
+            }
+        } else if is_word(args, at, "skipme") && (is_word(args, at + 1, "yes") || is_word(args, at + 1, "no")) {
+            filter.spare_me = is_word(args, at + 1, "yes");
+        } else {
+            return Err(errors::SYNTAX.to_owned());
+        }
+    }
+    Ok(filter)
+}

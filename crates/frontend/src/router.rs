@@ -1,0 +1,507 @@
+//! Clients: where a command runs, in which order replies leave, and when they may be seen (SEAMS §4).
+//!
+//! A *caller* is a client of this node, or a client of a peer whose commands that peer forwards. Each caller has a
+//! queue of segments, one a command: the reply's bytes are written when the command runs, and released when what it
+//! waits for has come (an ack, a lease, another node's answer), in command order. A command that cannot start stalls
+//! its caller: nothing of it has happened, and it is tried again when something has changed.
+
+pub(crate) mod client;
+mod forward;
+pub(crate) mod gather;
+mod intake;
+mod prefetch;
+mod remote;
+mod replies;
+mod resend;
+mod stuck;
+
+use crate::dialect::Refusal;
+use crate::redis::commands::{self, Executed, Job};
+use crate::redis::info::Counters;
+use crate::redis::refusals::is_error;
+use crate::turn::Limits;
+use client::{Caller, Client, Wait};
+use paritas_base::configuration::{NodeRecord, Tenure};
+use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
+use paritas_protocol::{Answer, Context, Effect, Ends, Lists, Out, Phase, Port};
+use paritas_wire::command::CommandSpec;
+use paritas_wire::resp::{ArgList, Args};
+use prefetch::{Ahead, Place};
+use remote::Standing;
+use stuck::{Stuck, wait_max};
+
+/// Unanswered commands that a client may have, and bytes of them at other nodes. Past that it is not read from.
+const SEGMENTS_MAX: usize = 16_384;
+const FORWARDED_BYTES_MAX: usize = 4 << 20;
+
+/// All callers of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Router {
+    pub(crate) clients: Map<ConnId, Client>,
+    remotes: Map<(NodeId, ConnId), Client>,
+    pub(crate) desk: Desk,
+}
+
+/// What all callers share.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    pub(crate) nodes: Vec<NodeRecord>,
+    /// Arguments of the commands looked ahead at, and of one more: a part, or a peer's.
+    args: Vec<Args>,
+    part_args: Args,
+    ahead: Vec<Ahead>,
+    /// Buffers for forwarded commands.
+    spare: Vec<Vec<u8>>,
+    /// Callers with unreleased replies.
+    pub(crate) held: Vec<Caller>,
+    /// Callers whose next command cannot start.
+    pub(crate) stalled: Vec<Caller>,
+    /// Streams that do not serve.
+    stuck: Stuck,
+    /// Clients that have had their share of this turn.
+    sated: Vec<ConnId>,
+    /// Bytes of peers' commands that wait here.
+    pub(crate) parked_bytes: usize,
+    /// Look at stalled callers even if nothing has changed: some may have waited too long, or a change came late.
+    retry_at: Time,
+    /// Look at held callers for time-outs.
+    check_at: Time,
+    /// Stalled callers may go on.
+    wake: bool,
+    /// Held callers may have got what they wait for.
+    releasable: bool,
+    /// A forwarded command is to be sent.
+    resend_due: bool,
+    /// Commands forwarded to this node itself, and replies to it.
+    loopback: Vec<forward::Loopback>,
+    next_client_id: u64,
+    pub(crate) client_count: usize,
+    pub(crate) counters: Counters,
+    /// How often the end of a turn has stopped at a round limit.
+    pub(crate) limits: Limits,
+    /// Settings changed while the node ran, as its file would have them: key and value.
+    pub(crate) changed: Vec<(&'static str, String)>,
+}
+
+/// What became of a caller's next command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ran {
+    /// It has a segment.
+    Done,
+    /// It cannot start yet; nothing happened.
+    Stalled,
+    /// It has a segment, and the connection ends after it.
+    Close,
+    /// It is about other clients too: [`Router::about_clients`].
+    AboutClients,
+}
+
+/// A caller's replies while one event is handled.
+pub(crate) struct Turn<'a> {
+    pub(crate) bytes: &'a mut Vec<u8>,
+    /// Bytes at the front that may be seen.
+    pub(crate) released: usize,
+    pub(crate) deadline: Option<Time>,
+}
+
+impl Router {
+    pub(crate) fn on_nodes<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, nodes: &[NodeRecord]) {
+        self.desk.nodes = nodes.to_vec();
+        self.settle_lost_tenures(cx, lists, |_| true);
+    }
+
+    pub(crate) fn on_client_up<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, port: Port, ends: Ends) {
+        self.desk.next_client_id += 1;
+        self.desk.counters.connections += 1;
+        let mut client = Client::new(Caller::Local(conn), port, self.desk.next_client_id, cx.mono());
+        client.about.ends = Some(ends);
+        self.clients.insert(conn, client);
+        self.desk.client_count = self.clients.len();
+    }
+
+    pub(crate) fn on_client_down(&mut self, conn: ConnId) {
+        self.clients.remove(&conn);
+        self.desk.client_count = self.clients.len();
+        self.desk.held.retain(|c| *c != Caller::Local(conn));
+        self.desk.stalled.retain(|c| *c != Caller::Local(conn));
+        self.desk.sated.retain(|c| *c != conn);
+    }
+
+    /// Before a turn's deltas leave: what was stalled may run.
+    pub(crate) fn retry_stalled<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
+        let now = cx.mono();
+        for conn in self.desk.sated.drain(..) {
+            if let Some(buffer) = cx.out.client(conn) {
+                buffer.stalled = false;
+            }
+        }
+        let mut progress = now >= self.desk.retry_at || core::mem::take(&mut self.desk.wake);
+        for (_, owner) in lists.awake_owners_mut(now) {
+            progress |= owner.take_progress();
+        }
+        if progress && !self.desk.stalled.is_empty() {
+            self.desk.retry_at = now + cx.shared.parameters.lease;
+            for caller in core::mem::take(&mut self.desk.stalled) {
+                match caller {
+                    Caller::Local(conn) => {
+                        if let Some(client) = self.clients.get_mut(&conn) {
+                            client.stalled = false;
+                        }
+                        if let Some(buffer) = cx.out.client(conn) {
+                            buffer.stalled = false;
+                        }
+                    }
+                    Caller::Remote(node, conn) => self.run_parked(cx, lists, (node, conn)),
+                }
+            }
+        }
+    }
+
+    /// Releases what may be seen now.
+    pub(crate) fn release<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
+        let now = cx.mono();
+        self.desk.counters.start(now);
+        self.run_loopback(cx, lists);
+        // The next check has its own time: put off by every release it would never come on a busy node.
+        let due = now >= self.desk.check_at;
+        if due {
+            self.desk.check_at = now + cx.shared.parameters.lease_renewal;
+        }
+        let mut releasable = core::mem::take(&mut self.desk.releasable) || due;
+        let mut late_progress = core::mem::take(&mut self.desk.wake);
+        for (_, owner) in lists.awake_owners_mut(now) {
+            releasable |= owner.take_releasable();
+            late_progress |= owner.has_progress();
+        }
+        if late_progress && !self.desk.stalled.is_empty() {
+            self.desk.retry_at = now;
+        }
+        if releasable {
+            for caller in core::mem::take(&mut self.desk.held) {
+                self.release_caller(cx, lists, caller);
+            }
+        }
+        self.run_loopback(cx, lists);
+        if due {
+            self.desk.look_at_stuck(cx, lists);
+            let end = self.desk.stuck.next_end(now, wait_max(cx));
+            self.desk.check_at = end.map_or(self.desk.check_at, |end| end.min(self.desk.check_at));
+        }
+    }
+
+    fn release_caller<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, caller: Caller) {
+        match caller {
+            Caller::Local(conn) => {
+                let Some(client) = self.clients.get_mut(&conn) else {
+                    return;
+                };
+                let Some(buffer) = cx.out.client(conn) else { return };
+                let mut bytes = core::mem::take(&mut buffer.bytes);
+                let mut turn = Turn {
+                    bytes: &mut bytes,
+                    released: buffer.released,
+                    deadline: buffer.deadline,
+                };
+                self.desk.release_head(cx, lists, client, &mut turn);
+                let Turn { released, deadline, .. } = turn;
+                if let Some(buffer) = cx.out.client(conn) {
+                    buffer.bytes = bytes;
+                    (buffer.released, buffer.deadline) = (released, deadline);
+                    client.show(buffer);
+                }
+                client.held = false;
+                let stalled = client.stalled;
+                self.desk.note(client, stalled, cx.mono());
+            }
+            Caller::Remote(node, conn) => {
+                let Some(client) = self.remotes.get_mut(&(node, conn)) else {
+                    return;
+                };
+                let mut bytes = core::mem::take(&mut client.remote.replies);
+                let mut turn = Turn {
+                    bytes: &mut bytes,
+                    released: 0,
+                    deadline: None,
+                };
+                self.desk.release_head(cx, lists, client, &mut turn);
+                client.remote.replies = bytes;
+                client.held = false;
+                let stalled = client.stalled;
+                self.desk.note(client, stalled, cx.mono());
+            }
+        }
+    }
+
+    /// A configuration is new: what was stalled may go elsewhere, what was forwarded to a lost owner is settled.
+    pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, list: ListId) {
+        self.desk.retry_at = cx.mono();
+        self.desk.check_at = cx.mono();
+        self.settle_lost_tenures(cx, lists, |stream| stream.list == list);
+    }
+
+    /// Slots are another stream's, or served again: what waited for them may go on, where they are now. A command of
+    /// theirs that is still with the stream that held them goes before whatever the client sends next.
+    pub(crate) fn on_slots<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        (self.desk.retry_at, self.desk.check_at) = (cx.mono(), cx.mono());
+        let Desk { part_args, .. } = &mut self.desk;
+        for client in self.clients.values_mut() {
+            let mut detours = client.detours;
+            for forwarded in client.forwards() {
+                let there = forwarded.target.is_some() && !forwarded.detour;
+                if there && forward::stream_now(cx, forwarded, part_args) != Some(forwarded.stream) {
+                    forwarded.detour = true;
+                    detours += 1;
+                }
+            }
+            client.detours = detours;
+        }
+    }
+
+    pub(crate) fn on_session_up(&mut self) {
+        self.desk.retry_at = Time(0);
+        self.desk.check_at = Time(0);
+    }
+
+    pub(crate) fn on_answer<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, answer: &Answer) {
+        let Some(client) = self.clients.get(&conn) else { return };
+        let mut reply = Vec::new();
+        client.dialect.answer(&mut reply, answer);
+        self.fill(cx, conn, n, &reply);
+    }
+
+    /// Memory of callers and of what is under way for them. The replies to a client of this node are the driver's.
+    pub(crate) fn buffer_bytes(&self) -> u64 {
+        let tables = self.clients.capacity() * size_of::<(ConnId, Client)>()
+            + self.remotes.capacity() * size_of::<((NodeId, ConnId), Client)>();
+        let callers = self.clients.values().chain(self.remotes.values());
+        let callers: usize = callers.map(Client::held_bytes).sum();
+        (tables + callers + self.desk.held_bytes()) as u64
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let retry = (!self.desk.stalled.is_empty()).then_some(self.desk.retry_at);
+        let checks = !self.desk.held.is_empty() || !self.desk.stuck.is_empty();
+        let check = checks.then_some(self.desk.check_at);
+        let desk = &self.desk;
+        let again = desk.resend_due || desk.wake || desk.releasable || !desk.loopback.is_empty();
+        let again = again.then_some(Time(0));
+        [retry, check, again].into_iter().flatten().min()
+    }
+}
+
+pub(crate) fn lists_tenure(lists: &Lists, stream: Stream) -> Option<Tenure> {
+    lists.get(stream.list)?.configuration.tenure(stream.x)
+}
+
+impl Wait {
+    /// What a reply with this effect waits for.
+    fn of(effect: Effect, stream: Stream, term: Term, since: Time) -> Self {
+        match effect {
+            Effect::None => Self::Ready,
+            Effect::Read { need } => Self::Read {
+                stream,
+                term,
+                need,
+                since,
+            },
+            Effect::Write { seq } => Self::Write {
+                stream,
+                term,
+                seq,
+                since,
+            },
+        }
+    }
+}
+
+impl Desk {
+    fn held_bytes(&self) -> usize {
+        let args = self.args.capacity() * size_of::<Args>();
+        let args = args
+            + self
+                .args
+                .iter()
+                .chain([&self.part_args])
+                .map(Args::held_bytes)
+                .sum::<usize>();
+        let spare = self.spare.capacity() * size_of::<Vec<u8>>();
+        let spare = spare + self.spare.iter().map(Vec::capacity).sum::<usize>();
+        let callers = (self.held.capacity() + self.stalled.capacity()) * size_of::<Caller>();
+        args + spare + callers + self.ahead.capacity() * size_of::<Ahead>() + self.stuck.held_bytes()
+    }
+
+    /// Lists the caller where its state says.
+    pub(crate) fn note(&mut self, client: &mut Client, stalled: bool, now: Time) {
+        if !client.segments.is_empty() && !client.held {
+            client.held = true;
+            self.held.push(client.caller);
+        }
+        if stalled && !client.stalled {
+            self.stalled.push(client.caller);
+            client.stalled_since.get_or_insert(now);
+        }
+        client.stalled = stalled;
+    }
+
+    /// Runs one command of a caller.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    pub(crate) fn run<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        ahead: &Ahead,
+        args: ArgList<'_>,
+        raw: &[u8],
+    ) -> Ran {
+        if client.segments.len() >= SEGMENTS_MAX || client.forwarded_bytes >= FORWARDED_BYTES_MAX {
+            client.full = true;
+            client.stalled_since = None;
+            return Ran::Stalled;
+        }
+        client.full = false;
+        let start = turn.bytes.len();
+        if client.refuses_transaction(turn.bytes, ahead.spec.as_ref().ok().copied(), args) {
+            self.counters.count_error(turn.bytes.get(start..).is_some_and(is_error));
+            self.push(cx, lists, client, turn, start, Wait::Ready);
+            return Ran::Done;
+        }
+        let spec = match &ahead.spec {
+            Ok(spec) => *spec,
+            Err(refusal) => {
+                self.counters.reject(refusal);
+                refusal.append_to(turn.bytes, args);
+                self.push(cx, lists, client, turn, start, Wait::Ready);
+                return Ran::Done;
+            }
+        };
+        client.about.last_command = spec.name;
+        if let Caller::Remote(..) = client.caller
+            && let Some(ran) = self.check_direction(cx, lists, client, turn, ahead.place)
+        {
+            return ran;
+        }
+        let job = Job {
+            spec,
+            args,
+            dialect: client.dialect,
+            hash: None,
+        };
+        let ran = match ahead.place {
+            Place::Keyless => self.run_keyless(cx, lists, client, turn, spec, args),
+            Place::One(stream, hash) => {
+                let job = Job { hash, ..job };
+                self.run_on(cx, lists, client, turn, job, raw, stream)
+            }
+            Place::Slots(stream) => self.run_over_slots(cx, lists, client, turn, spec, args, raw, stream),
+            Place::Unserved(_) => self.stall(cx, lists, client, turn, spec),
+        };
+        if ran != Ran::Stalled && matches!(client.caller, Caller::Local(_)) {
+            self.counters
+                .count(spec.id, turn.bytes.get(start..).is_some_and(is_error));
+        }
+        ran
+    }
+
+    /// Runs a command on the stream of its keys, here or at its owner.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    pub(crate) fn run_on<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        job: Job<'_>,
+        raw: &[u8],
+        stream: Stream,
+    ) -> Ran {
+        if client.detours > 0 {
+            // Blocked by earlier commands: its own timeout does not run.
+            client.stalled_since = None;
+            return Ran::Stalled;
+        }
+        if let Caller::Remote(..) = client.caller {
+            match self.standing(cx, lists, client) {
+                Standing::Owner => {}
+                Standing::Early => return self.stall(cx, lists, client, turn, job.spec),
+                Standing::Stranger => {
+                    return self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner);
+                }
+            }
+        }
+        let start = turn.bytes.len();
+        let Some((configuration, owner)) = lists.owner_mut(stream) else {
+            if let Caller::Remote(..) = client.caller {
+                return self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner);
+            }
+            return self.run_elsewhere(cx, lists, client, turn, job.spec, job.args, raw, stream);
+        };
+        if owner.phase() != Phase::Serve {
+            return self.stall_on(cx, lists, client, turn, job.spec, stream);
+        }
+        self.stuck.serves(stream);
+        match commands::execute(cx, configuration, owner, job, turn.bytes) {
+            Executed::Stalled => self.stall(cx, lists, client, turn, job.spec),
+            Executed::Replied(effect) => {
+                let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
+                self.push(cx, lists, client, turn, start, wait);
+                #[cfg(feature = "mutants")]
+                if cx.breaks(paritas_protocol::Mutant::ValueTakenAtRelease)
+                    && job.spec.id == paritas_wire::command::Command::Get
+                    && let Some(waiting) = client.segments.back_mut()
+                {
+                    waiting.taken_again = Some(job.args.arg(1).to_vec());
+                }
+                Ran::Done
+            }
+        }
+    }
+
+    /// The command cannot start, for another reason than that its stream does not serve ([`Self::stall_on`]). If it
+    /// still cannot after two leases, it is refused.
+    pub(crate) fn stall<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &CommandSpec,
+    ) -> Ran {
+        let waited = client
+            .stalled_since
+            .is_some_and(|since| cx.mono() - since > Span(2 * cx.shared.parameters.lease.0));
+        if !waited {
+            return Ran::Stalled;
+        }
+        self.refuse(cx, lists, client, turn, spec)
+    }
+
+    /// Answers with a refusal.
+    pub(crate) fn reply_refusal<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        refusal: Refusal,
+    ) -> Ran {
+        let dialect = client.dialect;
+        self.reply_now(cx, lists, client, turn, |out| dialect.refuse(out, refusal))
+    }
+
+    /// Answers with something that waits for nothing.
+    pub(crate) fn reply_now<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Ran {
+        let start = turn.bytes.len();
+        write(turn.bytes);
+        self.push(cx, lists, client, turn, start, Wait::Ready);
+        Ran::Done
+    }
+}

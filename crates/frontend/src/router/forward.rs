@@ -1,0 +1,411 @@
+//! Commands for a stream of another node, and the way of their answers (SEAMS §4, "Forwarding").
+//!
+//! Order: what goes straight to an owner arrives in order. A command that cannot, or that comes back because its
+//! owner is none any more, is a *detour*, and its client starts nothing new until it is answered. Every forwarded
+//! command carries the epoch under which its sender saw the owner; an owner of a later term refuses it, so that of two
+//! commands on their way the second can never pass the first.
+
+use super::client::{Caller, Client, Forwarded, Segment, Wait};
+use super::replies::earliest;
+use super::stuck::{NOBODY, is_lost};
+use super::{Desk, Ran, Router, Turn, lists_tenure};
+use crate::dialect::{Dialect, Refusal};
+use crate::redis::commands::REPLY_BYTES_MAX;
+use crate::redis::parts::word_count;
+use crate::redis::refusals::is_not_owner;
+use paritas_base::configuration::Tenure;
+use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Stream, Time};
+use paritas_protocol::{Channel, Context, Lists, Out, Port, WriteRefusal};
+use paritas_wire::command::{self, Command, CommandSpec, flag};
+use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
+use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits};
+
+/// A command or reply from this node to itself: a stream may have moved here after its command was queued.
+#[derive(Debug)]
+pub(crate) enum Loopback {
+    Forward {
+        conn: ConnId,
+        n: u64,
+        stream: Stream,
+        epoch: Epoch,
+        resp3: bool,
+        command: Vec<u8>,
+    },
+    Reply {
+        conn: ConnId,
+        n: u64,
+        bytes: Vec<u8>,
+        deadline: Option<Time>,
+    },
+}
+
+/// Room in a frame for what is not command or reply.
+const FRAME_REST_BYTES: usize = 256;
+/// Buffers kept for the next forwarded commands, at most, and their size.
+const SPARE_MAX: usize = 256;
+const SPARE_BYTES_MAX: usize = 4 << 10;
+
+impl Desk {
+    /// The command's stream is another node's: forwarded, or the client is told where to go.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    pub(crate) fn run_elsewhere<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        args: ArgList<'_>,
+        raw: &[u8],
+        stream: Stream,
+    ) -> Ran {
+        if client.port == Port::Cluster {
+            let owner = lists_tenure(lists, stream);
+            let me = (cx.shared.node, cx.shared.incarnation);
+            if owner.is_some_and(|o| (o.node, o.incarnation) == me) {
+                // The role has halted, and its successor is not named yet.
+                return self.stall_on(cx, lists, client, turn, spec, stream);
+            }
+            let slot = command::keys(spec, args.len())
+                .next()
+                .map_or(0, |i| command::slot(args.arg(i)));
+            let node = owner.and_then(|o| self.nodes.iter().position(|n| n.id == o.node));
+            return match node {
+                Some(at) => {
+                    let start = turn.bytes.len();
+                    if let Some(node) = self.nodes.get(at) {
+                        client.dialect.redirect(turn.bytes, slot, &node.cluster_address);
+                    }
+                    self.push(cx, lists, client, turn, start, Wait::Ready);
+                    Ran::Done
+                }
+                None => self.reply_refusal(cx, lists, client, turn, Refusal::NoOwner),
+            };
+        }
+        if raw.len() + FRAME_REST_BYTES > FRAME_BYTES_MAX {
+            let bytes_max = FRAME_BYTES_MAX - FRAME_REST_BYTES;
+            let refusal = Refusal::Write(WriteRefusal::CommandTooLarge { bytes_max });
+            return self.reply_refusal(cx, lists, client, turn, refusal);
+        }
+        let list = lists.get(stream.list);
+        if list.is_some_and(|list| is_lost(&list.configuration, stream.x)) {
+            // To wait helps nothing.
+            return self.reply_refusal(cx, lists, client, turn, Refusal::NoOwner);
+        }
+        // One that cannot leave now stays in the client's input, in its place.
+        let Some((owner, epoch)) = owner_at(lists, stream) else {
+            return self.stall_on(cx, lists, client, turn, spec, stream);
+        };
+        let n = client.next_n;
+        if self.is_refused(cx, lists, stream) || !send_forward(cx, client, &owner, stream, epoch, n, raw) {
+            return self.stall_on(cx, lists, client, turn, spec, stream);
+        }
+        let mut command = self.spare.pop().unwrap_or_default();
+        command.extend_from_slice(raw);
+        let forwarded = Forwarded {
+            n,
+            stream,
+            map: cx.shared.slots.version(),
+            target: Some(owner),
+            write: spec.is(flag::WRITE),
+            command,
+            reply_bytes: Forwarded::reply_charge(spec, args.len()),
+            since: cx.mono(),
+            detour: false,
+        };
+        client.charge(&forwarded);
+        let start = turn.bytes.len();
+        self.push(cx, lists, client, turn, start, Wait::Forwarded(forwarded));
+        Ran::Done
+    }
+
+    /// Starts a part of a gathered command on its way; if it cannot leave now, or an earlier part of its stream could
+    /// not (`behind`), it will.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    pub(crate) fn forward<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        spec: &CommandSpec,
+        stream: Stream,
+        command: Vec<u8>,
+        behind: bool,
+    ) -> Wait {
+        let n = client.take_n();
+        let reply_bytes = Forwarded::reply_charge(spec, word_count(&command));
+        let me = (cx.shared.node, cx.shared.incarnation);
+        let target = owner_at(lists, stream).filter(|(owner, epoch)| {
+            !behind
+                && !self.is_refused(cx, lists, stream)
+                && (owner.node, owner.incarnation) != me
+                && send_forward(cx, client, owner, stream, *epoch, n, &command)
+        });
+        let mut forwarded = Forwarded {
+            n,
+            stream,
+            map: cx.shared.slots.version(),
+            target: target.map(|(owner, _)| owner),
+            write: spec.is(flag::WRITE),
+            command,
+            reply_bytes,
+            since: cx.mono(),
+            detour: false,
+        };
+        client.charge(&forwarded);
+        if forwarded.target.is_none() {
+            Self::detour(&mut client.detours, &mut forwarded);
+            self.resend_due = true;
+        }
+        Wait::Forwarded(forwarded)
+    }
+
+    /// A command is to be sent, not straight.
+    pub(crate) fn detour(detours: &mut usize, forwarded: &mut Forwarded) {
+        forwarded.target = None;
+        Self::go_behind(detours, forwarded);
+    }
+
+    /// Nothing new of its client may start before it is answered.
+    pub(crate) fn go_behind(detours: &mut usize, forwarded: &mut Forwarded) {
+        if !core::mem::replace(&mut forwarded.detour, true) {
+            *detours += 1;
+        }
+    }
+
+    /// A forwarded command is answered.
+    pub(crate) fn forget(&mut self, client: &mut Client, forwarded: Forwarded) {
+        client.discharge(&forwarded);
+        if forwarded.detour {
+            client.detours -= 1;
+            self.resend_due |= client.detours > 0;
+            self.wake = true;
+        }
+        self.recycle(forwarded.command);
+    }
+
+    pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && buffer.capacity() <= SPARE_BYTES_MAX {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    /// A reply to a peer's client may be seen: it leaves for that peer.
+    pub(crate) fn answer<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        to: (NodeId, Incarnation),
+        conn: ConnId,
+        n: u64,
+        bytes: &[u8],
+        deadline: Option<Time>,
+    ) {
+        if to == (cx.shared.node, cx.shared.incarnation) {
+            self.loopback.push(Loopback::Reply {
+                conn,
+                n,
+                bytes: bytes.to_vec(),
+                deadline,
+            });
+            return;
+        }
+        let mut refusal = Vec::new();
+        let bytes = if bytes.len() > REPLY_BYTES_MAX {
+            Dialect::default().refuse(&mut refusal, Refusal::ReplyNotForwarded);
+            &refusal
+        } else {
+            bytes
+        };
+        let stream = Stream {
+            list: ListId(0),
+            x: Position(0),
+        };
+        let message = Message::Reply { conn, n, bytes };
+        if cx.send_to(to.0, to.1, Channel::Main, stream, Epoch(0), &message)
+            && let Some(buffer) = cx.out.peer(to.0, Channel::Main)
+        {
+            buffer.deadline = earliest(buffer.deadline, deadline);
+        }
+    }
+}
+
+/// The stream that a forwarded command is for by the present slot map. `None`: its keys are of several now, or it
+/// looked at all keys of a stream while some went to another, so that a part of them would be looked at twice or not
+/// at all.
+pub(crate) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, args: &mut Args) -> Option<Stream> {
+    let slots = &cx.shared.slots;
+    if forwarded.map == slots.version() {
+        return Some(forwarded.stream);
+    }
+    let Ok(Decoded::Complete { .. }) = resp::decode(&forwarded.command, &Limits::DEFAULT, args) else {
+        return None;
+    };
+    let args = args.list(&forwarded.command);
+    let spec = command::resolve(args).ok()?;
+    if !spec.has_keys() {
+        let any = matches!(spec.id, Command::Dbsize | Command::Randomkey | Command::Scan);
+        return any.then_some(forwarded.stream);
+    }
+    let mut streams = command::keys(spec, args.len()).map(|at| slots.stream_of(command::slot(args.arg(at))));
+    let first = streams.next()?;
+    streams.all(|stream| stream == first).then_some(first)
+}
+
+/// Who owns a stream, and the epoch that says so.
+pub(crate) fn owner_at(lists: &Lists, stream: Stream) -> Option<(Tenure, Epoch)> {
+    let configuration = &lists.get(stream.list)?.configuration;
+    Some((configuration.tenure(stream.x)?, configuration.epoch))
+}
+
+fn send_forward<O: Out>(
+    cx: &mut Context<'_, O>,
+    client: &Client,
+    owner: &Tenure,
+    stream: Stream,
+    epoch: Epoch,
+    n: u64,
+    command: &[u8],
+) -> bool {
+    let Caller::Local(conn) = client.caller else {
+        return false;
+    };
+    if (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation) {
+        // The role has halted, and its successor is not named yet: to send it here would be a circle.
+        return false;
+    }
+    let message = Message::Forward {
+        conn,
+        n,
+        resp3: client.dialect == Dialect::Resp3,
+        command,
+    };
+    cx.send(owner, Channel::Main, stream, epoch, &message)
+}
+
+impl Router {
+    /// An owner's answer to a forwarded command.
+    pub(crate) fn on_reply<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        from: NodeId,
+        conn: ConnId,
+        n: u64,
+        bytes: &[u8],
+    ) {
+        if conn == NOBODY {
+            return self.desk.on_pong(cx, lists, from);
+        }
+        let Some(client) = self.clients.get_mut(&conn) else {
+            return;
+        };
+        let mut detours = client.detours;
+        let Some(forwarded) = client.forwards().find(|f| f.n == n) else {
+            return;
+        };
+        if forwarded.target.map(|t| t.node) != Some(from) {
+            return;
+        }
+        if is_not_owner(bytes) {
+            // Nothing was done: it goes to the next owner when that is known.
+            let stream = forwarded.stream;
+            if lists_tenure(lists, stream) == forwarded.target {
+                self.desk.wait_for(cx, lists, stream, cx.mono());
+            } else {
+                self.desk.resend_due = true;
+            }
+            Desk::detour(&mut detours, forwarded);
+            client.detours = detours;
+            self.desk.check_at = self
+                .desk
+                .check_at
+                .min(cx.mono() + Span(cx.shared.parameters.resend.0 / 8));
+            return;
+        }
+        self.desk.stuck.serves(forwarded.stream);
+        self.fill(cx, conn, n, bytes);
+    }
+
+    /// Puts the bytes of a reply that was waited for in their place.
+    pub(crate) fn fill<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, bytes: &[u8]) {
+        let Some(client) = self.clients.get_mut(&conn) else {
+            return;
+        };
+        let Some(buffer) = cx.out.client(conn) else { return };
+        let mut at = buffer.released;
+        let mut answered = None;
+        let (mut answered_at, mut gathered_bytes) = (None, 0);
+        let mut found = None;
+        for segment in &mut client.segments {
+            match &mut segment.wait {
+                Wait::Answer { .. } if segment.n == n => {
+                    segment.wait = Wait::Ready;
+                    found = Some(segment);
+                }
+                Wait::Forwarded(forwarded) if forwarded.n == n => {
+                    if let Wait::Forwarded(forwarded) = core::mem::replace(&mut segment.wait, Wait::Ready) {
+                        answered = Some(forwarded);
+                    }
+                    found = Some(segment);
+                }
+                Wait::Gathered(gather) => {
+                    for (at_part, part) in gather.parts.iter_mut().enumerate() {
+                        if matches!(&part.wait, Wait::Forwarded(f) if f.n == n) {
+                            part.reply.extend_from_slice(bytes);
+                            answered_at = Some(at_part);
+                            if let Wait::Forwarded(forwarded) = core::mem::replace(&mut part.wait, Wait::Ready) {
+                                answered = Some(forwarded);
+                            }
+                        }
+                    }
+                    if let Some(part) = answered_at {
+                        gathered_bytes = gather.add(part);
+                        self.desk.releasable = true;
+                        break;
+                    }
+                    at += segment.length;
+                    continue;
+                }
+                _ => {
+                    at += segment.length;
+                    continue;
+                }
+            }
+            break;
+        }
+        if let Some(segment) = found {
+            segment.length = bytes.len();
+            if at == buffer.bytes.len() {
+                buffer.bytes.extend_from_slice(bytes);
+            } else {
+                buffer.bytes.splice(at..at, bytes.iter().copied());
+            }
+        }
+        // What is ready at the front needs no look at the lists.
+        while let Some(Segment {
+            wait: Wait::Ready,
+            length,
+            ..
+        }) = client.segments.front()
+        {
+            buffer.released += length;
+            client.segments.pop_front();
+        }
+        client.forwarded_bytes += gathered_bytes;
+        if let Some(forwarded) = answered {
+            self.desk.forget(client, forwarded);
+        }
+        client.show(buffer);
+        self.desk.releasable |= !client.segments.is_empty();
+        self.desk.wake |= client.full;
+    }
+
+    /// Puts a refusal in the place of a reply that was waited for.
+    pub(crate) fn fill_refusal<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, refusal: Refusal) {
+        let Some(client) = self.clients.get(&conn) else { return };
+        let mut reply = Vec::new();
+        client.dialect.refuse(&mut reply, refusal);
+        self.fill(cx, conn, n, &reply);
+    }
+}

@@ -1,0 +1,153 @@
+//! A walk over all keys of some streams: SCAN after SCAN at each of them, for KEYS and the commands on one hash slot.
+
+use super::How;
+use crate::dialect::{Dialect, Refusal};
+use crate::redis::parts;
+use crate::redis::refusals::is_error;
+use crate::router::client::{Client, Wait};
+use crate::router::{Desk, Ran, Turn};
+use paritas_base::Stream;
+use paritas_protocol::{Context, Lists, Mutant, Out};
+use paritas_wire::command::Command;
+
+/// A walk over all keys of its streams.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    pub(crate) find: Find,
+    /// The words of SCAN behind the cursor.
+    options: Vec<Vec<u8>>,
+    /// The stream of each part.
+    streams: Vec<Stream>,
+    /// Under which version of the slot map it began: keys that changed hands meanwhile are met twice or not at all.
+    map: u64,
+    /// The keys, encoded one behind the other, and how many they are.
+    pub(crate) found: Vec<u8>,
+    pub(crate) count: usize,
+}
+
+/// What is made of the keys that a walk finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Find {
+    All,
+    /// How many they are.
+    Count,
+    /// This many of them at most.
+    UpTo(usize),
+}
+
+impl Desk {
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    /// Starts a walk at each of these streams.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    pub(crate) fn walk<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        find: Find,
+        options: &[&[u8]],
+        streams: Vec<Stream>,
+    ) -> Ran {
+        // Keys of a slot that nobody holds, by what is known here, are somewhere (10.8).
+        if !cx.shared.slots.is_whole() && !cx.breaks(Mutant::KeysWithoutWholeMap) {
+            return self.stall(cx, lists, client, turn, Command::Keys.spec());
+        }
+        let mut options: Vec<Vec<u8>> = options.iter().map(|word| word.to_vec()).collect();
+        let step_keys = cx.shared.parameters.walk_keys;
+        options.extend([b"COUNT".to_vec(), step_keys.to_string().into_bytes()]);
+        let walk = Walk {
+            find,
+            options,
+            map: cx.shared.slots.version(),
+            found: Vec::new(),
+            count: 0,
+            streams,
+        };
+        let parts = walk.streams.iter().map(|stream| (*stream, walk.step(0))).collect();
+        self.gather(cx, lists, client, turn, Command::Scan.spec(), How::Walked(walk), parts)
+    }
+
+    /// The next steps of the walk that `client` waits for first.
+    pub(crate) fn walk_on<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        steps: Vec<(usize, Stream, Vec<u8>)>,
+    ) {
+        for (at, stream, command) in steps {
+            let next = self.forward(cx, lists, client, Command::Scan.spec(), stream, command, false);
+            if let Some(Wait::Gathered(gather)) = client.segments.front_mut().map(|head| &mut head.wait)
+                && let Some(part) = gather.parts.get_mut(at)
+            {
+                part.wait = next;
+            }
+        }
+    }
+}
+
+impl Walk {
+    pub(crate) fn held_bytes(&self) -> usize {
+        let options = self.options.iter().map(|word| size_of_val(word) + word.capacity());
+        self.found.capacity() + size_of_val(self.streams.as_slice()) + options.sum::<usize>()
+    }
+
+    /// SCAN from there on.
+    fn step(&self, cursor: u64) -> Vec<u8> {
+        let cursor = cursor.to_string();
+        let mut words: Vec<&[u8]> = vec![b"SCAN", cursor.as_bytes()];
+        words.extend(self.options.iter().map(Vec::as_slice));
+        let mut bytes = Vec::new();
+        parts::append_words(&mut bytes, words.into_iter());
+        bytes
+    }
+
+    /// Takes what part `at` has found; gives what is to be asked next, unless it is at its end.
+    pub(crate) fn take(&mut self, at: usize, reply: &mut Vec<u8>) -> Option<(usize, Stream, Vec<u8>)> {
+        if is_error(reply) {
+            return None;
+        }
+        let (cursor, keys) = parts::scanned(reply);
+        let (count, keys) = parts::head(keys);
+        self.count = self.count.saturating_add(usize::try_from(count).unwrap_or(0));
+        if self.find != Find::Count {
+            self.found.extend_from_slice(keys);
+        }
+        *reply = Vec::new();
+        let stream = *self.streams.get(at).filter(|_| cursor != 0)?;
+        Some((at, stream, self.step(cursor)))
+    }
+
+    /// Why it cannot end well, if it cannot.
+    pub(crate) fn refusal<O: Out>(&self, cx: &Context<'_, O>) -> Option<Refusal> {
+        let bytes_max = cx.shared.parameters.client_limits.reply_bytes_max;
+        if self.map != cx.shared.slots.version() && !cx.breaks(Mutant::KeysByTwoMaps) {
+            Some(Refusal::SlotsMoving)
+        } else if self.found.len() > bytes_max {
+            Some(Refusal::ReplyTooLarge { bytes_max })
+        } else {
+            None
+        }
+    }
+
+    /// Makes the reply of what all steps have found.
+    pub(crate) fn combine(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        match self.find {
+            Find::Count => dialect.number(out, self.count as i64),
+            Find::All => {
+                dialect.values(out, self.count);
+                out.extend_from_slice(&self.found);
+            }
+            Find::UpTo(most) => {
+                let (mut count, mut rest) = (0, self.found.as_slice());
+                while count < most && !rest.is_empty() {
+                    rest = rest.get(parts::element_bytes(rest).max(1)..).unwrap_or_default();
+                    count += 1;
+                }
+                dialect.values(out, count);
+                out.extend_from_slice(self.found.strip_suffix(rest).unwrap_or_default());
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What clients send: commands are read ahead, and run in order, each client up to its share of a turn.
+
+use super::prefetch::Source;
+use super::{Ran, Router, Turn};
+use paritas_base::ConnId;
+use paritas_protocol::{Context, Lists, Out};
+use paritas_wire::resp::Args;
+
+/// Commands looked at before the first of them runs, so that the memory they need is on its way.
+pub(crate) const AHEAD_MAX: usize = 16;
+/// A command that is incomplete after this many bytes is decoded on from where the decoder stopped.
+const PARTIAL_BYTES_MIN: usize = 16 << 10;
+/// What one client may have in one turn: commands started, and reply bytes waiting for it. The rest of its input waits
+/// for the next turn, so that one long pipeline neither starves the others nor fills the memory with replies.
+const TURN_COMMANDS_MAX: usize = 1024;
+const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
+
+impl Router {
+    /// Runs as many of a client's commands as can run now, up to its share of a turn.
+    pub(crate) fn on_client<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, input: &[u8]) {
+        let Some(mut client) = self.clients.get_mut(&conn) else {
+            return;
+        };
+        if client.closing {
+            return;
+        }
+        let Some(buffer) = cx.out.client(conn) else { return };
+        client.about.active_at = cx.now.mono;
+        let mut bytes = core::mem::take(&mut buffer.bytes);
+        let mut turn = Turn {
+            bytes: &mut bytes,
+            released: buffer.released,
+            deadline: buffer.deadline,
+        };
+        let mut all_args = core::mem::take(&mut self.desk.args);
+        let mut all_ahead = core::mem::take(&mut self.desk.ahead);
+        all_args.resize_with(AHEAD_MAX, Args::default);
+        let (mut consumed, mut stalled, mut close) = (0, false, false);
+        let (mut started, mut sated) = (0, false);
+        let mut resume = false;
+        if let (Some(partial), Some(first)) = (client.partial.take(), all_args.first_mut()) {
+            *first = *partial;
+            resume = true;
+        }
+        while !stalled && !close && !sated {
+            let source = Source {
+                input,
+                from: consumed,
+                resume: core::mem::take(&mut resume),
+            };
+            let more = self.desk.decode_ahead(cx, lists, source, &mut all_args, &mut all_ahead);
+            for (ahead, args) in all_ahead.iter().zip(&all_args) {
+                if started == TURN_COMMANDS_MAX || turn.bytes.len() >= REPLY_BYTES_SOFT_MAX {
+                    sated = true;
+                    break;
+                }
+                started += 1;
+                let raw = input.get(ahead.range.clone()).unwrap_or_default();
+                let list = args.list(raw);
+                let mut ran = if list.is_empty() {
+                    Ran::Done
+                } else {
+                    self.desk.run(cx, lists, client, &mut turn, ahead, list, raw)
+                };
+                if ran == Ran::AboutClients {
+                    let (reply, ends) = self.about_clients(cx, conn, list);
+                    // It removes none: the client is still there.
+                    let Some(again) = self.clients.get_mut(&conn) else {
+                        return;
+                    };
+                    client = again;
+                    ran = self
+                        .desk
+                        .reply_now(cx, lists, client, &mut turn, |out| out.extend_from_slice(&reply));
+                    if ends {
+                        ran = Ran::Close;
+                    }
+                }
+                if ran == Ran::Stalled {
+                    stalled = true;
+                    break;
+                }
+                client.stalled_since = None;
+                consumed = ahead.range.end;
+                if ran == Ran::Close {
+                    close = true;
+                    break;
+                }
+            }
+            match more {
+                _ if stalled || close || sated => {}
+                Ok(true) => {}
+                Ok(false) => {
+                    if input.len() - consumed > PARTIAL_BYTES_MIN
+                        && let Some(args) = all_args.get_mut(all_ahead.len())
+                    {
+                        client.partial = Some(Box::new(core::mem::take(args)));
+                    }
+                    break;
+                }
+                Err(error) => {
+                    self.desk
+                        .reply_now(cx, lists, client, &mut turn, |out| error.append_to(out));
+                    consumed = input.len();
+                    close = true;
+                }
+            }
+        }
+        self.desk.args = all_args;
+        self.desk.ahead = all_ahead;
+        let Turn { released, deadline, .. } = turn;
+        if let Some(buffer) = cx.out.client(conn) {
+            buffer.bytes = bytes;
+            (buffer.released, buffer.deadline) = (released, deadline);
+            buffer.consumed += consumed;
+            buffer.stalled = stalled || sated;
+            client.closing |= close;
+            client.show(buffer);
+        }
+        self.desk.note(client, stalled, cx.mono());
+        if sated {
+            self.desk.sated.push(conn);
+        }
+    }
+}

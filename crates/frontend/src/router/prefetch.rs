@@ -1,0 +1,159 @@
+//! Looking ahead: the commands of a pipeline are decoded and hashed before the first of them runs, and the memory
+//! that they will touch is asked for, the index first, then the objects. Two cold misses are much of a GET's cost.
+
+use super::intake::AHEAD_MAX;
+use super::{Desk, Router};
+use core::ops::Range;
+use paritas_base::Stream;
+use paritas_protocol::{Context, Lists, Out};
+use paritas_store::Arena;
+use paritas_wire::command::{self, CommandSpec, Refusal};
+use paritas_wire::peer::{self, Message, kind};
+use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, argument, decode, decode_more};
+
+/// Frames looked at together.
+const FORWARDS_AHEAD_MAX: usize = 16;
+
+/// A command as it was looked at.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    /// Where it is in the input.
+    pub(crate) range: Range<usize>,
+    pub(crate) spec: Result<&'static CommandSpec, Refusal>,
+    pub(crate) place: Place,
+}
+
+/// What to look at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    pub(crate) input: &'a [u8],
+    /// Where the next command begins.
+    pub(crate) from: usize,
+    /// The first arguments hold how far it was read before.
+    pub(crate) resume: bool,
+}
+
+/// Where a command runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// It names no key.
+    Keyless,
+    /// Its keys are in one slot, of this stream; the first one's hash, if the stream is here.
+    One(Stream, Option<u64>),
+    /// Its keys are in several slots: of one stream, or of several.
+    Slots(Option<Stream>),
+    /// A slot of it is a stream's of this node, which does not serve that slot now (10.8); the first key's stream.
+    Unserved(Stream),
+}
+
+impl Desk {
+    /// Looks at the next commands. True if there may be more of them behind.
+    pub(crate) fn decode_ahead<O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        lists: &Lists,
+        source: Source<'_>,
+        args: &mut [Args],
+        ahead: &mut Vec<Ahead>,
+    ) -> Result<bool, ProtocolError> {
+        ahead.clear();
+        let Source { input, from, resume } = source;
+        let mut at = from;
+        let mut end = Ok(true);
+        for args in args.iter_mut().take(AHEAD_MAX) {
+            let rest = input.get(at..).unwrap_or_default();
+            let decoded = if resume && at == from {
+                decode_more(rest, &Limits::DEFAULT, args)
+            } else {
+                decode(rest, &Limits::DEFAULT, args)
+            };
+            match decoded {
+                Ok(Decoded::Complete { consumed }) => {
+                    ahead.push(self.look_ahead(cx, lists, args.list(rest), at..at + consumed));
+                    at += consumed;
+                }
+                Ok(Decoded::Incomplete { .. }) => {
+                    end = Ok(false);
+                    break;
+                }
+                Err(error) => {
+                    end = Err(error);
+                    break;
+                }
+            }
+        }
+        if ahead.len() > 1 {
+            let here = || {
+                ahead.iter().filter_map(|a| match a.place {
+                    Place::One(stream, Some(hash)) => Some((lists.owner(stream)?.1.store(), hash)),
+                    _ => None,
+                })
+            };
+            here().for_each(|(store, hash)| store.prefetch_line(&cx.shared.arena, hash));
+            here().for_each(|(store, hash)| store.prefetch_object(&cx.shared.arena, hash));
+        }
+        end
+    }
+
+    /// Looks at one command.
+    pub(crate) fn look_ahead<O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        lists: &Lists,
+        args: ArgList<'_>,
+        range: Range<usize>,
+    ) -> Ahead {
+        let spec = command::resolve(args);
+        let place = match &spec {
+            Ok(spec) if spec.has_keys() => place_of(cx, lists, spec, args),
+            _ => Place::Keyless,
+        };
+        Ahead { range, spec, place }
+    }
+}
+
+impl Router {
+    /// The keys of commands that peers forward: as above, in two stages.
+    pub(crate) fn look_ahead(&self, arena: &Arena, lists: &Lists, frames: &[&[u8]]) {
+        let mut places = [None; FORWARDS_AHEAD_MAX];
+        for (place, frame) in places.iter_mut().zip(frames) {
+            if peer::kind_of(frame) == Some(kind::FORWARD)
+                && let Ok((header, Message::Forward { command, .. })) = peer::decode(frame)
+                && let Some((_, owner)) = lists.owner(header.stream)
+                && let Some(key) = argument(command, 1)
+            {
+                *place = Some((owner.store(), owner.store().hash(key)));
+            }
+        }
+        let here = || places.iter().flatten();
+        here().for_each(|(store, hash)| store.prefetch_line(arena, *hash));
+        here().for_each(|(store, hash)| store.prefetch_object(arena, *hash));
+    }
+}
+
+fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &CommandSpec, args: ArgList<'_>) -> Place {
+    let slots = &cx.shared.slots;
+    let mut keys = command::keys(spec, args.len());
+    let first = keys.next().map_or(&[][..], |at| args.arg(at));
+    let slot = command::slot(first);
+    let place = slots.place(slot);
+    let stream = place.stream;
+    let (mut one_slot, mut one_stream) = (true, true);
+    let mut unserved = !place.served && lists.owner(stream).is_some();
+    for at in keys {
+        let other = command::slot(args.arg(at));
+        if other != slot {
+            one_slot = false;
+            let place = slots.place(other);
+            one_stream &= place.stream == stream;
+            unserved |= !place.served && lists.owner(place.stream).is_some();
+        }
+    }
+    if unserved {
+        return Place::Unserved(stream);
+    }
+    if !one_slot {
+        return Place::Slots(one_stream.then_some(stream));
+    }
+    Place::One(stream, lists.owner(stream).map(|(_, owner)| owner.store().hash(first)))
+}

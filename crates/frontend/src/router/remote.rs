@@ -1,0 +1,267 @@
+//! Commands that peers forward for their clients.
+
+use super::client::{Caller, Client, Parked};
+use super::prefetch::Place;
+use super::{Desk, Ran, Router, Turn};
+use crate::dialect::{Dialect, Refusal};
+use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, Stream};
+use paritas_protocol::{Channel, Context, Lists, Out, Port};
+use paritas_wire::command::flag;
+use paritas_wire::peer::Message;
+use paritas_wire::resp::{self, Decoded, Limits};
+
+/// Bytes of commands that wait here for a takeover (SEAMS §4).
+const PARKED_BYTES_MAX: usize = 64 << 20;
+/// Bytes on their way to a peer above which no more of the commands that it forwards are started: replies must not
+/// fill the memory, nor hold up deltas and acks. How soon it is tried again.
+const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
+const CONGESTED_RETRY: Span = Span::from_ms(1);
+/// Peers' clients that are kept without anything to do, so that the next command finds their buffers.
+const IDLE_MAX: usize = 4096;
+
+impl Router {
+    /// A peer forwards a client's command, taking this node for the owner of `stream` at `epoch` (SEAMS §4).
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    pub(crate) fn on_forward<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        from: (NodeId, Incarnation),
+        conn: ConnId,
+        n: u64,
+        resp3: bool,
+        command: &[u8],
+        stream: Stream,
+        epoch: Epoch,
+    ) {
+        let key = (from.0, conn);
+        let now = cx.mono();
+        if self.remotes.len() > IDLE_MAX && !self.remotes.contains_key(&key) {
+            self.remotes.retain(|_, client| !client.is_idle());
+        }
+        let fresh = || {
+            let mut client = Client::new(Caller::Remote(from.0, conn), Port::Any, 0, now);
+            client.remote.incarnation = from.1;
+            client
+        };
+        let client = self.remotes.entry(key).or_insert_with(fresh);
+        if client.remote.incarnation != from.1 {
+            // Connection ids begin anew with each life of the peer: what the last one asked is nobody's now.
+            self.forget_remote(key);
+            self.remotes.insert(key, fresh());
+        }
+        let dialect = Dialect::forwarded(resp3);
+        let waits = self
+            .remotes
+            .get(&key)
+            .is_some_and(|c| c.stalled || !c.remote.parked.is_empty());
+        if !waits && self.run_remote(cx, lists, key, n, dialect, stream, epoch, command) != Ran::Stalled {
+            self.note_remote(cx, key, false);
+            return;
+        }
+        if self.desk.parked_bytes + command.len() > PARKED_BYTES_MAX {
+            self.refuse_parked(cx, key, n, dialect, command);
+            return;
+        }
+        self.desk.parked_bytes += command.len();
+        if let Some(client) = self.remotes.get_mut(&key) {
+            client.remote.parked.push_back(Parked {
+                n,
+                dialect,
+                stream,
+                epoch,
+                command: command.to_vec(),
+            });
+        }
+        self.note_remote(cx, key, true);
+    }
+
+    /// Too much waits here already: this command is answered without having started.
+    fn refuse_parked<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        key: (NodeId, ConnId),
+        n: u64,
+        dialect: Dialect,
+        command: &[u8],
+    ) {
+        let mut args = core::mem::take(&mut self.desk.part_args);
+        let write = match resp::decode(command, &Limits::DEFAULT, &mut args) {
+            Ok(_) => paritas_wire::command::lookup(args.list(command).arg(0)).is_none_or(|s| s.is(flag::WRITE)),
+            Err(_) => true,
+        };
+        self.desk.part_args = args;
+        let refusal = if write { Refusal::Unavailable } else { Refusal::Takeover };
+        let mut error = Vec::new();
+        dialect.refuse(&mut error, refusal);
+        if let Some(incarnation) = self.remotes.get(&key).map(|c| c.remote.incarnation) {
+            self.desk.answer(cx, (key.0, incarnation), key.1, n, &error, None);
+        }
+    }
+
+    fn note_remote<O: Out>(&mut self, cx: &Context<'_, O>, key: (NodeId, ConnId), stalled: bool) {
+        if let Some(client) = self.remotes.get_mut(&key) {
+            self.desk.note(client, stalled, cx.now.mono);
+        }
+    }
+
+    /// Forgets a peer's client and what it waits for.
+    pub(crate) fn forget_remote(&mut self, key: (NodeId, ConnId)) {
+        if let Some(client) = self.remotes.remove(&key) {
+            self.desk.parked_bytes -= client.remote.parked.iter().map(|p| p.command.len()).sum::<usize>();
+        }
+        let caller = Caller::Remote(key.0, key.1);
+        self.desk.held.retain(|c| *c != caller);
+        self.desk.stalled.retain(|c| *c != caller);
+    }
+
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    fn run_remote<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        key: (NodeId, ConnId),
+        n: u64,
+        dialect: Dialect,
+        stream: Stream,
+        epoch: Epoch,
+        command: &[u8],
+    ) -> Ran {
+        let buffer = cx.out.peer(key.0, Channel::Main);
+        if buffer.is_some_and(|buffer| buffer.bytes.len() + buffer.waiting > PEER_BYTES_SOFT_MAX) {
+            self.desk.retry_at = self.desk.retry_at.min(cx.mono() + CONGESTED_RETRY);
+            return Ran::Stalled;
+        }
+        let Some(client) = self.remotes.get_mut(&key) else {
+            return Ran::Done;
+        };
+        (client.next_n, client.dialect) = (n, dialect);
+        (client.remote.stream, client.remote.epoch) = (stream, epoch);
+        let mut bytes = core::mem::take(&mut client.remote.replies);
+        let mut args = core::mem::take(&mut self.desk.part_args);
+        let mut turn = Turn {
+            bytes: &mut bytes,
+            released: 0,
+            deadline: None,
+        };
+        let ran = match resp::decode(command, &Limits::DEFAULT, &mut args) {
+            Ok(Decoded::Complete { .. }) if !args.is_empty() => {
+                let list = args.list(command);
+                let ahead = self.desk.look_ahead(cx, lists, list, 0..command.len());
+                self.desk.run(cx, lists, client, &mut turn, &ahead, list, command)
+            }
+            _ => self
+                .desk
+                .reply_refusal(cx, lists, client, &mut turn, Refusal::Malformed),
+        };
+        client.remote.replies = bytes;
+        self.desk.part_args = args;
+        if ran != Ran::Stalled {
+            // The next wait is another one, with a time of its own.
+            client.stalled_since = None;
+        }
+        ran
+    }
+
+    /// Runs the commands of a peer's client that wait here, in order, until one cannot start.
+    pub(crate) fn run_parked<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, key: (NodeId, ConnId)) {
+        let mut stalled = false;
+        if let Some(client) = self.remotes.get_mut(&key) {
+            client.stalled = false;
+        }
+        while let Some(parked) = self.remotes.get_mut(&key).and_then(|c| c.remote.parked.pop_front()) {
+            let Parked {
+                n,
+                dialect,
+                stream,
+                epoch,
+                command,
+            } = &parked;
+            if self.run_remote(cx, lists, key, *n, *dialect, *stream, *epoch, command) == Ran::Stalled {
+                stalled = true;
+                if let Some(client) = self.remotes.get_mut(&key) {
+                    client.remote.parked.push_front(parked);
+                }
+                break;
+            }
+            self.desk.parked_bytes -= parked.command.len();
+        }
+        self.note_remote(cx, key, stalled);
+    }
+}
+
+impl Desk {
+    /// A peer's command must be for slots of the stream that the peer took them to be of. If not, either of the two
+    /// nodes has an old map.
+    pub(crate) fn check_direction<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        place: Place,
+    ) -> Option<Ran> {
+        let (stream, epoch) = (client.remote.stream, client.remote.epoch);
+        let now = match place {
+            Place::One(now, _) | Place::Unserved(now) | Place::Slots(Some(now)) => Some(now),
+            Place::Slots(None) => None,
+            Place::Keyless => return None,
+        };
+        if now == Some(stream) {
+            return None;
+        }
+        let installed = lists.get(stream.list).map(|list| list.configuration.epoch);
+        let Caller::Remote(node, _) = client.caller else {
+            return None;
+        };
+        if installed.is_none_or(|installed| installed < epoch) {
+            cx.ask_configuration((node, client.remote.incarnation), stream, epoch, epoch);
+            return Some(Ran::Stalled);
+        }
+        if let Some(now) = now {
+            self.tell(cx, lists, client, now);
+        }
+        Some(self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner))
+    }
+}
+
+impl Desk {
+    /// Sends a peer whose map is old the configuration of this stream: it may have no other way to hear of it.
+    pub(crate) fn tell<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client, of: Stream) {
+        if let (Some(list), Caller::Remote(node, _)) = (lists.get(of.list), client.caller) {
+            let configuration = Box::new(list.configuration.clone());
+            let epoch = configuration.epoch;
+            let stale = Message::Stale { configuration };
+            cx.send_to(node, client.remote.incarnation, Channel::Main, of, epoch, &stale);
+        }
+    }
+}
+
+/// What a forwarded command is to this node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// The sender means the tenure that this node has.
+    Owner,
+    /// The sender knows a configuration that has not come here yet.
+    Early,
+    /// This node is not, or no longer, or only since then, the owner.
+    Stranger,
+}
+
+impl Desk {
+    /// What this node is to the command at hand of a peer's client.
+    pub(crate) fn standing<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client) -> Standing {
+        let (stream, epoch) = (client.remote.stream, client.remote.epoch);
+        let installed = lists.get(stream.list).map(|list| list.configuration.epoch);
+        match lists.owner(stream) {
+            Some((_, owner)) if owner.tenure().since <= epoch => Standing::Owner,
+            _ if installed.is_none_or(|installed| installed < epoch) => {
+                if let Caller::Remote(node, _) = client.caller {
+                    cx.ask_configuration((node, client.remote.incarnation), stream, epoch, epoch);
+                }
+                Standing::Early
+            }
+            _ => Standing::Stranger,
+        }
+    }
+}

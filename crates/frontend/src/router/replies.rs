@@ -1,0 +1,191 @@
+//! When replies may be seen: in command order, each when what it waits for has come.
+
+use super::client::{Caller, Client, Segment, Wait};
+use super::{Desk, Turn};
+#[cfg(feature = "mutants")]
+use crate::dialect::Dialect;
+use crate::dialect::Refusal;
+use paritas_base::{Span, Time};
+use paritas_protocol::{Context, Lists, Mutant, Out, ReadLease};
+
+/// How long an answer from outside the machine is waited for. A coordinator may be replaced meanwhile.
+const ANSWER_MAX: Span = Span::from_secs(10);
+
+impl Desk {
+    /// Adds the segment of a command whose reply begins at `start`, and releases it at once if nothing stands before
+    /// it and nothing is to be waited for.
+    pub(crate) fn push<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        start: usize,
+        wait: Wait,
+    ) {
+        let n = client.take_n();
+        let length = turn.bytes.len() - start;
+        let first = client.segments.is_empty();
+        client.segments.push_back(Segment {
+            n,
+            length,
+            wait,
+            #[cfg(feature = "mutants")]
+            taken_again: None,
+        });
+        if first {
+            self.release_head(cx, lists, client, turn);
+        }
+    }
+
+    /// Releases segments from the front as far as they may be seen.
+    pub(crate) fn release_head<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+    ) {
+        while let Some(head) = client.segments.front_mut() {
+            let mut length = head.length;
+            let mut instead = None;
+            let deadline = if let Wait::Gathered(gather) = &mut head.wait {
+                let progress = gather.go_on(cx, lists);
+                client.forwarded_bytes -= progress.freed_bytes.min(client.forwarded_bytes);
+                if progress.reply.is_none() {
+                    // What a walk has seen is taken: it must be as true at this turn's end as a reply (4.2).
+                    turn.deadline = earliest(turn.deadline, progress.deadline);
+                    return self.walk_on(cx, lists, client, progress.steps);
+                }
+                instead = progress.reply;
+                progress.deadline
+            } else {
+                match judge(cx, lists, &head.wait) {
+                    Verdict::Hold => return,
+                    Verdict::Ready(deadline) => {
+                        #[cfg(feature = "mutants")]
+                        if let Some(key) = &head.taken_again {
+                            instead = value_now(cx, lists, client.dialect, &head.wait, key);
+                        }
+                        deadline
+                    }
+                    Verdict::Instead(refusal) => {
+                        client.dialect.refuse(instead.insert(Vec::new()), refusal);
+                        None
+                    }
+                }
+            };
+            if let Some(reply) = instead {
+                let place = turn.released..turn.released + length;
+                length = reply.len();
+                turn.bytes.splice(place, reply);
+            }
+            let n = head.n;
+            if let Some(Wait::Gathered(gather)) = client.segments.pop_front().map(|head| head.wait) {
+                client.forwarded_bytes -= gather.reply_bytes.min(client.forwarded_bytes);
+            }
+            self.wake |= client.full;
+            match client.caller {
+                Caller::Local(_) => {
+                    turn.released += length;
+                    turn.deadline = earliest(turn.deadline, deadline);
+                }
+                Caller::Remote(node, conn) => {
+                    self.answer(
+                        cx,
+                        (node, client.remote.incarnation),
+                        conn,
+                        n,
+                        turn.bytes.get(..length).unwrap_or_default(),
+                        deadline,
+                    );
+                    turn.bytes.drain(..length);
+                }
+            }
+        }
+    }
+}
+
+/// The mutant "value taken at release" (PROTOCOL 20): the value as it is now, under the `need` of the one that was
+/// read (4.1).
+#[cfg(feature = "mutants")]
+fn value_now<O: Out>(cx: &Context<'_, O>, lists: &Lists, dialect: Dialect, wait: &Wait, key: &[u8]) -> Option<Vec<u8>> {
+    let Wait::Read { stream, .. } = wait else { return None };
+    let (_, owner) = lists.owner(*stream)?;
+    let object = owner
+        .store()
+        .find(&cx.shared.arena, owner.store().hash(key), key)
+        .ok()?;
+    let mut reply = Vec::new();
+    match object {
+        Some(object) => {
+            let mut value = Vec::new();
+            object.copy_to(&mut value);
+            dialect.value(&mut reply, &value);
+        }
+        None => dialect.nothing(&mut reply),
+    }
+    Some(reply)
+}
+
+pub(crate) fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Whether a reply may be seen.
+pub(crate) enum Verdict {
+    Hold,
+    /// Until then, for a read under leases.
+    Ready(Option<Time>),
+    /// No longer: this refusal takes its place.
+    Instead(Refusal),
+}
+
+pub(crate) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
+    let timeout = Span(2 * cx.shared.parameters.lease.0);
+    let late = |since: Time| cx.now.mono - since > timeout;
+    match wait {
+        Wait::Ready => Verdict::Ready(None),
+        Wait::Forwarded(_) | Wait::Gathered(_) => Verdict::Hold,
+        // The question may have been lost where too many were asked at once.
+        Wait::Answer { since } if cx.mono() - *since > ANSWER_MAX => Verdict::Instead(Refusal::NoAnswer),
+        Wait::Answer { .. } => Verdict::Hold,
+        Wait::Write {
+            stream,
+            term,
+            seq,
+            since,
+        } => match lists.owner(*stream) {
+            Some((_, owner)) if owner.tenure().term() == *term => {
+                if owner.acked() >= *seq && owner.may_answer_writes(cx) {
+                    Verdict::Ready(None)
+                } else if late(*since) {
+                    Verdict::Instead(Refusal::Uncertain)
+                } else {
+                    Verdict::Hold
+                }
+            }
+            _ => Verdict::Instead(Refusal::Uncertain),
+        },
+        Wait::Read {
+            stream,
+            term,
+            need,
+            since,
+        } => match lists.owner(*stream) {
+            Some((configuration, owner)) if owner.tenure().term() == *term => {
+                let safe = owner.acked() >= *need || cx.breaks(Mutant::ReadDoesNotWaitForAck);
+                match owner.read_lease(cx, configuration, *since) {
+                    ReadLease::Unlimited if safe => Verdict::Ready(None),
+                    ReadLease::Until(deadline) if safe => Verdict::Ready(Some(deadline)),
+                    _ if late(*since) => Verdict::Instead(Refusal::Takeover),
+                    _ => Verdict::Hold,
+                }
+            }
+            _ => Verdict::Instead(Refusal::Takeover),
+        },
+    }
+}

@@ -1,0 +1,223 @@
+//! Forwarded commands whose owner has changed or answers no more: they are settled, or sent again.
+
+use super::client::Caller;
+use super::forward::{Loopback, owner_at, stream_now};
+use super::replies::earliest;
+use super::stuck::{is_heard, wait_max};
+use super::{Desk, Router, lists_tenure};
+use crate::dialect::{Dialect, Refusal};
+use paritas_base::configuration::{NodeState, Tenure};
+use paritas_base::{ConnId, Incarnation, NodeId, Stream};
+use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
+use paritas_wire::peer::Message;
+
+/// What becomes of a forwarded command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// It stays with whom it was sent to.
+    Kept,
+    /// The tenure is over, and its holder answers still: it will say what it has done.
+    Over,
+    /// Nobody will answer.
+    Lost,
+}
+
+impl Router {
+    /// A peer is gone, or its link: what was forwarded to it will not be answered.
+    pub(crate) fn on_session_down<O: Out>(&mut self, cx: &mut Context<'_, O>, node: NodeId, incarnation: Incarnation) {
+        let theirs = |target: Tenure| target.node == node && target.incarnation == incarnation;
+        self.settle_forwarded(cx, |_, target| if theirs(target) { Fate::Lost } else { Fate::Kept });
+        let gone: Vec<(NodeId, ConnId)> = self.remotes.keys().filter(|(from, _)| *from == node).copied().collect();
+        for key in gone {
+            self.forget_remote(key);
+        }
+    }
+
+    /// Configurations or nodes are new: of the streams that `of` names, what was forwarded under a tenure that is over.
+    pub(crate) fn settle_lost_tenures<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        of: impl Fn(Stream) -> bool,
+    ) {
+        let nodes = core::mem::take(&mut self.desk.nodes);
+        let answers = |t: Tenure| {
+            let mut up = nodes.iter().filter(|n| n.state == NodeState::Up);
+            up.any(|n| (n.id, n.incarnation) == (t.node, t.incarnation))
+        };
+        self.settle_forwarded(cx, |stream, target| {
+            if !of(stream) || lists_tenure(lists, stream) == Some(target) {
+                Fate::Kept
+            } else if answers(target) {
+                Fate::Over
+            } else {
+                Fate::Lost
+            }
+        });
+        self.desk.nodes = nodes;
+    }
+
+    /// Commands forwarded to owners whose tenure is over: an unanswered read is asked again; an unanswered write is
+    /// uncertain, and never sent twice (3.12), unless its owner can still say whether it has begun.
+    pub(crate) fn settle_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, fate: impl Fn(Stream, Tenure) -> Fate) {
+        let mut uncertain = Vec::new();
+        for (conn, client) in &mut self.clients {
+            let mut detours = client.detours;
+            for forwarded in client.forwards() {
+                let Some(target) = forwarded.target else { continue };
+                match fate(forwarded.stream, target) {
+                    Fate::Kept => {}
+                    Fate::Over if forwarded.write => Desk::go_behind(&mut detours, forwarded),
+                    Fate::Lost if forwarded.write => uncertain.push((*conn, forwarded.n)),
+                    Fate::Over | Fate::Lost => {
+                        Desk::detour(&mut detours, forwarded);
+                        self.desk.resend_due = true;
+                    }
+                }
+            }
+            client.detours = detours;
+        }
+        uncertain.sort();
+        for (conn, n) in uncertain {
+            self.fill_refusal(cx, conn, n, Refusal::Uncertain);
+        }
+    }
+
+    /// Forwarded commands that are not with any owner go out again; those without an answer for too long are given up.
+    pub(crate) fn resend_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists) {
+        self.desk.resend_due = false;
+        let (now, wait_max) = (cx.mono(), wait_max(cx));
+        let Parameters {
+            lease, lease_renewal, ..
+        } = cx.shared.parameters;
+        let me = (cx.shared.node, cx.shared.incarnation);
+        let mut given_up = Vec::new();
+        let mut conns: Vec<ConnId> = self
+            .desk
+            .held
+            .iter()
+            .filter_map(|c| if let Caller::Local(conn) = c { Some(*conn) } else { None })
+            .collect();
+        conns.sort();
+        for conn in conns {
+            let Some(client) = self.clients.get_mut(&conn) else {
+                continue;
+            };
+            let resp3 = client.dialect == Dialect::Resp3;
+            // A later command must not overtake one for the same stream that is still waiting to be sent.
+            let mut blocked: Vec<Stream> = Vec::new();
+            for forwarded in client.forwards() {
+                let uncertain = forwarded.write && forwarded.target.is_some();
+                // An owner that lives may refuse the command itself after `wait_max`. That must come first: of a write
+                // it says that nothing has happened, which this node cannot know.
+                let own_end = forwarded.since + wait_max + lease;
+                let end = match self.desk.stuck.waited_since(forwarded.stream) {
+                    Some(since) if uncertain => own_end.min(since + wait_max + lease),
+                    Some(since) => own_end.min(since + wait_max),
+                    None => own_end,
+                };
+                if now >= end {
+                    let refusal = if uncertain {
+                        Refusal::Uncertain
+                    } else {
+                        Refusal::Takeover
+                    };
+                    given_up.push((conn, forwarded.n, refusal));
+                    continue;
+                }
+                if let Some(target) = forwarded.target {
+                    let (stream, since) = (forwarded.stream, forwarded.since);
+                    if lists_tenure(lists, stream) != Some(target) {
+                        blocked.push(stream);
+                    } else if now - since >= lease_renewal
+                        && (target.node, target.incarnation) != me
+                        && !is_heard(cx, &target, since)
+                    {
+                        self.desk.wait_for_owner(cx, lists, stream, since);
+                    }
+                    continue;
+                }
+                if blocked.contains(&forwarded.stream) {
+                    continue;
+                }
+                let Some(stream) = stream_now(cx, forwarded, &mut self.desk.part_args) else {
+                    given_up.push((conn, forwarded.n, Refusal::SlotsMoving));
+                    continue;
+                };
+                (forwarded.stream, forwarded.map) = (stream, cx.shared.slots.version());
+                if blocked.contains(&stream) {
+                    continue;
+                }
+                let (n, command) = (forwarded.n, &forwarded.command);
+                let Some((owner, epoch)) = owner_at(lists, stream) else {
+                    self.desk.wait_for(cx, lists, stream, now);
+                    blocked.push(stream);
+                    continue;
+                };
+                let sent = if (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation) {
+                    self.desk.loopback.push(Loopback::Forward {
+                        conn,
+                        n,
+                        stream,
+                        epoch,
+                        resp3,
+                        command: command.clone(),
+                    });
+                    true
+                } else {
+                    let message = Message::Forward {
+                        conn,
+                        n,
+                        resp3,
+                        command,
+                    };
+                    cx.send(&owner, Channel::Main, stream, epoch, &message)
+                };
+                if sent {
+                    forwarded.target = Some(owner);
+                } else {
+                    self.desk.wait_for(cx, lists, stream, now);
+                    blocked.push(stream);
+                }
+            }
+        }
+        for (conn, n, refusal) in given_up {
+            self.fill_refusal(cx, conn, n, refusal);
+        }
+    }
+
+    /// Runs what this node sent to itself.
+    pub(crate) fn run_loopback<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
+        if self.desk.resend_due || cx.mono() >= self.desk.check_at {
+            self.resend_forwarded(cx, lists);
+        }
+        for item in core::mem::take(&mut self.desk.loopback) {
+            let me = (cx.shared.node, cx.shared.incarnation);
+            match item {
+                Loopback::Forward {
+                    conn,
+                    n,
+                    stream,
+                    epoch,
+                    resp3,
+                    command,
+                } => {
+                    self.on_forward(cx, lists, me, conn, n, resp3, &command, stream, epoch);
+                    // Its delta must not wait for whatever happens next.
+                    self.desk.wake = true;
+                }
+                Loopback::Reply {
+                    conn,
+                    n,
+                    bytes,
+                    deadline,
+                } => {
+                    self.on_reply(cx, lists, me.0, conn, n, &bytes);
+                    if let Some(buffer) = cx.out.client(conn) {
+                        buffer.deadline = earliest(buffer.deadline, deadline);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Streams that do not serve, as this node sees it, and since when (PROTOCOL 5.13).
+//!
+//! All commands for such a stream wait from the same moment on. So a connection waits once, however many commands for
+//! the stream it has sent, and what it has sent for other streams waits no longer than that.
+
+use super::client::Client;
+use super::forward::owner_at;
+use super::{Desk, Ran, Turn};
+use crate::dialect::Refusal;
+use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, Stream, Time};
+use paritas_protocol::{Channel, Context, Lists, Out, Phase};
+use paritas_wire::command::{CommandSpec, flag};
+use paritas_wire::peer::Message;
+
+/// No client of this node has this number: the answer to a question of the node's own finds nobody.
+pub(crate) const NOBODY: ConnId = ConnId(u64::MAX);
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
+/// At most one entry for each stream.
+#[derive(Debug, Default)]
+pub(crate) struct Stuck {
+    streams: Map<Stream, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    since: Time,
+    /// A command waited for it at the latest check, or does since.
+    waited: bool,
+    /// Which owner has shown since then that it lives.
+    alive: Option<Tenure>,
+}
+
+impl Entry {
+    fn new(since: Time) -> Self {
+        Self {
+            since,
+            waited: false,
+            alive: None,
+        }
+    }
+}
+
+/// What this node can see of a stream without asking.
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    /// Its owner is here, and serves.
+    Serves,
+    /// Nobody owns it, or its owner is here and does not serve, or there is no session with its owner.
+    Stuck,
+    /// There is a session with its owner.
+    Elsewhere(Tenure),
+}
+
+/// How long commands wait for a stream that does not serve. It must cover a takeover from a silent host, which takes
+/// half a second more than the longer of lease and suspicion time. The latter is half a second or more.
+pub(crate) fn wait_max<O: Out>(cx: &Context<'_, O>) -> Span {
+    let suspicion = Span::from_ms(cx.shared.cluster.suspicion_ms.into());
+    Span(2 * cx.shared.parameters.lease.0.max(suspicion.0))
+}
+
+impl Stuck {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.streams.is_empty()
+    }
+
+    /// Since when the stream has not served; `None`: as far as this node knows, it does.
+    pub(crate) fn since(&self, stream: Stream) -> Option<Time> {
+        if self.streams.is_empty() {
+            return None;
+        }
+        Some(self.streams.get(&stream)?.since)
+    }
+
+    /// As above, for a command that still waits.
+    pub(crate) fn waited_since(&mut self, stream: Stream) -> Option<Time> {
+        if self.streams.is_empty() {
+            return None;
+        }
+        let entry = self.streams.get_mut(&stream)?;
+        entry.waited = true;
+        Some(entry.since)
+    }
+
+    /// Its owner has answered, or serves here.
+    #[inline]
+    pub(crate) fn serves(&mut self, stream: Stream) {
+        if !self.streams.is_empty() {
+            self.streams.remove(&stream);
+        }
+    }
+
+    /// When waits end next.
+    pub(crate) fn next_end(&self, now: Time, wait_max: Span) -> Option<Time> {
+        let ends = self.streams.values().map(|entry| entry.since + wait_max);
+        ends.filter(|end| *end > now).min()
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.streams.capacity() * size_of::<(Stream, Entry)>()
+    }
+}
+
+fn see<O: Out>(cx: &Context<'_, O>, lists: &Lists, stream: Stream) -> Seen {
+    if let Some((_, owner)) = lists.owner(stream) {
+        return match owner.phase() {
+            Phase::Serve => Seen::Serves,
+            _ => Seen::Stuck,
+        };
+    }
+    let me = (cx.shared.node, cx.shared.incarnation);
+    match owner_at(lists, stream) {
+        Some((owner, _)) if (owner.node, owner.incarnation) != me && cx.reaches(&owner, Channel::Main) => {
+            Seen::Elsewhere(owner)
+        }
+        _ => Seen::Stuck,
+    }
+}
+
+/// All streams that somebody may serve.
+fn streams(lists: &Lists) -> impl Iterator<Item = Stream> {
+    lists.iter().flat_map(|list| {
+        let configuration = &list.configuration;
+        let left = configuration.data_positions().filter(|x| !is_lost(configuration, *x));
+        left.map(|x| Stream {
+            list: configuration.list,
+            x,
+        })
+    })
+}
+
+/// 10.6: nobody will ever bring this position back, not even who took it over just before.
+pub(crate) fn is_lost(configuration: &Configuration, x: Position) -> bool {
+    configuration.lost && !configuration.at(x).is_some_and(|a| a.state.is_live())
+}
+
+/// Whether a frame of that life has come after `since`.
+pub(crate) fn is_heard<O: Out>(cx: &Context<'_, O>, owner: &Tenure, since: Time) -> bool {
+    let heard = cx.shared.heard_at(owner.node, owner.incarnation);
+    heard.is_some_and(|at| at > since)
+}
+
+impl Desk {
+    /// Whether commands for the stream are refused at once. Its owner gets them if it lives: it knows itself whether it
+    /// serves.
+    pub(crate) fn is_refused<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, stream: Stream) -> bool {
+        if self.stuck.is_empty() {
+            return false;
+        }
+        let Some(entry) = self.stuck.streams.get(&stream) else {
+            return false;
+        };
+        cx.mono() >= entry.since + wait_max(cx)
+            && match see(cx, lists, stream) {
+                Seen::Serves => false,
+                Seen::Stuck => true,
+                Seen::Elsewhere(owner) => entry.alive != Some(owner),
+            }
+    }
+
+    /// A command waits for a stream that does not serve: since when it has not. `since`: if that was not known.
+    pub(crate) fn wait_for<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stream: Stream, since: Time) -> Time {
+        let fresh = self.stuck.since(stream).is_none();
+        let entry = self.stuck.streams.entry(stream).or_insert(Entry::new(since));
+        entry.waited = true;
+        let since = entry.since;
+        if fresh {
+            self.survey(cx, lists);
+        }
+        since
+    }
+
+    /// The owner of a stream has been silent since a command was sent to it: so are all streams that it owns.
+    pub(crate) fn wait_for_owner<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stream: Stream, since: Time) {
+        let fresh = self.stuck.since(stream).is_none();
+        self.wait_for(cx, lists, stream, since);
+        let life = |stream| owner_at(lists, stream).map(|(owner, _)| (owner.node, owner.incarnation));
+        let silent = life(stream);
+        for other in streams(lists).filter(|other| fresh && life(*other) == silent) {
+            self.stuck.streams.entry(other).or_insert(Entry::new(since));
+        }
+    }
+
+    /// Streams that do not serve are counted from now on, though the commands for them may still be behind others.
+    fn survey<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) {
+        for stream in streams(lists).filter(|stream| matches!(see(cx, lists, *stream), Seen::Stuck)) {
+            self.stuck.streams.entry(stream).or_insert(Entry::new(cx.mono()));
+        }
+    }
+
+    /// The command cannot start, since its stream does not serve. Past the time that this may last, it is refused.
+    pub(crate) fn stall_on<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &CommandSpec,
+        stream: Stream,
+    ) -> Ran {
+        let end = self.wait_for(cx, lists, stream, cx.mono()) + wait_max(cx);
+        if cx.mono() < end {
+            self.retry_at = self.retry_at.min(end);
+            return Ran::Stalled;
+        }
+        self.refuse(cx, lists, client, turn, spec)
+    }
+
+    /// Nothing of the command has happened, and it is not tried again.
+    pub(crate) fn refuse<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &CommandSpec,
+    ) -> Ran {
+        client.stalled_since = None;
+        let refusal = if spec.is(flag::WRITE) {
+            Refusal::Unavailable
+        } else {
+            Refusal::Takeover
+        };
+        self.reply_refusal(cx, lists, client, turn, refusal)
+    }
+
+    /// Forgets streams that serve here, and asks the owners of others for a sign of life: where commands are refused at
+    /// once, no command would show that the owner is back.
+    pub(crate) fn look_at_stuck<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists) {
+        if self.stuck.is_empty() {
+            return;
+        }
+        self.survey(cx, lists);
+        let (now, wait_max) = (cx.mono(), wait_max(cx));
+        let mut silent: Vec<(Tenure, Stream)> = Vec::new();
+        self.stuck
+            .streams
+            .retain(|stream, entry| match see(cx, lists, *stream) {
+                Seen::Serves => false,
+                Seen::Stuck => true,
+                Seen::Elsewhere(owner) if entry.alive == Some(owner) => {
+                    core::mem::take(&mut entry.waited) && now < entry.since + wait_max
+                }
+                Seen::Elsewhere(owner) => {
+                    if !silent.iter().any(|(other, _)| other.node == owner.node) {
+                        silent.push((owner, *stream));
+                    }
+                    true
+                }
+            });
+        for (owner, stream) in silent {
+            let ping = Message::Forward {
+                conn: NOBODY,
+                n: 0,
+                resp3: false,
+                command: PING,
+            };
+            cx.send(&owner, Channel::Main, stream, Epoch(0), &ping);
+        }
+    }
+
+    /// An owner has given the sign of life that it was asked for. Its streams are refused no more; what waits for one
+    /// still does not wait longer.
+    pub(crate) fn on_pong<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, from: NodeId) {
+        let (now, wait_max) = (cx.mono(), wait_max(cx));
+        self.stuck
+            .streams
+            .retain(|stream, entry| match see(cx, lists, *stream) {
+                Seen::Elsewhere(owner) if owner.node == from => {
+                    entry.alive = Some(owner);
+                    now < entry.since + wait_max
+                }
+                _ => true,
+            });
+    }
+}

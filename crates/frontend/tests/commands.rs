@@ -1,0 +1,282 @@
+//! Commands on one node, compared with replies recorded from redis-server 7.0.15 (`redis-replies.txt`), and what
+//! Redis does not have.
+
+#[path = "../../protocol/tests/support/mod.rs"]
+mod support;
+
+use paritas_protocol::Port;
+use support::Cluster;
+
+/// Text with `\r`, `\n` and `\xHH`, as it stands in the recording.
+fn unescape(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.extend_from_slice(c.to_string().as_bytes());
+            continue;
+        }
+        match chars.next() {
+            Some('r') => out.push(b'\r'),
+            Some('n') => out.push(b'\n'),
+            Some('x') => {
+                let digits: String = chars.by_ref().take(2).collect();
+                out.push(u8::from_str_radix(&digits, 16).unwrap());
+            }
+            Some(other) => out.extend_from_slice(other.to_string().as_bytes()),
+            None => {}
+        }
+    }
+    out
+}
+
+/// Lines `> command` and `< reply`; `= milliseconds` moves the clock; `#` begins a comment.
+#[test]
+fn replies_are_those_of_redis() {
+    let mut cluster = Cluster::new(1);
+    let mut client = cluster.connect(0, Port::Any);
+    let mut command = "";
+    let mut wrong = Vec::new();
+    for line in include_str!("redis-replies.txt").lines() {
+        if let Some(next) = line.strip_prefix("> ") {
+            command = next;
+            let mut bytes = next.as_bytes().to_vec();
+            bytes.extend_from_slice(b"\r\n");
+            cluster.feed(client, &bytes);
+            cluster.pump();
+        } else if let Some(expected) = line.strip_prefix("< ") {
+            let expected = unescape(expected);
+            let got = cluster.take(client);
+            if got != expected {
+                let [got, expected] = [&got, &expected].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                wrong.push(format!("{command}\n  expected {expected:?}\n  got      {got:?}"));
+            }
+        } else if let Some(ms) = line.strip_prefix("= ") {
+            cluster.advance(ms.parse().unwrap());
+        } else if line == "? any" {
+            cluster.take(client);
+        } else if line == "- new connection" {
+            client = cluster.connect(0, Port::Any);
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn values_over_the_limit_are_refused_and_change_nothing() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    let mut ask = |args: &[&str]| {
+        let mut request = Vec::new();
+        paritas_wire::resp::encode::request(&mut request, args);
+        cluster.feed(client, &request);
+        cluster.pump();
+        String::from_utf8(cluster.take(client)).unwrap()
+    };
+    assert_eq!(ask(&["SET", "k", "old"]), "+OK\r\n");
+    let (large, long) = ("x".repeat((64 << 10) + 1), "k".repeat((8 << 10) + 1));
+    let too_long = "-ERR value of 65537 bytes is over the limit of 65536 bytes\r\n";
+    assert_eq!(ask(&["SET", "k", &large]), too_long);
+    assert_eq!(ask(&["GETSET", "k", &large]), too_long);
+    assert_eq!(ask(&["MSET", "a", "1", "k", &large]), too_long);
+    assert_eq!(
+        ask(&["SET", &long, "1"]),
+        "-ERR key of 8193 bytes is over the limit of 8192 bytes\r\n"
+    );
+    let longest = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+    assert_eq!(ask(&["SETRANGE", "k", "65536", "x"]), longest);
+    assert_eq!(ask(&["APPEND", "k", &large]), longest);
+    assert_eq!(ask(&["GET", &long]), "$-1\r\n");
+    assert_eq!(ask(&["GET", "k"]), "$3\r\nold\r\n");
+    assert_eq!(ask(&["EXISTS", "a"]), ":0\r\n");
+    let whole = "y".repeat(64 << 10);
+    assert_eq!(ask(&["SET", "k", &whole]), "+OK\r\n");
+    assert_eq!(ask(&["GET", "k"]), format!("$65536\r\n{whole}\r\n"));
+    assert_eq!(ask(&["GETRANGE", "k", "65530", "-1"]), "$6\r\nyyyyyy\r\n");
+}
+
+#[test]
+fn out_of_memory_refuses_writes_loses_nothing_and_goes_on_reading() {
+    let mut cluster = Cluster::with(1, 1 << 20, paritas_protocol::Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let value = "v".repeat(1000);
+    let mut stored = 0;
+    loop {
+        let answer = cluster.ask(client, &format!("SET key:{stored} {value}"));
+        if answer != "+OK\r\n" {
+            assert!(answer.starts_with("-OOM "), "{answer}");
+            break;
+        }
+        stored += 1;
+        assert!(stored < 10_000);
+    }
+    assert!(stored > 700, "{stored}");
+    for n in 0..stored {
+        assert_eq!(cluster.ask(client, &format!("STRLEN key:{n}")), ":1000\r\n");
+    }
+    assert_eq!(cluster.ask(client, "DEL key:0 key:1 key:2"), ":3\r\n");
+    for n in 3..stored {
+        assert_eq!(cluster.ask(client, &format!("DEL key:{n}")), ":1\r\n");
+    }
+    assert_eq!(cluster.ask(client, &format!("SET again {value}")), "+OK\r\n");
+}
+
+#[test]
+fn expired_keys_go_away_by_themselves() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    for n in 0..300 {
+        assert_eq!(cluster.ask(client, &format!("SET key:{n} 1 PX 500")), "+OK\r\n");
+    }
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":300\r\n");
+    cluster.advance(20_000);
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":0\r\n");
+}
+
+#[test]
+fn a_client_speaks_resp3_after_hello_3() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    let hello = cluster.ask(client, "HELLO 3 SETNAME me");
+    assert!(hello.starts_with("%7\r\n$6\r\nserver\r\n$5\r\nredis\r\n"), "{hello}");
+    assert_eq!(cluster.ask(client, "GET nothing"), "_\r\n");
+    assert_eq!(cluster.ask(client, "CONFIG GET save"), "%1\r\n$4\r\nsave\r\n$0\r\n\r\n");
+    assert!(
+        cluster
+            .ask(client, "INFO keyspace")
+            .starts_with("=16\r\ntxt:# Keyspace"),
+        "a verbatim string"
+    );
+    assert_eq!(cluster.ask(client, "RESET"), "+RESET\r\n");
+    assert_eq!(cluster.ask(client, "GET nothing"), "$-1\r\n");
+}
+
+#[test]
+fn clients_are_listed_and_ended() {
+    let mut cluster = Cluster::new(1);
+    let (one, two) = (cluster.connect(0, Port::Any), cluster.connect(0, Port::Any));
+    assert_eq!(cluster.ask(two, "CLIENT SETNAME second"), "+OK\r\n");
+    let listed = cluster.ask(one, "CLIENT LIST");
+    assert_eq!(listed.matches("id=").count(), 2, "{listed}");
+    assert!(listed.contains("name=second"));
+    assert!(
+        listed.contains(" addr=127.0.0.1:50002 laddr=127.0.0.1:6379 "),
+        "{listed}"
+    );
+    let info = cluster.ask(one, "CLIENT INFO");
+    assert!(
+        info.contains("id=1 addr=127.0.0.1:50001 ") && info.contains(" db=0 ") && info.contains(" cmd=client|info "),
+        "{info}"
+    );
+    let id = cluster.ask(two, "CLIENT ID");
+    assert_eq!(id, ":2\r\n");
+    assert_eq!(cluster.ask(one, "CLIENT KILL ID 2"), ":1\r\n");
+    assert!(cluster.is_closed(two) && !cluster.is_closed(one));
+    assert_eq!(cluster.ask(one, "CLIENT KILL 1.2.3.4:5"), "-ERR No such client\r\n");
+    assert_eq!(cluster.ask(one, "CLIENT KILL TYPE normal SKIPME no"), ":2\r\n");
+    assert!(cluster.is_closed(one));
+}
+
+#[test]
+fn clients_are_ended_by_address() {
+    let mut cluster = Cluster::new(1);
+    let mut connect = || cluster.connect(0, Port::Any);
+    let (one, two, three) = (connect(), connect(), connect());
+    assert_eq!(cluster.ask(one, "CLIENT KILL ADDR 127.0.0.1:1"), ":0\r\n");
+    assert_eq!(cluster.ask(one, "CLIENT KILL 127.0.0.1:50002"), "+OK\r\n");
+    assert!(cluster.is_closed(two) && !cluster.is_closed(three));
+    assert_eq!(
+        cluster.ask(one, "CLIENT KILL ADDR 127.0.0.1:50003 LADDR 127.0.0.1:1"),
+        ":0\r\n"
+    );
+    assert_eq!(
+        cluster.ask(one, "CLIENT KILL ADDR 127.0.0.1:50003 LADDR 127.0.0.1:6379"),
+        ":1\r\n"
+    );
+    assert!(cluster.is_closed(three) && !cluster.is_closed(one));
+}
+
+#[test]
+fn info_has_its_sections_and_counts_commands() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    cluster.ask(client, "SET a x");
+    cluster.ask(client, "INCR a");
+    let usual = cluster.ask(client, "INFO");
+    for section in [
+        "Server",
+        "Clients",
+        "Memory",
+        "Stats",
+        "Replication",
+        "CPU",
+        "Cluster",
+        "Keyspace",
+    ] {
+        assert!(usual.contains(&format!("# {section}\r\n")), "{section}");
+    }
+    assert!(!usual.contains("# Commandstats"));
+    assert!(usual.contains("db0:keys=1,expires=0"));
+    let stats = cluster.ask(client, "INFO commandstats");
+    assert!(stats.contains("cmdstat_set:calls=1,"), "{stats}");
+    assert!(stats.contains("cmdstat_incr:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"));
+    assert!(cluster.ask(client, "INFO everything").contains("# Commandstats"));
+}
+
+#[test]
+fn malformed_input_is_answered_and_the_connection_ends() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    cluster.feed(client, b"PING\r\n*1\r\n$x\r\n");
+    cluster.pump();
+    assert_eq!(
+        cluster.take(client),
+        b"+PONG\r\n-ERR Protocol error: invalid bulk length\r\n"
+    );
+    assert!(cluster.is_closed(client));
+}
+
+#[test]
+fn overwriting_with_other_sizes_is_compacted_in_time() {
+    let mut cluster = Cluster::with(1, 2 << 20, paritas_protocol::Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let mut random = paritas_base::Prng::new(1);
+    for round in 0..40 {
+        for key in 0..1000 {
+            let value = "v".repeat(random.between(500, 1500) as usize);
+            let answer = cluster.ask(client, &format!("SET key:{key} {value}"));
+            assert_eq!(answer, "+OK\r\n", "round {round}, key {key}");
+        }
+    }
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":1000\r\n");
+    for _ in 0..20 {
+        assert_eq!(cluster.ask(client, "FLUSHALL"), "+OK\r\n");
+        for key in 0..1000 {
+            assert_eq!(
+                cluster.ask(client, &format!("SET other:{key} {}", "v".repeat(1000))),
+                "+OK\r\n"
+            );
+        }
+    }
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":1000\r\n");
+    assert_eq!(cluster.ask(client, "EXISTS key:1"), ":0\r\n");
+}
+
+#[test]
+fn a_long_command_may_come_in_any_pieces() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    let pairs: Vec<String> = (0..3000).flat_map(|n| [format!("{{t}}{n}"), n.to_string()]).collect();
+    let mut args = vec!["MSET"];
+    args.extend(pairs.iter().map(String::as_str));
+    let mut request = Vec::new();
+    paritas_wire::resp::encode::request(&mut request, &["PING"]);
+    paritas_wire::resp::encode::request(&mut request, &args);
+    paritas_wire::resp::encode::request(&mut request, &["GET", "{t}2999"]);
+    for piece in request.chunks(777) {
+        cluster.feed(client, piece);
+        cluster.pump();
+    }
+    assert_eq!(cluster.take(client), b"+PONG\r\n+OK\r\n$4\r\n2999\r\n");
+    assert_eq!(cluster.ask(client, "DBSIZE"), ":3000\r\n");
+}

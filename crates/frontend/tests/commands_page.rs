@@ -1,0 +1,138 @@
+//! `docs/commands.md` is made from the table of commands. `WRITE_PAGE=1 cargo test -p paritas-protocol --test
+//! commands_page` writes it.
+
+use paritas_wire::command::{COMMANDS, CommandSpec, flag};
+use std::path::Path;
+
+const HEAD: &str = "# Commands
+
+Made from the table in `crates/wire/src/command/table.rs` by `crates/frontend/tests/commands_page.rs`. Semantics
+and error texts are those of Redis 7; `docs/formats/resp.md` has limits and our own errors. Arity counts the name;
+a minus means at least that many.
+
+## How commands behave on a cluster
+
+- On `port`, any node takes any key and forwards the command to the owner.
+- On `port`, MGET, MSET, DEL, UNLINK, EXISTS and TOUCH over several nodes are split into one part a stream, or more. The
+  parts are not atomic together. If a part is not answered, the reply is `-UNCERTAIN`; if a part is refused before any
+  change, the reply is that error.
+- On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE and FLUSHALL speak for the whole cluster. FLUSHALL is atomic for each stream,
+  and answered when all owners have it acknowledged.
+- On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several hash slots, and
+  commands without a key speak for this node's hash slots only.
+- A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and
+  values are at most 128 KiB (64 KiB with `make run`, whose nodes have little memory for their number of streams), and
+  with 64 bytes more for each key at most 256 KiB. Over several hash slots, MSET, DEL and UNLINK may be larger: they are
+  cut into such parts.
+- An MGET whose reply would be longer than 32 MiB is refused.
+- MSETNX, RENAME, RENAMENX and COPY need their keys in one hash slot, on both ports.
+- A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
+  nothing to wait for: it answers the fewest live parity members of any list.
+- If the owner of a key is lost, an unanswered read is sent again to its successor, and an unanswered write is answered
+  `-UNCERTAIN`.
+- During a takeover, commands wait: by default 4 s, or twice the longer of `lease_ms` and `suspicion_ms`. After that,
+  reads get `-TRYAGAIN`, and writes that have not begun get `-CLUSTERDOWN`.
+- With too few live parity nodes, writes get `-NOREPLICAS`; a read of an expired key gets it too.
+
+## Where we differ from Redis
+
+| command | here |
+|---|---|
+| values, keys | at most 64 KiB and 8 KiB; an error names the limit |
+| EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |
+| INCRBYFLOAT | exact to 17 places below 1.7e21, not in the platform's `long double`; no hexadecimal numbers |
+| OBJECT ENCODING | by the value alone: `int`, `embstr` (to 44 bytes) or `raw` |
+| OBJECT IDLETIME | 0: the time of the last use is not stored |
+| OBJECT FREQ | counts begin at 0 at a new owner: usage marks are not kept over a takeover |
+| MEMORY USAGE | key, value, header, index entry, and their part of the parity |
+| KEYS, SCAN | expired keys that they meet are deleted, at most 256 in one step; further ones are shown until then |
+| KEYS, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | go through all keys in steps, and other clients are served \
+meanwhile. They are no picture of one moment, but a key that exists all the time is met once |
+| CLIENT NO-TOUCH | shown in CLIENT LIST; keys are marked as used all the same |
+| MGET, MSET, DEL … over hash slots, KEYS, FLUSHALL, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | \
+`-TRYAGAIN` if one of their hash slots is being moved |
+| KEYS, SCAN, RANDOMKEY | wait for hash slots that are being moved; KEYS longer than `reply_max` is refused |
+| PARITAS.DUTY, PARITAS.SLOTS | `PARITAS.DUTY NODE` and `drain`, `shun` or `serve`; \
+`PARITAS.SLOTS FIRST LAST` and a node or `LIST/POSITION`, or `PARITAS.SLOTS stop`: what `paritas drain`, `shun` and \
+`move-slots` send |
+| SCAN | while hash slots move, their keys may be missed; afterwards none is. Without moves no key comes twice |
+| SCAN | `SLOT n` returns only the keys of a hash slot |
+| SCAN | the cursor has 64 bits: the stream, then its own. A step stays in one stream, so steps may be empty. \
+A cursor survives a takeover |
+| CLIENT LIST, CLIENT INFO | `fd` is -1; of the buffers, only replies not yet given to the socket are shown |
+| INFO commandstats | counts only; `usec` is 0. A command is counted at the node that its client is connected to |
+| CONFIG SET | of the node asked. It changes `maxmemory` (up to its value at the start, \
+and where keys are evicted not below one and a half times the memory of parity), \
+`maxmemory-policy`, `maxmemory-clients`, `maxclients`, `client-query-buffer-limit`, `reply-max`, \
+`log-assist`, `rebuild-rate` (0: limited only by clients) and `scrub-rate` (0: off). A value that is set already is OK |
+| maxmemory-clients | an eighth of the memory by default. Beyond it, the clients that use most are closed; \
+0 for no limit |
+| CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place; comments stay |
+| AUTH | there is one user, `default`, without a password |
+| MULTI, EXEC, DISCARD | transactions are not supported. `MULTI` is refused, every command after it on that \
+connection is refused and not executed until `EXEC` or `DISCARD`, and `EXEC` answers `-EXECABORT` |
+| SELECT, COPY DB | there is one database, 0 |
+| READONLY, READWRITE, ASKING | OK on either port, and change nothing |
+";
+
+fn page() -> String {
+    let mut text = HEAD.to_owned();
+    let mut groups: Vec<&str> = Vec::new();
+    for spec in COMMANDS {
+        if !groups.contains(&spec.group) {
+            groups.push(spec.group);
+        }
+    }
+    for group in groups {
+        text += &format!("\n## Group `{group}`\n\n");
+        text += "| command | arity | keys | what | what it does | since |\n|---|---|---|---|---|---|\n";
+        for spec in COMMANDS {
+            if spec.group == group && spec.subcommands.is_empty() {
+                text += &row(spec);
+            }
+            if spec.group == group && !spec.subcommands.is_empty() && spec.name == "command" {
+                text += &row(spec);
+            }
+            spec.subcommands
+                .iter()
+                .filter(|_| spec.group == group)
+                .for_each(|sub| text += &row(sub));
+        }
+    }
+    text
+}
+
+fn row(spec: &CommandSpec) -> String {
+    let keys = match (spec.first_key, spec.last_key, spec.step) {
+        (0, ..) => String::new(),
+        (first, last, _) if first == last => first.to_string(),
+        (first, -1, 1) => format!("{first} …"),
+        (first, -1, step) => format!("{first}, every {step}"),
+        (first, last, _) => format!("{first} to {last}"),
+    };
+    let what = if spec.is(flag::WRITE) {
+        "writes"
+    } else if spec.is(flag::READONLY) {
+        "reads"
+    } else {
+        ""
+    };
+    let name = spec.name.to_uppercase().replace('|', " ");
+    format!(
+        "| `{name}` | {} | {keys} | {what} | {} | {} |\n",
+        spec.arity, spec.summary, spec.since
+    )
+}
+
+#[test]
+fn the_page_of_commands_is_that_of_the_table() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
+    if std::env::var_os("WRITE_PAGE").is_some() {
+        std::fs::write(&path, page()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == page(),
+        "docs/commands.md is not what the table says: run this test with WRITE_PAGE=1"
+    );
+}

@@ -1,0 +1,242 @@
+//! Commands for a stream that does not serve wait together: a connection waits once, and then not at all (5.13).
+
+#[path = "../../protocol/tests/support/mod.rs"]
+mod support;
+
+use paritas_protocol::{Event, Parameters, Port};
+use paritas_wire::command;
+use paritas_wire::peer::Message;
+use support::{Client, Cluster};
+
+/// Two leases, which are longer than two suspicion times here.
+const WAIT_MS: u64 = 4_000;
+const TRYAGAIN: &str = "-TRYAGAIN The owner of this key is being replaced\r\n";
+const CLUSTERDOWN: &str = "-CLUSTERDOWN The cluster is down\r\n";
+
+/// A key in the `part`-th of `parts` equal parts of the slots.
+fn key_in(part: u16, parts: u16) -> String {
+    let mut keys = (0..).map(|i| format!("k{i}"));
+    keys.find(|key| command::slot(key.as_bytes()) / (16384 / parts) == part)
+        .unwrap()
+}
+
+/// The replies after so many milliseconds.
+fn replies_after(cluster: &mut Cluster, client: Client, ms: u64) -> String {
+    cluster.pump();
+    cluster.advance(ms);
+    String::from_utf8(cluster.take(client)).unwrap()
+}
+
+/// Node 0 owns `theirs`, node 1 owns `own`, node 2 is the parity, node 3 a spare. Both keys have a value.
+fn coded() -> (Cluster, Client, String, String) {
+    let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
+    let client = cluster.connect(1, Port::Any);
+    let (theirs, own) = (key_in(0, 2), key_in(1, 2));
+    assert_eq!(cluster.ask(client, &format!("SET {theirs} 1")), "+OK\r\n");
+    assert_eq!(cluster.ask(client, &format!("SET {own} 2")), "+OK\r\n");
+    (cluster, client, theirs, own)
+}
+
+fn silence(cluster: &mut Cluster, node: usize) {
+    cluster.tamper = Some(Box::new(move |from, _, _, _| (from == node).then(Vec::new)));
+}
+
+#[test]
+fn several_commands_for_a_dead_owner_wait_once_and_then_not_at_all() {
+    let (mut cluster, client, theirs, own) = coded();
+    cluster.kill(0);
+    let line = format!("GET {theirs}\r\nSET {theirs} 3\r\nGET {theirs}\r\nMGET {own} {theirs}\r\nGET {own}\r\n");
+    let replies = format!("{TRYAGAIN}{CLUSTERDOWN}{TRYAGAIN}{TRYAGAIN}$1\r\n2\r\n");
+    cluster.feed(client, line.as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 10), "");
+    assert_eq!(replies_after(&mut cluster, client, 20), replies);
+    for _ in 0..3 {
+        cluster.feed(client, line.as_bytes());
+        assert_eq!(replies_after(&mut cluster, client, 0), replies);
+        cluster.advance(1_000);
+    }
+    // Nothing of what was refused is done.
+    cluster.hand_over(0, 0, 3);
+    assert_eq!(cluster.ask(client, &format!("GET {theirs}")), "$1\r\n1\r\n");
+}
+
+#[test]
+fn commands_for_a_silent_owner_are_refused_at_once_until_it_is_heard() {
+    let (mut cluster, client, theirs, own) = coded();
+    silence(&mut cluster, 0);
+    let line = format!("GET {theirs}\r\nGET {theirs}\r\nGET {own}\r\n");
+    cluster.feed(client, line.as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 10), "");
+    let replies = format!("{TRYAGAIN}{TRYAGAIN}$1\r\n2\r\n");
+    assert_eq!(replies_after(&mut cluster, client, 20), replies);
+    for _ in 0..3 {
+        cluster.feed(client, line.as_bytes());
+        assert_eq!(replies_after(&mut cluster, client, 0), replies);
+        cluster.advance(1_000);
+    }
+    // No command is needed to find out that it is back.
+    cluster.tamper = None;
+    cluster.advance(500);
+    cluster.feed(client, line.as_bytes());
+    assert_eq!(
+        replies_after(&mut cluster, client, 0),
+        "$1\r\n1\r\n$1\r\n1\r\n$1\r\n2\r\n"
+    );
+}
+
+#[test]
+fn a_write_that_a_silent_owner_may_have_done_is_uncertain_and_a_later_one_is_refused() {
+    let (mut cluster, client, theirs, own) = coded();
+    // It does what it is told, and nobody hears of it.
+    silence(&mut cluster, 0);
+    cluster.feed(client, format!("SET {theirs} 3\r\nGET {own}\r\n").as_bytes());
+    let lease_ms = Parameters::default().lease.as_ms();
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS + lease_ms - 10), "");
+    let replies = replies_after(&mut cluster, client, 300);
+    assert!(
+        replies.starts_with("-UNCERTAIN") && replies.ends_with("\r\n$1\r\n2\r\n"),
+        "{replies:?}"
+    );
+    cluster.feed(client, format!("SET {theirs} 4\r\n").as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, 0), CLUSTERDOWN);
+    cluster.tamper = None;
+    cluster.advance(500);
+    assert_eq!(cluster.ask(client, &format!("GET {theirs}")), "$1\r\n3\r\n");
+}
+
+#[test]
+fn commands_for_several_dead_owners_wait_together() {
+    let mut cluster = Cluster::new(4);
+    let client = cluster.connect(0, Port::Any);
+    let keys: Vec<String> = (0..4).map(|part| key_in(part, 4)).collect();
+    cluster.ask(client, &format!("SET {} 1", keys[0]));
+    for node in 1..4 {
+        cluster.kill(node);
+    }
+    let line: String = [1, 0, 2, 0, 3, 0]
+        .map(|part: usize| format!("GET {}\r\n", keys[part]))
+        .concat();
+    cluster.feed(client, line.as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 10), "");
+    assert_eq!(
+        replies_after(&mut cluster, client, 20),
+        format!("{TRYAGAIN}$1\r\n1\r\n").repeat(3)
+    );
+}
+
+/// A successor that cannot read the log refuses for all its clients, those of other nodes too.
+#[test]
+fn a_takeover_that_is_stuck_makes_commands_wait_once_wherever_they_come_from() {
+    let (mut cluster, client, theirs, own) = coded();
+    silence(&mut cluster, 2);
+    cluster.kill(0);
+    cluster.hand_over(0, 0, 3);
+    let there = cluster.connect(3, Port::Any);
+    let reads = format!("GET {theirs}\r\n").repeat(4);
+    cluster.feed(client, format!("{reads}SET {theirs} 3\r\nECHO 2\r\n").as_bytes());
+    cluster.feed(there, format!("{reads}SET {theirs} 3\r\nECHO 2\r\n").as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 10), "");
+    cluster.advance(20);
+    for client in [client, there] {
+        let replies = replies_after(&mut cluster, client, 0);
+        assert_eq!(
+            replies,
+            format!("{}{CLUSTERDOWN}$1\r\n2\r\n", TRYAGAIN.repeat(4)),
+            "{client:?}"
+        );
+    }
+    for client in [client, there, client, there] {
+        cluster.feed(client, reads.as_bytes());
+        assert_eq!(replies_after(&mut cluster, client, 0), TRYAGAIN.repeat(4), "{client:?}");
+    }
+    cluster.tamper = None;
+    cluster.advance(3_000);
+    for client in [client, there] {
+        assert_eq!(cluster.ask(client, &format!("GET {theirs}")), "$1\r\n1\r\n");
+        assert_eq!(cluster.ask(client, &format!("GET {own}")), "$1\r\n2\r\n");
+    }
+}
+
+#[test]
+fn a_takeover_within_the_time_that_one_may_take_is_waited_for() {
+    let (mut cluster, client, theirs, _) = coded();
+    cluster.kill(0);
+    let line = format!("GET {theirs}\r\n").repeat(4);
+    cluster.feed(client, line.as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 500), "");
+    cluster.hand_over(0, 0, 3);
+    assert_eq!(replies_after(&mut cluster, client, 100), "$1\r\n1\r\n".repeat(4));
+    // The next trouble has a time of its own.
+    cluster.kill(3);
+    cluster.feed(client, line.as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 10), "");
+    assert_eq!(replies_after(&mut cluster, client, 20), TRYAGAIN.repeat(4));
+}
+
+/// Its other streams are as stuck as the one that was waited for; when it is back, they are as little.
+#[test]
+fn all_streams_of_a_silent_owner_are_refused_once_one_has_been_waited_for() {
+    let mut cluster = Cluster::coded(2, 1, 6, 3, Parameters::default());
+    let client = cluster.connect(5, Port::Any);
+    // Node 0 owns a stream of list 0, the second of list 2, the first of list 3, and so on.
+    let keys: Vec<String> = (0..12).map(|part| key_in(part, 12)).collect();
+    for key in &keys {
+        assert_eq!(cluster.ask(client, &format!("SET {key} 1")), "+OK\r\n");
+    }
+    silence(&mut cluster, 0);
+    let owned: Vec<&String> = {
+        let owner = |part: usize| (part % 2 + part / 2) % 3;
+        (0..12)
+            .filter(|part| owner(*part) == 0)
+            .map(|part| &keys[part])
+            .collect()
+    };
+    assert_eq!(owned.len(), 4);
+    cluster.feed(client, format!("GET {}\r\n", owned[0]).as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS + 10), TRYAGAIN);
+    for key in &owned {
+        assert_eq!(cluster.ask(client, &format!("GET {key}")), TRYAGAIN);
+        assert_eq!(cluster.ask(client, &format!("SET {key} 2")), CLUSTERDOWN);
+    }
+    cluster.tamper = None;
+    cluster.advance(300);
+    for key in &owned {
+        assert_eq!(cluster.ask(client, &format!("GET {key}")), "$1\r\n1\r\n");
+    }
+}
+
+/// Nobody waits for it any more, so that no reply shows that it is back.
+#[test]
+fn a_pause_of_an_owner_has_nothing_refused_later() {
+    let (mut cluster, client, theirs, _) = coded();
+    let gone = cluster.connect(1, Port::Any);
+    silence(&mut cluster, 0);
+    cluster.feed(gone, format!("GET {theirs}\r\n").as_bytes());
+    cluster.pump();
+    cluster.advance(600);
+    cluster.event(1, Event::ClientDown { conn: gone.conn });
+    cluster.tamper = None;
+    cluster.advance(WAIT_MS - 610);
+    // It runs in the first turn in which commands might be refused.
+    cluster.feed(client, format!("GET {theirs}\r\n").as_bytes());
+    cluster.advance(10);
+    assert_eq!(replies_after(&mut cluster, client, 0), "$1\r\n1\r\n");
+}
+
+/// One key that is slow to answer says nothing of the others.
+#[test]
+fn a_command_that_is_slow_at_an_owner_that_lives_has_no_other_refused() {
+    let (mut cluster, client, theirs, _) = coded();
+    let other = cluster.connect(1, Port::Any);
+    let mut first = true;
+    cluster.tamper = Some(Box::new(move |from, _, _, message| {
+        let lost = from == 0 && matches!(message, Message::Reply { .. }) && core::mem::take(&mut first);
+        lost.then(Vec::new)
+    }));
+    cluster.feed(client, format!("GET {theirs}\r\n").as_bytes());
+    for _ in 0..2 * WAIT_MS / 100 {
+        cluster.advance(100);
+        assert_eq!(cluster.ask(other, &format!("GET {theirs}")), "$1\r\n1\r\n");
+    }
+    assert_eq!(replies_after(&mut cluster, client, 0), TRYAGAIN);
+}

@@ -1,0 +1,174 @@
+//! What one client may have in one turn, and what it may have under way: nobody starves the others, and nobody makes
+//! a node hold more replies than it reads.
+
+#[path = "../../protocol/tests/support/mod.rs"]
+mod support;
+
+use paritas_protocol::Port;
+use support::Cluster;
+
+/// As the router has them.
+const TURN_COMMANDS_MAX: usize = 1024;
+const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
+
+const VALUE_BYTES: usize = 60_000;
+
+fn set(cluster: &mut Cluster, client: support::Client, key: &str) {
+    let value = "v".repeat(VALUE_BYTES);
+    let command = format!(
+        "*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${VALUE_BYTES}\r\n{value}\r\n",
+        key.len()
+    );
+    cluster.feed(client, command.as_bytes());
+    cluster.pump();
+    assert_eq!(cluster.take(client), b"+OK\r\n");
+}
+
+#[test]
+fn a_giant_pipeline_has_its_share_of_a_turn_and_no_more() {
+    let mut cluster = Cluster::new(1);
+    let (greedy, modest) = (cluster.connect(0, Port::Any), cluster.connect(0, Port::Any));
+    let count = 10 * TURN_COMMANDS_MAX + 7;
+    cluster.feed(greedy, "PING\r\n".repeat(count).as_bytes());
+    cluster.feed(modest, b"PING\r\n");
+    cluster.turn(0);
+    assert_eq!(cluster.take(modest), b"+PONG\r\n");
+    assert_eq!(cluster.take(greedy), b"+PONG\r\n".repeat(TURN_COMMANDS_MAX));
+    cluster.pump();
+    assert_eq!(cluster.take(greedy), b"+PONG\r\n".repeat(count - TURN_COMMANDS_MAX));
+}
+
+#[test]
+fn long_replies_are_made_a_megabyte_at_a_time() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    set(&mut cluster, client, "k");
+    let count = 200;
+    cluster.feed(client, "GET k\r\n".repeat(count).as_bytes());
+    let mut received = Vec::new();
+    let mut turns = 0;
+    while received.len() < count * VALUE_BYTES {
+        cluster.turn(0);
+        let part = cluster.take(client);
+        assert!(
+            part.len() < REPLY_BYTES_SOFT_MAX + 2 * VALUE_BYTES,
+            "{} bytes",
+            part.len()
+        );
+        received.extend(part);
+        turns += 1;
+        assert!(turns < 100, "it goes on");
+    }
+    let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+    assert!(received == one.repeat(count).as_bytes());
+}
+
+/// Of two nodes, each with half of the slots: a key of the second.
+fn key_of_the_other() -> String {
+    let theirs = |key: &String| paritas_wire::command::slot(key.as_bytes()) >= 8192;
+    (0..).map(|n| format!("k{n}")).find(theirs).unwrap()
+}
+
+#[test]
+fn only_so_many_reads_of_one_client_are_at_other_nodes() {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    let key = key_of_the_other();
+    set(&mut cluster, client, &key);
+    let count = 500;
+    cluster.feed(client, format!("GET {key}\r\n").repeat(count).as_bytes());
+    // The first node alone, for as long as it finds something to do.
+    for _ in 0..10 {
+        cluster.turn(0);
+    }
+    let info = cluster.connect(0, Port::Any);
+    let listed = cluster.ask(info, "CLIENT LIST ID 1");
+    let under_way: usize = listed
+        .split_once(" oll=")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok())
+        .unwrap();
+    assert!((1..=128).contains(&under_way), "{listed}");
+    cluster.advance(500);
+    let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+    assert!(cluster.take(client) == one.repeat(count).as_bytes());
+}
+
+#[test]
+fn replies_to_one_peer_are_made_a_few_megabytes_at_a_time() {
+    const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
+    let mut cluster = Cluster::new(2);
+    let clients: Vec<support::Client> = (0..20).map(|_| cluster.connect(0, Port::Any)).collect();
+    let key = key_of_the_other();
+    set(&mut cluster, clients[0], &key);
+    let count = 120;
+    for client in &clients {
+        cluster.feed(*client, format!("GET {key}\r\n").repeat(count).as_bytes());
+    }
+    // All of them go out at once; the other node answers as much as may be on its way.
+    cluster.turn(0);
+    let made = cluster.frame_bytes(1);
+    assert!(made > PEER_BYTES_SOFT_MAX / 2, "{made} bytes");
+    assert!(made < PEER_BYTES_SOFT_MAX + 2 * VALUE_BYTES, "{made} bytes");
+    let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+    let expected = one.repeat(count);
+    // Each millisecond some more.
+    cluster.advance(2000);
+    for client in clients {
+        assert!(cluster.take(client) == expected.as_bytes());
+    }
+}
+
+/// The longest reply of one command.
+const REPLY_BYTES_MAX: usize = (32 << 20) - 256;
+
+#[test]
+fn a_short_command_does_not_make_an_endless_reply() {
+    let refused = format!("-ERR the reply is larger than {REPLY_BYTES_MAX} bytes: ask for fewer keys\r\n");
+    let key_of = |node: usize| {
+        let mut keys = (0..).map(|n| format!("k{n}"));
+        keys.find(|key| usize::from(paritas_wire::command::slot(key.as_bytes()) >= 8192) == node)
+            .unwrap()
+    };
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    let (here, there) = (key_of(0), key_of(1));
+    set(&mut cluster, client, &here);
+    set(&mut cluster, client, &there);
+    let ask = |cluster: &mut Cluster, keys: &[&str], times: usize| {
+        let words = format!(" {}", keys.join(" "));
+        cluster.feed(client, format!("MGET{}\r\n", words.repeat(times)).as_bytes());
+        cluster.advance(100);
+        String::from_utf8(cluster.take(client)).unwrap()
+    };
+    // Here, at another node, and at both, where each part alone would be short enough.
+    for (keys, times) in [
+        (vec![&*here], 5_000),
+        (vec![&*there], 5_000),
+        (vec![&*here, &*there], 300),
+    ] {
+        assert_eq!(ask(&mut cluster, &keys, times), refused, "{keys:?}");
+        let reply = ask(&mut cluster, &keys, 250);
+        assert!(reply.starts_with(&format!("*{}\r\n$60000\r\n", 250 * keys.len())));
+        assert!(reply.len() > 250 * keys.len() * VALUE_BYTES);
+    }
+}
+
+#[test]
+fn a_forwarded_mget_counts_for_each_of_its_keys() {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    let key = key_of_the_other();
+    set(&mut cluster, client, &key);
+    let mget = format!("MGET{}\r\n", format!(" {key}").repeat(100));
+    cluster.feed(client, mget.repeat(20).as_bytes());
+    for _ in 0..10 {
+        cluster.turn(0);
+    }
+    let info = cluster.connect(0, Port::Any);
+    let listed = cluster.ask(info, "CLIENT LIST ID 1");
+    assert!(listed.contains(" oll=2 "), "{listed}");
+    cluster.advance(500);
+    let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
+    let all = format!("*100\r\n{}", one.repeat(100)).repeat(20);
+    assert!(cluster.take(client) == all.as_bytes());
+}

@@ -1,0 +1,231 @@
+//! Frames of peers: the handshake, the epoch fence, and what is for no role alone.
+
+use super::dispatch::{on_member, on_owner, tenure_of};
+use super::{FrontMessage, Notice, Replica};
+use crate::context::Context;
+use crate::interface::{Channel, LinkId, Out, Proposal};
+use crate::lists::{List, Role};
+use crate::parameters::Mutant;
+use crate::session::Greeting;
+use paritas_base::{Clock, Incarnation, NodeId};
+use paritas_wire::peer::{self, BadFrame, Header, Message};
+
+impl Replica {
+    pub(super) fn on_frame<'f>(
+        &mut self,
+        now: Clock,
+        link: LinkId,
+        bytes: &'f [u8],
+        out: &mut impl Out,
+    ) -> Option<FrontMessage<'f>> {
+        let (header, message) = match peer::decode(bytes) {
+            Ok(decoded) => decoded,
+            Err(BadFrame::Length(_) | BadFrame::Crc | BadFrame::Kind(_) | BadFrame::Body(_)) => {
+                out.close(link);
+                return None;
+            }
+        };
+        if let Message::Hello(hello) = &message {
+            let before = self.shared.sessions.incarnation_of(hello.node, Channel::Main);
+            let greeting = self.shared.sessions.on_hello(now.mono, link, hello, out);
+            if let Greeting::Bound(node, _, channel) = greeting {
+                self.shared.asked.on_session_up(node);
+                let mut cx = Context {
+                    now,
+                    out,
+                    shared: &mut self.shared,
+                };
+                if let (Some(incarnation), Channel::Main) = (before, channel) {
+                    // The end of the link before is told later, when it is nobody's.
+                    self.notices.push(Notice::SessionDown(node, incarnation));
+                }
+                for (_, role) in self.lists.roles_mut() {
+                    match role {
+                        Role::Halted(_) => {}
+                        Role::Owner(owner) => owner.on_session_up(&mut cx, node),
+                        Role::Member(member) => member.filler.on_session_up(now.mono),
+                    }
+                }
+                self.notices.push(Notice::SessionUp);
+            }
+            return None;
+        }
+        let Some((node, incarnation, _)) = self.shared.sessions.on_frame(now.mono, link) else {
+            // Not greeted, or replaced by a newer link: nothing it says counts.
+            out.close(link);
+            return None;
+        };
+        match message {
+            Message::Forward {
+                conn,
+                n,
+                resp3,
+                command,
+            } => Some(FrontMessage::Command {
+                from: (node, incarnation),
+                conn,
+                n,
+                resp3,
+                command,
+                stream: header.stream,
+                epoch: header.epoch,
+            }),
+            Message::Reply { conn, n, bytes } => Some(FrontMessage::Reply {
+                from: node,
+                conn,
+                n,
+                bytes,
+            }),
+            message => {
+                self.on_message(now, (node, incarnation), &header, message, out);
+                None
+            }
+        }
+    }
+
+    /// A message of a peer in that life, or of a role of this node.
+    pub(super) fn on_message(
+        &mut self,
+        now: Clock,
+        (node, incarnation): (NodeId, Incarnation),
+        header: &Header,
+        message: Message<'_>,
+        out: &mut impl Out,
+    ) {
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        match message {
+            // Of front ends: never between roles of one node.
+            Message::Forward { .. } | Message::Reply { .. } => {}
+            Message::Stale { configuration } => {
+                if self.install(now, &configuration, out) {
+                    out.propose(Proposal::Installed(configuration));
+                }
+            }
+            Message::GetConfiguration => {
+                if let Some(list) = self.lists.get_mut(header.stream.list) {
+                    let configuration = Box::new(list.configuration.clone());
+                    let (stale, epoch) = (Message::Stale { configuration }, list.configuration.epoch);
+                    // What made it ask was dropped: it goes again behind the answer, on either channel.
+                    for channel in [Channel::Main, Channel::Bulk] {
+                        cx.send_to(node, incarnation, channel, header.stream, epoch, &stale);
+                    }
+                    for role in &mut list.roles {
+                        match role {
+                            Role::Halted(_) => {}
+                            Role::Owner(owner) => owner.on_session_up(&mut cx, node),
+                            Role::Member(member) => member.filler.on_session_up(now.mono),
+                        }
+                    }
+                }
+            }
+            Message::Yielded { tenure } => {
+                let own = (tenure.node, tenure.incarnation) == (node, incarnation);
+                if let Some((_, owner)) = self.lists.owner_mut(header.stream).filter(|_| own) {
+                    owner.on_yielded(&cx, tenure);
+                }
+            }
+            Message::Imported {
+                version,
+                term,
+                round,
+                n,
+                status,
+            } => {
+                if let Some((_, owner)) = self.lists.owner_mut(header.stream) {
+                    owner.on_imported(&mut cx, (node, incarnation), version, term, round, n, status);
+                }
+            }
+            Message::LeaseRequest { streams } => self.on_lease_request(now, (node, incarnation), header, streams, out),
+            Message::Lease { sent, streams } => {
+                for entry in streams.iter() {
+                    if let Some((configuration, owner)) = self.lists.owner_mut(entry.stream)
+                        && configuration.epoch == entry.epoch
+                        && let Some(from) = tenure_of(configuration, node, incarnation)
+                    {
+                        owner.on_lease(&cx, from, entry.term, sent);
+                    }
+                }
+            }
+            message => self.on_list_message(now, (node, incarnation), header, &message, out),
+        }
+    }
+
+    /// 2.2: acted on only under the same epoch; the older side is told.
+    fn on_list_message(
+        &mut self,
+        now: Clock,
+        from: (NodeId, Incarnation),
+        header: &Header,
+        message: &Message<'_>,
+        out: &mut impl Out,
+    ) {
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        cx.note_answer(from.0, message);
+        let Some(list) = self.lists.get_mut(header.stream.list) else {
+            cx.ask_configuration(from, header.stream, header.epoch, header.epoch);
+            return;
+        };
+        let installed = list.configuration.epoch;
+        if let Message::YieldQuery { tenure } = message
+            && cx.breaks(Mutant::OwnerYieldsWhenAsked)
+            && (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation)
+        {
+            let yielded = Message::Yielded { tenure: *tenure };
+            cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &yielded);
+            return;
+        }
+        if header.epoch > installed {
+            if !cx.ask_configuration(from, header.stream, installed, header.epoch) {
+                cx.propose(Proposal::GetConfiguration {
+                    list: header.stream.list,
+                    installed: Some((installed, list.configuration.id)),
+                });
+            }
+            return;
+        }
+        if header.epoch < installed && !cx.breaks(Mutant::NoEpochFence) {
+            let stale = Message::Stale {
+                configuration: Box::new(list.configuration.clone()),
+            };
+            cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &stale);
+            return;
+        }
+        let List { configuration, roles } = list;
+        if let Message::YieldQuery { tenure } = message {
+            let mine = (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation);
+            let holds_as =
+                |role: &Role| matches!(role, Role::Owner(o) if o.tenure() == *tenure && o.stream() == header.stream);
+            let holds = roles.iter().any(holds_as);
+            if mine && !holds {
+                let yielded = Message::Yielded { tenure: *tenure };
+                cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &yielded);
+            }
+            return;
+        }
+        if let Message::ReadChunk { id, stripe, want } = *message
+            && let Some(want) = want
+            && !roles
+                .iter()
+                .any(|r| matches!(r, Role::Owner(o) if o.stream() == header.stream))
+        {
+            cx.answer_from_stash(configuration, header.stream, from, (id, stripe, want));
+            return;
+        }
+        // Each takes what is addressed to it, and leaves the rest.
+        for role in roles {
+            match role {
+                Role::Halted(_) => {}
+                Role::Owner(owner) => on_owner(&mut cx, configuration, owner, from, header, message),
+                Role::Member(member) => on_member(&mut cx, configuration, member, from, header, message),
+            }
+        }
+    }
+}

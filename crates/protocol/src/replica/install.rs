@@ -1,0 +1,158 @@
+//! A configuration is installed: roles are kept, begun and ended (PROTOCOL 2.3).
+
+use super::{Notice, Replica};
+use crate::context::Context;
+use crate::interface::{Channel, HaltReason, Out, Proposal};
+use crate::lists::{Halted, List, Role};
+use crate::mark::Mark;
+use crate::parameters::Mutant;
+use crate::parity_member::ParityMember;
+use crate::stream_owner::StreamOwner;
+use paritas_base::configuration::{Configuration, Lineage, PositionState, Tenure};
+use paritas_base::{Clock, Position, Stream};
+use paritas_wire::peer::Message;
+
+impl Replica {
+    /// 2.3. A role is kept iff its tenure is unchanged. Gives whether the configuration is installed now and was not
+    /// before.
+    pub(super) fn install(&mut self, now: Clock, new: &Configuration, out: &mut impl Out) -> bool {
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        let shape = (new.data, new.parity) == (cx.shared.cluster.data, cx.shared.cluster.parity)
+            && new.ack_quorum == cx.shared.cluster.ack_quorum
+            && new.is_well_formed()
+            // Of every node: who has installed it must meet no peer that never will, or each asks the other for ever.
+            && new.is_within_limits()
+            && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
+        if !shape {
+            return false;
+        }
+        let (node, incarnation) = (cx.shared.node, cx.shared.incarnation);
+        let entry = self.lists.entry(new.list);
+        if let Some(List { configuration: own, .. }) = entry {
+            if own.epoch >= new.epoch {
+                return false;
+            }
+            match new.lineage(own.epoch, own.id) {
+                Lineage::Follows => {}
+                _ if cx.breaks(Mutant::EpochForId) => {}
+                // Its coordinator decided without what is installed here (10.14).
+                Lineage::Foreign => return false,
+                Lineage::Unknown => {
+                    let installed = Some((own.epoch, own.id));
+                    let list = new.list;
+                    cx.propose(Proposal::GetConfiguration { list, installed });
+                    return false;
+                }
+            }
+        }
+        if entry
+            .as_ref()
+            .is_some_and(|list| list.configuration.epoch.0 + 1 < new.epoch.0)
+        {
+            cx.out.mark(Mark::EpochJump);
+        }
+        let mut mine: Vec<(Position, Tenure)> = new
+            .held_by(node, incarnation)
+            .map(|(position, a)| (position, a.tenure))
+            .collect();
+        let slots = entry.as_ref().map(|list| &list.configuration.slots);
+        if slots != Some(&new.slots) || new.slots.hand_off.is_some() {
+            cx.shared.slots.is_stale();
+        }
+        let before = entry.take();
+        if before.as_ref().is_some_and(|list| list.configuration.born != new.born) {
+            cx.shared.stashes.drop_list(&mut cx.shared.arena, new.list);
+            if let Some(disk) = &mut cx.shared.disk {
+                disk.drop_list(new.list);
+            }
+        }
+        let before = before.map_or(Vec::new(), |list| list.roles);
+        let by_node = cx.breaks(Mutant::TenureByNode);
+        let same = |a: Tenure, b: Tenure| a == b || (by_node && a.node == b.node && a.incarnation == b.incarnation);
+        let mut roles = Vec::new();
+        for mut role in before {
+            let tenure = match &role {
+                Role::Owner(owner) => owner.tenure(),
+                Role::Member(member) => member.tenure(),
+                Role::Halted(_) => {
+                    roles.push(role);
+                    continue;
+                }
+            };
+            let kept = mine.iter().position(|m| m.0 == role.position() && same(tenure, m.1));
+            if let Some(at) = kept {
+                mine.remove(at);
+                match &mut role {
+                    Role::Owner(owner) => {
+                        owner.close_delta(&mut cx, new);
+                        owner.on_configuration(&mut cx, new);
+                    }
+                    Role::Member(member) => member.on_configuration(&mut cx, new),
+                    Role::Halted(_) => {}
+                }
+                roles.push(role);
+                continue;
+            }
+            match role {
+                Role::Halted(_) => {}
+                Role::Owner(mut owner) => {
+                    let yielded = Message::Yielded { tenure: owner.tenure() };
+                    if let Some(successor) = new.tenure(owner.stream().x) {
+                        cx.send(&successor, Channel::Main, owner.stream(), new.epoch, &yielded);
+                    }
+                    owner.end(&mut cx, new);
+                }
+                Role::Member(mut member) => member.end(&mut cx),
+            }
+        }
+        if roles.iter().any(|role| matches!(role, Role::Halted(_))) {
+            mine.clear();
+        }
+        for (position, tenure) in mine {
+            let state = new.at(position).map(|a| a.state);
+            if state == Some(PositionState::Live) {
+                // 10.15. Only what the holder has told makes a position Live: it is not there any more.
+                let reason = format!(
+                    "list {} names position {} of this node Live, and it has no such role",
+                    new.list.0, position.0
+                );
+                cx.out.halt(HaltReason(reason.clone()));
+                let list = new.list;
+                roles.push(Role::Halted(Box::new(Halted { list, position, reason })));
+                continue;
+            }
+            roles.push(if new.is_data(position) {
+                let stream = Stream {
+                    list: new.list,
+                    x: position,
+                };
+                Role::Owner(Box::new(StreamOwner::new(&mut cx, new, stream, tenure)))
+            } else {
+                let parity = position.0 - new.data;
+                let coefficients = (0..new.data).map(|x| cx.shared.code.coefficient(x, parity)).collect();
+                let on_disk = cx.shared.disk.is_some();
+                if let Some(disk) = &mut cx.shared.disk {
+                    disk.begin(new.list, new.is_born(&tenure));
+                }
+                Role::Member(Box::new(ParityMember::new(
+                    new,
+                    position,
+                    tenure,
+                    coefficients,
+                    on_disk,
+                )))
+            });
+        }
+        roles.sort_by_key(Role::position);
+        *entry = Some(List {
+            configuration: new.clone(),
+            roles,
+        });
+        self.notices.push(Notice::Configuration(new.list));
+        true
+    }
+}

@@ -1,0 +1,311 @@
+//! Space for writes: reserved before a command of several changes, made where it is short, and given back between
+//! commands.
+
+use super::access::{Access, Stop, WriteRefusal};
+use super::{Admission, Phase, StreamOwner};
+use crate::context::Context;
+use crate::interface::Out;
+use crate::mark::Mark;
+use crate::parameters::Parameters;
+use paritas_base::configuration::Configuration;
+use paritas_store::Blocked;
+use paritas_store::delta::DELTA_BYTES_MAX;
+
+/// Lines of the index that active expiry looks at in one go.
+const EXPIRY_LINES: u32 = 16;
+/// Bytes of delta that one step of making space may take, and the most steps for one command.
+const MAKE_SPACE_BYTES: usize = 64 << 10;
+const MAKE_SPACE_STEPS: usize = 8;
+/// How often a command makes space by evicting and compacting before others have their turn. Each time the objects of
+/// about one chunk are evicted, and the longest value takes five chunks.
+const EVICTIONS_MAX: usize = 256;
+/// What a change costs in a delta beside key and value: heads of extents, of the object, the index entry.
+const CHANGE_BYTES: usize = 192;
+/// What a change of many counts for beside key and value: about what it costs. Past a delta's length by this measure a
+/// command is refused, so that its one delta stays far below the most that one may have.
+const CHANGE_BYTES_MIN: usize = 64;
+
+/// What an object takes beside key and value, at most: its header, and a further piece's.
+const OBJECT_BYTES: usize = 48;
+
+/// How many bytes of keys and values a command of several changes on one stream may have: a quarter of the window
+/// (SEAMS §4), and half of what a delta takes, since the index may grow in it too.
+fn command_bytes_max(parameters: &Parameters) -> usize {
+    let window = usize::try_from(parameters.window_bytes).unwrap_or(usize::MAX);
+    (window / 4).min(DELTA_BYTES_MAX / 2)
+}
+
+/// Whether a command of `changes` changes on one stream, with `bytes` bytes of keys and values, fits one delta.
+pub fn fits_one_delta(parameters: &Parameters, changes: usize, bytes: usize) -> bool {
+    bytes <= command_bytes_max(parameters) && bytes + changes * CHANGE_BYTES_MIN <= DELTA_BYTES_MAX
+}
+
+/// One step of work between commands: deletes expired keys, compacts, gives memory back. It writes about `budget` bytes
+/// of delta at most. True if it did something: there may be more to do.
+pub(crate) fn housekeep<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    budget: usize,
+) -> bool {
+    if owner.phase() != Phase::Serve
+        || !owner.store.chunks().directory_known()
+        || owner.admit_write(cx) != Admission::Admitted
+    {
+        return false;
+    }
+    owner.store.set_time(cx.now.wall_ms);
+    let (store, delta) = owner.delta();
+    let expired = store.expire_step(&mut cx.shared.arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;
+    if expired {
+        cx.out.mark(Mark::ExpiredInTime);
+        // Which keys is not said; a read that finds one gone must wait for this delta (8.4).
+        owner.touch_all();
+    }
+    let (mut done, mut spent) = (expired, 0);
+    let kept = loop {
+        // Wrong bytes must not be copied (9.1): each chunk is checked before it is emptied.
+        if let Some(victim) = owner.store.next_victim(&cx.shared.arena) {
+            // What this has written may fill the window (3.8): then it stays open, for the write that waits for room.
+            if owner.admit_write(cx) != Admission::Admitted {
+                return done;
+            }
+            owner.close_delta(cx, configuration);
+            if owner.checked(cx, victim).is_none() {
+                return done;
+            }
+        }
+        let before = owner.open_bytes();
+        let (store, delta) = owner.delta();
+        let kept = store.housekeep(&mut cx.shared.arena, delta, budget - spent);
+        let written = owner.open_bytes() - before;
+        done |= kept == Ok(true);
+        spent += written;
+        if kept != Ok(true) || written == 0 || spent >= budget {
+            break kept;
+        }
+    };
+    if kept == Err(Blocked::DeltaFull) {
+        owner.close_delta(cx, configuration);
+    }
+    // Memory went to other things than chunks, and nothing is left to compact: this stream gives up some of its keys.
+    let is_over = !done && kept == Ok(false) && cx.shared.arena.budget().is_over();
+    let evicted = is_over && evict(cx, configuration, owner, budget as u64);
+    done || evicted
+}
+
+/// Evicts keys of this stream, until so many bytes have died. False if there is nothing to evict.
+fn evict<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration, owner: &mut StreamOwner, bytes: u64) -> bool {
+    // A full delta would look as if there were nothing.
+    if owner.open_bytes() > DELTA_BYTES_MAX / 2 {
+        owner.close_delta(cx, configuration);
+    }
+    let count = owner.evict(&mut cx.shared.arena, bytes);
+    cx.shared.evicted_keys += u64::from(count);
+    count > 0
+}
+
+/// The result of an attempt to make space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Space {
+    /// There may be some now.
+    Made,
+    /// There is none to be made.
+    None,
+    /// Not now: the deltas that made space so far are not acknowledged.
+    Wait,
+    /// The command must begin anew.
+    Later,
+}
+
+impl<O: Out> Access<'_, '_, O> {
+    /// How often a change is tried, with space made in between.
+    pub(super) fn tries(&self) -> usize {
+        /// Once for a full delta, once for space made, and once more.
+        const TRIES: usize = 4;
+        if self.owner.store.policy().evicts() {
+            EVICTIONS_MAX
+        } else {
+            TRIES
+        }
+    }
+
+    /// Compacts, and if that gains nothing evicts, for a command that finds no space.
+    fn make_space(&mut self, blocked: Blocked) -> Space {
+        if self.begun {
+            return Space::None;
+        }
+        let absent = self.owner.store.chunks().absent_count();
+        let mut made = false;
+        for _ in 0..MAKE_SPACE_STEPS {
+            if !housekeep(self.cx, self.configuration, self.owner, MAKE_SPACE_BYTES) {
+                break;
+            }
+            made = true;
+        }
+        // What was moved is in a delta of its own: it must not make the command's delta too large.
+        if made && self.owner.open_bytes() > DELTA_BYTES_MAX / 2 {
+            self.owner.close_delta(self.cx, self.configuration);
+        }
+        // A chunk that was met and is wrong may be one that the command has looked at.
+        if self.owner.store.chunks().absent_count() > absent {
+            self.owner.progress = true;
+            return Space::Later;
+        }
+        if made {
+            // It may be too little, and the window full before there is enough.
+            self.owner.progress = true;
+            return Space::Made;
+        }
+        if !self.owner.store.policy().evicts() {
+            return Space::None;
+        }
+        // The deltas that made space so far fill the window: that it waits for acks says nothing of credit.
+        if self.owner.admit_write(self.cx) != Admission::Admitted {
+            return Space::Later;
+        }
+        // Evicted keys are given up for good: only where that is what the write waits for.
+        if matches!(blocked, Blocked::Credit { index } if !self.owner.eviction_helps(index)) {
+            return Space::Wait;
+        }
+        let chunk = self.cx.shared.arena.chunk_bytes() as u64;
+        if evict(self.cx, self.configuration, self.owner, chunk) {
+            self.owner.progress = true;
+            Space::Made
+        } else if self.owner.store.eviction_goes_on() {
+            self.owner.progress = true;
+            Space::Wait
+        } else {
+            Space::None
+        }
+    }
+
+    /// Makes sure of space for a command of `changes` changes with `bytes` bytes of keys and values, before the first
+    /// of them. It is about `keys`; those in `inserted` may be new.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until there is space; a refusal for a command that is too large, or where no memory is left.
+    pub fn reserve<'k>(
+        &mut self,
+        changes: usize,
+        bytes: usize,
+        keys: impl Iterator<Item = &'k [u8]>,
+        inserted: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
+    ) -> Result<(), Stop> {
+        self.admit()?;
+        let bytes_max = command_bytes_max(&self.cx.shared.parameters);
+        if changes > 1 && bytes > bytes_max {
+            return Err(Stop::Refused(WriteRefusal::CommandTooLarge { bytes_max }));
+        }
+        if changes > 1 && !fits_one_delta(&self.cx.shared.parameters, changes, bytes) {
+            return Err(Stop::Refused(WriteRefusal::TooManyKeys {
+                change_bytes: CHANGE_BYTES_MIN,
+                bytes_max: DELTA_BYTES_MAX,
+            }));
+        }
+        self.several = changes > 1;
+        let needed = bytes + changes * CHANGE_BYTES;
+        if self.owner.open_bytes() + needed > DELTA_BYTES_MAX {
+            self.owner.close_delta(self.cx, self.configuration);
+        }
+        if changes < 2 {
+            return Ok(());
+        }
+        if bytes == 0 {
+            return self.all_here(keys);
+        }
+        // However few the bytes: the first change may fit where the second does not (I9, batches are atomic).
+        // Any two chunks in a row are more than half full.
+        let chunk = self.cx.shared.arena.chunk_bytes();
+        let chunks = u32::try_from(2 * (bytes + changes * OBJECT_BYTES) / chunk + 2).unwrap_or(u32::MAX);
+        for _ in 0..self.tries() {
+            let crowd = self.crowd(inserted.clone());
+            let store = &mut self.owner.store;
+            let pages = store.pages_for(changes);
+            let Err(blocked) = crowd.and_then(|()| store.may_take(&self.cx.shared.arena, chunks, pages)) else {
+                return self.all_here(keys);
+            };
+            self.find_space(blocked)?;
+        }
+        Err(Stop::Wait)
+    }
+
+    /// No key is looked for in vain later, for want of a chunk that is not its own.
+    fn all_here<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> Result<(), Stop> {
+        for key in keys {
+            let store = &mut self.owner.store;
+            let here = store.may_compare(&self.cx.shared.arena, store.hash(key));
+            here.map_err(|blocked| self.blocked(blocked))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the index takes these keys, as far as they are new and crowd in it.
+    fn crowd<'k>(&self, inserted: impl ExactSizeIterator<Item = &'k [u8]>) -> Result<(), Blocked> {
+        let store = &self.owner.store;
+        if inserted.len() <= store.crowd_max() {
+            return Ok(());
+        }
+        let arena = &self.cx.shared.arena;
+        let mut hashes = Vec::with_capacity(inserted.len());
+        for key in inserted {
+            let hash = store.hash(key);
+            if store.find(arena, hash, key)?.is_none() {
+                hashes.push(hash);
+            }
+        }
+        store.may_insert(arena, &mut hashes)
+    }
+
+    /// Makes space for what is blocked.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] if there is none now, a refusal if there is none at all.
+    pub(super) fn find_space(&mut self, blocked: Blocked) -> Result<(), Stop> {
+        let space = match blocked {
+            Blocked::Crowded => return self.grow_index(),
+            Blocked::Memory | Blocked::Credit { .. } => self.make_space(blocked),
+            _ => Space::None,
+        };
+        match space {
+            Space::Made => Ok(()),
+            Space::Later => Err(Stop::Wait),
+            // Without credit for long: refused all the same.
+            Space::Wait if !matches!(blocked, Blocked::Credit { .. }) => Err(Stop::Wait),
+            // No more credit is asked for, so there is nothing to wait for.
+            Space::None if blocked == (Blocked::Credit { index: false }) && self.has_all_it_may() => {
+                Err(Stop::Refused(WriteRefusal::NoMemory))
+            }
+            Space::Wait | Space::None => Err(self.blocked(blocked)),
+        }
+    }
+
+    /// Whether neither credit nor a chunk to evict from will come: the stream has its share, and all chunks are here.
+    fn has_all_it_may(&self) -> bool {
+        let store = &self.owner.store;
+        store.policy().evicts() && store.has_its_share() && store.chunks().absent_count() == 0
+    }
+
+    /// A step of the index's growth, for keys that crowd. Nothing is evicted but for what the step itself needs.
+    fn grow_index(&mut self) -> Result<(), Stop> {
+        // Steps are writes, and wait as such.
+        if self.begun || self.owner.admit_write(self.cx) != Admission::Admitted {
+            return Err(Stop::Wait);
+        }
+        let was_open = self.owner.open_bytes() > 0;
+        let (store, delta) = self.owner.delta();
+        match store.grow_for_crowd(&mut self.cx.shared.arena, delta) {
+            Ok(()) => {
+                // There may be more to do than others wait for: the command is tried again at once.
+                self.owner.progress = true;
+                Ok(())
+            }
+            Err(Blocked::DeltaFull) if was_open => {
+                self.owner.close_delta(self.cx, self.configuration);
+                Ok(())
+            }
+            Err(Blocked::DeltaFull | Blocked::Crowded) => Err(Stop::Refused(WriteRefusal::NoMemory)),
+            Err(blocked) => self.find_space(blocked),
+        }
+    }
+}
