@@ -359,6 +359,8 @@ impl World {
         let opened = Coordinator::open(governed.store.clone(), &governed.plan, seed);
         match opened {
             Ok(coordinator) => {
+                self.excuse_given_up(&coordinator);
+                let Some(governed) = self.governed.as_mut() else { return };
                 self.cluster = coordinator.cluster().clone();
                 #[cfg(feature = "mutants")]
                 let coordinator = {

@@ -132,11 +132,16 @@ impl World {
             let ids = self.ids.get(usize::from(c.list.0));
             ids.is_some_and(|ids| ids.get(c.epoch.0 as usize - 1) == Some(&c.id))
         };
-        // An old copy of the store may have what was given up since: to open it decides nothing.
+        coordinator.configurations().filter(|c| !is_known(c)).cloned().collect()
+    }
+
+    /// An old copy of the store is of a history that was given up for another old copy. What follows is not looked at.
+    pub(super) fn excuse_given_up(&mut self, coordinator: &Coordinator<SharedStore>) {
         let given_up = self.governed.as_ref().map(|g| &g.truth.given_up);
-        let is_given_up = |c: &Configuration| given_up.is_some_and(|ids| ids.contains(&c.id));
-        let unseen = coordinator.configurations().filter(|c| !is_known(c) && !is_given_up(c));
-        unseen.cloned().collect()
+        let mut stored = coordinator.configurations();
+        if stored.any(|c| given_up.is_some_and(|ids| ids.contains(&c.id))) {
+            self.excused = true;
+        }
     }
 
     /// Configurations as they are in the store now.
@@ -223,6 +228,8 @@ impl World {
             // It was made when the configurations were the same, or nobody has the others: what follows is decided
             // here.
             governed.troubles.forget_newest();
+            // The same may be decided again.
+            governed.truth.given_up.remove(&new.id);
             governed.truth.chains[at].push(new.clone());
         }
         self.ids[at].push(new.id);
