@@ -28,7 +28,7 @@ def test_a_cluster_from_files(run, tmp_path):
 
 @pytest.mark.parametrize("peer_port", ["", "peer_port = 0\n"], ids=["same", "chosen"])
 def test_a_process_killed_by_hand_and_started_again_is_rebuilt(run, tmp_path, peer_port):
-    """No supervisor certifies its end, so its successor waits until the lease has ended (PROTOCOL 5.5). Its port for the
+    """No supervisor certifies its end, so its successor waits until the lease has ended (P5.5). Its port for the
     other nodes may be another one."""
     base = free_base(3)
     coordinator = f'listen = "127.0.0.1:{base + 20_000}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'

@@ -1,6 +1,6 @@
 """The coordinator in trouble, with default settings and real processes. It is away or stopped, alone or just before a
 node dies; or its store is an old copy, or lost. No acknowledged write may be lost, and no position may move without
-need (PROTOCOL 10.9 to 10.16).
+need (P10.9 to P10.16).
 
 ROUNDS=100 repeats the tests with a death and those of the store. OUTAGES="0.5 1 3 10 60" and CLUSTERS="6 12 40" extend the others."""
 

@@ -1,5 +1,5 @@
 """The time for which the keys of a killed node do not answer: from SIGKILL to the first correct reply. The keys are
-asked for every 5 ms through another node (SEAMS §5)."""
+asked for every 5 ms through another node (docs/operate.md)."""
 
 import os
 import statistics

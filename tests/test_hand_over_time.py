@@ -1,4 +1,4 @@
-"""The duration of a hand-over from a living node (PROTOCOL 5.12a). All data positions of one node, or of two, are given
+"""The duration of a hand-over from a living node (P5.12a). All data positions of one node, or of two, are given
 away together under load. Measured: the time from `Seal` to `Serve` that the successors report, and the longest write of
 a client meanwhile."""
 

@@ -1,4 +1,4 @@
-"""More nodes die at once than the scheme covers (PROTOCOL 10.6). The rest can be read; or, by policy, the lists begin
+"""More nodes die at once than the scheme covers (P10.6). The rest can be read; or, by policy, the lists begin
 again empty."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""A node that is silent but not dead: no supervisor certifies its end, so detection and lease decide (PROTOCOL 5.11,
+"""A node that is silent but not dead: no supervisor certifies its end, so detection and lease decide (P5.11,
 10.2)."""
 
 import os
@@ -57,7 +57,7 @@ def test_a_paused_node_is_replaced_and_never_answers_with_old_values(start_clust
 
 
 def test_two_silent_nodes_are_stood_in_for_and_get_their_places_back(start_cluster, rng):
-    """Six nodes with `4+2` and no spare: the other four serve every key of every list (PROTOCOL 10.5)."""
+    """Six nodes with `4+2` and no spare: the other four serve every key of every list (P10.5)."""
     cluster = start_cluster()
     values = load(cluster, rng, 600)
     # Neighbours: both are parity positions of one list.

@@ -1,5 +1,5 @@
 """The time for which the keys of a host that stops silently do not answer, while other clients write. No supervisor
-certifies its end, so detection (PROTOCOL 10.2) and the lease of replies that it may still send (5.5) decide. With
+certifies its end, so detection (P10.2) and the lease of replies that it may still send (P5.5) decide. With
 default and with tuned settings."""
 
 import json

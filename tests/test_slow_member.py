@@ -1,4 +1,4 @@
-"""The ack quorum (PROTOCOL 17a). In a `4+3` cluster that waits for two of three parities, a slow one delays no write,
+"""The ack quorum (P3.7). In a `4+3` cluster that waits for two of three parities, a slow one delays no write,
 and any two losses lose nothing, even if the slow one has the only copy of the latest writes."""
 
 import json
@@ -132,7 +132,7 @@ def test_with_all_parities_waited_for_a_slow_member_delays_writes(start):
 
 
 def test_a_slow_member_is_left_out_where_that_is_wished(start):
-    """PROTOCOL 10.2a, without an order."""
+    """P10.2a, without an order."""
     more = "nodes = 4\nspares = 1\nslow_removal_ms = 10\n"
     cluster = start(2, scheme="2+2", nodes=5, slow=3, more=more)
     client, count = cluster.client(0), 0

@@ -1,4 +1,4 @@
-"""What a node that was wrongly suspected need not read again (PROTOCOL 2.4, 5.7f, 6.7). On four hosts with lists of
+"""What a node that was wrongly suspected need not read again (P2.4, P5.7f, P6.7). On four hosts with lists of
 four positions, the others stand in for a paused node, and it gets its positions back when it continues. For comparison,
 the same is done with a node that is killed and restarted, which has no data. Each node is on a host of its own, in a
 network namespace."""

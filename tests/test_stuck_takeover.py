@@ -1,5 +1,5 @@
 """A takeover that is stuck: a node is stopped or dies while its coordinator is away. A connection with several commands
-for its keys waits once, its other commands wait no longer, and later commands are refused at once (PROTOCOL 5.13)."""
+for its keys waits once, its other commands wait no longer, and later commands are refused at once (P5.13)."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
 //! Machines of which one node lies: it sends frames that are well formed but false, in every role and phase.
 //!
 //! A false frame may come from a node that could send a true one (the owner, the member, the successor), from another
-//! node of the cluster, or from a stranger that poses as a node. By PROTOCOL 3.5 a role halts if parity contradicts its
+//! node of the cluster, or from a stranger that poses as a node. By P3.5 a role halts if parity contradicts its
 //! own owner, or if an owner's own member says something impossible. No one else may cause a halt.
 
 use crate::frames::{seal, sealed};
@@ -131,7 +131,7 @@ impl Play<'_> {
         }
     }
 
-    /// The coordinator begins a hand-off of slots, or cancels the one under way (10.8).
+    /// The coordinator begins a hand-off of slots, or cancels the one under way (P10.8).
     fn move_slots(&mut self) {
         let under_way = self.cluster.configurations.iter().find_map(|c| c.slots.hand_off);
         if let Some(what) = under_way {

@@ -59,7 +59,7 @@ def rebuild_once(system, first, count):
     """Kills `count` nodes at once. Returns the bytes that they held, CPU seconds of all processes, and seconds until
     all is Live."""
     before = status(system)
-    # Another node each time: one that fails often must wait (PROTOCOL 10.7), and others stand in for it. The first node
+    # Another node each time: one that fails often must wait (P10.7), and others stand in for it. The first node
     # is the one that is asked for the status.
     nodes = before["nodes"][1:]
     victims = [nodes[(first + i) % len(nodes)]["pid"] for i in range(count)]

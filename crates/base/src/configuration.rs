@@ -1,5 +1,5 @@
 //! Records that the coordinator writes and all nodes obey: the cluster, its nodes, and the configuration of each stripe
-//! list (PROTOCOL 1.2, SEAMS §3). Plain data. The rules that change them are in `control`.
+//! list (P1.2). Plain data. The rules that change them are in `control`.
 
 use crate::slots::ListSlots;
 use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term, Version};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 
 /// One assignment of a position: node, incarnation *and* first epoch. A node may be removed and later named again in
-/// the same incarnation; the epoch tells the two assignments apart (PROTOCOL 1.2, 2.3).
+/// the same incarnation; the epoch tells the two assignments apart (P1.2, P2.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Tenure {
     /// The node that holds the position.
@@ -34,7 +34,7 @@ pub enum PositionState {
     /// It is being rebuilt.
     Filling,
     /// Complete because it is empty: its list has just begun or been reset, and the holder has not yet reported that it
-    /// has started. A process may create an empty role only in this state (PROTOCOL 10.15).
+    /// has started. A process may create an empty role only in this state (P10.15).
     Born,
 }
 
@@ -68,19 +68,18 @@ pub struct Configuration {
     pub data: u8,
     /// Number of parity positions.
     pub parity: u8,
-    /// Number of members that must hold a write before it is acknowledged: 1 to `parity`, or 0 without parity (PROTOCOL
-    /// 1.2).
+    /// Number of members that must hold a write before it is acknowledged: 1 to `parity`, or 0 without parity (P1.2).
     pub ack_quorum: u8,
     /// The `data + parity` positions in order; `None` for a vacant one.
     pub positions: Vec<Option<Assignment>>,
-    /// Incarnations that were certified as ended when this configuration was committed (PROTOCOL 10.4).
+    /// Incarnations that were certified as ended when this configuration was committed (P10.4).
     pub gone: Vec<(NodeId, Incarnation)>,
-    /// Crashes took more positions than the scheme tolerates, so no chunk of this list can be rebuilt (PROTOCOL 10.6).
+    /// Crashes took more positions than the scheme tolerates, so no chunk of this list can be rebuilt (P10.6).
     pub lost: bool,
     /// The hash slots that the streams of this list hold.
     pub slots: ListSlots,
     /// Identifies this configuration and its whole history: a hash over the previous id and all fields here except `id`
-    /// and `trail` (PROTOCOL 10.14). [`Configuration::seal`] computes it.
+    /// and `trail` (P10.14). [`Configuration::seal`] computes it.
     pub id: u64,
     /// The ids of the preceding epochs, latest first: up to [`Configuration::TRAIL_MAX`], or more if a node asked for
     /// more.
@@ -124,7 +123,7 @@ impl Configuration {
         self.id = hasher.finish();
     }
 
-    /// How this configuration relates to the one with the given epoch and id (PROTOCOL 10.14). The same configuration
+    /// How this configuration relates to the one with the given epoch and id (P10.14). The same configuration
     /// counts as following itself.
     pub fn lineage(&self, epoch: Epoch, id: u64) -> Lineage {
         let found = match self.epoch.0.checked_sub(epoch.0) {
@@ -139,7 +138,7 @@ impl Configuration {
         }
     }
 
-    /// Number of positions of a list that one node may hold: its own, and one more as a stand-in (PROTOCOL 10.5).
+    /// Number of positions of a list that one node may hold: its own, and one more as a stand-in (P10.5).
     pub const POSITIONS_OF_A_NODE_MAX: usize = 2;
 
     /// Whether every node holds only positions that it may hold together ([`Configuration::may_hold`]).
@@ -165,8 +164,7 @@ impl Configuration {
         nodes.windows(2).any(|pair| pair[0] == pair[1])
     }
 
-    /// Whether the holder of the position is a stand-in: the node also holds an older position of the list (PROTOCOL
-    /// 10.5).
+    /// Whether the holder of the position is a stand-in: the node also holds an older position of the list (P10.5).
     pub fn is_stand_in(&self, position: Position) -> bool {
         let Some(held) = self.tenure(position) else {
             return false;
@@ -230,7 +228,7 @@ impl Configuration {
     }
 
     /// Whether this assignment began empty, whatever its state is now. With parity, only an assignment from the list's
-    /// beginning did. Without parity there is nothing to rebuild from, so every assignment begins empty (10.6). `born`
+    /// beginning did. Without parity there is nothing to rebuild from, so every assignment begins empty (P10.6). `born`
     /// is then the latest of several beginnings, and a node may learn of a later one first.
     pub fn is_born(&self, tenure: &Tenure) -> bool {
         self.parity == 0 || tenure.since == self.born
@@ -256,7 +254,7 @@ impl Configuration {
     }
 }
 
-/// Properties of a cluster that are fixed, or nearly so, from its creation (SEAMS §3).
+/// Properties of a cluster that are fixed, or nearly so, from its creation (docs/formats/control.md).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClusterRecord {
     /// The cluster.
@@ -267,17 +265,17 @@ pub struct ClusterRecord {
     pub data: u8,
     /// Number of parity positions of every list.
     pub parity: u8,
-    /// Number of parity members that must hold a write before it is acknowledged (PROTOCOL 1.2).
+    /// Number of parity members that must hold a write before it is acknowledged (P1.2).
     pub ack_quorum: u8,
     /// Bytes in a chunk: a power of two, 4 KiB to 64 KiB; smaller in simulation.
     pub chunk_bytes: u32,
     /// Key of the keyed hash. It is the same on every node, so that all compute the same index page for a key.
     pub hash_key: [u64; 2],
-    /// Lease length L in milliseconds (PROTOCOL 4.3).
+    /// Lease length L in milliseconds (P4.3).
     pub lease_ms: u32,
-    /// Time without a heartbeat after which a node is suspected, in milliseconds (PROTOCOL 10.2).
+    /// Time without a heartbeat after which a node is suspected, in milliseconds (P10.2).
     pub suspicion_ms: u32,
-    /// Number of Live parity members below which writes are refused (PROTOCOL 3.1).
+    /// Number of Live parity members below which writes are refused (P3.1).
     pub min_redundancy: u8,
     /// Hash slots at the cluster's creation: the last slot of each stream, in slot order. Entry `i` covers the slots
     /// after the end of entry `i - 1` up to its own. Later hand-offs are recorded in the lists' configurations
@@ -322,8 +320,8 @@ pub enum NodeState {
     Down,
 }
 
-/// Which positions a node is wanted to hold. The operator sets it; for a slow node the coordinator does (PROTOCOL 5.12,
-/// 10.2a). Nodes are not told: it only influences where positions are placed.
+/// Which positions a node is wanted to hold. The operator sets it; for a slow node the coordinator does (P5.12,
+/// P10.2a). Nodes are not told: it only influences where positions are placed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Duty {
@@ -346,7 +344,7 @@ impl Duty {
     }
 }
 
-/// A node as the coordinator knows it (SEAMS §3).
+/// A node as the coordinator knows it (docs/formats/control.md).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeRecord {
     /// The node's id.
@@ -354,7 +352,7 @@ pub struct NodeRecord {
     /// Its present incarnation.
     pub incarnation: Incarnation,
     /// Counts the node's incarnations from 1. Of two records of a node, the one with the higher number is newer
-    /// (PROTOCOL 10.16).
+    /// (P10.16).
     pub ordinal: u32,
     /// Its failure domain. The default is its own id.
     pub domain: String,

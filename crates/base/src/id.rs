@@ -3,7 +3,8 @@
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// A node: one shard with its own memory (DESIGN §2). Ids are small and dense; the maker of the cluster assigns them.
+/// A node: one shard with its own memory (ARCHITECTURE.md). Ids are small and dense; the maker of the cluster assigns
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct NodeId(pub u16);
 
@@ -14,7 +15,7 @@ impl fmt::Display for NodeId {
 }
 
 /// One run of a node's process: a random number drawn at start. A restarted process is another incarnation, without any
-/// state of the former one (PROTOCOL 0.1).
+/// state of the former one (P0.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Incarnation(pub u64);
 
@@ -58,14 +59,14 @@ impl fmt::Display for Stream {
     }
 }
 
-/// The number of a list's configuration. It only grows (PROTOCOL 1.2).
+/// The number of a list's configuration. It only grows (P1.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Epoch(pub u32);
 
-/// The term of a stream's owner: the epoch at which its tenure began (PROTOCOL 1.2).
+/// The term of a stream's owner: the epoch at which its tenure began (P1.2).
 pub type Term = u32;
 
-/// A stripe's id within its list. The top bit is set for stripes that hold index pages (PROTOCOL 7.1).
+/// A stripe's id within its list. The top bit is set for stripes that hold index pages (P7.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Stripe(pub u32);
 

@@ -1,4 +1,4 @@
-//! The hash slots that the streams of a list hold, and the hand-off of slots between streams (PROTOCOL 10.8).
+//! The hash slots that the streams of a list hold, and the hand-off of slots between streams (P10.8).
 //!
 //! Slots are part of the list's configuration. So the record that gives a node a position also says which slots it
 //! serves, and the epoch fences nodes that know neither (H45).

@@ -1,4 +1,4 @@
-//! The version of a chunk (PROTOCOL 1.4).
+//! The version of a chunk (P1.4).
 
 use crate::Term;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! The sum of a chunk (PROTOCOL 9.1): 32 bits, linear over XOR, so that deltas can update it.
+//! The sum of a chunk (P9.1): 32 bits, linear over XOR, so that deltas can update it.
 //!
 //! It is the remainder of CRC32C without initial value and final XOR: the bytes as a polynomial over GF(2), modulo
 //! Castagnoli's polynomial. An extent counts together with the zeros that follow it in its chunk: `crc · x^(8 · bytes

@@ -1,4 +1,4 @@
-//! A coordinator whose store was lost, or is an old copy, asks the nodes for what was in it (PROTOCOL 10.18).
+//! A coordinator whose store was lost, or is an old copy, asks the nodes for what was in it (P10.18).
 //!
 //! Every node tells the cluster's record and the newest configuration that it has of each list. Whoever acknowledged a
 //! write had its configuration installed, so what counts is known to a process that holds a position, as long as one of
@@ -281,7 +281,7 @@ impl<S: Store> Adoption<S> {
         self.witnesses.iter().filter(|(_, w)| w.is_whole)
     }
 
-    /// For how long another process of a node may still call (10.13).
+    /// For how long another process of a node may still call (P10.13).
     fn grace(&self) -> Span {
         let addresses = self.told().map(|(_, w)| w.registration.coordinators).max().unwrap_or(1);
         let suspicion = self.told().find_map(|(_, w)| Some(w.cluster.as_ref()?.suspicion_ms));

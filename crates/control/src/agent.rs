@@ -1,6 +1,6 @@
 //! A process's side of the talk with the coordinator, as a machine: it registers, beats, passes on what the shards
 //! ask and what the coordinator decides, and finds a coordinator again when it has lost one. Without any it keeps
-//! the last records, by which peers and leases go on (SEAMS §3).
+//! the last records, by which peers and leases go on (docs/formats/control.md).
 
 use crate::fence::{DIAL_MAX, PATIENCE, REDIAL_MAX};
 use crate::message::{
@@ -15,7 +15,7 @@ use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, 
 use paritas_protocol::Proposal;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between two heartbeats (PROTOCOL 5b).
+/// Between two heartbeats (P5b).
 pub const HEARTBEAT: Span = Span::from_ms(250);
 const BACKOFF_MIN: Span = Span::from_ms(50);
 /// Half of it again may be added as jitter.
@@ -371,7 +371,7 @@ impl Agent {
         }
     }
 
-    /// 10.16: a coordinator whose store is older finds out by these ids.
+    /// P10.16: a coordinator whose store is older finds out by these ids.
     fn on_witness(&mut self, batch: u64, heads: &[(ListId, Epoch, u64)], out: &mut impl AgentOut) {
         for (list, epoch, id) in heads.iter().take(POSITIONS_MAX) {
             let known = self.heard.get(list);
@@ -456,7 +456,7 @@ impl Agent {
         self.cluster = Some(cluster);
     }
 
-    /// A coordinator whose store is old tells of lives that are over: what is known of later ones stays (10.16).
+    /// A coordinator whose store is old tells of lives that are over: what is known of later ones stays (P10.16).
     fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {
         for node in nodes {
             let known = self.nodes.get(&node.id);
@@ -469,7 +469,7 @@ impl Agent {
         out.nodes(&all);
     }
 
-    /// 10.14: a configuration replaces only one of its own history.
+    /// P10.14: a configuration replaces only one of its own history.
     fn deliver(&mut self, now: Time, configurations: &[Configuration], out: &mut impl AgentOut) {
         for configuration in configurations {
             let (list, epoch, id) = (configuration.list, configuration.epoch, configuration.id);

@@ -1,17 +1,17 @@
-//! Invariant I11 as a function: what every committed change of a configuration has to satisfy (PROTOCOL 13).
+//! Invariant I11 as a function: what every committed change of a configuration has to satisfy (P13).
 
 use paritas_base::configuration::{Assignment, Configuration, PositionState};
 use paritas_base::slots;
 use paritas_base::{Epoch, NodeId};
 use std::collections::BTreeSet;
 
-/// The decodability rule (PROTOCOL 10.3): whether a list with so many data and parity positions that are not Live
+/// The decodability rule (P10.3): whether a list with so many data and parity positions that are not Live
 /// can still be rebuilt, with so many of its parity needed for an acknowledgement.
 pub fn is_decodable(data_missing: usize, parity_missing: usize, parity: usize, ack_quorum: usize) -> bool {
     data_missing == 0 || (parity_missing < ack_quorum && data_missing + parity_missing <= parity)
 }
 
-/// How many more nodes the list survives the loss of, whichever they are: a stand-in counts for all it holds (10.5).
+/// How many more nodes the list survives the loss of, whichever they are: a stand-in counts for all it holds (P10.5).
 pub(crate) fn survives(list: &Configuration) -> usize {
     let live = |a: &Assignment| a.state.is_live();
     let mut lost = list.positions.iter().filter(|a| !a.as_ref().is_some_and(live)).count();
@@ -106,7 +106,7 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
     Ok(())
 }
 
-/// 10.8: slots change hands by a hand-off that was named before, and only so.
+/// P10.8: slots change hands by a hand-off that was named before, and only so.
 fn check_slots(old: &Configuration, new: &Configuration) -> Result<(), String> {
     if new.slots.version == old.slots.version {
         if new.slots.ranges != old.slots.ranges {

@@ -2,7 +2,7 @@
 //!
 //! An event only changes what is known (who registered, who is heard, which life ended). Then [`Coordinator::decide`]
 //! looks at all of it, works out every record that should be another, commits them in one transaction, and sends
-//! them. So what one event changes is one transaction (PROTOCOL 10.1), nothing is sent that is not committed, and a
+//! them. So what one event changes is one transaction (P10.1), nothing is sent that is not committed, and a
 //! commit that fails is simply worked out again.
 
 pub(crate) mod admit;
@@ -102,7 +102,7 @@ pub enum Note {
         /// Its life.
         incarnation: Incarnation,
     },
-    /// A role of a node broke an invariant and has stopped; another node takes its position (PROTOCOL 3.5).
+    /// A role of a node broke an invariant and has stopped; another node takes its position (P3.5).
     Halted {
         /// The node.
         node: NodeId,
@@ -120,14 +120,14 @@ pub enum Note {
         /// Who has it now.
         to: Option<NodeId>,
     },
-    /// Something else is wanted of a node (PROTOCOL 5.12, 10.2a).
+    /// Something else is wanted of a node (P5.12, P10.2a).
     Duty {
         /// The node.
         node: NodeId,
         /// What.
         duty: Duty,
     },
-    /// A list lost more than its scheme covers (PROTOCOL 10.6).
+    /// A list lost more than its scheme covers (P10.6).
     Lost {
         /// The list.
         list: ListId,
@@ -197,7 +197,7 @@ struct Report {
     latest: Time,
 }
 
-/// How often a node fell of late: ended, or was silent (10.7).
+/// How often a node fell of late: ended, or was silent (P10.7).
 #[derive(Clone, Copy, Debug)]
 struct Falls {
     count: u32,
@@ -254,7 +254,7 @@ pub struct Coordinator<S> {
     prng: Prng,
     /// Silence before this is not counted: this coordinator was not there to hear.
     quiet_from: Option<Time>,
-    /// Until then nobody is removed for silence (PROTOCOL 10.11).
+    /// Until then nobody is removed for silence (P10.11).
     grace_until: Time,
     /// Too many failure domains were silent: until then nobody is removed for silence, since the rest of them may be
     /// heard in a moment.
@@ -268,7 +268,7 @@ pub struct Coordinator<S> {
     /// The most coordinators that an agent knows: it dials them one after the other.
     addresses: u8,
     /// A node that has a configuration which is not in this store's history, and of which list: nothing is decided any
-    /// more (PROTOCOL 10.16).
+    /// more (P10.16).
     behind: Option<(NodeId, ListId)>,
     /// The latest life of each node that any registered node knows, and how many lives that makes.
     lives: BTreeMap<NodeId, (Incarnation, u32)>,
@@ -286,7 +286,7 @@ pub struct Coordinator<S> {
 
 impl<S: Store> Coordinator<S> {
     /// Writes a new cluster into an empty store. A coordinator never does so by itself: a store that was lost would
-    /// become another, empty cluster (PROTOCOL 10.16).
+    /// become another, empty cluster (P10.16).
     ///
     /// # Errors
     /// If the plan cannot be, or the store fails or has a cluster already.
@@ -347,7 +347,7 @@ impl<S: Store> Coordinator<S> {
         })
     }
 
-    /// Whether a member of a list may hold a second position of it where no other node is free (PROTOCOL 10.5); it may
+    /// Whether a member of a list may hold a second position of it where no other node is free (P10.5); it may
     /// unless told otherwise. Not of the plan: it may differ from start to start.
     pub fn set_stand_in(&mut self, may: bool) {
         self.stand_in = may;
@@ -462,7 +462,7 @@ impl<S: Store> Coordinator<S> {
         self.waits.values().copied().min()
     }
 
-    /// 10.7: whoever has just started has heard nobody, which says nothing about them. A coordinator that was
+    /// P10.7: whoever has just started has heard nobody, which says nothing about them. A coordinator that was
     /// stopped or starved for long is in the same place: what was sent meanwhile is still to be read.
     fn notice_absence(&mut self, now: Time) {
         if self.quiet_from.is_none() {
@@ -497,7 +497,7 @@ impl<S: Store> Coordinator<S> {
         fence::grace(self.suspicion(), self.addresses)
     }
 
-    /// 10.11: with too few nodes linked the coordinator may be the one that is cut off.
+    /// P10.11: with too few nodes linked the coordinator may be the one that is cut off.
     fn notice_links(&mut self, now: Time) {
         if self.lacks_links(now).is_some() {
             self.begin_grace(now);
@@ -546,7 +546,7 @@ impl<S: Store> Coordinator<S> {
         known.any(|c| c.of_node(node).next().is_some() && c.of_node(peer).next().is_some())
     }
 
-    /// 10.9 to 10.11.
+    /// P10.9 to P10.11.
     fn judge_silence(&self, now: Time) -> Silence {
         let opinion = |of: NodeId, about: NodeId, life: Incarnation| {
             let presence = self.presences.get(&of);
@@ -575,7 +575,7 @@ impl<S: Store> Coordinator<S> {
         )
     }
 
-    /// Whether the coordinator still waits to hear of nodes that live (10.11).
+    /// Whether the coordinator still waits to hear of nodes that live (P10.11).
     fn is_in_grace(&self, now: Time) -> bool {
         now < self.grace_until && !self.records.lists.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Who may be fenced (PROTOCOL 10.9 to 10.12). This file alone takes positions from their holders.
+//! Who may be fenced (P10.9 to P10.12). This file alone takes positions from their holders.
 //!
 //! A process has *ended* when somebody who waited for it says so, or when a later life of its node is accepted. It is
 //! *silent* in every other case. Ends cost redundancy at once. Silence costs time only: a silent holder is removed
@@ -21,11 +21,11 @@ pub(crate) enum Cause {
     Vacant,
     /// The holder's life has ended, or its role has halted.
     Ended,
-    /// The holder is suspect, or it is the end of a broken link that has to go (10.2).
+    /// The holder is suspect, or it is the end of a broken link that has to go (P10.2).
     Suspect,
-    /// The position is wanted elsewhere (5.12, 10.2a, 10.5).
+    /// The position is wanted elsewhere (P5.12, P10.2a, P10.5).
     Planned,
-    /// The list is lost and begins again empty (10.6).
+    /// The list is lost and begins again empty (P10.6).
     Reset,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Fence<'a> {
     pub(crate) old: &'a Configuration,
     new: Configuration,
     pub(crate) facts: &'a mut Facts,
-    /// Positions that leave because of silence or a broken link. They count as missing together (10.3).
+    /// Positions that leave because of silence or a broken link. They count as missing together (P10.3).
     leaving: BTreeSet<usize>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> Fence<'a> {
 
     /// Asks for the right to give a position another holder. `None`: the present one stays.
     ///
-    /// 10.3 holds for every holder that has not ended: the list can be rebuilt without it, without all others that
+    /// P10.3 holds for every holder that has not ended: the list can be rebuilt without it, without all others that
     /// leave in the same commit, and without those that have ended.
     pub(crate) fn remove(&self, i: usize, cause: Cause) -> Option<Permit> {
         let may = match cause {
@@ -203,7 +203,7 @@ impl<'a> Fence<'a> {
         }
     }
 
-    /// The holder of a position has all its data (5.6, 6.5): compare-and-swap on the tenure.
+    /// The holder of a position has all its data (P5.6, P6.5): compare-and-swap on the tenure.
     pub(crate) fn grant(&mut self, position: Position, tenure: Tenure) {
         let ended = self.is_ended(position.index());
         let lost = self.new.lost;
@@ -216,12 +216,12 @@ impl<'a> Fence<'a> {
         }
     }
 
-    /// The list has lost more than its scheme covers (10.6).
+    /// The list has lost more than its scheme covers (P10.6).
     pub(crate) fn set_lost(&mut self) {
         self.new.lost = true;
     }
 
-    /// Every position begins again empty (10.6).
+    /// Every position begins again empty (P10.6).
     pub(crate) fn begin_again(&mut self) {
         self.new.lost = false;
         self.new.born = self.new.epoch;
@@ -235,7 +235,7 @@ impl<'a> Fence<'a> {
         self.new.positions = before;
     }
 
-    /// Lives certified ended that owners may wait for (5.5).
+    /// Lives certified ended that owners may wait for (P5.5).
     pub(crate) fn set_gone(&mut self, gone: Vec<(NodeId, paritas_base::Incarnation)>) {
         self.new.gone = gone;
     }

@@ -1,5 +1,5 @@
 //! Stripe lists by rotation over nodes that are ordered so that neighbours lie in different failure domains
-//! (SEAMS §3). MemEC's own algorithm leaves nodes without data positions from twelve nodes up.
+//! (docs/formats/control.md). MemEC's own algorithm leaves nodes without data positions from twelve nodes up.
 
 use crate::plan::PlannedNode;
 use paritas_base::NodeId;
@@ -11,7 +11,7 @@ pub struct Layout {
     /// For each list its nodes, by position.
     pub lists: Vec<Vec<NodeId>>,
     /// How many positions of a list one failure domain may hold: the parity count where the domains allow it, else
-    /// the least that they do allow (PROTOCOL 10.5).
+    /// the least that they do allow (P10.5).
     pub per_domain_max: usize,
 }
 

@@ -1,5 +1,5 @@
 //! Room `control`: who belongs to the cluster and who holds what, decided by pure rules over a store with
-//! compare-and-swap (PROTOCOL 10). No clock, entropy, sockets or HTTP.
+//! compare-and-swap (P10). No clock, entropy, sockets or HTTP.
 
 mod adopt;
 mod agent;

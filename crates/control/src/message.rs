@@ -68,7 +68,7 @@ pub const OPINIONS_MAX: usize = 1024;
 /// What an operator orders, on the coordinator's own machine: orders that can lose data.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Order {
-    /// Lost lists begin again empty (PROTOCOL 10.6).
+    /// Lost lists begin again empty (P10.6).
     ResetLists {
         /// Which; none: all that are lost.
         lists: Vec<ListId>,
@@ -94,7 +94,7 @@ pub struct Settings {
 /// From agents, supervisors and whoever asks for status.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum ToCoordinator {
-    /// A node introduces itself. It counts once a heartbeat repeats the nonce of the answer (PROTOCOL 10.4).
+    /// A node introduces itself. It counts once a heartbeat repeats the nonce of the answer (P10.4).
     Register(Box<Registration>),
     /// This life goes on.
     Heartbeat {
@@ -102,9 +102,9 @@ pub enum ToCoordinator {
         nonce: u64,
         /// Every shard of the process.
         shards: Vec<ShardProgress>,
-        /// Peers that owe acks for too long (PROTOCOL 10.2).
+        /// Peers that owe acks for too long (P10.2).
         silent: Vec<(NodeId, Incarnation)>,
-        /// Which peers the process hears (PROTOCOL 10.9). `None`: its shard has not said.
+        /// Which peers the process hears (P10.9). `None`: its shard has not said.
         opinions: Option<Opinions>,
     },
     /// A position is whole.
@@ -160,14 +160,14 @@ pub enum ToCoordinator {
         /// What is wanted of it.
         duty: Duty,
     },
-    /// An operator wants that of slots (PROTOCOL 10.8).
+    /// An operator wants that of slots (P10.8).
     MoveSlots {
         /// Comes back with the answer.
         n: u64,
         /// What.
         order: SlotOrder,
     },
-    /// The source of a hand-off has brought the slots as far as `last`, or gives it up (PROTOCOL 10.8).
+    /// The source of a hand-off has brought the slots as far as `last`, or gives it up (P10.8).
     HandOff {
         /// Which hand-off.
         version: u64,
@@ -237,7 +237,7 @@ pub enum ToAgent {
         incarnation: Incarnation,
     },
     /// This position is to go to another node: its owner may finish what it has begun, and says so with `Drained`
-    /// (PROTOCOL 5.12). Repeated while it is wanted.
+    /// (P5.12). Repeated while it is wanted.
     Drain {
         /// The list.
         list: ListId,
@@ -326,7 +326,7 @@ pub enum Refusal {
         /// Which, and what to do.
         why: String,
     },
-    /// The coordinator's store was lost, and it asks all nodes for what they know (PROTOCOL 10.18): say so, and
+    /// The coordinator's store was lost, and it asks all nodes for what they know (P10.18): say so, and
     /// register again later.
     Adopting,
 }

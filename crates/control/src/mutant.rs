@@ -1,28 +1,28 @@
-//! Rules of this room that can be left out, to show that the simulator sees it (PROTOCOL 15.4).
+//! Rules of this room that can be left out, to show that the simulator sees it (docs/reliability.md).
 
 /// A rule left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // The comments name the rule.
 pub enum Mutant {
-    /// 10.10: every peer is taken to say that it does not hear a silent node.
+    /// P10.10: every peer is taken to say that it does not hear a silent node.
     NoVotes,
-    /// 10.11: silence counts from the coordinator's start.
+    /// P10.11: silence counts from the coordinator's start.
     NoGrace,
-    /// 10.11: any number of silent failure domains is removed at once.
+    /// P10.11: any number of silent failure domains is removed at once.
     NoHold,
-    /// 10.13: a new life ends the present one at once.
+    /// P10.13: a new life ends the present one at once.
     RunningAdmitted,
-    /// 10.14: of two configurations the one with the higher epoch counts, whatever its history.
+    /// P10.14: of two configurations the one with the higher epoch counts, whatever its history.
     EpochForId,
-    /// 10.16: a coordinator decides although a node has what its store lacks.
+    /// P10.16: a coordinator decides although a node has what its store lacks.
     BehindCommits,
-    /// 10.16: a coordinator decides before anybody has told what is installed.
+    /// P10.16: a coordinator decides before anybody has told what is installed.
     NoWitness,
-    /// 10.16: a configuration leaves before anybody knows its id.
+    /// P10.16: a configuration leaves before anybody knows its id.
     ReleasedUnheard,
-    /// 10.16: a node's record counts although a later one is known.
+    /// P10.16: a node's record counts although a later one is known.
     OldLivesBack,
-    /// 10.1: a commit does not check who has the store.
+    /// P10.1: a commit does not check who has the store.
     LeaderNotCompared,
 }
 

@@ -21,11 +21,11 @@ pub const DOMAIN_BYTES_MAX: usize = 64;
 const CHUNK_BYTES_MIN: u32 = 4 << 10;
 /// Largest chunk: an extent's place in it has 16 bits.
 const CHUNK_BYTES_MAX: u32 = 64 << 10;
-/// Streams a node should own at least, so that a lost node's work is spread (SEAMS §3).
+/// Streams a node should own at least, so that a lost node's work is spread (docs/formats/control.md).
 const STREAMS_PER_NODE_MIN: usize = 4;
 /// The same where a list has so many that not every node needs to begin one.
 const STREAMS_PER_WIDE_NODE_MIN: usize = 8;
-/// Bytes that a stream is planned for at most (SEAMS §3).
+/// Bytes that a stream is planned for at most (docs/formats/control.md).
 const STREAM_BYTES_MAX: u64 = 2 << 30;
 /// How many times as many lists there may be for the sake of an even load of log nodes.
 const LOG_FACTOR_MAX: usize = 4;
@@ -47,7 +47,7 @@ pub struct PlannedNode {
     pub domain: String,
 }
 
-/// What becomes of a list that lost more than its scheme covers, by crashes (PROTOCOL 10.6).
+/// What becomes of a list that lost more than its scheme covers, by crashes (P10.6).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum LostPolicy {
     /// What is left can be read; nothing is written until somebody decides.
@@ -98,7 +98,7 @@ pub struct ClusterPlan {
     pub lease_ms: u32,
     /// Silence after which a node is suspected, in ms.
     pub suspicion_ms: u32,
-    /// How long the next life of a node that certainly ended is waited for, in ms (PROTOCOL 10.5).
+    /// How long the next life of a node that certainly ended is waited for, in ms (P10.5).
     pub restart_wait_ms: u32,
     /// Fewest Live parity members with which writes are taken.
     pub min_redundancy: u8,

@@ -118,7 +118,7 @@ pub(crate) enum End {
     /// Who waited for its process has seen it end.
     Certified,
     /// An operator says so, who may be wrong: nothing that a living process could gainsay is built on it, such as a
-    /// lease that is taken for void (PROTOCOL 5.5).
+    /// lease that is taken for void (P5.5).
     Attested,
 }
 
@@ -195,7 +195,7 @@ impl StoredNode {
     }
 }
 
-/// Slots that go from stream to stream (PROTOCOL 10.8).
+/// Slots that go from stream to stream (P10.8).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StoredSlots {
     /// The newest that a hand-off was given.
@@ -238,7 +238,7 @@ pub(crate) struct Records {
     /// Ids of earlier epochs of each list, the latest first.
     trails: BTreeMap<ListId, Vec<u64>>,
     /// How often a coordinator has opened this store. Every commit checks that it is still the same, so a
-    /// coordinator that was replaced cannot commit (10.1).
+    /// coordinator that was replaced cannot commit (P10.1).
     leader: u64,
     revisions: BTreeMap<String, Revision>,
     pub(crate) broken: Broken,

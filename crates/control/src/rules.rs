@@ -1,4 +1,4 @@
-//! The rules for one list (PROTOCOL 10.2–10.6): from what is known of the nodes to the list's next configuration.
+//! The rules for one list (P10.2–P10.6): from what is known of the nodes to the list's next configuration.
 //!
 //! They look at the state of things, not at events: the same facts give the same answer whenever they are asked,
 //! and asking twice changes nothing. So a lost, repeated or late event does no harm, and a coordinator that has
@@ -35,7 +35,7 @@ pub(crate) struct NodeFacts {
     pub(crate) waiting: bool,
     /// Earlier lives, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
-    /// It fell again and again of late: named only where nobody else is free (10.7).
+    /// It fell again and again of late: named only where nobody else is free (P10.7).
     pub(crate) flapping: bool,
     /// What is wanted of it.
     pub(crate) duty: Duty,
@@ -45,7 +45,7 @@ pub(crate) struct NodeFacts {
     pub(crate) log: bool,
 }
 
-/// Two nodes that hear the coordinator but not each other (10.2).
+/// Two nodes that hear the coordinator but not each other (P10.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BrokenLink {
     pub(crate) a: NodeId,
@@ -73,33 +73,33 @@ pub(crate) struct Facts {
     /// Positions whose holders ask to be Live.
     pub(crate) whole: Vec<(ListId, Position, Tenure)>,
     pub(crate) broken: Vec<BrokenLink>,
-    /// Silent nodes whose peers do not hear them either (10.10).
+    /// Silent nodes whose peers do not hear them either (P10.10).
     pub(crate) suspects: BTreeSet<NodeId>,
     /// Silent nodes that a peer hears.
     pub(crate) isolated: BTreeSet<NodeId>,
-    /// Why nobody is removed for silence now (10.11).
+    /// Why nobody is removed for silence now (P10.11).
     pub(crate) hold: Option<Hold>,
-    /// Just after the coordinator's start: a position that is Filling may be whole, and its holder has not had the time to
-    /// say so again.
+    /// Just after the coordinator's start: a position that is Filling may be whole, and its holder has not had the time
+    /// to say so again.
     pub(crate) may_be_whole: bool,
-    /// Just after the coordinator's start: nodes that were up and have not registered yet (10.12).
+    /// Just after the coordinator's start: nodes that were up and have not registered yet (P10.12).
     pub(crate) awaited: BTreeSet<NodeId>,
     /// Nodes that are not to be named in a list for a while.
     pub(crate) avoided: BTreeSet<(ListId, NodeId)>,
     /// Who held a vacant position last.
     pub(crate) vacated: BTreeMap<(ListId, Position), NodeId>,
-    /// Roles that broke an invariant: to that position their lives are over, though they go on (3.5), and they begin
+    /// Roles that broke an invariant: to that position their lives are over, though they go on (P3.5), and they begin
     /// nothing in that list any more.
     pub(crate) halted: BTreeSet<(ListId, Position, NodeId, Incarnation)>,
     /// Lives removed a short while ago without a certificate.
     pub(crate) recent: BTreeSet<(ListId, NodeId, Incarnation)>,
     /// Others may have been: by a coordinator before this one, or by a commit whose outcome was unknown.
     pub(crate) recent_is_partial: bool,
-    /// Whether a member of a list may hold a second position of it (10.5).
+    /// Whether a member of a list may hold a second position of it (P10.5).
     pub(crate) stand_in: bool,
     /// Positions that have long been Filling at nodes that hold another one of the list.
     pub(crate) stuck: BTreeSet<(ListId, Position, Tenure)>,
-    /// Positions whose owners have finished what they had begun: they may go (5.12).
+    /// Positions whose owners have finished what they had begun: they may go (P5.12).
     pub(crate) drained: BTreeSet<(ListId, Position, Tenure)>,
     /// Lists from which a position may still be moved that need not go at once.
     pub(crate) moves_left: usize,
@@ -119,7 +119,7 @@ impl Facts {
         self.nodes.get(&node)
     }
 
-    /// That life is over: certified, or a later one has registered (10.4).
+    /// That life is over: certified, or a later one has registered (P10.4).
     pub(crate) fn is_ended(&self, node: NodeId, life: Incarnation) -> bool {
         self.node(node).is_some_and(|n| n.incarnation != life || n.ended)
     }
@@ -246,7 +246,7 @@ impl Change<'_> {
         others.filter(|o| well(o) && !suspects.contains(o)).count()
     }
 
-    /// 5.6, 6.5: positions whose holders have all their data become Live.
+    /// P5.6, P6.5: positions whose holders have all their data become Live.
     fn grant(&mut self) {
         let list = self.next().list;
         let whole: Vec<(Position, Tenure)> = self
@@ -262,9 +262,9 @@ impl Change<'_> {
         }
     }
 
-    /// 10.6: more positions have ended than 10.3 covers. The survivors stay and can be read; nothing is named in place
-    /// of the ended, since nothing could be rebuilt. Without parity nothing ever could: there positions start again
-    /// empty.
+    /// P10.6: more positions have ended than P10.3 covers. The survivors stay and can be read; nothing is named in
+    /// place of the ended, since nothing could be rebuilt. Without parity nothing ever could: there positions start
+    /// again empty.
     ///
     /// True: whether the list is lost depends on who has still to say that it is whole. The coordinator before may have
     /// been told, and nobody else.
@@ -289,7 +289,7 @@ impl Change<'_> {
         false
     }
 
-    /// 10.6: a lost list begins again, everybody Live with nothing, once every position has a holder and no owner of
+    /// P10.6: a lost list begins again, everybody Live with nothing, once every position has a holder and no owner of
     /// before can be serving: an owner that was removed without a certificate may serve until its leases end. So a
     /// holder that is only silent is removed first, and the list begins when its leases have ended too.
     fn reset(&mut self) {
@@ -335,7 +335,7 @@ impl Change<'_> {
         self.fence.begin_again();
     }
 
-    /// 10.4, 10.5: lives that ended are replaced, whatever 10.3 says.
+    /// P10.4, P10.5: lives that ended are replaced, whatever P10.3 says.
     ///
     /// While the node's next life is waited for, a data position stays named: its keys cannot be served any sooner,
     /// and one commit instead of two is one epoch change less on their way back. A parity position is vacated at
@@ -362,21 +362,21 @@ impl Change<'_> {
         }
     }
 
-    /// 10.12: just after the coordinator's start a holder of the list may live and not have registered yet. The best
+    /// P10.12: just after the coordinator's start a holder of the list may live and not have registered yet. The best
     /// successor may be one of those that are still to come.
     fn knows_too_few(&self) -> bool {
         let mut held = self.next().positions.iter().flatten();
         held.any(|a| self.fence.facts.awaited.contains(&a.tenure.node))
     }
 
-    /// 10.2, 10.3: suspect members, and one end of each link that peers report broken.
+    /// P10.2, P10.3: suspect members, and one end of each link that peers report broken.
     ///
     /// All that leave count as missing together. If the list could not be rebuilt without them, none of those that
     /// are Live is removed: to fence a few of them could not bring anything back, and they may all be well behind
     /// a partition. And removal must help: a data position goes only to a successor (its owner may still serve),
     /// a parity position to a successor, or to nobody if enough others remain for writes to go on. Or if no data is
     /// missing: then the last of them leave too, for without them reads need no leases and go on, though writes
-    /// don't (4.5).
+    /// don't (P4.5).
     fn suspect(&mut self) {
         let cut = self.cut_positions();
         let leaves = |i: &usize| !self.fence.is_ended(*i) && (self.fence.is_suspect(*i) || cut.contains(i));
@@ -404,7 +404,7 @@ impl Change<'_> {
         }
     }
 
-    /// 10.2: of two nodes that do not hear each other the one that more peers report goes, else the parity end.
+    /// P10.2: of two nodes that do not hear each other the one that more peers report goes, else the parity end.
     /// Only owner and parity member owe each other anything.
     ///
     /// Both are there with what they hold, and to take it away costs redundancy until it is refilled. While any other
@@ -439,8 +439,8 @@ impl Change<'_> {
         cut
     }
 
-    /// 10.5: vacancies go to whoever is free, else to a member of the list, but not away from a node whose next life is
-    /// awaited.
+    /// P10.5: vacancies go to whoever is free, else to a member of the list, but not away from a node whose next life
+    /// is awaited.
     fn fill(&mut self) {
         for i in 0..self.next().positions.len() {
             let Some(permit) = self.fence.remove(i, Cause::Vacant) else {
@@ -551,7 +551,7 @@ impl Change<'_> {
         self.fence.is_parity(i) && self.others_in(i, domain).any(|o| self.fence.is_parity(o))
     }
 
-    /// 10.4, 5.5: certified lives that this change removes, or that lately were removed before the certificate
+    /// P10.4, P5.5: certified lives that this change removes, or that lately were removed before the certificate
     /// came, join `gone`. They stay while any owner may be waiting for their leases, which no Live one is.
     fn certify(&mut self) {
         let owners_wait = |c: &Configuration| {

@@ -23,7 +23,7 @@ pub struct ShardProgress {
     /// Which shard of the process.
     pub shard: u16,
     /// Turns of its event loop. A shard whose count stands still for the suspicion time is stuck, so an idle one
-    /// must turn once a heartbeat (PROTOCOL 10.2b).
+    /// must turn once a heartbeat (P10.2b).
     pub turns: u64,
     /// Objects that it owns.
     pub objects: u64,
@@ -39,9 +39,9 @@ pub struct ShardProgress {
     pub rebuild_total_bytes: u64,
     /// What it looked for and found of wrong bytes.
     pub scrub: ScrubStatus,
-    /// Roles that broke an invariant and have stopped, as long as the process lives (PROTOCOL 3.5).
+    /// Roles that broke an invariant and have stopped, as long as the process lives (P3.5).
     pub halted: Vec<HaltedRole>,
-    /// How late acks of each peer come, in microseconds, where something was measured of late (PROTOCOL 10.2a).
+    /// How late acks of each peer come, in microseconds, where something was measured of late (P10.2a).
     pub ack_us: Vec<(NodeId, u64)>,
     /// Of a log node.
     pub log: Option<LogStatus>,
@@ -101,7 +101,7 @@ pub struct Status {
     pub trouble: Trouble,
 }
 
-/// What keeps the coordinator from giving positions other holders, and what it waits for (PROTOCOL 10.9 to 10.16).
+/// What keeps the coordinator from giving positions other holders, and what it waits for (P10.9 to P10.16).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Trouble {
     /// A node that has a configuration which is not in the history of the store: nothing is changed.
@@ -153,7 +153,7 @@ pub enum Verdict {
     Undecided,
 }
 
-/// Slots on their way to a stream (PROTOCOL 10.8).
+/// Slots on their way to a stream (P10.8).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SlotMove {
     /// The first.
@@ -207,11 +207,11 @@ pub struct NodeStatus {
     pub memory_bytes: u64,
     /// How full its disk is, of a log node.
     pub log: Option<LogStatus>,
-    /// It fell again and again of late, and is named only where nobody else is free (PROTOCOL 10.7).
+    /// It fell again and again of late, and is named only where nobody else is free (P10.7).
     pub flapping: bool,
     /// Roles that broke an invariant in its present life: those lists are without it until it is started again.
     pub halted: Vec<HaltedRole>,
-    /// What is wanted of it: to stay, to come back, or to leave (PROTOCOL 5.12, 10.2a).
+    /// What is wanted of it: to stay, to come back, or to leave (P5.12, P10.2a).
     pub duty: Duty,
     /// Positions that it holds.
     pub positions: usize,
@@ -284,7 +284,7 @@ pub enum PositionCondition {
     /// Nobody holds it.
     Vacant,
     /// Whole, at a node that holds another position of the list for want of a free one: both are lost with it
-    /// (PROTOCOL 10.5).
+    /// (P10.5).
     #[serde(rename = "stand-in")]
     StandIn,
 }
@@ -302,7 +302,7 @@ pub struct RebuildStatus {
     pub eta_seconds: Option<u64>,
 }
 
-/// The search for wrong bytes in memory (PROTOCOL 9.2).
+/// The search for wrong bytes in memory (P9.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ScrubStatus {
     /// Chunks checked, each as often as it was.

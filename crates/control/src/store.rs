@@ -1,5 +1,5 @@
 //! Where the coordinator keeps what must outlive it: a small ordered map of records, changed by compare-and-swap
-//! over several keys at once (PROTOCOL 10.1). The embedded store, an etcd and [`MemoryStore`] have this one shape
+//! over several keys at once (P10.1). The embedded store, an etcd and [`MemoryStore`] have this one shape
 //! and pass one suite (`store_suite`).
 
 use core::fmt;

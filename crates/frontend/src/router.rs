@@ -1,4 +1,4 @@
-//! Clients: where a command runs, in which order replies leave, and when they may be seen (SEAMS §4).
+//! Clients: where a command runs, in which order replies leave, and when they may be seen (docs/commands.md).
 //!
 //! A *caller* is a client of this node, or a client of a peer whose commands that peer forwards. Each caller has a
 //! queue of segments, one a command: the reply's bytes are written when the command runs, and released when what it

@@ -39,24 +39,24 @@ impl Node {
         self.replica.rest(now);
     }
 
-    /// 1. Before: the events of the turn were handled. After: memory limits and the pace of rebuilds are those of this
-    /// turn.
+    /// Phase 1. Before: the events of the turn were handled. After: memory limits and the pace of rebuilds are those of
+    /// this turn.
     #[inline]
     fn measure(&mut self, now: Clock, out: &mut impl Out) {
         let Self { replica, router, .. } = self;
         replica.measure(now, || router.buffer_bytes(), out);
     }
 
-    /// 2. Before: owners know the newest configurations. After: hand-offs of hash slots have gone on, and commands are
-    /// sent by the slot map that results.
+    /// Phase 2. Before: owners know the newest configurations. After: hand-offs of hash slots have gone on, and
+    /// commands are sent by the slot map that results.
     #[inline]
     fn move_slots(&mut self, now: Clock, out: &mut impl Out) {
         self.replica.move_slots(now, out);
         self.heed(now, out);
     }
 
-    /// 3. Before: owners that have made progress say so. After: every command that could go on has, no owner's progress
-    /// is unseen, and streams with something to clean up have been housekept.
+    /// Phase 3. Before: owners that have made progress say so. After: every command that could go on has, no owner's
+    /// progress is unseen, and streams with something to clean up have been housekept.
     #[inline]
     fn retry(&mut self, now: Clock, out: &mut impl Out) {
         let (mut cx, lists, router) = self.command_parts(now, out);
@@ -64,8 +64,8 @@ impl Node {
         self.replica.housekeep(now, out);
     }
 
-    /// 6. Before: what the turn has written is in open deltas. After: no delta is open, each is in the buffer of every
-    /// parity member, or read by the member here; acks and lease requests of the turn are in buffers too. Frames
+    /// Phase 6. Before: what the turn has written is in open deltas. After: no delta is open, each is in the buffer of
+    /// every parity member, or read by the member here; acks and lease requests of the turn are in buffers too. Frames
     /// between roles of this node are left only if the round limit was reached: they are read in the next turn.
     #[inline]
     fn exchange(&mut self, now: Clock, out: &mut impl Out) {
@@ -74,9 +74,9 @@ impl Node {
         self.heed(now, out);
     }
 
-    /// 7. Before: acks and leases that came in this turn are known. After: every reply that may be seen is released,
-    /// and no delta is open. A release may run a command that comes back to this node, whose delta leaves in this turn
-    /// too.
+    /// Phase 7. Before: acks and leases that came in this turn are known. After: every reply that may be seen is
+    /// released, and no delta is open. A release may run a command that comes back to this node, whose delta leaves in
+    /// this turn too.
     #[inline]
     fn release(&mut self, now: Clock, out: &mut impl Out) {
         for _ in 0..RELEASES_MAX {

@@ -338,7 +338,7 @@ fn many_unanswered_commands_hold_the_client_and_not_more() {
     assert!(answer == expected + "+PONG\r\n", "{} bytes", answer.len());
 }
 
-/// PROTOCOL 8.3: a client counts with what there is of it, not with what replies there may be.
+/// P8.3: a client counts with what there is of it, not with what replies there may be.
 #[test]
 fn a_client_weighs_what_is_held_for_it() {
     let (mut cluster, client) = two();
@@ -525,7 +525,7 @@ fn words(reply: &str) -> Vec<String> {
     words
 }
 
-/// PROTOCOL 10.2b: a turn is short, however many keys there are.
+/// P10.2b: a turn is short, however many keys there are.
 #[test]
 fn all_keys_are_listed_in_steps_while_others_are_served() {
     let (mut cluster, client) = two();
@@ -611,7 +611,7 @@ fn holding(before: &Configuration, first: u16, last: u16) -> Configuration {
     })
 }
 
-/// PROTOCOL 10.8: keys that change hands during the walk would be met twice, or not at all.
+/// P10.8: keys that change hands during the walk would be met twice, or not at all.
 #[test]
 fn a_walk_over_slots_that_move_is_refused() {
     let (mut cluster, client) = two();
@@ -803,7 +803,7 @@ fn a_walk_goes_on_at_the_next_owner() {
     assert!(listed.is_sorted() && listed.windows(2).all(|two| two[0] != two[1]));
 }
 
-/// PROTOCOL 8.3: of a count nothing is kept, and the client weighs no more for it.
+/// P8.3: of a count nothing is kept, and the client weighs no more for it.
 #[test]
 fn a_walk_that_counts_weighs_what_one_step_has() {
     let (mut cluster, client) = two();

@@ -1,4 +1,4 @@
-//! Commands for a stream that does not serve wait together: a connection waits once, and then not at all (5.13).
+//! Commands for a stream that does not serve wait together: a connection waits once, and then not at all (P5.13).
 
 #[path = "../../protocol/tests/support/mod.rs"]
 mod support;

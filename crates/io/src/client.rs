@@ -76,7 +76,7 @@ impl Client {
 
     /// Writes once what may be written. Returns false if the connection must be closed.
     ///
-    /// `now` is the fresh clock of PROTOCOL 4.2. After the deadline, replies released in this turn must not leave. The
+    /// `now` is the fresh clock of P4.2. After the deadline, replies released in this turn must not leave. The
     /// backlog has passed its test in its own turn.
     pub(crate) fn flush(&mut self, now: Option<Time>) -> bool {
         let late = match (self.reply.deadline.take(), now) {

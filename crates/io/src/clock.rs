@@ -11,7 +11,7 @@ pub fn now() -> Clock {
     }
 }
 
-/// Reads `CLOCK_BOOTTIME`, which counts suspend: a lease must not outlive a suspended machine (PROTOCOL 0.3).
+/// Reads `CLOCK_BOOTTIME`, which counts suspend: a lease must not outlive a suspended machine (P0.3).
 pub fn mono() -> Time {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid, writable timespec for the whole call.

@@ -174,7 +174,7 @@ impl<M: Machine> Shard<M> {
         let scratch = long_enough(&mut self.scratch, kept + room);
         let got = read_once(&mut link.stream, &mut scratch[kept..]);
         // The clock is read after the bytes, so that what they report happened before it. With an older clock, a lease
-        // that they grant or a wait that they begin would end too early (PROTOCOL 4.3, 5.5).
+        // that they grant or a wait that they begin would end too early (P4.3, P5.5).
         let now = clock::now();
         match got {
             Got::Bytes(count) => {
@@ -264,7 +264,7 @@ impl<M: Machine> Shard<M> {
 
     /// Serves clients in the queue, up to the turn's limit in bytes. The others are served in the next turn, in order.
     pub(crate) fn serve_clients(&mut self) {
-        // One clock serves all clients: replies are tested with a fresh clock before they leave (PROTOCOL 4.2).
+        // One clock serves all clients: replies are tested with a fresh clock before they leave (P4.2).
         let now = clock::now();
         let mut turn_bytes = 0;
         for _ in 0..self.driver.clients.ready_len() {

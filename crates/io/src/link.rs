@@ -36,7 +36,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// Writes once. Returns false if the link must end: the socket failed, or a deadline of this turn's frames has
-    /// passed. `now` is the fresh clock of PROTOCOL 4.2.
+    /// passed. `now` is the fresh clock of P4.2.
     pub(crate) fn flush(&mut self, now: Option<Time>) -> bool {
         let late = match (self.out.deadline.take(), now) {
             (Some(deadline), Some(now)) => now >= deadline,

@@ -29,7 +29,7 @@ pub enum Mail {
         /// The peer address of each node.
         peers: Vec<(NodeId, SocketAddr)>,
     },
-    /// The coordinator asks the owner of a position to drain (PROTOCOL 5.12).
+    /// The coordinator asks the owner of a position to drain (P5.12).
     Drain {
         /// The list.
         list: ListId,
@@ -112,7 +112,7 @@ pub struct Gauges {
     pub log_chunks: Option<(u32, u32)>,
 }
 
-/// The progress of a shard, for heartbeats: a shard that is stuck must be noticed (PROTOCOL 10.2b).
+/// The progress of a shard, for heartbeats: a shard that is stuck must be noticed (P10.2b).
 #[derive(Clone, Default, Debug)]
 pub struct Progress(Arc<Published>);
 

@@ -160,7 +160,7 @@ pub enum Stop {
     Failed(io::Error),
 }
 
-/// Interval of turns of an idle loop, so that heartbeats show that it is not stuck (PROTOCOL 10.2b).
+/// Interval of turns of an idle loop, so that heartbeats show that it is not stuck (P10.2b).
 const SWEEP: Span = Span::from_ms(250);
 
 /// Bytes read between two sweeps up to which a shard counts as idle.
@@ -420,8 +420,7 @@ impl<M: Machine> Shard<M> {
         self.tell(Event::TurnEnd);
     }
 
-    /// The last step of a turn, and the only one that writes. A reply that leaves was still true just before (PROTOCOL
-    /// 4.2).
+    /// The last step of a turn, and the only one that writes. A reply that leaves was still true just before (P4.2).
     fn flush(&mut self) {
         let now = clock::mono();
         let links = self.driver.links.take_touched();
@@ -458,7 +457,7 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// All clients together hold more than allowed (8.3): closes the one that holds most. Returns false if none may be
+    /// All clients together hold more than allowed (P8.3): closes the one that holds most. Returns false if none may be
     /// closed.
     fn end_heaviest(&mut self) -> bool {
         let Some((id, bytes)) = self.driver.clients.heaviest() else {
@@ -550,7 +549,7 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Returns memory to the system once a burst is over; the allocator would keep it (SEAMS §2, "Ring memory is
+    /// Returns memory to the system once a burst is over; the allocator would keep it (P1.3, "Ring memory is
     /// returned when stable").
     fn give_memory_back(&mut self, busy: bool) {
         if busy {

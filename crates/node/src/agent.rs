@@ -1,6 +1,6 @@
 //! The thread between a node's shard and the coordinator. The agent of `control` decides what is said; this file has
 //! its connection, clock and queues. The thread never waits for the shard, so that a busy shard is not mistaken for a
-//! dead one (PROTOCOL 10.2b).
+//! dead one (P10.2b).
 
 use crate::Failure;
 use crate::line::{Arrived, Line};

@@ -1,4 +1,4 @@
-//! Takes a node out of service and back: the order, and its progress (PROTOCOL 5.12, 10.2a).
+//! Takes a node out of service and back: the order, and its progress (P5.12, P10.2a).
 
 use crate::Failure;
 use crate::status::{command, watch};

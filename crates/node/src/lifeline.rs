@@ -1,5 +1,5 @@
 //! A supervised process ends when the pipe from its supervisor closes. So even `kill -9` of the supervisor leaves no
-//! process behind (SEAMS §5).
+//! process behind (docs/operate.md).
 
 use std::io::{ErrorKind, Read};
 

@@ -1,5 +1,5 @@
 //! Frames between a process and its coordinator. They are rare and small, so they use blocking TCP on their own
-//! threads. Neither a busy shard nor a stuck peer delays a heartbeat (PROTOCOL 10.2b).
+//! threads. Neither a busy shard nor a stuck peer delays a heartbeat (P10.2b).
 
 use paritas_base::Span;
 use paritas_control::message::split;

@@ -1,4 +1,4 @@
-//! The disk of a log node at its start: the log directory, and the parity that an earlier process left (PROTOCOL 11.3).
+//! The disk of a log node at its start: the log directory, and the parity that an earlier process left (P11.3).
 
 use crate::log_settings::log_settings;
 use crate::settings::NodeSettings;

@@ -202,7 +202,7 @@ fn client_limits(settings: &NodeSettings) -> ClientLimits {
         clients_max: settings.clients_max.unwrap_or(default.clients_max),
         query_bytes_max: settings.query_max.map_or(default.query_bytes_max, bytes),
         reply_bytes_max: settings.reply_max.map_or(default.reply_bytes_max, bytes),
-        // The windows have another eighth of the memory, and the chunks have the rest (8.3).
+        // The windows have another eighth of the memory, and the chunks have the rest (P8.3).
         bytes_max: match settings.clients_memory {
             None => settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0) as usize / 8,
             Some(crate::ByteCount(0)) => usize::MAX,

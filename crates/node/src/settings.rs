@@ -244,7 +244,7 @@ impl CoordinatorSettings {
 pub(crate) const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
 /// The default port of Redis.
 pub const DEFAULT_PORT: u16 = 6379;
-/// Distance from a node's port to its port for cluster-aware clients (SEAMS §4).
+/// Distance from a node's port to its port for cluster-aware clients (docs/commands.md).
 pub const CLUSTER_OFFSET: u16 = 1_000;
 /// Distance from a node's port to its port for peers.
 pub const PEER_OFFSET: u16 = 10_000;

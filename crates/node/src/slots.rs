@@ -1,4 +1,4 @@
-//! Moves hash slots, with their keys, to another stream or node: the order, and its progress (PROTOCOL 10.8).
+//! Moves hash slots, with their keys, to another stream or node: the order, and its progress (P10.8).
 
 use crate::Failure;
 use crate::duty::NodeNumber;

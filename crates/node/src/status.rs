@@ -1,4 +1,4 @@
-//! The status of a cluster. A node is asked on its client port, and asks the coordinator (SEAMS §5).
+//! The status of a cluster. A node is asked on its client port, and asks the coordinator (docs/operate.md).
 
 use crate::connection::Connection;
 use crate::{ByteCount, Failure};

@@ -24,7 +24,7 @@ pub struct Key {
     pub stripe: Stripe,
 }
 
-/// What a parity chunk stands for (PROTOCOL 1.6): the version and the sum of each data chunk.
+/// What a parity chunk stands for (P1.6): the version and the sum of each data chunk.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Content {
     /// The versions (`vec`), one for each data position.

@@ -1,4 +1,4 @@
-//! Finds what an earlier process left on the disk (PROTOCOL 11.3): for each chunk, the records that follow each other
+//! Finds what an earlier process left on the disk (P11.3): for each chunk, the records that follow each other
 //! without a gap. The owners' versions decide whether a chunk is still current; it is not used before that.
 
 use crate::log::{Chain, InSlot, Logged};

@@ -1,4 +1,4 @@
-//! Whom this node has asked for a newer configuration, and when (PROTOCOL 2.2). Of messages that are too new only the
+//! Whom this node has asked for a newer configuration, and when (P2.2). Of messages that are too new only the
 //! first asks: the answer makes its sender send again all that was dropped, and if each asked, messages on their way
 //! would multiply.
 

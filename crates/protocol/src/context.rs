@@ -121,7 +121,7 @@ impl Shared {
         self.suppliers.assisted
     }
 
-    /// Chunks whose sum did not match when they were read or decoded (9.1).
+    /// Chunks whose sum did not match when they were read or decoded (P9.1).
     pub fn bad_sums(&self) -> u64 {
         self.bad_sums
     }
@@ -177,7 +177,7 @@ impl<O: Out> Context<'_, O> {
         true
     }
 
-    /// Asks a peer for its configuration of the list, which is newer than that of this node (2.2): of epoch `wanted`.
+    /// Asks a peer for its configuration of the list, which is newer than that of this node (P2.2): of epoch `wanted`.
     /// False if there is no session to ask by.
     pub fn ask_configuration(
         &mut self,
@@ -216,7 +216,7 @@ impl<O: Out> Context<'_, O> {
     ) -> Option<(&mut Vec<u8>, &Arena)> {
         let shared = &mut *self.shared;
         if (node, incarnation) == (shared.node, shared.incarnation) {
-            // An owner and a member of a list on one node, or two owners (10.5).
+            // An owner and a member of a list on one node, or two owners (P10.5).
             return Some((&mut shared.own_frames, &shared.arena));
         }
         if shared.sessions.incarnation_of(node, channel) != Some(incarnation) {
@@ -245,7 +245,7 @@ impl<O: Out> Context<'_, O> {
         self.out.propose(proposal);
     }
 
-    /// A broken invariant: the role at this position ends with the event at hand (3.5). The first one is the cause.
+    /// A broken invariant: the role at this position ends with the event at hand (P3.5). The first one is the cause.
     pub(crate) fn halt(&mut self, list: ListId, position: Position, reason: String) {
         if !self.is_halting(list, position) {
             self.out.halt(HaltReason(reason.clone()));

@@ -1,8 +1,8 @@
-//! Where a log node keeps its parity chunks: on its disk, all of them (PROTOCOL 11.1). What the protocol asks of a
+//! Where a log node keeps its parity chunks: on its disk, all of them (P11.1). What the protocol asks of a
 //! chunk, versions and sums, stays in memory in the parity table; bytes are folded into what waits to be written, and
 //! read back for whoever asks.
 //!
-//! A delta counts as soon as it is here, before it is on the disk (11.4): the disk spares memory and makes a return
+//! A delta counts as soon as it is here, before it is on the disk (P11.4): the disk spares memory and makes a return
 //! cheap, no more.
 
 use crate::interface::Out;
@@ -43,7 +43,7 @@ const AHEAD_LEARNING_MAX: u32 = 2;
 /// Who wants a chunk.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
-    /// An owner that brings one of its own back (5.7a), or a member that fills.
+    /// An owner that brings one of its own back (P5.7a), or a member that fills.
     Parity {
         list: ListId,
         x: Position,
@@ -137,7 +137,7 @@ impl DiskLog {
         self.budget.give(chunks, to);
     }
 
-    /// A position is lost: its chunks may be of use should it come back (6.7).
+    /// A position is lost: its chunks may be of use should it come back (P6.7).
     pub(crate) fn keep(&mut self, list: ListId, until: Time) {
         self.begin(list, false);
         self.kept.push((list, until));
@@ -197,7 +197,7 @@ impl DiskLog {
         reads
     }
 
-    /// Whether acks must wait, for more waits to be written than may (11.2).
+    /// Whether acks must wait, for more waits to be written than may (P11.2).
     pub(crate) fn holds_acks(&mut self) -> bool {
         let is_full = self.log.is_full();
         self.was_full |= is_full;

@@ -1,4 +1,4 @@
-//! Parity refill (PROTOCOL §6.1–6.6): how a new member's parity chunks become valid while writes go on.
+//! Parity refill (P6.1–P6.6): how a new member's parity chunks become valid while writes go on.
 //!
 //! First every owner says which stripes exist ([`Message::Alloc`], asked for by `ReadDirectory`); then each of those,
 //! and each that a delta touched meanwhile, is fetched: deltas are buffered, the `k` chunks read, encoded, and the
@@ -32,7 +32,7 @@ const TRY_EVERY: Span = Span::from_ms(250);
 /// The filling of one parity position.
 #[derive(Debug)]
 pub(crate) struct Filler {
-    /// Stripes still to fetch; `None` until 6.6 has told which exist.
+    /// Stripes still to fetch; `None` until P6.6 has told which exist.
     queue: Option<VecDeque<Stripe>>,
     fetches: Map<Stripe, Fetch>,
     next_at: Time,
@@ -42,7 +42,7 @@ pub(crate) struct Filler {
     try_at: Time,
     /// The position is not Live yet.
     filling: bool,
-    /// A valid stripe that is compared with its data (9.2).
+    /// A valid stripe that is compared with its data (P9.2).
     check: Option<check::Check>,
     /// Where the scrub goes on.
     checked: Stripe,
@@ -122,7 +122,7 @@ impl Filler {
         }
     }
 
-    /// Keeps a delta's extent for a stripe that is being fetched (6.2).
+    /// Keeps a delta's extent for a stripe that is being fetched (P6.2).
     pub(crate) fn buffer<O: Out>(&mut self, cx: &Context<'_, O>, x: Position, version: Version, extent: &Extent<'_>) {
         if cx.rules().fault(Fault::NotBuffered) {
             return;
@@ -148,7 +148,7 @@ impl Filler {
         }
     }
 
-    /// 6.4: an epoch change ends every fetch; valid stripes stay valid.
+    /// P6.4: an epoch change ends every fetch; valid stripes stay valid.
     pub(crate) fn abort<O: Out>(&mut self, cx: &mut Context<'_, O>, table: &mut ParityTable) {
         cx.shared.scrub.partial |= self.check.take().is_some();
         let mut stripes: Vec<Stripe> = self.fetches.drain().map(|(s, _)| s).collect();
@@ -196,7 +196,7 @@ impl Filler {
             return;
         };
         if !source.has_its_sum() {
-            // Its owner's memory is wrong, and the parity must not become so (9.1): the timer asks again.
+            // Its owner's memory is wrong, and the parity must not become so (P9.1): the timer asks again.
             cx.shared.bad_sums += 1;
             return;
         }
@@ -278,7 +278,7 @@ impl ParityMember {
         self.begin_fetches(cx, configuration);
     }
 
-    /// 6.6: once all owners of the present terms have said which stripes exist.
+    /// P6.6: once all owners of the present terms have said which stripes exist.
     fn learn_stripes<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         for x in configuration.data_positions() {
             let term = configuration.tenure(x).map(|t| t.term());
@@ -344,9 +344,9 @@ impl ParityMember {
         }
     }
 
-    /// 6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions of its owners
-    /// now. If no delta on the stripe has come since this tenure began (6.6) it is valid: all later ones will be
-    /// folded into it. A log node has it on its disk, of an earlier life too (11.3).
+    /// P6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions of its owners
+    /// now. If no delta on the stripe has come since this tenure began (P6.6) it is valid: all later ones will be
+    /// folded into it. A log node has it on its disk, of an earlier life too (P11.3).
     fn reuse<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -542,7 +542,7 @@ impl ParityMember {
         }
     }
 
-    /// 6.3.
+    /// P6.3.
     fn finish_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let mut ready: Vec<Stripe> = self
             .filler

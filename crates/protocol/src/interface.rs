@@ -1,4 +1,4 @@
-//! The one interface between the machines and whatever drives them (SEAMS §1): events go in, bytes and requests
+//! The one interface between the machines and whatever drives them (ARCHITECTURE.md): events go in, bytes and requests
 //! come out. `io` drives it over sockets and real time, `simulator` over a seeded network.
 //!
 //! Nothing here waits, reads a clock or draws a random number. A driver calls `Node::on` of the front end for
@@ -16,7 +16,7 @@ use paritas_paritylog::{Io, IoId, Outcome};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u64);
 
-/// Two links join each pair of nodes, so that chunk transfers never delay an ack (PROTOCOL 2.1).
+/// Two links join each pair of nodes, so that chunk transfers never delay an ack (P2.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Channel {
     /// Deltas, acks, leases, small reads, forwarded commands.
@@ -25,7 +25,7 @@ pub enum Channel {
     Bulk,
 }
 
-/// Which of a node's two client ports a client came by (SEAMS §4).
+/// Which of a node's two client ports a client came by (docs/commands.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Port {
     /// Any key; forwarded and gathered.
@@ -82,7 +82,7 @@ pub enum Event<'a> {
     /// The coordinator's newest view of all nodes.
     Nodes(&'a [NodeRecord]),
     /// The coordinator wants to give this position to another node: its owner is to finish what it has begun
-    /// (PROTOCOL 5.12), and to say so with [`Proposal::Drained`].
+    /// (P5.12), and to say so with [`Proposal::Drained`].
     Drain {
         /// The list.
         list: ListId,
@@ -91,7 +91,7 @@ pub enum Event<'a> {
         /// Whose it is.
         tenure: Tenure,
     },
-    /// Silence of peers is told to the coordinator after this time from now on (PROTOCOL 10.9).
+    /// Silence of peers is told to the coordinator after this time from now on (P10.9).
     Suspicion {
         /// In ms.
         ms: u32,
@@ -139,7 +139,7 @@ pub enum Event<'a> {
 /// What a machine asks of the coordinator, by way of the process's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proposal {
-    /// This position is whole: make it `Live` (PROTOCOL 5.6, 6.5). Repeated until a configuration says so.
+    /// This position is whole: make it `Live` (P5.6, P6.5). Repeated until a configuration says so.
     AskLive {
         /// The list.
         list: ListId,
@@ -148,27 +148,27 @@ pub enum Proposal {
         /// Who asks; the change is void if the tenure is another by then.
         tenure: Tenure,
     },
-    /// A peer owes acks for too long (PROTOCOL 10.2).
+    /// A peer owes acks for too long (P10.2).
     ReportSilent {
         /// The peer.
         node: NodeId,
         /// The life that is silent.
         incarnation: Incarnation,
     },
-    /// Which peers this node hears (PROTOCOL 10.9): all of it, whenever something of it changes.
+    /// Which peers this node hears (P10.9): all of it, whenever something of it changes.
     Opinions(Opinions),
-    /// Somebody has seen a newer configuration of this list, and its sender is gone (PROTOCOL 2.2). Or the history of a
-    /// newer one does not reach back to the installed one (10.14).
+    /// Somebody has seen a newer configuration of this list, and its sender is gone (P2.2). Or the history of a
+    /// newer one does not reach back to the installed one (P10.14).
     GetConfiguration {
         /// The list.
         list: ListId,
         /// Epoch and id of what is installed; the answer's history is to reach back to it.
         installed: Option<(Epoch, u64)>,
     },
-    /// This configuration came from a peer, and is installed: the coordinator's must be in one history with it (10.14),
-    /// and a coordinator whose store is lost asks for it.
+    /// This configuration came from a peer, and is installed: the coordinator's must be in one history with it
+    /// (P10.14), and a coordinator whose store is lost asks for it.
     Installed(Box<Configuration>),
-    /// Every write of this position is acknowledged, and no other begins for a while: it may be given away (5.12).
+    /// Every write of this position is acknowledged, and no other begins for a while: it may be given away (P5.12).
     Drained {
         /// The list.
         list: ListId,
@@ -177,7 +177,7 @@ pub enum Proposal {
         /// Who has drained; void if the tenure is another by then.
         tenure: Tenure,
     },
-    /// The source of a hand-off of slots has brought them to their new owner (PROTOCOL 10.8): the map may change. Or
+    /// The source of a hand-off of slots has brought them to their new owner (P10.8): the map may change. Or
     /// there is no room for them. Repeated until a configuration says what has become of it.
     HandOff {
         /// Which hand-off.
@@ -239,7 +239,7 @@ pub enum Answer {
     Refused(String),
 }
 
-/// A broken invariant: the role of the node in that list must not go on (PROTOCOL 3.5).
+/// A broken invariant: the role of the node in that list must not go on (P3.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HaltReason(pub String);
 
@@ -250,7 +250,7 @@ pub struct FrameBuf {
     pub bytes: Vec<u8>,
     /// The earliest instant at which something in the bytes *appended this turn* stops being true. Tested by the
     /// driver with a fresh clock just before it writes; past it, this turn's bytes are dropped and the link is
-    /// closed (PROTOCOL 4.2). The driver clears it after the test.
+    /// closed (P4.2). The driver clears it after the test.
     pub deadline: Option<Time>,
     /// Bytes of earlier turns that the link has not taken yet, for the machine to see; the driver keeps it.
     pub waiting: usize,

@@ -16,7 +16,7 @@ pub enum Role {
     Owner(Box<StreamOwner>),
     /// It holds a parity position.
     Member(Box<ParityMember>),
-    /// It broke an invariant, and does nothing at this position for the rest of this life (PROTOCOL 3.5).
+    /// It broke an invariant, and does nothing at this position for the rest of this life (P3.5).
     Halted(Box<Halted>),
 }
 
@@ -47,7 +47,7 @@ pub struct Halted {
 pub struct List {
     /// The newest configuration this node has installed.
     pub configuration: Configuration,
-    /// Its parts in it, at most [`Configuration::POSITIONS_OF_A_NODE_MAX`]: one, or one more as a stand-in (10.5). At
+    /// Its parts in it, at most [`Configuration::POSITIONS_OF_A_NODE_MAX`]: one, or one more as a stand-in (P10.5). At
     /// most one of them is a parity position, so that a message finds its role by kind and stream.
     pub roles: Vec<Role>,
 }

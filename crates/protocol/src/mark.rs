@@ -1,5 +1,5 @@
-//! Coverage marks (PROTOCOL 15.5): rare situations, named, so that a long run of the simulator can show that it met
-//! them.
+//! Coverage marks (docs/reliability.md): rare situations, named, so that a long run of the simulator can show that it
+//! met them.
 
 /// A rare situation that a machine is in. It tells its driver so by [`Out::mark`](crate::Out::mark), which does
 /// nothing outside the simulator.

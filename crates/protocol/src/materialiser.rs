@@ -1,4 +1,4 @@
-//! How an owner gets an absent chunk back (PROTOCOL 5.7, 5.8): one parity at a version, the other data chunks at the
+//! How an owner gets an absent chunk back (P5.7, P5.8): one parity at a version, the other data chunks at the
 //! versions that this parity stands for, decode. It takes no locks: a writer can only delay it.
 
 mod at_once;
@@ -27,7 +27,7 @@ pub(crate) struct Materialiser {
     /// Where the background sweep goes on: index pages first, then data.
     sweep: Option<Stripe>,
     /// Chunks may be dropped again for others, where memory is short: nobody counts on their being here until it asks
-    /// to be Live (5.10).
+    /// to be Live (P5.10).
     may_drop: bool,
     /// For those of other positions, too: they would come back.
     may_give: bool,
@@ -42,9 +42,9 @@ pub(crate) struct Materialiser {
     next_at: Time,
     /// The position is not Live yet.
     pub(crate) filling: bool,
-    /// There is more to bring back, and the node's pace did not allow it (SEAMS §5).
+    /// There is more to bring back, and the node's pace did not allow it (P6.8).
     held_back: bool,
-    /// Who held the position before, and lives: it may still have the chunks as they are wanted (5.12).
+    /// Who held the position before, and lives: it may still have the chunks as they are wanted (P5.12).
     donor: Option<Donor>,
     /// Chunks brought back since this tenure began to serve.
     pub(crate) done: u32,
@@ -102,7 +102,7 @@ struct Task {
     retry_at: Time,
     /// More parities than the configuration suggests are needed: everybody is asked from now on.
     ask_all: bool,
-    /// Some source is wrong: a chunk decoded from it did not have its sum (5.9).
+    /// Some source is wrong: a chunk decoded from it did not have its sum (P5.9).
     suspect: bool,
 }
 
@@ -233,7 +233,7 @@ impl StreamOwner {
             }
         }
         self.materialiser.urgent.extend(urgent);
-        // A stand-in holds more than its memory was planned for (10.5): in the background it takes what writers may
+        // A stand-in holds more than its memory was planned for (P10.5): in the background it takes what writers may
         // take, and waits for room, or for a node to give the position to. What is asked for it still brings back.
         let full = |owner: &Self, shared: &Shared| owner.is_full(shared, shared.pace.under_way());
         let mut stashed = 0;
@@ -274,7 +274,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.7f: an absent chunk of this node's stash, if it has the version that is wanted.
+    /// P5.7f: an absent chunk of this node's stash, if it has the version that is wanted.
     pub(crate) fn take_stashed<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) -> bool {
         let (stream, want) = (self.stream(), self.store.chunks().version(stripe));
         let Some((sum, bytes)) = cx.stashed(stream, stripe, want) else {
@@ -340,7 +340,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.7a, b, one after the other.
+    /// P5.7a, b, one after the other.
     fn ask_parities<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -445,7 +445,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.7a: a member's parity chunk.
+    /// P5.7a: a member's parity chunk.
     pub(crate) fn on_parity_value<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -497,7 +497,7 @@ impl StreamOwner {
         self.try_decode(cx, configuration, stripe);
     }
 
-    /// 5.7b: asks the other owners for their chunks at the first parity's versions.
+    /// P5.7b: asks the other owners for their chunks at the first parity's versions.
     fn ask_sources<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         let me = self.stream().x;
         let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
@@ -568,7 +568,7 @@ impl StreamOwner {
         self.try_decode(cx, configuration, stripe);
     }
 
-    /// 5.7c–e. Parities are used together only if they stand for the same versions throughout.
+    /// P5.7c–e. Parities are used together only if they stand for the same versions throughout.
     fn try_decode<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         let me = self.stream().x;
         let chunk_bytes = cx.shared.arena.chunk_bytes();
@@ -624,14 +624,14 @@ impl StreamOwner {
             }
             self.install(cx, stripe, version, sum, &bytes);
         } else if !core::mem::replace(&mut task.suspect, true) {
-            // 5.9: with other sources it may come out right.
+            // P5.9: with other sources it may come out right.
             cx.shared.bad_sums += 1;
             self.ask_others(cx, configuration, stripe);
         }
     }
 
     /// What has come does not do. What was asked for may still come; if it all has, others are asked, and if nobody is
-    /// left, all are asked again: soon, not in step with others that wait, and now and then with a hold (5.8).
+    /// left, all are asked again: soon, not in step with others that wait, and now and then with a hold (P5.8).
     fn wait_for_more<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
             return;
@@ -673,7 +673,7 @@ impl StreamOwner {
         task.asked.len() > before
     }
 
-    /// 5.8.
+    /// P5.8.
     fn ask_hold<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         for y in configuration.data_positions().filter(|y| *y != self.stream().x) {
             if let Some(owner) = configuration.tenure(y) {
@@ -719,7 +719,7 @@ impl StreamOwner {
 }
 
 /// Decodes a chunk from the first `k` of the sources, and if its sum is not one that was told, from each other set of
-/// `k` of them (9.3). Gives the chunk and its sum; no chunk whose sum is wrong is ever given.
+/// `k` of them (P9.3). Gives the chunk and its sum; no chunk whose sum is wrong is ever given.
 fn decode_checked(
     code: &Code,
     sources: &[(u8, &[u8])],

@@ -1,4 +1,4 @@
-//! How fast a node rebuilds what it lost or takes over (SEAMS §5): in the background, behind its clients.
+//! How fast a node rebuilds what it lost or takes over (P6.8): in the background, behind its clients.
 //!
 //! Both kinds of rebuilding, of an owner's chunks and of a member's parity, ask here before they begin one more
 //! chunk. What a command waits for is begun at once, and counted.

@@ -1,4 +1,4 @@
-//! Numbers that the machines work with (PROTOCOL 5b).
+//! Numbers that the machines work with (P5b).
 
 use crate::rules::Rules;
 use core::fmt;
@@ -15,7 +15,7 @@ pub struct ClientLimits {
     pub query_bytes_max: usize,
     /// Unwritten reply bytes of a client above which it is closed.
     pub reply_bytes_max: usize,
-    /// What is held for all clients together; past it those that hold most are closed (8.3).
+    /// What is held for all clients together; past it those that hold most are closed (P8.3).
     pub bytes_max: usize,
 }
 
@@ -33,10 +33,10 @@ impl Default for ClientLimits {
 /// What lets an owner answer reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reads {
-    /// Leases from its members (PROTOCOL 4.2): nothing is sent, and clocks must run at rates within 1 % of each other.
+    /// Leases from its members (P4.2): nothing is sent, and clocks must run at rates within 1 % of each other.
     #[default]
     Leases,
-    /// One round trip to as many members for the reads of a turn (4.6): nothing is assumed of clocks.
+    /// One round trip to as many members for the reads of a turn (P4.6): nothing is assumed of clocks.
     Confirmed,
 }
 
@@ -128,11 +128,11 @@ pub struct Parameters {
     pub stable_flush: Span,
     /// A peer that owes an ack for so long is reported.
     pub silence_report: Span,
-    /// How long an owner holds new deltas at most when a successor asks (5.8).
+    /// How long an owner holds new deltas at most when a successor asks (P5.8).
     pub hold_max: Span,
-    /// How long an owner that is asked to go begins no write, after it was asked last (5.12).
+    /// How long an owner that is asked to go begins no write, after it was asked last (P5.12).
     pub drain_max: Span,
-    /// Data chunks of a stream that a stand-in does not drop for others while there is any memory (5.10): the keys of
+    /// Data chunks of a stream that a stand-in does not drop for others while there is any memory (P5.10): the keys of
     /// any line of the index, or the two longest values, must come to be here all at once. So it may take more than
     /// writers.
     pub kept_chunks: u32,
@@ -145,7 +145,7 @@ pub struct Parameters {
     pub rebuild_rate: Option<u64>,
     /// Whether log nodes help to bring chunks back; CONFIG SET changes it.
     pub log_assist: LogAssist,
-    /// Bytes of its own chunks that a node checks a second (9.2); `None`: none.
+    /// Bytes of its own chunks that a node checks a second (P9.2); `None`: none.
     pub scrub_rate: Option<u64>,
     /// Between two passes over all of them.
     pub scrub_pause: Span,
@@ -153,9 +153,9 @@ pub struct Parameters {
     pub policy: Policy,
     /// What clients may make the driver hold; CONFIG SET changes it.
     pub client_limits: ClientLimits,
-    /// Stripe ids asked for at a time (8.2).
+    /// Stripe ids asked for at a time (P8.2).
     pub credit_batch: u32,
-    /// Keys that one step of KEYS and its like looks at, at each stream (10.2b).
+    /// Keys that one step of KEYS and its like looks at, at each stream (P10.2b).
     pub walk_keys: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
     pub window_bytes: u64,
@@ -163,7 +163,7 @@ pub struct Parameters {
     pub history_bytes: u64,
     /// Stable deltas are dropped after so long.
     pub history: Span,
-    /// Chunks of a lost position are kept for so long, if nobody needs the memory (2.4); zero: not at all.
+    /// Chunks of a lost position are kept for so long, if nobody needs the memory (P2.4); zero: not at all.
     pub stash: Span,
     /// How long what is to be written to the disk of a parity log waits for more, if little comes.
     pub log_flush: Span,
@@ -171,7 +171,7 @@ pub struct Parameters {
     pub redial: Span,
     /// Longest.
     pub redial_max: Span,
-    /// How long slots that are handed off may wait without progress before they are served again (10.8).
+    /// How long slots that are handed off may wait without progress before they are served again (P10.8).
     pub hand_off_patience: Span,
     /// The rules of the protocol, of which a test may break one.
     pub rules: Rules,
@@ -219,7 +219,7 @@ const SHARE_BYTES_MAX: u64 = 12 << 20;
 
 impl Parameters {
     /// With the windows and histories that a node of so much memory can afford when it takes part in `streams`
-    /// streams (SEAMS §2, "Rings"): they share a 64th of the memory, and none has more than a quarter of that.
+    /// streams (P8.2): they share a 64th of the memory, and none has more than a quarter of that.
     pub fn for_memory(maxmemory_bytes: u64, streams: u64) -> Self {
         let pool_bytes = (maxmemory_bytes / 64).max(4 << 20);
         // An owner keeps a window and as much history; a member of a stream, a window.
@@ -228,7 +228,7 @@ impl Parameters {
         Self {
             window_bytes: share_bytes,
             history_bytes: share_bytes,
-            // All of it in a day (9.2).
+            // All of it in a day (P9.2).
             scrub_rate: Some((maxmemory_bytes / (24 * 3600)).max(1)),
             ..Self::default()
         }

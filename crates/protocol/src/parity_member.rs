@@ -1,7 +1,7 @@
 //! A parity position: the log of each stream, and the parity chunks that the logs are folded into
-//! (PROTOCOL §3.3–3.10, 4.3, 5.2, 5.5, 5.7a, 8.2).
+//! (P3.3–P3.10, P4.3, P5.2, P5.5, P5.7a, P8.2).
 //!
-//! Per stream: `Unknown` –Sync→ `Known(term, recv)`. Per stripe: `Invalid` –fetch→ `Fetching` –6.3→ `Valid`; the
+//! Per stream: `Unknown` –Sync→ `Known(term, recv)`. Per stripe: `Invalid` –fetch→ `Fetching` –P6.3→ `Valid`; the
 //! fetching is in [`Filler`].
 
 use crate::context::{Context, Shared};
@@ -22,7 +22,7 @@ use paritas_wire::peer::{self, Deltas, Header, LeaseEntry, LeaseRecord, Message,
 /// One stream's log at a member.
 #[derive(Debug)]
 pub struct Log {
-    /// Whether this member has heard of the stream (3.10).
+    /// Whether this member has heard of the stream (P3.10).
     pub known: bool,
     /// The owner's term that the log belongs to.
     pub term: Term,
@@ -38,10 +38,10 @@ pub struct Log {
     /// What was asked for and not granted, in which term.
     credit_wish: Option<(Term, (u32, u32))>,
     ack_due: bool,
-    /// The last delta that was acknowledged: below `recv` while the disk is behind (11.2).
+    /// The last delta that was acknowledged: below `recv` while the disk is behind (P11.2).
     acked: u64,
     lease_due: Time,
-    /// 6.6, 6.7: which stripes the owner has is known, as of a seq in a term.
+    /// P6.6, P6.7: which stripes the owner has is known, as of a seq in a term.
     pub(crate) alloc: Option<Alloc>,
 }
 
@@ -197,11 +197,11 @@ impl ParityMember {
             let log = &mut self.logs[x.index()];
             // A lease asked for under the older epoch is not granted under this one.
             log.lease_due = Time(0);
-            // A life that is certainly over uses no lease (5.5). Forgotten here too, so that a later takeover, whose
+            // A life that is certainly over uses no lease (P5.5). Forgotten here too, so that a later takeover, whose
             // configuration may name that life no more, does not wait for it.
             log.leases
                 .retain(|g| !configuration.is_gone(g.holder.node, g.holder.incarnation));
-            // What an owner of another term said of its stripes counts for nothing (6.6).
+            // What an owner of another term said of its stripes counts for nothing (P6.6).
             let term = configuration.tenure(x).map(|t| t.term());
             if log.alloc.as_ref().is_some_and(|a| Some(a.term) != term) {
                 log.alloc = None;
@@ -209,7 +209,7 @@ impl ParityMember {
         }
     }
 
-    /// The tenure is over. What is valid here may be so again when the position comes back (2.4, 6.7).
+    /// The tenure is over. What is valid here may be so again when the position comes back (P2.4, P6.7).
     pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         let until = cx.now.mono + cx.shared.parameters.stash;
         if self.table.is_on_disk() || cx.shared.parameters.stash == Span(0) {
@@ -232,7 +232,7 @@ impl ParityMember {
         }
     }
 
-    /// 3.3.
+    /// P3.3.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_delta<O: Out>(
         &mut self,
@@ -271,7 +271,7 @@ impl ParityMember {
         self.on_stable(cx, x, term, stable);
     }
 
-    /// 3.8.
+    /// P3.8.
     pub(crate) fn on_stable<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, stable: u64) {
         let Some(log) = self.logs.get_mut(x.index()) else {
             return;
@@ -360,7 +360,7 @@ impl ParityMember {
         }
     }
 
-    /// 3.10, undo: XOR again, newest first.
+    /// P3.10, undo: XOR again, newest first.
     fn undo<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, version: Version, bytes: &[u8]) {
         if cx.rules().fault(Fault::DroppedWithoutUndo) {
             return;
@@ -376,7 +376,7 @@ impl ParityMember {
         }
     }
 
-    /// 3.9, 3.10. Whether the log now reaches at least `top`.
+    /// P3.9, P3.10. Whether the log now reaches at least `top`.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_sync<O: Out>(
         &mut self,
@@ -428,7 +428,7 @@ impl ParityMember {
             }
             if agreed < log.stable {
                 // Every member had those deltas, and owners have answered for them: whoever would undo them here has a
-                // log that does not hold what it must (5.3).
+                // log that does not hold what it must (P5.3).
                 let (stable, position) = (log.stable, self.position.0);
                 cx.halt(
                     self.list,
@@ -462,7 +462,7 @@ impl ParityMember {
                 self.accept(cx, x, delta.term, delta.seq, delta.extents);
             }
         }
-        // Where the owner's log begins is stable (3.9): without this a member that heard of it late held more than W.
+        // Where the owner's log begins is stable (P3.9): without this a member that heard of it late held more than W.
         self.on_stable(cx, x, term, base);
         !cx.is_halting(self.list, self.position)
     }
@@ -484,7 +484,7 @@ impl ParityMember {
         true
     }
 
-    /// 5.2. The owner that asks is the one of the installed configuration.
+    /// P5.2. The owner that asks is the one of the installed configuration.
     pub(crate) fn on_seal<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stream: Stream) {
         let Some(owner) = configuration.tenure(stream.x) else {
             return;
@@ -516,7 +516,7 @@ impl ParityMember {
         cx.send(&owner, Channel::Main, stream, configuration.epoch, &reply);
     }
 
-    /// 4.3. Whether the lease is granted.
+    /// P4.3. Whether the lease is granted.
     pub(crate) fn on_lease_request<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -533,7 +533,7 @@ impl ParityMember {
         fits
     }
 
-    /// 8.2: memory for stripes below these ends, shared by all streams of the list.
+    /// P8.2: memory for stripes below these ends, shared by all streams of the list.
     pub(crate) fn on_credit_request<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -619,7 +619,7 @@ impl ParityMember {
         }
     }
 
-    /// 5.5: which stripes of the stream exist. Only from a Live member whose log is the successor's and long enough.
+    /// P5.5: which stripes of the stream exist. Only from a Live member whose log is the successor's and long enough.
     pub(crate) fn on_read_directory<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -652,7 +652,7 @@ impl ParityMember {
         cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &reply);
     }
 
-    /// 5.7a.
+    /// P5.7a.
     pub(crate) fn on_read_parity<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -713,7 +713,7 @@ impl ParityMember {
         peer::encode(frames, &Header { stream, epoch, sent }, &reply);
     }
 
-    /// 6.6, 6.7.
+    /// P6.6, P6.7.
     pub(crate) fn on_alloc<O: Out>(
         &mut self,
         cx: &Context<'_, O>,
@@ -746,7 +746,7 @@ impl ParityMember {
 
     /// Sends what the turn made due.
     pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        // 11.2: what waits for the disk is bounded by windows that no ack moves on. Leases go on.
+        // P11.2: what waits for the disk is bounded by windows that no ack moves on. Leases go on.
         let held = match &mut cx.shared.disk {
             Some(disk) if self.table.is_on_disk() => disk.holds_acks(),
             _ => false,
@@ -784,7 +784,7 @@ fn are_sound(bytes: &[u8], shared: &Shared) -> bool {
     extents(bytes, shared.arena.chunk_bytes()).all(|e| e.is_ok_and(|e| shared.can_exist(e.stripe)))
 }
 
-/// A grant never overwrites another tenure's that still runs (4.3). The tenth more than L is the drift guard.
+/// A grant never overwrites another tenure's that still runs (P4.3). The tenth more than L is the drift guard.
 fn grant(log: &mut Log, now: Time, lease: Span, holder: Tenure) {
     let until = now + Span(lease.0 + lease.0 / 10);
     match log.leases.iter_mut().find(|g| g.holder == holder) {

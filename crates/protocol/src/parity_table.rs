@@ -1,5 +1,5 @@
-//! The parity chunks of one member, with the versions and sums they stand for (PROTOCOL 1.6, 1.7). The bytes are in
-//! memory, or, on a log node, on its disk (11.1).
+//! The parity chunks of one member, with the versions and sums they stand for (P1.6, P1.7). The bytes are in
+//! memory, or, on a log node, on its disk (P11.1).
 
 use crate::context::Shared;
 use crate::disk_log::DiskLog;
@@ -12,15 +12,15 @@ use paritas_store::{Arena, Budget, Part, Purpose, Slot, Stash, grow_table};
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Nothing was heard of it since this member joined. Zeros once the table is complete (6.6), unknown before.
+    /// Nothing was heard of it since this member joined. Zeros once the table is complete (P6.6), unknown before.
     Untouched,
     /// Its deltas are logged but its bytes are not known.
     Invalid,
-    /// Being fetched; its deltas are buffered (6.2).
+    /// Being fetched; its deltas are buffered (P6.2).
     Fetching,
     /// `bytes = Σ coef · D@vec`. No place: all zeros.
     Valid(Option<Place>),
-    /// The disk has lost the bytes (11.2). What they stand for is still known, and they can be made again.
+    /// The disk has lost the bytes (P11.2). What they stand for is still known, and they can be made again.
     Lost,
 }
 
@@ -45,16 +45,16 @@ pub(crate) enum Place {
 /// Why an extent could not be folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FoldError {
-    /// `vec` is not the extent's base: a protocol bug or corrupt memory (3.5).
+    /// `vec` is not the extent's base: a protocol bug or corrupt memory (P3.5).
     BaseMismatch {
         /// What the table has.
         found: Version,
         /// What the extent says.
         base: Version,
     },
-    /// No memory although it was granted (3.6).
+    /// No memory although it was granted (P3.6).
     NoMemory,
-    /// Every chunk of the stripe has been freed, and what was said of one did not make it zeros (1.4).
+    /// Every chunk of the stripe has been freed, and what was said of one did not make it zeros (P1.4).
     NotZeros,
 }
 
@@ -125,16 +125,17 @@ pub(crate) struct ParityTable {
     coefficients: Vec<u8>,
     data: Half,
     index: Half,
-    /// Stripes never heard of are zeros (6.6).
+    /// Stripes never heard of are zeros (P6.6).
     complete: bool,
     /// Chunks are on disk, and these name them there.
     on_disk: Option<(ListId, Position)>,
-    /// Ends of the data and index stripes that are granted (8.2). Each below has its chunk, or room set aside for it.
+    /// Ends of the data and index stripes that are granted (P8.2). Each below has its chunk, or room set aside for it.
     granted: (u32, u32),
     /// Chunks that take room, in memory or on disk, and those that room is set aside for.
     slots: u32,
     reserved: u32,
-    /// Room kept for stripes beyond those ends that were freed: what freed them may be void, and is then undone (3.10).
+    /// Room kept for stripes beyond those ends that were freed: what freed them may be void, and is then undone
+    /// (P3.10).
     freed: u32,
 }
 
@@ -287,7 +288,7 @@ impl ParityTable {
         self.half_mut(stripe).states[at] = state;
     }
 
-    /// Puts a fetched stripe in place, valid (6.3), over what was there. False, and nothing done, if memory is short.
+    /// Puts a fetched stripe in place, valid (P6.3), over what was there. False, and nothing done, if memory is short.
     pub(crate) fn install(
         &mut self,
         shared: &mut Shared,
@@ -337,7 +338,7 @@ impl ParityTable {
     }
 
     /// Folds one extent into a valid stripe: `to` is the version afterwards. With `undo`, `to` is the base to go
-    /// back to and the base check is left out: XOR again undoes (3.10). Of a lost stripe only what it stands for
+    /// back to and the base check is left out: XOR again undoes (P3.10). Of a lost stripe only what it stands for
     /// changes.
     pub(crate) fn fold(
         &mut self,
@@ -433,7 +434,7 @@ impl ParityTable {
     }
 
     /// Whether a stripe's chunk can be brought back beside so many that are about to be. A stand-in takes what writers
-    /// may; who was planned for takes all there is, but what data positions need to serve (10.5).
+    /// may; who was planned for takes all there is, but what data positions need to serve (P10.5).
     pub(crate) fn may_refill(&self, shared: &Shared, stripe: Stripe, under_way: usize, stands_in: bool) -> bool {
         let set_aside = match self.is_granted(stripe) {
             true => self.reserved,

@@ -191,7 +191,7 @@ impl Replica {
     pub fn stashed(&self) -> impl Iterator<Item = (ListId, Position, Old<'_>)> {
         self.shared.stashes.iter(&self.shared.arena)
     }
-    /// How late acks of each peer come, the worst that any stream here sees of it (PROTOCOL 10.2a); those of which
+    /// How late acks of each peer come, the worst that any stream here sees of it (P10.2a); those of which
     /// something was measured of late.
     pub fn ack_delays(&self, now: Time) -> Vec<(NodeId, Span)> {
         let mut worst: Vec<(NodeId, Span)> = Vec::new();
@@ -207,7 +207,7 @@ impl Replica {
         worst
     }
 
-    /// Chunks whose sum did not match when they were read or decoded (PROTOCOL 9.1).
+    /// Chunks whose sum did not match when they were read or decoded (P9.1).
     pub fn bad_sums(&self) -> u64 {
         self.shared.bad_sums
     }
@@ -229,7 +229,7 @@ impl Replica {
         self.shared.parameters.client_limits
     }
 
-    /// The driver's own buffers: they come out of the same memory (8.3).
+    /// The driver's own buffers: they come out of the same memory (P8.3).
     pub fn set_sockets_bytes(&mut self, bytes: u64) {
         self.shared.sockets_bytes = bytes;
     }
@@ -381,7 +381,7 @@ impl Replica {
             .min()
     }
 
-    /// 3.5: roles that broke an invariant stop here. What they held is not to be trusted, and given up; who waits for
+    /// P3.5: roles that broke an invariant stop here. What they held is not to be trusted, and given up; who waits for
     /// them is told what a lost tenure tells. This life begins nothing in such a list any more, whatever a
     /// configuration says: the coordinator learns it from the heartbeat, and names another.
     fn end_halted(&mut self, now: Clock, out: &mut impl Out) {
@@ -418,7 +418,7 @@ impl Replica {
         })
     }
 
-    /// The slot map follows what has changed: configurations, and what owners here are handing off (10.8).
+    /// The slot map follows what has changed: configurations, and what owners here are handing off (P10.8).
     #[inline]
     fn renew_slots(&mut self) {
         let Shared {

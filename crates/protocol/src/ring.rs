@@ -1,4 +1,4 @@
-//! Raw deltas of one stream, kept in order (PROTOCOL 1.5, 1.6, 3.8). The ring is the replicated log.
+//! Raw deltas of one stream, kept in order (P1.5, P1.6, P3.8). The ring is the replicated log.
 
 use paritas_base::{Span, Term, Time, Version};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! How fast a node looks for wrong bytes in its memory (PROTOCOL 9.2), and what it found. One role after the other: an
+//! How fast a node looks for wrong bytes in its memory (P9.2), and what it found. One role after the other: an
 //! owner compares its chunks with their sums, a parity member its chunks with the data.
 
 use crate::parameters::Parameters;

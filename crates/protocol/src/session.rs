@@ -1,4 +1,4 @@
-//! Links between nodes, and who is at their other end (PROTOCOL §2.1).
+//! Links between nodes, and who is at their other end (P2.1).
 //!
 //! The smaller node id dials. The dialer's `Hello` names the life it means to reach; the other side checks that it
 //! is that life, answers with its own, and from then on both know whom every frame of the link comes from. A link

@@ -1,5 +1,5 @@
 //! The slot map as this node has it: which stream each slot is of, by the newest configuration that it knows, and
-//! whether that stream's owner would serve it (PROTOCOL 10.8).
+//! whether that stream's owner would serve it (P10.8).
 //!
 //! Configurations of two lists come one after the other, so two may claim a slot for a moment, or none. The claim of
 //! the newer version of the map is followed; where there is none, the last one known. Either is only where to ask: an

@@ -16,7 +16,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// Whether the owner's memory is right (PROTOCOL 9.1).
+    /// Whether the owner's memory is right (P9.1).
     pub(crate) fn has_its_sum(&self) -> bool {
         self.found.unwrap_or_else(|| sum::of(self.bytes)) == self.sum
     }

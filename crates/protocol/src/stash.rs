@@ -1,4 +1,4 @@
-//! What a node keeps of roles that it lost (PROTOCOL 2.4, 5.11): their chunks, read-only and never shown to clients,
+//! What a node keeps of roles that it lost (P2.4, P5.11): their chunks, read-only and never shown to clients,
 //! for as long as nobody needs the memory. Should a position come back, what is still wanted need not be rebuilt; and
 //! whoever has it now may ask for single chunks.
 //!
@@ -87,7 +87,7 @@ impl Stashes {
 }
 
 impl<O: Out> Context<'_, O> {
-    /// A data chunk at exactly this version, if it is stashed and has its sum (9.1): the sum and the bytes.
+    /// A data chunk at exactly this version, if it is stashed and has its sum (P9.1): the sum and the bytes.
     pub(crate) fn stashed(&mut self, stream: Stream, stripe: Stripe, want: Version) -> Option<(u32, Vec<u8>)> {
         let rules = self.rules();
         let shared = &mut *self.shared;
@@ -108,7 +108,7 @@ impl<O: Out> Context<'_, O> {
         Some((sum, bytes))
     }
 
-    /// Somebody else has the position now, and asks for a chunk at a version (5.12).
+    /// Somebody else has the position now, and asks for a chunk at a version (P5.12).
     pub(crate) fn answer_from_stash(
         &mut self,
         configuration: &Configuration,

@@ -1,5 +1,5 @@
 //! A data position: the owner of one stream, who alone decides the order of operations on its keys
-//! (PROTOCOL §3, 4, 5; the phases are the table of 5a).
+//! (P3, P4, P5; the phases are the table of P5a).
 //!
 //! Here is the way of a write: admitted, recorded, numbered and sent, acknowledged, stable. `takeover` has the way from
 //! a new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Materialiser`] brings absent chunks
@@ -38,7 +38,7 @@ pub use space::fits_one_delta;
 pub(crate) use space::housekeep;
 use takeover::{SealAnswer, Takeover};
 
-/// How far an owner has come (PROTOCOL 5a).
+/// How far an owner has come (P5a).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Asks the members for their logs.
@@ -62,13 +62,13 @@ pub struct Member {
     pub logged: bool,
     /// Live, not Filling.
     pub live: bool,
-    /// It has answered in this term (3.7).
+    /// It has answered in this term (P3.7).
     pub started: bool,
     /// Its log reaches at least here.
     pub matched: u64,
     /// Its lease holds until.
     pub lease_until: Time,
-    /// When what it has confirmed was asked (4.6).
+    /// When what it has confirmed was asked (P4.6).
     confirmed: Time,
     /// The newest delta sent on the present session.
     sent: u64,
@@ -83,7 +83,7 @@ pub struct Member {
     delay: probe::Delay,
 }
 
-/// Whether a write may begin (3.1).
+/// Whether a write may begin (P3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
     /// Go on.
@@ -117,7 +117,7 @@ pub struct StreamOwner {
     open: Option<Delta>,
     members: Vec<Member>,
     probe: Option<probe::Probe>,
-    /// The list lost more than its scheme covers: what is here can be read, and no more (10.6).
+    /// The list lost more than its scheme covers: what is here can be read, and no more (P10.6).
     lost: bool,
     hand_offs: hand_off::HandOffs,
     takeover: Takeover,
@@ -126,7 +126,7 @@ pub struct StreamOwner {
     directory_at: Time,
     directory_tries: usize,
     ask_live_at: Time,
-    /// The coordinator may count on this position being whole (5.10).
+    /// The coordinator may count on this position being whole (P5.10).
     asked_live: bool,
     stable_at: Time,
     stable_sent: u64,
@@ -145,7 +145,7 @@ pub struct StreamOwner {
     pub(crate) releasable: bool,
     /// Leases are wanted at once.
     pub(crate) lease_wanted: bool,
-    /// The seq of the last delta on keys that fall in each bucket (4.1): exact enough, and bounded.
+    /// The seq of the last delta on keys that fall in each bucket (P4.1): exact enough, and bounded.
     touched: Vec<u64>,
 }
 
@@ -283,14 +283,14 @@ impl StreamOwner {
         self.tenure.term()
     }
 
-    /// C: where this tenure's log begins (5.3).
+    /// C: where this tenure's log begins (P5.3).
     pub fn cut(&self) -> u64 {
         self.cut
     }
 
     // --- configurations ------------------------------------------------------------------------------------------
 
-    /// A newer configuration under which the tenure is the same (3.9, 5.1).
+    /// A newer configuration under which the tenure is the same (P3.9, P5.1).
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.rebuild_members(cx, configuration);
         self.materialiser.restart(cx.mono());
@@ -384,7 +384,7 @@ impl StreamOwner {
 
     // --- writes --------------------------------------------------------------------------------------------------
 
-    /// 3.1.
+    /// P3.1.
     pub(crate) fn admit_write<O: Out>(&self, cx: &mut Context<'_, O>) -> Admission {
         let wanted = usize::from(cx.shared.cluster.min_redundancy).min(usize::from(cx.shared.cluster.parity));
         if self.lost || self.members.iter().filter(|m| m.live).count() < wanted {
@@ -443,7 +443,7 @@ impl StreamOwner {
         self.touched.fill(self.seq + 1);
     }
 
-    /// Evicts keys until so many bytes have died; gives how many (8.1). Whoever finds one gone waits for the delta.
+    /// Evicts keys until so many bytes have died; gives how many (P8.1). Whoever finds one gone waits for the delta.
     pub(crate) fn evict(&mut self, arena: &mut Arena, bytes: u64) -> u32 {
         let seq = self.seq + 1;
         self.delta();
@@ -458,12 +458,12 @@ impl StreamOwner {
         self.store.forget_wanted();
     }
 
-    /// 4.1: what a read of this key must wait for.
+    /// P4.1: what a read of this key must wait for.
     pub(crate) fn need(&self, hash: u64) -> u64 {
         self.touched[hash as usize % TOUCHED_BUCKETS]
     }
 
-    /// Closes the turn's delta: numbers it, keeps it, and sends it to every member (3.2).
+    /// Closes the turn's delta: numbers it, keeps it, and sends it to every member (P3.2).
     pub fn close_delta<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let Some(delta) = self.open.take_if(|d| !d.is_empty()) else {
             return;
@@ -475,7 +475,7 @@ impl StreamOwner {
             chunks.add_sum(extent.stripe, sum::of_extent(chunk_bytes, extent.offset, extent.xor));
             let left = chunks.sum(extent.stripe);
             if extent.free && left != 0 {
-                // What was freed was wrong. It is zeros here; the members find the difference in their parity (9.3).
+                // What was freed was wrong. It is zeros here; the members find the difference in their parity (P9.3).
                 cx.shared.scrub.bad += 1;
                 chunks.add_sum(extent.stripe, left);
             }
@@ -543,7 +543,7 @@ impl StreamOwner {
         self.stable_sent = self.stable;
     }
 
-    /// 3.3: a member's cumulative ack.
+    /// P3.3: a member's cumulative ack.
     pub(crate) fn on_ack<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -596,7 +596,7 @@ impl StreamOwner {
         }
     }
 
-    /// 3.7, 3.8.
+    /// P3.7, P3.8.
     fn advance<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         if self.phase != Phase::Serve {
             return;
@@ -648,13 +648,13 @@ impl StreamOwner {
         }
     }
 
-    /// The tenure is over. What is here may be wanted again, by this node or by whoever has the position now (2.4).
+    /// The tenure is over. What is here may be wanted again, by this node or by whoever has the position now (P2.4).
     pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let newest = Version::new(self.term(), self.seq);
         let (list, x, until) = (self.stream.list, self.stream.x, cx.mono() + cx.shared.parameters.stash);
         let arena = &mut cx.shared.arena;
         let stash = Stash::of_data(core::mem::take(self.store.chunks_mut()), arena, newest);
-        // Without parity the position begins again empty wherever it goes (10.6).
+        // Without parity the position begins again empty wherever it goes (P10.6).
         if configuration.parity == 0 || cx.shared.parameters.stash == Span(0) {
             stash.clear(arena);
         } else {
@@ -763,7 +763,7 @@ impl StreamOwner {
     pub(crate) fn rests_until(&self, configuration: &Configuration) -> Option<Time> {
         let has_said = !self.progress && !self.releasable && !self.lease_wanted && self.open_bytes() == 0;
         let is_whole = self.is_whole() && self.materialiser.is_at_rest() && !self.drain_asked;
-        // What has gone from a list that is not whole is kept for a time (3.8), and then dropped (`trim`).
+        // What has gone from a list that is not whole is kept for a time (P3.8), and then dropped (`trim`).
         let live = |a: &Option<Assignment>| a.as_ref().is_some_and(|a| a.state.is_live());
         let rests = has_said
             && is_whole

@@ -1,4 +1,4 @@
-//! How long the takeovers of this node took, for people: from `Seal` to `Serve` (PROTOCOL 5a).
+//! How long the takeovers of this node took, for people: from `Seal` to `Serve` (P5a).
 
 use core::fmt;
 use paritas_base::Span;

@@ -1,5 +1,4 @@
-//! A chunk comes back in one round trip where nothing stands in the way, and in two where something does (PROTOCOL
-//! 5.7).
+//! A chunk comes back in one round trip where nothing stands in the way, and in two where something does (P5.7).
 
 mod support;
 

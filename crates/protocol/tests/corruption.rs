@@ -1,5 +1,5 @@
 //! Wrong bytes in some node's memory: what is decoded from them never reaches a client, and other sources are tried
-//! (PROTOCOL 5.9, 9.3).
+//! (P5.9, P9.3).
 
 mod support;
 

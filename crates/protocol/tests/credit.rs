@@ -1,4 +1,4 @@
-//! A write that finds no stripe credit waits for it, and is refused only when it has waited long (PROTOCOL 8.2).
+//! A write that finds no stripe credit waits for it, and is refused only when it has waited long (P8.2).
 
 mod support;
 
@@ -131,7 +131,7 @@ fn a_new_parity_with_much_room_grants_at_once() {
     assert!(granted > 0);
 }
 
-/// For a position that nobody holds nobody asks, maybe for long: writes to the others go on (PROTOCOL 16).
+/// For a position that nobody holds nobody asks, maybe for long: writes to the others go on (P16).
 #[test]
 fn a_new_parity_does_not_wait_for_a_position_that_nobody_holds() {
     let (mut cluster, client, granted) = granted_before_all_is_known(200, true);

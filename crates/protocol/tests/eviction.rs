@@ -1,4 +1,4 @@
-//! Memory that is full, under each `maxmemory-policy` (PROTOCOL 8.1): writes go on, and nothing wrong is ever read.
+//! Memory that is full, under each `maxmemory-policy` (P8.1): writes go on, and nothing wrong is ever read.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What a node says that its memory is for, against what the allocator says it has taken (PROTOCOL 8.3).
+//! What a node says that its memory is for, against what the allocator says it has taken (P8.3).
 
 #![allow(unsafe_code)] // An allocator that counts.
 

@@ -1,4 +1,4 @@
-//! A broken invariant ends one role of a node, loudly, and nothing else (PROTOCOL 3.5).
+//! A broken invariant ends one role of a node, loudly, and nothing else (P3.5).
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Configurations are one history, and roles begin empty only where the coordinator says so (PROTOCOL 10.14, 10.15).
+//! Configurations are one history, and roles begin empty only where the coordinator says so (P10.14, P10.15).
 
 mod support;
 

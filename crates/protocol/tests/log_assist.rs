@@ -1,4 +1,4 @@
-//! Chunks are brought back in the background with parities of log nodes too (LogECMem §5.3, PROTOCOL 5.7). Mostly with
+//! Chunks are brought back in the background with parities of log nodes too (LogECMem §5.3, P5.7). Mostly with
 //! scheme `3+2/1` on nodes 0 to 4, of which node 4 has the disk, and a spare that takes the place of node 0.
 
 mod support;
@@ -181,7 +181,7 @@ fn two_log_nodes_spare_owners_too() {
     assert!(assisted as usize > each, "{asked:?}, {assisted}");
 }
 
-/// 5.7c between parities: what one stands for is not what the other does.
+/// P5.7c between parities: what one stands for is not what the other does.
 #[test]
 fn two_parities_for_different_versions_are_not_used_together() {
     let (asked, _) = with_two_log_nodes(later_parities());
@@ -328,7 +328,7 @@ fn changed_parities(mut change: impl FnMut(&Parity<'_>, &mut [Version], &mut [u8
     })
 }
 
-/// 5.7c holds for whoever gives the parity.
+/// P5.7c holds for whoever gives the parity.
 #[test]
 fn a_parity_of_the_log_node_for_another_version_is_not_used() {
     let (mut cluster, client) = filled(parameters(LogAssist::On));

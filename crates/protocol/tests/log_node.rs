@@ -1,4 +1,4 @@
-//! A log node: a parity member whose chunks are on a disk (PROTOCOL 11). Scheme `2+2/1` on nodes 0 to 3, of which
+//! A log node: a parity member whose chunks are on a disk (P11). Scheme `2+2/1` on nodes 0 to 3, of which
 //! node 3 has the disk, and a spare.
 
 mod support;

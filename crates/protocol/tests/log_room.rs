@@ -1,4 +1,4 @@
-//! Room on a log node's disk, which many lists share (PROTOCOL 8.2, 11.1). Scheme `2+2/1` on nodes 0 to 3, of which
+//! Room on a log node's disk, which many lists share (P8.2, P11.1). Scheme `2+2/1` on nodes 0 to 3, of which
 //! node 3 has the disk; its chunks are fewer than what all lists ask for ahead of use.
 
 mod support;

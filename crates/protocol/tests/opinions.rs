@@ -1,4 +1,4 @@
-//! What a node says of peers that it does not hear (PROTOCOL 10.9).
+//! What a node says of peers that it does not hear (P10.9).
 
 mod support;
 

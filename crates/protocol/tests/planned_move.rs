@@ -1,4 +1,4 @@
-//! An owner that is asked to go (PROTOCOL 5.12): it finishes, and says so; nobody who waits there is told an error.
+//! An owner that is asked to go (P5.12): it finishes, and says so; nobody who waits there is told an error.
 
 mod support;
 

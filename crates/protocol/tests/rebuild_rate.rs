@@ -1,4 +1,4 @@
-//! Rebuilding keeps to the rate that was set, and what clients wait for does not (SEAMS §5); without a rate it never
+//! Rebuilding keeps to the rate that was set, and what clients wait for does not (P6.8); without a rate it never
 //! pauses, and what cannot be rebuilt does not keep the rest from it.
 
 mod support;
@@ -106,7 +106,7 @@ fn neither_an_owner_nor_a_parity_is_rebuilt_faster_than_the_rate() {
     }
 }
 
-/// Another owner of list 0 is silent on its chunks, and 10.3 forbids to remove it: what node 3 took over of that list
+/// Another owner of list 0 is silent on its chunks, and P10.3 forbids to remove it: what node 3 took over of that list
 /// stays as it is. Of list 1 it is brought back all the same.
 #[test]
 fn a_list_that_cannot_be_rebuilt_does_not_keep_another_from_it() {

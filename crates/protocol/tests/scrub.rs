@@ -1,4 +1,4 @@
-//! Bits that flip in live memory are found by one pass of the scrub and put right, while clients go on (PROTOCOL 9).
+//! Bits that flip in live memory are found by one pass of the scrub and put right, while clients go on (P9).
 
 mod support;
 
@@ -103,7 +103,7 @@ fn chunk(cluster: &Cluster, x: usize, stripe: Stripe) -> (Version, Vec<u8>) {
     )
 }
 
-/// 1.7: each parity chunk is the sum of the data chunks at the versions that it tells.
+/// P1.7: each parity chunk is the sum of the data chunks at the versions that it tells.
 fn parity_equation_holds(cluster: &Cluster, data: usize, parity: usize) {
     let code = paritas_code::Code::new(paritas_code::Scheme::new(data as u8, parity as u8).unwrap());
     for nth in 0..parity {
@@ -215,7 +215,7 @@ fn more_damage_than_redundancy_is_reported_and_not_served() {
     assert!(refused > 2, "the keys of the chunk");
 }
 
-/// What docs/protocol.md owns up to: nothing tells this from a flip that came after the write.
+/// What P9.3 owns up to: nothing tells this from a flip that came after the write.
 #[test]
 fn a_flip_that_is_written_over_before_the_pass_comes_out_in_the_new_value() {
     let (mut cluster, client) = loaded(2, 1);

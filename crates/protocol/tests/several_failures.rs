@@ -1,4 +1,4 @@
-//! Several positions of a list fail, at once or while one is being taken over, in each phase of that (PROTOCOL §5, §6).
+//! Several positions of a list fail, at once or while one is being taken over, in each phase of that (P5, P6).
 
 mod support;
 
@@ -260,7 +260,7 @@ fn a_lone_parity_that_dies_with_an_owner_takes_that_stream_with_it() {
     assert!(list.owner(Position(1)).is_none_or(|owner| !owner.is_whole()));
 }
 
-/// 3.1, 3.7, H50: with no redundancy node left nothing new is written, and nothing is said to be that was under way.
+/// P3.1, P3.7, H50: with no redundancy node left nothing new is written, and nothing is said to be that was under way.
 #[test]
 fn without_live_redundancy_writes_are_refused_and_reads_go_on() {
     let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());

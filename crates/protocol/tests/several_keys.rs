@@ -1,5 +1,5 @@
 //! A command that changes several keys of a stream is one delta: after its owner's death all of it is there, or nothing
-//! (PROTOCOL 1.3), even if the index grows in it.
+//! (P1.3), even if the index grows in it.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! A node that holds two positions of a list (PROTOCOL 10.5): its roles talk to each other as they would over a link.
+//! A node that holds two positions of a list (P10.5): its roles talk to each other as they would over a link.
 
 mod support;
 
@@ -111,7 +111,7 @@ fn get(cluster: &mut Cluster, client: Client, n: usize) {
     assert!(reply.ends_with(&format!("v{n}\r\n")), "key{n}: {reply}");
 }
 
-/// 5.10.
+/// P5.10.
 #[test]
 fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
     let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());
@@ -145,7 +145,8 @@ fn a_stand_in_without_memory_for_all_chunks_serves_all_keys() {
     }
 }
 
-/// 5.10: where the younger of two positions is whole first, by what its node had set aside, the older one lacks memory.
+/// P5.10: where the younger of two positions is whole first, by what its node had set aside, the older one lacks
+/// memory.
 #[test]
 fn an_older_position_without_memory_beside_a_whole_younger_one_serves_all_keys() {
     let mut cluster = Cluster::coded(2, 2, 1, 1, Parameters::default());
@@ -166,7 +167,7 @@ fn an_older_position_without_memory_beside_a_whole_younger_one_serves_all_keys()
     }
 }
 
-/// 5.10: two chunks that drop each other would never be there together.
+/// P5.10: two chunks that drop each other would never be there together.
 #[test]
 fn a_stand_in_without_any_room_does_commands_that_need_many_chunks() {
     let mut cluster = Cluster::coded_in(64 << 20, 2, 1, 1, 0, Parameters::default());
@@ -517,7 +518,7 @@ impl Crowd {
     }
 }
 
-/// 5.10.
+/// P5.10.
 #[test]
 fn positions_of_several_lists_that_a_node_has_no_memory_for_serve_all_keys() {
     let mut crowd = Crowd::new(210);
@@ -537,7 +538,7 @@ fn positions_of_several_lists_that_a_node_has_no_memory_for_serve_all_keys() {
     }
 }
 
-/// 5.10, 8.3.
+/// P5.10, P8.3.
 #[test]
 fn a_data_position_serves_where_the_parity_of_other_lists_has_what_memory_there_is() {
     let mut crowd = Crowd::new(210);
@@ -547,7 +548,7 @@ fn a_data_position_serves_where_the_parity_of_other_lists_has_what_memory_there_
     crowd.get_all(0);
 }
 
-/// 5.10: with as many index pages as chunks may be here, a page and the chunk that it leads to must not be dropped for
+/// P5.10: with as many index pages as chunks may be here, a page and the chunk that it leads to must not be dropped for
 /// each other.
 #[test]
 fn a_position_with_many_index_pages_and_few_chunks_serves_and_lists_all_keys() {
@@ -584,7 +585,7 @@ fn a_position_with_many_index_pages_and_few_chunks_serves_and_lists_all_keys() {
     );
 }
 
-/// 5.10, 10.6: of a list that has lost more than it bears, what is here is all that there will ever be.
+/// P5.10, P10.6: of a list that has lost more than it bears, what is here is all that there will ever be.
 #[test]
 fn what_nobody_can_give_back_is_not_dropped_for_other_positions() {
     let mut crowd = Crowd::new(210);
@@ -606,7 +607,7 @@ fn what_nobody_can_give_back_is_not_dropped_for_other_positions() {
     assert_eq!(crowd.here(0), here);
 }
 
-/// 5.10: one that is asked for much must leave another what it needs.
+/// P5.10: one that is asked for much must leave another what it needs.
 #[test]
 fn a_position_without_chunks_is_served_beside_one_that_has_all_and_needs_more() {
     let mut crowd = Crowd::new(210);

@@ -1,4 +1,4 @@
-//! What a node keeps of a position that it lost (PROTOCOL 2.4, 5.7f, 5.11, 5.12, 6.7). In most tests no chunk can be
+//! What a node keeps of a position that it lost (P2.4, P5.7f, P5.11, P5.12, P6.7). In most tests no chunk can be
 //! decoded, so that whatever comes back came out of a stash.
 
 mod support;

@@ -1,4 +1,4 @@
-//! Invariants checked after turns and at the end of a run (PROTOCOL §13).
+//! Invariants checked after turns and at the end of a run (P13).
 
 use crate::client::{ALL, Client};
 use crate::gauges;
@@ -92,7 +92,7 @@ impl World {
         let mut serving: Vec<NodeId> = Vec::new();
         for process in self.processes.iter_mut().flatten() {
             let clock = process.clock(now);
-            // Without members no lease is needed, because no node can take over (4.5).
+            // Without members no lease is needed, because no node can take over (P4.5).
             let has_members = owner_of(&process.node, stream).is_some_and(|o| !o.members().is_empty());
             if has_members && process.node.replica_mut().serves(clock, stream, &mut process.out) {
                 serving.push(process.id);
@@ -158,10 +158,10 @@ impl World {
         Ok(())
     }
 
-    /// 5.10: dropped chunks are acknowledged, and none is dropped once the owner has asked to be Live.
+    /// P5.10: dropped chunks are acknowledged, and none is dropped once the owner has asked to be Live.
     fn check_absent(&self, owner: &StreamOwner) -> Result<(), String> {
         let chunks = owner.store().chunks();
-        // A chunk found wrong is set aside in any case (9.3).
+        // A chunk found wrong is set aside in any case (P9.3).
         if owner.phase() != Phase::Serve || chunks.absent_count() == 0 || self.counts.flips > 0 {
             return Ok(());
         }
@@ -335,7 +335,7 @@ impl World {
 
     /// Whether a data position, or a parity position, can never be complete. Streams may have grown beyond the memory
     /// of its node while no position of its kind was there to limit their credit, or its node has granted the memory to
-    /// other lists (docs/protocol.md, 8.2).
+    /// other lists (P8.2).
     pub(crate) fn is_outgrown(&self, of_data: bool) -> bool {
         self.filling(of_data).any(|at| self.lacks_memory(at, |_| true))
     }

@@ -1,4 +1,4 @@
-//! The coordinator of an ungoverned run. It obeys PROTOCOL §10 (compare and swap on the epoch, the decodability rule,
+//! The coordinator of an ungoverned run. It obeys P10 (compare and swap on the epoch, the decodability rule,
 //! removal of all crashed incarnations). Within these rules it behaves as badly as possible: late detection, false
 //! suspicion, unusual successors.
 
@@ -33,13 +33,13 @@ impl World {
         lost
     }
 
-    /// Rule 10.3: whether a list with these losses can still be decoded.
+    /// Rule P10.3: whether a list with these losses can still be decoded.
     fn is_decodable(&self, (data, parity): (usize, usize)) -> bool {
         let (m, a) = (usize::from(self.swarm.parity), usize::from(self.swarm.ack_quorum));
         data == 0 || (parity < a && data + parity <= m)
     }
 
-    /// Whether a list may lose this many data and parity positions: the ack quorum and 10.3 allow it.
+    /// Whether a list may lose this many data and parity positions: the ack quorum and P10.3 allow it.
     pub(crate) fn bears(&self, data: usize, parity: usize) -> bool {
         data + parity <= usize::from(self.swarm.parity) && self.is_decodable((data, parity))
     }
@@ -76,7 +76,7 @@ impl World {
 
     /// Whether the cluster may lose this process now.
     pub(crate) fn may_lose(&self, at: usize) -> bool {
-        // Without parity a crash loses data in any case, and the position begins empty again (10.6).
+        // Without parity a crash loses data in any case, and the position begins empty again (P10.6).
         self.processes[at].is_some() && (self.swarm.parity == 0 || self.may_lose_all(&[at]))
     }
 
@@ -177,7 +177,7 @@ impl World {
         })
     }
 
-    /// The end of an incarnation is noticed. Its positions are given to other nodes (10.4).
+    /// The end of an incarnation is noticed. Its positions are given to other nodes (P10.4).
     pub(crate) fn detect(&mut self, at: usize, incarnation: Incarnation, certified: bool) {
         for list in self.lists() {
             self.remove(list, at, incarnation, certified);
@@ -298,7 +298,7 @@ impl World {
                 }
             }
         }
-        // Gives positions of stand-ins to free nodes (10.5). This must happen: the stand-in may lack the memory.
+        // Gives positions of stand-ins to free nodes (P10.5). This must happen: the stand-in may lack the memory.
         let now = self.configuration(list);
         let count = now.positions.len() as u8;
         let may_go = |p: &Position| now.may_lack_memory(*p);
@@ -381,7 +381,7 @@ impl World {
         }
     }
 
-    /// 10.8: the map changes only for the two tenures that have agreed on the hand-off.
+    /// P10.8: the map changes only for the two tenures that have agreed on the hand-off.
     fn on_hand_off_proposal(&mut self, proposal: &Proposal) {
         let Proposal::HandOff {
             version,
@@ -457,7 +457,7 @@ impl World {
         }
     }
 
-    /// 5.6, 6.5: the position becomes Live whatever the state of the others, if its tenure is unchanged.
+    /// P5.6, P6.5: the position becomes Live whatever the state of the others, if its tenure is unchanged.
     fn on_ask_live(&mut self, list: ListId, position: Position, tenure: Tenure, late: bool) {
         let asks = |a: &Assignment| a.tenure == tenure && a.state == PositionState::Filling;
         if !self.configuration(list).at(position).is_some_and(asks) {

@@ -1,5 +1,5 @@
 //! The disks of log nodes. Their bytes outlive a process. Requests are done late and in any order. A crash tears or
-//! loses writes; a power failure also loses writes that were done (PROTOCOL 15.1).
+//! loses writes; a power failure also loses writes that were done (docs/reliability.md).
 
 use crate::driver::Process;
 use crate::events::Happening;
@@ -60,7 +60,7 @@ impl Disk {
     }
 
     /// A power failure: some of the latest writes are lost or half lost. A log does not wait for the disk's own cache
-    /// (11.4).
+    /// (P11.4).
     fn lose_writes(&mut self, random: &mut Prng) {
         while let Some((space, at, bytes)) = self.before.pop_back() {
             let cut = random.below(bytes.len() as u64 + 1) as usize;

@@ -90,7 +90,7 @@ pub(crate) struct Process {
     /// The process is stopped until this time (SIGSTOP).
     pub(crate) paused_until: Time,
     /// If the process was stopped after it read its clock for clients and before it read their input: that time. It
-    /// continues with the input under the old clock (PROTOCOL 4.2, H12).
+    /// continues with the input under the old clock (P4.2, H12).
     pub(crate) stopped_at: Option<Time>,
     /// The output of the last turn is still to be written.
     pub(crate) unflushed: bool,

@@ -1,4 +1,4 @@
-//! A small exhaustive check of PROTOCOL §3 and §5 (15.9). It tries every order in which writes, a takeover, and all the
+//! A small exhaustive check of sections P3 and P5. It tries every order in which writes, a takeover, and all the
 //! frames that they cause can happen, with the production machines.
 //!
 //! The world is that of every run, but events are not taken in the order of time: each pending event that may come next

@@ -1,8 +1,8 @@
-//! Memory errors (PROTOCOL §9): one bit at a time flips in a chunk of data, of the index or of parity.
+//! Memory errors (P9): one bit at a time flips in a chunk of data, of the index or of parity.
 //!
 //! A flipped bit counts as the loss of that chunk until it is repaired, so that other faults leave the redundancy that
 //! the repair needs. The effects of wrong bytes that are read or overwritten at an owner before a scrub are known
-//! (docs/protocol.md, "What the scrub cannot do"). So here an owner's chunk is checked at once, while a parity chunk
+//! (P9.3). So here an owner's chunk is checked at once, while a parity chunk
 //! waits for its turn in the scrub.
 
 use crate::driver::Process;

@@ -1,4 +1,4 @@
-//! I8: acknowledged data survives every loss that PROTOCOL 10.3 covers.
+//! I8: acknowledged data survives every loss that P10.3 covers.
 //!
 //! At random instants of a run, every set of processes that the redundancy can lose is killed at once, each set in a
 //! run of its own. The other faults end. All must come to rest with every invariant held and every key read. A fork of

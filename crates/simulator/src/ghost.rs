@@ -1,4 +1,4 @@
-//! The contents of every version of every chunk, as issued by the owners (invariants I1 and I2 of PROTOCOL §13).
+//! The contents of every version of every chunk, as issued by the owners (invariants I1 and I2 of P13).
 
 use crate::driver::Process;
 use paritas_base::{Epoch, Map, Position, Stripe, Term, Version, map};

@@ -1,5 +1,5 @@
 //! Governed runs: the coordinator that ships, on its real records in a store in memory, decides; each process has the
-//! agent that ships, and they exchange the real control messages (PROTOCOL 10). The other runs have the coordinator of
+//! agent that ships, and they exchange the real control messages (P10). The other runs have the coordinator of
 //! `coordinator`, which knows who lives.
 
 mod lines;
@@ -114,7 +114,7 @@ pub(crate) enum Letter {
 /// What runs where a coordinator is.
 enum Leader {
     Coordinator(Box<Coordinator<SharedStore>>),
-    /// It makes a lost store anew from what the nodes know (10.18).
+    /// It makes a lost store anew from what the nodes know (P10.18).
     Adoption(Box<Adoption<SharedStore>>),
 }
 

@@ -1,4 +1,4 @@
-//! The simulator: the production machines under a seeded network, crashes, pauses and clocks (PROTOCOL §15).
+//! The simulator: the production machines under a seeded network, crashes, pauses and clocks (docs/reliability.md).
 //!
 //! `simulator --seeds N [--start S]` runs N seeds. `simulator --seed S -v` replays one and prints its events.
 //! `simulator --regressions` runs seeds that failed once.
@@ -39,7 +39,7 @@ use std::process::ExitCode;
 use swarm::{Shape, Swarm};
 use world::World;
 
-/// Runs the protocol's machines under seeded faults and checks the invariants of PROTOCOL §13.
+/// Runs the protocol's machines under seeded faults and checks the invariants of P13.
 #[derive(Parser, Debug)]
 #[command(name = "simulator", version)]
 struct Arguments {

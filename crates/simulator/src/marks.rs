@@ -1,5 +1,5 @@
-//! Coverage marks (PROTOCOL 15.5): how often a run reached each rare situation. The machines name their own ([`Mark`]).
-//! Situations that concern a whole list, or a client's view of it, are named here.
+//! Coverage marks (docs/reliability.md): how often a run reached each rare situation. The machines name their own
+//! ([`Mark`]). Situations that concern a whole list, or a client's view of it, are named here.
 
 use crate::report::say;
 use paritas_protocol::Mark;

@@ -1,4 +1,4 @@
-//! Planned moves (PROTOCOL 5.12): an owner is asked to drain, and when it reports that it has, its position moves to
+//! Planned moves (P5.12): an owner is asked to drain, and when it reports that it has, its position moves to
 //! another node. Anything may interfere: the question is lost, the answer is late, another fault comes first.
 
 use crate::events::Happening;

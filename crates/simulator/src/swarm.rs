@@ -1,5 +1,5 @@
 //! What a seed determines: the shape of the cluster, the length of the run, and its own mix of faults (swarm testing,
-//! PROTOCOL 15.1). Probabilities are per million.
+//! docs/reliability.md). Probabilities are per million.
 
 use crate::disks::draw_settings;
 use paritas_base::{Prng, Span};
@@ -293,7 +293,7 @@ impl Swarm {
             swarm.move_every = every(random, 100);
         }
         if random.chance(100_000) {
-            // With confirmed reads nothing is assumed about clocks (4.6).
+            // With confirmed reads nothing is assumed about clocks (P4.6).
             swarm.parameters.reads = Reads::Confirmed;
             swarm.drift_ppm = 400_000;
         }
@@ -319,7 +319,7 @@ impl Swarm {
             swarm.wall_clock_every = every(random, 100);
         }
         if parity > 0 && random.chance(80_000) {
-            // No node is free, and none has memory for two positions: a stand-in drops chunks for others (5.10).
+            // No node is free, and none has memory for two positions: a stand-in drops chunks for others (P5.10).
             swarm.spares = 0;
             swarm.maxmemory_bytes = u64::from(chunk_bytes) * random.between(10, 30);
             swarm.parameters.policy = Policy::NoEviction;

@@ -78,7 +78,7 @@ pub(crate) struct World {
     hash: u64,
     /// Every frame and every reply that was sent, in order (`--digest`).
     pub(crate) sent: Digest,
-    /// The mutant "restart keeps its identity" (PROTOCOL 2.1, 10.4): a process restarts with its old incarnation.
+    /// The mutant "restart keeps its identity" (P2.1, P10.4): a process restarts with its old incarnation.
     pub(crate) keep_identity: bool,
     /// The production coordinator and what surrounds it, in a governed run.
     pub(crate) governed: Option<Box<Governed>>,

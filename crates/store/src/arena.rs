@@ -1,4 +1,4 @@
-//! Chunk-sized slots in one reserved range of address space (SEAMS §2, "Arena").
+//! Chunk-sized slots in one reserved range of address space (P8.3).
 #![allow(unsafe_code)]
 
 use crate::budget::{Budget, Part, Purpose};
@@ -246,7 +246,7 @@ impl Arena {
         slot
     }
 
-    /// Gives up a slot in use, for as long as nobody needs the memory (PROTOCOL 2.4): the oldest loan goes first.
+    /// Gives up a slot in use, for as long as nobody needs the memory (P2.4): the oldest loan goes first.
     pub fn lend(&mut self, slot: Slot) -> Loan {
         self.lent.push_back(Some(slot));
         self.lent_count += 1;

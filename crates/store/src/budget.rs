@@ -1,4 +1,4 @@
-//! Decides who may take a chunk, of a shard's memory and of a log node's disk alike (PROTOCOL 8.2, 8.3, 10.5).
+//! Decides who may take a chunk, of a shard's memory and of a log node's disk alike (P8.7, P8.8).
 //!
 //! [`Budget::available`] is the only admission test. Only [`Budget::reserve`], [`Budget::unreserve`],
 //! [`Budget::take`] and [`Budget::give`] change what is used and reserved. All figures are chunks.

@@ -3,7 +3,7 @@
 use crate::{Arena, Delta, Part, Slot};
 use paritas_base::{Stripe, Version};
 
-/// A chunk that must be reconstructed before the operation can continue (PROTOCOL 5.6). Nothing was changed.
+/// A chunk that must be reconstructed before the operation can continue (P5.6). Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Missing(pub Stripe);
 
@@ -56,7 +56,7 @@ const ZEROS: Chunk = Chunk {
 
 /// A stream's chunks: for each stripe its bytes, version and sum.
 ///
-/// After a takeover the owner does not know which stripes exist until it has read the directory (PROTOCOL 5.5). Until
+/// After a takeover the owner does not know which stripes exist until it has read the directory (P5.5). Until
 /// then every stripe without a resident chunk counts as missing.
 #[derive(Debug)]
 pub struct Chunks {
@@ -158,7 +158,7 @@ impl Chunks {
         self.chunk(stripe).version
     }
 
-    /// A chunk's sum (PROTOCOL 9.1).
+    /// A chunk's sum (P9.1).
     pub fn sum(&self, stripe: Stripe) -> u32 {
         self.chunk(stripe).sum
     }
@@ -254,7 +254,7 @@ impl Chunks {
     }
 
     /// Frees a chunk. The delta carries its remaining bytes, so that the chunk becomes zeros at every holder; its
-    /// memory is free (PROTOCOL 8.6). A chunk that is zeros stays so. The chunk must not be missing.
+    /// memory is free (P8.6). A chunk that is zeros stays so. The chunk must not be missing.
     pub fn free(&mut self, arena: &mut Arena, delta: &mut Delta, stripe: Stripe) {
         let State::Here(slot) = self.chunk(stripe).state() else {
             return;
@@ -303,8 +303,8 @@ impl Chunks {
         true
     }
 
-    /// Marks a chunk whose bytes are wrong as absent at its version, until the right bytes are installed (PROTOCOL
-    /// 9.3). Its memory is kept for them. Returns false and does nothing if the chunk is not resident.
+    /// Marks a chunk whose bytes are wrong as absent at its version, until the right bytes are installed (P9.3).
+    /// Its memory is kept for them. Returns false and does nothing if the chunk is not resident.
     pub(crate) fn set_aside(&mut self, stripe: Stripe) -> bool {
         let State::Here(slot) = self.chunk(stripe).state() else {
             return false;

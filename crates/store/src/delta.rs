@@ -1,4 +1,4 @@
-//! Extents of a delta: the bytes that change in each chunk (PROTOCOL 1.3). Layout: `docs/formats/peer.md`.
+//! Extents of a delta: the bytes that change in each chunk (P1.3). Layout: `docs/formats/peer.md`.
 //!
 //! ```text
 //! u32 stripe | flags   u16 offset   u16 length - 1   [u64 base_ver]   length bytes of old XOR new
@@ -13,11 +13,11 @@ const AGAIN: u32 = 1 << 29;
 const FREE: u32 = 1 << 30;
 const HEAD_BYTES: usize = 8;
 
-/// Most bytes of extents in one delta (SEAMS §2).
+/// Most bytes of extents in one delta (P1.3).
 pub const DELTA_BYTES_MAX: usize = 256 << 10;
 
 /// Most bytes of extents in a delta that a command of several changes has begun. The limit is higher, because such a
-/// delta must not be split (PROTOCOL 1.3) and the index may grow in it, which no estimate in advance includes.
+/// delta must not be split (P1.3) and the index may grow in it, which no estimate in advance includes.
 pub const COMMAND_DELTA_BYTES_MAX: usize = 1 << 20;
 
 /// One range of bytes of one chunk.

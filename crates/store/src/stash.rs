@@ -1,4 +1,4 @@
-//! Chunks of a position that this node no longer holds (PROTOCOL 2.4), each with the versions that it stands for. They
+//! Chunks of a position that this node no longer holds (P2.4), each with the versions that it stands for. They
 //! are read-only, and dropped when their memory is needed.
 
 use crate::arena::{Loan, Slot};
@@ -82,8 +82,8 @@ impl Stash {
         self.at(arena, self.find(stripe)?)
     }
 
-    /// Takes a stripe's chunk out of the stash; its memory is in use again. `None` if the chunk was dropped or this part of the
-    /// budget has no chunk.
+    /// Takes a stripe's chunk out of the stash; its memory is in use again. `None` if the chunk was dropped or this
+    /// part of the budget has no chunk.
     pub fn redeem(&self, arena: &mut Arena, stripe: Stripe, from: Part) -> Option<Slot> {
         arena.redeem(self.chunks[self.find(stripe)?].1, from)
     }

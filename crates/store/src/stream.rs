@@ -40,7 +40,7 @@ pub enum Blocked {
     Missing(Stripe),
     /// It is not yet known which stripes exist.
     Directory,
-    /// No stripe credit is left (PROTOCOL 8.2). [`Stream::wants_credit`] says what to ask for.
+    /// No stripe credit is left (P8.2). [`Stream::wants_credit`] says what to ask for.
     Credit {
         /// Whether the credit is for index pages, not for data.
         index: bool,
@@ -235,7 +235,7 @@ impl Stream {
         self.hasher.hash(key)
     }
 
-    /// Sets which stripes exist (PROTOCOL 5.5). Chunks that are already installed stay.
+    /// Sets which stripes exist (P5.5). Chunks that are already installed stay.
     pub fn set_directory(&mut self, arena: &Arena, stripes: impl Iterator<Item = (Stripe, Version)>) {
         self.chunks.set_directory(stripes);
         let end = self.chunks.end(true);
@@ -288,7 +288,7 @@ impl Stream {
         true
     }
 
-    /// Marks a chunk whose bytes are wrong as absent until the right bytes are installed (PROTOCOL 9.3). Returns false
+    /// Marks a chunk whose bytes are wrong as absent until the right bytes are installed (P9.3). Returns false
     /// if it is not resident.
     pub fn set_aside(&mut self, stripe: Stripe) -> bool {
         if !self.chunks.set_aside(stripe) {
@@ -306,7 +306,7 @@ impl Stream {
         true
     }
 
-    /// Drops a chunk that can be reconstructed (PROTOCOL 5.10). It is absent until then. Returns false if it is not
+    /// Drops a chunk that can be reconstructed (P5.10). It is absent until then. Returns false if it is not
     /// resident.
     pub fn drop_chunk(&mut self, arena: &mut Arena, stripe: Stripe) -> bool {
         let dropped = self.set_aside(stripe);

@@ -1,5 +1,5 @@
 //! The embedded configuration store: the records of a coordinator in one redb file, for clusters with a single
-//! coordinator process (PROTOCOL 10.1). Every commit is on disk when it returns.
+//! coordinator process (P10.1). Every commit is on disk when it returns.
 
 use paritas_control::store::{Action, Change, Entry, Revision, Store, StoreError, check_limits};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};

@@ -1,4 +1,4 @@
-//! One history of each list out of what several processes have of it (PROTOCOL 10.14).
+//! One history of each list out of what several processes have of it (P10.14).
 
 use paritas_base::configuration::Configuration;
 use paritas_base::{Epoch, Incarnation, NodeId};

@@ -193,7 +193,7 @@ impl<S: Store> Adoption<S> {
         ids.into_iter().filter_map(node).collect()
     }
 
-    /// How many lives of the node that one makes, so that no process takes its record for an older one (10.16).
+    /// How many lives of the node that one makes, so that no process takes its record for an older one (P10.16).
     fn ordinal(&self, id: NodeId, life: Incarnation) -> u32 {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id));
         let stored = stored.map(|n| (n.record.incarnation, n.record.ordinal));

@@ -10,7 +10,7 @@ use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, Nod
 use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An epoch at which people are told that a list runs out of them (PROTOCOL 1.4).
+/// An epoch at which people are told that a list runs out of them (P1.4).
 const EPOCH_ALARM: u32 = Version::TERM_MAX - (1 << 10);
 
 /// A link that has been broken for so many suspicion times is taken for one that stays so.
@@ -391,7 +391,7 @@ impl<S: Store> Coordinator<S> {
         self.falls.insert(node, Falls { count, latest: now });
     }
 
-    /// 10.7: it has fallen again and again of late.
+    /// P10.7: it has fallen again and again of late.
     pub(super) fn is_flapping(&self, now: Time, node: NodeId) -> bool {
         self.falls.get(&node).is_some_and(|falls| falls.is_flapping(now))
     }

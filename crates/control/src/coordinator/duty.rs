@@ -1,4 +1,4 @@
-//! What is wanted of each node (PROTOCOL 5.12, 10.2a): who asked for it, whether it can be, and how far it has come.
+//! What is wanted of each node (P5.12, P10.2a): who asked for it, whether it can be, and how far it has come.
 
 use super::{Coordinator, CoordinatorOut, send};
 use crate::message::ToAgent;

@@ -219,8 +219,8 @@ impl<S: Store> Coordinator<S> {
         })
     }
 
-    /// Lists of which a process knows the id of a configuration that is not in this store's history. Once enough holders
-    /// have registered, such a configuration has never left a coordinator, so that nobody has it.
+    /// Lists of which a process knows the id of a configuration that is not in this store's history. Once enough
+    /// holders have registered, such a configuration has never left a coordinator, so that nobody has it.
     fn unknown_heard<'a>(&'a self, registration: &'a Registration) -> impl Iterator<Item = ListId> + 'a {
         let heard = registration.heard.iter();
         let unknown = heard.filter(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
@@ -232,7 +232,7 @@ impl<S: Store> Coordinator<S> {
         lists.any(|c| c.held_by(node, life).next().is_some())
     }
 
-    /// 10.16: a node has what was decided after this store was copied, or from another copy. Or else by another
+    /// P10.16: a node has what was decided after this store was copied, or from another copy. Or else by another
     /// coordinator that has the store now: then this one is deposed. False if it is, or if that cannot be told.
     fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) -> bool {
         match self.records.leads(&self.store) {
@@ -254,7 +254,7 @@ impl<S: Store> Coordinator<S> {
         true
     }
 
-    /// 10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
+    /// P10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
     /// silent, no peer hears it either, and the coordinator has been there long enough to hear it.
     fn is_running(&self, now: Time, node: NodeId, life: Incarnation) -> bool {
         if self.broken.is(Mutant::RunningAdmitted) {
@@ -286,7 +286,7 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// The first heartbeat that repeats the nonce makes the registration count. Its sender has read the answer, so
-    /// it lives: a registration left over in the connection of a process that has ended does nothing (10.4).
+    /// it lives: a registration left over in the connection of a process that has ended does nothing (P10.4).
     fn on_heartbeat(
         &mut self,
         now: Time,

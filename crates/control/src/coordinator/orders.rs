@@ -1,4 +1,4 @@
-//! Orders of an operator at night (PROTOCOL 10.17): lost lists begin again empty, processes count as ended, settings
+//! Orders of an operator at night (P10.17): lost lists begin again empty, processes count as ended, settings
 //! change. Each says first what it would lose, and does nothing until it is confirmed.
 
 use super::trouble::{lists, names};

@@ -117,7 +117,7 @@ impl Presence {
         self.heard
     }
 
-    /// What this node says of another's life (PROTOCOL 10.9).
+    /// What this node says of another's life (P10.9).
     pub(crate) fn opinion(&self, node: NodeId, life: Incarnation) -> Opinion {
         match &self.opinions {
             Some(told) if told.unheard.contains(&(node, life)) => Opinion::Unheard,

@@ -187,7 +187,7 @@ impl<S: Store> Coordinator<S> {
     }
 }
 
-/// Who stands in where, and what that costs (10.5).
+/// Who stands in where, and what that costs (P10.5).
 fn stand_ins(list: &Configuration) -> Option<String> {
     let positions = (0..list.positions.len() as u8).map(Position);
     let named: Vec<String> = positions

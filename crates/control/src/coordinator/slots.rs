@@ -1,4 +1,4 @@
-//! Slots go from stream to stream (PROTOCOL 10.8): what an operator asks for, and one hand-off after the other until
+//! Slots go from stream to stream (P10.8): what an operator asks for, and one hand-off after the other until
 //! all of it is done. What is asked for is recorded, so that neither the operator's command nor this coordinator need
 //! live on.
 

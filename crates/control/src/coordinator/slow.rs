@@ -1,4 +1,4 @@
-//! Nodes that answer but are slow (PROTOCOL 10.2a): left out for a while, then tried again. Off unless asked for.
+//! Nodes that answer but are slow (P10.2a): left out for a while, then tried again. Off unless asked for.
 //!
 //! Every node tells how late its peers' acks come. A node is slow to another if its acks take longer than the
 //! setting and four times as long as those of the other's other peers; it is slow if most of those that say
@@ -33,7 +33,7 @@ pub(super) struct SlowNodes {
 }
 
 impl<S: Store> Coordinator<S> {
-    /// Leaves out nodes whose acks come later than that, and much later than others' (PROTOCOL 10.2a); by default none.
+    /// Leaves out nodes whose acks come later than that, and much later than others' (P10.2a); by default none.
     pub fn set_slow_removal(&mut self, threshold: Option<Span>) {
         self.slow.threshold = threshold;
     }

@@ -27,7 +27,7 @@ impl Witnesses {
 }
 
 impl<S: Store> Coordinator<S> {
-    /// What keeps this coordinator from deciding anything, in words (PROTOCOL 10.16).
+    /// What keeps this coordinator from deciding anything, in words (P10.16).
     pub(super) fn obstacle(&self) -> Option<String> {
         if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
             return Some(format!(
@@ -44,9 +44,9 @@ impl<S: Store> Coordinator<S> {
             let Witnesses { wanted, known, missing } = witnesses;
             format!(
                 "changes nothing until {wanted} of the nodes that hold positions have told what they \
-                 have installed ({known} have; not yet {}), or all that have not ended: only they can tell whether this \
-                 store is the cluster's newest. Start what is down; if machines are off for good, `paritas fence` with \
-                 the numbers of their nodes shows what would be lost, and with --yes says so{}",
+                 have installed ({known} have; not yet {}), or all that have not ended: only they can tell \
+                 whether this store is the cluster's newest. Start what is down; if machines are off for good, \
+                 `paritas fence` with the numbers of their nodes shows what would be lost, and with --yes says so{}",
                 names(&missing),
                 self.doubts_in_words()
             )
@@ -106,7 +106,7 @@ impl<S: Store> Coordinator<S> {
         Witnesses { wanted, known, missing }
     }
 
-    /// Whether a node was up when this coordinator started, and may still register (10.12).
+    /// Whether a node was up when this coordinator started, and may still register (P10.12).
     pub(super) fn is_awaited(&self, now: Time, node: &StoredNode) -> bool {
         let may_come = node.record.state == NodeState::Up && !node.has_ended() && now < self.settled_from;
         may_come && !self.is_available(now, node)

@@ -1,4 +1,4 @@
-//! Silence and what follows from it (PROTOCOL 10.9 to 10.11).
+//! Silence and what follows from it (P10.9 to P10.11).
 //!
 //! The coordinator alone cannot tell a dead process from one that it cannot reach. So it asks the peers of a silent
 //! node, which exchange frames with it all the time. And it does nothing about silence while it has reason to think
@@ -87,7 +87,7 @@ pub(crate) struct Silence {
 }
 
 impl Silence {
-    /// 10.10, 10.11. `opinion` is what the first node says of that life of the second.
+    /// P10.10, P10.11. `opinion` is what the first node says of that life of the second.
     pub(crate) fn judge<'a>(
         holders: &BTreeMap<NodeId, Holder>,
         lists: impl Iterator<Item = &'a Configuration>,

@@ -1,4 +1,4 @@
-//! Planned moves (PROTOCOL 5.12, 10.2a): positions of nodes that are to leave, and those that come back to a node
+//! Planned moves (P5.12, P10.2a): positions of nodes that are to leave, and those that come back to a node
 //! by plan. Failures come first: what is moved is chosen after everything else in a pass, and only where the list bears
 //! it.
 
@@ -71,9 +71,9 @@ impl Change<'_> {
 
     /// A drained node, and one that comes back, moves few lists at a time, one position each, and only where the list
     /// survives the loss of a further node meanwhile, if it is to survive more than one at all. A node that is shunned
-    /// does harm where it is: all it holds goes as soon as 10.3 bears it.
+    /// does harm where it is: all it holds goes as soon as P10.3 bears it.
     ///
-    /// A data position goes when its owner has drained (5.12), so that no client notices more than a wait.
+    /// A data position goes when its owner has drained (P5.12), so that no client notices more than a wait.
     pub(super) fn relocate(&mut self) {
         if self.next().parity == 0 {
             return;

@@ -1,4 +1,4 @@
-//! Stand-ins (PROTOCOL 10.5): members of a list that hold a second position of it while no other node is free, and
+//! Stand-ins (P10.5): members of a list that hold a second position of it while no other node is free, and
 //! whoever holds a logged position in memory while no log node is.
 
 use super::Change;
@@ -53,8 +53,8 @@ impl Change<'_> {
     ///
     /// A stand-in that is still Filling goes at once: it has nothing to lose, and may never be whole there for want of
     /// memory. So does the older position of its node once it has been Filling for long. Who takes over must find
-    /// enough members to ask. A Live one goes once all of the list is Live and answers, if 10.3 allows for it; a parity
-    /// only if writes can do without it. Where they cannot, the node gives up its other position instead.
+    /// enough members to ask. A Live one goes once all of the list is Live and answers, if P10.3 allows for it; a
+    /// parity only if writes can do without it. Where they cannot, the node gives up its other position instead.
     pub(super) fn relieve(&mut self) {
         let all = 0..self.next().positions.len();
         let misplaced = |i: &usize| self.is_misplaced(*i);
@@ -100,7 +100,7 @@ impl Change<'_> {
             .is_some_and(|tenure| self.fence.facts.stuck.contains(&key(tenure)))
     }
 
-    /// Whether a takeover would find the Live members that it must ask (5.3).
+    /// Whether a takeover would find the Live members that it must ask (P5.3).
     fn can_be_sealed(&self, i: usize) -> bool {
         let wanted = usize::from(self.next().parity - self.next().ack_quorum) + 1;
         self.fence.is_parity(i) || self.parities_beside(i, &[]) >= wanted

@@ -259,14 +259,14 @@ impl Forwarded {
 pub(crate) enum Wait {
     /// Nothing.
     Ready,
-    /// The ack of delta `seq` (3.7).
+    /// The ack of delta `seq` (P3.7).
     Write {
         stream: Stream,
         term: Term,
         seq: u64,
         since: Time,
     },
-    /// The ack of what it saw, and leases (4.1, 4.2).
+    /// The ack of what it saw, and leases (P4.1, P4.2).
     Read {
         stream: Stream,
         term: Term,

@@ -1,4 +1,4 @@
-//! Commands for a stream of another node, and the way of their answers (SEAMS §4, "Forwarding").
+//! Commands for a stream of another node, and the way of their answers (docs/commands.md).
 //!
 //! Order: what goes straight to an owner arrives in order. A command that cannot, or that comes back because its
 //! owner is none any more, is a *detour*, and its client starts nothing new until it is answered. Every forwarded

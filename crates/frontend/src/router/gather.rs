@@ -1,8 +1,8 @@
-//! Commands over several streams: one part a stream, and how the parts' answers become one (SEAMS §4, "Gathering").
+//! Commands over several streams: one part a stream, and how the parts' answers become one (docs/commands.md).
 //!
 //! The parts are not atomic together. Each runs as a command of its own, here or at its owner. What is too large for
 //! one delta of a stream is several parts, in order. What looks at every key is a *walk*: one SCAN after the other at
-//! each stream, since a turn must be short (PROTOCOL 10.2b).
+//! each stream, since a turn must be short (P10.2b).
 
 mod walk;
 
@@ -100,7 +100,7 @@ fn empties(id: Command) -> bool {
 
 impl Desk {
     /// A peer's command on keys of a stream that it does not name, which must mean the same keys to both nodes: under
-    /// an older map than the other's, either would miss those that came or go twice over those that went (10.8).
+    /// an older map than the other's, either would miss those that came or go twice over those that went (P10.8).
     pub(crate) fn check_all_keys<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -259,7 +259,7 @@ impl Desk {
                 let streams = all.into_iter().map(|(_, stream)| stream).collect();
                 return self.walk(cx, lists, client, turn, Find::All, &options, streams);
             }
-            // As a walk (10.8): the only key may be in a slot that nobody holds by what is known here.
+            // As a walk (P10.8): the only key may be in a slot that nobody holds by what is known here.
             Command::Randomkey if !cx.shared.slots.is_whole() => return self.stall(cx, lists, client, turn, spec),
             Command::Randomkey => How::Any {
                 pick: cx.shared.prng.next_u64(),
@@ -481,10 +481,10 @@ impl Gather {
         let uncertain = errors().find(|reply| is_uncertain(reply));
         if let Some(error) = uncertain.or_else(|| errors().next()) {
             reply.extend_from_slice(error);
-        } else if let How::Walked(walk) = &self.how {
-            if let Some(refusal) = walk.refusal(cx) {
-                self.dialect.refuse(&mut reply, refusal);
-            }
+        } else if let How::Walked(walk) = &self.how
+            && let Some(refusal) = walk.refusal(cx)
+        {
+            self.dialect.refuse(&mut reply, refusal);
         }
         let enough = match &self.how {
             How::Walked(walk) => matches!(walk.find, Find::UpTo(most) if walk.count >= most),

@@ -42,7 +42,7 @@ pub(crate) enum Place {
     One(Stream, Option<u64>),
     /// Its keys are in several slots: of one stream, or of several.
     Slots(Option<Stream>),
-    /// A slot of it is a stream's of this node, which does not serve that slot now (10.8); the first key's stream.
+    /// A slot of it is a stream's of this node, which does not serve that slot now (P10.8); the first key's stream.
     Unserved(Stream),
 }
 

@@ -10,7 +10,7 @@ use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
 use paritas_wire::resp::{self, Decoded, Limits};
 
-/// Bytes of commands that wait here for a takeover (SEAMS §4).
+/// Bytes of commands that wait here for a takeover (docs/commands.md).
 const PARKED_BYTES_MAX: usize = 64 << 20;
 /// Bytes on their way to a peer above which no more of the commands that it forwards are started: replies must not
 /// fill the memory, nor hold up deltas and acks. How soon it is tried again.
@@ -20,7 +20,7 @@ const CONGESTED_RETRY: Span = Span::from_ms(1);
 const IDLE_MAX: usize = 4096;
 
 impl Router {
-    /// A peer forwards a client's command, taking this node for the owner of `stream` at `epoch` (SEAMS §4).
+    /// A peer forwards a client's command, taking this node for the owner of `stream` at `epoch` (docs/commands.md).
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_forward<O: Out>(
         &mut self,

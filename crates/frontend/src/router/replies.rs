@@ -50,7 +50,7 @@ impl Desk {
                 let progress = gather.go_on(cx, lists);
                 client.forwarded_bytes -= progress.freed_bytes.min(client.forwarded_bytes);
                 if progress.reply.is_none() {
-                    // What a walk has seen is taken: it must be as true at this turn's end as a reply (4.2).
+                    // What a walk has seen is taken: it must be as true at this turn's end as a reply (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
                     return self.walk_on(cx, lists, client, progress.steps);
                 }

@@ -58,7 +58,7 @@ impl Router {
     }
 
     /// Commands forwarded to owners whose tenure is over: an unanswered read is asked again; an unanswered write is
-    /// uncertain, and never sent twice (3.12), unless its owner can still say whether it has begun.
+    /// uncertain, and never sent twice (P3.12), unless its owner can still say whether it has begun.
     pub(crate) fn settle_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, fate: impl Fn(Stream, Tenure) -> Fate) {
         let mut uncertain = Vec::new();
         for (conn, client) in &mut self.clients {

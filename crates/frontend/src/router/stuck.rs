@@ -1,4 +1,4 @@
-//! Streams that do not serve, as this node sees it, and since when (PROTOCOL 5.13).
+//! Streams that do not serve, as this node sees it, and since when (P5.13).
 //!
 //! All commands for such a stream wait from the same moment on. So a connection waits once, however many commands for
 //! the stream it has sent, and what it has sent for other streams waits no longer than that.
@@ -130,7 +130,7 @@ fn streams(lists: &Lists) -> impl Iterator<Item = Stream> {
     })
 }
 
-/// 10.6: nobody will ever bring this position back, not even who took it over just before.
+/// P10.6: nobody will ever bring this position back, not even who took it over just before.
 pub(crate) fn is_lost(configuration: &Configuration, x: Position) -> bool {
     configuration.lost && !configuration.at(x).is_some_and(|a| a.state.is_live())
 }

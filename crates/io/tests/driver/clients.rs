@@ -207,7 +207,7 @@ fn one_reply_above_the_hard_limit_closes_the_connection() {
     assert!(client.rest().len() < 30_000_000);
 }
 
-/// PROTOCOL 8.3.
+/// P8.3.
 #[test]
 fn of_clients_that_hold_too_much_together_the_heaviest_goes() {
     const MOST: usize = 4 << 20;

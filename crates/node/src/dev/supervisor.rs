@@ -269,7 +269,7 @@ impl Supervisor {
                 let incarnation =
                     Incarnation(entropy::random_u64().map_err(|error| Failure(format!("no random numbers: {error}")))?);
                 self.nodes[usize::from(node)].incarnation = Some(incarnation);
-                // Before it runs: nobody else may certify this life's end (PROTOCOL 10.4).
+                // Before it runs: nobody else may certify this life's end (P10.4).
                 self.tell(&ToCoordinator::Supervise {
                     node: NodeId(node),
                     incarnation,
@@ -483,7 +483,7 @@ fn every_owner_serves(node: SocketAddr, streams: usize, patience: Duration) -> b
         .all(|key| status::command(node, &["GET", key], patience).is_ok())
 }
 
-/// A key for each of `streams` even shares of the slots: streams are cut so (SEAMS §3).
+/// A key for each of `streams` even shares of the slots: streams are cut so (docs/formats/control.md).
 fn one_key_each(streams: usize) -> Vec<String> {
     let mut keys = vec![None; streams];
     let mut left = streams;

@@ -1,4 +1,4 @@
-//! Snapshots: every key of a cluster in a file, and back (PROTOCOL 16: a restore point, for losses that redundancy does
+//! Snapshots: every key of a cluster in a file, and back (P16: a restore point, for losses that redundancy does
 //! not cover). The snapshot is taken through client commands while the cluster continues, so each key has its value of
 //! some moment during that time.
 

@@ -1,5 +1,5 @@
-//! The scrub of a parity chunk (PROTOCOL 9.2, 9.3): its data chunks are fetched as for a refill, while the stripe stays
-//! valid; what they encode to must be what is here. One that the disk has lost (11.2) is made again in the same way.
+//! The scrub of a parity chunk (P9.2, P9.3): its data chunks are fetched as for a refill, while the stripe stays
+//! valid; what they encode to must be what is here. One that the disk has lost (P11.2) is made again in the same way.
 
 use super::Fetch;
 use crate::context::Context;

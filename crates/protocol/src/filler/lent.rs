@@ -1,9 +1,9 @@
 //! A refill with a parity of a log node (LogECMem §5.3): the owner of one data chunk is spared, whose chunk comes out
 //! of that parity and the others.
 //!
-//! It counts as if its owner had given it (PROTOCOL 6.3): at the version that the lender's parity stands for, as of
-//! the last delta in the lender's log of that stream, and of that log's term. So 6.3 holds as it is, if all other
-//! chunks are at the versions that the parity stands for (5.7c), and if the lender is not behind. Else, or if it
+//! It counts as if its owner had given it (P6.3): at the version that the lender's parity stands for, as of
+//! the last delta in the lender's log of that stream, and of that log's term. So P6.3 holds as it is, if all other
+//! chunks are at the versions that the parity stands for (P5.7c), and if the lender is not behind. Else, or if it
 //! refuses, is late or wrong, all are asked for anew, of their owners.
 
 use super::{Chunk, Fetch};

@@ -1,9 +1,9 @@
-//! The usual way to an absent chunk, in one round trip (PROTOCOL 5.7): `k` positions that are Live, owners and members,
+//! The usual way to an absent chunk, in one round trip (P5.7): `k` positions that are Live, owners and members,
 //! are asked in the same turn for their latest chunks and their parities. Mostly the chunks are what the parities stand
 //! for, and then what has come is the chunk; each part is added up straight from its frame.
 //!
 //! Whatever is not so (another version, a refusal, a wrong sum, silence) is nobody's fault, and the chunk is asked for
-//! anew in the order of 5.7: parity first, then sources at its versions. Nothing that came here is used then.
+//! anew in the order of P5.7: parity first, then sources at its versions. Nothing that came here is used then.
 
 use super::{Materialiser, StreamOwner, Task};
 use crate::context::{Context, Shared};
@@ -236,7 +236,7 @@ impl StreamOwner {
             return self.ask_parities(cx, configuration, stripe, 0, false);
         };
         if !cx.rules().may_use(source.has_its_sum()) {
-            // Its owner's memory is wrong (9.1).
+            // Its owner's memory is wrong (P9.1).
             cx.shared.bad_sums += 1;
             return self.ask_parities(cx, configuration, stripe, 0, false);
         }
@@ -244,7 +244,7 @@ impl StreamOwner {
         self.try_sum(cx, configuration, (id, stripe));
     }
 
-    /// 5.7c, 5.9: if all has come, and at exactly the versions that the parities stand for, it is the chunk.
+    /// P5.7c, P5.9: if all has come, and at exactly the versions that the parities stand for, it is the chunk.
     fn try_sum<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, (id, stripe): (u64, Stripe)) {
         let me = self.stream().x;
         let rules = cx.rules();

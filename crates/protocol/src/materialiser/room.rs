@@ -1,5 +1,5 @@
 //! Where memory is short: which owners that are not whole drop chunks for others, and when the background waits
-//! (PROTOCOL 5.10, 10.5).
+//! (P5.10, P10.5).
 
 use super::Materialiser;
 use crate::context::{Context, Shared};
@@ -21,7 +21,7 @@ const DROPS_EVERY: Span = Span::from_ms(1);
 pub(super) const ROOM_RETRIES: u64 = 4;
 
 /// A position that is not whole has too few chunks here for what is asked for: others of its node that are not whole
-/// and have more give up theirs (5.10), until it has what it needs or asks no more.
+/// and have more give up theirs (P5.10), until it has what it needs or asks no more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomWanted {
     by: Stream,
@@ -52,7 +52,7 @@ impl Materialiser {
 
 impl StreamOwner {
     /// What this turn's configuration says: whether chunks are to be brought back, and whether they may be dropped for
-    /// others, as long as nobody counts on their being here (5.10).
+    /// others, as long as nobody counts on their being here (P5.10).
     pub(super) fn look_at_room<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let x = self.stream().x;
         let me = configuration.at(x);
@@ -111,7 +111,7 @@ impl StreamOwner {
     }
 
     /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
-    /// all there is. Its memory was planned for, but a younger one may have it (10.5), or a stand-in of another list.
+    /// all there is. Its memory was planned for, but a younger one may have it (P10.5), or a stand-in of another list.
     fn lacks_memory(&self, shared: &Shared) -> bool {
         let purpose = match self.materialiser.stands_in {
             true => Purpose::StandIn,

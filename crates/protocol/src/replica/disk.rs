@@ -1,4 +1,4 @@
-//! What the disk of a log node's parity has done, and who waited for it (PROTOCOL 11).
+//! What the disk of a log node's parity has done, and who waited for it (P11).
 
 use super::Replica;
 use crate::context::Context;
@@ -13,7 +13,7 @@ use paritas_store::Budget;
 
 impl Replica {
     /// Gives it a disk, before its first event: its parity chunks are all there. What an earlier life of the node has
-    /// left in the log is used where it is still what the data says (11.3), and dropped after a while.
+    /// left in the log is used where it is still what the data says (P11.3), and dropped after a while.
     pub fn set_log(&mut self, log: ParityLog, now: Time) {
         self.shared.disk = Some(DiskLog::new(log, now + self.shared.parameters.stash));
     }

@@ -154,7 +154,7 @@ impl Replica {
         }
     }
 
-    /// 2.2: acted on only under the same epoch; the older side is told.
+    /// P2.2: acted on only under the same epoch; the older side is told.
     fn on_list_message(
         &mut self,
         now: Clock,

@@ -1,4 +1,4 @@
-//! A configuration is installed: roles are kept, begun and ended (PROTOCOL 2.3).
+//! A configuration is installed: roles are kept, begun and ended (P2.3).
 
 use super::{Notice, Replica};
 use crate::context::Context;
@@ -12,7 +12,7 @@ use paritas_base::{Clock, Position, Stream};
 use paritas_wire::peer::Message;
 
 impl Replica {
-    /// 2.3. A role is kept iff its tenure is unchanged. Gives whether the configuration is installed now and was not
+    /// P2.3. A role is kept iff its tenure is unchanged. Gives whether the configuration is installed now and was not
     /// before.
     pub(super) fn install(&mut self, now: Clock, new: &Configuration, out: &mut impl Out) -> bool {
         let mut cx = Context {
@@ -37,7 +37,7 @@ impl Replica {
             }
             match cx.rules().lineage(new.lineage(own.epoch, own.id)) {
                 Lineage::Follows => {}
-                // Its coordinator decided without what is installed here (10.14).
+                // Its coordinator decided without what is installed here (P10.14).
                 Lineage::Foreign => return false,
                 Lineage::Unknown => {
                     let installed = Some((own.epoch, own.id));
@@ -114,7 +114,7 @@ impl Replica {
         for (position, tenure) in mine {
             let state = new.at(position).map(|a| a.state);
             if state == Some(PositionState::Live) {
-                // 10.15. Only what the holder has told makes a position Live: it is not there any more.
+                // P10.15. Only what the holder has told makes a position Live: it is not there any more.
                 let reason = format!(
                     "list {} names position {} of this node Live, and it has no such role",
                     new.list.0, position.0

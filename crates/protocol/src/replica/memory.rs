@@ -1,4 +1,4 @@
-//! What a node's memory is used for, and what is left of it for chunks (PROTOCOL 8.3).
+//! What a node's memory is used for, and what is left of it for chunks (P8.3).
 
 use super::Replica;
 use crate::disk_log::DiskLog;
@@ -99,7 +99,7 @@ impl Replica {
         f
     }
 
-    /// 8.3: what is not in chunks comes out of the same memory, so that chunks may not have all of it; they have three
+    /// P8.3: what is not in chunks comes out of the same memory, so that chunks may not have all of it; they have three
     /// quarters. `front_bytes` counts what the front end holds. Windows count as full, or a burst would want what
     /// chunks have taken before.
     pub(super) fn account(&mut self, now: Time, front_bytes: impl FnOnce() -> u64) {

@@ -1,8 +1,8 @@
-//! What this node says of its peers when the coordinator does not hear them (PROTOCOL 10.9): peers' votes decide
+//! What this node says of its peers when the coordinator does not hear them (P10.9): peers' votes decide
 //! who may be fenced.
 //!
 //! The peers are those that this node must exchange frames with: the parity nodes of streams that it owns, and the
-//! owners of streams whose parity it holds. They speak at least every 250 ms, by lease requests and grants (4.3).
+//! owners of streams whose parity it holds. They speak at least every 250 ms, by lease requests and grants (P4.3).
 
 use super::Replica;
 use crate::interface::{Out, Proposal};
@@ -63,7 +63,7 @@ impl Replica {
         self.confirm_beginnings(out);
     }
 
-    /// 10.15: once the coordinator has made a position Live, no process may begin it empty.
+    /// P10.15: once the coordinator has made a position Live, no process may begin it empty.
     fn confirm_beginnings(&self, out: &mut impl Out) {
         for list in self.lists.iter() {
             let configuration = &list.configuration;

@@ -1,4 +1,4 @@
-//! One role after the other is gone through for wrong bytes (PROTOCOL 9.2).
+//! One role after the other is gone through for wrong bytes (P9.2).
 
 use super::Replica;
 use crate::context::Context;

@@ -48,7 +48,7 @@ impl Replica {
         self.shared.arena.set_expected(absent.saturating_add(unfilled));
     }
 
-    /// 10.8: owners go on with the hash slots that they hand off or take in; the two streams may be of two lists.
+    /// P10.8: owners go on with the hash slots that they hand off or take in; the two streams may be of two lists.
     /// After: the slot map is that of the configurations and owners here.
     #[inline]
     pub fn move_slots(&mut self, now: Clock, out: &mut impl Out) {

@@ -20,7 +20,7 @@ use paritas_wire::command::slot;
 pub enum WriteRefusal {
     /// Memory is short here or at a parity member, and none can be made.
     NoMemory,
-    /// Fewer Live parity members than the cluster's least redundancy (3.1).
+    /// Fewer Live parity members than the cluster's least redundancy (P3.1).
     TooFewMembers,
     /// Memory ran out between two changes of the command: it may have happened in part.
     Uncertain,
@@ -70,7 +70,7 @@ pub enum Effect {
     None,
     /// It tells what it saw.
     Read {
-        /// The delta that must be acknowledged before anyone may see it (4.1).
+        /// The delta that must be acknowledged before anyone may see it (P4.1).
         need: u64,
     },
     /// It tells of a change.
@@ -87,7 +87,7 @@ pub struct RandomKey {
     pub key: Vec<u8>,
     /// When it ends, in ms since 1970.
     pub expiry_ms: Option<u64>,
-    /// It is in a hash slot that is another stream's (10.8): no client may see it here.
+    /// It is in a hash slot that is another stream's (P10.8): no client may see it here.
     pub is_foreign: bool,
 }
 
@@ -106,7 +106,7 @@ pub struct Access<'a, 'c, O: Out> {
     changed: bool,
     /// The command's own changes have begun.
     pub(super) begun: bool,
-    /// It makes several changes, all in one delta: nobody may ever see some without the others (PROTOCOL 1.3).
+    /// It makes several changes, all in one delta: nobody may ever see some without the others (P1.3).
     pub(super) several: bool,
 }
 
@@ -185,7 +185,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
 
     // --- looking -------------------------------------------------------------------------------------------------
 
-    /// Notes that the reply depends on this key (4.1).
+    /// Notes that the reply depends on this key (P4.1).
     #[inline]
     fn depends_on(&mut self, hash: u64) {
         self.looked = true;
@@ -198,7 +198,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.need = self.owner.newest_seq();
     }
 
-    /// Looks up a key; one that has expired is deleted first (8.4). Gives what `then` makes of the object. `is_use`:
+    /// Looks up a key; one that has expired is deleted first (P8.4). Gives what `then` makes of the object. `is_use`:
     /// the look counts for eviction.
     ///
     /// # Errors
@@ -242,7 +242,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     /// Waits while hash slots are handed off: their keys may be others already at the new owner, and one that expires
-    /// here may have gone there before (10.8).
+    /// here may have gone there before (P10.8).
     ///
     /// # Errors
     /// [`Stop::Wait`] while it does.
@@ -389,7 +389,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(())
     }
 
-    /// Whether the stream takes writes (3.1).
+    /// Whether the stream takes writes (P3.1).
     pub(super) fn admit(&mut self) -> Result<(), Stop> {
         if !self.admitted {
             match self.owner.admit_write(self.cx) {
@@ -473,7 +473,7 @@ impl From<Stop> for Refused {
     }
 }
 
-/// Stores an object as it was in the stream that hands its hash slot off (10.8): a change that no client asked for.
+/// Stores an object as it was in the stream that hands its hash slot off (P10.8): a change that no client asked for.
 pub(super) fn take_in<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
@@ -487,7 +487,7 @@ pub(super) fn take_in<O: Out>(
     Ok(())
 }
 
-/// Removes a key whose hash slot is another stream's now (10.8).
+/// Removes a key whose hash slot is another stream's now (P10.8).
 pub(super) fn give_up<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,

@@ -1,4 +1,4 @@
-//! Stripe credit (PROTOCOL 8.2): memory that every member has set aside before a stripe is used.
+//! Stripe credit (P8.2): memory that every member has set aside before a stripe is used.
 
 use super::{Member, StreamOwner};
 use crate::context::Context;
@@ -9,7 +9,7 @@ use paritas_base::{Span, Stripe, Term, Time};
 use paritas_wire::peer::Message;
 
 impl StreamOwner {
-    /// A write finds no stripe credit: whether that is so for too long to wait for more (8.2).
+    /// A write finds no stripe credit: whether that is so for too long to wait for more (P8.2).
     pub(crate) fn credit_refused<O: Out>(&mut self, cx: &Context<'_, O>) -> bool {
         let (now, resend) = (cx.mono(), cx.shared.parameters.resend);
         // Long unseen, it is another shortage.
@@ -25,7 +25,7 @@ impl StreamOwner {
         (self.credit_denied || !index && self.store.has_its_share()) && self.store.lacks_free_chunks()
     }
 
-    /// 8.2.
+    /// P8.2.
     pub(crate) fn on_credit<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

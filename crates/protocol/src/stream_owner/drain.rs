@@ -1,6 +1,6 @@
-//! An owner that is asked to go (PROTOCOL 5.12): it begins no write, and says when those begun are acknowledged.
+//! An owner that is asked to go (P5.12): it begins no write, and says when those begun are acknowledged.
 //!
-//! It does nothing else: it serves reads, and yields only what a configuration has taken from it (5.12a). If none
+//! It does nothing else: it serves reads, and yields only what a configuration has taken from it (P5.12a). If none
 //! comes, it goes on after a while. So nothing depends on this but that no client is told `UNCERTAIN`, and that the
 //! successor finds every member, and the one it follows, at the same place.
 

@@ -1,4 +1,4 @@
-//! Slots of a stream, and their hand-off to another: the source's part (PROTOCOL 10.8, H45). The destination's is in
+//! Slots of a stream, and their hand-off to another: the source's part (P10.8, H45). The destination's is in
 //! `import`.
 //!
 //! The source drives. It counts what each slot weighs and takes as many as may wait together; asks the destination

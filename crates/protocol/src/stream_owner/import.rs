@@ -1,4 +1,4 @@
-//! Slots that come from another stream: the destination's part (PROTOCOL 10.8).
+//! Slots that come from another stream: the destination's part (P10.8).
 //!
 //! Objects are taken in by ordinary deltas of this stream. Until a configuration says that their slots are held here,
 //! nobody sees them. Only what the installed configuration names is taken in, and of that only the newest attempt of

@@ -1,4 +1,4 @@
-//! When an owner may answer (PROTOCOL 3.7, 4.2, 4.3): reads under leases, writes with enough members Live.
+//! When an owner may answer (P3.7, P4.2, P4.3): reads under leases, writes with enough members Live.
 
 use super::{Phase, StreamOwner};
 use crate::context::Context;
@@ -6,10 +6,10 @@ use crate::interface::Out;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Term, Time};
 
-/// Whether reads may be answered (4.2).
+/// Whether reads may be answered (P4.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadLease {
-    /// No member, no lease needed (4.5).
+    /// No member, no lease needed (P4.5).
     Unlimited,
     /// Until then.
     Until(Time),
@@ -18,7 +18,7 @@ pub enum ReadLease {
 }
 
 impl StreamOwner {
-    /// 4.2; or 4.6, for what was read at `read_at`.
+    /// P4.2; or P4.6, for what was read at `read_at`.
     ///
     /// Who answers what was asked after that had not been sealed by a successor, and of all that a successor might seal
     /// one is among a quorum: at the time of the read nobody else served. That stays true, whatever clocks do. The
@@ -41,13 +41,13 @@ impl StreamOwner {
         }
     }
 
-    /// Whether a write that is acked may be answered (3.7).
+    /// Whether a write that is acked may be answered (P3.7).
     pub fn may_answer_writes<O: Out>(&self, cx: &Context<'_, O>) -> bool {
         let wanted = usize::from(cx.shared.cluster.min_redundancy).min(usize::from(cx.shared.cluster.parity));
         self.members.iter().filter(|m| m.live).count() >= wanted
     }
 
-    /// 4.3: a member's answer to a lease request that was sent at `sent` by this node's clock.
+    /// P4.3: a member's answer to a lease request that was sent at `sent` by this node's clock.
     pub(crate) fn on_lease<O: Out>(&mut self, cx: &Context<'_, O>, from: Tenure, term: Term, sent: Time) {
         if self.phase != Phase::Serve || term != self.term() {
             return;

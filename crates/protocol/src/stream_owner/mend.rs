@@ -1,4 +1,4 @@
-//! How an owner finds chunks whose bytes are wrong, and has them replaced (PROTOCOL 9.2, 9.3): a chunk that does not
+//! How an owner finds chunks whose bytes are wrong, and has them replaced (P9.2, P9.3): a chunk that does not
 //! have its sum is set aside at once, so that nobody reads it or writes over it any more (I14), and comes back as any
 //! absent chunk does, from the other positions. They may not have its last deltas yet: it is their parity at its very
 //! version that is waited for.

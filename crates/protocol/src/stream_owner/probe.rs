@@ -1,7 +1,7 @@
-//! How late each member's acks come (PROTOCOL 10.2a): of one delta at a time, the time until each member has it.
+//! How late each member's acks come (P10.2a): of one delta at a time, the time until each member has it.
 //!
 //! What the coordinator makes of it, and whether anything, is its own matter. A member that does not answer at all is
-//! reported otherwise (10.2), and counts here as one that takes a second.
+//! reported otherwise (P10.2), and counts here as one that takes a second.
 
 use super::StreamOwner;
 use paritas_base::configuration::Tenure;

@@ -1,4 +1,4 @@
-//! How an owner that took over becomes whole (PROTOCOL 5.5, 5.6): the directory, every absent chunk, `AskLive`.
+//! How an owner that took over becomes whole (P5.5, P5.6): the directory, every absent chunk, `AskLive`.
 
 use super::{Member, Phase, StreamOwner};
 use crate::context::Context;
@@ -10,7 +10,7 @@ use paritas_store::Presence;
 use paritas_wire::peer::Message;
 
 impl StreamOwner {
-    /// While Filling: the directory, then every absent chunk, then `AskLive` (5.5, 5.6).
+    /// While Filling: the directory, then every absent chunk, then `AskLive` (P5.5, P5.6).
     pub(super) fn rebuild<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
         let me = configuration.at(self.stream.x).filter(|a| a.tenure == self.tenure);
@@ -52,7 +52,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.5: which stripes exist.
+    /// P5.5: which stripes exist.
     pub(crate) fn on_directory<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -1,5 +1,5 @@
-//! What an owner gives to those who rebuild: its chunks at a version (PROTOCOL 5.7b, 6.3), which stripes exist (6.6),
-//! and a moment without new deltas (5.8).
+//! What an owner gives to those who rebuild: its chunks at a version (P5.7b, P6.3), which stripes exist (P6.6),
+//! and a moment without new deltas (P5.8).
 
 use super::{Phase, StreamOwner};
 use crate::context::Context;
@@ -12,7 +12,7 @@ use paritas_store::delta::extents;
 use paritas_wire::peer::{self, ChunkStatus, Header, Message};
 
 impl StreamOwner {
-    /// 5.7b, 6.3: a chunk at a version, or the latest.
+    /// P5.7b, P6.3: a chunk at a version, or the latest.
     pub(crate) fn on_read_chunk<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -27,7 +27,7 @@ impl StreamOwner {
         if self.phase == Phase::Serve && self.is_absent(stripe) {
             self.take_stashed(cx, stripe);
         }
-        // Wrong bytes must not become part of what others hold (9.1).
+        // Wrong bytes must not become part of what others hold (P9.1).
         let checked = match self.phase {
             Phase::Serve => self.checked(cx, stripe),
             _ => None,
@@ -139,7 +139,7 @@ impl StreamOwner {
         None
     }
 
-    /// 6.6, 6.7, for a member that fills: which stripes exist, and at what version.
+    /// P6.6, P6.7, for a member that fills: which stripes exist, and at what version.
     pub(crate) fn on_read_alloc<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -164,7 +164,7 @@ impl StreamOwner {
         cx.send_to(to.0, to.1, Channel::Bulk, self.stream, configuration.epoch, &alloc);
     }
 
-    /// 5.8.
+    /// P5.8.
     pub(crate) fn on_hold<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         cx.out.mark(Mark::Held);
         self.hold_until = self.hold_until.max(cx.mono() + cx.shared.parameters.hold_max);

@@ -29,7 +29,7 @@ const CHANGE_BYTES_MIN: usize = 64;
 const OBJECT_BYTES: usize = 48;
 
 /// How many bytes of keys and values a command of several changes on one stream may have: a quarter of the window
-/// (SEAMS §4), and half of what a delta takes, since the index may grow in it too.
+/// (docs/commands.md), and half of what a delta takes, since the index may grow in it too.
 fn command_bytes_max(parameters: &Parameters) -> usize {
     let window = usize::try_from(parameters.window_bytes).unwrap_or(usize::MAX);
     (window / 4).min(DELTA_BYTES_MAX / 2)
@@ -59,14 +59,14 @@ pub(crate) fn housekeep<O: Out>(
     let expired = store.expire_step(&mut cx.shared.arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;
     if expired {
         cx.out.mark(Mark::ExpiredInTime);
-        // Which keys is not said; a read that finds one gone must wait for this delta (8.4).
+        // Which keys is not said; a read that finds one gone must wait for this delta (P8.4).
         owner.touch_all();
     }
     let (mut done, mut spent) = (expired, 0);
     let kept = loop {
-        // Wrong bytes must not be copied (9.1): each chunk is checked before it is emptied.
+        // Wrong bytes must not be copied (P9.1): each chunk is checked before it is emptied.
         if let Some(victim) = owner.store.next_victim(&cx.shared.arena) {
-            // What this has written may fill the window (3.8): then it stays open, for the write that waits for room.
+            // What this has written may fill the window (P3.8): then it stays open, for the write that waits for room.
             if owner.admit_write(cx) != Admission::Admitted {
                 return done;
             }

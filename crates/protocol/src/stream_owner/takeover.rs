@@ -1,4 +1,4 @@
-//! From a new tenure to `Serve` (PROTOCOL 5.1–5.5): seal the members, cut, push, wait for leases.
+//! From a new tenure to `Serve` (P5.1–P5.5): seal the members, cut, push, wait for leases.
 
 use super::{Member, Phase, StreamOwner};
 use crate::context::Context;
@@ -37,7 +37,7 @@ struct Wait {
 pub(super) struct Takeover {
     began: Time,
     waits: Vec<Wait>,
-    /// Facts that stay true (5.12a): who will never serve again under which tenure.
+    /// Facts that stay true (P5.12a): who will never serve again under which tenure.
     yielded: Vec<Tenure>,
     resend_at: Time,
     query_at: Time,
@@ -136,7 +136,7 @@ impl StreamOwner {
         self.takeover.resend_at = next.unwrap_or(Time(u64::MAX));
     }
 
-    /// 5.12a: asks every holder of a lease whether it has yielded.
+    /// P5.12a: asks every holder of a lease whether it has yielded.
     fn query_holders<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         for wait in self.takeover.waits.iter().filter(|w| !w.cleared) {
             let query = Message::YieldQuery { tenure: wait.holder };
@@ -144,7 +144,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.2. A reply that comes after the cut still adds its leases.
+    /// P5.2. A reply that comes after the cut still adds its leases.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_seal_reply<O: Out>(
         &mut self,
@@ -212,7 +212,7 @@ impl StreamOwner {
                     .all(|d| extents(d.extents, arena.chunk_bytes()).all(|e| e.is_ok())))
     }
 
-    /// 5.3: once, when enough Live members have answered.
+    /// P5.3: once, when enough Live members have answered.
     fn try_cut<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         if self.phase != Phase::Seal {
             return;
@@ -304,7 +304,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.4.
+    /// P5.4.
     pub(crate) fn on_sync_ack<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -365,7 +365,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.12a: a permanent fact about one tenure.
+    /// P5.12a: a permanent fact about one tenure.
     pub(crate) fn on_yielded<O: Out>(&mut self, cx: &Context<'_, O>, tenure: Tenure) {
         self.materialiser.offer(tenure);
         let wanted = self.phase != Phase::Serve && self.takeover.yielded.len() < LEASES_MAX;
@@ -375,7 +375,7 @@ impl StreamOwner {
         }
     }
 
-    /// 5.5.
+    /// P5.5.
     fn try_serve<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         if self.phase != Phase::Wait {
             return;

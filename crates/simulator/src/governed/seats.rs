@@ -1,5 +1,5 @@
 //! A seat for each node: the agent of its process, and the supervisor that starts the process, announces each life
-//! before it begins, and certifies its end (PROTOCOL 10.4).
+//! before it begins, and certifies its end (P10.4).
 
 use super::lines::Lines;
 use super::{Control, Letter};

@@ -1,5 +1,5 @@
 //! Second processes with the id of a node that runs: started by mistake, from an old file of settings, say. Only their
-//! agents are there. They must not be taken in while the node's own process may be heard (PROTOCOL 10.13).
+//! agents are there. They must not be taken in while the node's own process may be heard (P10.13).
 
 use super::seats::{Asked, register};
 use super::{Control, Letter};

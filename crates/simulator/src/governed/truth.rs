@@ -1,5 +1,5 @@
-//! What truly lives, and what the coordinator made of it: invariants D1 to D6 (CONTROL in `docs/protocol.md`, 10.9 to
-//! 10.16).
+//! What truly lives, and what the coordinator made of it: invariants D1 to D6 (P10.9 to
+//! P10.16).
 //!
 //! The redundancy bears the end of some processes, and the faults of a run keep within that. The coordinator may take a
 //! position from a process that lives (a false suspicion); what that process holds is of no use any more. So a list may
@@ -30,7 +30,7 @@ pub(crate) struct Truth {
     beats: BTreeMap<(usize, usize), Streak>,
     /// A commit has failed, and may have taken effect: what it decided is seen later.
     is_late: bool,
-    /// The store was just made anew: each list has an epoch more, whether or not anything changes (10.18).
+    /// The store was just made anew: each list has an epoch more, whether or not anything changes (P10.18).
     pub(super) is_adopted: bool,
 }
 
@@ -266,7 +266,8 @@ impl World {
         true
     }
 
-    /// An old store is the newest from now on. What it lacks of other lists has never been either, unless somebody has it.
+    /// An old store is the newest from now on. What it lacks of other lists has never been either, unless somebody has
+    /// it.
     fn fork_others(&mut self) {
         let Some(reader) = self.store_reader() else { return };
         for stored in reader.configurations() {
@@ -313,7 +314,7 @@ impl World {
         if stood_still || beats(node).is_some_and(|s| now - s.last < suspicion) {
             return;
         }
-        // What a stand-in holds besides is moved without regard to silence (10.5).
+        // What a stand-in holds besides is moved without regard to silence (P10.5).
         if old.of_node(NodeId(node as u16)).count() > 1 {
             return;
         }

@@ -270,7 +270,7 @@ impl Shape {
     }
 
     /// Most keys that `pages` pages should hold, with `slots` slots each, filled to `fill_max` per mille. The index may
-    /// be ahead of even growth by a third of a round (SEAMS §2; figures in docs/formats/index.md).
+    /// be ahead of even growth by a third of a round (P1.3; figures in docs/formats/index.md).
     pub(crate) fn keys_max(self, pages: u32, slots: u32, fill_max: u32) -> u64 {
         const AHEAD: u64 = 3;
         if pages == 0 {

@@ -1,5 +1,5 @@
 //! Eviction. The key least worth keeping is chosen from a sample of the index, and deleted with an ordinary delta
-//! (PROTOCOL 8.1).
+//! (P8.1).
 
 use super::find::{At, Found};
 use super::{Blocked, Stream, page_stripe};

@@ -80,7 +80,7 @@ impl Stream {
         self.chunks.table_bytes() + self.space.table_bytes() + self.usage.table_bytes()
     }
 
-    /// Sets the credit: stripe numbers below these, of data and of index pages, may be used (PROTOCOL 8.2).
+    /// Sets the credit: stripe numbers below these, of data and of index pages, may be used (P8.2).
     pub fn set_credit(&mut self, data_end: u32, index_end: u32) {
         self.credit = (data_end, index_end);
     }

@@ -752,7 +752,7 @@ fn grow_for_a_crowd(arena: &mut Arena, stream: &mut Stream, seq: &mut u64) {
     );
 }
 
-/// Memory does not hold all chunks that one call of SCAN needs (PROTOCOL 5.10).
+/// Memory does not hold all chunks that one call of SCAN needs (P5.10).
 #[test]
 fn a_scan_gives_what_lies_before_a_chunk_that_is_not_here() {
     let mut world = World::new(256, 1 << 14);
@@ -1351,7 +1351,7 @@ fn what_a_write_that_was_given_up_needed_is_forgotten() {
     assert_eq!(world.stream.free_needed(), 2);
 }
 
-/// Each victim is checked before it is emptied (9.1), so compaction begins with no chunk that `next_victim` has not
+/// Each victim is checked before it is emptied (P9.1), so compaction begins with no chunk that `next_victim` has not
 /// returned.
 #[test]
 fn one_call_empties_no_chunk_that_was_not_announced() {

@@ -1,7 +1,7 @@
-//! Usage marks: one byte for each slot of the index, in the owner's own memory (SEAMS §2, "Policy bits").
+//! Usage marks: one byte for each slot of the index, in the owner's own memory (P8.5).
 //!
 //! Marks are never in a chunk: a byte that a GET changed without a delta would corrupt what other nodes decode. So a
-//! successor has no marks and starts cold (PROTOCOL 8.5). Marks are kept only under a policy that reads them.
+//! successor has no marks and starts cold (P8.5). Marks are kept only under a policy that reads them.
 
 use crate::Policy;
 use crate::index::page::{Room, SLOTS};

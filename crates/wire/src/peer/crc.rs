@@ -1,7 +1,7 @@
 //! Computes a frame's CRC from the sum of the chunk at its end, and the sum from the CRC. So the sender and the
 //! receiver each read a chunk once instead of twice.
 //!
-//! Both are remainders modulo Castagnoli's polynomial (PROTOCOL 9.1). The sum is the plain remainder; the CRC starts
+//! Both are remainders modulo Castagnoli's polynomial (P9.1). The sum is the plain remainder; the CRC starts
 //! with all ones and inverts its result. So the register after prefix and chunk is the register after the prefix,
 //! advanced by as many zero bytes as the chunk has, XOR the chunk's sum. All numbers are reflected: bit 31 is the
 //! coefficient of x⁰.

@@ -1,4 +1,4 @@
-//! Contents of the frames (PROTOCOL 2.5). Their bytes: `encode.rs` and `decode.rs`, described in
+//! Contents of the frames (P2.5). Their bytes: `encode.rs` and `decode.rs`, described in
 //! `docs/formats/peer.md`.
 
 use super::kind;
@@ -6,7 +6,7 @@ use super::parts::{Deltas, Leases, Objects, Versions};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Term, Time, Version};
 
-/// The first frame on a link, sent by both ends (PROTOCOL 2.1).
+/// The first frame on a link, sent by both ends (P2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The sender's cluster.
@@ -40,7 +40,7 @@ pub enum ChunkStatus {
     Here,
 }
 
-/// The result of an import (PROTOCOL 10.8).
+/// The result of an import (P10.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImportStatus {
     /// Every member has acknowledged it.
@@ -51,7 +51,7 @@ pub enum ImportStatus {
     Unknown,
 }
 
-/// A parity chunk as held by one member (PROTOCOL 5.7a).
+/// A parity chunk as held by one member (P5.7a).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parity<'a> {
     /// Highest sequence number in the member's log of the asking stream.
@@ -68,10 +68,10 @@ pub struct Parity<'a> {
 
 /// A message between nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // Fields have the names used in PROTOCOL.
+#[allow(missing_docs)] // Fields have the names used in docs/protocol.md.
 pub enum Message<'a> {
     Hello(Hello),
-    /// One atomic batch of changes (1.3).
+    /// One atomic batch of changes (P1.3).
     Delta {
         term: Term,
         seq: u64,
@@ -80,19 +80,19 @@ pub enum Message<'a> {
         extents: &'a [u8],
     },
     /// Acknowledges all deltas up to a number. `lease_sent` is the `sent` of the newest frame for which a lease was
-    /// granted, or 0 (4.3).
+    /// granted, or 0 (P4.3).
     Ack {
         term: Term,
         recv: u64,
         lease_sent: Time,
     },
-    /// `acked` and `stable` of a stream, sent without a delta (3.8).
+    /// `acked` and `stable` of a stream, sent without a delta (P3.8).
     Stable {
         term: Term,
         acked: u64,
         stable: u64,
     },
-    /// The deltas `base+1 ..= top`, and the term that they belong to from now on (3.9).
+    /// The deltas `base+1 ..= top`, and the term that they belong to from now on (P3.9).
     Sync {
         term: Term,
         base: u64,
@@ -103,7 +103,7 @@ pub enum Message<'a> {
         term: Term,
         recv: u64,
     },
-    /// All stripes of the stream with a non-zero version at `as_of` (6.6, 6.7), encoded as in `Directory`.
+    /// All stripes of the stream with a non-zero version at `as_of` (P6.6, P6.7), encoded as in `Directory`.
     Alloc {
         term: Term,
         as_of: u64,
@@ -118,7 +118,7 @@ pub enum Message<'a> {
         streams: Leases<'a>,
     },
     Seal,
-    /// Answers `Seal` (5.2). `known` is false if the member knows nothing of the stream.
+    /// Answers `Seal` (P5.2). `known` is false if the member knows nothing of the stream.
     SealReply {
         known: bool,
         term: Term,
@@ -136,7 +136,7 @@ pub enum Message<'a> {
         term: Term,
         at_least: u64,
     },
-    /// The stripes of a stream, as pairs of stripe and version (5.5).
+    /// The stripes of a stream, as pairs of stripe and version (P5.5).
     Directory {
         term: Term,
         complete_for: u64,
@@ -171,11 +171,11 @@ pub enum Message<'a> {
         found: Option<u32>,
         bytes: &'a [u8],
     },
-    /// Asks the owner to send no new delta on this chunk for a short time (5.8).
+    /// Asks the owner to send no new delta on this chunk for a short time (P5.8).
     Hold {
         stripe: Stripe,
     },
-    /// Asks for credit: stripe numbers below these ends (8.2).
+    /// Asks for credit: stripe numbers below these ends (P8.2).
     CreditRequest {
         term: Term,
         data_end: u32,
@@ -193,7 +193,7 @@ pub enum Message<'a> {
     Stale {
         configuration: Box<Configuration>,
     },
-    /// A client's command for a stream that the receiver owns (SEAMS §4).
+    /// A client's command for a stream that the receiver owns (docs/commands.md).
     Forward {
         conn: ConnId,
         n: u64,
@@ -205,7 +205,7 @@ pub enum Message<'a> {
         n: u64,
         bytes: &'a [u8],
     },
-    /// Objects of hash slots that the sender hands off to the stream in the header (10.8). `term` and `round` identify
+    /// Objects of hash slots that the sender hands off to the stream in the header (P10.8). `term` and `round` identify
     /// the attempt and its owner. `n` counts the imports of an attempt from 0; number 0 carries no objects and prepares
     /// the receiver.
     Import {

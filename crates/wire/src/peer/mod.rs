@@ -6,7 +6,7 @@
 //! ```
 //! Little endian. `length` counts the whole frame; the CRC covers all bytes after itself. `x`, `list` and `epoch` name
 //! the stream or position, its list, and the configuration that the frame refers to. `sent` is the sender's monotonic
-//! clock in ns; leases are counted from it (PROTOCOL 2.2, 2.5, 4.3).
+//! clock in ns; leases are counted from it (P2.2, P2.5, P4.3).
 
 mod crc;
 mod decode;

@@ -145,7 +145,7 @@ impl<'a> Leases<'a> {
     }
 }
 
-/// A lease that a member has granted and that has not expired (5.2).
+/// A lease that a member has granted and that has not expired (P5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseRecord {
     /// Its holder.

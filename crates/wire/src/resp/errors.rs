@@ -198,7 +198,7 @@ pub fn value_too_long(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
     );
 }
 
-/// The keys and values of a command for one hash slot do not fit in the window (SEAMS §4). Not in Redis.
+/// The keys and values of a command for one hash slot do not fit in the window (docs/commands.md). Not in Redis.
 pub fn command_too_large(out: &mut Vec<u8>, bytes_max: usize) {
     error(out, &format!("ERR command larger than {bytes_max} bytes for one slot"));
 }

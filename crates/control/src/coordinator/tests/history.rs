@@ -1,4 +1,4 @@
-//! Stores that went back in time, and what keeps a coordinator from deciding by one (PROTOCOL 10.14 to 10.16).
+//! Stores that went back in time, and what keeps a coordinator from deciding by one (P10.14 to P10.16).
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Log nodes: who holds logged positions, and who does while none is free (PROTOCOL 10.5, 11).
+//! Log nodes: who holds logged positions, and who does while none is free (P10.5, P11).
 
 use super::rules::{list_where, state};
 use super::world::registration;

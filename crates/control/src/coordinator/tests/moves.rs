@@ -1,4 +1,4 @@
-//! Planned moves (PROTOCOL 5.12, 10.2a): a node is drained, shunned, and comes back.
+//! Planned moves (P5.12, P10.2a): a node is drained, shunned, and comes back.
 
 use super::rules::list_where;
 use super::*;

@@ -1,4 +1,4 @@
-//! Orders of an operator: they say what they would lose, and do nothing unless they are confirmed (PROTOCOL 10.17).
+//! Orders of an operator: they say what they would lose, and do nothing unless they are confirmed (P10.17).
 
 use super::*;
 use crate::message::{Order, Settings};
@@ -126,7 +126,7 @@ fn a_node_whose_machine_is_off_counts_as_ended_once_an_operator_says_so() {
     assert!(done);
     for list in world.coordinator.configurations() {
         assert!(list.held_by(NodeId(3), life).next().is_none(), "{list:?}");
-        // 5.5: whoever serves next waits for its leases.
+        // P5.5: whoever serves next waits for its leases.
         assert!(!list.is_gone(NodeId(3), life), "{list:?}");
     }
     assert!(world.is_over(3), "that life does not come back");

@@ -1,5 +1,5 @@
 //! A random walk: nodes die, are certified or not, fall silent, return, finish rebuilding; the coordinator dies too.
-//! I11 and 10.3 are checked on every commit (in `World::event`), and after every step that nothing is left undone.
+//! I11 and P10.3 are checked on every commit (in `World::event`), and after every step that nothing is left undone.
 
 use super::world::TestNode;
 use super::*;

@@ -1,4 +1,4 @@
-//! The rules of PROTOCOL 10.2–10.7, one test each.
+//! The rules of P10.2–P10.7, one test each.
 
 use super::*;
 use crate::message::Order;
@@ -268,7 +268,7 @@ fn a_silent_owner_stays_named_while_nobody_can_take_over() {
 
 #[test]
 fn silent_parities_all_leave_where_no_data_is_missing() {
-    // 4.5: reads go on without them, and would wait for their leases with them.
+    // P4.5: reads go on without them, and would wait for their leases with them.
     let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 4, 4);
     assert_eq!(world.holder(list, 5), Some(5));

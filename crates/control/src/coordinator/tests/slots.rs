@@ -1,4 +1,4 @@
-//! Slots that go from stream to stream (PROTOCOL 10.8).
+//! Slots that go from stream to stream (P10.8).
 
 use super::world::{World, plan};
 use super::*;

@@ -1,4 +1,4 @@
-//! Slow nodes are left out by themselves (PROTOCOL 10.2a), and never to and fro.
+//! Slow nodes are left out by themselves (P10.2a), and never to and fro.
 
 use super::*;
 

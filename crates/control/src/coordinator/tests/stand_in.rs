@@ -1,4 +1,4 @@
-//! Stand-ins (PROTOCOL 10.5): a second position of a list for want of a free node.
+//! Stand-ins (P10.5): a second position of a list for want of a free node.
 
 use super::rules::{list_where, state};
 use super::*;

@@ -7,9 +7,9 @@ use paritas_wire::command::{glob, slot};
 use paritas_wire::resp::{encode, errors, parse_integer};
 
 /// Expired keys met on a walk that are deleted at once. Others are shown as if they lived: nobody may see a key dead
-/// before its deletion is safe (8.4).
+/// before its deletion is safe (P8.4).
 const EXPIRED_MAX: usize = 256;
-/// The most keys that one SCAN looks at, whatever its COUNT: a turn must be short (PROTOCOL 10.2b).
+/// The most keys that one SCAN looks at, whatever its COUNT: a turn must be short (P10.2b).
 const SCAN_KEYS_MAX: usize = 4096;
 /// What SCAN takes for COUNT if nothing is said, as Redis does.
 const COUNT_DEFAULT: i64 = 10;

@@ -49,7 +49,7 @@ impl Desk {
         options: &[&[u8]],
         streams: Vec<Stream>,
     ) -> Ran {
-        // Keys of a slot that nobody holds, by what is known here, are somewhere (10.8).
+        // Keys of a slot that nobody holds, by what is known here, are somewhere (P10.8).
         if !cx.rules().may_list_keys(cx.shared.slots.is_whole()) {
             return self.stall(cx, lists, client, turn, Command::Keys.spec());
         }
