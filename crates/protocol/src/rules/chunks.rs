@@ -32,8 +32,8 @@ impl Rules {
             || self.breaks(Mutant::ParitiesNotCompared)
     }
 
-    /// P6.3: a chunk out of a lender's parity is used only if all others came at the versions of that parity. `None`:
-    /// no parity came.
+    /// P6.3: a chunk that comes out of a log node's parity is used only if all other chunks have the versions of that
+    /// parity. `None`: no parity came.
     pub(crate) fn lent_fits(
         self,
         stood_for: Option<impl Iterator<Item = Version>>,

@@ -31,8 +31,8 @@ impl Rules {
         stashed == wanted || (stashed.seq() == wanted.seq() && self.breaks(Mutant::StashWithoutTerm))
     }
 
-    /// P10.14: a configuration is installed only over one of the same history. The answer is what was found out about
-    /// the two histories.
+    /// P10.14: a configuration is installed only over one of the same history. `found` is how the two histories are
+    /// related; the result is what the node acts on.
     pub(crate) fn lineage(self, found: Lineage) -> Lineage {
         if self.breaks(Mutant::EpochForId) {
             return Lineage::Follows;

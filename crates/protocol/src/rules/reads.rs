@@ -10,8 +10,8 @@ impl Rules {
         acked >= need || self.breaks(Mutant::ReadDoesNotWaitForAck)
     }
 
-    /// P4.2: reads may leave until the `quorum`-th latest of the leases that started members have granted, each with
-    /// whether the member is Live: Filling ones count. `None`: fewer than the quorum have started.
+    /// P4.2: reads may leave until the `quorum`-th latest lease of a started member ends. Filling members count as
+    /// Live ones do; the flag says which a member is. `None`: fewer than the quorum have started.
     pub(crate) fn leased_until(
         self,
         leases: impl Iterator<Item = (bool, Time)> + Clone,
@@ -28,20 +28,20 @@ impl Rules {
         nth_largest(leases.map(|(_, until)| until), quorum)
     }
 
-    /// P4.6: whether reads wait until members confirm that they know no later owner.
+    /// P4.6: whether reads wait for an answer of the members in place of a lease.
     pub(crate) fn are_confirmed(self, reads: Reads) -> bool {
         reads == Reads::Confirmed && !self.breaks(Mutant::ReadsNotConfirmed)
     }
 
-    /// P4.6: a read is answered when this time is not before it: the `quorum`-th latest time at which members were
-    /// asked what they have confirmed since. `None`: fewer than the quorum have started.
+    /// P4.6: reads up to this time are confirmed. Each started member has confirmed what it was asked at some time;
+    /// it is the `quorum`-th latest of these times. `None`: fewer than the quorum have started.
     pub(crate) fn confirmed_at(self, asked: impl Iterator<Item = Time> + Clone, quorum: usize) -> Option<Time> {
         nth_largest(asked, quorum)
     }
 }
 
-/// The key of a waiting reply whose value is looked up again, for [`Fault::ValueTakenAtRelease`](super::Fault). In
-/// builds without mutants there is none.
+/// The key of a waiting reply whose value is looked up again, for the fault `ValueTakenAtRelease`. In builds without
+/// mutants it is always empty.
 #[derive(Clone, Default, Debug)]
 pub struct TakenAgain {
     #[cfg(feature = "mutants")]

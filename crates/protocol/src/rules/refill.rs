@@ -4,8 +4,8 @@ use super::{Mutant, Rules};
 use paritas_base::{Term, Version};
 
 impl Rules {
-    /// P6.3: deltas after this seq are folded into what was encoded: after the seq that the owner had when it sent the
-    /// chunk. The chunk's version does not do: a chunk that was freed long ago has version 0.
+    /// P6.3: buffered deltas after this seq are folded into what was encoded. It is the owner's seq when it sent the
+    /// chunk. The chunk's version cannot replace it: a chunk that was freed long ago has version 0.
     pub(crate) fn folded_after(self, as_of: u64, version: Version) -> u64 {
         if self.breaks(Mutant::VersionForAsOf) {
             return version.seq();
@@ -13,22 +13,22 @@ impl Rules {
         as_of
     }
 
-    /// P6.3: a data chunk may be encoded once the log here, of the term in which the owner sent it, reaches `as_of`.
+    /// P6.3: a data chunk may be encoded once the log here reaches `as_of`, and only if the log is of the term in
+    /// which the owner sent the chunk.
     pub(crate) fn may_encode(self, log: (Option<Term>, u64), sent: (Term, u64)) -> bool {
         let ((log_term, recv), (term, as_of)) = (log, sent);
         (recv >= as_of || self.breaks(Mutant::ValidBeforeLogCaughtUp))
             && (log_term == Some(term) || self.breaks(Mutant::FetchWithoutTerm))
     }
 
-    /// P6.7: an old parity chunk of the stash is valid as it is if it stands for exactly the versions that the owners
-    /// have.
+    /// P6.7: an old parity chunk of the stash is valid if it stands for exactly the versions that the owners have.
     pub(crate) fn may_reuse(self, stashed: &[Version], owners: &[Version]) -> bool {
         let without_term = self.breaks(Mutant::ParityStashWithoutTerm);
         let same = |(a, b): (&Version, &Version)| a == b || (without_term && a.seq() == b.seq());
         stashed.iter().zip(owners).all(same)
     }
 
-    /// P6.7, P11.3: likewise on the disk of a log node.
+    /// P6.7, P11.3: the same for a parity chunk on the disk of a log node.
     pub(crate) fn may_reuse_on_disk(self, logged: &[Version], owners: &[Version]) -> bool {
         logged.len() == owners.len()
             && (self.may_reuse(logged, owners) || self.breaks(Mutant::LoggedParityAtAnyVersion))

@@ -5,8 +5,8 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Term, Time};
 
 impl Rules {
-    /// P5.3: so many Live members that know the stream must have answered `Seal`. Any ack quorum, and any lease quorum,
-    /// has one of them.
+    /// P5.3: the number of Live members, of those that know the stream, that must have answered `Seal`. Every ack
+    /// quorum and every lease quorum has one of them.
     pub(crate) fn seal_quorum(self, parity: u8, ack_quorum: u8) -> usize {
         let quorum = usize::from(parity - ack_quorum) + 1;
         if self.breaks(Mutant::SealFromTooFew) {
@@ -15,15 +15,15 @@ impl Rules {
         quorum
     }
 
-    /// P5.3: the log that becomes the cut: the one with the greatest (term, recv). Of equal ones the last.
+    /// P5.3: the log that becomes the cut: the one with the greatest (term, recv), and of equal ones the last.
     pub(crate) fn newest_log<T>(self, logs: impl Iterator<Item = (T, (Term, u64))>) -> Option<T> {
         let without_term = self.breaks(Mutant::CutWithoutTerm);
         let rank = |(_, (term, recv)): &(T, (Term, u64))| (if without_term { Term::default() } else { *term }, *recv);
         logs.max_by_key(rank).map(|(log, _)| log)
     }
 
-    /// P5.5: the process that holds a lease has ended for certain: the configuration says so of that incarnation of
-    /// that node. `holders` are all whose leases are waited for: what is certified of one clears no other.
+    /// P5.5: whether the holder of a lease has ended, as the configuration certifies of one incarnation of one node.
+    /// `holders` are the holders of all leases that are waited for: a certificate of one clears no other.
     pub(crate) fn is_certified(
         self,
         configuration: &Configuration,
@@ -40,7 +40,7 @@ impl Rules {
         is_gone(holder)
     }
 
-    /// P5.5, P5.12a: the holder of a lease has said that it will never serve again under that very tenure.
+    /// P5.5, P5.12a: whether the holder of a lease has said that it will never serve again under exactly that tenure.
     pub(crate) fn has_yielded(self, holder: &Tenure, yielded: &[Tenure]) -> bool {
         let by_process = self.breaks(Mutant::YieldedNotMatchedOnTerm);
         let same_process = |tenure: &Tenure| (tenure.node, tenure.incarnation) == (holder.node, holder.incarnation);
@@ -49,8 +49,7 @@ impl Rules {
             .any(|tenure| tenure == holder || (by_process && same_process(tenure)))
     }
 
-    /// P5.5: a lease of another tenure is waited for until it has run out, or its holder has certainly ended or
-    /// yielded.
+    /// P5.5: a lease of another tenure is waited for until it has run out, or its holder is certified or has yielded.
     pub(crate) fn wait_is_over(self, now: Time, until: Time, certified: bool, yielded: bool) -> bool {
         now >= until || certified || yielded || self.breaks(Mutant::NoLeaseWait)
     }

@@ -14,13 +14,14 @@ pub(crate) struct Started {
 }
 
 impl Rules {
-    /// P3.3: a member takes a delta whose seq follows its log, or that it has already. It never takes one across a gap.
+    /// P3.3: a member takes the delta that follows its log, and those that it has already. It takes none across a
+    /// gap.
     pub(crate) fn follows(self, seq: u64, recv: u64) -> bool {
         seq <= recv + 1 || self.fault(Fault::GapAccepted)
     }
 
-    /// P3.7: `acked` is the `quorum`-th largest seq that members have. All that have started count: Filling ones do,
-    /// and the owner leaves out none because it is silent. `None`: fewer than the quorum have started.
+    /// P3.7: `acked` is the `quorum`-th largest seq that a started member has. Filling members count, and silent
+    /// ones: the owner does not judge who is alive. `None`: fewer than the quorum have started.
     pub(crate) fn acked(self, started: impl Iterator<Item = Started> + Clone, quorum: usize) -> Option<u64> {
         if self.breaks(Mutant::OwnerJudgesWhoIsAlive) {
             return started
@@ -34,7 +35,7 @@ impl Rules {
         nth_largest(started.map(|member| member.matched), quorum)
     }
 
-    /// P3.8: the owner keeps every delta after this seq: after `stable`.
+    /// P3.8: the owner keeps every delta after this seq. It is `stable`.
     pub(crate) fn kept_from(self, stable: u64, acked: u64, seq: u64) -> u64 {
         if self.breaks(Mutant::RawDeltasNotKept) {
             return seq;
@@ -45,8 +46,8 @@ impl Rules {
         stable
     }
 
-    /// P3.8: a member keeps every delta after this seq: after the `stable` that the owner has told, as far as its log
-    /// reaches.
+    /// P3.8: a member keeps every delta after this seq. It is the owner's `stable`, but at most where the member's
+    /// log ends.
     pub(crate) fn kept_from_at_member(self, stable: u64, recv: u64) -> u64 {
         if self.breaks(Mutant::RawDeltasNotKept) {
             return recv;
@@ -54,7 +55,7 @@ impl Rules {
         stable.min(recv)
     }
 
-    /// P3.9: a `Sync` has the deltas after this seq: after `stable`.
+    /// P3.9: a `Sync` has every delta after this seq. It is `stable`.
     pub(crate) fn sync_base(self, stable: u64, acked: u64) -> u64 {
         if self.breaks(Mutant::SyncFromAcked) {
             return acked;
@@ -62,8 +63,9 @@ impl Rules {
         stable
     }
 
-    /// P3.10: the last seq up to which a log that reaches `recv` and a `Sync` that reaches `top` have the same deltas:
-    /// the last at which they are of the same term. Up to `floor`, where one of them begins, they do agree.
+    /// P3.10: the last seq at which a member's log, which reaches `recv`, and a `Sync`, which reaches `top`, have a
+    /// delta of the same term. Up to that seq they have the same deltas. They agree up to `floor`, where one of them
+    /// begins.
     pub(crate) fn agreed(self, recv: u64, top: u64, floor: u64, same_term: impl Fn(u64) -> bool) -> u64 {
         let mut agreed = recv.min(top);
         while agreed > floor && !same_term(agreed) && !self.breaks(Mutant::MatchByCut) {
@@ -72,7 +74,8 @@ impl Rules {
         agreed
     }
 
-    /// P3.10: a member undoes the deltas of its log after this seq: after the last that agrees with the `Sync`.
+    /// P3.10: a member undoes every delta of its log after this seq. It is the last one at which log and `Sync`
+    /// agree.
     pub(crate) fn undone_after(self, agreed: u64, recv: u64) -> u64 {
         if self.breaks(Mutant::VoidTailKept) {
             return recv;
