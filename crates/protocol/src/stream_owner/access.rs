@@ -202,7 +202,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// the look counts for eviction.
     ///
     /// # Errors
-    /// [`Stop::Wait`] while a chunk that is needed is absent, and what [`Self::change`] says where an expired key is
+    /// [`Stop::Wait`] while a chunk that is needed is absent, and what `change` says where an expired key is
     /// deleted.
     #[inline]
     pub fn look<T>(
@@ -307,7 +307,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Stores a value under a key.
     ///
     /// # Errors
-    /// A refusal for a key or value that is too long, and what [`Self::change`] says.
+    /// A refusal for a key or value that is too long, and what `change` says.
     pub fn put(&mut self, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
         self.check_limits(key.len(), value.bytes.len())?;
         self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
@@ -318,7 +318,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Removes a key: true if there was one.
     ///
     /// # Errors
-    /// As [`Self::change`].
+    /// As `change`.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Result<bool, Stop> {
         let removed = self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
         self.begun |= removed;
@@ -328,7 +328,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Deletes a key that has expired: no doing of the command, which may still wait afterwards.
     ///
     /// # Errors
-    /// As [`Self::change`].
+    /// As `change`.
     pub fn end_expired(&mut self, hash: u64, key: &[u8]) -> Result<(), Stop> {
         self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
         Ok(())
@@ -337,7 +337,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Sets when a key ends, in ms since 1970; `None`: never. False without the key.
     ///
     /// # Errors
-    /// As [`Self::change`].
+    /// As `change`.
     pub fn set_expiry(&mut self, hash: u64, key: &[u8], expiry_ms: Option<u64>) -> Result<bool, Stop> {
         let set = self.change(hash, |store, arena, delta| {
             store.set_expiry(arena, delta, hash, key, expiry_ms)
@@ -349,7 +349,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Removes all keys of the stream, in a delta of its own: whole pages become zeros.
     ///
     /// # Errors
-    /// As [`Self::change`].
+    /// As `change`.
     pub fn flush(&mut self) -> Result<(), Stop> {
         self.admit()?;
         self.owner.close_delta(self.cx, self.configuration);
