@@ -274,6 +274,9 @@ pub struct Coordinator<S> {
     lives: BTreeMap<NodeId, (Incarnation, u32)>,
     /// Nodes that know the id of a configuration which is not in this store's history, and have not been taken in.
     doubts: BTreeSet<NodeId>,
+    /// Enough holders have told what they know: every configuration that has left a coordinator is in this store. Once
+    /// true it stays true, since later configurations are of this coordinator.
+    knows_all: bool,
     /// Nodes that have registered with configurations of this store's history.
     witnesses: BTreeSet<NodeId>,
     last_event: Time,
@@ -338,6 +341,7 @@ impl<S: Store> Coordinator<S> {
             behind: None,
             lives: BTreeMap::new(),
             doubts: BTreeSet::new(),
+            knows_all: false,
             witnesses: BTreeSet::new(),
             last_event: Time::default(),
             next_tick: Time::default(),
@@ -387,6 +391,7 @@ impl<S: Store> Coordinator<S> {
             CoordinatorEvent::Message { link, bytes } => self.on_message(now, link, bytes, out),
             CoordinatorEvent::Timer => false,
         };
+        self.notice_witnesses();
         if decide || now >= self.next_tick || self.next_wait().is_some_and(|at| now >= at) {
             self.next_tick = now + Span(self.suspicion().0 / 4);
             self.decide(now, out);

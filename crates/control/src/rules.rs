@@ -203,14 +203,12 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
         cut: Vec::new(),
     };
     change.grant();
-    let waits = change.bury();
+    let is_decided = change.bury();
     let begins_again =
         change.fence.facts.lost_policy == LostPolicy::Reset || change.fence.facts.resets.contains(&old.list);
-    if waits {
-        // What is whole is recorded meanwhile.
-    } else if change.next().lost && begins_again {
+    if is_decided && change.next().lost && begins_again {
         change.reset();
-    } else if !change.next().lost {
+    } else if is_decided && !change.next().lost {
         change.succeed();
         change.suspect();
         change.fill();
@@ -266,16 +264,16 @@ impl Change<'_> {
     /// place of the ended, since nothing could be rebuilt. Without parity nothing ever could: there positions start
     /// again empty.
     ///
-    /// True: whether the list is lost depends on who has still to say that it is whole. The coordinator before may have
-    /// been told, and nobody else.
+    /// False: it cannot be decided yet whether the list is lost. A holder that is Filling may have told the coordinator
+    /// before that it is whole, and has not had the time to say so again.
     fn bury(&mut self) -> bool {
         let any_ended = (0..self.next().positions.len()).any(|i| self.fence.is_ended(i));
         if !any_ended || self.next().parity == 0 {
-            return false;
+            return true;
         }
         if !self.fence.decodable_without(|i| self.fence.is_ended(i)) {
             if !self.next().lost && self.fence.facts.may_be_whole && self.fence.is_any_filling() {
-                return true;
+                return false;
             }
             self.fence.set_lost();
         }
@@ -286,7 +284,7 @@ impl Change<'_> {
                 }
             }
         }
-        false
+        true
     }
 
     /// P10.6: a lost list begins again, everybody Live with nothing, once every position has a holder and no owner of

@@ -199,7 +199,7 @@ impl<S: Store> Coordinator<S> {
             return Some(Refusal::StoreIsBehind { list });
         }
         let unknown = self.unknown_heard(registration).next();
-        if let Some(list) = unknown.filter(|_| !self.has_witnesses()) {
+        if let Some(list) = unknown.filter(|_| !self.knows_all) {
             return Some(Refusal::StoreIsBehind { list });
         }
         let (node, life) = (registration.node, registration.incarnation);

@@ -9,14 +9,14 @@ use crate::store::Store;
 use paritas_base::configuration::NodeState;
 use paritas_base::{ListId, NodeId, Time};
 
-/// How far a coordinator has got with asking the nodes that hold positions for what they know (P10.16).
+/// Which nodes that hold positions have told this coordinator what they know (P10.16).
 #[derive(Default)]
 struct Witnesses {
-    /// Of this many at least one knows the newest configuration of every list.
+    /// Number of holders of which at least one knows every configuration that has left a coordinator.
     wanted: usize,
-    /// So many have registered with something of this store's history.
+    /// Holders that have registered with a part of this store's history.
     known: usize,
-    /// These have not registered, and may know something.
+    /// Holders that have not registered and may know a newer configuration.
     missing: Vec<NodeId>,
 }
 
@@ -65,20 +65,18 @@ impl<S: Store> Coordinator<S> {
         )
     }
 
-    /// Whether so many holders have told what they know that nothing has left a coordinator which is not in this store.
-    pub(super) fn has_witnesses(&self) -> bool {
-        let Witnesses { wanted, known, .. } = self.witnesses();
-        known >= wanted
+    pub(super) fn notice_witnesses(&mut self) {
+        self.knows_all = self.knows_all || !self.witnesses().are_awaited();
     }
 
     pub(super) fn refuses_orders(&self) -> Option<String> {
         self.obstacle().map(|why| format!("the coordinator {why}"))
     }
 
-    /// Nodes count until an operator says that their machines are off: whoever
-    /// counted them before this coordinator began may have counted more of them than live now.
+    /// A holder counts until an operator says that its machine is off. The coordinator before may have counted a holder
+    /// that has ended since.
     fn witnesses(&self) -> Witnesses {
-        if self.records.lists.is_empty() {
+        if self.knows_all || self.records.lists.is_empty() {
             return Witnesses::default();
         }
         let end = |id: &NodeId| self.records.nodes.get(id).map_or(End::Unknown, |n| n.end);

@@ -382,3 +382,26 @@ fn what_is_only_heard_of_is_doubted_until_enough_holders_have_told_what_they_hav
     assert_eq!(registered.void, [ListId(0)]);
     assert!(!says(&world).contains("n5 know of decisions"));
 }
+
+#[test]
+fn a_coordinator_that_has_heard_enough_holders_once_goes_on_when_others_take_their_positions() {
+    let mut world = World::started(plan(2, 2, 4, 1));
+    world.reopen();
+    for node in 0..3 {
+        world.register_again(node);
+    }
+    // Its peers hear it, so that it keeps what it holds.
+    world.cut_off(3);
+    // A spare without history takes over from a node that had told its own.
+    world.start(4);
+    world.certify(0);
+    for _ in 0..40 {
+        world.pass(300);
+        assert_eq!(world.coordinator.obstacle(), None);
+    }
+    let held_by = |world: &World, node: u16| {
+        let mut lists = world.coordinator.configurations();
+        lists.any(|c| c.of_node(NodeId(node)).next().is_some())
+    };
+    assert!(held_by(&world, 4) && !held_by(&world, 0));
+}
