@@ -420,6 +420,6 @@ def test_a_process_with_another_s_id_waits_and_one_that_was_fenced_ends(make, ru
     until(lambda: cluster.order("fence", "3", "--yes").returncode == 0, "its silence")
     cluster.processes[3].send_signal(signal.SIGCONT)
     assert cluster.processes[3].wait(PATIENCE) != 0
-    assert "this life of the node has ended" in cluster.processes[3].log.read_text(encoding="utf-8")
+    assert "this incarnation of the node has ended" in cluster.processes[3].log.read_text(encoding="utf-8")
     cluster.begin(3)
     until(lambda: cluster.is_whole() and cluster.is_settled(), "its next process")

@@ -6,8 +6,8 @@
 use crate::script::{Script, push_piece};
 use crate::support::Cluster;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState, Tenure};
-use paritas_base::slots::{SlotOrder, SlotTarget};
-use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Time};
+use paritas_base::hash_slots::{SlotOrder, SlotTarget};
+use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Time};
 use paritas_control::message::{
     Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode,
     encode,
@@ -35,11 +35,11 @@ fn plan() -> ClusterPlan {
     ClusterPlan::simple(ClusterId(7), 2, 1, 3, 1)
 }
 
-fn registration(node: u16, life: u64) -> Registration {
+fn registration(node: u16, incarnation: u64) -> Registration {
     Registration {
         cluster: Some(ClusterId(7)),
         node: NodeId(node),
-        incarnation: Incarnation(life),
+        incarnation: Incarnation(incarnation),
         domain: None,
         role: NodeRole::Member,
         pid: 100,
@@ -50,7 +50,7 @@ fn registration(node: u16, life: u64) -> Registration {
         coordinators: 1,
         installed: Vec::new(),
         heard: Vec::new(),
-        lives: Vec::new(),
+        incarnations: Vec::new(),
     }
 }
 
@@ -460,7 +460,7 @@ fn progress() -> ShardProgress {
 pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
     let tenure = crate::support::tenure(0, 1);
     let (node, incarnation) = (NodeId(1), Incarnation(2));
-    let stream = Stream {
+    let stream = StreamId {
         list: ListId(2),
         x: Position(0),
     };
@@ -512,7 +512,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
             order: SlotOrder::Move {
                 first: 0,
                 last: 700,
-                to: SlotTarget::Stream(stream),
+                to: SlotTarget::StreamId(stream),
             },
         },
         ToCoordinator::MoveSlots {
@@ -550,13 +550,13 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         give_up,
         hand_off,
     ] = &messages;
-    let life = ToCoordinator::Register(Box::new(registration(1, 50)));
+    let incarnation = ToCoordinator::Register(Box::new(registration(1, 50)));
     seeds.push(
         [
             say(10, supervise),
             say(10, exited),
             vec![2, 60, 4, 2, 60, 4],
-            say(26, &life),
+            say(26, &incarnation),
             vec![19, 4, 2, 60],
         ]
         .concat(),

@@ -8,8 +8,8 @@ use crate::frames::{seal, sealed};
 use crate::script::{Script, random};
 use crate::support::{Client, Cluster, tenure};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
-use paritas_base::slots::{HandOff, SlotRange};
-use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Time, Version};
+use paritas_base::hash_slots::{HandOff, SlotRange};
+use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version};
 use paritas_protocol::{Channel, LinkId, PROTOCOL_VERSION, Parameters, Port, Proposal};
 use paritas_wire::peer::{
     self, ChunkStatus, Deltas, Header, Hello, ImportStatus, LeaseEntry, LeaseRecord, Leases, Message, ObjectRecord,
@@ -152,11 +152,11 @@ impl Play<'_> {
             return;
         }
         let range = self.script.pick(&held);
-        let from = Stream {
+        let from = StreamId {
             list: ListId(list as u16),
             x: range.x,
         };
-        let to = Stream {
+        let to = StreamId {
             list: ListId(other as u16),
             x: Position(self.script.below(data.into()) as u8),
         };
@@ -207,7 +207,8 @@ impl Play<'_> {
             } = proposal
             {
                 let under_way = self.cluster.configurations.iter().find_map(|c| c.slots.hand_off);
-                let tenure = |stream: Stream| self.cluster.configurations[usize::from(stream.list.0)].tenure(stream.x);
+                let tenure =
+                    |stream: StreamId| self.cluster.configurations[usize::from(stream.list.0)].tenure(stream.x);
                 let agreed = |what: &HandOff| {
                     what.version == version && (tenure(what.from), tenure(what.to)) == (Some(from), Some(to))
                 };
@@ -307,7 +308,7 @@ impl Play<'_> {
     fn lie(&mut self) {
         let list = self.script.below(self.cluster.configurations.len());
         let configuration = self.cluster.configurations[list].clone();
-        let stream = Stream {
+        let stream = StreamId {
             list: ListId(self.script.number(list as u64) as u16),
             x: Position(self.script.below(configuration.positions.len() + 1) as u8),
         };
@@ -363,7 +364,7 @@ struct Lies<'l, 'a> {
     script: &'l mut Script<'a>,
     configuration: &'l Configuration,
     cluster: &'l Cluster,
-    stream: Stream,
+    stream: StreamId,
 }
 
 impl Lies<'_, '_> {

@@ -207,7 +207,7 @@ def failure_text(results):
     text += "are chunks of data, index and parity that they held; CPU time is that of all processes, from the kill until every\n"
     text += "position is whole. Median of five, least and most in brackets.\n\n" + table(columns, rebuilt)
     text += "\nGETs (`load run --cluster --zipf 0.99 --op get --rate R`) of all nodes' keys while one node comes back at `--rebuild-rate 10mb`,\n"
-    text += "from 1 s after its next life answers, beside those of the whole cluster just before; median of five, µs.\n\n"
+    text += "from 1 s after its next incarnation answers, beside those of the whole cluster just before; median of five, µs.\n\n"
     return text + table(["nodes", "load", "p50", "p95", "p50 after a loss", "p95 after a loss", "p95", "target", ""], beside)
 
 

@@ -220,10 +220,14 @@ class Faults(Orders):
         """The coordinator gets an older copy of its store. It must notice, change nothing and report it, until it has
         the newest store again."""
         old, epochs = self.cluster.read_store(), self.epochs()
-        self.send("kill", self.nodes(1))
-        # The end of the node changes every list that it is in. Before that, the copy equals the store.
+        pids = self.cluster.pids()
+        victim = self.draw.choice(sorted(self.holders() & set(pids)))
+        self.send("kill", [(victim, pids[victim])])
+        # The end of a node that holds positions changes its lists. Before that, the copy equals the store.
         deadline = time.monotonic() + WHOLE_WITHIN
-        while sum(self.epochs()) <= sum(epochs) and time.monotonic() < deadline:
+        while sum(self.epochs()) <= sum(epochs):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"n{victim} has ended and no list has changed: {self.cluster.any_status()}")
             time.sleep(0.02)
         self.until_whole()
         newest = self.cluster.read_store()
@@ -240,6 +244,11 @@ class Faults(Orders):
     def epochs(self):
         status = self.cluster.any_status()
         return [entry["epoch"] for entry in status["lists"]] if status else []
+
+    def holders(self):
+        """Nodes that hold positions."""
+        status = self.cluster.any_status()
+        return {position["node"] for entry in status["lists"] for position in entry["positions"]} if status else set()
 
     def store_is_refused(self):
         # Nodes that are refused say why.

@@ -1,8 +1,8 @@
 //! Records that the coordinator writes and all nodes obey: the cluster, its nodes, and the configuration of each stripe
 //! list (P1.2). Plain data. The rules that change them are in `control`.
 
-use crate::slots::ListSlots;
-use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Stream, Term, Version};
+use crate::hash_slots::ListSlots;
+use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, StreamId, Term, Version};
 use core::hash::Hasher;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
@@ -212,9 +212,9 @@ impl Configuration {
     }
 
     /// The streams of this list: one for each data position.
-    pub fn streams(&self) -> impl Iterator<Item = Stream> + use<> {
+    pub fn streams(&self) -> impl Iterator<Item = StreamId> + use<> {
         let list = self.list;
-        self.data_positions().map(move |x| Stream { list, x })
+        self.data_positions().map(move |x| StreamId { list, x })
     }
 
     /// Whether the position is a data position.
@@ -280,7 +280,7 @@ pub struct ClusterRecord {
     /// Hash slots at the cluster's creation: the last slot of each stream, in slot order. Entry `i` covers the slots
     /// after the end of entry `i - 1` up to its own. Later hand-offs are recorded in the lists' configurations
     /// ([`Configuration::slots`]).
-    pub slots: Vec<(u16, Stream)>,
+    pub slots: Vec<(u16, StreamId)>,
     /// Number of parity positions of each list, counted from the last, that lie on log nodes. Fewer than `parity`, or
     /// 0.
     pub logged: u8,

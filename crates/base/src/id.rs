@@ -46,14 +46,14 @@ impl Position {
 
 /// A stream: one data position of one list. It has one owner and one sequence of deltas.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct Stream {
+pub struct StreamId {
     /// The stripe list.
     pub list: ListId,
     /// The data position in that list.
     pub x: Position,
 }
 
-impl fmt::Display for Stream {
+impl fmt::Display for StreamId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.list.0, self.x.0)
     }

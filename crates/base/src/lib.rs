@@ -1,15 +1,15 @@
 //! Room `base`: plain values that every other room uses. No policy, no clock, no globals.
 
 pub mod configuration;
+pub mod hash_slots;
 mod id;
 mod map;
 mod prng;
 mod reader;
-pub mod slots;
 mod time;
 mod version;
 
-pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Stripe, Term};
+pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Term};
 pub use map::{FixedHasher, Map, Set, map, set};
 pub use prng::Prng;
 pub use reader::Reader;

@@ -2,7 +2,8 @@
 //!
 //! Every node tells the cluster's record and the newest configuration that it has of each list. Whoever acknowledged a
 //! write had its configuration installed, so what counts is known to a process that holds a position, as long as one of
-//! those lives. It is waited for every node that any testimony names, unless an operator says that its machine is off.
+//! those incarnations. It is waited for every node that any testimony names, unless an operator says that its machine
+//! is off.
 
 mod chain;
 mod gather;
@@ -44,8 +45,8 @@ struct Witness {
     registration: Registration,
     cluster: Option<ClusterRecord>,
     lists: BTreeMap<ListId, Configuration>,
-    /// The latest life of each node, and how many lives that makes.
-    lives: BTreeMap<NodeId, (Incarnation, u32)>,
+    /// The latest incarnation of each node, and how many lives that makes.
+    incarnations: BTreeMap<NodeId, (Incarnation, u32)>,
     /// It has told all.
     is_whole: bool,
 }
@@ -181,7 +182,7 @@ impl<S: Store> Adoption<S> {
 
     /// What is answered: who is asked for a testimony is refused with `Adopting`.
     fn on_register(&mut self, link: LinkId, registration: Registration) -> Refusal {
-        let (node, life) = (registration.node, registration.incarnation);
+        let (node, incarnation) = (registration.node, registration.incarnation);
         let plan = self.found.as_ref().map_or(&self.plan, |found| &found.plan);
         if let Some(found) = &self.found {
             let here = found.cluster.id;
@@ -200,29 +201,29 @@ impl<S: Store> Adoption<S> {
         }
         self.refused.remove(&node);
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&node));
-        if stored.is_some_and(|n| n.is_over(life)) {
-            return Refusal::LifeEnded;
+        if stored.is_some_and(|n| n.is_over(incarnation)) {
+            return Refusal::IncarnationEnded;
         }
-        let is_new = !self.witnesses.contains_key(&(node, life));
-        let lives = self.witnesses.keys().filter(|(of, _)| *of == node).count();
-        if lives >= LIVES_MAX && is_new {
+        let is_new = !self.witnesses.contains_key(&(node, incarnation));
+        let incarnations = self.witnesses.keys().filter(|(of, _)| *of == node).count();
+        if incarnations >= LIVES_MAX && is_new {
             return Refusal::Limit(format!(
                 "more than {LIVES_MAX} processes with the id {node} have called"
             ));
         }
-        if lives == 0 && stored.is_none() && self.known().len() >= NODES_MAX {
+        if incarnations == 0 && stored.is_none() && self.known().len() >= NODES_MAX {
             return Refusal::Limit(format!("a cluster has at most {NODES_MAX} nodes"));
         }
-        self.links.insert(link, Some((node, life)));
+        self.links.insert(link, Some((node, incarnation)));
         let witness = Witness {
             registration,
             cluster: None,
             lists: BTreeMap::new(),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             is_whole: false,
         };
         // What it has told before counts until it has told all again.
-        self.witnesses.entry((node, life)).or_insert(witness);
+        self.witnesses.entry((node, incarnation)).or_insert(witness);
         Refusal::Adopting
     }
 
@@ -236,9 +237,9 @@ impl<S: Store> Adoption<S> {
         if let Some(cluster) = testimony.cluster.filter(|c| check_record(c).is_ok()) {
             witness.cluster = Some(cluster);
         }
-        for (node, life, count) in testimony.lives {
-            if witness.lives.len() < NODES_MAX || witness.lives.contains_key(&node) {
-                witness.lives.insert(node, (life, count));
+        for (node, incarnation, count) in testimony.incarnations {
+            if witness.incarnations.len() < NODES_MAX || witness.incarnations.contains_key(&node) {
+                witness.incarnations.insert(node, (incarnation, count));
             }
         }
         for configuration in testimony.configurations {

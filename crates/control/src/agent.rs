@@ -68,7 +68,7 @@ pub trait AgentOut {
     fn drain(&mut self, list: ListId, position: Position, tenure: Tenure);
     /// A coordinator does not take this process in, for a reason that people should know. It is asked again.
     fn refused(&mut self, refusal: &Refusal);
-    /// This life may not go on: end the process.
+    /// This incarnation may not go on: end the process.
     fn ended(&mut self, refusal: &Refusal);
 }
 
@@ -261,7 +261,7 @@ impl Agent {
             .iter()
             .map(|(list, (epoch, id))| (*list, *epoch, *id))
             .collect();
-        self.registration.lives = self.lives();
+        self.registration.incarnations = self.incarnations();
         self.phase = Phase::Introduced { until: now + DIAL_MAX };
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
     }
@@ -285,7 +285,7 @@ impl Agent {
         for (i, configurations) in parts.into_iter().enumerate() {
             let testimony = Testimony {
                 cluster: self.cluster.clone().filter(|_| i == 0),
-                lives: if i == 0 { self.lives() } else { Vec::new() },
+                incarnations: if i == 0 { self.incarnations() } else { Vec::new() },
                 configurations,
                 is_last: i == last,
             };
@@ -293,7 +293,7 @@ impl Agent {
         }
     }
 
-    fn lives(&self) -> Vec<(NodeId, Incarnation, u32)> {
+    fn incarnations(&self) -> Vec<(NodeId, Incarnation, u32)> {
         let nodes = self.nodes.values().take(NODES_MAX);
         nodes.map(|n| (n.id, n.incarnation, n.ordinal)).collect()
     }
@@ -384,11 +384,11 @@ impl Agent {
         }
     }
 
-    /// A process that has served holds what nobody else may have, so it ends only when its life is over: a coordinator
-    /// with another cluster's store, or an old one, must not take the whole cluster with it. Until the right one
-    /// is back, peers and leases go on.
+    /// A process that has served holds what nobody else may have, so it ends only when its incarnation is over: a
+    /// coordinator with another cluster's store, or an old one, must not take the whole cluster with it. Until the
+    /// right one is back, peers and leases go on.
     fn on_refused(&mut self, now: Time, refusal: &Refusal, out: &mut impl AgentOut) {
-        if *refusal == Refusal::LifeEnded || (self.cluster.is_none() && refusal.is_final()) {
+        if *refusal == Refusal::IncarnationEnded || (self.cluster.is_none() && refusal.is_final()) {
             self.phase = Phase::Over;
             out.hang_up();
             out.ended(refusal);
@@ -456,7 +456,8 @@ impl Agent {
         self.cluster = Some(cluster);
     }
 
-    /// A coordinator whose store is old tells of lives that are over: what is known of later ones stays (P10.16).
+    /// A coordinator whose store is old tells of incarnations that are over: what is known of later ones stays
+    /// (P10.16).
     fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {
         for node in nodes {
             let known = self.nodes.get(&node.id);

@@ -1,7 +1,7 @@
 //! Invariant I11 as a function: what every committed change of a configuration has to satisfy (P13).
 
 use paritas_base::configuration::{Assignment, Configuration, PositionState};
-use paritas_base::slots;
+use paritas_base::hash_slots;
 use paritas_base::{Epoch, NodeId};
 use std::collections::BTreeSet;
 
@@ -123,7 +123,7 @@ fn check_slots(old: &Configuration, new: &Configuration) -> Result<(), String> {
     };
     // Given up, or done as far as some slot; not looked at where the slots were as the cluster record has them.
     let same = old.slots.version == 0 || new.slots.ranges == old.slots.ranges;
-    let reached = |last: u16| slots::after(old.slots.ranges.clone(), new.list, &done, last) == new.slots.ranges;
+    let reached = |last: u16| hash_slots::after(old.slots.ranges.clone(), new.list, &done, last) == new.slots.ranges;
     // Where it ended, some row of slots ends or begins, now or before.
     let rows = old.slots.ranges.iter().chain(&new.slots.ranges);
     let mut ends = rows.flat_map(|row| [row.first.wrapping_sub(1), row.last]);
@@ -174,8 +174,8 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
 mod tests {
     use super::*;
     use paritas_base::configuration::Tenure;
-    use paritas_base::slots::{HandOff, SlotRange};
-    use paritas_base::{Incarnation, ListId, Position, Stream};
+    use paritas_base::hash_slots::{HandOff, SlotRange};
+    use paritas_base::{Incarnation, ListId, Position, StreamId};
 
     #[test]
     fn any_a_losses_are_survived_and_up_to_m_if_fewer_than_a_are_parity() {
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn slots_change_hands_as_far_as_any_slot_and_not_otherwise() {
         const SLOTS: u16 = 7;
-        let stream = |list, x| Stream {
+        let stream = |list, x| StreamId {
             list: ListId(list),
             x: Position(x),
         };
@@ -235,7 +235,7 @@ mod tests {
                     };
                     (old.slots.version, old.slots.ranges, old.slots.hand_off) = (1, ranges(by), Some(hand_off));
                     let possible: Vec<_> = (first..=last)
-                        .map(|last| slots::after(old.slots.ranges.clone(), ListId(0), &hand_off, last))
+                        .map(|last| hash_slots::after(old.slots.ranges.clone(), ListId(0), &hand_off, last))
                         .collect();
                     new.slots.version = version;
                     for ranges in possible.iter().cloned().chain([ranges((by * 7 + 5) % all)]) {

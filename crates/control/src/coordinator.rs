@@ -1,9 +1,9 @@
 //! The coordinator as a machine: messages and time go in; commits to the store, then messages, come out.
 //!
-//! An event only changes what is known (who registered, who is heard, which life ended). Then [`Coordinator::decide`]
-//! looks at all of it, works out every record that should be another, commits them in one transaction, and sends
-//! them. So what one event changes is one transaction (P10.1), nothing is sent that is not committed, and a
-//! commit that fails is simply worked out again.
+//! An event only changes what is known (who registered, who is heard, which incarnation ended). Then
+//! [`Coordinator::decide`] looks at all of it, works out every record that should be another, commits them in one
+//! transaction, and sends them. So what one event changes is one transaction (P10.1), nothing is sent that is not
+//! committed, and a commit that fails is simply worked out again.
 
 pub(crate) mod admit;
 mod decide;
@@ -13,7 +13,7 @@ mod orders;
 mod presence;
 mod release;
 mod report;
-mod slots;
+mod slot_moves;
 mod slow;
 pub(crate) mod trouble;
 
@@ -28,7 +28,7 @@ use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::LinkId;
 use presence::Presence;
-pub(crate) use slots::SlotTask;
+pub(crate) use slot_moves::SlotTask;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest address, in bytes.
@@ -81,11 +81,11 @@ pub trait CoordinatorOut {
 pub enum Note {
     /// Every planned node has registered: the lists begin.
     Bootstrapped,
-    /// A node's life registered.
+    /// A node's incarnation registered.
     Registered {
         /// The node.
         node: NodeId,
-        /// Its life.
+        /// Its incarnation.
         incarnation: Incarnation,
     },
     /// A node is heard again, or no more.
@@ -95,11 +95,11 @@ pub enum Note {
         /// How it is now.
         state: NodeState,
     },
-    /// A life was certified ended.
+    /// An incarnation was certified ended.
     Ended {
         /// The node.
         node: NodeId,
-        /// Its life.
+        /// Its incarnation.
         incarnation: Incarnation,
     },
     /// A role of a node broke an invariant and has stopped; another node takes its position (P3.5).
@@ -132,11 +132,11 @@ pub enum Note {
         /// The list.
         list: ListId,
     },
-    /// An operator says that a life has ended.
+    /// An operator says that an incarnation has ended.
     Attested {
         /// The node.
         node: NodeId,
-        /// Its life.
+        /// Its incarnation.
         incarnation: Incarnation,
     },
     /// An operator has changed settings.
@@ -151,11 +151,11 @@ pub enum Note {
         /// The list.
         list: ListId,
     },
-    /// A certificate from a link that had not said it supervises that life. It counts for nothing.
+    /// A certificate from a link that had not said it supervises that incarnation. It counts for nothing.
     Unvouched {
         /// The node.
         node: NodeId,
-        /// The life.
+        /// The incarnation.
         incarnation: Incarnation,
     },
     /// A message that is none; its link is closed.
@@ -180,7 +180,7 @@ pub enum Note {
 struct Link {
     /// A registration that has not repeated its nonce yet.
     pending: Option<(u64, Box<Registration>)>,
-    /// The life that registered by this link, and its nonce.
+    /// The incarnation that registered by this link, and its nonce.
     node: Option<(NodeId, Incarnation, u64)>,
     /// Whether it was sent all records, and gets their changes.
     told: bool,
@@ -233,13 +233,13 @@ pub struct Coordinator<S> {
     claims: BTreeMap<NodeId, Registration>,
     /// Certificates that are not committed yet.
     ended: BTreeSet<(NodeId, Incarnation)>,
-    /// Until when a node's next life is waited for.
+    /// Until when a node's next incarnation is waited for.
     waits: BTreeMap<NodeId, Time>,
     /// (reporter, silent peer).
     reports: BTreeMap<(NodeId, NodeId), Report>,
     avoided: BTreeMap<(ListId, NodeId), Time>,
     moves: duty::Moves,
-    slot_orders: slots::SlotOrders,
+    slot_orders: slot_moves::SlotOrders,
     orders: orders::Orders,
     slow: slow::SlowNodes,
     vacated: BTreeMap<(ListId, Position), NodeId>,
@@ -259,7 +259,7 @@ pub struct Coordinator<S> {
     /// Too many failure domains were silent: until then nobody is removed for silence, since the rest of them may be
     /// heard in a moment.
     healed_from: Time,
-    /// When each node asked to register last, in whatever life: the coordinator can be reached from there.
+    /// When each node asked to register last, in whatever incarnation: the coordinator can be reached from there.
     contacts: BTreeMap<NodeId, Time>,
     /// From then on this coordinator has been there for so long that every node that lives has registered.
     settled_from: Time,
@@ -270,8 +270,8 @@ pub struct Coordinator<S> {
     /// A node that has a configuration which is not in this store's history, and of which list: nothing is decided any
     /// more (P10.16).
     behind: Option<(NodeId, ListId)>,
-    /// The latest life of each node that any registered node knows, and how many lives that makes.
-    lives: BTreeMap<NodeId, (Incarnation, u32)>,
+    /// The latest incarnation of each node that any registered node knows, and how many lives that makes.
+    incarnations: BTreeMap<NodeId, (Incarnation, u32)>,
     /// Nodes that know the id of a configuration which is not in this store's history, and have not been taken in.
     doubts: BTreeSet<NodeId>,
     /// Enough holders have told what they know: every configuration that has left a coordinator is in this store. Once
@@ -320,7 +320,7 @@ impl<S: Store> Coordinator<S> {
             reports: BTreeMap::new(),
             avoided: BTreeMap::new(),
             moves: duty::Moves::default(),
-            slot_orders: slots::SlotOrders::default(),
+            slot_orders: slot_moves::SlotOrders::default(),
             orders: orders::Orders::default(),
             slow: slow::SlowNodes::default(),
             vacated: BTreeMap::new(),
@@ -339,7 +339,7 @@ impl<S: Store> Coordinator<S> {
             releases,
             addresses: 1,
             behind: None,
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             doubts: BTreeSet::new(),
             knows_all: false,
             witnesses: BTreeSet::new(),
@@ -458,7 +458,7 @@ impl<S: Store> Coordinator<S> {
         Span::from_ms(self.records.plan.suspicion_ms.into())
     }
 
-    /// By then the leases of a life that is removed have ended, with time to spare.
+    /// By then the leases of an incarnation that is removed have ended, with time to spare.
     fn leases_end_after(&self) -> Span {
         Span::from_ms(u64::from(self.records.plan.lease_ms) * 5 / 2)
     }
@@ -526,7 +526,7 @@ impl<S: Store> Coordinator<S> {
         lacks.then_some((wanted, away))
     }
 
-    /// Nodes that hold a position in their present life, which is not known to have ended.
+    /// Nodes that hold a position in their present incarnation, which is not known to have ended.
     fn holders(&self, now: Time) -> BTreeMap<NodeId, Holder> {
         let mut holders = BTreeMap::new();
         let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
@@ -553,11 +553,11 @@ impl<S: Store> Coordinator<S> {
 
     /// P10.9 to P10.11.
     fn judge_silence(&self, now: Time) -> Silence {
-        let opinion = |of: NodeId, about: NodeId, life: Incarnation| {
+        let opinion = |of: NodeId, about: NodeId, incarnation: Incarnation| {
             let presence = self.presences.get(&of);
             match presence {
                 _ if self.broken.is(Mutant::NoVotes) => Opinion::Unheard,
-                Some(presence) => match presence.opinion(about, life) {
+                Some(presence) => match presence.opinion(about, incarnation) {
                     // It may not know that they are peers, so that it does not listen.
                     Opinion::Hears if !self.knows_peer(of, about, &presence.lacks) => Opinion::Unsure,
                     opinion => opinion,
@@ -585,7 +585,7 @@ impl<S: Store> Coordinator<S> {
         now < self.grace_until && !self.records.lists.is_empty()
     }
 
-    /// When a life that was last well then, or never heard, counts as silent.
+    /// When an incarnation that was last well then, or never heard, counts as silent.
     fn silent_at(&self, presence: Option<&Presence>) -> Time {
         let from = self.quiet_from.unwrap_or_default();
         presence.map_or(from, |p| p.well_at().max(from)) + self.suspicion()

@@ -1,8 +1,8 @@
 //! Who may be fenced (P10.9 to P10.12). This file alone takes positions from their holders.
 //!
-//! A process has *ended* when somebody who waited for it says so, or when a later life of its node is accepted. It is
-//! *silent* in every other case. Ends cost redundancy at once. Silence costs time only: a silent holder is removed
-//! only if its peers do not hear it either.
+//! A process has *ended* when somebody who waited for it says so, or when a later incarnation of its node is accepted.
+//! It is *silent* in every other case. Ends cost redundancy at once. Silence costs time only: a silent holder is
+//! removed only if its peers do not hear it either.
 
 mod silence;
 
@@ -19,7 +19,7 @@ pub(crate) use silence::{DIAL_MAX, Hold, Holder, Opinion, PATIENCE, REDIAL_MAX, 
 pub(crate) enum Cause {
     /// Nobody holds it.
     Vacant,
-    /// The holder's life has ended, or its role has halted.
+    /// The holder's incarnation has ended, or its role has halted.
     Ended,
     /// The holder is suspect, or it is the end of a broken link that has to go (P10.2).
     Suspect,
@@ -77,7 +77,7 @@ impl<'a> Fence<'a> {
         self.new.positions[i].is_some_and(|a| a.state.is_live())
     }
 
-    /// Whether what the holder had is lost: its life has ended, or its role has halted.
+    /// Whether what the holder had is lost: its incarnation has ended, or its role has halted.
     pub(crate) fn is_ended(&self, i: usize) -> bool {
         self.tenure(i).is_some_and(|t| {
             let halted = (self.new.list, Position(i as u8), t.node, t.incarnation);
@@ -163,7 +163,7 @@ impl<'a> Fence<'a> {
         may.then_some(Permit { position: i })
     }
 
-    /// Gives the position to a node in its present life.
+    /// Gives the position to a node in its present incarnation.
     pub(crate) fn assign(&mut self, permit: Permit, node: NodeId) {
         let i = permit.position;
         self.unload(i);
@@ -235,7 +235,7 @@ impl<'a> Fence<'a> {
         self.new.positions = before;
     }
 
-    /// Lives certified ended that owners may wait for (P5.5).
+    /// Incarnations certified ended that owners may wait for (P5.5).
     pub(crate) fn set_gone(&mut self, gone: Vec<(NodeId, paritas_base::Incarnation)>) {
         self.new.gone = gone;
     }

@@ -5,7 +5,7 @@ use crate::plan::LostPolicy;
 use crate::status::{ShardProgress, Status};
 use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, Tenure};
-use paritas_base::slots::SlotOrder;
+use paritas_base::hash_slots::SlotOrder;
 use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,7 +26,7 @@ pub struct Registration {
     pub cluster: Option<ClusterId>,
     /// Which node.
     pub node: NodeId,
-    /// This life.
+    /// This incarnation.
     pub incarnation: Incarnation,
     /// Its failure domain; `None`: as planned, else its own id.
     pub domain: Option<String>,
@@ -48,9 +48,9 @@ pub struct Registration {
     pub installed: Vec<(ListId, Epoch, u64)>,
     /// Configurations that it knows by id alone, newer than what it has (`ToAgent::Witness`).
     pub heard: Vec<(ListId, Epoch, u64)>,
-    /// The latest life of each node that it knows, and how many lives that makes. A coordinator whose store went back
-    /// in time counts on from there.
-    pub lives: Vec<(NodeId, Incarnation, u32)>,
+    /// The latest incarnation of each node that it knows, and how many lives that makes. A coordinator whose store went
+    /// back in time counts on from there.
+    pub incarnations: Vec<(NodeId, Incarnation, u32)>,
 }
 
 /// Peers that a process does not hear. All others that it exchanges frames with are heard.
@@ -96,7 +96,7 @@ pub struct Settings {
 pub enum ToCoordinator {
     /// A node introduces itself. It counts once a heartbeat repeats the nonce of the answer (P10.4).
     Register(Box<Registration>),
-    /// This life goes on.
+    /// This incarnation goes on.
     Heartbeat {
         /// Of the newest `Registered`.
         nonce: u64,
@@ -132,14 +132,14 @@ pub enum ToCoordinator {
     Supervise {
         /// The node.
         node: NodeId,
-        /// The life that the supervisor drew for it.
+        /// The incarnation that the supervisor drew for it.
         incarnation: Incarnation,
     },
     /// That process has ended: its supervisor has waited for it.
     Exited {
         /// The node.
         node: NodeId,
-        /// The life that ended.
+        /// The incarnation that ended.
         incarnation: Incarnation,
     },
     /// A position has drained: see `ToAgent::Drain`.
@@ -201,8 +201,8 @@ pub enum ToCoordinator {
 pub struct Testimony {
     /// The cluster; none if it is new.
     pub cluster: Option<ClusterRecord>,
-    /// The latest life of each node that it knows, and how many lives that makes.
-    pub lives: Vec<(NodeId, Incarnation, u32)>,
+    /// The latest incarnation of each node that it knows, and how many lives that makes.
+    pub incarnations: Vec<(NodeId, Incarnation, u32)>,
     /// The newest configurations that it has.
     pub configurations: Vec<Configuration>,
     /// There are no more.
@@ -233,7 +233,7 @@ pub enum ToAgent {
     ExitNoted {
         /// The node.
         node: NodeId,
-        /// The life that ended.
+        /// The incarnation that ended.
         incarnation: Incarnation,
     },
     /// This position is to go to another node: its owner may finish what it has begun, and says so with `Drained`
@@ -297,9 +297,9 @@ pub enum Refusal {
         /// The coordinator's.
         here: ClusterId,
     },
-    /// This life was certified ended, or a later one of the node has registered.
-    LifeEnded,
-    /// Another life of the node may still run: it was heard a moment ago, or the coordinator has just begun.
+    /// This incarnation was certified ended, or a later one of the node has registered.
+    IncarnationEnded,
+    /// Another incarnation of the node may still run: it was heard a moment ago, or the coordinator has just begun.
     Running,
     /// The plan has the node in another failure domain.
     WrongDomain {
@@ -346,7 +346,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::RegisterAgain => f.write_str("the coordinator does not know this registration"),
             Self::WrongCluster { here } => write!(f, "the coordinator is of another cluster ({:016x})", here.0),
-            Self::LifeEnded => f.write_str("this life of the node has ended, or the node runs twice"),
+            Self::IncarnationEnded => f.write_str("this incarnation of the node has ended, or the node runs twice"),
             Self::Running => f.write_str(
                 "another process with this node's id was heard a moment ago, or the coordinator has just started and \
                  cannot know yet: this process is taken in once the other one is silent. If both are to run, give this \

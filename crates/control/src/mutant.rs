@@ -10,7 +10,7 @@ pub enum Mutant {
     NoGrace,
     /// P10.11: any number of silent failure domains is removed at once.
     NoHold,
-    /// P10.13: a new life ends the present one at once.
+    /// P10.13: a new incarnation ends the present one at once.
     RunningAdmitted,
     /// P10.14: of two configurations the one with the higher epoch counts, whatever its history.
     EpochForId,

@@ -6,7 +6,7 @@ use crate::layout::{self, Layout, Shape};
 use core::fmt;
 use core::str::FromStr;
 use paritas_base::configuration::ClusterRecord;
-use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Span, Stream};
+use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Span, StreamId};
 use serde::{Deserialize, Serialize};
 
 /// The format of records and chunks that this version makes.
@@ -98,7 +98,7 @@ pub struct ClusterPlan {
     pub lease_ms: u32,
     /// Silence after which a node is suspected, in ms.
     pub suspicion_ms: u32,
-    /// How long the next life of a node that certainly ended is waited for, in ms (P10.5).
+    /// How long the next incarnation of a node that certainly ended is waited for, in ms (P10.5).
     pub restart_wait_ms: u32,
     /// Fewest Live parity members with which writes are taken.
     pub min_redundancy: u8,
@@ -410,11 +410,11 @@ impl ClusterPlan {
     }
 
     /// Slots split evenly over the streams, those of one owner side by side.
-    fn slots(&self, layout: &Layout) -> Vec<(u16, Stream)> {
-        let mut streams: Vec<(NodeId, Stream)> = Vec::new();
+    fn slots(&self, layout: &Layout) -> Vec<(u16, StreamId)> {
+        let mut streams: Vec<(NodeId, StreamId)> = Vec::new();
         for (i, nodes) in layout.lists.iter().enumerate() {
             for x in 0..self.data {
-                let stream = Stream {
+                let stream = StreamId {
                     list: ListId(i as u16),
                     x: Position(x),
                 };
@@ -501,7 +501,7 @@ mod tests {
             plan(1, 0, 1).record().slots,
             [(
                 SLOT_COUNT - 1,
-                Stream {
+                StreamId {
                     list: ListId(0),
                     x: Position(0)
                 }

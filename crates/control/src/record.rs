@@ -109,7 +109,7 @@ impl From<StoreError> for OpenError {
     }
 }
 
-/// Whether a life has ended, and who says so. Written as one byte.
+/// Whether an incarnation has ended, and who says so. Written as one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) enum End {
     /// Nobody says that it has.
@@ -122,15 +122,15 @@ pub(crate) enum End {
     Attested,
 }
 
-/// A node in the store: its record and what is known of its lives.
+/// A node in the store: its record and what is known of its incarnations.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct StoredNode {
     pub(crate) record: NodeRecord,
-    /// Whether the present life has ended.
+    /// Whether the present incarnation has ended.
     pub(crate) end: End,
     /// Earlier lives, oldest first, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
-    /// What is wanted of it, in whatever life.
+    /// What is wanted of it, in whatever incarnation.
     pub(crate) duty: Duty,
 }
 
@@ -156,42 +156,43 @@ impl StoredNode {
         }
     }
 
-    /// Makes `life` the present one.
-    pub(crate) fn begin(&mut self, life: Incarnation) {
+    /// Makes `incarnation` the present one.
+    pub(crate) fn begin(&mut self, incarnation: Incarnation) {
         self.past.push((self.record.incarnation, self.end == End::Certified));
         self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
-        self.record.incarnation = life;
+        self.record.incarnation = incarnation;
         self.record.ordinal = self.record.ordinal.saturating_add(1);
         self.end = End::Unknown;
     }
 
-    /// Whether the present life has ended, whoever says so.
+    /// Whether the present incarnation has ended, whoever says so.
     pub(crate) fn has_ended(&self) -> bool {
         self.end != End::Unknown
     }
 
-    /// Notes that an operator says that `life` has ended.
-    pub(crate) fn attest(&mut self, life: Incarnation) {
-        if self.record.incarnation == life && !self.has_ended() {
+    /// Notes that an operator says that `incarnation` has ended.
+    pub(crate) fn attest(&mut self, incarnation: Incarnation) {
+        if self.record.incarnation == incarnation && !self.has_ended() {
             self.end = End::Attested;
         }
     }
 
-    /// Notes that `life` is certified ended; one that never registered is remembered too.
-    pub(crate) fn certify(&mut self, life: Incarnation) {
-        if self.record.incarnation == life {
+    /// Notes that `incarnation` is certified ended; one that never registered is remembered too.
+    pub(crate) fn certify(&mut self, incarnation: Incarnation) {
+        if self.record.incarnation == incarnation {
             self.end = End::Certified;
-        } else if let Some(past) = self.past.iter_mut().find(|(past, _)| *past == life) {
+        } else if let Some(past) = self.past.iter_mut().find(|(past, _)| *past == incarnation) {
             past.1 = true;
         } else {
-            self.past.push((life, true));
+            self.past.push((incarnation, true));
             self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
         }
     }
 
-    /// Whether `life` may not register any more.
-    pub(crate) fn is_over(&self, life: Incarnation) -> bool {
-        self.past.iter().any(|(past, _)| *past == life) || (self.has_ended() && self.record.incarnation == life)
+    /// Whether `incarnation` may not register any more.
+    pub(crate) fn is_over(&self, incarnation: Incarnation) -> bool {
+        self.past.iter().any(|(past, _)| *past == incarnation)
+            || (self.has_ended() && self.record.incarnation == incarnation)
     }
 }
 

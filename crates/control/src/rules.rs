@@ -20,18 +20,18 @@ const GONE_MAX: usize = 64;
 /// What is known of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeFacts {
-    /// Its newest life.
+    /// Its newest incarnation.
     pub(crate) incarnation: Incarnation,
     pub(crate) domain: String,
-    /// That life has registered with this coordinator, is heard, and has not ended.
+    /// That incarnation has registered with this coordinator, is heard, and has not ended.
     pub(crate) available: bool,
-    /// The coordinator does not hear that life: it may have ended or not.
+    /// The coordinator does not hear that incarnation: it may have ended or not.
     pub(crate) silent: bool,
-    /// That life ended: who waited for it says so, or an operator.
+    /// That incarnation ended: who waited for it says so, or an operator.
     pub(crate) ended: bool,
     /// Who waited for it says so.
     pub(crate) certified: bool,
-    /// It ended just now, and its next life may come at once.
+    /// It ended just now, and its next incarnation may come at once.
     pub(crate) waiting: bool,
     /// Earlier lives, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
@@ -88,10 +88,10 @@ pub(crate) struct Facts {
     pub(crate) avoided: BTreeSet<(ListId, NodeId)>,
     /// Who held a vacant position last.
     pub(crate) vacated: BTreeMap<(ListId, Position), NodeId>,
-    /// Roles that broke an invariant: to that position their lives are over, though they go on (P3.5), and they begin
-    /// nothing in that list any more.
+    /// Roles that broke an invariant: to that position their incarnations are over, though they go on (P3.5), and they
+    /// begin nothing in that list any more.
     pub(crate) halted: BTreeSet<(ListId, Position, NodeId, Incarnation)>,
-    /// Lives removed a short while ago without a certificate.
+    /// Incarnations removed a short while ago without a certificate.
     pub(crate) recent: BTreeSet<(ListId, NodeId, Incarnation)>,
     /// Others may have been: by a coordinator before this one, or by a commit whose outcome was unknown.
     pub(crate) recent_is_partial: bool,
@@ -110,37 +110,39 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// That life has registered with this coordinator and is heard.
-    pub(crate) fn answers(&self, node: NodeId, life: Incarnation) -> bool {
-        self.node(node).is_some_and(|n| n.incarnation == life && n.available)
+    /// That incarnation has registered with this coordinator and is heard.
+    pub(crate) fn answers(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.node(node)
+            .is_some_and(|n| n.incarnation == incarnation && n.available)
     }
 
     fn node(&self, node: NodeId) -> Option<&NodeFacts> {
         self.nodes.get(&node)
     }
 
-    /// That life is over: certified, or a later one has registered (P10.4).
-    pub(crate) fn is_ended(&self, node: NodeId, life: Incarnation) -> bool {
-        self.node(node).is_some_and(|n| n.incarnation != life || n.ended)
+    /// That incarnation is over: certified, or a later one has registered (P10.4).
+    pub(crate) fn is_ended(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.node(node).is_some_and(|n| n.incarnation != incarnation || n.ended)
     }
 
-    /// Somebody saw that life end.
-    fn is_certified(&self, node: NodeId, life: Incarnation) -> bool {
+    /// Somebody saw that incarnation end.
+    fn is_certified(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.node(node)
-            .is_some_and(|n| (n.incarnation == life && n.certified) || n.past.contains(&(life, true)))
+            .is_some_and(|n| (n.incarnation == incarnation && n.certified) || n.past.contains(&(incarnation, true)))
     }
 
-    /// Whether a role of that life in the list broke an invariant.
-    fn has_halted(&self, list: ListId, node: NodeId, life: Incarnation) -> bool {
+    /// Whether a role of that incarnation in the list broke an invariant.
+    fn has_halted(&self, list: ListId, node: NodeId, incarnation: Incarnation) -> bool {
         let mut halted = self.halted.iter();
-        halted.any(|(l, _, n, i)| (*l, *n, *i) == (list, node, life))
+        halted.any(|(l, _, n, i)| (*l, *n, *i) == (list, node, incarnation))
     }
 
     pub(crate) fn is_silent(&self, node: NodeId) -> bool {
         self.node(node).is_none_or(|n| n.silent)
     }
 
-    /// Its next life is waited for. Not for long enough to be worth it if it keeps falling, nor if it is to leave.
+    /// Its next incarnation is waited for. Not for long enough to be worth it if it keeps falling, nor if it is to
+    /// leave.
     fn is_waiting(&self, node: NodeId) -> bool {
         self.node(node)
             .is_some_and(|n| n.waiting && !n.flapping && !n.duty.leaves())
@@ -218,7 +220,7 @@ pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
     change.certify();
     let Change { fence, cut } = change;
     let new = fence.into_next();
-    let gone_grew = new.gone.iter().any(|life| !old.gone.contains(life));
+    let gone_grew = new.gone.iter().any(|incarnation| !old.gone.contains(incarnation));
     let changed = new.positions != old.positions || new.lost != old.lost || gone_grew;
     changed.then_some(Next {
         configuration: new,
@@ -293,8 +295,8 @@ impl Change<'_> {
     fn reset(&mut self) {
         let list = self.next().list;
         let mut recent = self.fence.facts.recent.iter();
-        let may_serve = |(of, node, life): &(ListId, NodeId, Incarnation)| {
-            *of == list && !self.fence.facts.is_certified(*node, *life)
+        let may_serve = |(of, node, incarnation): &(ListId, NodeId, Incarnation)| {
+            *of == list && !self.fence.facts.is_certified(*node, *incarnation)
         };
         if self.fence.facts.recent_is_partial || recent.any(may_serve) {
             return;
@@ -313,11 +315,14 @@ impl Change<'_> {
                 _ => is_whole = false,
             }
         }
-        let life = |held: Option<Assignment>| held.map(|a| (a.tenure.node, a.tenure.incarnation));
+        let incarnation = |held: Option<Assignment>| held.map(|a| (a.tenure.node, a.tenure.incarnation));
         let removed: Vec<usize> = (0..self.next().positions.len())
             .filter(|i| {
-                let (old, new) = (life(self.fence.old.positions[*i]), life(self.next().positions[*i]));
-                old != new && old.is_some_and(|(node, life)| !self.fence.facts.is_certified(node, life))
+                let (old, new) = (
+                    incarnation(self.fence.old.positions[*i]),
+                    incarnation(self.next().positions[*i]),
+                );
+                old != new && old.is_some_and(|(node, incarnation)| !self.fence.facts.is_certified(node, incarnation))
             })
             .collect();
         if !is_whole || !removed.is_empty() {
@@ -335,11 +340,11 @@ impl Change<'_> {
 
     /// P10.4, P10.5: lives that ended are replaced, whatever P10.3 says.
     ///
-    /// While the node's next life is waited for, a data position stays named: its keys cannot be served any sooner,
-    /// and one commit instead of two is one epoch change less on their way back. A parity position is vacated at
-    /// once where enough others are Live, since every write of the list waits for its acks, and a takeover of
-    /// another position of the list for its part of the push; with too few others writes would be refused instead
-    /// of waiting a moment, so then it stays named too.
+    /// While the node's next incarnation is waited for, a data position stays named: its keys cannot be served any
+    /// sooner, and one commit instead of two is one epoch change less on their way back. A parity position is vacated
+    /// at once where enough others are Live, since every write of the list waits for its acks, and a takeover of
+    /// another position of the list for its part of the push; with too few others writes would be refused instead of
+    /// waiting a moment, so then it stays named too.
     fn succeed(&mut self) {
         for i in 0..self.next().positions.len() {
             let Some(dead) = self.fence.tenure(i).filter(|_| self.fence.is_ended(i)) else {
@@ -437,8 +442,8 @@ impl Change<'_> {
         cut
     }
 
-    /// P10.5: vacancies go to whoever is free, else to a member of the list, but not away from a node whose next life
-    /// is awaited.
+    /// P10.5: vacancies go to whoever is free, else to a member of the list, but not away from a node whose next
+    /// incarnation is awaited.
     fn fill(&mut self) {
         for i in 0..self.next().positions.len() {
             let Some(permit) = self.fence.remove(i, Cause::Vacant) else {
@@ -523,7 +528,7 @@ impl Change<'_> {
     fn may_take(&self, i: usize, node: NodeId, facts: &NodeFacts) -> bool {
         let list = self.next().list;
         let cut = self.fence.facts.avoided.contains(&(list, node)) || self.cut.contains(&node);
-        // A life that is to leave the position is no successor of itself.
+        // An incarnation that is to leave the position is no successor of itself.
         let leaves = self
             .fence
             .tenure(i)
@@ -568,15 +573,15 @@ impl Change<'_> {
             .iter()
             .flatten()
             .map(|a| (a.tenure.node, a.tenure.incarnation));
-        let mut lives: Vec<_> = removed.collect();
+        let mut incarnations: Vec<_> = removed.collect();
         if owners_wait(self.next()) {
             let recent = self.fence.facts.recent.iter().filter(|r| r.0 == self.next().list);
-            lives.extend(recent.map(|(_, node, life)| (*node, *life)));
+            incarnations.extend(recent.map(|(_, node, incarnation)| (*node, *incarnation)));
         }
-        for (node, life) in lives {
-            let named = self.next().held_by(node, life).next().is_some();
-            if !named && self.fence.facts.is_certified(node, life) && !gone.contains(&(node, life)) {
-                gone.push((node, life));
+        for (node, incarnation) in incarnations {
+            let named = self.next().held_by(node, incarnation).next().is_some();
+            if !named && self.fence.facts.is_certified(node, incarnation) && !gone.contains(&(node, incarnation)) {
+                gone.push((node, incarnation));
             }
         }
         gone.drain(..gone.len().saturating_sub(GONE_MAX));

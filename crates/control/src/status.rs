@@ -119,7 +119,7 @@ pub struct Trouble {
     /// Nodes that the coordinator does not hear, and that have not certainly ended.
     pub silent: Vec<SilentNode>,
     /// Nodes that have ended, and whose next process is waited for.
-    pub next_lives: Vec<NodeId>,
+    pub next_incarnations: Vec<NodeId>,
     /// Nodes that held something when the coordinator started, and that it has not heard yet.
     pub awaited: Vec<NodeId>,
     /// Lost lists.
@@ -209,7 +209,7 @@ pub struct NodeStatus {
     pub log: Option<LogStatus>,
     /// It fell again and again of late, and is named only where nobody else is free (P10.7).
     pub flapping: bool,
-    /// Roles that broke an invariant in its present life: those lists are without it until it is started again.
+    /// Roles that broke an invariant in its present incarnation: those lists are without it until it is started again.
     pub halted: Vec<HaltedRole>,
     /// What is wanted of it: to stay, to come back, or to leave (P5.12, P10.2a).
     pub duty: Duty,

@@ -22,11 +22,11 @@ use crate::redis::refusals::is_error;
 use crate::turn::Limits;
 use client::{Caller, Client, Wait};
 use paritas_base::configuration::{NodeRecord, Tenure};
-use paritas_base::{ConnId, ListId, Map, NodeId, Span, Stream, Term, Time};
+use paritas_base::{ConnId, ListId, Map, NodeId, Span, StreamId, Term, Time};
 use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Args};
-use prefetch::{Ahead, Place};
+use prefetch::{Ahead, Target};
 use remote::Standing;
 use stuck::{Stuck, wait_max};
 
@@ -289,13 +289,13 @@ impl Router {
     }
 }
 
-pub(crate) fn lists_tenure(lists: &Lists, stream: Stream) -> Option<Tenure> {
+pub(crate) fn lists_tenure(lists: &Lists, stream: StreamId) -> Option<Tenure> {
     lists.get(stream.list)?.configuration.tenure(stream.x)
 }
 
 impl Wait {
     /// What a reply with this effect waits for.
-    fn of(effect: Effect, stream: Stream, term: Term, since: Time) -> Self {
+    fn of(effect: Effect, stream: StreamId, term: Term, since: Time) -> Self {
         match effect {
             Effect::None => Self::Ready,
             Effect::Read { need } => Self::Read {
@@ -389,13 +389,13 @@ impl Desk {
             hash: None,
         };
         let ran = match ahead.place {
-            Place::Keyless => self.run_keyless(cx, lists, client, turn, spec, args),
-            Place::One(stream, hash) => {
+            Target::Keyless => self.run_keyless(cx, lists, client, turn, spec, args),
+            Target::One(stream, hash) => {
                 let job = Job { hash, ..job };
                 self.run_on(cx, lists, client, turn, job, raw, stream)
             }
-            Place::Slots(stream) => self.run_over_slots(cx, lists, client, turn, spec, args, raw, stream),
-            Place::Unserved(_) => self.stall(cx, lists, client, turn, spec),
+            Target::Slots(stream) => self.run_over_slots(cx, lists, client, turn, spec, args, raw, stream),
+            Target::Unserved(_) => self.stall(cx, lists, client, turn, spec),
         };
         if ran != Ran::Stalled && matches!(client.caller, Caller::Local(_)) {
             self.counters
@@ -414,7 +414,7 @@ impl Desk {
         turn: &mut Turn<'_>,
         job: Job<'_>,
         raw: &[u8],
-        stream: Stream,
+        stream: StreamId,
     ) -> Ran {
         if client.detours > 0 {
             // Blocked by earlier commands: its own timeout does not run.

@@ -4,8 +4,8 @@
 mod support;
 
 use paritas_base::configuration::Configuration;
-use paritas_base::slots::{HandOff, SlotRange};
-use paritas_base::{ListId, Position, Stream};
+use paritas_base::hash_slots::{HandOff, SlotRange};
+use paritas_base::{ListId, Position, StreamId};
 use paritas_protocol::{Event, Port, Proposal};
 use support::{Client, Cluster, configuration, following};
 
@@ -668,7 +668,7 @@ fn nobody_walks_over_slots_that_are_handed_off() {
     set_many(&mut cluster, client, "key:", 100);
     let mortal = &keys(0, 1)[0];
     assert_eq!(cluster.ask(client, &format!("SET {mortal} v PX 50")), "+OK\r\n");
-    let stream = |list| Stream {
+    let stream = |list| StreamId {
         list: ListId(list),
         x: Position(0),
     };

@@ -1,7 +1,7 @@
 //! Connections of clients: input that is not yet consumed, replies that are not yet written, and when to read again.
 
 use crate::backlog::Backlog;
-use crate::slots::Slots;
+use crate::id_table::IdTable;
 use mio::net::TcpStream;
 use paritas_base::{Span, Time};
 use paritas_protocol::ReplyBuf;
@@ -147,7 +147,7 @@ impl Client {
 
 #[derive(Debug)]
 pub(crate) struct Clients {
-    slots: Slots<Client>,
+    slots: IdTable<Client>,
     /// Ids of clients with something to read or to feed, in turn.
     ready: VecDeque<u64>,
     /// Ids of clients whose replies the machine may have changed since the last flush.
@@ -161,7 +161,7 @@ pub(crate) struct Clients {
 impl Clients {
     pub(crate) fn new() -> Self {
         Self {
-            slots: Slots::new(),
+            slots: IdTable::new(),
             ready: VecDeque::new(),
             touched: Vec::new(),
             weight_bytes: 0,

@@ -4,7 +4,7 @@ use crate::client::Clients;
 use crate::clock;
 use crate::disk::Disk;
 use crate::link::Links;
-use crate::mailbox::Desk;
+use crate::mailbox::AgentPort;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use paritas_base::{ConnId, NodeId, Time};
@@ -59,7 +59,7 @@ pub(crate) struct Driver {
     pub(crate) registry: Registry,
     pub(crate) clients: Clients,
     pub(crate) links: Links,
-    pub(crate) desk: Desk,
+    pub(crate) agent_port: AgentPort,
     pub(crate) ended: VecDeque<Ended>,
     /// The disk of a log node; `None` on other nodes.
     pub(crate) disk: Option<Disk>,
@@ -127,7 +127,7 @@ impl Out for Driver {
     }
 
     fn propose(&mut self, proposal: Proposal) {
-        self.desk.propose(proposal);
+        self.agent_port.propose(proposal);
     }
 
     fn disk(&mut self, io: Io) {

@@ -19,13 +19,13 @@ mod backlog;
 mod client;
 mod disk;
 mod driver;
+mod id_table;
 mod intake;
 mod link;
 mod listeners;
 mod mailbox;
 mod reserved_port;
 mod shard;
-mod slots;
 
 pub use disk::{Difference, Disk, DiskFigures, DiskWork, LogDirectory, LogDirectoryError, LogDirectoryProblem, Owner};
 pub use listeners::Listeners;

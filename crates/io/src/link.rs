@@ -1,7 +1,7 @@
 //! Links between nodes: dialing, binding, incoming and outgoing frames.
 
 use crate::backlog::Backlog;
-use crate::slots::Slots;
+use crate::id_table::IdTable;
 use mio::net::TcpStream;
 use paritas_base::{Map, NodeId, Time, map};
 use paritas_protocol::{Channel, FrameBuf};
@@ -84,7 +84,7 @@ impl Link {
 
 #[derive(Debug)]
 pub(crate) struct Links {
-    slots: Slots<Link>,
+    slots: IdTable<Link>,
     /// For each node number, the links bound to its two channels.
     bound: Vec<[Option<u64>; 2]>,
     addresses: Map<NodeId, SocketAddr>,
@@ -95,7 +95,7 @@ pub(crate) struct Links {
 impl Links {
     pub(crate) fn new() -> Self {
         Self {
-            slots: Slots::new(),
+            slots: IdTable::new(),
             bound: Vec::new(),
             addresses: map(),
             ready: VecDeque::new(),

@@ -38,7 +38,7 @@ pub enum Mail {
         /// The tenure that is asked to drain.
         tenure: Tenure,
     },
-    /// Time without a sign of life after which a peer is reported as silent, in ms.
+    /// Time without a sign of incarnation after which a peer is reported as silent, in ms.
     Suspicion(u32),
     /// An answer to [`Proposal::Ask`].
     Answer {
@@ -68,14 +68,14 @@ impl std::error::Error for MailboxFull {}
 /// Posts messages of other threads to a shard.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
-    letters: SyncSender<Mail>,
+    messages: SyncSender<Mail>,
     waker: Arc<Waker>,
 }
 
 impl Mailbox {
     /// Posts a message and wakes the shard.
     pub fn post(&self, mail: Mail) -> Result<(), MailboxFull> {
-        self.letters.try_send(mail).map_err(|error| match error {
+        self.messages.try_send(mail).map_err(|error| match error {
             TrySendError::Full(mail) | TrySendError::Disconnected(mail) => MailboxFull(Box::new(mail)),
         })?;
         self.wake();
@@ -147,24 +147,24 @@ pub type Proposals = Receiver<Proposal>;
 
 /// The shard's ends of the queues.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    letters: Receiver<Mail>,
+pub(crate) struct AgentPort {
+    messages: Receiver<Mail>,
     proposals: SyncSender<Proposal>,
 }
 
-impl Desk {
+impl AgentPort {
     pub(crate) fn new(waker: Waker) -> (Self, Mailbox, Proposals) {
-        let (letters_in, letters) = sync_channel(MAIL_MAX);
+        let (messages_in, messages) = sync_channel(MAIL_MAX);
         let (proposals, proposals_out) = sync_channel(PROPOSALS_MAX);
         let mailbox = Mailbox {
-            letters: letters_in,
+            messages: messages_in,
             waker: Arc::new(waker),
         };
-        (Self { letters, proposals }, mailbox, proposals_out)
+        (Self { messages, proposals }, mailbox, proposals_out)
     }
 
     pub(crate) fn next(&self) -> Option<Mail> {
-        self.letters.try_recv().ok()
+        self.messages.try_recv().ok()
     }
 
     /// Queues a proposal for the agent. It may be lost; the machine repeats a proposal that it still needs.

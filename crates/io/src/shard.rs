@@ -6,7 +6,7 @@ use crate::disk::{Disk, LogDirectory};
 use crate::driver::{ANY, CLUSTER, Driver, Ended, Named, PEER, WAKER, named};
 use crate::link::Links;
 use crate::listeners::Listeners;
-use crate::mailbox::{Desk, Gauges, Mail, Mailbox, Progress, Proposals, waker};
+use crate::mailbox::{AgentPort, Gauges, Mail, Mailbox, Progress, Proposals, waker};
 use crate::{clock, signals};
 use mio::{Events, Interest, Poll};
 use paritas_base::{Clock, Span, Time};
@@ -216,13 +216,13 @@ impl<M: Machine> Shard<M> {
             registry.register(listener, token, Interest::READABLE)?;
         }
         limits.clients = machine.client_limits().unwrap_or(limits.clients);
-        let (desk, mailbox, proposals) = Desk::new(waker(&poll, WAKER)?);
+        let (agent_port, mailbox, proposals) = AgentPort::new(waker(&poll, WAKER)?);
         let progress = Progress::default();
         let driver = Driver {
             registry: registry.try_clone()?,
             clients: Clients::new(),
             links: Links::new(),
-            desk,
+            agent_port,
             ended: VecDeque::new(),
             disk: None,
         };
@@ -258,7 +258,7 @@ impl<M: Machine> Shard<M> {
     pub fn run(&mut self) -> Stop {
         let mut events = Events::with_capacity(EVENTS);
         loop {
-            if let Err(error) = self.poll.poll(&mut events, self.patience())
+            if let Err(error) = self.poll.poll(&mut events, self.timeout())
                 && error.kind() != io::ErrorKind::Interrupted
             {
                 return Stop::Failed(error);
@@ -272,7 +272,7 @@ impl<M: Machine> Shard<M> {
     }
 
     /// The longest time to wait for sockets.
-    fn patience(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Duration> {
         let driver = &self.driver;
         let busy = driver.clients.ready_len() + driver.links.ready_len() + driver.ended.len() > 0
             || self.arrivals.contains(&true);
@@ -340,7 +340,7 @@ impl<M: Machine> Shard<M> {
             Self::tell_ends,
             Self::accept_all,
             Self::serve_links,
-            Self::open_letters,
+            Self::open_messages,
             Self::hear_disk,
             Self::ring,
             Self::serve_clients,
@@ -374,9 +374,9 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    fn open_letters(&mut self) {
-        while let Some(letter) = self.driver.desk.next() {
-            match letter {
+    fn open_messages(&mut self) {
+        while let Some(message) = self.driver.agent_port.next() {
+            match message {
                 Mail::Configuration(configuration) => {
                     self.tell(Event::Configuration(&configuration));
                 }

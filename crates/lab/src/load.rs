@@ -1,7 +1,7 @@
 //! A client of Paritas, Redis or memcached that keeps many requests under way. It is simple, because its own time is
 //! not measured.
 
-use crate::servers::{Servers, Tongue};
+use crate::servers::{Protocol, Servers};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ struct Connection {
 
 /// Connections to all servers.
 pub struct Client {
-    tongue: Tongue,
+    protocol: Protocol,
     owners: Vec<u16>,
     /// Connections to the same server are adjacent.
     connections: Vec<Connection>,
@@ -74,16 +74,22 @@ pub fn key_text(key: u64, bytes: usize) -> String {
 impl Client {
     /// Opens `each` connections to every server. Keys have `key_bytes` bytes.
     pub fn connect(servers: &Servers, each: usize, key_bytes: usize) -> io::Result<Self> {
-        Self::of(servers.tongue, &servers.ports, servers.owners.clone(), each, key_bytes)
+        Self::of(
+            servers.protocol,
+            &servers.ports,
+            servers.owners.clone(),
+            each,
+            key_bytes,
+        )
     }
 
     /// Opens one connection to each of these ports, which serve any key.
     pub fn connect_any(servers: &Servers, ports: &[u16], key_bytes: usize) -> io::Result<Self> {
         let owners = (0..ports.len() as u16).cycle().take(servers.owners.len());
-        Self::of(servers.tongue, ports, owners.collect(), 1, key_bytes)
+        Self::of(servers.protocol, ports, owners.collect(), 1, key_bytes)
     }
 
-    fn of(tongue: Tongue, ports: &[u16], owners: Vec<u16>, each: usize, key_bytes: usize) -> io::Result<Self> {
+    fn of(protocol: Protocol, ports: &[u16], owners: Vec<u16>, each: usize, key_bytes: usize) -> io::Result<Self> {
         let mut connections = Vec::new();
         for port in ports {
             for _ in 0..each {
@@ -102,7 +108,7 @@ impl Client {
         }
         let mut random = paritas_base::Prng::new(7);
         Ok(Self {
-            tongue,
+            protocol,
             owners,
             connections,
             each,
@@ -130,7 +136,7 @@ impl Client {
             for connection in &mut self.connections {
                 for is_value in std::mem::take(&mut connection.due) {
                     outcome.count += 1;
-                    match connection.reply(self.tongue, is_value, self.may_be_refused)? {
+                    match connection.reply(self.protocol, is_value, self.may_be_refused)? {
                         Reply::Done => {}
                         Reply::Missing => outcome.missing += 1,
                         Reply::Refused => outcome.refused += 1,
@@ -151,11 +157,11 @@ impl Client {
         let connection = &mut self.connections[server * self.each + turn % self.each];
         connection.due.push(matches!(operation, Operation::Get(_)));
         let out = &mut connection.out;
-        match (self.tongue, operation) {
-            (Tongue::Redis, Operation::Get(_)) => write!(out, "*2\r\n$3\r\nGET\r\n${length}\r\n{text}\r\n"),
-            (Tongue::Memcached, Operation::Get(_)) => write!(out, "get {text}\r\n"),
-            (tongue, Operation::Set(_, bytes)) => {
-                if tongue == Tongue::Redis {
+        match (self.protocol, operation) {
+            (Protocol::Redis, Operation::Get(_)) => write!(out, "*2\r\n$3\r\nGET\r\n${length}\r\n{text}\r\n"),
+            (Protocol::Memcached, Operation::Get(_)) => write!(out, "get {text}\r\n"),
+            (protocol, Operation::Set(_, bytes)) => {
+                if protocol == Protocol::Redis {
                     write!(out, "*3\r\n$3\r\nSET\r\n${length}\r\n{text}\r\n${bytes}\r\n")?;
                 } else {
                     write!(out, "set {text} 0 0 {bytes}\r\n")?;
@@ -171,24 +177,24 @@ impl Client {
 
 impl Connection {
     /// Reads the next reply.
-    fn reply(&mut self, tongue: Tongue, is_value: bool, may_be_refused: bool) -> io::Result<Reply> {
+    fn reply(&mut self, protocol: Protocol, is_value: bool, may_be_refused: bool) -> io::Result<Reply> {
         let line = self.line()?;
         let unexpected = || io::Error::other(format!("unexpected reply: {line:?}"));
-        let length = match tongue {
-            Tongue::Redis if line == "+OK" && !is_value => return Ok(Reply::Done),
-            Tongue::Redis if line == "$-1" && is_value => return Ok(Reply::Missing),
-            Tongue::Redis if may_be_refused && REFUSALS.iter().any(|text| line.starts_with(text)) => {
+        let length = match protocol {
+            Protocol::Redis if line == "+OK" && !is_value => return Ok(Reply::Done),
+            Protocol::Redis if line == "$-1" && is_value => return Ok(Reply::Missing),
+            Protocol::Redis if may_be_refused && REFUSALS.iter().any(|text| line.starts_with(text)) => {
                 return Ok(Reply::Refused);
             }
-            Tongue::Redis => line.strip_prefix('$'),
-            Tongue::Memcached if line == "STORED" && !is_value => return Ok(Reply::Done),
-            Tongue::Memcached if line == "END" && is_value => return Ok(Reply::Missing),
-            Tongue::Memcached => line.strip_prefix("VALUE ").and_then(|rest| rest.rsplit(' ').next()),
+            Protocol::Redis => line.strip_prefix('$'),
+            Protocol::Memcached if line == "STORED" && !is_value => return Ok(Reply::Done),
+            Protocol::Memcached if line == "END" && is_value => return Ok(Reply::Missing),
+            Protocol::Memcached => line.strip_prefix("VALUE ").and_then(|rest| rest.rsplit(' ').next()),
         };
         let length: usize = length.and_then(|text| text.parse().ok()).ok_or_else(unexpected)?;
         self.need(length + 2)?;
         self.at += length + 2;
-        if tongue == Tongue::Memcached && self.line()? != "END" {
+        if protocol == Protocol::Memcached && self.line()? != "END" {
             return Err(unexpected());
         }
         Ok(Reply::Done)

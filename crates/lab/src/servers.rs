@@ -17,7 +17,7 @@ const PROBES: u64 = 5_000;
 
 /// The protocol of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tongue {
+pub enum Protocol {
     /// RESP, the protocol of Redis.
     Redis,
     /// The text protocol of memcached.
@@ -29,7 +29,7 @@ pub enum Tongue {
 pub struct Servers {
     /// The name in tables.
     pub name: String,
-    pub(crate) tongue: Tongue,
+    pub(crate) protocol: Protocol,
     /// Ports for clients.
     pub(crate) ports: Vec<u16>,
     /// For each hash slot, the index of its owner's port.
@@ -69,7 +69,7 @@ impl Servers {
         let said = ask(ports[0], "*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n")?;
         let servers = Self {
             name: format!("Paritas {scheme}"),
-            tongue: Tongue::Redis,
+            protocol: Protocol::Redis,
             owners: owners(&said, &ports)?,
             ports,
             paritas: Some(paritas),
@@ -99,7 +99,7 @@ impl Servers {
             _ => format!("{name} {} copies", replicas + 1),
         };
         let all = count * (1 + replicas);
-        let mut servers = Self::empty(name, Tongue::Redis, count, all)?;
+        let mut servers = Self::empty(name, Protocol::Redis, count, all)?;
         let first = servers.ports[0];
         for n in 0..all {
             let (port, master) = ((first + n).to_string(), (first + n % count).to_string());
@@ -132,7 +132,7 @@ impl Servers {
 
     /// `count` memcached servers, with one thread each.
     pub fn memcached(count: u16) -> io::Result<Self> {
-        let mut servers = Self::empty("memcached".to_owned(), Tongue::Memcached, count, count)?;
+        let mut servers = Self::empty("memcached".to_owned(), Protocol::Memcached, count, count)?;
         let user = ["-u", "nobody"];
         for port in servers.ports.clone() {
             let port = port.to_string();
@@ -150,11 +150,11 @@ impl Servers {
     }
 
     /// Servers with equal shares of the hash slots.
-    fn empty(name: String, tongue: Tongue, count: u16, ports: u16) -> io::Result<Self> {
+    fn empty(name: String, protocol: Protocol, count: u16, ports: u16) -> io::Result<Self> {
         let first = free_ports(ports, &[(Ipv4Addr::LOCALHOST, 0)])?;
         Ok(Self {
             name,
-            tongue,
+            protocol,
             ports: (first..first + count).collect(),
             owners: (0..SLOTS)
                 .map(|slot| (slot * usize::from(count) / SLOTS) as u16)

@@ -33,7 +33,7 @@ const VERSION_AT: usize = 8;
 /// The process's end of its agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    happenings: Sender<Happening>,
+    happenings: Sender<Event>,
     outcomes: Receiver<Outcome>,
 }
 
@@ -47,10 +47,10 @@ pub(crate) enum Outcome {
 }
 
 #[derive(Debug)]
-enum Happening {
+enum Event {
     Line(LinkId, Arrived),
     Proposal(Proposal),
-    Letter(Mail),
+    Message(Mail),
     Shard(Mailbox, Progress),
 }
 
@@ -68,7 +68,7 @@ impl Agent {
                 line: None,
                 link: LinkId(0),
                 nodes: None,
-                letters: VecDeque::new(),
+                messages: VecDeque::new(),
                 refused: None,
                 known: false,
                 foreign: None,
@@ -84,9 +84,9 @@ impl Agent {
         Ok(Self { happenings, outcomes })
     }
 
-    /// Waits for the next outcome, at most for `patience`.
-    pub(crate) fn outcome(&self, patience: Duration) -> Option<Outcome> {
-        self.outcomes.recv_timeout(patience).ok()
+    /// Waits for the next outcome, at most for `timeout`.
+    pub(crate) fn outcome(&self, timeout: Duration) -> Option<Outcome> {
+        self.outcomes.recv_timeout(timeout).ok()
     }
 
     /// Connects the agent with the shard. `file` is the settings file of the process.
@@ -98,7 +98,7 @@ impl Agent {
         file: Option<PathBuf>,
     ) -> Result<(), Failure> {
         // The agent's thread ends only with the process.
-        let _ = self.happenings.send(Happening::Shard(mailbox, progress));
+        let _ = self.happenings.send(Event::Shard(mailbox, progress));
         let happenings = self.happenings.clone();
         spawn("proposals", move || {
             while let Ok(proposal) = proposals.recv() {
@@ -109,9 +109,9 @@ impl Agent {
                             Ok(()) => Answer::Done,
                             Err(failure) => Answer::Refused(format!("Rewriting config file: {failure}")),
                         };
-                        Happening::Letter(Mail::Answer { conn, n, answer })
+                        Event::Message(Mail::Answer { conn, n, answer })
                     }
-                    other => Happening::Proposal(other),
+                    other => Event::Proposal(other),
                 };
                 if happenings.send(happening).is_err() {
                     return;
@@ -138,13 +138,13 @@ struct Runner {
     machine: Machine,
     shell: Shell,
     shard: Option<Shard>,
-    happenings: Sender<Happening>,
+    happenings: Sender<Event>,
     /// Whether the last attempt reached no coordinator, and this was logged.
     alone: bool,
 }
 
 impl Runner {
-    fn run(mut self, inbox: &Receiver<Happening>) {
+    fn run(mut self, inbox: &Receiver<Event>) {
         let mut progress_at = clock::mono();
         let mut bad_chunks = 0;
         loop {
@@ -179,14 +179,14 @@ impl Runner {
                 .next_deadline()
                 .map_or(progress_at, |at| at.min(progress_at));
             let mut wait = Duration::from_nanos((next - clock::mono()).0);
-            if self.shard.is_some() && !self.shell.letters.is_empty() {
+            if self.shard.is_some() && !self.shell.messages.is_empty() {
                 wait = wait.min(REPOST);
             }
             let happening = inbox.recv_timeout(wait);
             // The clock is read after the wait, so that an event does not seem earlier than it was.
             let now = clock::now();
             match happening {
-                Ok(Happening::Line(link, arrived)) => {
+                Ok(Event::Line(link, arrived)) => {
                     // Frames of an older line are ignored.
                     if self.shell.line.is_some() && link == self.shell.link {
                         let event = match &arrived {
@@ -202,11 +202,11 @@ impl Runner {
                         self.machine.on(now, event, &mut self.shell);
                     }
                 }
-                Ok(Happening::Proposal(proposal)) => {
+                Ok(Event::Proposal(proposal)) => {
                     self.machine.on(now, AgentEvent::Proposal(proposal), &mut self.shell);
                 }
-                Ok(Happening::Letter(mail)) => self.shell.letters.push_back(mail),
-                Ok(Happening::Shard(mailbox, progress)) => match Resolver::start(mailbox.clone()) {
+                Ok(Event::Message(mail)) => self.shell.messages.push_back(mail),
+                Ok(Event::Shard(mailbox, progress)) => match Resolver::start(mailbox.clone()) {
                     Ok(resolver) => {
                         self.shard = Some(Shard {
                             mailbox,
@@ -251,7 +251,7 @@ impl Runner {
         let link = LinkId(self.shell.link.0 + 1);
         self.shell.link = link;
         let happenings = self.happenings.clone();
-        let tell = move |arrived| happenings.send(Happening::Line(link, arrived)).is_ok();
+        let tell = move |arrived| happenings.send(Event::Line(link, arrived)).is_ok();
         Line::start_dialed(stream, TO_AGENT_BYTES_MAX, tell).map_err(failed)
     }
 
@@ -260,9 +260,9 @@ impl Runner {
         if let Some(nodes) = self.shell.nodes.take() {
             shard.resolver.post(nodes);
         }
-        while let Some(letter) = self.shell.letters.pop_front() {
-            if let Err(MailboxFull(letter)) = shard.mailbox.post(letter) {
-                self.shell.letters.push_front(*letter);
+        while let Some(message) = self.shell.messages.pop_front() {
+            if let Err(MailboxFull(message)) = shard.mailbox.post(message) {
+                self.shell.messages.push_front(*message);
                 return;
             }
         }
@@ -295,7 +295,7 @@ struct Shell {
     /// The latest node records, until they are passed on.
     nodes: Option<Vec<NodeRecord>>,
     /// Messages for a shard that has not started yet or is behind.
-    letters: VecDeque<Mail>,
+    messages: VecDeque<Mail>,
     /// Why the last coordinator refused this process, once logged.
     refused: Option<Refusal>,
     /// Whether a coordinator has ever accepted this process.
@@ -371,7 +371,7 @@ impl AgentOut for Shell {
             suspicion_ms = cluster.suspicion_ms,
             "the cluster's settings have changed"
         );
-        self.letters.push_back(Mail::Suspicion(cluster.suspicion_ms));
+        self.messages.push_back(Mail::Suspicion(cluster.suspicion_ms));
     }
 
     fn nodes(&mut self, nodes: &[NodeRecord]) {
@@ -380,7 +380,7 @@ impl AgentOut for Shell {
     }
 
     fn configuration(&mut self, configuration: &Configuration) {
-        self.letters.push_back(Mail::Configuration(configuration.clone()));
+        self.messages.push_back(Mail::Configuration(configuration.clone()));
     }
 
     fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>) {
@@ -394,16 +394,16 @@ impl AgentOut for Shell {
             Ok(Err(error)) => Answer::Refused(format!("the status cannot be written: {error}")),
             Err(why) => Answer::Refused(why.to_owned()),
         };
-        self.letters.push_back(Mail::Answer { conn, n, answer });
+        self.messages.push_back(Mail::Answer { conn, n, answer });
     }
 
     fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>) {
         let answer = refused.map_or(Answer::Done, |why| Answer::Refused(why.to_owned()));
-        self.letters.push_back(Mail::Answer { conn, n, answer });
+        self.messages.push_back(Mail::Answer { conn, n, answer });
     }
 
     fn drain(&mut self, list: ListId, position: Position, tenure: Tenure) {
-        self.letters.push_back(Mail::Drain { list, position, tenure });
+        self.messages.push_back(Mail::Drain { list, position, tenure });
     }
 
     fn unsent(&mut self, error: MessageError) {
@@ -489,7 +489,7 @@ mod tests {
             peer_address: "127.0.0.1:3".into(),
             installed: Vec::new(),
             heard: Vec::new(),
-            lives: Vec::new(),
+            incarnations: Vec::new(),
             coordinators: 1,
         };
         let agent = Agent::start(registration, vec![coordinator], 1).unwrap();

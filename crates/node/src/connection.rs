@@ -11,7 +11,7 @@ const READ_BYTES: usize = 64 << 10;
 /// Longest reply that is accepted, in bytes.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
-/// A blocking connection. A node that is silent for longer than `patience` counts as lost.
+/// A blocking connection. A node that is silent for longer than `timeout` counts as lost.
 pub(crate) struct Connection {
     node: SocketAddr,
     stream: TcpStream,
@@ -24,11 +24,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn open(node: SocketAddr, patience: Duration) -> Result<Self, Failure> {
+    pub(crate) fn open(node: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure(format!("{node} does not answer: {error}"));
-        let stream = TcpStream::connect_timeout(&node, patience).map_err(failed)?;
-        stream.set_read_timeout(Some(patience)).map_err(failed)?;
-        stream.set_write_timeout(Some(patience)).map_err(failed)?;
+        let stream = TcpStream::connect_timeout(&node, timeout).map_err(failed)?;
+        stream.set_read_timeout(Some(timeout)).map_err(failed)?;
+        stream.set_write_timeout(Some(timeout)).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         Ok(Self {
             node,

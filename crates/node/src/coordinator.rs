@@ -26,7 +26,7 @@ const LINES_MAX: usize = 4_096;
 /// Longest time until a request to stop is noticed.
 const TICK: Duration = Duration::from_millis(100);
 
-enum Happening {
+enum Event {
     Accepted(TcpStream),
     Line(LinkId, Arrived),
 }
@@ -197,8 +197,8 @@ enum News {
 
 /// A coordinator's port.
 struct Server {
-    happenings: Sender<Happening>,
-    inbox: Receiver<Happening>,
+    happenings: Sender<Event>,
+    inbox: Receiver<Event>,
     out: Lines,
     last_link: u64,
 }
@@ -223,12 +223,12 @@ impl Server {
     fn next(&mut self, until: Option<Time>) -> News {
         let wait = until.map_or(TICK, |at| Duration::from_nanos((at - clock::mono()).0).min(TICK));
         match self.inbox.recv_timeout(wait) {
-            Ok(Happening::Accepted(stream)) if self.out.lines.len() < LINES_MAX => {
+            Ok(Event::Accepted(stream)) if self.out.lines.len() < LINES_MAX => {
                 self.last_link += 1;
                 let link = LinkId(self.last_link);
                 let happenings = self.happenings.clone();
                 let is_local = is_local(&stream);
-                let tell = move |arrived| happenings.send(Happening::Line(link, arrived)).is_ok();
+                let tell = move |arrived| happenings.send(Event::Line(link, arrived)).is_ok();
                 match Line::start(stream, TO_COORDINATOR_BYTES_MAX, tell) {
                     Ok(line) => {
                         self.out.lines.insert(link, line);
@@ -238,18 +238,18 @@ impl Server {
                 }
                 News::Nothing
             }
-            Ok(Happening::Accepted(_)) => {
+            Ok(Event::Accepted(_)) => {
                 tracing::warn!("connection refused: too many");
                 News::Nothing
             }
-            Ok(Happening::Line(link, Arrived::Frame(frame))) if self.out.lines.contains_key(&link) => {
+            Ok(Event::Line(link, Arrived::Frame(frame))) if self.out.lines.contains_key(&link) => {
                 News::Frame(link, frame)
             }
-            Ok(Happening::Line(link, Arrived::Down)) => {
+            Ok(Event::Line(link, Arrived::Down)) => {
                 self.out.lines.remove(&link);
                 News::Down(link)
             }
-            Ok(Happening::Line(..)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => News::Nothing,
+            Ok(Event::Line(..)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => News::Nothing,
         }
     }
 
@@ -329,11 +329,11 @@ fn is_local(stream: &TcpStream) -> bool {
     peer.is_loopback() || stream.local_addr().is_ok_and(|here| here.ip().to_canonical() == peer)
 }
 
-fn accept(listener: &TcpListener, to: &Sender<Happening>) {
+fn accept(listener: &TcpListener, to: &Sender<Event>) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
-                if to.send(Happening::Accepted(stream)).is_err() {
+                if to.send(Event::Accepted(stream)).is_err() {
                     return;
                 }
             }

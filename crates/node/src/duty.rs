@@ -39,22 +39,22 @@ impl Order {
     ///
     /// # Errors
     /// If it is refused; the text says why.
-    pub fn give(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
+    pub fn give(&self, whom: SocketAddr, timeout: Duration) -> Result<(), Failure> {
         let number = self.node.0.0.to_string();
         let word = match self.duty {
             Duty::Draining => "drain",
             Duty::Shunned | Duty::Slow => "shun",
             Duty::Full | Duty::Returning => "serve",
         };
-        command(whom, &["PARITAS.DUTY", &number, word], patience).map(drop)
+        command(whom, &["PARITAS.DUTY", &number, word], timeout).map(drop)
     }
 
     /// Prints the progress until the order is done.
     ///
     /// # Errors
     /// If no node answers, or another order was given meanwhile.
-    pub fn watch(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
-        watch(whom, patience, |status| {
+    pub fn watch(&self, whom: SocketAddr, timeout: Duration) -> Result<(), Failure> {
+        watch(whom, timeout, |status| {
             let (line, done) = self.progress(status)?;
             Ok((line, done.then_some(Ok(()))))
         })

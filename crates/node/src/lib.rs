@@ -14,10 +14,10 @@
 pub mod coordinator;
 pub mod dev;
 pub mod duty;
+pub mod move_slots;
 pub mod order;
 pub mod process;
 pub mod settings;
-pub mod slots;
 pub mod snapshot;
 pub mod status;
 

@@ -74,7 +74,7 @@ impl Line {
             .name("line-write".into())
             .spawn(move || write_all(output, &frames))?;
         thread::Builder::new().name("line-read".into()).spawn(move || {
-            let mut first = first.map(|patience| Instant::now() + patience);
+            let mut first = first.map(|timeout| Instant::now() + timeout);
             loop {
                 let read = match first.take() {
                     Some(until) => read_first_frame(&mut input, frame_max, until),

@@ -28,11 +28,11 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(coordinator: SocketAddr, patience: Duration) -> Result<Self, Failure> {
+    fn open(coordinator: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
         let failed = |error| Failure(format!("coordinator {coordinator}: {error}"));
-        let stream = TcpStream::connect_timeout(&coordinator, patience).map_err(failed)?;
-        stream.set_read_timeout(Some(patience)).map_err(failed)?;
-        stream.set_write_timeout(Some(patience)).map_err(failed)?;
+        let stream = TcpStream::connect_timeout(&coordinator, timeout).map_err(failed)?;
+        stream.set_read_timeout(Some(timeout)).map_err(failed)?;
+        stream.set_write_timeout(Some(timeout)).map_err(failed)?;
         let input = Vec::new();
         Ok(Self {
             coordinator,
@@ -75,9 +75,9 @@ impl Connection {
 ///
 /// # Errors
 /// If the node does not say it, or no coordinator is there.
-pub fn find_coordinator(node: SocketAddr, patience: Duration) -> Result<SocketAddr, Failure> {
+pub fn find_coordinator(node: SocketAddr, timeout: Duration) -> Result<SocketAddr, Failure> {
     let other_ways = "give --port (and --host) of a node that answers, or --coordinator ADDRESS";
-    let status = status::ask(node, patience)
+    let status = status::ask(node, timeout)
         .map_err(|Failure(why)| Failure(format!("no node says where the coordinator is: {why}; {other_ways}")))?;
     let name = status.coordinator_address;
     let failed = |error| {
@@ -91,8 +91,8 @@ pub fn find_coordinator(node: SocketAddr, patience: Duration) -> Result<SocketAd
 }
 
 /// Asks the coordinator itself for the status of the cluster.
-pub fn ask_status(coordinator: SocketAddr, patience: Duration) -> Result<Status, Failure> {
-    let mut connection = Connection::open(coordinator, patience)?;
+pub fn ask_status(coordinator: SocketAddr, timeout: Duration) -> Result<Status, Failure> {
+    let mut connection = Connection::open(coordinator, timeout)?;
     match connection.ask(&ToCoordinator::Status { n: 0 })? {
         ToAgent::StatusReport { status, .. } => Ok(Status {
             coordinator_address: coordinator.to_string(),
@@ -127,9 +127,9 @@ pub fn give(coordinator: SocketAddr, order: Order, confirmed: bool) -> Result<bo
 /// Waits until none of these lists is lost. If no list is named, waits until no list at all is lost.
 ///
 /// # Errors
-/// If a list is still lost after `patience`; the text says what the coordinator waits for.
-pub fn await_reset(coordinator: SocketAddr, lists: &[ListId], patience: Duration) -> Result<(), Failure> {
-    let until = Instant::now() + patience;
+/// If a list is still lost after `timeout`; the text says what the coordinator waits for.
+pub fn await_reset(coordinator: SocketAddr, lists: &[ListId], timeout: Duration) -> Result<(), Failure> {
+    let until = Instant::now() + timeout;
     loop {
         let status = ask_status(coordinator, ORDER_PATIENCE)?;
         let lost = &status.trouble.lost;

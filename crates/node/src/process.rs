@@ -191,7 +191,7 @@ fn registration(
         coordinators: 1,
         installed: Vec::new(),
         heard: Vec::new(),
-        lives: Vec::new(),
+        incarnations: Vec::new(),
     })
 }
 

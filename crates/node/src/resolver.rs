@@ -26,9 +26,9 @@ impl Resolver {
     pub(crate) fn start(mailbox: Mailbox) -> Result<Self, Failure> {
         let (records, inbox) = channel();
         let look_up = |name: &str| name.to_socket_addrs().map(Iterator::collect);
-        let post = move |mut letter| {
-            while let Err(MailboxFull(back)) = mailbox.post(letter) {
-                letter = *back;
+        let post = move |mut message| {
+            while let Err(MailboxFull(back)) = mailbox.post(message) {
+                message = *back;
                 thread::sleep(RETRY);
             }
         };
@@ -63,7 +63,7 @@ fn run(
                 // Only the latest records count. Addresses without a name are passed on before any lookup.
                 records = inbox.try_iter().last().unwrap_or(came);
                 names.forget_others(&records);
-                post(names.letter(&records));
+                post(names.message(&records));
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -71,7 +71,7 @@ fn run(
         for record in records.iter().filter(|record| literal(record).is_none()) {
             let name = &record.peer_address;
             if names.learn(record.id, name, look_up(name)) {
-                post(names.letter(&records));
+                post(names.message(&records));
             }
             newer = inbox.try_recv().ok();
             if newer.is_some() {
@@ -124,7 +124,7 @@ impl Names {
         self.without.retain(|name| names.contains(name));
     }
 
-    fn letter(&self, records: &[NodeRecord]) -> Mail {
+    fn message(&self, records: &[NodeRecord]) -> Mail {
         let address = |record| literal(record).or_else(|| self.known.get(&record.peer_address).copied());
         Mail::Nodes {
             records: records.to_vec(),
@@ -159,8 +159,8 @@ mod tests {
             let (answers, server) = channel::<io::Result<Vec<SocketAddr>>>();
             let (post, posted) = channel();
             let look_up = move |_: &str| server.recv().unwrap_or_else(|_| Ok(Vec::new()));
-            let post = move |letter| {
-                if let Mail::Nodes { peers, .. } = letter {
+            let post = move |message| {
+                if let Mail::Nodes { peers, .. } = message {
                     let _ = post.send(peers);
                 }
             };

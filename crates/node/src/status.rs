@@ -130,7 +130,7 @@ impl fmt::Display for Shown<'_> {
             writeln!(f, "rebuild: {}", Progress(&status.rebuild))?;
         }
         if let Some(slots) = &status.slots {
-            writeln!(f, "{}", crate::slots::Shown(slots))?;
+            writeln!(f, "{}", crate::move_slots::Shown(slots))?;
         }
         let scrub = &status.scrub;
         writeln!(
@@ -206,14 +206,14 @@ impl fmt::Display for Progress<'_> {
 }
 
 /// Asks a node for the cluster's status, as JSON.
-pub fn ask_json(node: SocketAddr, patience: Duration) -> Result<String, Failure> {
-    let reply = command(node, &["PARITAS.STATUS"], patience)?;
+pub fn ask_json(node: SocketAddr, timeout: Duration) -> Result<String, Failure> {
+    let reply = command(node, &["PARITAS.STATUS"], timeout)?;
     String::from_utf8(reply).map_err(|_| Failure(format!("{node} sent an answer that is not text")))
 }
 
 /// Asks a node for the cluster's status.
-pub fn ask(node: SocketAddr, patience: Duration) -> Result<Status, Failure> {
-    let json = ask_json(node, patience)?;
+pub fn ask(node: SocketAddr, timeout: Duration) -> Result<Status, Failure> {
+    let json = ask_json(node, timeout)?;
     serde_json::from_str(&json)
         .map_err(|error| Failure(format!("{node} sent a status that this version cannot read: {error}")))
 }
@@ -225,13 +225,13 @@ const WATCH_EVERY: Duration = Duration::from_millis(200);
 /// ended.
 pub(crate) fn watch(
     whom: SocketAddr,
-    patience: Duration,
+    timeout: Duration,
     progress: impl Fn(&Status) -> Result<(String, Option<Result<(), Failure>>), Failure>,
 ) -> Result<(), Failure> {
     let mut shown = String::new();
     let mut answered = Instant::now();
     loop {
-        match ask(whom, patience) {
+        match ask(whom, timeout) {
             Ok(status) => {
                 answered = Instant::now();
                 let (line, end) = progress(&status)?;
@@ -244,7 +244,7 @@ pub(crate) fn watch(
                 }
             }
             // The coordinator may be restarting.
-            Err(failure) if answered.elapsed() > 4 * patience => return Err(failure),
+            Err(failure) if answered.elapsed() > 4 * timeout => return Err(failure),
             Err(_) => {}
         }
         thread::sleep(WATCH_EVERY);
@@ -257,8 +257,8 @@ pub fn describe(status: &Status) -> String {
 }
 
 /// Sends one command to a node. Returns the bytes of a simple, integer or bulk reply; empty for nil.
-pub(crate) fn command(node: SocketAddr, words: &[&str], patience: Duration) -> Result<Vec<u8>, Failure> {
-    let mut connection = Connection::open(node, patience)?;
+pub(crate) fn command(node: SocketAddr, words: &[&str], timeout: Duration) -> Result<Vec<u8>, Failure> {
+    let mut connection = Connection::open(node, timeout)?;
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     connection.send(&words);
     match connection.reply()? {

@@ -4,9 +4,9 @@ use crate::lab::LabTask;
 use clap::{Args, Parser, Subcommand};
 use paritas_node::dev::DevSettings;
 use paritas_node::duty::{Duty, NodeNumber, Order};
+use paritas_node::move_slots::{Slots, Target};
 use paritas_node::settings::{CoordinatorSettings, DEFAULT_PORT, NodeSettings};
-use paritas_node::slots::{Slots, Target};
-use paritas_node::{Failure, Supervision, coordinator, dev, order, print, process, slots, snapshot, status};
+use paritas_node::{Failure, Supervision, coordinator, dev, move_slots, order, print, process, snapshot, status};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -248,7 +248,7 @@ struct SlotsTask {
 
 impl SlotsTask {
     fn run(self) -> Result<(), Failure> {
-        let order = slots::Order {
+        let order = move_slots::Order {
             what: self.slots.zip(self.to),
             json: self.json,
         };

@@ -13,7 +13,7 @@ mod tests;
 
 pub use extents::Extents;
 pub use log::{Answer, Bad, Change, Counters, Io, IoId, Outcome, ParityLog, Work};
-pub use record::{Content, Key, Place, Record, record_bytes};
+pub use record::{Content, DiskLocation, Key, Record, record_bytes};
 pub use recovery::Recovery;
 
 /// The layout of parity and its deltas on the disk (LogECMem §5).

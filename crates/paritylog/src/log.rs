@@ -1,10 +1,10 @@
 //! Data that waits in memory, data being written, and the places of each chunk's records.
 
 mod chain;
+mod disk_slots;
 mod drain;
 mod flush;
 mod gather;
-mod slots;
 
 pub(crate) use chain::{Chain, InSlot, Logged};
 
@@ -217,7 +217,7 @@ impl ParityLog {
         log: u32,
         chains: Map<Key, Chain>,
         (newest, tail, slots_end): (u64, u64, u32),
-        life: u16,
+        incarnation: u16,
     ) -> Self {
         let in_use: Set<u32> = chains.values().filter_map(|chain| Some(chain.slot?.slot)).collect();
         let pieces = chains
@@ -230,7 +230,7 @@ impl ParityLog {
             tail,
             // After a lost record there may be others that were not found, some of them of a process of which nothing
             // was found. The skip makes it improbable that two processes use the same numbers.
-            next_number: newest + NUMBERS_SKIPPED * (1 + u64::from(life % LIVES_TOLD_APART)),
+            next_number: newest + NUMBERS_SKIPPED * (1 + u64::from(incarnation % LIVES_TOLD_APART)),
             ..Self::new(settings, log)
         };
         resumed.chains = chains;

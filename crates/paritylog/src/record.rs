@@ -35,7 +35,7 @@ pub struct Content {
 
 /// The place of a record among those of its chunk, and in its log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct DiskLocation {
     /// A random number drawn when the log was made. It excludes records of an older log on the same disk.
     pub log: u32,
     /// Number of the record. It grows by one with every record of the log.
@@ -52,7 +52,7 @@ pub struct Record {
     /// The parity position, which determines the coefficients.
     pub position: Position,
     /// The place among the records.
-    pub place: Place,
+    pub place: DiskLocation,
     /// Whether it is the chunk itself, and not a delta to it.
     pub whole: bool,
     /// What the chunk stands for after this record is applied.
@@ -159,7 +159,7 @@ impl Record {
                 stripe: Stripe(stripe),
             },
             position: Position(position),
-            place: Place { log, number, before },
+            place: DiskLocation { log, number, before },
             whole: whole == 1,
             content,
             extents,
@@ -182,7 +182,7 @@ mod tests {
                 stripe: Stripe(9),
             },
             position: Position(5),
-            place: Place {
+            place: DiskLocation {
                 log: 11,
                 number: 13,
                 before: 12,

@@ -138,8 +138,8 @@ impl Recovery {
         Record::parse(bytes, self.settings.chunk_bytes).filter(|(record, _)| record.place.log == self.log)
     }
 
-    /// Makes a log from the consecutive records of each chunk. `life` must be drawn anew for each process.
-    pub fn resume(mut self, life: u16) -> ParityLog {
+    /// Makes a log from the consecutive records of each chunk. `incarnation` must be drawn anew for each process.
+    pub fn resume(mut self, incarnation: u16) -> ParityLog {
         // Addresses only grow, so records after the newest one belong to the round before.
         let log_bytes = self.settings.log_bytes;
         let tail = log_bytes + self.settings.in_blocks(self.newest_logged.1 as usize) as u64;
@@ -190,7 +190,7 @@ impl Recovery {
             self.log,
             self.chains,
             (self.newest, tail, self.slots_end),
-            life,
+            incarnation,
         )
     }
 }

@@ -359,7 +359,7 @@ fn whatever_the_order_what_is_read_is_what_was_written() {
 }
 
 #[test]
-fn what_an_earlier_life_left_is_found_whole_or_not_at_all() {
+fn what_an_earlier_incarnation_left_is_found_whole_or_not_at_all() {
     let mut found_count = 0;
     for layout in LAYOUTS {
         for seed in 0..60 {
@@ -450,7 +450,7 @@ fn what_was_written_after_a_gap_is_found() {
         let record = Record {
             key: key(1),
             position: Position(3),
-            place: Place { log: 1, number, before },
+            place: DiskLocation { log: 1, number, before },
             whole: before == 0,
             content: content(number),
             extents,

@@ -4,9 +4,9 @@ use crate::asked::Asked;
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::log_assist::Suppliers;
-use crate::materialiser::RoomWanted;
 use crate::pace::Pace;
 use crate::parameters::Parameters;
+use crate::reconstructor::SpaceWanted;
 use crate::rules::Rules;
 use crate::scrub::{Scrub, ScrubCounts};
 use crate::session::Sessions;
@@ -14,7 +14,7 @@ use crate::slot_map::SlotMap;
 use crate::stash::Stashes;
 use crate::takeovers::Takeovers;
 use paritas_base::configuration::{ClusterRecord, Tenure};
-use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Stripe, Time};
+use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Stripe, Time};
 use paritas_code::Code;
 use paritas_store::Arena;
 use paritas_wire::peer::{self, ChunkStatus, Header, Message};
@@ -66,7 +66,7 @@ pub struct Shared {
     /// Ids of requests to peers; never used again.
     pub(crate) request_id: u64,
     /// A position that is not whole has too few chunks here for what is asked for.
-    pub(crate) room_wanted: Option<RoomWanted>,
+    pub(crate) room_wanted: Option<SpaceWanted>,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,
@@ -153,9 +153,16 @@ impl<O: Out> Context<'_, O> {
         self.shared.parameters.rules
     }
 
-    /// Appends a frame for exactly that life of that node, which may be this one. False if no session with it is open:
-    /// whoever needs the message sent sends it again by timer.
-    pub fn send(&mut self, to: &Tenure, channel: Channel, stream: Stream, epoch: Epoch, message: &Message<'_>) -> bool {
+    /// Appends a frame for exactly that incarnation of that node, which may be this one. False if no session with it is
+    /// open: whoever needs the message sent sends it again by timer.
+    pub fn send(
+        &mut self,
+        to: &Tenure,
+        channel: Channel,
+        stream: StreamId,
+        epoch: Epoch,
+        message: &Message<'_>,
+    ) -> bool {
         self.send_to(to.node, to.incarnation, channel, stream, epoch, message)
     }
 
@@ -165,7 +172,7 @@ impl<O: Out> Context<'_, O> {
         node: NodeId,
         incarnation: Incarnation,
         channel: Channel,
-        stream: Stream,
+        stream: StreamId,
         epoch: Epoch,
         message: &Message<'_>,
     ) -> bool {
@@ -182,7 +189,7 @@ impl<O: Out> Context<'_, O> {
     pub fn ask_configuration(
         &mut self,
         (node, incarnation): (NodeId, Incarnation),
-        stream: Stream,
+        stream: StreamId,
         installed: Epoch,
         wanted: Epoch,
     ) -> bool {
@@ -206,8 +213,8 @@ impl<O: Out> Context<'_, O> {
             || shared.sessions.incarnation_of(to.node, channel) == Some(to.incarnation)
     }
 
-    /// Where frames for that life of that node are appended, if they can be sent, and the arena, whose chunks they may
-    /// hold.
+    /// Where frames for that incarnation of that node are appended, if they can be sent, and the arena, whose chunks
+    /// they may hold.
     pub(crate) fn frames_to(
         &mut self,
         node: NodeId,

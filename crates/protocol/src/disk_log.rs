@@ -60,7 +60,7 @@ pub(crate) enum Wanted {
 pub(crate) type Read = (Vec<Wanted>, Option<(Content, Vec<u8>)>);
 
 impl DiskLog {
-    /// A log, with what an earlier life has left in it. What no position wants is dropped at `until`.
+    /// A log, with what an earlier incarnation has left in it. What no position wants is dropped at `until`.
     pub(crate) fn new(log: ParityLog, until: Time) -> Self {
         let mut lists = log.lists();
         lists.sort_unstable();

@@ -8,7 +8,7 @@ use crate::mark::Mark;
 use crate::replica::Opinions;
 use core::net::SocketAddr;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, Tenure};
-use paritas_base::slots::SlotOrder;
+use paritas_base::hash_slots::SlotOrder;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Time};
 use paritas_paritylog::{Io, IoId, Outcome};
 
@@ -152,7 +152,7 @@ pub enum Proposal {
     ReportSilent {
         /// The peer.
         node: NodeId,
-        /// The life that is silent.
+        /// The incarnation that is silent.
         incarnation: Incarnation,
     },
     /// Which peers this node hears (P10.9): all of it, whenever something of it changes.
@@ -316,7 +316,7 @@ pub trait Out {
 pub struct Identity {
     /// Which node it is.
     pub node: NodeId,
-    /// This life.
+    /// This incarnation.
     pub incarnation: Incarnation,
     /// The cluster, as registered.
     pub cluster: ClusterRecord,

@@ -7,23 +7,23 @@
 mod asked;
 mod context;
 mod disk_log;
-mod filler;
 mod interface;
 mod lists;
 mod log_assist;
 mod mark;
-mod materialiser;
 mod pace;
 mod parameters;
 mod parity_member;
 mod parity_table;
+mod reconstructor;
+mod refill;
 mod replica;
 mod ring;
 mod rules;
 mod scrub;
 mod session;
 mod slot_map;
-mod source;
+mod source_chunk;
 mod stash;
 mod stream_owner;
 mod takeovers;
@@ -42,7 +42,7 @@ pub use ring::{Record, Ring};
 pub use rules::{Fault, Rules, TakenAgain};
 pub use scrub::ScrubCounts;
 pub use session::PROTOCOL_VERSION;
-pub use slot_map::{Place, SlotMap};
+pub use slot_map::{SlotMap, SlotOwner};
 pub use stream_owner::{
     Access, Effect, Member, Phase, RandomKey, ReadLease, Stop, StreamOwner, WriteRefusal, fits_one_delta,
 };

@@ -3,7 +3,7 @@
 use crate::parity_member::ParityMember;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::Configuration;
-use paritas_base::{ListId, Position, Stream, Time};
+use paritas_base::{ListId, Position, StreamId, Time};
 use paritas_store::Arena;
 
 /// Of a list that does not rest.
@@ -16,7 +16,7 @@ pub enum Role {
     Owner(Box<StreamOwner>),
     /// It holds a parity position.
     Member(Box<ParityMember>),
-    /// It broke an invariant, and does nothing at this position for the rest of this life (P3.5).
+    /// It broke an invariant, and does nothing at this position for the rest of this incarnation (P3.5).
     Halted(Box<Halted>),
 }
 
@@ -221,7 +221,7 @@ impl Lists {
     }
 
     /// This node's role as owner of a stream, with the configuration that made it so.
-    pub fn owner_mut(&mut self, stream: Stream) -> Option<(&Configuration, &mut StreamOwner)> {
+    pub fn owner_mut(&mut self, stream: StreamId) -> Option<(&Configuration, &mut StreamOwner)> {
         let List { configuration, roles } = self.get_mut(stream.list)?;
         roles.iter_mut().find_map(|role| match role {
             Role::Owner(owner) if owner.stream() == stream => Some((&*configuration, &mut **owner)),
@@ -230,7 +230,7 @@ impl Lists {
     }
 
     /// As above, to look at.
-    pub fn owner(&self, stream: Stream) -> Option<(&Configuration, &StreamOwner)> {
+    pub fn owner(&self, stream: StreamId) -> Option<(&Configuration, &StreamOwner)> {
         let list = self.get(stream.list)?;
         Some((&list.configuration, list.owner(stream.x)?))
     }

@@ -41,9 +41,9 @@ impl Supplier {
     }
 
     /// What never comes counts as if it had taken so long.
-    fn give_up(&mut self, now: Time, patience: Span) {
-        while self.asked.front().is_some_and(|(_, at)| now - *at > patience) {
-            self.answer(0, now, Some(patience));
+    fn give_up(&mut self, now: Time, timeout: Span) {
+        while self.asked.front().is_some_and(|(_, at)| now - *at > timeout) {
+            self.answer(0, now, Some(timeout));
         }
     }
 
@@ -69,11 +69,11 @@ pub(crate) struct Suppliers {
 
 impl Suppliers {
     /// Which of these nodes, so many of them, are likely to answer first; the first of equals.
-    pub(crate) fn choose(&mut self, nodes: &[NodeId], count: usize, now: Time, patience: Span) -> Vec<usize> {
+    pub(crate) fn choose(&mut self, nodes: &[NodeId], count: usize, now: Time, timeout: Span) -> Vec<usize> {
         let mut expected = Vec::with_capacity(nodes.len());
         for (at, node) in nodes.iter().enumerate() {
             let supplier = self.nodes.entry(*node).or_default();
-            supplier.give_up(now, patience);
+            supplier.give_up(now, timeout);
             expected.push((supplier.expected(now), at));
         }
         expected.sort_unstable();
@@ -88,9 +88,9 @@ impl Suppliers {
     }
 
     /// This question was sent.
-    pub(crate) fn asked(&mut self, node: NodeId, id: u64, now: Time, patience: Span) {
+    pub(crate) fn asked(&mut self, node: NodeId, id: u64, now: Time, timeout: Span) {
         let supplier = self.nodes.entry(node).or_default();
-        supplier.give_up(now, patience);
+        supplier.give_up(now, timeout);
         if supplier.asked.len() == ASKED_MAX {
             supplier.answer(0, now, None);
         }

@@ -172,7 +172,7 @@ pub struct Parameters {
     /// Longest.
     pub redial_max: Span,
     /// How long slots that are handed off may wait without progress before they are served again (P10.8).
-    pub hand_off_patience: Span,
+    pub hand_off_timeout: Span,
     /// The rules of the protocol, of which a test may break one.
     pub rules: Rules,
 }
@@ -208,7 +208,7 @@ impl Default for Parameters {
             log_flush: Span::from_secs(1),
             redial: Span::from_ms(20),
             redial_max: Span::from_secs(1),
-            hand_off_patience: Span::from_ms(500),
+            hand_off_timeout: Span::from_ms(500),
             rules: Rules::default(),
         }
     }

@@ -2,18 +2,18 @@
 //! (P3.3–P3.10, P4.3, P5.2, P5.5, P5.7a, P8.2).
 //!
 //! Per stream: `Unknown` –Sync→ `Known(term, recv)`. Per stripe: `Invalid` –fetch→ `Fetching` –P6.3→ `Valid`; the
-//! fetching is in [`Filler`].
+//! fetching is in [`Refill`].
 
 use crate::context::{Context, Shared};
 use crate::disk_log::Wanted;
-use crate::filler::Filler;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use crate::parity_table::{FoldError, ParityTable, State, There};
+use crate::refill::Refill;
 use crate::ring::Ring;
 use crate::rules::Fault;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{Incarnation, ListId, NodeId, Position, Span, Stream, Stripe, Term, Time, Version};
+use paritas_base::{Incarnation, ListId, NodeId, Position, Span, StreamId, Stripe, Term, Time, Version};
 use paritas_paritylog::Key;
 use paritas_store::Arena;
 use paritas_store::delta::extents;
@@ -99,7 +99,7 @@ pub struct ParityMember {
     tenure: Tenure,
     logs: Vec<Log>,
     pub(crate) table: ParityTable,
-    pub(crate) filler: Filler,
+    pub(crate) refill: Refill,
 }
 
 impl ParityMember {
@@ -122,7 +122,7 @@ impl ParityMember {
             tenure,
             logs,
             table: ParityTable::new(coefficients, born, on_disk.then_some((configuration.list, position))),
-            filler: Filler::new(born),
+            refill: Refill::new(born),
         }
     }
 
@@ -177,7 +177,7 @@ impl ParityMember {
         self.table.disk_key(stripe)
     }
 
-    /// A stripe whose bytes the disk has lost, and which is not mended yet.
+    /// A stripe whose bytes the disk has lost, and which is not repaired yet.
     pub fn lost_stripe(&self) -> Option<Stripe> {
         self.table.next_lost()
     }
@@ -192,13 +192,13 @@ impl ParityMember {
 
     /// A newer configuration under which the tenure is the same.
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        self.filler.abort(cx, &mut self.table);
+        self.refill.abort(cx, &mut self.table);
         for x in configuration.data_positions() {
             let log = &mut self.logs[x.index()];
             // A lease asked for under the older epoch is not granted under this one.
             log.lease_due = Time(0);
-            // A life that is certainly over uses no lease (P5.5). Forgotten here too, so that a later takeover, whose
-            // configuration may name that life no more, does not wait for it.
+            // An incarnation that is certainly over uses no lease (P5.5). Forgotten here too, so that a later takeover,
+            // whose configuration may name that incarnation no more, does not wait for it.
             log.leases
                 .retain(|g| !configuration.is_gone(g.holder.node, g.holder.incarnation));
             // What an owner of another term said of its stripes counts for nothing (P6.6).
@@ -295,7 +295,7 @@ impl ParityMember {
 
     /// Until when nothing is to be done if nobody takes it to change; `None`: something may be in each turn.
     pub(crate) fn rests_until(&self) -> Option<Time> {
-        let rests = !self.filler.is_filling() && !self.filler.has_more() && self.logs.iter().all(|log| !log.ack_due);
+        let rests = !self.refill.is_filling() && !self.refill.has_more() && self.logs.iter().all(|log| !log.ack_due);
         rests.then_some(Time(u64::MAX))
     }
 
@@ -319,16 +319,16 @@ impl ParityMember {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         for extent in extents(bytes, chunk_bytes).flatten() {
             match self.table.state(extent.stripe) {
-                State::Fetching => self.filler.buffer(cx, x, version, &extent),
+                State::Fetching => self.refill.buffer(cx, x, version, &extent),
                 State::Untouched if !self.table.is_complete() => {
                     self.table.mark(cx.shared, extent.stripe, State::Invalid);
                 }
                 State::Invalid => {}
                 state @ (State::Untouched | State::Valid(_) | State::Lost) => {
-                    if self.filler.checks(extent.stripe) {
-                        self.filler.buffer(cx, x, version, &extent);
+                    if self.refill.checks(extent.stripe) {
+                        self.refill.buffer(cx, x, version, &extent);
                     }
-                    if matches!(state, State::Untouched) && self.filler.is_filling() {
+                    if matches!(state, State::Untouched) && self.refill.is_filling() {
                         cx.out.mark(Mark::BornWhileFilling);
                     }
                     let to = if extent.free { Version::ZERO } else { version };
@@ -485,7 +485,7 @@ impl ParityMember {
     }
 
     /// P5.2. The owner that asks is the one of the installed configuration.
-    pub(crate) fn on_seal<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stream: Stream) {
+    pub(crate) fn on_seal<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stream: StreamId) {
         let Some(owner) = configuration.tenure(stream.x) else {
             return;
         };
@@ -538,7 +538,7 @@ impl ParityMember {
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
-        stream: Stream,
+        stream: StreamId,
         term: Term,
         data_end: u32,
         index_end: u32,
@@ -592,7 +592,7 @@ impl ParityMember {
 
     /// What is known of the stripes that are there, now that this owner asks for so much.
     fn there(&self, configuration: &Configuration, asks: Position, wanted: (u32, u32)) -> There {
-        if let Some(owed) = self.filler.owed(&self.table) {
+        if let Some(owed) = self.refill.owed(&self.table) {
             return There::Known { owed };
         }
         let (mut wished, mut all) = (wanted, true);
@@ -613,7 +613,7 @@ impl ParityMember {
         for x in configuration.data_positions() {
             let log = self.logs.get_mut(x.index());
             if let Some((term, (data_end, index_end))) = log.and_then(|log| log.credit_wish.take()) {
-                let stream = Stream { list: self.list, x };
+                let stream = StreamId { list: self.list, x };
                 self.on_credit_request(cx, configuration, stream, term, data_end, index_end);
             }
         }
@@ -624,7 +624,7 @@ impl ParityMember {
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
-        stream: Stream,
+        stream: StreamId,
         term: Term,
         at_least: u64,
     ) {
@@ -657,7 +657,7 @@ impl ParityMember {
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
-        (stream, to): (Stream, (NodeId, Incarnation)),
+        (stream, to): (StreamId, (NodeId, Incarnation)),
         id: u64,
         stripe: Stripe,
     ) {
@@ -683,7 +683,7 @@ impl ParityMember {
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
-        (stream, to): (Stream, (NodeId, Incarnation)),
+        (stream, to): (StreamId, (NodeId, Incarnation)),
         (id, stripe): (u64, Stripe),
         bytes: ParityBytes<'_>,
     ) {
@@ -769,7 +769,7 @@ impl ParityMember {
                 recv: log.acked.min(log.recv),
                 lease_sent,
             };
-            let stream = Stream {
+            let stream = StreamId {
                 list: configuration.list,
                 x,
             };

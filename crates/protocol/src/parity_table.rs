@@ -7,7 +7,7 @@ use paritas_base::{ListId, Position, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_paritylog::{Change, Content, Extents, Key};
 use paritas_store::delta::{Extent, extents};
-use paritas_store::{Arena, Budget, Part, Purpose, Slot, Stash, grow_table};
+use paritas_store::{Arena, Budget, ChunkRef, Part, Purpose, Stash, grow_table};
 
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ pub(crate) enum State {
     /// Being fetched; its deltas are buffered (P6.2).
     Fetching,
     /// `bytes = Σ coef · D@vec`. No place: all zeros.
-    Valid(Option<Place>),
+    Valid(Option<ParityLocation>),
     /// The disk has lost the bytes (P11.2). What they stand for is still known, and they can be made again.
     Lost,
 }
@@ -37,8 +37,8 @@ impl State {
 
 /// Where the bytes of a parity chunk are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    Memory(Slot),
+pub(crate) enum ParityLocation {
+    Memory(ChunkRef),
     Disk,
 }
 
@@ -186,7 +186,7 @@ impl ParityTable {
     /// The name of a parity chunk on the disk, if it is there.
     pub(crate) fn disk_key(&self, stripe: Stripe) -> Option<Key> {
         let (list, _) = self.on_disk?;
-        let is_there = self.state(stripe) == State::Valid(Some(Place::Disk));
+        let is_there = self.state(stripe) == State::Valid(Some(ParityLocation::Disk));
         is_there.then_some(Key { list, stripe })
     }
 
@@ -236,9 +236,9 @@ impl ParityTable {
     }
 
     /// Where in memory the parity chunk is; `None` if it is all zeros, on disk, or not valid.
-    pub(crate) fn slot(&self, stripe: Stripe) -> Option<Slot> {
+    pub(crate) fn slot(&self, stripe: Stripe) -> Option<ChunkRef> {
         match self.state(stripe) {
-            State::Valid(Some(Place::Memory(slot))) => Some(slot),
+            State::Valid(Some(ParityLocation::Memory(slot))) => Some(slot),
             _ => None,
         }
     }
@@ -306,8 +306,8 @@ impl ParityTable {
                 return false;
             };
             match place {
-                Place::Memory(slot) => shared.arena.bytes_mut(slot).copy_from_slice(bytes),
-                Place::Disk => {
+                ParityLocation::Memory(slot) => shared.arena.bytes_mut(slot).copy_from_slice(bytes),
+                ParityLocation::Disk => {
                     let content = Content {
                         versions: values.iter().map(|(version, _)| *version).collect(),
                         sums: values.iter().map(|(_, sum)| *sum).collect(),
@@ -326,7 +326,7 @@ impl ParityTable {
         true
     }
 
-    fn set(&mut self, stripe: Stripe, place: Option<Place>, values: impl Iterator<Item = (Version, u32)>) {
+    fn set(&mut self, stripe: Stripe, place: Option<ParityLocation>, values: impl Iterator<Item = (Version, u32)>) {
         let at = self.grow(stripe);
         let k = self.k;
         let half = self.half_mut(stripe);
@@ -364,7 +364,7 @@ impl ParityTable {
             _ => Some(self.take_place(shared, extent.stripe).ok_or(FoldError::NoMemory)?),
         };
         let chunk_bytes = shared.arena.chunk_bytes();
-        if let Some(Place::Memory(slot)) = place {
+        if let Some(ParityLocation::Memory(slot)) = place {
             let target = &mut shared.arena.bytes_mut(slot)[extent.offset..extent.offset + extent.xor.len()];
             mul_add(coefficient, extent.xor, target);
         }
@@ -389,7 +389,7 @@ impl ParityTable {
                 return Ok(());
             }
         }
-        if let (Some(Place::Disk), Some((list, position)), Some(disk)) = (place, on_disk, &mut shared.disk) {
+        if let (Some(ParityLocation::Disk), Some((list, position)), Some(disk)) = (place, on_disk, &mut shared.disk) {
             let key = Key {
                 list,
                 stripe: extent.stripe,
@@ -403,7 +403,7 @@ impl ParityTable {
                 if !disk.log.fold_data(key, change, coefficient, extent.offset, extent.xor) {
                     debug_assert!(false, "a valid chunk is in the log");
                     self.mark(shared, extent.stripe, State::Lost);
-                    shared.scrub.mends = true;
+                    shared.scrub.repairs = true;
                 }
             } else {
                 let content = Content {
@@ -557,7 +557,7 @@ impl ParityTable {
         let (data, index) = (core::mem::take(&mut self.data), core::mem::take(&mut self.index));
         for (half, stripe) in [(data, Stripe::data as fn(u32) -> Stripe), (index, Stripe::index_page)] {
             for (at, state) in half.states.iter().enumerate() {
-                if let State::Valid(Some(Place::Memory(slot))) = state {
+                if let State::Valid(Some(ParityLocation::Memory(slot))) = state {
                     let of = at * self.k..(at + 1) * self.k;
                     let values = half.versions[of.clone()].iter().zip(&half.sums[of]);
                     stash.push(arena, stripe(at as u32), *slot, values.map(|(v, s)| (*v, *s)));
@@ -584,7 +584,7 @@ impl ParityTable {
             return false;
         };
         self.taken(stripe, from);
-        self.set(stripe, Some(Place::Memory(slot)), values);
+        self.set(stripe, Some(ParityLocation::Memory(slot)), values);
         true
     }
 
@@ -592,7 +592,7 @@ impl ParityTable {
     pub(crate) fn clear(&mut self, shared: &mut Shared) {
         for half in [&self.data, &self.index] {
             for state in &half.states {
-                if let State::Valid(Some(Place::Memory(slot))) = state {
+                if let State::Valid(Some(ParityLocation::Memory(slot))) = state {
                     shared.arena.give(*slot, Part::Free);
                 }
             }
@@ -635,25 +635,25 @@ impl ParityTable {
         self.slots += 1;
     }
 
-    fn take_place(&mut self, shared: &mut Shared, stripe: Stripe) -> Option<Place> {
+    fn take_place(&mut self, shared: &mut Shared, stripe: Stripe) -> Option<ParityLocation> {
         let from = self.part_for(stripe);
         let place = match self.disk(shared) {
-            Some(disk) => disk.take(from).then_some(Place::Disk)?,
-            None => Place::Memory(shared.arena.take(from)?),
+            Some(disk) => disk.take(from).then_some(ParityLocation::Disk)?,
+            None => ParityLocation::Memory(shared.arena.take(from)?),
         };
         self.taken(stripe, from);
         Some(place)
     }
 
-    fn drop_place(&mut self, shared: &mut Shared, stripe: Stripe, place: Place) {
+    fn drop_place(&mut self, shared: &mut Shared, stripe: Stripe, place: ParityLocation) {
         self.slots -= 1;
         // It stays granted to the streams that may use the stripe again.
         let again = match place {
-            Place::Memory(slot) => {
+            ParityLocation::Memory(slot) => {
                 shared.arena.give(slot, Part::Reserved);
                 true
             }
-            Place::Disk => self.on_disk.zip(shared.disk.as_mut()).is_some_and(|((list, _), disk)| {
+            ParityLocation::Disk => self.on_disk.zip(shared.disk.as_mut()).is_some_and(|((list, _), disk)| {
                 disk.log.remove(Key { list, stripe });
                 disk.give(1, Part::Reserved);
                 true

@@ -34,7 +34,7 @@ pub use memory::Figures;
 use memory::SLOTS_MAX;
 pub use opinions::Opinions;
 use paritas_base::configuration::ClusterRecord;
-use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Stream, Time};
+use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Time};
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, Message, kind};
@@ -73,7 +73,7 @@ pub enum FrontMessage<'a> {
         /// The command's bytes.
         command: &'a [u8],
         /// The stream that it is for, of which the peer takes this node for the owner.
-        stream: Stream,
+        stream: StreamId,
         /// The epoch of the configuration by which the peer does.
         epoch: Epoch,
     },
@@ -167,7 +167,7 @@ impl Replica {
     pub fn id(&self) -> NodeId {
         self.shared.node
     }
-    /// Which life of it.
+    /// Which incarnation of it.
     pub fn incarnation(&self) -> Incarnation {
         self.shared.incarnation
     }
@@ -212,7 +212,7 @@ impl Replica {
         self.shared.bad_sums
     }
     /// Whether this node may answer reads of a stream at `now` (invariant I3).
-    pub fn serves(&mut self, now: Clock, stream: Stream, out: &mut impl Out) -> bool {
+    pub fn serves(&mut self, now: Clock, stream: StreamId, out: &mut impl Out) -> bool {
         let cx = Context {
             now,
             out,
@@ -282,7 +282,7 @@ impl Replica {
             }
             Event::Suspicion { ms } => shared.cluster.suspicion_ms = ms,
             Event::Drain { list, position, tenure } => {
-                let stream = Stream { list, x: position };
+                let stream = StreamId { list, x: position };
                 if let Some((_, owner)) = self.lists.owner_mut(stream) {
                     owner.on_drain(&Context { now, out, shared }, tenure);
                 }
@@ -358,12 +358,12 @@ impl Replica {
         let roles = awake.filter_map(|role| match role {
             Role::Halted(_) => None,
             Role::Owner(owner) => owner.next_deadline(),
-            Role::Member(member) => member.filler.next_deadline(),
+            Role::Member(member) => member.refill.next_deadline(),
         });
         let owns = self.lists.roles().any(|role| matches!(role, Role::Owner(_)));
         // What roles of this node still have to say to each other waits for nothing.
         let own_frames = (!self.shared.own_frames.is_empty()).then_some(Time(0));
-        let scrubs = self.shared.parameters.scrub_rate.is_some() || self.shared.scrub.mends;
+        let scrubs = self.shared.parameters.scrub_rate.is_some() || self.shared.scrub.repairs;
         let scrub = (scrubs && self.lists.roles().next().is_some()).then_some(self.shared.scrub.next_at);
         let housekeep = (self.housekeep_at != Time(0)).then_some(self.housekeep_at);
         let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
@@ -382,7 +382,7 @@ impl Replica {
     }
 
     /// P3.5: roles that broke an invariant stop here. What they held is not to be trusted, and given up; who waits for
-    /// them is told what a lost tenure tells. This life begins nothing in such a list any more, whatever a
+    /// them is told what a lost tenure tells. This incarnation begins nothing in such a list any more, whatever a
     /// configuration says: the coordinator learns it from the heartbeat, and names another.
     fn end_halted(&mut self, now: Clock, out: &mut impl Out) {
         for (id, position, reason) in core::mem::take(&mut self.shared.halting) {
@@ -410,7 +410,7 @@ impl Replica {
         }
     }
 
-    /// Roles that broke an invariant in this life.
+    /// Roles that broke an invariant in this incarnation.
     pub fn halted(&self) -> impl Iterator<Item = &Halted> {
         self.lists.roles().filter_map(|role| match role {
             Role::Halted(halted) => Some(&**halted),

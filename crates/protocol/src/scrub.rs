@@ -51,7 +51,7 @@ pub(crate) struct Scrub {
     /// Times that all chunks were gone through, and each was checked.
     pub(crate) passes: u64,
     /// Chunks that the disk has lost are to be made again, whatever the rate.
-    pub(crate) mends: bool,
+    pub(crate) repairs: bool,
 }
 
 impl Default for Scrub {
@@ -65,7 +65,7 @@ impl Default for Scrub {
             repaired: 0,
             partial: false,
             passes: 0,
-            mends: false,
+            repairs: false,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Links between nodes, and who is at their other end (P2.1).
 //!
-//! The smaller node id dials. The dialer's `Hello` names the life it means to reach; the other side checks that it
-//! is that life, answers with its own, and from then on both know whom every frame of the link comes from. A link
-//! made later replaces the one before it, so that bytes of an old connection cannot follow those of a new one (H25).
+//! The smaller node id dials. The dialer's `Hello` names the incarnation it means to reach; the other side checks that
+//! it is that incarnation, answers with its own, and from then on both know whom every frame of the link comes from. A
+//! link made later replaces the one before it, so that bytes of an old connection cannot follow those of a new one
+//! (H25).
 
 use crate::interface::{Channel, LinkId, Out};
 use paritas_base::configuration::{NodeRecord, NodeState};
@@ -30,7 +31,7 @@ pub(crate) struct Sessions {
 
 #[derive(Debug)]
 struct Link {
-    /// Whom we called, in which life, for what, and under which number.
+    /// Whom we called, in which incarnation, for what, and under which number.
     dialed: Option<(NodeId, Incarnation, Channel, u64)>,
     /// Who is there, once the handshake is done.
     bound: Option<(NodeId, Incarnation, Channel)>,
@@ -44,7 +45,7 @@ struct Peer {
     up: bool,
     /// Lives that the records have replaced: a late greeting of theirs must not displace the one that lives.
     past: Vec<Incarnation>,
-    /// When a frame of its present life came last, by any link, or else when that life became known.
+    /// When a frame of its present incarnation came last, by any link, or else when that incarnation became known.
     heard: Time,
     channels: [ChannelState; 2],
 }
@@ -63,7 +64,7 @@ struct ChannelState {
 /// What a link's first frame came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Greeting {
-    /// The link is bound to this life.
+    /// The link is bound to this incarnation.
     Bound(NodeId, Incarnation, Channel),
     /// The link was closed, and why.
     Refused(&'static str),
@@ -112,14 +113,14 @@ impl Sessions {
         Some(from)
     }
 
-    /// When a frame of that life came last, or else when the life became known. `None`: it is not the present life by
-    /// the records.
+    /// When a frame of that incarnation came last, or else when the incarnation became known. `None`: it is not the
+    /// present incarnation by the records.
     pub(crate) fn heard_at(&self, node: NodeId, incarnation: Incarnation) -> Option<Time> {
         let peer = self.peer(node).filter(|p| p.incarnation == incarnation)?;
         Some(peer.heard)
     }
 
-    /// The life that a session is open with.
+    /// The incarnation that a session is open with.
     pub(crate) fn incarnation_of(&self, node: NodeId, channel: Channel) -> Option<Incarnation> {
         self.peer(node)?.channels[index(channel)].incarnation
     }
@@ -164,7 +165,7 @@ impl Sessions {
                     peer.past.remove(0);
                 }
                 peer.past.push(peer.incarnation);
-                peer.past.retain(|life| *life != record.incarnation);
+                peer.past.retain(|incarnation| *incarnation != record.incarnation);
                 peer.heard = now;
                 for channel in &mut peer.channels {
                     channel.redial_wait = redial;
@@ -327,13 +328,13 @@ impl Sessions {
             return Greeting::Refused("no protocol version in common");
         }
         if hello.to_node != self.node || hello.to_incarnation != self.incarnation {
-            return Greeting::Refused("meant for another life");
+            return Greeting::Refused("meant for another incarnation");
         }
         if self
             .peer(hello.node)
             .is_some_and(|p| p.past.contains(&hello.incarnation))
         {
-            return Greeting::Refused("a life that is over");
+            return Greeting::Refused("an incarnation that is over");
         }
         if entry.bound.is_some() {
             return Greeting::Refused("a second greeting");

@@ -7,14 +7,14 @@
 
 use crate::lists::Lists;
 use paritas_base::configuration::ClusterRecord;
-use paritas_base::slots::SlotRange;
-use paritas_base::{SLOT_COUNT, Stream};
+use paritas_base::hash_slots::SlotRange;
+use paritas_base::{SLOT_COUNT, StreamId};
 
 /// Where a slot is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct SlotOwner {
     /// The stream that holds the slot.
-    pub stream: Stream,
+    pub stream: StreamId,
     /// That stream's list says so.
     claimed: bool,
     /// And its owner, if it is here, is not about to hand it off.
@@ -24,7 +24,7 @@ pub struct Place {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Entry {
     last: u16,
-    place: Place,
+    place: SlotOwner,
 }
 
 /// All slots.
@@ -40,9 +40,9 @@ pub struct SlotMap {
 impl SlotMap {
     /// As the lists began. Nobody is known to serve anything yet.
     pub(crate) fn new(cluster: &ClusterRecord) -> Self {
-        let entry = |(last, stream): &(u16, Stream)| Entry {
+        let entry = |(last, stream): &(u16, StreamId)| Entry {
             last: *last,
-            place: Place {
+            place: SlotOwner {
                 stream: *stream,
                 claimed: false,
                 served: false,
@@ -57,18 +57,18 @@ impl SlotMap {
 
     /// Where a slot is.
     #[inline]
-    pub fn place(&self, slot: u16) -> Place {
+    pub fn place(&self, slot: u16) -> SlotOwner {
         let at = self.entries.partition_point(|entry| entry.last < slot);
         self.entries[at].place
     }
 
     /// The stream of a slot.
-    pub fn stream_of(&self, slot: u16) -> Stream {
+    pub fn stream_of(&self, slot: u16) -> StreamId {
         self.place(slot).stream
     }
 
     /// Slots in a row of one stream: the last slot of each row.
-    pub fn ranges(&self) -> impl Iterator<Item = (u16, Stream)> {
+    pub fn ranges(&self) -> impl Iterator<Item = (u16, StreamId)> {
         self.entries.iter().map(|entry| (entry.last, entry.place.stream))
     }
 
@@ -92,11 +92,11 @@ impl SlotMap {
         if !core::mem::take(&mut self.stale) {
             return false;
         }
-        let mut claims: Vec<(u64, Stream, SlotRange)> = Vec::new();
+        let mut claims: Vec<(u64, StreamId, SlotRange)> = Vec::new();
         for list in lists.iter() {
             let slots = &list.configuration.slots;
             for range in slots.held(list.configuration.list, cluster) {
-                let stream = Stream {
+                let stream = StreamId {
                     list: list.configuration.list,
                     x: range.x,
                 };
@@ -120,7 +120,7 @@ impl SlotMap {
         lasts.dedup();
         let entry = |last| Entry {
             last,
-            place: Place {
+            place: SlotOwner {
                 claimed: false,
                 served: false,
                 ..self.place(last)
@@ -128,7 +128,7 @@ impl SlotMap {
         };
         let mut entries: Vec<Entry> = lasts.into_iter().map(entry).collect();
         for (_, stream, range) in claims {
-            let place = Place {
+            let place = SlotOwner {
                 stream,
                 claimed: true,
                 served: true,
@@ -159,7 +159,7 @@ impl SlotMap {
 }
 
 /// Changes the entries that make up these slots.
-fn fill(entries: &mut [Entry], first: u16, last: u16, mut change: impl FnMut(&mut Place)) {
+fn fill(entries: &mut [Entry], first: u16, last: u16, mut change: impl FnMut(&mut SlotOwner)) {
     let from = entries.partition_point(|entry| entry.last < first);
     let of = entries.iter_mut().skip(from).take_while(|entry| entry.last <= last);
     of.for_each(|entry| change(&mut entry.place));

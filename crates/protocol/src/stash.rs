@@ -8,7 +8,7 @@
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use paritas_base::configuration::Configuration;
-use paritas_base::{Incarnation, ListId, NodeId, Position, Stream, Stripe, Time, Version};
+use paritas_base::{Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version};
 use paritas_code::sum;
 use paritas_store::{Arena, Old, Stash};
 use paritas_wire::peer::{ChunkStatus, Message};
@@ -88,7 +88,7 @@ impl Stashes {
 
 impl<O: Out> Context<'_, O> {
     /// A data chunk at exactly this version, if it is stashed and has its sum (P9.1): the sum and the bytes.
-    pub(crate) fn stashed(&mut self, stream: Stream, stripe: Stripe, want: Version) -> Option<(u32, Vec<u8>)> {
+    pub(crate) fn stashed(&mut self, stream: StreamId, stripe: Stripe, want: Version) -> Option<(u32, Vec<u8>)> {
         let rules = self.rules();
         let shared = &mut *self.shared;
         let stash = shared.stashes.of(stream.list, stream.x)?;
@@ -112,7 +112,7 @@ impl<O: Out> Context<'_, O> {
     pub(crate) fn answer_from_stash(
         &mut self,
         configuration: &Configuration,
-        stream: Stream,
+        stream: StreamId,
         to: (NodeId, Incarnation),
         (id, stripe, want): (u64, Stripe, Version),
     ) {

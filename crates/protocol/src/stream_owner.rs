@@ -2,8 +2,8 @@
 //! (P3, P4, P5; the phases are the table of P5a).
 //!
 //! Here is the way of a write: admitted, recorded, numbered and sent, acknowledged, stable. `takeover` has the way from
-//! a new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Materialiser`] brings absent chunks
-//! back; `mend` finds wrong ones among those here; `lease` says when may be answered, `credit` asks for memory,
+//! a new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Reconstructor`] brings absent chunks
+//! back; `repair` finds wrong ones among those here; `lease` says when may be answered, `credit` asks for memory,
 //! `sources` gives chunks to others who rebuild.
 
 mod access;
@@ -12,9 +12,9 @@ mod drain;
 mod hand_off;
 mod import;
 mod lease;
-mod mend;
 mod probe;
 mod rebuild;
+mod repair;
 mod sources;
 mod space;
 mod takeover;
@@ -22,14 +22,14 @@ mod takeover;
 use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
 use crate::mark::Mark;
-use crate::materialiser::Materialiser;
+use crate::reconstructor::Reconstructor;
 use crate::ring::Ring;
 use crate::rules::{Fault, Started};
 pub use access::{Access, Effect, RandomKey, Stop, WriteRefusal};
 use core::cmp::Reverse;
 pub use lease::ReadLease;
 use paritas_base::configuration::{Assignment, Configuration, Tenure};
-use paritas_base::{Position, Span, Stream, Term, Time, Version};
+use paritas_base::{Position, Span, StreamId, Term, Time, Version};
 use paritas_code::sum;
 use paritas_store::delta::{DELTA_BYTES_MAX, extents};
 use paritas_store::{Arena, Delta, Policy, Stash};
@@ -103,7 +103,7 @@ const SPARE_BYTES_MAX: usize = 16 << 10;
 /// The role of a node at a data position.
 #[derive(Debug)]
 pub struct StreamOwner {
-    stream: Stream,
+    stream: StreamId,
     tenure: Tenure,
     phase: Phase,
     seq: u64,
@@ -113,7 +113,7 @@ pub struct StreamOwner {
     ring: Ring,
     /// What the next turn's delta is built in.
     spare: Vec<u8>,
-    pub(crate) store: paritas_store::Stream,
+    pub(crate) store: paritas_store::ObjectStore,
     open: Option<Delta>,
     members: Vec<Member>,
     probe: Option<probe::Probe>,
@@ -121,8 +121,8 @@ pub struct StreamOwner {
     lost: bool,
     hand_offs: hand_off::HandOffs,
     takeover: Takeover,
-    pub(crate) materialiser: Materialiser,
-    pub(crate) mend: mend::Mend,
+    pub(crate) reconstructor: Reconstructor,
+    pub(crate) repair: repair::Repair,
     directory_at: Time,
     directory_tries: usize,
     ask_live_at: Time,
@@ -156,7 +156,7 @@ impl StreamOwner {
     pub(crate) fn new<O: Out>(
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
-        stream: Stream,
+        stream: StreamId,
         tenure: Tenure,
     ) -> Self {
         let born = configuration.is_born(&tenure);
@@ -164,9 +164,9 @@ impl StreamOwner {
         let mut settings = paritas_store::Settings::new(cluster.chunk_bytes as usize, cluster.hash_key);
         settings.credit_batch = cx.shared.parameters.credit_batch;
         let mut store = if born {
-            paritas_store::Stream::new(settings)
+            paritas_store::ObjectStore::new(settings)
         } else {
-            paritas_store::Stream::taken_over(settings)
+            paritas_store::ObjectStore::taken_over(settings)
         };
         store.set_policy(cx.shared.parameters.policy);
         let mut owner = Self {
@@ -186,8 +186,8 @@ impl StreamOwner {
             lost: false,
             hand_offs: hand_off::HandOffs::default(),
             takeover: Takeover::new(cx.mono()),
-            materialiser: Materialiser::default(),
-            mend: mend::Mend::default(),
+            reconstructor: Reconstructor::default(),
+            repair: repair::Repair::default(),
             directory_at: Time(0),
             directory_tries: 0,
             ask_live_at: Time(0),
@@ -210,7 +210,7 @@ impl StreamOwner {
     }
 
     /// The stream.
-    pub fn stream(&self) -> Stream {
+    pub fn stream(&self) -> StreamId {
         self.stream
     }
     /// This tenure.
@@ -260,7 +260,7 @@ impl StreamOwner {
     }
     /// Objects and chunks.
     #[inline]
-    pub fn store(&self) -> &paritas_store::Stream {
+    pub fn store(&self) -> &paritas_store::ObjectStore {
         &self.store
     }
     /// Whether all of it was here once in this tenure, and it has said so.
@@ -276,7 +276,7 @@ impl StreamOwner {
     /// Memory of what it knows beside its chunks.
     pub fn table_bytes(&self) -> u64 {
         let touched = self.touched.capacity() * size_of::<u64>();
-        self.store.tables_bytes() + (touched + self.materialiser.table_bytes()) as u64
+        self.store.tables_bytes() + (touched + self.reconstructor.table_bytes()) as u64
     }
 
     pub(crate) fn term(&self) -> Term {
@@ -293,7 +293,7 @@ impl StreamOwner {
     /// A newer configuration under which the tenure is the same (P3.9, P5.1).
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.rebuild_members(cx, configuration);
-        self.materialiser.restart(cx.mono());
+        self.reconstructor.restart(cx.mono());
         self.progress = true;
         match self.phase {
             Phase::Seal => cx.out.mark(Mark::SealedAgain),
@@ -363,7 +363,7 @@ impl StreamOwner {
         self.directory_at = now;
         self.ask_live_at = now;
         self.takeover.on_session_up(now);
-        self.materialiser.restart(now);
+        self.reconstructor.restart(now);
         self.lease_wanted = true;
     }
 
@@ -404,7 +404,7 @@ impl StreamOwner {
     }
 
     /// The delta of this turn, and the store it is recorded from.
-    pub(crate) fn delta(&mut self) -> (&mut paritas_store::Stream, &mut Delta) {
+    pub(crate) fn delta(&mut self) -> (&mut paritas_store::ObjectStore, &mut Delta) {
         let version = Version::new(self.tenure.term(), self.seq + 1);
         let spare = &mut self.spare;
         let open = self
@@ -762,7 +762,7 @@ impl StreamOwner {
     /// it waits for depends on other roles of the node too.
     pub(crate) fn rests_until(&self, configuration: &Configuration) -> Option<Time> {
         let has_said = !self.progress && !self.releasable && !self.lease_wanted && self.open_bytes() == 0;
-        let is_whole = self.is_whole() && self.materialiser.is_at_rest() && !self.drain_asked;
+        let is_whole = self.is_whole() && self.reconstructor.is_at_rest() && !self.drain_asked;
         // What has gone from a list that is not whole is kept for a time (P3.8), and then dropped (`trim`).
         let live = |a: &Option<Assignment>| a.as_ref().is_some_and(|a| a.state.is_live());
         let rests = has_said
@@ -787,8 +787,8 @@ impl StreamOwner {
                     next = next.min(self.directory_at);
                 } else {
                     next = next.min(self.credit_at);
-                    next = next.min(self.materialiser.next_at());
-                    if self.store.chunks().absent_count() == 0 && self.materialiser.filling {
+                    next = next.min(self.reconstructor.next_at());
+                    if self.store.chunks().absent_count() == 0 && self.reconstructor.filling {
                         next = next.min(self.ask_live_at);
                     }
                 }

@@ -6,7 +6,7 @@ use paritas_base::Span;
 /// How many of the newest are kept: those of one node's loss, and some before.
 const KEPT: usize = 16;
 
-/// The takeovers of a node's present life.
+/// The takeovers of a node's present incarnation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Takeovers {
     /// How many.

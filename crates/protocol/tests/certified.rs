@@ -1,4 +1,5 @@
-//! A life whose end is certified uses no lease: its successor waits for none, and nor does the successor's successor.
+//! An incarnation whose end is certified uses no lease: its successor waits for none, and nor does the successor's
+//! successor.
 
 mod support;
 
@@ -7,7 +8,8 @@ use paritas_protocol::{Parameters, Port};
 use paritas_wire::command;
 use support::{Cluster, tenure};
 
-/// Position 0 passes to a node; the end of the life that had it is certified, and no older one is named any more.
+/// Position 0 passes to a node; the end of the incarnation that had it is certified, and no older one is named any
+/// more.
 fn succeed(cluster: &mut Cluster, node: usize) {
     let epoch = cluster.configurations[0].epoch.0 + 1;
     cluster.reconfigure(0, |c: &mut Configuration| {

@@ -84,7 +84,7 @@ fn a_member_whose_parity_does_not_fit_stops_acking_and_its_node_goes_on_in_other
     assert_eq!(cluster.take(client), b"+OK\r\n");
     assert_eq!(cluster.ask(client, &format!("GET {}", keys[0])), "$5\r\nafter\r\n");
 
-    // Whatever a configuration says, this life has no part in the list again.
+    // Whatever a configuration says, this incarnation has no part in the list again.
     cluster.hand_over(0, 2, 2);
     let list = cluster.processes[2].node.replica().list(ListId(0)).unwrap();
     assert!(matches!(list.roles[..], [Role::Halted(_)]));

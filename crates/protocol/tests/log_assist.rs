@@ -4,7 +4,7 @@
 mod support;
 
 use paritas_base::configuration::PositionState;
-use paritas_base::{ListId, NodeId, Position, Stream, Version};
+use paritas_base::{ListId, NodeId, Position, StreamId, Version};
 use paritas_protocol::paritylog::{Layout, Space, Work};
 use paritas_protocol::{Channel, LogAssist, Parameters, Port};
 use paritas_wire::peer::{self, Header, Message, Parity, Versions};
@@ -85,23 +85,23 @@ fn take_over(cluster: &mut Cluster, change: Change) -> Rc<Cell<Asked>> {
 }
 
 /// Chunks brought back with the log node's help, once all are back.
-fn whole(cluster: &mut Cluster, client: Client, patience_ms: u64) -> u64 {
-    whole_at(cluster, SPARE, client, patience_ms)
+fn whole(cluster: &mut Cluster, client: Client, timeout_ms: u64) -> u64 {
+    whole_at(cluster, SPARE, client, timeout_ms)
 }
 
-fn whole_at(cluster: &mut Cluster, node: usize, client: Client, patience_ms: u64) -> u64 {
+fn whole_at(cluster: &mut Cluster, node: usize, client: Client, timeout_ms: u64) -> u64 {
     let absent = |cluster: &Cluster| {
         let list = cluster.processes[node].node.replica().list(ListId(0)).unwrap();
         let owner = list.owners().next().expect("it is an owner");
         (!owner.is_whole()).then(|| owner.store().chunks().absent_count())
     };
-    for _ in 0..patience_ms {
+    for _ in 0..timeout_ms {
         if absent(cluster).is_none() {
             break;
         }
         cluster.advance(1);
     }
-    assert_eq!(absent(cluster), None, "absent after {patience_ms} ms");
+    assert_eq!(absent(cluster), None, "absent after {timeout_ms} ms");
     all_are(cluster, client);
     assisted(cluster, node)
 }
@@ -359,7 +359,7 @@ fn a_chunk_that_is_being_read_is_not_read_twice() {
     let link = cluster.link_between(1, LOG_NODE, Channel::Bulk).unwrap();
     for id in 1..=3 {
         let header = Header {
-            stream: Stream {
+            stream: StreamId {
                 list: ListId(0),
                 x: Position(1),
             },

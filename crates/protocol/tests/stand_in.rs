@@ -328,7 +328,7 @@ fn a_stand_in_whose_one_role_halts_goes_on_in_the_other() {
     // Its parity still counts: writes of the other stream need its ack.
     assert_eq!(cluster.ask(client, &format!("SET key{second} after")), "+OK\r\n");
 
-    // Its life begins nothing in the list again.
+    // Its incarnation begins nothing in the list again.
     cluster.hand_over(0, 0, 1);
     cluster.advance(1_000);
     all_but(&mut cluster, client, &[first, second]);

@@ -6,12 +6,12 @@ use crate::linear::{self, Action, Operation, Outcome};
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, PositionState};
-use paritas_base::{ListId, Map, NodeId, Position, Stream, Stripe, Version, map};
+use paritas_base::{ListId, Map, NodeId, Position, StreamId, Stripe, Version, map};
 use paritas_frontend::Node;
 use paritas_protocol::{Fault, List, Phase, Role, StreamOwner};
 use std::borrow::Cow;
 
-fn owner_of(node: &Node, stream: Stream) -> Option<&StreamOwner> {
+fn owner_of(node: &Node, stream: StreamId) -> Option<&StreamOwner> {
     node.replica().list(stream.list)?.owner(stream.x)
 }
 
@@ -73,12 +73,12 @@ impl World {
             Role::Owner(owner) => Some(owner.stream()),
             _ => None,
         });
-        for stream in owned.collect::<Vec<Stream>>() {
+        for stream in owned.collect::<Vec<StreamId>>() {
             self.check_one_server_of(stream);
         }
     }
 
-    fn check_one_server_of(&mut self, stream: Stream) {
+    fn check_one_server_of(&mut self, stream: StreamId) {
         let owners = self
             .processes
             .iter()
@@ -109,7 +109,7 @@ impl World {
         if owner.phase() != Phase::Serve {
             return Ok(());
         }
-        let Stream { list, x } = owner.stream();
+        let StreamId { list, x } = owner.stream();
         let mut may_lag = self.swarm.parity - self.swarm.ack_quorum;
         for member in owner.members().iter().filter(|m| m.started) {
             let process = self.processes[usize::from(member.tenure.node.0)].as_ref();
@@ -211,7 +211,7 @@ impl World {
     /// F1, for one list.
     fn check_list(&self, list: ListId, allocated: &mut Map<NodeId, u64>) -> Result<(), String> {
         let (configuration, ghost) = (self.configuration(list), &self.ghosts[usize::from(list.0)]);
-        let owner_of = |node, x| owner_of(node, Stream { list, x });
+        let owner_of = |node, x| owner_of(node, StreamId { list, x });
         let node = |position: Position| {
             let tenure = configuration.tenure(position)?;
             self.processes[usize::from(tenure.node.0)].as_ref().map(|p| &p.node)
@@ -308,7 +308,7 @@ impl World {
                     continue;
                 };
                 let bytes = if i < k {
-                    let owner = owner_of(node, Stream { list, x: Position(i) });
+                    let owner = owner_of(node, StreamId { list, x: Position(i) });
                     let bytes = owner.and_then(|o| o.store().chunks().bytes(node.replica().arena(), *stripe).ok()?);
                     bytes.map(Cow::Borrowed)
                 } else {
@@ -346,7 +346,7 @@ impl World {
         if self.swarm.parameters.rules.fault(Fault::HeadroomWritten) {
             return false;
         }
-        let is_live = |stream: Stream| {
+        let is_live = |stream: StreamId| {
             let a = self.configuration(stream.list).at(stream.x);
             a.is_some_and(|a| a.state.is_live())
         };
@@ -366,12 +366,12 @@ impl World {
     }
 
     /// Whether the parities of a node and its own streams need more chunks than the node may use.
-    fn lacks_memory(&self, at: usize, counts: impl Fn(Stream) -> bool) -> bool {
-        let owner = |stream: Stream| {
+    fn lacks_memory(&self, at: usize, counts: impl Fn(StreamId) -> bool) -> bool {
+        let owner = |stream: StreamId| {
             let at = usize::from(self.configuration(stream.list).tenure(stream.x)?.node.0);
             Some((at, owner_of(&self.processes[at].as_ref()?.node, stream)?))
         };
-        let streams = |list| (0..self.swarm.data).map(move |x| Stream { list, x: Position(x) });
+        let streams = |list| (0..self.swarm.data).map(move |x| StreamId { list, x: Position(x) });
         let held = |owner: &StreamOwner| owner.store().chunks().stripes().map(|(s, _)| s).collect::<Vec<_>>();
         // Number of stripes that the parities of a list have to hold.
         let stripes = |list| {

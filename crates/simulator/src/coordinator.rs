@@ -3,12 +3,12 @@
 //! suspicion, unusual successors.
 
 use crate::client::{CROWD, FILLER};
-use crate::events::Happening;
+use crate::events::SimEvent;
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
-use paritas_base::slots::{HandOff, SlotRange, check_whole};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Span, Stream};
+use paritas_base::hash_slots::{HandOff, SlotRange, check_whole};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Span, StreamId};
 use paritas_protocol::Proposal;
 use paritas_wire::command;
 
@@ -146,7 +146,7 @@ impl World {
             if self.healing || !self.random.chance(self.swarm.push_drop) {
                 let delay = Span(self.random.below(5_000_000));
                 let configuration = Box::new(self.configuration(list).clone());
-                self.push(delay, Happening::Push { at, configuration });
+                self.push(delay, SimEvent::Push { at, configuration });
             }
         }
     }
@@ -216,7 +216,7 @@ impl World {
             let mut after = 0;
             for _ in 0..self.random.between(1, 4) {
                 after += self.random.between(2_000_000, 30_000_000);
-                self.push(Span(after), Happening::Replace(list, position));
+                self.push(Span(after), SimEvent::Replace(list, position));
             }
         }
     }
@@ -333,9 +333,9 @@ impl World {
         let Some((list, range)) = held.into_iter().find(|(_, r)| (r.first..=r.last).contains(&slot)) else {
             return self.violate(format!("10.8: slot {slot} has no stream"));
         };
-        let from = Stream { list, x: range.x };
-        let streams = |list| (0..self.swarm.data).map(move |x| Stream { list, x: Position(x) });
-        let others: Vec<Stream> = self.lists().flat_map(streams).filter(|to| *to != from).collect();
+        let from = StreamId { list, x: range.x };
+        let streams = |list| (0..self.swarm.data).map(move |x| StreamId { list, x: Position(x) });
+        let others: Vec<StreamId> = self.lists().flat_map(streams).filter(|to| *to != from).collect();
         let to = *self.random.pick(&others);
         let reach = self.random.below(u64::from(SLOT_COUNT)) as u16;
         let newest = self.configurations.iter().map(|c| c.slots.version).max();
@@ -395,7 +395,7 @@ impl World {
         let Some(what) = self.hand_off_under_way().filter(|h| h.version == version) else {
             return;
         };
-        let tenure = |stream: Stream| self.configuration(stream.list).tenure(stream.x);
+        let tenure = |stream: StreamId| self.configuration(stream.list).tenure(stream.x);
         let agreed = tenure(what.from) == Some(from) && tenure(what.to) == Some(to);
         if !agreed {
             self.marks.see(Seen::HandOffVoid);
@@ -420,11 +420,11 @@ impl World {
             let before = self.ids[usize::from(list.0)].iter().rev().skip(1);
             configuration.trail = before.copied().take(Configuration::HISTORY_MAX).collect();
             let delay = Span(self.random.below(5_000_000));
-            self.push(delay, Happening::Push { at, configuration });
+            self.push(delay, SimEvent::Push { at, configuration });
         }
         if let Proposal::Drained { list, position, tenure } = proposal {
             let delay = Span(self.random.below(5_000_000));
-            self.push(delay, Happening::Drained { list, position, tenure });
+            self.push(delay, SimEvent::Drained { list, position, tenure });
         }
         // A position that begins empty serves at once and stays Born. Only the real coordinator makes it Live.
         let is_born = |list, position: Position| {
@@ -440,7 +440,7 @@ impl World {
             // The agent between node and coordinator is not simulated. Its delay is.
             let late = self.random.chance(300_000).then(|| self.random.below(60_000_000));
             match late {
-                Some(after) if !self.exhaustive => self.push(Span(after), Happening::Proposed(Box::new(proposal))),
+                Some(after) if !self.exhaustive => self.push(Span(after), SimEvent::Proposed(Box::new(proposal))),
                 _ => self.take_proposal(&proposal, false),
             }
         }

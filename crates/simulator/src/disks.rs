@@ -2,7 +2,7 @@
 //! loses writes; a power failure also loses writes that were done (docs/reliability.md).
 
 use crate::driver::Process;
-use crate::events::Happening;
+use crate::events::SimEvent;
 use crate::world::World;
 use paritas_base::{Incarnation, ListId, Prng, Span, Stripe, Version};
 use paritas_protocol::ParityMember;
@@ -84,13 +84,13 @@ impl Disk {
     }
 
     /// The log as a new process finds it.
-    pub(crate) fn open(&self, settings: Settings, life: Incarnation) -> ParityLog {
+    pub(crate) fn open(&self, settings: Settings, incarnation: Incarnation) -> ParityLog {
         let mut recovery = Recovery::new(settings, 1);
         for (slot, bytes) in self.slots.chunks(settings.slot_bytes()).enumerate() {
             recovery.slot(slot as u32, bytes);
         }
         recovery.log(0, &self.log);
-        recovery.resume(life.0 as u16)
+        recovery.resume(incarnation.0 as u16)
     }
 }
 
@@ -173,7 +173,7 @@ impl World {
             let slow = if self.random.chance(20_000) { 20 } else { 1 };
             let delay = Span(self.random.below(most) * slow);
             let io = Box::new(io);
-            self.push(delay, Happening::Disk { at, incarnation, io });
+            self.push(delay, SimEvent::Disk { at, incarnation, io });
         }
     }
 
@@ -194,7 +194,7 @@ impl World {
         let Some(mut disk) = disk else { return };
         let mut writes = Vec::new();
         for queued in self.pending() {
-            if let Happening::Disk {
+            if let SimEvent::Disk {
                 at: a,
                 incarnation: i,
                 io,

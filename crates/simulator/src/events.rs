@@ -10,7 +10,7 @@ use paritas_protocol::{Channel, Event, LinkId, Proposal};
 use std::cmp::Ordering;
 
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum SimEvent {
     Timer(usize, Incarnation),
     TurnEnd(usize, Incarnation),
     Flush(usize, Incarnation),
@@ -97,7 +97,7 @@ const SPINS_MAX: u32 = 500;
 pub(crate) struct Queued {
     pub(crate) at: Time,
     pub(crate) n: u64,
-    pub(crate) what: Happening,
+    pub(crate) what: SimEvent,
 }
 
 impl PartialEq for Queued {
@@ -118,9 +118,9 @@ impl Ord for Queued {
 }
 
 impl World {
-    pub(crate) fn happen(&mut self, what: Happening) {
+    pub(crate) fn happen(&mut self, what: SimEvent) {
         match what {
-            Happening::Timer(at, incarnation) => {
+            SimEvent::Timer(at, incarnation) => {
                 let now = self.now;
                 let Some(process) = self.alive(at, incarnation).filter(|p| p.timer_at == Some(now)) else {
                     return;
@@ -142,34 +142,34 @@ impl World {
                 if process.paused_until > now {
                     let until = process.resumes_at();
                     process.timer_at = Some(until);
-                    self.push_at(until, Happening::Timer(at, incarnation));
+                    self.push_at(until, SimEvent::Timer(at, incarnation));
                     return;
                 }
-                self.turn(at, incarnation, Event::Timer, || Happening::Timer(at, incarnation));
+                self.turn(at, incarnation, Event::Timer, || SimEvent::Timer(at, incarnation));
             }
-            Happening::TurnEnd(at, incarnation) => {
+            SimEvent::TurnEnd(at, incarnation) => {
                 if self.alive(at, incarnation).is_some_and(|p| p.turn_open) {
                     if self.is_paused(at) {
                         let until = self.processes[at].as_ref().map_or(self.now, |p| p.resumes_at());
-                        self.push_at(until, Happening::TurnEnd(at, incarnation));
+                        self.push_at(until, SimEvent::TurnEnd(at, incarnation));
                     } else {
                         self.end_turn(at, incarnation);
                     }
                 }
             }
-            Happening::Flush(at, incarnation) => {
+            SimEvent::Flush(at, incarnation) => {
                 if self.alive(at, incarnation).is_some() {
                     self.flush(at);
                 }
             }
-            Happening::LinkUp { link, at, dialed } => {
+            SimEvent::LinkUp { link, at, dialed } => {
                 let Some(incarnation) = self.end_of(link, at) else {
                     // It broke before this end had it. For the dialer that is a failed dial.
                     if let (Some((node, channel)), Some(process)) = (dialed, self.processes[at].as_ref()) {
                         let incarnation = process.incarnation;
                         self.push(
                             Span(1),
-                            Happening::DialFailed {
+                            SimEvent::DialFailed {
                                 at,
                                 incarnation,
                                 node,
@@ -181,21 +181,21 @@ impl World {
                 };
                 if let Some(process) = self.alive(at, incarnation) {
                     process.out.links.entry(link).or_default();
-                    self.turn(at, incarnation, Event::LinkUp { link, dialed }, || Happening::LinkUp {
+                    self.turn(at, incarnation, Event::LinkUp { link, dialed }, || SimEvent::LinkUp {
                         link,
                         at,
                         dialed,
                     });
                 }
             }
-            Happening::DialFailed {
+            SimEvent::DialFailed {
                 at,
                 incarnation,
                 node,
                 channel,
             } => {
                 if self.alive(at, incarnation).is_some() {
-                    let again = || Happening::DialFailed {
+                    let again = || SimEvent::DialFailed {
                         at,
                         incarnation,
                         node,
@@ -204,18 +204,18 @@ impl World {
                     self.turn(at, incarnation, Event::DialFailed { node, channel }, again);
                 }
             }
-            Happening::LinkDown { link, at } => {
+            SimEvent::LinkDown { link, at } => {
                 let Some(process) = self.processes[at].as_mut() else {
                     return;
                 };
                 let incarnation = process.incarnation;
                 process.out.forget(link);
-                self.turn(at, incarnation, Event::LinkDown { link }, || Happening::LinkDown {
+                self.turn(at, incarnation, Event::LinkDown { link }, || SimEvent::LinkDown {
                     link,
                     at,
                 });
             }
-            Happening::Frame { link, at, bytes } => {
+            SimEvent::Frame { link, at, bytes } => {
                 let Some(incarnation) = self.end_of(link, at) else {
                     return;
                 };
@@ -225,82 +225,82 @@ impl World {
                 {
                     self.note_frame(link, at);
                     let copy = if self.is_paused(at) { bytes.clone() } else { Vec::new() };
-                    let again = || Happening::Frame { link, at, bytes: copy };
+                    let again = || SimEvent::Frame { link, at, bytes: copy };
                     self.turn(at, incarnation, Event::Frame { link, bytes: &bytes }, again);
                 }
             }
-            Happening::Disk { at, incarnation, io } => {
+            SimEvent::Disk { at, incarnation, io } => {
                 if self.alive(at, incarnation).is_some() && self.is_paused(at) {
                     let until = self.processes[at].as_ref().map_or(self.now, |p| p.resumes_at());
-                    self.push_at(until, Happening::Disk { at, incarnation, io });
+                    self.push_at(until, SimEvent::Disk { at, incarnation, io });
                 } else if let Some(bytes) = self.do_disk_work(at, incarnation, &io) {
                     let (id, outcome) = (io.id, Ok(bytes));
                     // The process is not stopped here.
-                    self.turn(at, incarnation, Event::Disk { id, outcome }, || Happening::Nodes { at });
+                    self.turn(at, incarnation, Event::Disk { id, outcome }, || SimEvent::Nodes { at });
                 }
             }
-            Happening::Push { at, .. } | Happening::Nodes { at } if self.is_cut_off(at) => {}
-            Happening::Push { at, configuration } => {
+            SimEvent::Push { at, .. } | SimEvent::Nodes { at } if self.is_cut_off(at) => {}
+            SimEvent::Push { at, configuration } => {
                 let Some(incarnation) = self.processes[at].as_ref().map(|p| p.incarnation) else {
                     return;
                 };
                 let copy = configuration.clone();
-                let again = || Happening::Push {
+                let again = || SimEvent::Push {
                     at,
                     configuration: copy,
                 };
                 self.turn(at, incarnation, Event::Configuration(&configuration), again);
             }
-            Happening::Nodes { at } => {
+            SimEvent::Nodes { at } => {
                 let Some(incarnation) = self.processes[at].as_ref().map(|p| p.incarnation) else {
                     return;
                 };
                 let records = self.records.clone();
-                self.turn(at, incarnation, Event::Nodes(&records), || Happening::Nodes { at });
+                self.turn(at, incarnation, Event::Nodes(&records), || SimEvent::Nodes { at });
             }
-            Happening::ClientWakes(client) => self.client_wakes(client),
-            Happening::ClientUp { client, conn } => self.client_up(client, conn),
-            Happening::ClientSends { client, conn, bytes } => self.client_sends(client, conn, bytes),
-            Happening::ClientReads { client, conn, bytes } => self.client_reads(client, conn, &bytes),
-            Happening::ClientLost { client, conn } => self.client_lost(client, conn),
-            Happening::Restart(at) => self.start(at),
-            Happening::Detect {
+            SimEvent::ClientWakes(client) => self.client_wakes(client),
+            SimEvent::ClientUp { client, conn } => self.client_up(client, conn),
+            SimEvent::ClientSends { client, conn, bytes } => self.client_sends(client, conn, bytes),
+            SimEvent::ClientReads { client, conn, bytes } => self.client_reads(client, conn, &bytes),
+            SimEvent::ClientLost { client, conn } => self.client_lost(client, conn),
+            SimEvent::Restart(at) => self.start(at),
+            SimEvent::Detect {
                 at,
                 incarnation,
                 certified,
             } => self.detect(at, incarnation, certified),
-            Happening::Fault(fault) => {
+            SimEvent::Fault(fault) => {
                 if !self.healing {
                     self.strike(fault);
                     self.plan(fault);
                 }
             }
-            Happening::Control(what) => self.happen_control(what),
-            Happening::Replace(list, position) => {
+            SimEvent::Control(what) => self.happen_control(what),
+            SimEvent::Replace(list, position) => {
                 if !self.healing && self.governed.is_none() {
                     self.replace_again(list, position);
                 }
             }
-            Happening::Drain { list, position, tenure } => self.ask_to_drain(list, position, tenure),
-            Happening::Drained { list, position, tenure } => self.on_drained(list, position, tenure),
-            Happening::Proposed(proposal) => self.take_proposal(&proposal, true),
-            Happening::PushAll => {
+            SimEvent::Drain { list, position, tenure } => self.ask_to_drain(list, position, tenure),
+            SimEvent::Drained { list, position, tenure } => self.on_drained(list, position, tenure),
+            SimEvent::Proposed(proposal) => self.take_proposal(&proposal, true),
+            SimEvent::PushAll => {
                 // While faults go on, pushed configurations are delayed and lost like other messages: nodes must inform
                 // each other.
                 for at in 0..self.processes.len() {
                     if self.healing || !self.random.chance(500_000 + self.swarm.push_drop) {
                         for list in self.lists() {
                             let configuration = Box::new(self.configuration(list).clone());
-                            self.push(Span(0), Happening::Push { at, configuration });
+                            self.push(Span(0), SimEvent::Push { at, configuration });
                         }
-                        self.push(Span(0), Happening::Nodes { at });
+                        self.push(Span(0), SimEvent::Nodes { at });
                     }
                 }
                 for list in self.lists() {
                     self.fill_vacancies(list);
                 }
                 let wait = if self.healing { 50 } else { self.random.between(20, 300) };
-                self.push(Span::from_ms(wait), Happening::PushAll);
+                self.push(Span::from_ms(wait), SimEvent::PushAll);
             }
         }
     }

@@ -11,7 +11,7 @@
 //! under way, and of what clients have seen. A state that was seen before is not explored again.
 
 use crate::client::{self, Client, Pending};
-use crate::events::Happening;
+use crate::events::SimEvent;
 use crate::linear::Action;
 use crate::swarm::{Shape, Swarm};
 use crate::world::World;
@@ -293,9 +293,9 @@ impl State {
             Choice::Twice(n) => {
                 self.left.faults -= 1;
                 let queued = self.world.pending().into_iter().find(|queued| queued.n == n);
-                if let Some(Happening::Frame { link, at, bytes }) = queued.map(|queued| &queued.what) {
+                if let Some(SimEvent::Frame { link, at, bytes }) = queued.map(|queued| &queued.what) {
                     let (link, at, bytes) = (*link, *at, bytes.clone());
-                    self.happen(Happening::Frame { link, at, bytes });
+                    self.happen(SimEvent::Frame { link, at, bytes });
                 }
             }
             Choice::Write => {
@@ -329,8 +329,8 @@ impl State {
         let mut epochs = Vec::new();
         for queued in self.world.pending() {
             match &queued.what {
-                Happening::ClientReads { .. } | Happening::ClientLost { .. } => return Some((queued.n, true)),
-                Happening::Push { at, configuration } => {
+                SimEvent::ClientReads { .. } | SimEvent::ClientLost { .. } => return Some((queued.n, true)),
+                SimEvent::Push { at, configuration } => {
                     let process = self.world.processes[*at].as_ref();
                     let installed = process
                         .and_then(|p| p.node.replica().list(LIST))
@@ -347,7 +347,7 @@ impl State {
                     };
                     heads.push(lane);
                     let asked = match what {
-                        Happening::Frame { bytes, .. } => bytes.get(8).is_some_and(|k| !AT_ONCE.contains(k)),
+                        SimEvent::Frame { bytes, .. } => bytes.get(8).is_some_and(|k| !AT_ONCE.contains(k)),
                         _ => false,
                     };
                     if !asked {
@@ -366,7 +366,7 @@ impl State {
         }
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn happen(&mut self, what: SimEvent) {
         if let Some((at, _)) = lane(&what) {
             self.digests[at] = None;
         }
@@ -402,7 +402,7 @@ impl State {
         for digest in self.digests.iter().flatten() {
             text.bytes.extend_from_slice(&digest.to_le_bytes());
         }
-        let mut lanes: Vec<((usize, Option<LinkId>), &Happening)> = self
+        let mut lanes: Vec<((usize, Option<LinkId>), &SimEvent)> = self
             .world
             .pending()
             .into_iter()
@@ -426,21 +426,21 @@ impl State {
 
 /// The sequence in which an event keeps its order: frames of a link towards one end, or configurations from the
 /// coordinator. `None`: the event waits until the end.
-fn lane(what: &Happening) -> Option<(usize, Option<LinkId>)> {
+fn lane(what: &SimEvent) -> Option<(usize, Option<LinkId>)> {
     match what {
-        Happening::Frame { link, at, .. } | Happening::LinkUp { link, at, .. } | Happening::LinkDown { link, at } => {
+        SimEvent::Frame { link, at, .. } | SimEvent::LinkUp { link, at, .. } | SimEvent::LinkDown { link, at } => {
             Some((*at, Some(*link)))
         }
-        Happening::Push { at, .. } => Some((*at, None)),
+        SimEvent::Push { at, .. } => Some((*at, None)),
         _ => None,
     }
 }
 
 /// Whether the event is a frame that may be lost or duplicated. Handshakes and commands are not, because TCP protects
 /// them.
-fn may_fail(what: &Happening) -> bool {
+fn may_fail(what: &SimEvent) -> bool {
     let once = [kind::HELLO, kind::FORWARD, kind::REPLY];
-    matches!(what, Happening::Frame { bytes, .. } if bytes.get(8).is_some_and(|k| !once.contains(k)))
+    matches!(what, SimEvent::Frame { bytes, .. } if bytes.get(8).is_some_and(|k| !once.contains(k)))
 }
 
 /// A digest of everything that a process holds.

@@ -2,7 +2,7 @@
 //! frames in `network`.
 
 use crate::client::ALL;
-use crate::events::Happening;
+use crate::events::SimEvent;
 use crate::linear::{Action, Operation, Outcome, WALL_SKEW};
 use crate::marks::Seen;
 use crate::world::World;
@@ -59,11 +59,11 @@ impl World {
             self.break_link(link);
         }
         for client in 0..self.clients.len() {
-            if let Some((node, life, conn)) = self.clients[client].conn
+            if let Some((node, theirs, conn)) = self.clients[client].conn
                 && usize::from(node.0) == at
-                && life == incarnation
+                && theirs == incarnation
             {
-                self.push(Span::from_us(300), Happening::ClientLost { client, conn });
+                self.push(Span::from_us(300), SimEvent::ClientLost { client, conn });
             }
         }
         let certified = self.random.chance(self.swarm.certified);
@@ -74,14 +74,14 @@ impl World {
         } else if !self.keep_identity {
             self.push(
                 detected,
-                Happening::Detect {
+                SimEvent::Detect {
                     at,
                     incarnation,
                     certified,
                 },
             );
         }
-        self.push(restart, Happening::Restart(at));
+        self.push(restart, SimEvent::Restart(at));
     }
 
     pub(crate) fn plan(&mut self, fault: Fault) {
@@ -98,7 +98,7 @@ impl World {
         };
         if mean.0 > 0 {
             let after = Span(self.random.below(2 * mean.0));
-            self.push(after, Happening::Fault(fault));
+            self.push(after, SimEvent::Fault(fault));
         }
     }
 
@@ -177,12 +177,12 @@ impl World {
         let until = self.cut_off(side);
         for _ in 0..self.random.below(3) {
             let after = Span(self.random.below(2 * self.swarm.parameters.lease.0));
-            self.push(after, Happening::Replace(list, x));
+            self.push(after, SimEvent::Replace(list, x));
         }
         if self.random.chance(500_000) {
             // At about the time when the nodes are reachable again, before they learn what they missed.
             let after = Span(self.random.below(self.swarm.delay_max.0));
-            self.push_at(until + after, Happening::Replace(list, x));
+            self.push_at(until + after, SimEvent::Replace(list, x));
         }
     }
 
@@ -210,12 +210,12 @@ impl World {
             if Some(at) != asks && at != owner && self.random.chance(700_000) {
                 side.push(at);
                 after += self.random.below(lease / 2);
-                self.push(Span(after), Happening::Replace(list, position));
+                self.push(Span(after), SimEvent::Replace(list, position));
             }
         }
         self.cut_off(side);
         after += self.random.below(lease);
-        self.push(Span(after), Happening::Replace(list, x));
+        self.push(Span(after), SimEvent::Replace(list, x));
     }
 
     /// Cuts these processes off from all others and from the coordinator. Returns the time at which this ends.
@@ -249,7 +249,7 @@ impl World {
         // process.
         for at in 0..self.processes.len() {
             if self.processes[at].is_none() {
-                self.push(Span::from_ms(1), Happening::Restart(at));
+                self.push(Span::from_ms(1), SimEvent::Restart(at));
             }
         }
         self.final_reads = self.history.keys().cloned().collect();

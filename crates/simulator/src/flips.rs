@@ -8,7 +8,7 @@
 use crate::driver::Process;
 use crate::marks::Seen;
 use crate::world::World;
-use paritas_base::{Incarnation, ListId, Position, Stream, Stripe};
+use paritas_base::{Incarnation, ListId, Position, StreamId, Stripe};
 use paritas_protocol::paritylog::Key;
 use paritas_protocol::{List, ParityMember, Phase, Role};
 
@@ -44,7 +44,7 @@ impl World {
         let Some((list, role)) = roles.get((which >> 32) as usize % roles.len().max(1)).copied() else {
             return;
         };
-        let (stripes, stream): (Vec<Stripe>, Option<Stream>) = match role {
+        let (stripes, stream): (Vec<Stripe>, Option<StreamId>) = match role {
             Role::Owner(owner) if owner.phase() == Phase::Serve => {
                 let chunks = owner.store().chunks();
                 let here = |stripe: &Stripe| {
@@ -191,7 +191,7 @@ impl World {
         for process in self.processes.iter().flatten() {
             let knows_all = self.knows_all(process);
             let mut noted = self.passes.iter();
-            if knows_all && !noted.any(|(life, of, _)| (*life, *of) == (process.incarnation, epochs)) {
+            if knows_all && !noted.any(|(incarnation, of, _)| (*incarnation, *of) == (process.incarnation, epochs)) {
                 let passes = process.node.figures().scrub_passes;
                 self.passes.push((process.incarnation, epochs, passes));
             }
@@ -215,7 +215,10 @@ impl World {
     pub(crate) fn pass_under_way(&self) -> Option<usize> {
         let done = |process: &Process| {
             let now = (process.incarnation, self.epochs());
-            let began = self.passes.iter().find(|(life, epochs, _)| (*life, *epochs) == now);
+            let began = self
+                .passes
+                .iter()
+                .find(|(incarnation, epochs, _)| (*incarnation, *epochs) == now);
             let members = process.node.replica().lists().filter_map(List::member);
             began.is_some_and(|(_, _, passes)| process.node.figures().scrub_passes >= passes + 2)
                 && members.map(ParityMember::lost_stripe).all(|lost| lost.is_none())

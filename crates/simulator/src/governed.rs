@@ -57,10 +57,10 @@ pub(crate) enum Control {
         proposal: Box<Proposal>,
     },
     /// The agent tells its shard.
-    Letter {
+    AgentMessage {
         at: usize,
         incarnation: Incarnation,
-        letter: Letter,
+        message: ControlMessage,
     },
     Accepted {
         host: usize,
@@ -101,7 +101,7 @@ pub(crate) enum Control {
 
 /// What an agent tells its shard.
 #[derive(Clone, Debug)]
-pub(crate) enum Letter {
+pub(crate) enum ControlMessage {
     Configuration(Box<Configuration>),
     Nodes(Vec<NodeRecord>),
     Drain {
@@ -275,7 +275,7 @@ impl World {
             | Control::ToAgent { at, incarnation, .. }
             | Control::AgentDown { at, incarnation, .. }
             | Control::Proposal { at, incarnation, .. }
-            | Control::Letter { at, incarnation, .. } => Some((*at, *incarnation)),
+            | Control::AgentMessage { at, incarnation, .. } => Some((*at, *incarnation)),
             _ => None,
         };
         if let Some((at, _)) = agent.filter(|(at, _)| *at >= self.processes.len()) {
@@ -296,11 +296,11 @@ impl World {
             Control::ToAgent { at, link, bytes, .. } => self.on_agent_frame(at, link, &bytes),
             Control::AgentDown { at, link, .. } => self.on_agent_down(at, link),
             Control::Proposal { at, proposal, .. } => self.on_agent_proposal(at, *proposal),
-            Control::Letter {
+            Control::AgentMessage {
                 at,
                 incarnation,
-                letter,
-            } => self.on_letter(at, incarnation, letter),
+                message,
+            } => self.on_message(at, incarnation, message),
             Control::Supervisor { at } => self.on_supervisor_time(at),
             Control::ToSupervisor { at, link, bytes } => self.on_supervisor_frame(at, link, &bytes),
             Control::Exited { at, incarnation } => self.on_exited(at, incarnation),

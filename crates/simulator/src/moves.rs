@@ -1,7 +1,7 @@
 //! Planned moves (P5.12): an owner is asked to drain, and when it reports that it has, its position moves to
 //! another node. Anything may interfere: the question is lost, the answer is late, another fault comes first.
 
-use crate::events::Happening;
+use crate::events::SimEvent;
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::Tenure;
@@ -17,7 +17,7 @@ impl World {
         // A coordinator repeats the question while it wants the move.
         for _ in 0..self.random.between(1, 3) {
             let after = Span(self.random.below(2 * self.swarm.parameters.drain_max.0));
-            self.push(after, Happening::Drain { list, position, tenure });
+            self.push(after, SimEvent::Drain { list, position, tenure });
         }
     }
 
@@ -26,7 +26,7 @@ impl World {
         if self.is_cut_off(at) || self.alive(at, tenure.incarnation).is_none() {
             return;
         }
-        let again = || Happening::Drain { list, position, tenure };
+        let again = || SimEvent::Drain { list, position, tenure };
         self.turn(at, tenure.incarnation, Event::Drain { list, position, tenure }, again);
     }
 

@@ -1,6 +1,6 @@
 //! The network: links between processes, and the fate of the frames on them.
 
-use crate::events::Happening;
+use crate::events::SimEvent;
 use crate::world::World;
 use paritas_base::{Incarnation, NodeId, Span, Time};
 use paritas_protocol::{Channel, LinkId};
@@ -62,7 +62,7 @@ impl World {
                 );
                 self.push(
                     delay,
-                    Happening::LinkUp {
+                    SimEvent::LinkUp {
                         link,
                         at: to,
                         dialed: None,
@@ -70,7 +70,7 @@ impl World {
                 );
                 self.push(
                     delay,
-                    Happening::LinkUp {
+                    SimEvent::LinkUp {
                         link,
                         at,
                         dialed: Some((node, channel)),
@@ -79,7 +79,7 @@ impl World {
             }
             None => self.push(
                 delay,
-                Happening::DialFailed {
+                SimEvent::DialFailed {
                     at,
                     incarnation,
                     node,
@@ -132,7 +132,7 @@ impl World {
                 }
                 self.push_at(
                     arrives,
-                    Happening::Frame {
+                    SimEvent::Frame {
                         link,
                         at: to,
                         bytes: frame.to_vec(),
@@ -147,7 +147,7 @@ impl World {
         for (at, incarnation) in wire.ends {
             if self.processes[at].as_ref().is_none_or(|p| p.incarnation == incarnation) {
                 let delay = self.delay();
-                self.push(delay, Happening::LinkDown { link, at });
+                self.push(delay, SimEvent::LinkDown { link, at });
             }
         }
     }

@@ -174,7 +174,7 @@ impl Swarm {
             log_flush: Span::from_ms(50),
             redial: Span::from_ms(2),
             redial_max: Span::from_ms(30),
-            hand_off_patience: Span::from_ms(30),
+            hand_off_timeout: Span::from_ms(30),
             rules: Rules::default(),
         };
         let chunk_bytes = *random.pick(&[256, 256, 512, 1024]);
@@ -302,7 +302,7 @@ impl Swarm {
         }
         if swarm.data > 1 && random.chance(500_000) {
             swarm.hand_off_every = Span::from_ms(random.between(10, 200));
-            swarm.parameters.hand_off_patience = Span::from_ms(random.between(5, 60));
+            swarm.parameters.hand_off_timeout = Span::from_ms(random.between(5, 60));
         }
         if parity > 0 && random.chance(350_000) {
             swarm.disk = Some(draw_settings(random, chunk_bytes, data));

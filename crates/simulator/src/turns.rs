@@ -2,7 +2,7 @@
 
 use crate::coordinator::describe;
 use crate::driver::Process;
-use crate::events::Happening;
+use crate::events::SimEvent;
 use crate::linear::WALL_SKEW;
 use crate::world::World;
 use paritas_base::configuration::NodeState;
@@ -46,12 +46,12 @@ impl World {
         }
         for other in 0..self.processes.len() {
             let delay = self.delay();
-            self.push(delay, Happening::Nodes { at: other });
+            self.push(delay, SimEvent::Nodes { at: other });
         }
         for list in self.lists() {
             let configuration = Box::new(self.configuration(list).clone());
             let delay = self.delay();
-            self.push(delay, Happening::Push { at, configuration });
+            self.push(delay, SimEvent::Push { at, configuration });
         }
     }
 
@@ -71,7 +71,7 @@ impl World {
         at: usize,
         incarnation: Incarnation,
         event: Event<'_>,
-        again: impl FnOnce() -> Happening,
+        again: impl FnOnce() -> SimEvent,
     ) {
         let now = self.now;
         let Some(process) = self.processes[at].as_mut().filter(|p| p.incarnation == incarnation) else {
@@ -105,7 +105,7 @@ impl World {
             if let Some(process) = self.processes[at].as_mut() {
                 process.turn_open = true;
             }
-            self.push(wait, Happening::TurnEnd(at, incarnation));
+            self.push(wait, SimEvent::TurnEnd(at, incarnation));
             return;
         }
         self.end_turn(at, incarnation);
@@ -132,7 +132,7 @@ impl World {
             process.unflushed = true;
             self.counts.pauses += 1;
             self.log(|| format!("n{at} pauses before writing for {} ms", pause.as_ms()));
-            self.push(pause, Happening::Flush(at, incarnation));
+            self.push(pause, SimEvent::Flush(at, incarnation));
         } else {
             self.flush(at);
         }
@@ -156,7 +156,7 @@ impl World {
             let soon = now + Span::from_us(50);
             process.timer_at = Some(soon);
             let incarnation = process.incarnation;
-            self.push_at(soon, Happening::Timer(at, incarnation));
+            self.push_at(soon, SimEvent::Timer(at, incarnation));
         }
     }
 
@@ -227,7 +227,7 @@ impl World {
                 let clock = process.clock(self.now);
                 process.node.on(clock, Event::ClientDown { conn }, &mut process.out);
                 if let Some(client) = client {
-                    self.push(Span::from_us(200), Happening::ClientLost { client, conn });
+                    self.push(Span::from_us(200), SimEvent::ClientLost { client, conn });
                 }
                 continue;
             }
@@ -243,10 +243,10 @@ impl World {
             self.clients[client].last = arrives;
             if !bytes.is_empty() {
                 self.sent.add([self.now.0, at as u64, conn.0], &bytes);
-                self.push_at(arrives, Happening::ClientReads { client, conn, bytes });
+                self.push_at(arrives, SimEvent::ClientReads { client, conn, bytes });
             }
             if close {
-                self.push_at(arrives + Span(1), Happening::ClientLost { client, conn });
+                self.push_at(arrives + Span(1), SimEvent::ClientLost { client, conn });
             }
         }
         for link in core::mem::take(&mut process.out.closed) {
@@ -269,7 +269,7 @@ impl World {
             let due = process.true_time(local).max(self.now + Span(1_000));
             if process.timer_at.is_none_or(|t| due < t) {
                 process.timer_at = Some(due);
-                self.push_at(due, Happening::Timer(at, process.incarnation));
+                self.push_at(due, SimEvent::Timer(at, process.incarnation));
             }
         }
         self.processes[at] = Some(process);

@@ -1,7 +1,7 @@
 //! The commands of clients, and the handling of their replies.
 
 use crate::client::{self, ALL, Answer, CROWD, FILLER, Pending};
-use crate::events::Happening;
+use crate::events::SimEvent;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
 use crate::world::World;
@@ -18,7 +18,7 @@ impl World {
                 .filter(|i| self.processes[*i].is_some())
                 .collect();
             if alive.is_empty() {
-                self.push(Span::from_ms(5), Happening::ClientWakes(client));
+                self.push(Span::from_ms(5), SimEvent::ClientWakes(client));
                 return;
             }
             let at = match target.filter(|at| alive.contains(at)) {
@@ -40,7 +40,7 @@ impl World {
             self.clients[client].received.clear();
             self.clients[client].up = false;
             let delay = self.delay();
-            self.push(delay, Happening::ClientUp { client, conn });
+            self.push(delay, SimEvent::ClientUp { client, conn });
             return;
         }
         if !self.clients[client].pending.is_empty() || !self.clients[client].up {
@@ -64,9 +64,9 @@ impl World {
         }
         if !bytes.is_empty() {
             let delay = self.delay();
-            self.push(delay, Happening::ClientSends { client, conn, bytes });
+            self.push(delay, SimEvent::ClientSends { client, conn, bytes });
         } else if !self.healing || !self.final_reads.is_empty() {
-            self.push(Span::from_ms(3), Happening::ClientWakes(client));
+            self.push(Span::from_ms(3), SimEvent::ClientWakes(client));
         }
     }
 
@@ -158,7 +158,7 @@ impl World {
         let at = usize::from(node.0);
         if self.is_paused(at) {
             let until = self.processes[at].as_ref().map_or(self.now, |p| p.resumes_at());
-            self.push_at(until, Happening::ClientUp { client, conn });
+            self.push_at(until, SimEvent::ClientUp { client, conn });
             return;
         }
         let Some(process) = self.alive(at, incarnation) else {
@@ -174,9 +174,9 @@ impl World {
         };
         let port = self.clients[client].port;
         self.turn(at, incarnation, Event::ClientUp { conn, port, ends }, || {
-            Happening::ClientUp { client, conn }
+            SimEvent::ClientUp { client, conn }
         });
-        self.push(Span(0), Happening::ClientWakes(client));
+        self.push(Span(0), SimEvent::ClientWakes(client));
     }
 
     pub(crate) fn client_sends(&mut self, client: usize, conn: ConnId, bytes: Vec<u8>) {
@@ -189,7 +189,7 @@ impl World {
         let at = usize::from(node.0);
         if self.is_paused(at) {
             let until = self.processes[at].as_ref().map_or(self.now, |p| p.paused_until);
-            self.push_at(until, Happening::ClientSends { client, conn, bytes });
+            self.push_at(until, SimEvent::ClientSends { client, conn, bytes });
             return;
         }
         let now = self.now;
@@ -205,7 +205,7 @@ impl World {
                 return self.end_turn(at, incarnation);
             }
             // The input is processed in this turn.
-            self.turn(at, incarnation, Event::Timer, || Happening::ClientSends {
+            self.turn(at, incarnation, Event::Timer, || SimEvent::ClientSends {
                 client,
                 conn,
                 bytes,
@@ -234,7 +234,7 @@ impl World {
         }
         if self.clients[client].pending.is_empty() {
             let think = Span(self.random.below(3_000_000));
-            self.push(think, Happening::ClientWakes(client));
+            self.push(think, SimEvent::ClientWakes(client));
         }
     }
 
@@ -361,6 +361,6 @@ impl World {
             }
             self.record(client, &pending, Answer::Uncertain);
         }
-        self.push(Span::from_ms(2), Happening::ClientWakes(client));
+        self.push(Span::from_ms(2), SimEvent::ClientWakes(client));
     }
 }

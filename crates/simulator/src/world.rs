@@ -5,7 +5,7 @@ use crate::client::{self, Client, Crowds};
 use crate::digest::Digest;
 use crate::disks::Disk;
 use crate::driver::Process;
-use crate::events::{Happening, Queued};
+use crate::events::{Queued, SimEvent};
 use crate::faults::Fault;
 use crate::flips::Flip;
 use crate::forks::Instant;
@@ -19,7 +19,7 @@ use crate::swarm::Swarm;
 use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
 };
-use paritas_base::{ClusterId, Epoch, Incarnation, ListId, Map, NodeId, Position, Prng, Span, Stream, Time, map};
+use paritas_base::{ClusterId, Epoch, Incarnation, ListId, Map, NodeId, Position, Prng, Span, StreamId, Time, map};
 use paritas_code::{Code, Scheme};
 use paritas_protocol::LinkId;
 use siphasher::sip::SipHasher13;
@@ -114,7 +114,7 @@ impl World {
                 let (list, x) = (n % u32::from(swarm.stripe_lists), n / u32::from(swarm.stripe_lists));
                 (
                     last,
-                    Stream {
+                    StreamId {
                         list: ListId(list as u16),
                         x: Position(x as u8),
                     },
@@ -241,10 +241,10 @@ impl World {
             }
         }
         for client in 0..world.clients.len() {
-            world.push(Span::from_ms(5), Happening::ClientWakes(client));
+            world.push(Span::from_ms(5), SimEvent::ClientWakes(client));
         }
         if world.governed.is_none() {
-            world.push(Span::from_ms(20), Happening::PushAll);
+            world.push(Span::from_ms(20), SimEvent::PushAll);
         }
         for fault in [
             Fault::Crash,
@@ -282,11 +282,11 @@ impl World {
 
     // --- queue and trace -----------------------------------------------------------------------------------------
 
-    pub(crate) fn push(&mut self, after: Span, what: Happening) {
+    pub(crate) fn push(&mut self, after: Span, what: SimEvent) {
         self.push_at(self.now + after, what);
     }
 
-    pub(crate) fn push_at(&mut self, at: Time, what: Happening) {
+    pub(crate) fn push_at(&mut self, at: Time, what: SimEvent) {
         self.queued += 1;
         self.queue.push(Queued {
             at: at.max(self.now),
@@ -331,7 +331,7 @@ impl World {
     }
 
     /// Removes one pending event.
-    pub(crate) fn take_pending(&mut self, n: u64) -> Option<Happening> {
+    pub(crate) fn take_pending(&mut self, n: u64) -> Option<SimEvent> {
         let mut queue = core::mem::take(&mut self.queue).into_vec();
         let at = queue.iter().position(|queued| queued.n == n);
         let taken = at.map(|at| queue.swap_remove(at).what);
@@ -366,8 +366,8 @@ impl World {
 
     /// After the faults: runs until all is quiet. Returns the first broken invariant.
     pub(crate) fn settle(&mut self) -> Option<String> {
-        let patience = if self.governed.is_some() { 60 } else { 30 };
-        let deadline = self.now + Span::from_secs(patience);
+        let timeout = if self.governed.is_some() { 60 } else { 30 };
+        let deadline = self.now + Span::from_secs(timeout);
         let (mut settled, mut outgrown) = (0, false);
         while self.violation.is_none() && !self.excused {
             if self.now > deadline {
@@ -383,7 +383,7 @@ impl World {
                 }
                 let why = self.unsettled().unwrap_or_default();
                 self.log_status();
-                self.violate(format!("L1: not quiescent {patience} s after the last fault: {why}"));
+                self.violate(format!("L1: not quiescent {timeout} s after the last fault: {why}"));
                 break;
             }
             if !self.step() {

@@ -6,7 +6,7 @@
 //! ```
 
 use paritas_base::{Prng, Version};
-use paritas_store::{Arena, Blocked, Delta, Gauges, Settings, Stream, Value};
+use paritas_store::{Arena, Blocked, Delta, Gauges, ObjectStore, Settings, Value};
 
 const LISTS: usize = 6;
 const DATA: usize = 4;
@@ -15,7 +15,7 @@ const KEY_BYTES: usize = 24;
 
 struct Store {
     arena: Arena,
-    streams: Vec<Stream>,
+    streams: Vec<ObjectStore>,
     seq: u64,
     bytes: Vec<u8>,
     delta_bytes: u64,
@@ -25,7 +25,7 @@ struct Store {
 impl Store {
     fn new(chunk_bytes: usize, streams: usize) -> Self {
         let settings = Settings::new(chunk_bytes, [3, 4]);
-        let mut all: Vec<Stream> = (0..streams).map(|_| Stream::new(settings)).collect();
+        let mut all: Vec<ObjectStore> = (0..streams).map(|_| ObjectStore::new(settings)).collect();
         for stream in &mut all {
             stream.set_credit(u32::MAX, u32::MAX);
         }
@@ -68,7 +68,7 @@ impl Store {
     }
 
     fn counted(&self) -> Counted {
-        let gauges: Vec<Gauges> = self.streams.iter().map(Stream::gauges).collect();
+        let gauges: Vec<Gauges> = self.streams.iter().map(ObjectStore::gauges).collect();
         let chunk = self.arena.chunk_bytes() as u64;
         let sum = |f: fn(&Gauges) -> u64| gauges.iter().map(f).sum::<u64>();
         // One parity chunk for every stripe that any of the list's streams uses.

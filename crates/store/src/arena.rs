@@ -17,7 +17,7 @@ const MADV_COLLAPSE: libc::c_int = 25;
 
 /// One slot of an [`Arena`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Slot(pub(crate) u32);
+pub struct ChunkRef(pub(crate) u32);
 
 /// A slot that was lent: its bytes can be read until somebody needs the memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ pub struct Arena {
     returned: u32,
     /// Slots lent, oldest first, `None` where one has come back since; the number of the first of them as a loan, and
     /// how many there are.
-    lent: VecDeque<Option<Slot>>,
+    lent: VecDeque<Option<ChunkRef>>,
     lent_first: u64,
     lent_count: u32,
     /// Buffers that every stream of the shard uses in its turn: what is written, and what is copied elsewhere.
@@ -176,7 +176,7 @@ impl Arena {
     /// Bytes of what it holds beside the slots.
     pub fn buffer_bytes(&self) -> u64 {
         let scratch = self.scratch.capacity() + self.scratch_copy.capacity();
-        let lent = self.lent.capacity() * size_of::<Option<Slot>>();
+        let lent = self.lent.capacity() * size_of::<Option<ChunkRef>>();
         (scratch + lent + self.free.capacity() * size_of::<FreeSlot>()) as u64
     }
 
@@ -212,12 +212,12 @@ impl Arena {
     }
 
     /// A slot of zeros, or `None` when this part of the budget has none.
-    pub fn take(&mut self, from: Part) -> Option<Slot> {
+    pub fn take(&mut self, from: Part) -> Option<ChunkRef> {
         self.budget.take(from).then(|| self.zeros())
     }
 
     /// Gives a slot back.
-    pub fn give(&mut self, slot: Slot, to: Part) {
+    pub fn give(&mut self, slot: ChunkRef, to: Part) {
         self.budget.give(1, to);
         self.put_back(slot);
         self.check();
@@ -229,10 +229,10 @@ impl Arena {
     }
 
     /// A slot of zeros that the budget counts already.
-    fn zeros(&mut self) -> Slot {
+    fn zeros(&mut self) -> ChunkRef {
         self.call_in();
         if let Some(FreeSlot { slot, returned }) = self.free.pop() {
-            let slot = Slot(slot);
+            let slot = ChunkRef(slot);
             if returned {
                 self.returned -= 1;
             } else {
@@ -240,14 +240,14 @@ impl Arena {
             }
             return slot;
         }
-        let slot = Slot(self.touched);
+        let slot = ChunkRef(self.touched);
         self.touched += 1;
         self.check();
         slot
     }
 
     /// Gives up a slot in use, for as long as nobody needs the memory (P2.4): the oldest loan goes first.
-    pub fn lend(&mut self, slot: Slot) -> Loan {
+    pub fn lend(&mut self, slot: ChunkRef) -> Loan {
         self.lent.push_back(Some(slot));
         self.lent_count += 1;
         self.budget.give(1, Part::Free);
@@ -263,7 +263,7 @@ impl Arena {
     }
 
     /// Takes a slot that was lent into use again, as it is. `None` if it has gone, or this part of the budget has none.
-    pub fn redeem(&mut self, loan: Loan, from: Part) -> Option<Slot> {
+    pub fn redeem(&mut self, loan: Loan, from: Part) -> Option<ChunkRef> {
         if !self.budget.take(from) {
             return None;
         }
@@ -281,7 +281,7 @@ impl Arena {
         }
     }
 
-    fn end_loan(&mut self, loan: Loan) -> Option<Slot> {
+    fn end_loan(&mut self, loan: Loan) -> Option<ChunkRef> {
         let at = loan.0.checked_sub(self.lent_first)?;
         let slot = self.lent.get_mut(at as usize)?.take()?;
         self.lent_count -= 1;
@@ -337,7 +337,7 @@ impl Arena {
     }
 
     /// Puts a slot among the free ones.
-    fn put_back(&mut self, slot: Slot) {
+    fn put_back(&mut self, slot: ChunkRef) {
         let kept = self.free.len() as u32 - self.returned;
         let give_back = self.chunk_bytes >= 4096 && kept > self.touched / 100;
         if give_back {
@@ -369,10 +369,10 @@ impl Arena {
     }
 
     /// A slot's bytes.
-    pub fn bytes(&self, slot: Slot) -> &[u8] {
+    pub fn bytes(&self, slot: ChunkRef) -> &[u8] {
         assert!(slot.0 < self.touched);
-        // SAFETY: the slot lies within the mapping (checked above), which lives as long as self; anonymous memory
-        // is always initialised; `&self` keeps writers away.
+        // SAFETY: the slot lies within the mapping (checked above), which incarnations as long as self; anonymous
+        // memory is always initialised; `&self` keeps writers away.
         unsafe {
             core::slice::from_raw_parts(
                 self.base.as_ptr().add(slot.0 as usize * self.chunk_bytes),
@@ -382,7 +382,7 @@ impl Arena {
     }
 
     /// A slot's bytes, to change.
-    pub fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
+    pub fn bytes_mut(&mut self, slot: ChunkRef) -> &mut [u8] {
         assert!(slot.0 < self.touched);
         // SAFETY: as in `bytes`; `&mut self` keeps every other access away.
         unsafe {
@@ -395,7 +395,7 @@ impl Arena {
 
     /// Hints that bytes at `offset` in a slot will be read soon.
     #[inline]
-    pub fn prefetch(&self, slot: Slot, offset: usize) {
+    pub fn prefetch(&self, slot: ChunkRef, offset: usize) {
         #[cfg(target_arch = "x86_64")]
         if slot.0 < self.touched && offset < self.chunk_bytes {
             // SAFETY: the address is within the mapping; a prefetch has no other effect.
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn a_freed_slot_comes_back_as_zeros() {
         let mut arena = Arena::new(4096, 300);
-        let slots: Vec<Slot> = (0..300).map(|_| arena.take(Part::Free).unwrap()).collect();
+        let slots: Vec<ChunkRef> = (0..300).map(|_| arena.take(Part::Free).unwrap()).collect();
         assert!(arena.take(Part::Free).is_none());
         for slot in &slots {
             arena.bytes_mut(*slot).fill(7);
@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn full_ranges_become_huge_once_each_and_keep_their_bytes() {
         let mut arena = Arena::new(64 << 10, 100);
-        let slots: Vec<Slot> = (0..33).map(|_| arena.take(Part::Free).unwrap()).collect();
+        let slots: Vec<ChunkRef> = (0..33).map(|_| arena.take(Part::Free).unwrap()).collect();
         for (value, slot) in (0..).zip(&slots) {
             arena.bytes_mut(*slot).fill(value);
         }
@@ -482,7 +482,7 @@ mod tests {
     #[test]
     fn memory_given_back_is_not_taken_again_by_a_huge_page() {
         let mut arena = Arena::new(64 << 10, 100);
-        let slots: Vec<Slot> = (0..33).map(|_| arena.take(Part::Free).unwrap()).collect();
+        let slots: Vec<ChunkRef> = (0..33).map(|_| arena.take(Part::Free).unwrap()).collect();
         for slot in &slots[..4] {
             arena.give(*slot, Part::Free);
         }
@@ -496,7 +496,7 @@ mod tests {
     fn what_is_lent_can_be_read_until_the_memory_is_needed() {
         let mut arena = Arena::new(256, 8);
         arena.set_limit(6);
-        let slots: Vec<Slot> = (0..4).map(|_| arena.take(Part::Free).unwrap()).collect();
+        let slots: Vec<ChunkRef> = (0..4).map(|_| arena.take(Part::Free).unwrap()).collect();
         for (value, slot) in (1..).zip(&slots) {
             arena.bytes_mut(*slot).fill(value);
         }
@@ -506,7 +506,7 @@ mod tests {
             (arena.used(), arena.available(Purpose::Write), arena.lent_count()),
             (0, 6, 4)
         );
-        let mut taken: Vec<Slot> = (0..2).map(|_| arena.take(Part::Free).unwrap()).collect();
+        let mut taken: Vec<ChunkRef> = (0..2).map(|_| arena.take(Part::Free).unwrap()).collect();
         assert_eq!(
             there(&arena),
             [Some(1), Some(2), Some(3), Some(4)],

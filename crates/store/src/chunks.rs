@@ -1,6 +1,6 @@
 //! The chunks of one stream, as held by its owner.
 
-use crate::{Arena, Delta, Part, Slot};
+use crate::{Arena, ChunkRef, Delta, Part};
 use paritas_base::{Stripe, Version};
 
 /// A chunk that must be reconstructed before the operation can continue (P5.6). Nothing was changed.
@@ -36,7 +36,7 @@ impl Chunk {
         match self.place {
             PLACE_ZEROS => State::Zeros,
             PLACE_ABSENT => State::Absent,
-            slot => State::Here(Slot(slot)),
+            slot => State::Here(ChunkRef(slot)),
         }
     }
 }
@@ -45,7 +45,7 @@ impl Chunk {
 enum State {
     Zeros,
     Absent,
-    Here(Slot),
+    Here(ChunkRef),
 }
 
 const ZEROS: Chunk = Chunk {
@@ -66,7 +66,7 @@ pub struct Chunks {
     here_count: u32,
     absent_count: u32,
     /// Memory of chunks that were set aside because their bytes were wrong. It is kept for the right bytes.
-    aside: Vec<(Stripe, Slot)>,
+    aside: Vec<(Stripe, ChunkRef)>,
 }
 
 impl Chunks {
@@ -169,7 +169,7 @@ impl Chunks {
     }
 
     /// A chunk's memory; `None` if the chunk is all zeros.
-    pub fn slot(&self, stripe: Stripe) -> Result<Option<Slot>, Missing> {
+    pub fn slot(&self, stripe: Stripe) -> Result<Option<ChunkRef>, Missing> {
         match self.chunk(stripe).state() {
             State::Here(slot) => Ok(Some(slot)),
             State::Zeros if self.directory_known => Ok(None),
@@ -323,7 +323,7 @@ impl Chunks {
         }
     }
 
-    fn take_aside(&mut self, stripe: Stripe) -> Option<Slot> {
+    fn take_aside(&mut self, stripe: Stripe) -> Option<ChunkRef> {
         let at = self.aside.iter().position(|(s, _)| *s == stripe)?;
         Some(self.aside.swap_remove(at).1)
     }
@@ -360,7 +360,7 @@ impl Chunks {
 
     /// Ends ownership of the stream. Each resident chunk goes to `take` together with its memory, in the order of
     /// stripes. Chunks set aside are freed.
-    pub(crate) fn give_up(self, arena: &mut Arena, mut take: impl FnMut(&mut Arena, Stripe, Version, u32, Slot)) {
+    pub(crate) fn give_up(self, arena: &mut Arena, mut take: impl FnMut(&mut Arena, Stripe, Version, u32, ChunkRef)) {
         for (_, slot) in self.aside {
             arena.give(slot, Part::Free);
         }

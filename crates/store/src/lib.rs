@@ -2,7 +2,7 @@
 //!
 //! [`Arena`] hands out memory in units of one chunk, and its [`Budget`] decides to whom. [`Chunks`] holds one stream's
 //! chunks at its owner; it is the only place where an owner's bytes change, and it records every change in a [`Delta`].
-//! [`Stream`] keeps objects and the index in these chunks.
+//! [`ObjectStore`] keeps objects and the index in these chunks.
 
 mod arena;
 mod budget;
@@ -10,15 +10,15 @@ mod chunks;
 pub mod delta;
 mod index;
 mod object;
+mod objects;
 mod policy;
 mod stash;
-mod stream;
 
-pub use arena::{Arena, HugeRange, Loan, Slot};
+pub use arena::{Arena, ChunkRef, HugeRange, Loan};
 pub use budget::{Budget, Part, Purpose};
 pub use chunks::{Chunks, Missing, Presence, grow_table};
 pub use delta::Delta;
 pub use object::{KEY_BYTES_MAX, Object, VALUE_BYTES_MAX, Value};
+pub use objects::{Blocked, Gauges, Limits, ObjectStore, Settings};
 pub use policy::Policy;
 pub use stash::{Old, Stash};
-pub use stream::{Blocked, Gauges, Limits, Settings, Stream};

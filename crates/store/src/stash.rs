@@ -1,7 +1,7 @@
 //! Chunks of a position that this node no longer holds (P2.4), each with the versions that it stands for. They
 //! are read-only, and dropped when their memory is needed.
 
-use crate::arena::{Loan, Slot};
+use crate::arena::{ChunkRef, Loan};
 use crate::{Arena, Chunks, Part};
 use paritas_base::{Stripe, Version};
 
@@ -60,7 +60,7 @@ impl Stash {
         &mut self,
         arena: &mut Arena,
         stripe: Stripe,
-        slot: Slot,
+        slot: ChunkRef,
         values: impl Iterator<Item = (Version, u32)>,
     ) {
         debug_assert!(self.chunks.last().is_none_or(|(last, _)| *last < stripe));
@@ -84,7 +84,7 @@ impl Stash {
 
     /// Takes a stripe's chunk out of the stash; its memory is in use again. `None` if the chunk was dropped or this
     /// part of the budget has no chunk.
-    pub fn redeem(&self, arena: &mut Arena, stripe: Stripe, from: Part) -> Option<Slot> {
+    pub fn redeem(&self, arena: &mut Arena, stripe: Stripe, from: Part) -> Option<ChunkRef> {
         arena.redeem(self.chunks[self.find(stripe)?].1, from)
     }
 

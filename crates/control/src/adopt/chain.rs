@@ -31,8 +31,12 @@ pub(super) fn join(told: &[Told<'_>]) -> Result<Option<Chain>, String> {
     ids.insert(newest.epoch, (newest.id, *first));
     for (who, c, trail) in order {
         let Some((known, by)) = ids.get(&c.epoch).copied() else {
-            let holds = |(node, life)| [c, newest].iter().any(|c| c.held_by(node, life).next().is_some());
-            if who.is_some_and(|life| !holds(life)) {
+            let holds = |(node, incarnation)| {
+                [c, newest]
+                    .iter()
+                    .any(|c| c.held_by(node, incarnation).next().is_some())
+            };
+            if who.is_some_and(|incarnation| !holds(incarnation)) {
                 continue;
             }
             return Err(too_old(c, *who, newest, *first));

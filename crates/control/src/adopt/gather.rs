@@ -7,7 +7,7 @@ use crate::plan::{ClusterPlan, LostPolicy, NODES_MAX};
 use crate::record::{Adopted, OpenError, Records, StoredNode, StoredSlots};
 use crate::store::{MemoryStore, Store};
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId, Time, Version, slots};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Time, Version, hash_slots};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) type Chains = BTreeMap<ListId, Chain>;
@@ -111,9 +111,9 @@ impl<S: Store> Adoption<S> {
                 told.entry(*list).or_default().push((None, c, found.trail(*list)));
             }
         }
-        for (life, witness) in self.told() {
+        for (incarnation, witness) in self.told() {
             for (list, c) in &witness.lists {
-                told.entry(*list).or_default().push((Some(*life), c, &c.trail));
+                told.entry(*list).or_default().push((Some(*incarnation), c, &c.trail));
             }
         }
         let joined = told.into_iter().map(|(list, told)| Ok((list, join(&told)?)));
@@ -186,7 +186,7 @@ impl<S: Store> Adoption<S> {
                 id,
                 held.iter()
                     .filter(|(node, _)| *node == id)
-                    .map(|(_, life)| *life)
+                    .map(|(_, incarnation)| *incarnation)
                     .collect(),
             )
         };
@@ -194,20 +194,20 @@ impl<S: Store> Adoption<S> {
     }
 
     /// How many lives of the node that one makes, so that no process takes its record for an older one (P10.16).
-    fn ordinal(&self, id: NodeId, life: Incarnation) -> u32 {
+    fn ordinal(&self, id: NodeId, incarnation: Incarnation) -> u32 {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id));
         let stored = stored.map(|n| (n.record.incarnation, n.record.ordinal));
-        let told = self.told().filter_map(|(_, w)| w.lives.get(&id).copied());
-        let after = |(known, count): (Incarnation, u32)| count.saturating_add(u32::from(known != life));
+        let told = self.told().filter_map(|(_, w)| w.incarnations.get(&id).copied());
+        let after = |(known, count): (Incarnation, u32)| count.saturating_add(u32::from(known != incarnation));
         stored.into_iter().chain(told).map(after).max().unwrap_or(1)
     }
 
     /// A node's record: of the process that holds positions if it has told, else of another that has.
     fn node(&self, plan: &ClusterPlan, id: NodeId, held: Vec<Incarnation>) -> Option<StoredNode> {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id)).cloned();
-        let holder = held.iter().find(|life| self.has_told(id, **life));
+        let holder = held.iter().find(|incarnation| self.has_told(id, **incarnation));
         let witness = match holder {
-            Some(life) => self.witnesses.get(&(id, *life)).map(|w| (*life, w)),
+            Some(incarnation) => self.witnesses.get(&(id, *incarnation)).map(|w| (*incarnation, w)),
             None => self.witness_of(id),
         };
         let planned = plan.all().find(|n| n.id == id).map(|n| n.domain.clone());
@@ -226,17 +226,19 @@ impl<S: Store> Adoption<S> {
                 StoredNode::unknown(id, *held.first()?, planned.unwrap_or_else(|| id.0.to_string()), role)
             }
         };
-        let present = witness.map(|(life, _)| life).or_else(|| held.last().copied());
-        if let Some(life) = present.filter(|life| *life != node.record.incarnation) {
-            node.begin(life);
+        let present = witness
+            .map(|(incarnation, _)| incarnation)
+            .or_else(|| held.last().copied());
+        if let Some(incarnation) = present.filter(|incarnation| *incarnation != node.record.incarnation) {
+            node.begin(incarnation);
         }
         if let Some(fresh) = fresh {
             node.record = fresh.record;
         }
         node.record.ordinal = self.ordinal(id, node.record.incarnation);
-        for life in held {
-            if life != node.record.incarnation && !node.is_over(life) {
-                node.past.push((life, false));
+        for incarnation in held {
+            if incarnation != node.record.incarnation && !node.is_over(incarnation) {
+                node.past.push((incarnation, false));
             }
         }
         if witness.is_none() {
@@ -267,7 +269,7 @@ impl<S: Store> Adoption<S> {
             let held = c.slots.held(c.list, &adopted.cluster);
             held.into_iter().map(|range| (c.list, range))
         });
-        slots::check_whole(held).map_err(|why| {
+        hash_slots::check_whole(held).map_err(|why| {
             format!(
                 "what the nodes have told of slots that were being moved does not fit together: {why}. Nothing is \
                  written. Start nodes that are down, or --create a new cluster and restore a snapshot"

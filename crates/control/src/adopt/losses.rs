@@ -88,9 +88,9 @@ impl<S: Store> Adoption<S> {
         }
         let mut new: Vec<NodeId> = holders(chains)
             .into_iter()
-            .filter(|(node, life)| {
+            .filter(|(node, incarnation)| {
                 let present = adopted.nodes.iter().find(|n| n.record.id == *node);
-                present.is_some_and(|n| n.record.incarnation != *life)
+                present.is_some_and(|n| n.record.incarnation != *incarnation)
             })
             .map(|(node, _)| node)
             .collect();

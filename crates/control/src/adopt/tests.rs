@@ -6,14 +6,14 @@ use crate::record::{RECORD_FORMAT, StoredNode};
 use crate::store::{Action, Change, MemoryStore};
 use paritas_base::Epoch;
 use paritas_base::configuration::{Assignment, NodeRole, PositionState, Tenure};
-use paritas_base::slots::HandOff;
-use paritas_base::{Position, Stream};
+use paritas_base::hash_slots::HandOff;
+use paritas_base::{Position, StreamId};
 
 fn plan() -> ClusterPlan {
     ClusterPlan::simple(ClusterId(7), 2, 1, 4, 0)
 }
 
-fn life(node: u16) -> Incarnation {
+fn incarnation(node: u16) -> Incarnation {
     Incarnation(1000 + u64::from(node))
 }
 
@@ -22,7 +22,7 @@ fn begun() -> Vec<Configuration> {
     let plan = plan();
     let lists = plan.layout().lists;
     let held = |node: &NodeId| {
-        let (incarnation, since) = (life(node.0), Epoch(1));
+        let (incarnation, since) = (incarnation(node.0), Epoch(1));
         let tenure = Tenure {
             node: *node,
             incarnation,
@@ -82,11 +82,11 @@ struct World {
     links: u64,
 }
 
-fn registration(node: u16, life: Incarnation, cluster: Option<ClusterId>) -> Registration {
+fn registration(node: u16, incarnation: Incarnation, cluster: Option<ClusterId>) -> Registration {
     Registration {
         cluster,
         node: NodeId(node),
-        incarnation: life,
+        incarnation,
         domain: None,
         role: NodeRole::Member,
         pid: 100 + u32::from(node),
@@ -97,7 +97,7 @@ fn registration(node: u16, life: Incarnation, cluster: Option<ClusterId>) -> Reg
         coordinators: 1,
         installed: vec![],
         heard: vec![],
-        lives: vec![],
+        incarnations: vec![],
     }
 }
 
@@ -136,21 +136,21 @@ impl World {
         self.event(CoordinatorEvent::Timer);
     }
 
-    fn call(&mut self, node: u16, life: Incarnation, cluster: Option<ClusterId>) -> (LinkId, Vec<ToAgent>) {
-        self.call_with(node, life, cluster, |_| {})
+    fn call(&mut self, node: u16, incarnation: Incarnation, cluster: Option<ClusterId>) -> (LinkId, Vec<ToAgent>) {
+        self.call_with(node, incarnation, cluster, |_| {})
     }
 
     fn call_with(
         &mut self,
         node: u16,
-        life: Incarnation,
+        incarnation: Incarnation,
         cluster: Option<ClusterId>,
         change: impl FnOnce(&mut Registration),
     ) -> (LinkId, Vec<ToAgent>) {
         self.links += 1;
         let link = LinkId(self.links);
         self.event(CoordinatorEvent::Connected { link });
-        let mut registration = registration(node, life, cluster);
+        let mut registration = registration(node, incarnation, cluster);
         change(&mut registration);
         let answer = self.say(link, &ToCoordinator::Register(Box::new(registration)));
         (link, answer)
@@ -158,11 +158,17 @@ impl World {
 
     /// A process that has served calls, and tells these.
     fn tell(&mut self, node: u16, lists: &[Configuration]) {
-        self.tell_as(node, life(node), Some(plan().record()), lists);
+        self.tell_as(node, incarnation(node), Some(plan().record()), lists);
     }
 
-    fn tell_as(&mut self, node: u16, life: Incarnation, cluster: Option<ClusterRecord>, lists: &[Configuration]) {
-        let (link, answer) = self.call(node, life, cluster.as_ref().map(|c| c.id));
+    fn tell_as(
+        &mut self,
+        node: u16,
+        incarnation: Incarnation,
+        cluster: Option<ClusterRecord>,
+        lists: &[Configuration],
+    ) {
+        let (link, answer) = self.call(node, incarnation, cluster.as_ref().map(|c| c.id));
         assert_eq!(answer, [ToAgent::Refused(Refusal::Adopting)]);
         // In two parts.
         let (one, other) = lists.split_at(lists.len() / 2);
@@ -170,7 +176,7 @@ impl World {
             let configurations = part.to_vec();
             let testimony = Testimony {
                 cluster,
-                lives: vec![(NodeId(3), Incarnation(1003), 7), (NodeId(2), Incarnation(5), 7)],
+                incarnations: vec![(NodeId(3), Incarnation(1003), 7), (NodeId(2), Incarnation(5), 7)],
                 configurations,
                 is_last,
             };
@@ -231,14 +237,15 @@ fn what_the_nodes_tell_is_in_the_store_one_epoch_on() {
         assert_eq!((c.epoch, c.trail[0], c.trail[1]), (Epoch(3), new.id, new.trail[0]));
         assert_eq!(c.positions, new.positions, "nobody loses anything");
     }
-    // Agents take no older record of a node than what they know: n2's present life comes after the one that is known.
+    // Agents take no older record of a node than what they know: n2's present incarnation comes after the one that is
+    // known.
     let ordinals: Vec<u32> = coordinator.nodes().map(|n| n.ordinal).collect();
     assert_eq!(ordinals, [1, 1, 8, 7]);
     let nodes: Vec<_> = coordinator
         .nodes()
         .map(|n| (n.id, n.incarnation, n.peer_address.clone()))
         .collect();
-    assert_eq!(nodes[3], (NodeId(3), life(3), "p:3".into()));
+    assert_eq!(nodes[3], (NodeId(3), incarnation(3), "p:3".into()));
 }
 
 #[test]
@@ -268,7 +275,7 @@ fn machines_that_are_off_are_done_without_and_count_as_ended() {
     );
     let records = Records::open(coordinator.store_mut(), &plan()).unwrap();
     let stored: &StoredNode = &records.nodes[&NodeId(3)];
-    assert!(stored.is_over(life(3)), "it may not come back");
+    assert!(stored.is_over(incarnation(3)), "it may not come back");
     assert_eq!(
         stored.end,
         crate::record::End::Attested,
@@ -288,7 +295,7 @@ fn register(coordinator: &mut Coordinator<MemoryStore>, now: Clock, node: u16) {
     };
     let registration = Registration {
         installed: begun().iter().map(|c| (c.list, c.epoch, c.id)).collect(),
-        ..registration(node, life(node), Some(ClusterId(7)))
+        ..registration(node, incarnation(node), Some(ClusterId(7)))
     };
     let answer = say(&ToCoordinator::Register(Box::new(registration)));
     let Some(ToAgent::Registered(registered)) = answer.first() else {
@@ -346,10 +353,10 @@ fn a_policy_that_empties_lists_is_not_taken_from_the_settings() {
 #[test]
 fn who_is_only_known_by_name_is_waited_for_a_while() {
     let mut world = World::new(MemoryStore::new(), &[]);
-    let (link, _) = world.call(0, life(0), Some(ClusterId(7)));
+    let (link, _) = world.call(0, incarnation(0), Some(ClusterId(7)));
     let testimony = Testimony {
         cluster: Some(plan().record()),
-        lives: vec![(NodeId(5), life(5), 1), (NodeId(6), life(6), 1)],
+        incarnations: vec![(NodeId(5), incarnation(5), 1), (NodeId(6), incarnation(6), 1)],
         configurations: begun(),
         is_last: true,
     };
@@ -414,7 +421,7 @@ fn a_history_that_nobody_can_join_is_named() {
     );
     // Who holds nothing of the list keeps nobody from it.
     let mut world = World::new(MemoryStore::new(), &[]);
-    world.tell_as(4, life(4), Some(plan().record()), &begun());
+    world.tell_as(4, incarnation(4), Some(plan().record()), &begun());
     for node in 0..4 {
         world.tell(node, &late);
     }
@@ -462,7 +469,10 @@ fn the_next_process_of_a_node_counts_once_the_former_one_could_have_called() {
     assert!(words.contains("n3 run as new processes"), "{words}");
     let records = Records::open(coordinator.store_mut(), &plan()).unwrap();
     let stored = &records.nodes[&NodeId(3)];
-    assert_eq!((stored.record.incarnation, stored.is_over(life(3))), (fresh, true));
+    assert_eq!(
+        (stored.record.incarnation, stored.is_over(incarnation(3))),
+        (fresh, true)
+    );
 }
 
 #[test]
@@ -488,7 +498,7 @@ fn nodes_of_two_clusters_are_not_one() {
         id: ClusterId(8),
         ..plan().record()
     };
-    world.tell_as(1, life(1), Some(other), &begun());
+    world.tell_as(1, incarnation(1), Some(other), &begun());
     assert!(
         world.fails().contains("n0 is of cluster") && world.fails().contains("n1 of cluster"),
         "{}",
@@ -567,11 +577,11 @@ fn slots_on_their_way_stay_where_they_are() {
         version: 6,
         first: 0,
         last: 3,
-        from: Stream {
+        from: StreamId {
             list: ListId(from),
             x: Position(0),
         },
-        to: Stream {
+        to: StreamId {
             list: ListId(to),
             x: Position(0),
         },
@@ -636,7 +646,7 @@ fn a_store_that_fails_is_said_and_tried_again_by_whoever_starts_it_again() {
 fn what_no_coordinator_would_take_in_is_not_adopted() {
     let mut world = World::new(MemoryStore::new(), &[]);
     let refused = |world: &mut World, change: fn(&mut Registration)| {
-        let (_, answer) = world.call_with(3, life(3), Some(ClusterId(7)), change);
+        let (_, answer) = world.call_with(3, incarnation(3), Some(ClusterId(7)), change);
         match &answer[..] {
             [ToAgent::Refused(refusal)] => refusal.clone(),
             other => panic!("{other:?}"),
@@ -677,7 +687,7 @@ fn what_no_coordinator_would_take_in_is_not_adopted() {
 fn no_more_nodes_are_listened_to_than_a_cluster_has() {
     let mut world = World::new(MemoryStore::new(), &[]);
     for node in 0..NODES_MAX as u16 {
-        let (_, answer) = world.call(node, life(node), None);
+        let (_, answer) = world.call(node, incarnation(node), None);
         assert_eq!(answer, [ToAgent::Refused(Refusal::Adopting)]);
     }
     let (_, answer) = world.call(NODES_MAX as u16, Incarnation(1), None);
@@ -685,18 +695,18 @@ fn no_more_nodes_are_listened_to_than_a_cluster_has() {
         matches!(&answer[..], [ToAgent::Refused(Refusal::Limit(_))]),
         "{answer:?}"
     );
-    // Lives, too, told in however many parts.
-    let (link, _) = world.call(0, life(0), None);
+    // Incarnations, too, told in however many parts.
+    let (link, _) = world.call(0, incarnation(0), None);
     for part in 0..3 {
-        let lives = (0..NODES_MAX as u16).map(|i| (NodeId(part * 1024 + i), Incarnation(1), 1));
+        let incarnations = (0..NODES_MAX as u16).map(|i| (NodeId(part * 1024 + i), Incarnation(1), 1));
         let testimony = Testimony {
             cluster: None,
-            lives: lives.collect(),
+            incarnations: incarnations.collect(),
             configurations: vec![],
             is_last: false,
         };
         world.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
     }
-    let witness = &world.adoption.witnesses[&(NodeId(0), life(0))];
-    assert_eq!(witness.lives.len(), NODES_MAX);
+    let witness = &world.adoption.witnesses[&(NodeId(0), incarnation(0))];
+    assert_eq!(witness.incarnations.len(), NODES_MAX);
 }

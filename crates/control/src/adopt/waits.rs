@@ -23,17 +23,17 @@ impl<S: Store> Adoption<S> {
             ));
         }
         let mut missing: BTreeSet<NodeId> = BTreeSet::new();
-        for (node, life) in holders(chains) {
-            if self.has_told(node, life) {
+        for (node, incarnation) in holders(chains) {
+            if self.has_told(node, incarnation) {
                 if self.without.contains(&node) {
                     return Err(format!(
                         "--without {} says that its machine is off, and its process {} has called. Nothing is written. \
                          Start again without it",
                         node.0,
-                        self.witnesses[&(node, life)].registration.pid
+                        self.witnesses[&(node, incarnation)].registration.pid
                     ));
                 }
-            } else if !self.without.contains(&node) && !self.is_over(node, life) {
+            } else if !self.without.contains(&node) && !self.is_over(node, incarnation) {
                 if self.witness_of(node).is_none() {
                     missing.insert(node);
                 } else if now < until {
@@ -51,8 +51,8 @@ impl<S: Store> Adoption<S> {
             .flat_map(|(_, w)| w.lists.values())
             .flat_map(|c| c.positions.iter().flatten())
         {
-            let (node, life) = (tenure.tenure.node, tenure.tenure.incarnation);
-            if self.witness_of(node).is_none() && !self.without.contains(&node) && !self.is_over(node, life) {
+            let (node, incarnation) = (tenure.tenure.node, tenure.tenure.incarnation);
+            if self.witness_of(node).is_none() && !self.without.contains(&node) && !self.is_over(node, incarnation) {
                 missing.insert(node);
             }
         }
@@ -118,29 +118,30 @@ impl<S: Store> Adoption<S> {
     pub(super) fn unheard(&self) -> BTreeSet<NodeId> {
         let told = self
             .told()
-            .flat_map(|(_, w)| &w.lives)
-            .map(|(node, (life, _))| (*node, *life));
+            .flat_map(|(_, w)| &w.incarnations)
+            .map(|(node, (incarnation, _))| (*node, *incarnation));
         let stored = self.found.iter().flat_map(|found| found.nodes.values());
         let stored = stored.map(|n| (n.record.id, n.record.incarnation));
-        let silent = told.chain(stored).filter(|(node, life)| {
-            self.witness_of(*node).is_none() && !self.without.contains(node) && !self.is_over(*node, *life)
+        let silent = told.chain(stored).filter(|(node, incarnation)| {
+            self.witness_of(*node).is_none() && !self.without.contains(node) && !self.is_over(*node, *incarnation)
         });
         silent.map(|(node, _)| node).collect()
     }
 
-    pub(super) fn has_told(&self, node: NodeId, life: Incarnation) -> bool {
-        self.witnesses.get(&(node, life)).is_some_and(|w| w.is_whole)
+    pub(super) fn has_told(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.witnesses.get(&(node, incarnation)).is_some_and(|w| w.is_whole)
     }
 
     /// A process of the node that has told what it knows.
     pub(super) fn witness_of(&self, node: NodeId) -> Option<(Incarnation, &Witness)> {
         let mut told = self.told();
-        told.find(|((of, _), _)| *of == node).map(|((_, life), w)| (*life, w))
+        told.find(|((of, _), _)| *of == node)
+            .map(|((_, incarnation), w)| (*incarnation, w))
     }
 
-    /// The store knows that this life has ended.
-    fn is_over(&self, node: NodeId, life: Incarnation) -> bool {
+    /// The store knows that this incarnation has ended.
+    fn is_over(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&node));
-        stored.is_some_and(|n| n.is_over(life))
+        stored.is_some_and(|n| n.is_over(incarnation))
     }
 }

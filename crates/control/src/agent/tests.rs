@@ -92,11 +92,11 @@ struct Pair {
     links: u64,
 }
 
-fn registration(node: u16, life: u64) -> Registration {
+fn registration(node: u16, incarnation: u64) -> Registration {
     Registration {
         cluster: None,
         node: NodeId(node),
-        incarnation: Incarnation(life),
+        incarnation: Incarnation(incarnation),
         domain: None,
         role: NodeRole::Member,
         pid: 1,
@@ -107,13 +107,13 @@ fn registration(node: u16, life: u64) -> Registration {
         coordinators: 1,
         installed: vec![],
         heard: vec![],
-        lives: vec![],
+        incarnations: vec![],
     }
 }
 
-fn process(node: u16, life: u64) -> Process {
+fn process(node: u16, incarnation: u64) -> Process {
     Process {
-        agent: Agent::new(registration(node, life), 2, life),
+        agent: Agent::new(registration(node, incarnation), 2, incarnation),
         driver: Driver::default(),
         link: None,
     }
@@ -259,26 +259,31 @@ fn agents_keep_the_last_records_and_come_back_after_a_coordinator() {
             .iter()
             .all(|p| p.agent.is_registered() && p.driver.clusters.len() == 1)
     );
-    // They have told which lives they know.
-    assert!(pair.processes.iter().all(|p| p.agent.registration.lives.len() == 3));
+    // They have told which incarnations they know.
+    assert!(
+        pair.processes
+            .iter()
+            .all(|p| p.agent.registration.incarnations.len() == 3)
+    );
     assert!(pair.coordinator.configurations().all(|c| c.epoch == Epoch(1)));
 }
 
 #[test]
-fn a_coordinator_with_an_old_store_does_not_bring_back_lives_that_are_over() {
+fn a_coordinator_with_an_old_store_does_not_bring_back_incarnations_that_are_over() {
     let mut pair = Pair::new();
     pair.pass(20);
-    // A node beyond the plan holds nothing: no list changes with its lives, so no node can tell that the store is old.
+    // A node beyond the plan holds nothing: no list changes with its incarnations, so no node can tell that the store
+    // is old.
     let known = |pair: &Pair| {
         let mut nodes = pair.processes[0].driver.nodes.iter();
         nodes.find(|n| n.id == NodeId(3)).map(|n| n.incarnation)
     };
     let mut copies = Vec::new();
-    for life in [300, 301] {
+    for incarnation in [300, 301] {
         pair.processes.truncate(3);
-        pair.processes.push(process(3, life));
+        pair.processes.push(process(3, incarnation));
         pair.pass(5_000);
-        assert_eq!(known(&pair), Some(Incarnation(life)));
+        assert_eq!(known(&pair), Some(Incarnation(incarnation)));
         copies.push(pair.coordinator.store_mut().clone());
     }
     pair.processes.truncate(3);
@@ -337,7 +342,7 @@ fn a_second_process_of_a_node_waits_until_the_first_is_silent_and_then_ends_it()
     assert!(pair.processes[2].agent.is_registered());
     pair.processes.push(first);
     pair.pass(1_000);
-    assert_eq!(pair.processes[3].driver.ended, Some(Refusal::LifeEnded));
+    assert_eq!(pair.processes[3].driver.ended, Some(Refusal::IncarnationEnded));
     assert_eq!(pair.processes[3].agent.next_deadline(), None, "it says nothing more");
     let old = Incarnation(100);
     assert!(
@@ -513,9 +518,9 @@ fn a_process_that_serves_outlives_a_coordinator_that_is_not_its_own() {
         assert_eq!(driver.refused, [refusal]);
         assert_eq!((driver.hung_up, driver.clusters.len()), (1, 1), "asked again later");
     }
-    // Its life is over: it may be living elsewhere.
-    let driver = hears(&[registered(|_| {}), ToAgent::Refused(Refusal::LifeEnded)]);
-    assert_eq!(driver.ended, Some(Refusal::LifeEnded));
+    // Its incarnation is over: it may be living elsewhere.
+    let driver = hears(&[registered(|_| {}), ToAgent::Refused(Refusal::IncarnationEnded)]);
+    assert_eq!(driver.ended, Some(Refusal::IncarnationEnded));
     // One that holds nothing is told, and ends.
     let driver = hears(&[ToAgent::Refused(Refusal::Version { here: 2 })]);
     assert_eq!(driver.ended, Some(Refusal::Version { here: 2 }));
@@ -644,7 +649,7 @@ fn a_coordinator_without_a_store_is_told_all_in_frames_that_it_takes() {
     let driver = hears(&[adopting()]);
     let empty = Testimony {
         cluster: None,
-        lives: Vec::new(),
+        incarnations: Vec::new(),
         configurations: vec![],
         is_last: true,
     };

@@ -84,8 +84,8 @@ impl<S: Store> Coordinator<S> {
             }
             for (node, known) in changed.iter().zip(known) {
                 let record = &node.record;
-                if let Some((NodeState::Up, life)) = known
-                    && (record.state == NodeState::Down || record.incarnation != life)
+                if let Some((NodeState::Up, incarnation)) = known
+                    && (record.state == NodeState::Down || record.incarnation != incarnation)
                 {
                     self.note_fall(now, record.id);
                 }
@@ -184,34 +184,35 @@ impl<S: Store> Coordinator<S> {
                 ..fresh.record
             };
         }
-        for (id, life) in &self.ended {
+        for (id, incarnation) in &self.ended {
             if let Some(node) = nodes.get_mut(id) {
-                node.certify(*life);
+                node.certify(*incarnation);
             }
         }
-        for (id, life) in self.orders.attested() {
+        for (id, incarnation) in self.orders.attested() {
             // Who is heard by now has not ended, whatever was ordered.
-            if self.heard_ago(now, *id, *life).is_none()
+            if self.heard_ago(now, *id, *incarnation).is_none()
                 && let Some(node) = nodes.get_mut(id)
             {
-                node.attest(*life);
+                node.attest(*incarnation);
             }
         }
         self.apply_orders(&mut nodes);
         for node in nodes.values_mut() {
             // A node that its peers may still hear stays as it was: a node that is Down is not dialed by its peers.
-            let (id, life) = (node.record.id, node.record.incarnation);
-            let is_registered = self.presences.get(&id).is_some_and(|p| p.incarnation == life) && !node.has_ended();
-            if let Some((known, count)) = self.lives.get(&id).filter(|_| is_registered) {
+            let (id, incarnation) = (node.record.id, node.record.incarnation);
+            let is_registered =
+                self.presences.get(&id).is_some_and(|p| p.incarnation == incarnation) && !node.has_ended();
+            if let Some((known, count)) = self.incarnations.get(&id).filter(|_| is_registered) {
                 // An older store counts fewer lives than the agents, who take no record for newer than what they have.
-                let told = count.saturating_add(u32::from(*known != life));
+                let told = count.saturating_add(u32::from(*known != incarnation));
                 node.record.ordinal = node.record.ordinal.max(told);
             }
             let holds = self
                 .records
                 .lists
                 .values()
-                .any(|c| c.held_by(id, life).next().is_some());
+                .any(|c| c.held_by(id, incarnation).next().is_some());
             let fallen = silence.suspects.contains(&id) || (self.is_silent(now, node) && !holds);
             if self.is_available(now, node) {
                 node.record.state = NodeState::Up;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Lists from which a position is moved at a time, if it need not go at once: those being rebuilt for any reason count.
 const LISTS_MOVING_MAX: usize = 2;
 
-type Place = (ListId, Position, Tenure);
+type Seat = (ListId, Position, Tenure);
 
 /// An order that is not recorded yet: who gave it, as which question.
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +34,13 @@ struct Drain {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moves {
     orders: BTreeMap<NodeId, Order>,
-    drains: BTreeMap<Place, Drain>,
+    drains: BTreeMap<Seat, Drain>,
     kept: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
 }
 
 impl Moves {
     /// Whether that is news.
-    pub(super) fn note_drained(&mut self, place: Place) -> bool {
+    pub(super) fn note_drained(&mut self, place: Seat) -> bool {
         let drain = self.drains.get_mut(&place).filter(|drain| !drain.done);
         drain.map(|drain| drain.done = true).is_some()
     }
@@ -148,7 +148,7 @@ impl<S: Store> Coordinator<S> {
 
     /// Positions that may go: all that were asked to drain have, or have had time enough. Together, so that what one
     /// node holds goes in one commit.
-    pub(super) fn drained(&self, now: Time) -> BTreeSet<Place> {
+    pub(super) fn drained(&self, now: Time) -> BTreeSet<Seat> {
         let drains = &self.moves.drains;
         let over = |drain: &Drain| drain.done || now - drain.since >= self.suspicion();
         if drains.values().all(over) {

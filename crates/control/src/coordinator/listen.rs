@@ -2,7 +2,7 @@
 
 use super::admit::static_refusal;
 use super::presence::Presence;
-use super::slots::Offer;
+use super::slot_moves::Offer;
 use super::{Coordinator, CoordinatorOut, Note, Report, SILENT_MAX, send};
 use crate::message::{
     MESSAGE_VERSION, MessageError, Opinions, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent,
@@ -57,8 +57,8 @@ impl<S: Store> Coordinator<S> {
             }
             ToCoordinator::AskLive { list, position, tenure } => {
                 let asker = self.links.get(&link).and_then(|l| l.node);
-                let (node, life) = (tenure.node, tenure.incarnation);
-                let own = asker.is_some_and(|(asker, its, _)| (asker, its) == (node, life));
+                let (node, incarnation) = (tenure.node, tenure.incarnation);
+                let own = asker.is_some_and(|(asker, its, _)| (asker, its) == (node, incarnation));
                 if own {
                     self.whole.push((list, position, tenure));
                 }
@@ -81,8 +81,8 @@ impl<S: Store> Coordinator<S> {
             }
             ToCoordinator::Supervise { node, incarnation } => {
                 let supervises = self.links.get_mut(&link).map(|l| &mut l.supervises);
-                if let Some(lives) = supervises.filter(|lives| lives.len() < NODES_MAX) {
-                    lives.insert((node, incarnation));
+                if let Some(incarnations) = supervises.filter(|incarnations| incarnations.len() < NODES_MAX) {
+                    incarnations.insert((node, incarnation));
                 }
                 false
             }
@@ -185,7 +185,7 @@ impl<S: Store> Coordinator<S> {
         }
         let planned = self.planned_domain(registration.node);
         match self.records.nodes.get(&registration.node) {
-            Some(known) if known.is_over(registration.incarnation) => return Some(Refusal::LifeEnded),
+            Some(known) if known.is_over(registration.incarnation) => return Some(Refusal::IncarnationEnded),
             None if planned.is_none() && self.records.nodes.len() + self.claims.len() >= NODES_MAX => {
                 return Some(Refusal::Limit(format!("a cluster has at most {NODES_MAX} nodes")));
             }
@@ -202,13 +202,13 @@ impl<S: Store> Coordinator<S> {
         if let Some(list) = unknown.filter(|_| !self.knows_all) {
             return Some(Refusal::StoreIsBehind { list });
         }
-        let (node, life) = (registration.node, registration.incarnation);
+        let (node, incarnation) = (registration.node, registration.incarnation);
         let mut installed = registration.installed.iter();
         installed.find_map(|(list, epoch, id)| match self.records.knows(*list, *epoch, *id) {
             Some(true) => None,
             Some(false) => Some(Refusal::StoreIsBehind { list: *list }),
             // It has slept through more changes than are remembered: whatever it held has gone elsewhere.
-            None if !self.holds_anything(node, life) => Some(Refusal::LifeEnded),
+            None if !self.holds_anything(node, incarnation) => Some(Refusal::IncarnationEnded),
             // Not so here: it goes on, and is not taken in, since it could not tell this list from another history.
             None => Some(Refusal::Limit(format!(
                 "this process has epoch {} of list {}, which is from before what the coordinator remembers, and it \
@@ -227,9 +227,9 @@ impl<S: Store> Coordinator<S> {
         unknown.map(|(list, ..)| *list)
     }
 
-    fn holds_anything(&self, node: NodeId, life: Incarnation) -> bool {
+    fn holds_anything(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let mut lists = self.records.lists.values();
-        lists.any(|c| c.held_by(node, life).next().is_some())
+        lists.any(|c| c.held_by(node, incarnation).next().is_some())
     }
 
     /// P10.16: a node has what was decided after this store was copied, or from another copy. Or else by another
@@ -254,9 +254,9 @@ impl<S: Store> Coordinator<S> {
         true
     }
 
-    /// P10.13: whether another life of the node may still run. It is taken for ended if that is certified, or if it is
-    /// silent, no peer hears it either, and the coordinator has been there long enough to hear it.
-    fn is_running(&self, now: Time, node: NodeId, life: Incarnation) -> bool {
+    /// P10.13: whether another incarnation of the node may still run. It is taken for ended if that is certified, or if
+    /// it is silent, no peer hears it either, and the coordinator has been there long enough to hear it.
+    fn is_running(&self, now: Time, node: NodeId, incarnation: Incarnation) -> bool {
         if self.broken.is(Mutant::RunningAdmitted) {
             return false;
         }
@@ -264,7 +264,7 @@ impl<S: Store> Coordinator<S> {
         let claimed = self.claims.get(&node).map(|c| c.incarnation);
         let Some(present) = claimed
             .or_else(|| stored.map(|n| n.record.incarnation))
-            .filter(|present| *present != life)
+            .filter(|present| *present != incarnation)
         else {
             return false;
         };
@@ -305,19 +305,16 @@ impl<S: Store> Coordinator<S> {
                 send(out, link, &ToAgent::Refused(refusal));
                 return false;
             }
-            let (node, life) = (registration.node, registration.incarnation);
+            let (node, incarnation) = (registration.node, registration.incarnation);
             if let Some(state) = self.links.get_mut(&link) {
-                state.node = Some((node, life, nonce));
+                state.node = Some((node, incarnation, nonce));
             }
             self.addresses = self.addresses.max(registration.coordinators.min(ADDRESSES_MAX));
-            out.note(Note::Registered {
-                node,
-                incarnation: life,
-            });
+            out.note(Note::Registered { node, incarnation });
             let has = |c: &Configuration| registration.installed.contains(&(c.list, c.epoch, c.id));
             let lists = self.records.lists.values();
             let withheld = lists.filter(|c| self.releases.withholds(c.list) && !has(c));
-            let mut presence = Presence::new(now, life, link);
+            let mut presence = Presence::new(now, incarnation, link);
             presence.lacks = withheld.map(|c| c.list).collect();
             if let Some(before) = self.presences.insert(node, presence)
                 && let Some(older) = self.links.get_mut(&before.link).filter(|_| before.link != link)
@@ -327,7 +324,7 @@ impl<S: Store> Coordinator<S> {
             if !registration.installed.is_empty() || !registration.heard.is_empty() {
                 self.witnesses.insert(node);
             }
-            self.learn_lives(&registration.lives);
+            self.learn_incarnations(&registration.incarnations);
             self.claims.insert(node, *registration);
             self.waits.remove(&node);
             decide = true;
@@ -337,14 +334,15 @@ impl<S: Store> Coordinator<S> {
             .get(&link)
             .and_then(|l| l.node)
             .filter(|(.., known)| *known == nonce);
-        let Some((node, life, _)) = registered else {
+        let Some((node, incarnation, _)) = registered else {
             send(out, link, &ToAgent::Refused(Refusal::RegisterAgain));
             return false;
         };
-        let over = self.records.nodes.get(&node).is_some_and(|n| n.is_over(life)) || self.ended.contains(&(node, life));
+        let over = self.records.nodes.get(&node).is_some_and(|n| n.is_over(incarnation))
+            || self.ended.contains(&(node, incarnation));
         let Some(presence) = self.presences.get_mut(&node).filter(|p| p.link == link && !over) else {
             let refusal = if over {
-                Refusal::LifeEnded
+                Refusal::IncarnationEnded
             } else {
                 Refusal::RegisterAgain
             };
@@ -358,12 +356,12 @@ impl<S: Store> Coordinator<S> {
             .filter(|role| !known.contains(role))
             .cloned()
             .collect();
-        for (peer, peer_life) in silent.iter().take(SILENT_MAX) {
+        for (peer, peer_incarnation) in silent.iter().take(SILENT_MAX) {
             if self
                 .records
                 .nodes
                 .get(peer)
-                .is_some_and(|n| n.record.incarnation == *peer_life)
+                .is_some_and(|n| n.record.incarnation == *peer_incarnation)
             {
                 let report = self.reports.entry((node, *peer)).or_insert(Report {
                     since: now,
@@ -385,12 +383,12 @@ impl<S: Store> Coordinator<S> {
         decide || down
     }
 
-    fn learn_lives(&mut self, told: &[(NodeId, Incarnation, u32)]) {
-        for (node, life, count) in told.iter().take(NODES_MAX).copied() {
-            let known = self.lives.get(&node);
-            let has_room = known.is_some() || self.lives.len() < NODES_MAX;
+    fn learn_incarnations(&mut self, told: &[(NodeId, Incarnation, u32)]) {
+        for (node, incarnation, count) in told.iter().take(NODES_MAX).copied() {
+            let known = self.incarnations.get(&node);
+            let has_room = known.is_some() || self.incarnations.len() < NODES_MAX;
             if has_room && known.is_none_or(|(_, known)| *known < count) {
-                self.lives.insert(node, (life, count));
+                self.incarnations.insert(node, (incarnation, count));
             }
         }
     }
@@ -414,41 +412,28 @@ impl<S: Store> Coordinator<S> {
         now: Time,
         link: LinkId,
         node: NodeId,
-        life: Incarnation,
+        incarnation: Incarnation,
         out: &mut impl CoordinatorOut,
     ) -> bool {
         if !self
             .links
             .get_mut(&link)
-            .is_some_and(|l| l.supervises.remove(&(node, life)))
+            .is_some_and(|l| l.supervises.remove(&(node, incarnation)))
         {
-            out.note(Note::Unvouched {
-                node,
-                incarnation: life,
-            });
+            out.note(Note::Unvouched { node, incarnation });
             return false;
         }
-        send(
-            out,
-            link,
-            &ToAgent::ExitNoted {
-                node,
-                incarnation: life,
-            },
-        );
-        out.note(Note::Ended {
-            node,
-            incarnation: life,
-        });
+        send(out, link, &ToAgent::ExitNoted { node, incarnation });
+        out.note(Note::Ended { node, incarnation });
         let newest = self.claims.get(&node).map(|c| c.incarnation);
         let stored = self.records.nodes.get(&node);
-        if newest.or_else(|| stored.map(|n| n.record.incarnation)) == Some(life) {
+        if newest.or_else(|| stored.map(|n| n.record.incarnation)) == Some(incarnation) {
             let wait = Span::from_ms(self.records.plan.restart_wait_ms.into());
             self.waits.insert(node, now + wait);
         }
         // Of a node that was never seen there is nothing to remember.
         if stored.is_some() || newest.is_some() {
-            self.ended.insert((node, life));
+            self.ended.insert((node, incarnation));
         }
         true
     }

@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 16;
 pub(super) struct Orders {
     /// Lost lists that are to begin again empty. Not durable: it takes seconds, and the order can be repeated.
     resets: BTreeSet<ListId>,
-    /// Lives whose end an operator attests, until that is committed.
+    /// Incarnations whose end an operator attests, until that is committed.
     attested: BTreeSet<(NodeId, Incarnation)>,
     waiting: Vec<Waiting>,
 }
@@ -40,7 +40,7 @@ struct Waiting {
 #[derive(Default, Debug)]
 struct Wanted {
     resets: BTreeSet<ListId>,
-    lives: BTreeSet<(NodeId, Incarnation)>,
+    incarnations: BTreeSet<(NodeId, Incarnation)>,
 }
 
 impl Orders {
@@ -59,11 +59,12 @@ impl Orders {
         let given_up: Vec<Waiting> = given_up;
         for Waiting { wanted, .. } in &given_up {
             self.resets.retain(|list| !wanted.resets.contains(list));
-            self.attested.retain(|life| !wanted.lives.contains(life));
+            self.attested
+                .retain(|incarnation| !wanted.incarnations.contains(incarnation));
         }
         for Waiting { wanted, .. } in &self.waiting {
             self.resets.extend(&wanted.resets);
-            self.attested.extend(&wanted.lives);
+            self.attested.extend(&wanted.incarnations);
         }
         given_up
     }
@@ -104,7 +105,7 @@ impl<S: Store> Coordinator<S> {
         let answer = match said {
             Ok(Outcome::Decide(lines, wanted)) => {
                 self.orders.resets.extend(&wanted.resets);
-                self.orders.attested.extend(&wanted.lives);
+                self.orders.attested.extend(&wanted.incarnations);
                 self.orders.waiting.push(Waiting { link, n, lines, wanted });
                 return true;
             }
@@ -123,9 +124,10 @@ impl<S: Store> Coordinator<S> {
         self.orders.resets.retain(is_lost);
         self.orders.attested.clear();
         for Waiting { link, n, lines, wanted } in self.orders.waiting.drain(..) {
-            let is_over =
-                |(node, life): &(NodeId, Incarnation)| records.nodes.get(node).is_some_and(|n| n.is_over(*life));
-            let answer = match wanted.lives.iter().find(|life| !is_over(life)) {
+            let is_over = |(node, incarnation): &(NodeId, Incarnation)| {
+                records.nodes.get(node).is_some_and(|n| n.is_over(*incarnation))
+            };
+            let answer = match wanted.incarnations.iter().find(|incarnation| !is_over(incarnation)) {
                 Some((node, _)) => Err(format!(
                     "{node} runs: it was heard meanwhile. It does not count as ended"
                 )),
@@ -144,7 +146,7 @@ impl<S: Store> Coordinator<S> {
     pub(super) fn refuse_orders(&mut self, why: &str, out: &mut impl CoordinatorOut) {
         for Waiting { link, n, lines, wanted } in self.orders.withdraw(|_| true) {
             // What wants nothing more of this commit is in the store already, such as settings.
-            let is_done = wanted.resets.is_empty() && wanted.lives.is_empty();
+            let is_done = wanted.resets.is_empty() && wanted.incarnations.is_empty();
             let answer = match is_done {
                 true => Ok((true, lines)),
                 false => Err(format!(
@@ -208,7 +210,7 @@ impl<S: Store> Coordinator<S> {
             return Err("which node: name its number in `paritas status`".into());
         }
         let mut lines = Vec::new();
-        let mut lives = BTreeSet::new();
+        let mut incarnations = BTreeSet::new();
         for node in nodes.iter().copied().collect::<BTreeSet<_>>() {
             let Some(stored) = self.records.nodes.get(&node) else {
                 let known: Vec<NodeId> = self.records.nodes.keys().copied().collect();
@@ -221,49 +223,49 @@ impl<S: Store> Coordinator<S> {
                 lines.push(format!("{node} has ended already, as the coordinator knows"));
                 continue;
             }
-            let life = stored.record.incarnation;
-            if let Some(why) = self.may_run(now, node, life) {
+            let incarnation = stored.record.incarnation;
+            if let Some(why) = self.may_run(now, node, incarnation) {
                 return Err(format!(
                     "{node} {why}. Nothing is changed. If process {} runs, stop it first; or, to move away what it \
                      holds, use `paritas drain {}`",
                     stored.record.pid, node.0
                 ));
             }
-            lives.insert((node, life));
+            incarnations.insert((node, incarnation));
         }
-        if lives.is_empty() {
+        if incarnations.is_empty() {
             return Ok(Outcome::Done(lines));
         }
         let before = self.orders.attested.clone();
-        self.orders.attested.extend(&lives);
+        self.orders.attested.extend(&incarnations);
         if let Some(why) = self.refuses_orders() {
             self.orders.attested = before;
             return Err(why);
         }
-        lines.extend(self.losses_by_ends(now, &lives));
+        lines.extend(self.losses_by_ends(now, &incarnations));
         self.orders.attested = before;
         if !confirmed {
             return Ok(Outcome::Would(lines));
         }
-        for (node, incarnation) in lives.iter().copied() {
+        for (node, incarnation) in incarnations.iter().copied() {
             out.note(Note::Attested { node, incarnation });
         }
         let wanted = Wanted {
-            lives,
+            incarnations,
             ..Wanted::default()
         };
         Ok(Outcome::Decide(lines, wanted))
     }
 
-    /// How long ago a life was heard, if it was within the suspicion time.
-    pub(super) fn heard_ago(&self, now: Time, node: NodeId, life: Incarnation) -> Option<Span> {
-        let presence = self.presences.get(&node).filter(|p| p.incarnation == life)?;
+    /// How long ago an incarnation was heard, if it was within the suspicion time.
+    pub(super) fn heard_ago(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<Span> {
+        let presence = self.presences.get(&node).filter(|p| p.incarnation == incarnation)?;
         Some(now - presence.heard_at()).filter(|ago| *ago < self.suspicion())
     }
 
-    /// Why a life may still run, if nothing speaks against it: it was heard, or could not have been yet.
-    fn may_run(&self, now: Time, node: NodeId, life: Incarnation) -> Option<String> {
-        let presence = self.presences.get(&node).filter(|p| p.incarnation == life);
+    /// Why an incarnation may still run, if nothing speaks against it: it was heard, or could not have been yet.
+    fn may_run(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<String> {
+        let presence = self.presences.get(&node).filter(|p| p.incarnation == incarnation);
         if let Some(ago) = presence
             .map(|p| now - p.heard_at())
             .filter(|ago| *ago < self.suspicion())
@@ -285,28 +287,28 @@ impl<S: Store> Coordinator<S> {
         })
     }
 
-    /// What the ends of these lives would mean: worked out by the rules as they would be followed.
-    fn losses_by_ends(&self, now: Time, lives: &BTreeSet<(NodeId, Incarnation)>) -> Vec<String> {
+    /// What the ends of these incarnations would mean: worked out by the rules as they would be followed.
+    fn losses_by_ends(&self, now: Time, incarnations: &BTreeSet<(NodeId, Incarnation)>) -> Vec<String> {
         let silence = self.judge_silence(now);
         let nodes = self.next_nodes(now, &silence);
         let mut facts = self.facts(now, &nodes, silence);
         let next = self.next_lists(&mut facts, &mut Vec::new());
-        let held = |life: &(NodeId, Incarnation)| -> usize {
+        let held = |incarnation: &(NodeId, Incarnation)| -> usize {
             self.records
                 .lists
                 .values()
-                .map(|c| c.held_by(life.0, life.1).count())
+                .map(|c| c.held_by(incarnation.0, incarnation.1).count())
                 .sum()
         };
-        let mut lines: Vec<String> = lives
+        let mut lines: Vec<String> = incarnations
             .iter()
-            .map(|life| {
-                let pid = self.records.nodes.get(&life.0).map_or(0, |n| n.record.pid);
+            .map(|incarnation| {
+                let pid = self.records.nodes.get(&incarnation.0).map_or(0, |n| n.record.pid);
                 format!(
                     "{}, process {pid}, counts as ended: it may not register again, and the {} positions that it holds \
                      go to others. Its leases are waited for all the same",
-                    life.0,
-                    held(life)
+                    incarnation.0,
+                    held(incarnation)
                 )
             })
             .collect();

@@ -1,4 +1,4 @@
-//! What the coordinator hears of a node in its present life: not durable, since it is only about now.
+//! What the coordinator hears of a node in its present incarnation: not durable, since it is only about now.
 
 use crate::fence::Opinion;
 use crate::message::{OPINIONS_MAX, Opinions};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How long a rebuild's rate is measured at least.
 const RATE_SPAN: Span = Span::from_ms(500);
 
-/// A registered life.
+/// A registered incarnation.
 #[derive(Clone, Debug)]
 pub(crate) struct Presence {
     pub(crate) incarnation: Incarnation,
@@ -117,16 +117,16 @@ impl Presence {
         self.heard
     }
 
-    /// What this node says of another's life (P10.9).
-    pub(crate) fn opinion(&self, node: NodeId, life: Incarnation) -> Opinion {
+    /// What this node says of another's incarnation (P10.9).
+    pub(crate) fn opinion(&self, node: NodeId, incarnation: Incarnation) -> Opinion {
         match &self.opinions {
-            Some(told) if told.unheard.contains(&(node, life)) => Opinion::Unheard,
-            Some(told) if !told.unsure.contains(&(node, life)) => Opinion::Hears,
+            Some(told) if told.unheard.contains(&(node, incarnation)) => Opinion::Unheard,
+            Some(told) if !told.unsure.contains(&(node, incarnation)) => Opinion::Hears,
             _ => Opinion::Unsure,
         }
     }
 
-    /// Roles of this life that have halted.
+    /// Roles of this incarnation that have halted.
     pub(crate) fn halted(&self) -> impl Iterator<Item = &HaltedRole> {
         self.progress().flat_map(|p| &p.halted)
     }

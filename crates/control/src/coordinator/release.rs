@@ -139,16 +139,16 @@ impl<S: Store> Coordinator<S> {
 
     /// How many of these holders must know a batch before it leaves, and how many do.
     fn release_quorum(&self, batch: u64, holders: &BTreeSet<NodeId>) -> (usize, usize) {
-        let lives = |id: &&NodeId| {
+        let incarnations = |id: &&NodeId| {
             let stored = self.records.nodes.get(id);
-            let is_present = |life| stored.is_some_and(|n| n.record.incarnation == life);
+            let is_present = |incarnation| stored.is_some_and(|n| n.record.incarnation == incarnation);
             // A process that has registered since lives, whatever is stored of the one before.
             match self.presences.get(id).map(|p| p.incarnation) {
-                Some(life) if !is_present(life) => !self.ended.contains(&(**id, life)),
+                Some(incarnation) if !is_present(incarnation) => !self.ended.contains(&(**id, incarnation)),
                 _ => stored.is_some_and(|n| !n.has_ended() && !self.ended.contains(&(**id, n.record.incarnation))),
             }
         };
-        let count = holders.iter().filter(lives).count();
+        let count = holders.iter().filter(incarnations).count();
         let wanted = match count {
             0 => 0,
             count => fence::witnesses(count, self.records.plan.parity.into()),

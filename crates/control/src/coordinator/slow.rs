@@ -77,12 +77,12 @@ impl<S: Store> Coordinator<S> {
     /// The duties of nodes that have been slow for long enough, or left out for long enough.
     pub(super) fn judge_slow(&mut self, now: Time, nodes: &mut BTreeMap<NodeId, StoredNode>) {
         let anybody = nodes.values().any(|n| n.duty.leaves());
-        let patience = Span(self.suspicion().0 * SUSPICIONS);
+        let timeout = Span(self.suspicion().0 * SUSPICIONS);
         let ripe = self
             .slow
             .since
             .iter()
-            .find(|(_, since)| now - **since >= patience)
+            .find(|(_, since)| now - **since >= timeout)
             .map(|(node, _)| *node);
         if let Some(node) = ripe.filter(|node| !anybody && self.refuses(*node, Duty::Slow).is_none())
             && let Some(stored) = nodes.get_mut(&node)

@@ -6,7 +6,7 @@ mod moves;
 mod orders;
 mod random;
 mod rules;
-mod slots;
+mod slot_moves;
 mod slow;
 mod stand_in;
 mod world;
@@ -41,7 +41,7 @@ fn lists_begin_only_when_every_planned_node_has_registered() {
             c.positions
                 .iter()
                 .flatten()
-                .all(|a| a.tenure.incarnation == world.life(a.tenure.node.0))
+                .all(|a| a.tenure.incarnation == world.incarnation(a.tenure.node.0))
         );
     }
     assert!(world.notes.contains(&Note::Bootstrapped));
@@ -88,7 +88,7 @@ fn a_heartbeat_of_an_older_registration_counts_for_nothing() {
 }
 
 #[test]
-fn registering_the_same_life_again_changes_no_list() {
+fn registering_the_same_incarnation_again_changes_no_list() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let before: Vec<_> = world.coordinator.configurations().cloned().collect();
     world.register_again(1);
@@ -96,7 +96,7 @@ fn registering_the_same_life_again_changes_no_list() {
 }
 
 #[test]
-fn a_life_that_was_replaced_may_not_register_or_beat() {
+fn an_incarnation_that_was_replaced_may_not_register_or_beat() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let old = world.nodes[&0].clone();
     world.restart(0);
@@ -109,9 +109,15 @@ fn a_life_that_was_replaced_may_not_register_or_beat() {
             opinions: None,
         },
     );
-    assert_eq!(world.heard(old.link).pop(), Some(ToAgent::Refused(Refusal::LifeEnded)));
+    assert_eq!(
+        world.heard(old.link).pop(),
+        Some(ToAgent::Refused(Refusal::IncarnationEnded))
+    );
     let link = world.connect();
-    assert_eq!(world.offer(link, 0, old.life).unwrap_err(), Refusal::LifeEnded);
+    assert_eq!(
+        world.offer(link, 0, old.incarnation).unwrap_err(),
+        Refusal::IncarnationEnded
+    );
 }
 
 #[test]
@@ -179,34 +185,34 @@ fn bytes_that_are_no_message_close_the_link_and_change_nothing() {
 }
 
 #[test]
-fn a_certificate_counts_only_from_who_said_it_supervises_that_life() {
+fn a_certificate_counts_only_from_who_said_it_supervises_that_incarnation() {
     let mut world = World::started(plan(2, 1, 3, 0));
-    let life = world.life(0);
+    let incarnation = world.incarnation(0);
     let stranger = world.connect();
     world.say(
         stranger,
         &ToCoordinator::Exited {
             node: NodeId(0),
-            incarnation: life,
+            incarnation,
         },
     );
     world.say(
         stranger,
         &ToCoordinator::Supervise {
             node: NodeId(1),
-            incarnation: life,
+            incarnation,
         },
     );
     world.say(
         stranger,
         &ToCoordinator::Exited {
             node: NodeId(0),
-            incarnation: life,
+            incarnation,
         },
     );
     let note = Note::Unvouched {
         node: NodeId(0),
-        incarnation: life,
+        incarnation,
     };
     assert_eq!(world.notes.iter().filter(|n| **n == note).count(), 2);
     assert!(world.coordinator.nodes().all(|n| n.state == NodeState::Up));

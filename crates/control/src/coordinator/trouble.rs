@@ -82,7 +82,7 @@ impl<S: Store> Coordinator<S> {
         let end = |id: &NodeId| self.records.nodes.get(id).map_or(End::Unknown, |n| n.end);
         let attested = |id: &NodeId| {
             let stored = self.records.nodes.get(id).map(|n| n.record.incarnation);
-            let ordered = stored.is_some_and(|life| self.orders.attested().contains(&(*id, life)));
+            let ordered = stored.is_some_and(|incarnation| self.orders.attested().contains(&(*id, incarnation)));
             (end(id) == End::Attested || ordered) && !self.presences.contains_key(id)
         };
         let holders = release::holders(&self.records.lists);
@@ -94,7 +94,7 @@ impl<S: Store> Coordinator<S> {
         let wanted = counted.len() + 1 - told;
         let has_ended = |id: &NodeId| {
             let stored = self.records.nodes.get(id).map(|n| n.record.incarnation);
-            end(id) == End::Certified || stored.is_some_and(|life| self.ended.contains(&(*id, life)))
+            end(id) == End::Certified || stored.is_some_and(|incarnation| self.ended.contains(&(*id, incarnation)))
         };
         let known = counted.iter().filter(|id| self.witnesses.contains(id)).count();
         let missing = counted
@@ -130,7 +130,7 @@ impl<S: Store> Coordinator<S> {
                 .iter()
                 .map(|(node, said)| silent_node(&silence, *node, said))
                 .collect(),
-            next_lives: self
+            next_incarnations: self
                 .waits
                 .iter()
                 .filter(|(_, at)| now < **at)
@@ -192,10 +192,10 @@ impl<S: Store> Coordinator<S> {
                 (self.settled_from - now).as_ms()
             ));
         }
-        if !trouble.next_lives.is_empty() {
+        if !trouble.next_incarnations.is_empty() {
             words.push(format!(
                 "waits for the next process of {}, at most {} ms",
-                names(&trouble.next_lives),
+                names(&trouble.next_incarnations),
                 self.records.plan.restart_wait_ms
             ));
         }

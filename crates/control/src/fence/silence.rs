@@ -62,7 +62,7 @@ pub(crate) enum Opinion {
     Unsure,
 }
 
-/// What the judgement looks at, of each node that holds a position in its present life.
+/// What the judgement looks at, of each node that holds a position in its present incarnation.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) incarnation: Incarnation,
@@ -87,7 +87,7 @@ pub(crate) struct Silence {
 }
 
 impl Silence {
-    /// P10.10, P10.11. `opinion` is what the first node says of that life of the second.
+    /// P10.10, P10.11. `opinion` is what the first node says of that incarnation of the second.
     pub(crate) fn judge<'a>(
         holders: &BTreeMap<NodeId, Holder>,
         lists: impl Iterator<Item = &'a Configuration>,
@@ -98,8 +98,11 @@ impl Silence {
         let peers = peers_of_silent(holders, lists);
         let mut judged = Self::default();
         for (node, peers) in &peers {
-            let life = holders[node].incarnation;
-            let said: Vec<(NodeId, Opinion)> = peers.iter().map(|peer| (*peer, opinion(*peer, *node, life))).collect();
+            let incarnation = holders[node].incarnation;
+            let said: Vec<(NodeId, Opinion)> = peers
+                .iter()
+                .map(|peer| (*peer, opinion(*peer, *node, incarnation)))
+                .collect();
             let voters: Vec<(&str, Opinion)> = said
                 .iter()
                 .map(|(peer, said)| (holders[peer].domain.as_str(), *said))

@@ -17,7 +17,7 @@ fn register() -> ToCoordinator {
         coordinators: 1,
         installed: vec![(ListId(1), Epoch(5), 300)],
         heard: vec![(ListId(1), Epoch(6), 301)],
-        lives: vec![(NodeId(3), Incarnation(9), 300)],
+        incarnations: vec![(NodeId(3), Incarnation(9), 300)],
     }))
 }
 

@@ -2,8 +2,8 @@ use super::*;
 use crate::plan::{LostPolicy, PlannedNode};
 use crate::store::MemoryStore;
 use paritas_base::configuration::{Assignment, Lineage, NodeRole, NodeState, PositionState, Tenure};
-use paritas_base::slots::{HandOff, ListSlots, SlotRange};
-use paritas_base::{ClusterId, Epoch, Position, Stream};
+use paritas_base::hash_slots::{HandOff, ListSlots, SlotRange};
+use paritas_base::{ClusterId, Epoch, Position, StreamId};
 
 fn plan() -> ClusterPlan {
     ClusterPlan::simple(ClusterId(9), 1, 1, 2, 0)
@@ -37,8 +37,8 @@ fn node() -> StoredNode {
     }
 }
 
-fn stream(list: u16) -> Stream {
-    Stream {
+fn stream(list: u16) -> StreamId {
+    StreamId {
         list: ListId(list),
         x: Position(0),
     }
@@ -327,7 +327,7 @@ fn whoever_opened_the_store_before_can_commit_no_more() {
 }
 
 #[test]
-fn a_life_that_is_over_stays_over() {
+fn an_incarnation_that_is_over_stays_over() {
     let mut node = node();
     node.begin(Incarnation(400));
     assert!(node.is_over(Incarnation(300)) && node.is_over(Incarnation(2)) && !node.is_over(Incarnation(400)));

@@ -145,7 +145,7 @@ impl Change<'_> {
                 .tenure(o)
                 .is_some_and(|t| self.fence.facts.to_drain.contains(&(list, position, t)))
         };
-        // Lives that ended stay named while their next ones are awaited.
+        // Incarnations that ended stay named while their next ones are awaited.
         let goes = |o: usize| o == i || to_drain(o) || self.fence.is_ended(o) || self.fence.is_silent(o);
         if self.fence.is_live(i) && !self.fence.decodable_without(goes) {
             Some(Obstacle::NotWhole)

@@ -16,7 +16,7 @@ struct Range {
     owner: Option<NodeId>,
 }
 
-/// A node's name: 40 hexadecimal digits, the same in every life of it.
+/// A node's name: 40 hexadecimal digits, the same in every incarnation of it.
 fn name(cluster: ClusterId, node: NodeId) -> String {
     format!("{:016x}{:024x}", cluster.0, node.0)
 }

@@ -7,8 +7,8 @@ use crate::router::gather::runs_on_streams;
 use crate::router::{Desk, Ran, Router, Turn};
 use core::net::SocketAddr;
 use paritas_base::configuration::Duty;
-use paritas_base::slots::{SlotOrder, SlotTarget};
-use paritas_base::{ConnId, ListId, NodeId, Position, Stream, Time};
+use paritas_base::hash_slots::{SlotOrder, SlotTarget};
+use paritas_base::{ConnId, ListId, NodeId, Position, StreamId, Time};
 use paritas_protocol::{Context, Ends, Lists, Out, Port, Proposal};
 use paritas_wire::command::{self, Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
@@ -168,7 +168,7 @@ fn slot_order(args: ArgList<'_>) -> Option<SlotOrder> {
     let mut to = args.arg(3).split(|byte| *byte == b'/');
     let to = match (args.len(), to.next(), to.next(), to.next()) {
         (4, Some(node), None, None) => SlotTarget::Node(NodeId(number(node)?)),
-        (4, Some(list), Some(x), None) => SlotTarget::Stream(Stream {
+        (4, Some(list), Some(x), None) => SlotTarget::StreamId(StreamId {
             list: ListId(number(list)?),
             x: Position(number(x)?.try_into().ok()?),
         }),

@@ -4,7 +4,7 @@ use super::gather::Gather;
 use crate::dialect::Dialect;
 use crate::redis::commands::REPLY_BYTES_MAX;
 use paritas_base::configuration::Tenure;
-use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Stream, Term, Time};
+use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Term, Time};
 use paritas_protocol::{Ends, Port, ReplyBuf, TakenAgain};
 use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::Args;
@@ -76,7 +76,7 @@ pub(crate) struct Remote {
     /// Of the forwarding peer.
     pub(crate) incarnation: Incarnation,
     /// Whom the peer took this node for when it sent the command at hand: the owner of this stream, at this epoch.
-    pub(crate) stream: Stream,
+    pub(crate) stream: StreamId,
     pub(crate) epoch: Epoch,
     /// Replies until they may be seen. Those to a client of this node lie in its reply buffer.
     pub(crate) replies: Vec<u8>,
@@ -110,7 +110,7 @@ impl Client {
             partial: None,
             remote: Remote {
                 incarnation: Incarnation(0),
-                stream: Stream {
+                stream: StreamId {
                     list: ListId(0),
                     x: Position(0),
                 },
@@ -199,7 +199,7 @@ impl Client {
 pub(crate) struct Parked {
     pub(crate) n: u64,
     pub(crate) dialect: Dialect,
-    pub(crate) stream: Stream,
+    pub(crate) stream: StreamId,
     pub(crate) epoch: Epoch,
     pub(crate) command: Vec<u8>,
 }
@@ -218,7 +218,7 @@ pub(crate) struct Segment {
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     pub(crate) n: u64,
-    pub(crate) stream: Stream,
+    pub(crate) stream: StreamId,
     /// By which version of the slot map its keys are of that stream.
     pub(crate) map: u64,
     /// Who has it; `None` while it is to be sent.
@@ -261,14 +261,14 @@ pub(crate) enum Wait {
     Ready,
     /// The ack of delta `seq` (P3.7).
     Write {
-        stream: Stream,
+        stream: StreamId,
         term: Term,
         seq: u64,
         since: Time,
     },
     /// The ack of what it saw, and leases (P4.1, P4.2).
     Read {
-        stream: Stream,
+        stream: StreamId,
         term: Term,
         need: u64,
         since: Time,

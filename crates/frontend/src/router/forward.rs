@@ -14,7 +14,7 @@ use crate::redis::commands::REPLY_BYTES_MAX;
 use crate::redis::parts::word_count;
 use crate::redis::refusals::is_not_owner;
 use paritas_base::configuration::Tenure;
-use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Stream, Time};
+use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Out, Port, WriteRefusal};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
@@ -26,7 +26,7 @@ pub(crate) enum Loopback {
     Forward {
         conn: ConnId,
         n: u64,
-        stream: Stream,
+        stream: StreamId,
         epoch: Epoch,
         resp3: bool,
         command: Vec<u8>,
@@ -57,7 +57,7 @@ impl Desk {
         spec: &'static CommandSpec,
         args: ArgList<'_>,
         raw: &[u8],
-        stream: Stream,
+        stream: StreamId,
     ) -> Ran {
         if client.port == Port::Cluster {
             let owner = lists_tenure(lists, stream);
@@ -128,7 +128,7 @@ impl Desk {
         lists: &Lists,
         client: &mut Client,
         spec: &CommandSpec,
-        stream: Stream,
+        stream: StreamId,
         command: Vec<u8>,
         behind: bool,
     ) -> Wait {
@@ -217,7 +217,7 @@ impl Desk {
         } else {
             bytes
         };
-        let stream = Stream {
+        let stream = StreamId {
             list: ListId(0),
             x: Position(0),
         };
@@ -233,7 +233,7 @@ impl Desk {
 /// The stream that a forwarded command is for by the present slot map. `None`: its keys are of several now, or it
 /// looked at all keys of a stream while some went to another, so that a part of them would be looked at twice or not
 /// at all.
-pub(crate) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, args: &mut Args) -> Option<Stream> {
+pub(crate) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, args: &mut Args) -> Option<StreamId> {
     let slots = &cx.shared.slots;
     if forwarded.map == slots.version() {
         return Some(forwarded.stream);
@@ -253,7 +253,7 @@ pub(crate) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, arg
 }
 
 /// Who owns a stream, and the epoch that says so.
-pub(crate) fn owner_at(lists: &Lists, stream: Stream) -> Option<(Tenure, Epoch)> {
+pub(crate) fn owner_at(lists: &Lists, stream: StreamId) -> Option<(Tenure, Epoch)> {
     let configuration = &lists.get(stream.list)?.configuration;
     Some((configuration.tenure(stream.x)?, configuration.epoch))
 }
@@ -262,7 +262,7 @@ fn send_forward<O: Out>(
     cx: &mut Context<'_, O>,
     client: &Client,
     owner: &Tenure,
-    stream: Stream,
+    stream: StreamId,
     epoch: Epoch,
     n: u64,
     command: &[u8],

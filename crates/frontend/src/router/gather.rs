@@ -13,7 +13,7 @@ use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, REPLY_BYTES_MAX, slot_number};
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
-use paritas_base::{Stream, Time};
+use paritas_base::{StreamId, Time};
 use paritas_protocol::{Context, Lists, Out, Phase, Port};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
@@ -65,7 +65,7 @@ pub(crate) struct Progress {
     /// Deadline for sending what this turn read.
     pub(crate) deadline: Option<Time>,
     /// What is to be sent next: for which part, to which stream.
-    pub(crate) steps: Vec<(usize, Stream, Vec<u8>)>,
+    pub(crate) steps: Vec<(usize, StreamId, Vec<u8>)>,
     /// Bytes of answers that are held no more.
     pub(crate) freed_bytes: usize,
 }
@@ -143,7 +143,7 @@ impl Desk {
         spec: &'static CommandSpec,
         args: ArgList<'_>,
         raw: &[u8],
-        stream: Option<Stream>,
+        stream: Option<StreamId>,
     ) -> Ran {
         let refused = client.port == Port::Cluster || !splits(spec.id);
         let local = matches!(client.caller, Caller::Local(_));
@@ -183,7 +183,7 @@ impl Desk {
             return self.reply_refusal(cx, lists, client, turn, refusal);
         }
         // What goes to each part: how many keys, and their bytes. The newest part of each stream takes what still fits.
-        let mut parts: Vec<(Stream, usize, usize)> = Vec::new();
+        let mut parts: Vec<(StreamId, usize, usize)> = Vec::new();
         let mut newest: Vec<usize> = Vec::new();
         let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
         for at in command::keys(spec, args.len()) {
@@ -206,7 +206,7 @@ impl Desk {
             parts[part].2 += bytes;
             part_of.push(part as u32);
         }
-        let mut commands: Vec<(Stream, Vec<u8>)> = Vec::with_capacity(parts.len());
+        let mut commands: Vec<(StreamId, Vec<u8>)> = Vec::with_capacity(parts.len());
         for (stream, count, _) in parts {
             let mut bytes = self.spare.pop().unwrap_or_default();
             encode::array_header(&mut bytes, 1 + count * step);
@@ -244,8 +244,8 @@ impl Desk {
         }
         let own_only = client.port == Port::Cluster;
         let slots = &cx.shared.cluster.slots;
-        let in_scope = |lists: &Lists, stream: Stream| !own_only || lists.owner(stream).is_some();
-        let all: Vec<(usize, Stream)> = slots
+        let in_scope = |lists: &Lists, stream: StreamId| !own_only || lists.owner(stream).is_some();
+        let all: Vec<(usize, StreamId)> = slots
             .iter()
             .map(|(_, stream)| *stream)
             .enumerate()
@@ -305,7 +305,7 @@ impl Desk {
         turn: &mut Turn<'_>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
-        all: &[(usize, Stream)],
+        all: &[(usize, StreamId)],
     ) -> Ran {
         let cursor = str::from_utf8(args.arg(1))
             .ok()
@@ -343,7 +343,7 @@ impl Desk {
         turn: &mut Turn<'_>,
         spec: &'static CommandSpec,
         how: How,
-        commands_by_stream: Vec<(Stream, Vec<u8>)>,
+        commands_by_stream: Vec<(StreamId, Vec<u8>)>,
     ) -> Ran {
         let start = turn.bytes.len();
         let mut gather = Gather {
@@ -353,7 +353,7 @@ impl Desk {
             reply_bytes: 0,
         };
         // Streams of which a part is still to be sent: what follows must not overtake it.
-        let mut waiting: Vec<Stream> = Vec::new();
+        let mut waiting: Vec<StreamId> = Vec::new();
         for (at, (stream, command)) in commands_by_stream.into_iter().enumerate() {
             let behind = waiting.contains(&stream);
             let part = self.start_part(cx, lists, client, spec, stream, command, behind);
@@ -375,7 +375,7 @@ impl Desk {
         lists: &mut Lists,
         client: &mut Client,
         spec: &'static CommandSpec,
-        stream: Stream,
+        stream: StreamId,
         command: Vec<u8>,
         behind: bool,
     ) -> Part {

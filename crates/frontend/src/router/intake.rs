@@ -1,6 +1,6 @@
 //! What clients send: commands are read ahead, and run in order, each client up to its share of a turn.
 
-use super::prefetch::Source;
+use super::prefetch::Input;
 use super::{Ran, Router, Turn};
 use paritas_base::ConnId;
 use paritas_protocol::{Context, Lists, Out};
@@ -43,7 +43,7 @@ impl Router {
             resume = true;
         }
         while !stalled && !close && !sated {
-            let source = Source {
+            let source = Input {
                 input,
                 from: consumed,
                 resume: core::mem::take(&mut resume),

@@ -4,7 +4,7 @@
 use super::intake::AHEAD_MAX;
 use super::{Desk, Router};
 use core::ops::Range;
-use paritas_base::Stream;
+use paritas_base::StreamId;
 use paritas_protocol::{Context, Lists, Out};
 use paritas_store::Arena;
 use paritas_wire::command::{self, CommandSpec, Refusal};
@@ -20,12 +20,12 @@ pub(crate) struct Ahead {
     /// Where it is in the input.
     pub(crate) range: Range<usize>,
     pub(crate) spec: Result<&'static CommandSpec, Refusal>,
-    pub(crate) place: Place,
+    pub(crate) place: Target,
 }
 
 /// What to look at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub(crate) struct Input<'a> {
     pub(crate) input: &'a [u8],
     /// Where the next command begins.
     pub(crate) from: usize,
@@ -35,15 +35,15 @@ pub(crate) struct Source<'a> {
 
 /// Where a command runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Target {
     /// It names no key.
     Keyless,
     /// Its keys are in one slot, of this stream; the first one's hash, if the stream is here.
-    One(Stream, Option<u64>),
+    One(StreamId, Option<u64>),
     /// Its keys are in several slots: of one stream, or of several.
-    Slots(Option<Stream>),
+    Slots(Option<StreamId>),
     /// A slot of it is a stream's of this node, which does not serve that slot now (P10.8); the first key's stream.
-    Unserved(Stream),
+    Unserved(StreamId),
 }
 
 impl Desk {
@@ -52,12 +52,12 @@ impl Desk {
         &self,
         cx: &Context<'_, O>,
         lists: &Lists,
-        source: Source<'_>,
+        source: Input<'_>,
         args: &mut [Args],
         ahead: &mut Vec<Ahead>,
     ) -> Result<bool, ProtocolError> {
         ahead.clear();
-        let Source { input, from, resume } = source;
+        let Input { input, from, resume } = source;
         let mut at = from;
         let mut end = Ok(true);
         for args in args.iter_mut().take(AHEAD_MAX) {
@@ -85,7 +85,7 @@ impl Desk {
         if ahead.len() > 1 {
             let here = || {
                 ahead.iter().filter_map(|a| match a.place {
-                    Place::One(stream, Some(hash)) => Some((lists.owner(stream)?.1.store(), hash)),
+                    Target::One(stream, Some(hash)) => Some((lists.owner(stream)?.1.store(), hash)),
                     _ => None,
                 })
             };
@@ -106,7 +106,7 @@ impl Desk {
         let spec = command::resolve(args);
         let place = match &spec {
             Ok(spec) if spec.has_keys() => place_of(cx, lists, spec, args),
-            _ => Place::Keyless,
+            _ => Target::Keyless,
         };
         Ahead { range, spec, place }
     }
@@ -131,7 +131,7 @@ impl Router {
     }
 }
 
-fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &CommandSpec, args: ArgList<'_>) -> Place {
+fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &CommandSpec, args: ArgList<'_>) -> Target {
     let slots = &cx.shared.slots;
     let mut keys = command::keys(spec, args.len());
     let first = keys.next().map_or(&[][..], |at| args.arg(at));
@@ -150,10 +150,10 @@ fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &CommandSpec, args
         }
     }
     if unserved {
-        return Place::Unserved(stream);
+        return Target::Unserved(stream);
     }
     if !one_slot {
-        return Place::Slots(one_stream.then_some(stream));
+        return Target::Slots(one_stream.then_some(stream));
     }
-    Place::One(stream, lists.owner(stream).map(|(_, owner)| owner.store().hash(first)))
+    Target::One(stream, lists.owner(stream).map(|(_, owner)| owner.store().hash(first)))
 }

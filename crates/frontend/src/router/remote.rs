@@ -1,10 +1,10 @@
 //! Commands that peers forward for their clients.
 
 use super::client::{Caller, Client, Parked};
-use super::prefetch::Place;
+use super::prefetch::Target;
 use super::{Desk, Ran, Router, Turn};
 use crate::dialect::{Dialect, Refusal};
-use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, Stream};
+use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Port};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
@@ -31,7 +31,7 @@ impl Router {
         n: u64,
         resp3: bool,
         command: &[u8],
-        stream: Stream,
+        stream: StreamId,
         epoch: Epoch,
     ) {
         let key = (from.0, conn);
@@ -46,7 +46,7 @@ impl Router {
         };
         let client = self.remotes.entry(key).or_insert_with(fresh);
         if client.remote.incarnation != from.1 {
-            // Connection ids begin anew with each life of the peer: what the last one asked is nobody's now.
+            // Connection ids begin anew with each incarnation of the peer: what the last one asked is nobody's now.
             self.forget_remote(key);
             self.remotes.insert(key, fresh());
         }
@@ -123,7 +123,7 @@ impl Router {
         key: (NodeId, ConnId),
         n: u64,
         dialect: Dialect,
-        stream: Stream,
+        stream: StreamId,
         epoch: Epoch,
         command: &[u8],
     ) -> Ran {
@@ -199,13 +199,13 @@ impl Desk {
         lists: &Lists,
         client: &mut Client,
         turn: &mut Turn<'_>,
-        place: Place,
+        place: Target,
     ) -> Option<Ran> {
         let (stream, epoch) = (client.remote.stream, client.remote.epoch);
         let now = match place {
-            Place::One(now, _) | Place::Unserved(now) | Place::Slots(Some(now)) => Some(now),
-            Place::Slots(None) => None,
-            Place::Keyless => return None,
+            Target::One(now, _) | Target::Unserved(now) | Target::Slots(Some(now)) => Some(now),
+            Target::Slots(None) => None,
+            Target::Keyless => return None,
         };
         if now == Some(stream) {
             return None;
@@ -227,7 +227,7 @@ impl Desk {
 
 impl Desk {
     /// Sends a peer whose map is old the configuration of this stream: it may have no other way to hear of it.
-    pub(crate) fn tell<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client, of: Stream) {
+    pub(crate) fn tell<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client, of: StreamId) {
         if let (Some(list), Caller::Remote(node, _)) = (lists.get(of.list), client.caller) {
             let configuration = Box::new(list.configuration.clone());
             let epoch = configuration.epoch;

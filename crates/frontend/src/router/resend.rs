@@ -7,7 +7,7 @@ use super::stuck::{is_heard, wait_max};
 use super::{Desk, Router, lists_tenure};
 use crate::dialect::{Dialect, Refusal};
 use paritas_base::configuration::{NodeState, Tenure};
-use paritas_base::{ConnId, Incarnation, NodeId, Stream};
+use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
 use paritas_wire::peer::Message;
 
@@ -38,7 +38,7 @@ impl Router {
         &mut self,
         cx: &mut Context<'_, O>,
         lists: &Lists,
-        of: impl Fn(Stream) -> bool,
+        of: impl Fn(StreamId) -> bool,
     ) {
         let nodes = core::mem::take(&mut self.desk.nodes);
         let answers = |t: Tenure| {
@@ -59,7 +59,11 @@ impl Router {
 
     /// Commands forwarded to owners whose tenure is over: an unanswered read is asked again; an unanswered write is
     /// uncertain, and never sent twice (P3.12), unless its owner can still say whether it has begun.
-    pub(crate) fn settle_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, fate: impl Fn(Stream, Tenure) -> Fate) {
+    pub(crate) fn settle_forwarded<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        fate: impl Fn(StreamId, Tenure) -> Fate,
+    ) {
         let mut uncertain = Vec::new();
         for (conn, client) in &mut self.clients {
             let mut detours = client.detours;
@@ -105,7 +109,7 @@ impl Router {
             };
             let resp3 = client.dialect == Dialect::Resp3;
             // A later command must not overtake one for the same stream that is still waiting to be sent.
-            let mut blocked: Vec<Stream> = Vec::new();
+            let mut blocked: Vec<StreamId> = Vec::new();
             for forwarded in client.forwards() {
                 let uncertain = forwarded.write && forwarded.target.is_some();
                 // An owner that lives may refuse the command itself after `wait_max`. That must come first: of a write

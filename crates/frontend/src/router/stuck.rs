@@ -8,7 +8,7 @@ use super::forward::owner_at;
 use super::{Desk, Ran, Turn};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, Stream, Time};
+use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Out, Phase};
 use paritas_wire::command::{CommandSpec, flag};
 use paritas_wire::peer::Message;
@@ -20,7 +20,7 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 /// At most one entry for each stream.
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
-    streams: Map<Stream, Entry>,
+    streams: Map<StreamId, Entry>,
 }
 
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Stuck {
     }
 
     /// Since when the stream has not served; `None`: as far as this node knows, it does.
-    pub(crate) fn since(&self, stream: Stream) -> Option<Time> {
+    pub(crate) fn since(&self, stream: StreamId) -> Option<Time> {
         if self.streams.is_empty() {
             return None;
         }
@@ -74,7 +74,7 @@ impl Stuck {
     }
 
     /// As above, for a command that still waits.
-    pub(crate) fn waited_since(&mut self, stream: Stream) -> Option<Time> {
+    pub(crate) fn waited_since(&mut self, stream: StreamId) -> Option<Time> {
         if self.streams.is_empty() {
             return None;
         }
@@ -85,7 +85,7 @@ impl Stuck {
 
     /// Its owner has answered, or serves here.
     #[inline]
-    pub(crate) fn serves(&mut self, stream: Stream) {
+    pub(crate) fn serves(&mut self, stream: StreamId) {
         if !self.streams.is_empty() {
             self.streams.remove(&stream);
         }
@@ -98,11 +98,11 @@ impl Stuck {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.streams.capacity() * size_of::<(Stream, Entry)>()
+        self.streams.capacity() * size_of::<(StreamId, Entry)>()
     }
 }
 
-fn see<O: Out>(cx: &Context<'_, O>, lists: &Lists, stream: Stream) -> Seen {
+fn see<O: Out>(cx: &Context<'_, O>, lists: &Lists, stream: StreamId) -> Seen {
     if let Some((_, owner)) = lists.owner(stream) {
         return match owner.phase() {
             Phase::Serve => Seen::Serves,
@@ -119,11 +119,11 @@ fn see<O: Out>(cx: &Context<'_, O>, lists: &Lists, stream: Stream) -> Seen {
 }
 
 /// All streams that somebody may serve.
-fn streams(lists: &Lists) -> impl Iterator<Item = Stream> {
+fn streams(lists: &Lists) -> impl Iterator<Item = StreamId> {
     lists.iter().flat_map(|list| {
         let configuration = &list.configuration;
         let left = configuration.data_positions().filter(|x| !is_lost(configuration, *x));
-        left.map(|x| Stream {
+        left.map(|x| StreamId {
             list: configuration.list,
             x,
         })
@@ -135,7 +135,7 @@ pub(crate) fn is_lost(configuration: &Configuration, x: Position) -> bool {
     configuration.lost && !configuration.at(x).is_some_and(|a| a.state.is_live())
 }
 
-/// Whether a frame of that life has come after `since`.
+/// Whether a frame of that incarnation has come after `since`.
 pub(crate) fn is_heard<O: Out>(cx: &Context<'_, O>, owner: &Tenure, since: Time) -> bool {
     let heard = cx.shared.heard_at(owner.node, owner.incarnation);
     heard.is_some_and(|at| at > since)
@@ -144,7 +144,7 @@ pub(crate) fn is_heard<O: Out>(cx: &Context<'_, O>, owner: &Tenure, since: Time)
 impl Desk {
     /// Whether commands for the stream are refused at once. Its owner gets them if it lives: it knows itself whether it
     /// serves.
-    pub(crate) fn is_refused<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, stream: Stream) -> bool {
+    pub(crate) fn is_refused<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, stream: StreamId) -> bool {
         if self.stuck.is_empty() {
             return false;
         }
@@ -160,7 +160,13 @@ impl Desk {
     }
 
     /// A command waits for a stream that does not serve: since when it has not. `since`: if that was not known.
-    pub(crate) fn wait_for<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stream: Stream, since: Time) -> Time {
+    pub(crate) fn wait_for<O: Out>(
+        &mut self,
+        cx: &Context<'_, O>,
+        lists: &Lists,
+        stream: StreamId,
+        since: Time,
+    ) -> Time {
         let fresh = self.stuck.since(stream).is_none();
         let entry = self.stuck.streams.entry(stream).or_insert(Entry::new(since));
         entry.waited = true;
@@ -172,12 +178,12 @@ impl Desk {
     }
 
     /// The owner of a stream has been silent since a command was sent to it: so are all streams that it owns.
-    pub(crate) fn wait_for_owner<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stream: Stream, since: Time) {
+    pub(crate) fn wait_for_owner<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stream: StreamId, since: Time) {
         let fresh = self.stuck.since(stream).is_none();
         self.wait_for(cx, lists, stream, since);
-        let life = |stream| owner_at(lists, stream).map(|(owner, _)| (owner.node, owner.incarnation));
-        let silent = life(stream);
-        for other in streams(lists).filter(|other| fresh && life(*other) == silent) {
+        let incarnation = |stream| owner_at(lists, stream).map(|(owner, _)| (owner.node, owner.incarnation));
+        let silent = incarnation(stream);
+        for other in streams(lists).filter(|other| fresh && incarnation(*other) == silent) {
             self.stuck.streams.entry(other).or_insert(Entry::new(since));
         }
     }
@@ -197,7 +203,7 @@ impl Desk {
         client: &mut Client,
         turn: &mut Turn<'_>,
         spec: &CommandSpec,
-        stream: Stream,
+        stream: StreamId,
     ) -> Ran {
         let end = self.wait_for(cx, lists, stream, cx.mono()) + wait_max(cx);
         if cx.mono() < end {
@@ -225,15 +231,15 @@ impl Desk {
         self.reply_refusal(cx, lists, client, turn, refusal)
     }
 
-    /// Forgets streams that serve here, and asks the owners of others for a sign of life: where commands are refused at
-    /// once, no command would show that the owner is back.
+    /// Forgets streams that serve here, and asks the owners of others for a sign of incarnation: where commands are
+    /// refused at once, no command would show that the owner is back.
     pub(crate) fn look_at_stuck<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists) {
         if self.stuck.is_empty() {
             return;
         }
         self.survey(cx, lists);
         let (now, wait_max) = (cx.mono(), wait_max(cx));
-        let mut silent: Vec<(Tenure, Stream)> = Vec::new();
+        let mut silent: Vec<(Tenure, StreamId)> = Vec::new();
         self.stuck
             .streams
             .retain(|stream, entry| match see(cx, lists, *stream) {
@@ -260,8 +266,8 @@ impl Desk {
         }
     }
 
-    /// An owner has given the sign of life that it was asked for. Its streams are refused no more; what waits for one
-    /// still does not wait longer.
+    /// An owner has given the sign of incarnation that it was asked for. Its streams are refused no more; what waits
+    /// for one still does not wait longer.
     pub(crate) fn on_pong<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, from: NodeId) {
         let (now, wait_max) = (cx.mono(), wait_max(cx));
         self.stuck

@@ -1,7 +1,7 @@
 //! A real log over real files.
 
 mod directory;
-mod life;
+mod incarnation;
 mod trouble;
 
 use super::segments::Segments;
@@ -199,6 +199,6 @@ impl World {
 }
 
 /// A new process opens the directory.
-fn next_life(directory: &Path, settings: &Settings, direct: bool) -> World {
+fn next_incarnation(directory: &Path, settings: &Settings, direct: bool) -> World {
     World::new(open(directory, settings, direct, |_, _| {}).unwrap(), settings.layout)
 }

@@ -2,7 +2,7 @@
 //! on log nodes. They differ in the place of the parity, and so in what an update must read.
 
 use super::network::{Ask, Name, Network};
-use super::stripes::{Encoded, Place, Stripes, Unit};
+use super::stripes::{ChunkLocation, Encoded, Stripes, Unit};
 use super::{System, missing};
 use crate::workload::jump_hash;
 use paritas_code::{mul_add, xor};
@@ -105,7 +105,7 @@ impl System for InPlace {
     /// Decodes from k-1 data chunks and the XOR parity, all of them in memory (§4.1).
     fn degraded_read(&mut self, object: u32) -> io::Result<Vec<u8>> {
         let unit = self.unit(object);
-        let Place::In(stripe, index) = self.stripes.place(object) else {
+        let ChunkLocation::In(stripe, index) = self.stripes.place(object) else {
             // The object waits in the proxy's queue.
             let waiting = self.stripes.queued(object, unit.node);
             return waiting.map(<[u8]>::to_vec).ok_or_else(|| missing("an object"));
@@ -117,7 +117,7 @@ impl System for InPlace {
     /// is sent to every log node.
     fn update(&mut self, object: u32, value: &[u8]) -> io::Result<()> {
         let unit = self.unit(object);
-        let Place::In(stripe, index) = self.stripes.place(object) else {
+        let ChunkLocation::In(stripe, index) = self.stripes.place(object) else {
             // The paper does not say what happens to an object that waits for its stripe. It is not part of any parity
             // yet.
             self.stripes.replace_queued(object, unit.node, value);

@@ -2,7 +2,7 @@
 
 use super::in_place::InPlace;
 use super::network::{Ask, Name, Peer};
-use super::stripes::Place;
+use super::stripes::ChunkLocation;
 use super::{System, missing};
 use std::io;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -63,7 +63,7 @@ impl InPlace {
     /// Reads an object while its node and another node of its stripe are lost, from k-2 data chunks, the XOR parity,
     /// and one parity chunk of a log node (§5.2).
     pub fn twice_degraded_read(&mut self, object: u32) -> io::Result<Vec<u8>> {
-        let Place::In(stripe, index) = self.stripes.place(object) else {
+        let ChunkLocation::In(stripe, index) = self.stripes.place(object) else {
             return self.degraded_read(object);
         };
         let (wanted, there) = (usize::from(index), self.stripes.all()[stripe as usize].units.len());

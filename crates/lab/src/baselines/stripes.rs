@@ -52,7 +52,7 @@ pub struct Encoded {
 
 /// The place of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum ChunkLocation {
     /// The object does not exist.
     None,
     /// On its node, and in that node's queue: it is not yet in a stripe.
@@ -69,7 +69,7 @@ pub struct Stripes {
     value_bytes: usize,
     queues: Vec<VecDeque<(Unit, Vec<u8>)>>,
     waiting_nodes: usize,
-    places: Vec<Place>,
+    places: Vec<ChunkLocation>,
     stripes: Vec<Stripe>,
 }
 
@@ -107,8 +107,8 @@ impl Stripes {
     }
 
     /// The place of an object: the Object Index.
-    pub fn place(&self, object: u32) -> Place {
-        self.places.get(object as usize).copied().unwrap_or(Place::None)
+    pub fn place(&self, object: u32) -> ChunkLocation {
+        self.places.get(object as usize).copied().unwrap_or(ChunkLocation::None)
     }
 
     /// The value of a chunk that waits for others. If there are several, the latest version.
@@ -130,9 +130,9 @@ impl Stripes {
     pub fn add(&mut self, unit: Unit, value: &[u8]) -> Option<Encoded> {
         let at = unit.object as usize;
         if self.places.len() <= at {
-            self.places.resize(at + 1, Place::None);
+            self.places.resize(at + 1, ChunkLocation::None);
         }
-        self.places[at] = Place::Queued;
+        self.places[at] = ChunkLocation::Queued;
         let queue = &mut self.queues[unit.node];
         self.waiting_nodes += usize::from(queue.is_empty());
         queue.push_back((unit, value.to_vec()));
@@ -160,7 +160,7 @@ impl Stripes {
                 continue;
             };
             self.waiting_nodes -= usize::from(self.queues[*node].is_empty());
-            self.places[unit.object as usize] = Place::In(stripe, units.len() as u8);
+            self.places[unit.object as usize] = ChunkLocation::In(stripe, units.len() as u8);
             units.push(unit);
             values.push(value);
         }

@@ -101,7 +101,7 @@ fn store_path(dir: &Path) -> PathBuf {
     dir.join("coordinator.redb")
 }
 
-enum Happening {
+enum Event {
     Exit(Exit),
     Link(Arrived),
     /// The watcher's answer; whether every owner serves too.
@@ -131,7 +131,7 @@ struct Supervisor {
     /// Lives that have certainly ended, until the coordinator has noted it.
     ends: Vec<(NodeId, Incarnation)>,
     link: Option<Line>,
-    happenings: Sender<Happening>,
+    happenings: Sender<Event>,
 }
 
 impl Supervisor {
@@ -159,18 +159,18 @@ impl Supervisor {
         self.start_watcher()
     }
 
-    fn watch(&mut self, inbox: &Receiver<Happening>) -> Result<(), Failure> {
+    fn watch(&mut self, inbox: &Receiver<Event>) -> Result<(), Failure> {
         let started = self.started;
         while !signals::stop_requested() {
             match inbox.recv_timeout(TICK) {
-                Ok(Happening::Exit(exit)) => self.on_exit(&exit)?,
-                Ok(Happening::Link(Arrived::Down)) => self.link = None,
-                Ok(Happening::Link(Arrived::Frame(frame))) => {
+                Ok(Event::Exit(exit)) => self.on_exit(&exit)?,
+                Ok(Event::Link(Arrived::Down)) => self.link = None,
+                Ok(Event::Link(Arrived::Frame(frame))) => {
                     if let Ok(ToAgent::ExitNoted { node, incarnation }) = decode(&frame, TO_AGENT_BYTES_MAX) {
                         self.ends.retain(|end| *end != (node, incarnation));
                     }
                 }
-                Ok(Happening::Seen(status, serving)) => {
+                Ok(Event::Seen(status, serving)) => {
                     if !self.ready && serving {
                         self.ready = true;
                         let pids = self.pids();
@@ -197,7 +197,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A certificate first, then the next life.
+    /// A certificate first, then the next incarnation.
     fn on_exit(&mut self, exit: &Exit) -> Result<(), Failure> {
         let Some((child, failures)) = self.take(exit.pid) else {
             return Ok(());
@@ -227,7 +227,7 @@ impl Supervisor {
         self.start_due()
     }
 
-    /// Tells that the life that a node was given has ended, or never began.
+    /// Tells that the incarnation that a node was given has ended, or never began.
     fn certify(&mut self, who: Who) {
         if let Who::Node(node) = who
             && let Some(incarnation) = self.nodes[usize::from(node)].incarnation.take()
@@ -269,7 +269,7 @@ impl Supervisor {
                 let incarnation =
                     Incarnation(entropy::random_u64().map_err(|error| Failure(format!("no random numbers: {error}")))?);
                 self.nodes[usize::from(node)].incarnation = Some(incarnation);
-                // Before it runs: nobody else may certify this life's end (P10.4).
+                // Before it runs: nobody else may certify this incarnation's end (P10.4).
                 self.tell(&ToCoordinator::Supervise {
                     node: NodeId(node),
                     incarnation,
@@ -279,7 +279,7 @@ impl Supervisor {
         };
         let happenings = self.happenings.clone();
         let child = children::start(who, &arguments, &self.dir, move |exit| {
-            let _ = happenings.send(Happening::Exit(exit));
+            let _ = happenings.send(Event::Exit(exit));
         })?;
         match who {
             Who::Coordinator => self.coordinator = Some(child),
@@ -349,7 +349,7 @@ impl Supervisor {
             return;
         };
         let happenings = self.happenings.clone();
-        let tell = move |arrived| happenings.send(Happening::Link(arrived)).is_ok();
+        let tell = move |arrived| happenings.send(Event::Link(arrived)).is_ok();
         let Ok(line) = Line::start_dialed(stream, TO_AGENT_BYTES_MAX, tell) else {
             return;
         };
@@ -391,7 +391,7 @@ impl Supervisor {
                 if let Some((node, status)) = seen {
                     serving = serving
                         || (status::is_whole(&status) && every_owner_serves(node, status.lists.len() * data, PATIENCE));
-                    if happenings.send(Happening::Seen(Box::new(status), serving)).is_err() {
+                    if happenings.send(Event::Seen(Box::new(status), serving)).is_err() {
                         return;
                     }
                 }
@@ -443,7 +443,7 @@ impl Supervisor {
     }
 
     /// Ends every process, at once those that do not end by themselves.
-    fn end(&mut self, inbox: &Receiver<Happening>) {
+    fn end(&mut self, inbox: &Receiver<Event>) {
         self.view.line("ending all processes");
         let mut left: Vec<u32> = self.pids().into_iter().filter(|pid| *pid != 0).collect();
         for slot in &mut self.nodes {
@@ -454,7 +454,7 @@ impl Supervisor {
         let mut killed = false;
         while !left.is_empty() {
             match inbox.recv_timeout(TICK) {
-                Ok(Happening::Exit(exit)) => left.retain(|pid| *pid != exit.pid),
+                Ok(Event::Exit(exit)) => left.retain(|pid| *pid != exit.pid),
                 Ok(_) | Err(_) if Instant::now() < until => {}
                 Ok(_) | Err(_) if killed => return,
                 Ok(_) | Err(_) => {
@@ -477,10 +477,10 @@ fn wait_after(failures: u32) -> Duration {
 }
 
 /// Whether one node answers for a key of every stream.
-fn every_owner_serves(node: SocketAddr, streams: usize, patience: Duration) -> bool {
+fn every_owner_serves(node: SocketAddr, streams: usize, timeout: Duration) -> bool {
     let keys = one_key_each(streams);
     keys.iter()
-        .all(|key| status::command(node, &["GET", key], patience).is_ok())
+        .all(|key| status::command(node, &["GET", key], timeout).is_ok())
 }
 
 /// A key for each of `streams` even shares of the slots: streams are cut so (docs/formats/control.md).

@@ -13,7 +13,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(20);
 /// Time after which a wait is reported, and the interval of further reports.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// Fraction of the patience after which a silent node counts as failed: for the first node, as no other is known yet,
+/// Fraction of the timeout after which a silent node counts as failed: for the first node, as no other is known yet,
 /// and for later ones.
 const FIRST_SILENT_PARTS: u32 = 3;
 const OTHER_SILENT_PARTS: u32 = 15;
@@ -23,7 +23,7 @@ pub(super) struct Cluster {
     /// Addresses of the nodes that may be asked. The first one is in use.
     nodes: Vec<SocketAddr>,
     connection: Connection,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// What the coordinator reports about moves of slots.
@@ -51,13 +51,13 @@ impl Cluster {
     ///
     /// # Errors
     /// If it does not answer, is not a node of Paritas, or this is not its port for all keys.
-    pub(super) fn open(node: SocketAddr, patience: Duration) -> Result<Self, Failure> {
-        let mut connection = Connection::open(node, patience / FIRST_SILENT_PARTS)?;
+    pub(super) fn open(node: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
+        let mut connection = Connection::open(node, timeout / FIRST_SILENT_PARTS)?;
         check(&mut connection, node)?;
         Ok(Self {
             nodes: vec![node],
             connection,
-            patience,
+            timeout,
         })
     }
 
@@ -83,13 +83,13 @@ impl Cluster {
     }
 
     /// Sends requests of one or more commands each, and returns their replies in order. If a command was not answered,
-    /// because of a takeover or a failed node, its whole request is sent again, for at most `patience`. All commands
+    /// because of a takeover or a failed node, its whole request is sent again, for at most `timeout`. All commands
     /// used here may be done twice.
     ///
     /// # Errors
-    /// If the patience was not enough, or a command got another error.
+    /// If the timeout was not enough, or a command got another error.
     pub(super) fn ask(&mut self, requests: &[Vec<Vec<&[u8]>>]) -> Result<Vec<Vec<Value>>, Failure> {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.timeout;
         let mut answered: Vec<Option<Vec<Value>>> = requests.iter().map(|_| None).collect();
         let mut left: Vec<usize> = (0..requests.len()).collect();
         let mut together = requests.len();
@@ -109,7 +109,7 @@ impl Cluster {
             match refused {
                 Some((at, error)) if Instant::now() >= deadline => {
                     let why = explained(&requests[at][0], &error);
-                    return Err(Failure(format!("for {} s: {why}", self.patience.as_secs())));
+                    return Err(Failure(format!("for {} s: {why}", self.timeout.as_secs())));
                 }
                 Some((_, error)) => {
                     if Instant::now() >= told_at {
@@ -161,7 +161,7 @@ impl Cluster {
             thread::sleep(RETRY_EVERY);
             for _ in 0..self.nodes.len() {
                 self.nodes.rotate_left(1);
-                if let Ok(connection) = Connection::open(self.nodes[0], self.patience / OTHER_SILENT_PARTS) {
+                if let Ok(connection) = Connection::open(self.nodes[0], self.timeout / OTHER_SILENT_PARTS) {
                     self.connection = connection;
                     return Ok(());
                 }

@@ -149,12 +149,12 @@ impl Drop for Fresh {
 ///
 /// # Errors
 /// If a node or the disk fails; the text says which. No incomplete file is left, and an existing file stays.
-pub fn take(node: SocketAddr, path: &Path, patience: Duration, tell: &mut dyn FnMut(&Count)) -> Result<Count, Failure> {
+pub fn take(node: SocketAddr, path: &Path, timeout: Duration, tell: &mut dyn FnMut(&Count)) -> Result<Count, Failure> {
     let failed = |error: std::io::Error| Failure(format!("{}: {error}", path.display()));
     if path.is_dir() {
         return Err(Failure(format!("{} is a directory: name a file in it", path.display())));
     }
-    let mut cluster = Cluster::open(node, patience)?;
+    let mut cluster = Cluster::open(node, timeout)?;
     let before = cluster.slots();
     if before.are_moving() {
         return Err(Failure(
@@ -297,7 +297,7 @@ pub fn restore(
     node: SocketAddr,
     path: &Path,
     keep: bool,
-    patience: Duration,
+    timeout: Duration,
     tell: &mut dyn FnMut(&Count),
 ) -> Result<Count, Failure> {
     let failed = |error: &dyn fmt::Display| Failure(format!("{}: {error}", path.display()));
@@ -305,7 +305,7 @@ pub fn restore(
     check(&file).map_err(|error| failed(&error))?;
     file.rewind().map_err(|error| failed(&error))?;
     let mut keys = Reader::new(BufReader::new(&file), LIMITS).map_err(|error| failed(&error))?;
-    let mut cluster = Cluster::open(node, patience)?;
+    let mut cluster = Cluster::open(node, timeout)?;
     // Learns the other nodes, in case this one fails.
     cluster.slots();
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));

@@ -113,7 +113,7 @@ pub(crate) fn drive(
         if busy == 0 && (ended || per_second.is_none()) {
             return Ok(outcome);
         }
-        poll.poll(&mut events, pace.patience())?;
+        poll.poll(&mut events, pace.timeout())?;
         for event in &events {
             let at = event.token().0;
             let connection = &mut connections[at];
@@ -162,7 +162,7 @@ impl Pace {
     }
 
     /// The poll waits in whole milliseconds: as many batches as fall into one begin together.
-    fn patience(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Duration> {
         self.per_second.map(|_| Duration::from_millis(1))
     }
 }

@@ -1,7 +1,7 @@
 //! Writes waiting entries: all at once to the log area, or each to the space after its chunk.
 
 use super::{Chain, Entry, InSlot, Io, Logged, ParityLog, Task, To, Written};
-use crate::record::{Key, Place, Record};
+use crate::record::{DiskLocation, Key, Record};
 use crate::{SPARE_SLOTS, Space};
 use paritas_base::{Map, map};
 
@@ -171,7 +171,7 @@ impl ParityLog {
         Record {
             key: entry.key,
             position: entry.position,
-            place: Place {
+            place: DiskLocation {
                 log: self.log,
                 number,
                 before: if entry.whole { 0 } else { before },

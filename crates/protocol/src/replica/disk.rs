@@ -7,13 +7,13 @@ use crate::interface::Out;
 use crate::lists::{List, Role};
 use crate::mark::Mark;
 use crate::parity_member::ParityBytes;
-use paritas_base::{Clock, Stream, Time};
+use paritas_base::{Clock, StreamId, Time};
 use paritas_paritylog::{Content, IoId, Key, Outcome, ParityLog};
 use paritas_store::Budget;
 
 impl Replica {
-    /// Gives it a disk, before its first event: its parity chunks are all there. What an earlier life of the node has
-    /// left in the log is used where it is still what the data says (P11.3), and dropped after a while.
+    /// Gives it a disk, before its first event: its parity chunks are all there. What an earlier incarnation of the
+    /// node has left in the log is used where it is still what the data says (P11.3), and dropped after a while.
     pub fn set_log(&mut self, log: ParityLog, now: Time) {
         self.shared.disk = Some(DiskLog::new(log, now + self.shared.parameters.stash));
     }
@@ -68,7 +68,7 @@ impl Replica {
             if let Some((_, member)) = self.lists.get_mut(key.list).and_then(List::member_mut) {
                 member.table.lose(cx.shared, key.stripe);
                 cx.shared.scrub.bad += 1;
-                cx.shared.scrub.mends = true;
+                cx.shared.scrub.repairs = true;
                 cx.shared.scrub.next_at = now.mono;
             }
         }
@@ -106,7 +106,7 @@ impl Replica {
                 // Who asked under another configuration asks again.
                 if configuration.epoch == epoch {
                     cx.out.mark(Mark::ParityReadFromDisk);
-                    let stream = Stream { list, x };
+                    let stream = StreamId { list, x };
                     member.answer_parity(
                         &mut cx,
                         configuration,

@@ -3,13 +3,13 @@
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parity_member::ParityMember;
-use crate::source::Source;
+use crate::source_chunk::SourceChunk;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Incarnation, NodeId};
 use paritas_wire::peer::{ChunkStatus, Header, Message};
 
-/// The tenure under which a life is a parity member.
+/// The tenure under which an incarnation is a parity member.
 pub(super) fn tenure_of(configuration: &Configuration, node: NodeId, incarnation: Incarnation) -> Option<Tenure> {
     let (_, a) = configuration
         .members()
@@ -37,7 +37,7 @@ pub(super) fn on_owner<O: Out>(
         ..
     } = *message
     {
-        let source = Source {
+        let source = SourceChunk {
             version,
             sum,
             found,
@@ -189,7 +189,7 @@ pub(super) fn on_member<O: Out>(
             found,
             bytes,
         } => {
-            let source = Source {
+            let source = SourceChunk {
                 version,
                 sum,
                 found,
@@ -197,7 +197,7 @@ pub(super) fn on_member<O: Out>(
             };
             let value = (status == ChunkStatus::Here).then_some((source, as_of, term));
             let parity = member.parity();
-            member.filler.on_chunk(cx, (x, parity), id, stripe, value);
+            member.refill.on_chunk(cx, (x, parity), id, stripe, value);
         }
         _ => {}
     }

@@ -43,7 +43,7 @@ impl Replica {
                     match role {
                         Role::Halted(_) => {}
                         Role::Owner(owner) => owner.on_session_up(&mut cx, node),
-                        Role::Member(member) => member.filler.on_session_up(now.mono),
+                        Role::Member(member) => member.refill.on_session_up(now.mono),
                     }
                 }
                 self.notices.push(Notice::SessionUp);
@@ -83,7 +83,7 @@ impl Replica {
         }
     }
 
-    /// A message of a peer in that life, or of a role of this node.
+    /// A message of a peer in that incarnation, or of a role of this node.
     pub(super) fn on_message(
         &mut self,
         now: Clock,
@@ -117,7 +117,7 @@ impl Replica {
                         match role {
                             Role::Halted(_) => {}
                             Role::Owner(owner) => owner.on_session_up(&mut cx, node),
-                            Role::Member(member) => member.filler.on_session_up(now.mono),
+                            Role::Member(member) => member.refill.on_session_up(now.mono),
                         }
                     }
                 }

@@ -8,7 +8,7 @@ use crate::mark::Mark;
 use crate::parity_member::ParityMember;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, Lineage, PositionState, Tenure};
-use paritas_base::{Clock, Position, Stream};
+use paritas_base::{Clock, Position, StreamId};
 use paritas_wire::peer::Message;
 
 impl Replica {
@@ -125,7 +125,7 @@ impl Replica {
                 continue;
             }
             roles.push(if new.is_data(position) {
-                let stream = Stream {
+                let stream = StreamId {
                     list: new.list,
                     x: position,
                 };

@@ -73,14 +73,14 @@ impl Replica {
                     f.table_bytes += owner.table_bytes();
                     f.ring_bytes += owner.ring_bytes();
                     f.rebuild_todo_bytes += u64::from(owner.store().chunks().absent_count()) * chunk;
-                    f.rebuild_done_bytes += u64::from(owner.materialiser.done) * chunk;
+                    f.rebuild_done_bytes += u64::from(owner.reconstructor.done) * chunk;
                 }
                 Role::Member(member) => {
                     f.parity_bytes += u64::from(member.table.memory_slots()) * chunk;
                     f.table_bytes += member.table.table_bytes();
                     f.ring_bytes += member.logs().iter().map(|l| l.ring.held_bytes()).sum::<u64>();
-                    f.rebuild_todo_bytes += u64::from(member.filler.left()) * chunk;
-                    f.rebuild_done_bytes += u64::from(member.filler.done) * chunk;
+                    f.rebuild_todo_bytes += u64::from(member.refill.left()) * chunk;
+                    f.rebuild_done_bytes += u64::from(member.refill.done) * chunk;
                 }
             }
         }

@@ -96,13 +96,13 @@ impl Replica {
     pub fn opinions(&self, now: Time) -> Opinions {
         let suspicion = self.suspicion();
         let mut opinions = Opinions::default();
-        for (node, life) in self.watched() {
-            let heard = self.shared.sessions.heard_at(node, life);
+        for (node, incarnation) in self.watched() {
+            let heard = self.shared.sessions.heard_at(node, incarnation);
             let silent = heard.is_some_and(|at| now - at >= suspicion);
             if self.watch.stood_still(now, suspicion) || heard.is_none() {
-                opinions.unsure.push((node, life));
+                opinions.unsure.push((node, incarnation));
             } else if silent {
-                opinions.unheard.push((node, life));
+                opinions.unheard.push((node, incarnation));
             }
         }
         opinions
@@ -110,12 +110,12 @@ impl Replica {
 
     /// Lives that this node must exchange frames with, in order.
     fn watched(&self) -> Vec<(NodeId, Incarnation)> {
-        let (node, life) = (self.shared.node, self.shared.incarnation);
+        let (node, incarnation) = (self.shared.node, self.shared.incarnation);
         let mut watched = Vec::new();
         for list in self.lists.iter() {
             let configuration = &list.configuration;
             let mine = |is_data: bool| {
-                let mut held = configuration.held_by(node, life);
+                let mut held = configuration.held_by(node, incarnation);
                 held.any(|(position, _)| configuration.is_data(position) == is_data)
             };
             let (owns, keeps_parity) = (mine(true), mine(false));

@@ -7,7 +7,7 @@ use crate::lists::{Lists, Role};
 use crate::scrub::{Scrub, Step};
 use crate::stream_owner::Phase;
 use paritas_base::configuration::Configuration;
-use paritas_base::{Clock, ListId, Position, Stream, Stripe};
+use paritas_base::{Clock, ListId, Position, StreamId, Stripe};
 use paritas_store::Arena;
 
 /// Chunks checked in one turn at most.
@@ -39,7 +39,7 @@ impl Replica {
     }
 
     /// Checks an owner's chunk out of turn: for tests, which let the pass come by at a moment of their choice.
-    pub fn scrub_now(&mut self, now: Clock, stream: Stream, stripe: Stripe, out: &mut impl Out) {
+    pub fn scrub_now(&mut self, now: Clock, stream: StreamId, stripe: Stripe, out: &mut impl Out) {
         let mut cx = Context {
             now,
             out,
@@ -57,10 +57,10 @@ impl Replica {
     /// chunk is absent, and will be rebuilt.
     pub fn scrub(&mut self, now: Clock, out: &mut impl Out) {
         let lost = |role: &Role| matches!(role, Role::Member(m) if m.lost_stripe().is_some());
-        if core::mem::take(&mut self.shared.scrub.mends) {
-            self.shared.scrub.mends = self.lists.roles().any(lost);
+        if core::mem::take(&mut self.shared.scrub.repairs) {
+            self.shared.scrub.repairs = self.lists.roles().any(lost);
         }
-        if self.shared.parameters.scrub_rate.is_none() && !self.shared.scrub.mends {
+        if self.shared.parameters.scrub_rate.is_none() && !self.shared.scrub.repairs {
             return;
         }
         for _ in 0..TURN_CHUNKS_MAX {
@@ -79,8 +79,8 @@ impl Replica {
                 return;
             }
             let place = |configuration: &Configuration, role: &Role| (configuration.list, role.position());
-            let (turn, mends) = (cx.shared.scrub.turn, cx.shared.scrub.mends);
-            let has_turn = |(c, role): &(&Configuration, &mut Role)| place(c, role) >= turn && (!mends || lost(role));
+            let (turn, repairs) = (cx.shared.scrub.turn, cx.shared.scrub.repairs);
+            let has_turn = |(c, role): &(&Configuration, &mut Role)| place(c, role) >= turn && (!repairs || lost(role));
             let roles = self.lists.roles_mut().filter(has_turn);
             let Some((configuration, role)) = roles.min_by_key(|(c, role)| place(c, role)) else {
                 let pause = cx.shared.parameters.scrub_pause;

@@ -7,8 +7,8 @@ use crate::lists::{List, Role};
 use crate::parameters::Reads;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::Configuration;
-use paritas_base::slots::HandOff;
-use paritas_base::{Clock, Stream};
+use paritas_base::hash_slots::HandOff;
+use paritas_base::{Clock, StreamId};
 
 impl Replica {
     /// Counts the memory (`front_bytes`: what the front end holds), tells the coordinator of silent peers, and sets the
@@ -24,17 +24,17 @@ impl Replica {
         for (list, role) in awake.flat_map(|list| list.roles.iter().map(move |role| (list, role))) {
             match role {
                 Role::Owner(owner) => {
-                    under_way += owner.materialiser.under_way();
+                    under_way += owner.reconstructor.under_way();
                     absent = absent.saturating_add(owner.store().chunks().absent_count());
                 }
                 Role::Member(member) => {
-                    under_way += member.filler.under_way();
+                    under_way += member.refill.under_way();
                     if member.table.is_on_disk() {
-                        let owed = member.filler.owed(&member.table);
+                        let owed = member.refill.owed(&member.table);
                         unfilled_on_disk += owed.unwrap_or(0);
                         learns |= owed.is_none() && list.has_all_data();
                     } else {
-                        unfilled += member.filler.left();
+                        unfilled += member.refill.left();
                     }
                 }
                 Role::Halted(_) => {}
@@ -55,7 +55,7 @@ impl Replica {
         let work = |(configuration, owner): (&Configuration, &mut StreamOwner)| {
             Some((owner.stream(), owner.slot_work(configuration)?))
         };
-        let work: Vec<(Stream, Option<HandOff>)> = self.lists.awake_owners_mut(now.mono).filter_map(work).collect();
+        let work: Vec<(StreamId, Option<HandOff>)> = self.lists.awake_owners_mut(now.mono).filter_map(work).collect();
         for (stream, hand_off) in work {
             let to = hand_off.and_then(|hand_off| {
                 let there = &self.lists.get(hand_off.to.list)?.configuration;

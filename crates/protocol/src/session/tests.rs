@@ -98,8 +98,8 @@ fn a_greeting_that_does_not_fit_is_refused_without_an_answer() {
         ("no protocol version in common", |h| {
             (h.version_low, h.version_high) = (0, 0)
         }),
-        ("meant for another life", |h| h.to_node = NodeId(6)),
-        ("meant for another life", |h| h.to_incarnation = Incarnation(49)),
+        ("meant for another incarnation", |h| h.to_node = NodeId(6)),
+        ("meant for another incarnation", |h| h.to_incarnation = Incarnation(49)),
         ("the smaller node id dials", |h| h.node = NodeId(6)),
         ("the smaller node id dials", |h| h.node = ME),
     ];
@@ -139,12 +139,12 @@ fn a_newer_session_replaces_the_older_one_and_never_the_other_way() {
 }
 
 #[test]
-fn a_life_that_the_records_have_replaced_is_refused() {
+fn an_incarnation_that_the_records_have_replaced_is_refused() {
     let (mut sessions, mut out) = (sessions(), Wire::default());
-    for life in [20, 21] {
+    for incarnation in [20, 21] {
         let record = NodeRecord {
             id: PEER,
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
             ordinal: 1,
             domain: String::new(),
             role: NodeRole::Member,
@@ -157,7 +157,7 @@ fn a_life_that_the_records_have_replaced_is_refused() {
         sessions.on_nodes(NOW, &[record], &mut out);
     }
     let late = greeted(&mut sessions, &mut out, 1, &fitting());
-    assert_eq!(late, Greeting::Refused("a life that is over"));
+    assert_eq!(late, Greeting::Refused("an incarnation that is over"));
     let present = Hello {
         incarnation: Incarnation(21),
         ..fitting()

@@ -11,7 +11,7 @@ use crate::parameters::Reads;
 use crate::rules::{Fault, Rules};
 use paritas_base::configuration::Configuration;
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
-use paritas_store::{Arena, Blocked, Delta, Limits, Object, Policy, Stream as Store, Value};
+use paritas_store::{Arena, Blocked, Delta, Limits, Object, ObjectStore as Store, Policy, Value};
 use paritas_wire::command::slot;
 
 /// Why the owner of a stream refuses a change. Nothing of the command has happened, except after
@@ -440,7 +440,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     pub(super) fn blocked(&mut self, blocked: Blocked) -> Stop {
         match blocked {
             Blocked::Missing(stripe) => {
-                self.owner.materialiser.want(self.cx.now.mono, stripe);
+                self.owner.reconstructor.want(self.cx.now.mono, stripe);
                 Stop::Wait
             }
             Blocked::Credit { .. } if self.owner.credit_refused(self.cx) => Stop::Refused(WriteRefusal::NoMemory),

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::interface::{Channel, Out, Proposal};
 use crate::mark::Mark;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::slots::HandOff;
+use paritas_base::hash_slots::HandOff;
 use paritas_base::{Epoch, Time};
 use paritas_store::Blocked;
 use paritas_wire::command::slot;
@@ -50,7 +50,7 @@ pub(super) struct HandOffs {
     failures: u32,
     /// The hand-off that was under way when this tenure began.
     inherited: Option<u64>,
-    source: Option<Box<Source>>,
+    source: Option<Box<Outgoing>>,
     pub(super) import: Option<Box<Import>>,
 }
 
@@ -72,7 +72,7 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Source {
+struct Outgoing {
     hand_off: HandOff,
     /// Who takes it in; `None`: nobody known.
     to: Option<Tenure>,
@@ -95,7 +95,7 @@ struct Source {
     give_up_at: Time,
 }
 
-impl Source {
+impl Outgoing {
     fn new(hand_off: HandOff, to: Option<Tenure>, round: u32, now: Time) -> Self {
         Self {
             hand_off,
@@ -324,7 +324,7 @@ impl StreamOwner {
 
     fn want<O: Out>(&mut self, cx: &Context<'_, O>, blocked: Blocked) {
         if let Blocked::Missing(stripe) = blocked {
-            self.materialiser.want(cx.now.mono, stripe);
+            self.reconstructor.want(cx.now.mono, stripe);
         }
     }
 
@@ -352,7 +352,7 @@ impl StreamOwner {
             of.failures += u32::from(stuck);
             if stuck && let Some(source) = &mut of.source {
                 // Not to freeze again and again before somebody who does not answer, or too late.
-                source.wake_at = cx.after(cx.shared.parameters.hand_off_patience);
+                source.wake_at = cx.after(cx.shared.parameters.hand_off_timeout);
                 if of.failures >= FAILURES_MAX {
                     source.stage = Stage::Refused;
                 }
@@ -385,10 +385,10 @@ impl StreamOwner {
     fn attempt(&mut self, hand_off: HandOff, to: Option<(Tenure, Epoch)>, now: Time) {
         self.hand_offs.round += 1;
         let to = to.map(|(tenure, _)| tenure);
-        self.hand_offs.source = Some(Box::new(Source::new(hand_off, to, self.hand_offs.round, now)));
+        self.hand_offs.source = Some(Box::new(Outgoing::new(hand_off, to, self.hand_offs.round, now)));
     }
 
-    fn go_on<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Source, to: Tenure, epoch: Epoch) {
+    fn go_on<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing, to: Tenure, epoch: Epoch) {
         let now = cx.mono();
         match source.stage {
             Stage::Weigh => {
@@ -417,7 +417,7 @@ impl StreamOwner {
     }
 
     /// How much of the hand-off may be done at once. False: not known yet.
-    fn weigh<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Source) -> bool {
+    fn weigh<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing) -> bool {
         let (first, weights) = (source.hand_off.first, &mut source.weights);
         let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
             let at = slot(object.key()).checked_sub(first).map(usize::from);
@@ -447,7 +447,7 @@ impl StreamOwner {
     }
 
     /// Fills the next batch and sends it; proposes when there is nothing left to send.
-    fn copy<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Source, to: Tenure, epoch: Epoch) {
+    fn copy<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing, to: Tenure, epoch: Epoch) {
         if source.keys.is_empty() && !source.walked {
             let (mut keys, now_ms) = (core::mem::take(&mut source.keys), cx.now.wall_ms);
             let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
@@ -466,7 +466,7 @@ impl StreamOwner {
                 }
                 Ok(next) => (source.cursor, source.walked) = (next, next == 0),
             }
-            source.give_up_at = cx.mono() + cx.shared.parameters.hand_off_patience;
+            source.give_up_at = cx.mono() + cx.shared.parameters.hand_off_timeout;
         }
         let mut value = Vec::new();
         while source.batch.len() < BATCH_BYTES {
@@ -505,11 +505,11 @@ impl StreamOwner {
         }
     }
 
-    fn send_batch<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Source, to: Tenure, epoch: Epoch) {
+    fn send_batch<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing, to: Tenure, epoch: Epoch) {
         // The question whether it is ready may come before the configuration that says so, and is then dropped.
         let p = &cx.shared.parameters;
-        let patience = if source.n == 0 { p.retry } else { p.resend };
-        source.wake_at = cx.after(patience).min(source.give_up_at);
+        let timeout = if source.n == 0 { p.retry } else { p.resend };
+        source.wake_at = cx.after(timeout).min(source.give_up_at);
         let message = Message::Import {
             version: source.hand_off.version,
             term: self.tenure.term(),
@@ -543,7 +543,7 @@ impl StreamOwner {
             return;
         }
         source.wake_at = now;
-        source.give_up_at = now + cx.shared.parameters.hand_off_patience;
+        source.give_up_at = now + cx.shared.parameters.hand_off_timeout;
         match status {
             ImportStatus::Done => {
                 source.in_flight = false;

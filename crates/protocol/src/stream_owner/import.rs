@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use paritas_base::configuration::Configuration;
-use paritas_base::{Incarnation, NodeId, Stream, Term, Time};
+use paritas_base::{Incarnation, NodeId, StreamId, Term, Time};
 use paritas_store::Value;
 use paritas_wire::peer::{ImportStatus, Message, Objects};
 
@@ -25,7 +25,7 @@ pub(super) struct Import {
     round: u32,
     /// Whose answer it is.
     from: (NodeId, Incarnation),
-    stream: Stream,
+    stream: StreamId,
     /// The batch at hand; 0: making ready.
     n: u32,
     /// Its bytes, and how many of them are taken in.
@@ -122,7 +122,7 @@ impl StreamOwner {
         &self,
         cx: &mut Context<'_, O>,
         to: (NodeId, Incarnation),
-        stream: Stream,
+        stream: StreamId,
         (version, term, round, n): (u64, Term, u32, u32),
         status: ImportStatus,
     ) {

@@ -39,7 +39,7 @@ impl StreamOwner {
             }
             return;
         }
-        self.materialise(cx, configuration);
+        self.reconstruct(cx, configuration);
         if filling && self.store.chunks().absent_count() == 0 && now >= self.ask_live_at {
             self.ask_live_at = cx.after(cx.shared.parameters.retry);
             self.asked_live = true;
@@ -71,7 +71,7 @@ impl StreamOwner {
         }
         self.store
             .set_directory(&cx.shared.arena, Message::directory_entries(entries));
-        self.materialiser.restart(cx.mono());
+        self.reconstructor.restart(cx.mono());
         self.progress = true;
         self.rebuild(cx, configuration);
     }

@@ -44,7 +44,7 @@ impl StreamOwner {
                 .map(|(sum, bytes)| (want, sum, bytes))
         });
         if found.is_none() && want.is_none() && self.phase == Phase::Serve {
-            self.materialiser.want(cx.now.mono, stripe);
+            self.reconstructor.want(cx.now.mono, stripe);
         }
         let (status, version, sum, bytes) = match &found {
             Some((version, sum, bytes)) => (ChunkStatus::Here, *version, *sum, bytes.as_slice()),

@@ -367,7 +367,7 @@ impl StreamOwner {
 
     /// P5.12a: a permanent fact about one tenure.
     pub(crate) fn on_yielded<O: Out>(&mut self, cx: &Context<'_, O>, tenure: Tenure) {
-        self.materialiser.offer(tenure);
+        self.reconstructor.offer(tenure);
         let wanted = self.phase != Phase::Serve && self.takeover.yielded.len() < LEASES_MAX;
         if wanted && !self.takeover.yielded.contains(&tenure) {
             self.takeover.yielded.push(tenure);
@@ -386,7 +386,7 @@ impl StreamOwner {
             let holder = self.takeover.waits[at].holder;
             let holders = self.takeover.waits.iter().map(|w| w.holder);
             let gone = rules.is_certified(configuration, &holder, holders);
-            // A lease of this very life under an older tenure is over: it serves under this one alone.
+            // A lease of this very incarnation under an older tenure is over: it serves under this one alone.
             let mine = (holder.node, holder.incarnation) == (self.tenure.node, self.tenure.incarnation);
             let yielded = mine || rules.has_yielded(&holder, &self.takeover.yielded);
             let wait = &mut self.takeover.waits[at];

@@ -8,7 +8,7 @@ use disk::Disk;
 use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
 };
-use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, Stream, Time, map};
+use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, StreamId, Time, map};
 use paritas_frontend::Node;
 use paritas_protocol::paritylog::{Io, Layout, ParityLog};
 use paritas_protocol::{
@@ -137,7 +137,7 @@ impl Cluster {
     }
 
     pub(crate) fn with(count: usize, memory_bytes: u64, parameters: Parameters) -> Self {
-        let stream = |i: usize| Stream {
+        let stream = |i: usize| StreamId {
             list: ListId(i as u16),
             x: Position(0),
         };
@@ -213,9 +213,9 @@ impl Cluster {
     ) -> Self {
         let width = usize::from(data + parity);
         let in_memory = width - log.map_or(0, |(logged, ..)| usize::from(logged));
-        let streams: Vec<Stream> = (0..lists)
+        let streams: Vec<StreamId> = (0..lists)
             .flat_map(|list| {
-                (0..data).map(move |x| Stream {
+                (0..data).map(move |x| StreamId {
                     list: ListId(list),
                     x: Position(x),
                 })
@@ -262,7 +262,7 @@ impl Cluster {
         memory_bytes: u64,
         parameters: Parameters,
         (data, parity): (u8, u8),
-        slots: Vec<(u16, Stream)>,
+        slots: Vec<(u16, StreamId)>,
         configurations: Vec<Configuration>,
         log: Option<(u8, Layout, u32)>,
     ) -> Self {

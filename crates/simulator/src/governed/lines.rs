@@ -2,7 +2,7 @@
 //! that a cut path holds up comes when the path is open again, or never, with its connection.
 
 use super::Control;
-use crate::events::Happening;
+use crate::events::SimEvent;
 use crate::world::World;
 use paritas_base::{Incarnation, Span, Time};
 use paritas_protocol::LinkId;
@@ -32,11 +32,11 @@ pub(super) struct Lines {
 
 impl World {
     pub(super) fn push_control(&mut self, after: Span, what: Control) {
-        self.push(after, Happening::Control(what));
+        self.push(after, SimEvent::Control(what));
     }
 
     pub(super) fn push_control_at(&mut self, at: Time, what: Control) {
-        self.push_at(at, Happening::Control(what));
+        self.push_at(at, SimEvent::Control(what));
     }
 
     /// Opens a connection to a coordinator, whose end may come late; `None`: nobody answers.

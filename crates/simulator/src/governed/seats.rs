@@ -1,8 +1,8 @@
-//! A seat for each node: the agent of its process, and the supervisor that starts the process, announces each life
-//! before it begins, and certifies its end (P10.4).
+//! A seat for each node: the agent of its process, and the supervisor that starts the process, announces each
+//! incarnation before it begins, and certifies its end (P10.4).
 
 use super::lines::Lines;
-use super::{Control, Letter};
+use super::{Control, ControlMessage};
 use crate::world::World;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Time};
@@ -30,8 +30,8 @@ pub(super) struct Seat {
     supervisor: Option<LinkId>,
     /// Which coordinator the supervisor dials next.
     supervisor_dials: usize,
-    /// The life that runs.
-    life: Option<Incarnation>,
+    /// The incarnation that runs.
+    incarnation: Option<Incarnation>,
     /// Lives that have certainly ended, until the coordinator has noted it.
     ends: Vec<Incarnation>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Asked {
     pub(super) dial: Option<usize>,
     pub(super) hang_up: bool,
     pub(super) frames: Vec<Vec<u8>>,
-    pub(super) letters: Vec<Letter>,
+    pub(super) messages: Vec<ControlMessage>,
     refused: Option<Refusal>,
     pub(super) ended: Option<Refusal>,
 }
@@ -62,17 +62,17 @@ impl AgentOut for Asked {
     // The node is made with its process: without a configuration it does nothing.
     fn cluster(&mut self, _: &ClusterRecord) {}
     fn nodes(&mut self, nodes: &[NodeRecord]) {
-        self.letters.push(Letter::Nodes(nodes.to_vec()));
+        self.messages.push(ControlMessage::Nodes(nodes.to_vec()));
     }
     fn configuration(&mut self, configuration: &Configuration) {
-        self.letters
-            .push(Letter::Configuration(Box::new(configuration.clone())));
+        self.messages
+            .push(ControlMessage::Configuration(Box::new(configuration.clone())));
     }
     // No client asks.
     fn status(&mut self, _: ConnId, _: u64, _: Result<&Status, &str>) {}
     fn duty_set(&mut self, _: ConnId, _: u64, _: Option<&str>) {}
     fn drain(&mut self, list: ListId, position: Position, tenure: Tenure) {
-        self.letters.push(Letter::Drain { list, position, tenure });
+        self.messages.push(ControlMessage::Drain { list, position, tenure });
     }
     fn refused(&mut self, refusal: &Refusal) {
         self.refused = Some(refusal.clone());
@@ -113,7 +113,7 @@ impl World {
         };
         let now = self.now;
         let Some(seat) = self.seat(at) else { return };
-        seat.life = Some(incarnation);
+        seat.incarnation = Some(incarnation);
         seat.agent = Some(agent);
         (seat.link, seat.timer_at, seat.progress_at) = (None, None, now);
         self.tell_as_supervisor(at, &supervise(at, incarnation));
@@ -127,7 +127,7 @@ impl World {
     pub(crate) fn end_seat(&mut self, at: usize, incarnation: Incarnation, certified: bool, noticed: Span) {
         let Some(seat) = self.seat(at) else { return };
         seat.agent = None;
-        seat.life = None;
+        seat.incarnation = None;
         if let Some(link) = seat.link.take() {
             self.end_line(link);
         }
@@ -166,12 +166,12 @@ impl World {
         };
         let Some(seat) = self.seat(at) else { return };
         seat.supervisor = Some(link);
-        let (ends, life) = (seat.ends.clone(), seat.life);
+        let (ends, incarnation) = (seat.ends.clone(), seat.incarnation);
         for incarnation in ends {
             self.tell_as_supervisor(at, &supervise(at, incarnation));
             self.tell_as_supervisor(at, &exited(at, incarnation));
         }
-        if let Some(incarnation) = life {
+        if let Some(incarnation) = incarnation {
             self.tell_as_supervisor(at, &supervise(at, incarnation));
         }
     }
@@ -240,20 +240,20 @@ impl World {
         self.agent_has(at, AgentEvent::Proposal(proposal));
     }
 
-    pub(super) fn on_letter(&mut self, at: usize, incarnation: Incarnation, letter: Letter) {
-        let copy = letter.clone();
+    pub(super) fn on_message(&mut self, at: usize, incarnation: Incarnation, message: ControlMessage) {
+        let copy = message.clone();
         let again = || {
-            let what = Control::Letter {
+            let what = Control::AgentMessage {
                 at,
                 incarnation,
-                letter: copy,
+                message: copy,
             };
-            crate::events::Happening::Control(what)
+            crate::events::SimEvent::Control(what)
         };
-        match &letter {
-            Letter::Configuration(c) => self.turn(at, incarnation, Event::Configuration(c), again),
-            Letter::Nodes(nodes) => self.turn(at, incarnation, Event::Nodes(nodes), again),
-            Letter::Drain { list, position, tenure } => {
+        match &message {
+            ControlMessage::Configuration(c) => self.turn(at, incarnation, Event::Configuration(c), again),
+            ControlMessage::Nodes(nodes) => self.turn(at, incarnation, Event::Nodes(nodes), again),
+            ControlMessage::Drain { list, position, tenure } => {
                 let (list, position, tenure) = (*list, *position, *tenure);
                 self.turn(at, incarnation, Event::Drain { list, position, tenure }, again);
             }
@@ -311,11 +311,11 @@ impl World {
         {
             self.end_line(link);
         }
-        for letter in asked.letters {
-            let what = Control::Letter {
+        for message in asked.messages {
+            let what = Control::AgentMessage {
                 at,
                 incarnation,
-                letter,
+                message,
             };
             self.push_control(Span(0), what);
         }
@@ -389,7 +389,7 @@ pub(super) fn register(plan: &ClusterPlan, at: usize, incarnation: Incarnation, 
         coordinators: coordinators as u8,
         installed: Vec::new(),
         heard: Vec::new(),
-        lives: Vec::new(),
+        incarnations: Vec::new(),
     }
 }
 

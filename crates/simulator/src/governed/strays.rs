@@ -2,7 +2,7 @@
 //! agents are there. They must not be taken in while the node's own process may be heard (P10.13).
 
 use super::seats::{Asked, register};
-use super::{Control, Letter};
+use super::{Control, ControlMessage};
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
@@ -51,15 +51,15 @@ impl World {
             ends_at,
         });
         let at = self.processes.len() + governed.strays.len() - 1;
-        self.log(|| format!("a second process of n{node} begins, life {}", incarnation.0));
+        self.log(|| format!("a second process of n{node} begins, incarnation {}", incarnation.0));
         self.marks.see(Seen::SecondProcess);
         self.stray_has(at, AgentEvent::Timer);
     }
 
-    /// Whether that life of a node is a second process.
-    pub(super) fn is_stray(&self, life: Incarnation) -> bool {
+    /// Whether that incarnation of a node is a second process.
+    pub(super) fn is_stray(&self, incarnation: Incarnation) -> bool {
         let mut strays = self.governed.iter().flat_map(|g| &g.strays);
-        strays.any(|stray| stray.incarnation == life)
+        strays.any(|stray| stray.incarnation == incarnation)
     }
 
     fn stray(&mut self, at: usize) -> Option<&mut Stray> {
@@ -132,14 +132,14 @@ impl World {
             stray.ends_at = now;
         }
         // It installs nothing: no shard is there to do so.
-        drop::<Vec<Letter>>(asked.letters);
+        drop::<Vec<ControlMessage>>(asked.messages);
     }
 
-    /// A second process counts as the node now, and the first one's life is over. That may be only if the coordinator
-    /// has had time to hear the first one, and has not for the suspicion time.
+    /// A second process counts as the node now, and the first one's incarnation is over. That may be only if the
+    /// coordinator has had time to hear the first one, and has not for the suspicion time.
     pub(super) fn see_taken_in(&mut self, node: usize, host: usize) {
-        let life = self.records[node].incarnation;
-        let holds = |c: &Configuration| c.held_by(NodeId(node as u16), life).next().is_some();
+        let incarnation = self.records[node].incarnation;
+        let holds = |c: &Configuration| c.held_by(NodeId(node as u16), incarnation).next().is_some();
         // One that has just begun and holds nothing may come too late.
         let counts = self.processes[node].is_some() && self.configurations.iter().any(holds);
         if counts && self.may_be_heard(node, host) {

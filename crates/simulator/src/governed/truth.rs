@@ -37,7 +37,7 @@ pub(crate) struct Truth {
 /// Frames that come one after the other, without a long gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Streak {
-    /// Of which lives or connection.
+    /// Of which incarnations or connection.
     of: (u64, u64),
     first: Time,
     last: Time,
@@ -63,13 +63,18 @@ impl World {
         }
         let (now, gap_max) = (self.now, Span(self.suspicion().0 / 2));
         let Some(wire) = self.links.get(&link) else { return };
-        let Some((from, from_life)) = wire.ends.into_iter().find(|(other, _)| *other != at) else {
+        let Some((from, from_incarnation)) = wire.ends.into_iter().find(|(other, _)| *other != at) else {
             return;
         };
-        let own_life = self.records[at].incarnation;
+        let own_incarnation = self.records[at].incarnation;
         if let Some(governed) = self.governed.as_mut() {
             let heard = &mut governed.truth.heard;
-            let streak = Streak::add(heard.get(&(at, from)), (own_life.0, from_life.0), now, gap_max);
+            let streak = Streak::add(
+                heard.get(&(at, from)),
+                (own_incarnation.0, from_incarnation.0),
+                now,
+                gap_max,
+            );
             heard.insert((at, from), streak);
         }
     }
@@ -82,11 +87,11 @@ impl World {
         let Some(at) = sender.filter(|at| *at < self.processes.len()) else {
             return;
         };
-        let life = self.records[at].incarnation;
+        let incarnation = self.records[at].incarnation;
         if let Some(governed) = self.governed.as_mut() {
             let beats = &mut governed.truth.beats;
             let key = (at, host);
-            beats.insert(key, Streak::add(beats.get(&key), (life.0, link.0), now, gap_max));
+            beats.insert(key, Streak::add(beats.get(&key), (incarnation.0, link.0), now, gap_max));
         }
     }
 
@@ -96,8 +101,12 @@ impl World {
         let Some(governed) = self.governed.as_ref() else {
             return false;
         };
-        let life = self.records[node].incarnation;
-        let beats = governed.truth.beats.get(&(node, host)).filter(|s| s.of.0 == life.0);
+        let incarnation = self.records[node].incarnation;
+        let beats = governed
+            .truth
+            .beats
+            .get(&(node, host))
+            .filter(|s| s.of.0 == incarnation.0);
         // Only heartbeats count for the coordinator; other messages may come between two of them.
         let is_heard = beats.is_some_and(|s| now - s.last + HEARTBEAT < suspicion);
         let started_at = governed.hosts[host].started_at;
@@ -290,9 +299,9 @@ impl World {
         }
     }
 
-    fn is_alive(&self, node: NodeId, life: Incarnation) -> bool {
+    fn is_alive(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let process = self.processes[usize::from(node.0)].as_ref();
-        process.is_some_and(|p| p.incarnation == life)
+        process.is_some_and(|p| p.incarnation == incarnation)
     }
 
     /// D3: nobody is removed for silence whom a peer hears that the coordinator hears.
@@ -307,8 +316,8 @@ impl World {
         };
         let beats = |at: usize| {
             let of_node = truth.beats.range((at, 0)..(at + 1, 0)).map(|(_, streak)| streak);
-            let life = self.records[at].incarnation;
-            of_node.filter(|s| s.of.0 == life.0).max_by_key(|s| s.last)
+            let incarnation = self.records[at].incarnation;
+            of_node.filter(|s| s.of.0 == incarnation.0).max_by_key(|s| s.last)
         };
         // Heard by the coordinator: it was moved, or one of its links was broken. So it may have been if the
         // coordinator has heard nobody.
@@ -328,12 +337,14 @@ impl World {
         self.marks.see(Seen::FalselySuspected);
         // Nodes of which the coordinator has not heard for so long that it must count them as silent.
         let is_silent = |at: usize| {
-            let of_life = |life| {
+            let of_incarnation = |incarnation| {
                 self.configurations
                     .iter()
-                    .any(|c| c.held_by(NodeId(at as u16), life).next().is_some())
+                    .any(|c| c.held_by(NodeId(at as u16), incarnation).next().is_some())
             };
-            let holds = self.processes[at].as_ref().is_some_and(|p| of_life(p.incarnation));
+            let holds = self.processes[at]
+                .as_ref()
+                .is_some_and(|p| of_incarnation(p.incarnation));
             holds && beats(at).is_some_and(|s| now - s.last > suspicion + Span::from_ms(1))
         };
         let holders: BTreeSet<NodeId> = self
@@ -351,11 +362,11 @@ impl World {
         let lasts =
             |s: &Streak| now - s.first >= suspicion + Span::from_ms(250) && now - s.last <= Span(suspicion.0 / 2);
         let peer = |at: usize| {
-            let life = self.processes[at].as_ref().map(|p| (p.incarnation, p.paused_until));
-            let (life, paused_until) = life?;
+            let incarnation = self.processes[at].as_ref().map(|p| (p.incarnation, p.paused_until));
+            let (incarnation, paused_until) = incarnation?;
             let of_other_kind = |(p, _): (Position, _)| old.is_data(p) != old.is_data(position);
-            let is_peer = old.held_by(NodeId(at as u16), life).any(of_other_kind);
-            let of = (life.0, self.records[node].incarnation.0);
+            let is_peer = old.held_by(NodeId(at as u16), incarnation).any(of_other_kind);
+            let of = (incarnation.0, self.records[node].incarnation.0);
             let hears = truth.heard.get(&(at, node)).is_some_and(|s| s.of == of && lasts(s));
             let is_awake = now - paused_until > suspicion + suspicion;
             (at != node && is_peer && hears && is_awake && beats(at).is_some_and(lasts)).then_some(at)
@@ -380,9 +391,9 @@ impl World {
             let is_missing = |i: &usize| {
                 let key = (old.list, Position(*i as u8));
                 let is_fenced = self.governed.as_ref().is_some_and(|g| g.truth.fenced.contains(&key));
-                let lives = old.positions[*i]
+                let incarnations = old.positions[*i]
                     .is_some_and(|a| a.state.is_live() && self.is_alive(a.tenure.node, a.tenure.incarnation));
-                !lives && (also_fenced || !is_fenced)
+                !incarnations && (also_fenced || !is_fenced)
             };
             positions.filter(is_missing).count()
         };
@@ -405,13 +416,13 @@ impl World {
         }
     }
 
-    /// A life that is told that it is over holds nothing that counts.
+    /// An incarnation that is told that it is over holds nothing that counts.
     pub(super) fn check_may_end(&mut self, at: usize, incarnation: Incarnation) {
         let node = NodeId(at as u16);
         let holds = |c: &Configuration| c.held_by(node, incarnation).any(|(_, a)| a.state.is_live());
         if self.swarm.parity > 0 && self.configurations.iter().any(holds) {
             self.violate(format!(
-                "D1: n{at} is told that its life is over, and holds a Live position"
+                "D1: n{at} is told that its incarnation is over, and holds a Live position"
             ));
         }
     }

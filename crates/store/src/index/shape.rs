@@ -15,7 +15,7 @@ pub(crate) const SHIFTS_MAX: u32 = TAG_BITS - TAG_BITS_MIN;
 
 /// The place of a hash: page, line and tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PageSlot {
     pub page: u32,
     pub line: u32,
     pub tag: u16,
@@ -117,17 +117,17 @@ impl Shape {
 
     /// The place of a hash among `pages` pages (at least one).
     #[inline]
-    pub(crate) fn place(self, hash: u64, pages: u32) -> Place {
+    pub(crate) fn place(self, hash: u64, pages: u32) -> PageSlot {
         let group = self.group(hash, pages);
         self.place_in(group, window(hash, group.level))
     }
 
     #[inline]
-    fn place_in(self, group: Group, window: u64) -> Place {
+    fn place_in(self, group: Group, window: u64) -> PageSlot {
         let bits = self.window_bits();
         let lines = u64::from(group.span) << self.lines_log2;
         let x = ((window >> (64 - bits)) * lines) >> bits;
-        Place {
+        PageSlot {
             page: self.page(group, (x >> self.lines_log2) as u32),
             line: x as u32 & (self.lines() - 1),
             tag: ((((window << self.tag_start()) >> (64 - TAG_BITS)) as u16) << 1) | 1,
@@ -236,12 +236,12 @@ impl Shape {
 
     /// The place of an entry after a step, from its place before: its page within the old group, its home line and its
     /// tag. `None` if its tag has no bit left; then the key must be read and hashed.
-    pub(crate) fn advance(self, step: Step, member: u32, line: u32, tag: u16) -> Option<Place> {
+    pub(crate) fn advance(self, step: Step, member: u32, line: u32, tag: u16) -> Option<PageSlot> {
         let spent = tag.trailing_zeros();
         let window = self.window_of(step.old, member, line, tag);
         if !step.doubles {
             let place = self.place_in(step.new, window);
-            return Some(Place { tag, ..place });
+            return Some(PageSlot { tag, ..place });
         }
         if spent >= SHIFTS_MAX {
             return None;
@@ -251,7 +251,7 @@ impl Shape {
             new.gamma |= window >> 63;
         }
         let place = self.place_in(new, window << 1);
-        Some(Place { tag: tag << 1, ..place })
+        Some(PageSlot { tag: tag << 1, ..place })
     }
 
     /// The top bits of an entry's window, as far as they are known.

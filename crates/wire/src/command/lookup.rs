@@ -35,27 +35,27 @@ const fn hash([a, b]: [u64; 2], bytes: usize, seed: u64) -> usize {
     (mixed.wrapping_mul(seed) >> (64 - SLOT_BITS)) as usize
 }
 
-/// A name in the form in which it is compared: in two words, with the case bit of each letter set.
+/// A name in the form in which it is compared: in two words, with the case bit of each message set.
 struct Folded {
     bytes: usize,
     words: [u64; 2],
-    /// The case bits of its letters. Setting the bit in other bytes would take 0x0e for a full stop.
-    letters: [u64; 2],
+    /// The case bits of its messages. Setting the bit in other bytes would take 0x0e for a full stop.
+    messages: [u64; 2],
 }
 
 #[expect(clippy::indexing_slicing, reason = "at compile time")]
 const fn fold(name: &[u8]) -> Folded {
-    let mut letters = [0u8; NAME_BYTES_MAX];
+    let mut messages = [0u8; NAME_BYTES_MAX];
     let mut at = 0;
     while at < name.len() {
-        letters[at] = if name[at].is_ascii_lowercase() { 0x20 } else { 0 };
+        messages[at] = if name[at].is_ascii_lowercase() { 0x20 } else { 0 };
         at += 1;
     }
-    let letters = words(letters.split_at(name.len()).0);
+    let messages = words(messages.split_at(name.len()).0);
     Folded {
         bytes: name.len(),
         words: words(name),
-        letters,
+        messages,
     }
 }
 
@@ -112,8 +112,8 @@ pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     let index = usize::from(*SLOTS.get(hash(words, name.len(), SEED))?);
     let known = FOLDED.get(index)?;
     let [a, b] = words;
-    let [letters_a, letters_b] = known.letters;
-    let same = name.len() == known.bytes && [a | letters_a, b | letters_b] == known.words;
+    let [messages_a, messages_b] = known.messages;
+    let same = name.len() == known.bytes && [a | messages_a, b | messages_b] == known.words;
     if same { COMMANDS.get(index) } else { None }
 }
 

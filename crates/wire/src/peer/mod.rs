@@ -19,7 +19,7 @@ mod read;
 pub use message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
 pub use parts::{DeltaRecord, Deltas, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, Versions};
 
-use paritas_base::{Epoch, ListId, Position, Stream, Time};
+use paritas_base::{Epoch, ListId, Position, StreamId, Time};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -47,7 +47,7 @@ const _: () = assert!(size_of::<RawHeader>() == 24);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
     /// The list and the position in it. Zero in a frame that refers to no list.
-    pub stream: Stream,
+    pub stream: StreamId,
     /// The epoch of the sender's configuration of that list.
     pub epoch: Epoch,
     /// The sender's monotonic clock when the frame was encoded.
@@ -58,7 +58,7 @@ impl Header {
     /// A header for frames that refer to no list.
     pub fn bare(sent: Time) -> Self {
         Self {
-            stream: Stream {
+            stream: StreamId {
                 list: ListId(0),
                 x: Position(0),
             },
@@ -122,7 +122,7 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), BadFrame> {
         return Err(BadFrame::Length(frame.len() as u32));
     };
     let header = Header {
-        stream: Stream {
+        stream: StreamId {
             list: ListId(raw.list.get()),
             x: Position(raw.x),
         },

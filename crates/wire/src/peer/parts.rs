@@ -4,7 +4,7 @@ use super::message::Message;
 use super::read::{Write, tenure};
 use paritas_base::Reader;
 use paritas_base::configuration::Tenure;
-use paritas_base::{Epoch, ListId, Position, Stream, Stripe, Term, Version};
+use paritas_base::{Epoch, ListId, Position, StreamId, Stripe, Term, Version};
 
 /// One delta of a [`Deltas`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,7 +94,7 @@ impl<'a> Versions<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseEntry {
     /// The stream.
-    pub stream: Stream,
+    pub stream: StreamId,
     /// The epoch of the sender's configuration.
     pub epoch: Epoch,
     /// Its owner's term.
@@ -128,7 +128,7 @@ impl<'a> Leases<'a> {
         let mut r = Reader(self.0);
         core::iter::from_fn(move || {
             let (list, x, _) = (r.u16()?, r.u8()?, r.u8()?);
-            let stream = Stream {
+            let stream = StreamId {
                 list: ListId(list),
                 x: Position(x),
             };

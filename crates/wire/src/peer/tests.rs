@@ -6,7 +6,7 @@ use samples::with_each;
 
 fn header() -> Header {
     Header {
-        stream: Stream {
+        stream: StreamId {
             list: ListId(3),
             x: Position(2),
         },

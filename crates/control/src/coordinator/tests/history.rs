@@ -46,7 +46,7 @@ fn a_coordinator_whose_store_went_back_changes_nothing_and_says_so() {
     world.offer(link, 5, Incarnation(99_000)).unwrap();
     for node in [0, 1, 2] {
         let link = world.connect();
-        let refused = world.offer(link, node, world.life(node));
+        let refused = world.offer(link, node, world.incarnation(node));
         assert!(matches!(refused, Err(Refusal::StoreIsBehind { .. })), "{refused:?}");
     }
     let is_told = |n: &Note| matches!(n, Note::Behind { node: NodeId(0), .. });
@@ -91,7 +91,7 @@ fn another_branch_of_the_same_length_is_found_out_too() {
     });
     assert!(branched, "the test needs a second history");
     let link = world.connect();
-    let refused = world.offer(link, 10, world.life(10));
+    let refused = world.offer(link, 10, world.incarnation(10));
     assert!(matches!(refused, Err(Refusal::StoreIsBehind { .. })), "{refused:?}");
 }
 
@@ -146,7 +146,7 @@ fn a_node_that_slept_through_more_changes_than_are_kept_is_over_if_it_holds_noth
         let Coordinator { store, records, .. } = &mut world.coordinator;
         records.commit(store, &[], &lists, None).unwrap();
     }
-    let mut registration = world::registration(0, world.life(0));
+    let mut registration = world::registration(0, world.incarnation(0));
     registration.installed = vec![(first.list, first.epoch, first.id)];
     begin_history(&mut world);
     let link = world.connect();
@@ -172,7 +172,7 @@ fn a_node_that_slept_through_more_changes_than_are_kept_is_over_if_it_holds_noth
     records.commit(store, &[], &lists, None).unwrap();
     begin_history(&mut world);
     world.say(link, &message);
-    assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::LifeEnded)]);
+    assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::IncarnationEnded)]);
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_coordinator_that_another_one_has_replaced_does_not_call_its_store_old() {
             .iter()
             .map(|(list, (epoch, id))| (*list, *epoch, *id))
             .collect(),
-        ..world::registration(0, world.life(0))
+        ..world::registration(0, world.incarnation(0))
     }));
     world.say(link, &message);
     assert!(world.coordinator.is_deposed());
@@ -203,13 +203,13 @@ fn a_coordinator_that_another_one_has_replaced_does_not_call_its_store_old() {
 }
 
 #[test]
-fn lives_are_counted_on_from_what_the_nodes_know() {
+fn incarnations_are_counted_on_from_what_the_nodes_know() {
     let mut world = World::started(plan(2, 1, 4, 0));
     let ordinal = |world: &World, node: u16| world.coordinator.records.nodes[&NodeId(node)].record.ordinal;
-    let register = |world: &mut World, node: u16, lives: Vec<(NodeId, Incarnation, u32)>| {
+    let register = |world: &mut World, node: u16, incarnations: Vec<(NodeId, Incarnation, u32)>| {
         let link = world.connect();
-        let mut registration = world::registration(node, world.life(node));
-        registration.lives = lives;
+        let mut registration = world::registration(node, world.incarnation(node));
+        registration.incarnations = incarnations;
         world.say(link, &ToCoordinator::Register(Box::new(registration)));
         let Some(ToAgent::Registered(registered)) = world.heard(link).pop() else {
             panic!("not taken in");
@@ -224,15 +224,15 @@ fn lives_are_counted_on_from_what_the_nodes_know() {
         (known.link, known.nonce) = (link, registered.nonce);
         world.say(link, &beat);
     };
-    // Of another life than the present one, of the present one, and of a node that has ended since.
+    // Of another incarnation than the present one, of the present one, and of a node that has ended since.
     world.kill(3);
     world.certify(3);
-    let lives = vec![
+    let incarnations = vec![
         (NodeId(0), Incarnation(5), 7),
-        (NodeId(1), world.life(1), 7),
+        (NodeId(1), world.incarnation(1), 7),
         (NodeId(3), Incarnation(6), 7),
     ];
-    register(&mut world, 2, lives);
+    register(&mut world, 2, incarnations);
     world.pass(300);
     let ordinals: Vec<u32> = (0..4).map(|node| ordinal(&world, node)).collect();
     assert_eq!(ordinals, [8, 7, 1, 1]);
@@ -285,7 +285,7 @@ fn a_configuration_leaves_once_enough_holders_know_its_id() {
     }
     reopen_with(&mut behind, old);
     let link = behind.connect();
-    let refused = behind.offer(link, 2, behind.life(2));
+    let refused = behind.offer(link, 2, behind.incarnation(2));
     assert!(matches!(refused, Err(Refusal::StoreIsBehind { .. })), "{refused:?}");
 }
 
@@ -351,7 +351,7 @@ fn what_is_only_heard_of_is_doubted_until_enough_holders_have_told_what_they_hav
     let heard = world.nodes[&5].told[&ListId(0)];
     assert!(heard.0 > Epoch(1));
     reopen_with(&mut world, old);
-    let mut registration = world::registration(5, world.life(5));
+    let mut registration = world::registration(5, world.incarnation(5));
     registration.installed = world.nodes[&5]
         .installed
         .iter()

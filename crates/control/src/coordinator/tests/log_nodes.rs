@@ -3,7 +3,7 @@
 use super::rules::{list_where, state};
 use super::world::registration;
 use super::*;
-use paritas_base::slots::{SlotOrder, SlotTarget};
+use paritas_base::hash_slots::{SlotOrder, SlotTarget};
 
 /// `4+2/1` on nodes 0 to 4 and log node 5.
 fn logged(log_nodes: u16, spares: u16) -> World {
@@ -54,7 +54,7 @@ fn a_log_node_that_restarts_takes_its_positions_again() {
     world.certify(5);
     assert_eq!(world.holder(0, 5), None, "writes go on");
     world.pass(100);
-    assert_eq!(world.holder(0, 5), None, "its next life is waited for");
+    assert_eq!(world.holder(0, 5), None, "its next incarnation is waited for");
     world.restart(5);
     assert!(all_at(&world, 5));
     assert_eq!(state(&world, 0, 5), Some(PositionState::Filling));
@@ -247,7 +247,7 @@ fn a_planned_member_is_no_spare() {
 }
 
 #[test]
-fn a_node_beyond_the_plan_may_change_its_role_with_its_life() {
+fn a_node_beyond_the_plan_may_change_its_role_with_its_incarnation() {
     let mut world = logged(1, 0);
     world.start(8);
     assert_eq!(role(&world, 8), NodeRole::Spare);

@@ -135,7 +135,7 @@ fn a_shunned_node_stays_while_as_many_as_the_scheme_covers_have_ended_or_are_sil
     let mut world = with_spares(4, 2, 6, 3);
     let before = world.list(0);
     let node = |p: u8| before.tenure(Position(p)).unwrap().node.0;
-    // Both stay named Live: their next lives are awaited.
+    // Both stay named Live: their next incarnations are awaited.
     world.certify(node(0));
     world.certify(node(1));
     assert_eq!(world.set_duty(node(4), Duty::Shunned), None);
@@ -196,7 +196,11 @@ fn an_order_survives_the_coordinator_and_the_node_s_own_end() {
     world.pass(100);
     world.restart(2);
     world.pass(100);
-    assert_eq!(held_by(&world, 2), 0, "the spare has got it all, the next life nothing");
+    assert_eq!(
+        held_by(&world, 2),
+        0,
+        "the spare has got it all, the next incarnation nothing"
+    );
     settle(&mut world);
     // But rather it than nobody.
     world.certify(3);

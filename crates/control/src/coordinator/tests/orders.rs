@@ -113,7 +113,7 @@ fn a_node_whose_machine_is_off_counts_as_ended_once_an_operator_says_so() {
     world.kill(3);
     world.tick(5000);
     world.pass(20_000);
-    let life = world.life(3);
+    let incarnation = world.incarnation(3);
     let before = configurations(&world);
     let (done, words) = give(&mut world, fence(&[3]), false).unwrap();
     assert!(
@@ -125,11 +125,11 @@ fn a_node_whose_machine_is_off_counts_as_ended_once_an_operator_says_so() {
     let (done, _) = give(&mut world, fence(&[3]), true).unwrap();
     assert!(done);
     for list in world.coordinator.configurations() {
-        assert!(list.held_by(NodeId(3), life).next().is_none(), "{list:?}");
+        assert!(list.held_by(NodeId(3), incarnation).next().is_none(), "{list:?}");
         // P5.5: whoever serves next waits for its leases.
-        assert!(!list.is_gone(NodeId(3), life), "{list:?}");
+        assert!(!list.is_gone(NodeId(3), incarnation), "{list:?}");
     }
-    assert!(world.is_over(3), "that life does not come back");
+    assert!(world.is_over(3), "that incarnation does not come back");
     world.start(3);
     world.pass(1000);
     assert!(!world.is_over(3), "the next one does");
@@ -168,16 +168,21 @@ fn more_ends_than_the_scheme_covers_are_told_before_they_are_believed() {
 fn an_attested_end_becomes_a_certified_one_when_its_supervisor_says_so() {
     let mut world = World::started(plan(2, 1, 4, 0));
     world.kill(3);
-    let life = world.life(3);
+    let incarnation = world.incarnation(3);
     world.pass(2000);
     give(&mut world, fence(&[3]), true).unwrap();
     world.certify(3);
     assert_eq!(world.coordinator.records.nodes[&NodeId(3)].end, End::Certified);
-    assert!(world.coordinator.configurations().any(|c| c.is_gone(NodeId(3), life)));
+    assert!(
+        world
+            .coordinator
+            .configurations()
+            .any(|c| c.is_gone(NodeId(3), incarnation))
+    );
 }
 
 #[test]
-fn a_fresh_coordinator_fences_nobody_before_every_process_that_lives_has_called() {
+fn a_fresh_coordinator_fences_nobody_before_every_process_that_incarnations_has_called() {
     let mut world = World::started(plan(4, 2, 12, 0));
     world.kill(10);
     world.reopen();
@@ -252,7 +257,7 @@ fn an_order_whose_asker_is_gone_is_withdrawn() {
 }
 
 #[test]
-fn a_life_that_is_heard_before_the_commit_has_not_ended() {
+fn an_incarnation_that_is_heard_before_the_commit_has_not_ended() {
     let mut world = World::started(plan(2, 1, 4, 0));
     world.kill(3);
     world.pass(3000);

@@ -4,7 +4,7 @@
 use super::world::TestNode;
 use super::*;
 use paritas_base::configuration::Configuration;
-use paritas_base::slots::{SlotOrder, SlotTarget};
+use paritas_base::hash_slots::{SlotOrder, SlotTarget};
 
 #[derive(Default)]
 struct Marks {
@@ -22,7 +22,7 @@ struct Marks {
     logged_in_memory: u32,
 }
 
-/// Long enough after the last event: no vacancy while a node is free, and no position of a life that ended.
+/// Long enough after the last event: no vacancy while a node is free, and no position of an incarnation that ended.
 fn assert_nothing_undone(world: &World) {
     for c in world.coordinator.configurations() {
         let named = |id: u16| c.positions.iter().flatten().any(|a| a.tenure.node.0 == id);
@@ -59,7 +59,10 @@ fn assert_nothing_undone(world: &World) {
                 .halted
                 .iter()
                 .any(|role| (role.list, role.position.index()) == (c.list, i));
-            assert!(!halted || test.life != held.tenure.incarnation || !test.alive, "{c:?}");
+            assert!(
+                !halted || test.incarnation != held.tenure.incarnation || !test.alive,
+                "{c:?}"
+            );
         }
     }
 }
@@ -115,7 +118,7 @@ fn walk(seed: u64, marks: &mut Marks) {
             2 | 3 if alive && may_kill => world.kill(node),
             4 | 5 if !alive => world.restart(node),
             6 if alive && (rash || parity > 1) => world.restart(node),
-            // Only silent until now: the same life speaks again.
+            // Only silent until now: the same incarnation speaks again.
             7 if !alive && !world.is_over(node) => {
                 world.nodes.get_mut(&node).unwrap().alive = true;
                 world.beat_or_register(node);
@@ -237,7 +240,7 @@ fn walk(seed: u64, marks: &mut Marks) {
 }
 
 #[test]
-fn random_lives_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
+fn random_incarnations_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
     let seed = 0x7061_7269;
     let mut marks = Marks::default();
     for round in 0..400 {

@@ -15,11 +15,11 @@ pub(super) fn list_where(world: &World, node: u16, position: u8) -> u16 {
 }
 
 #[test]
-fn after_a_certificate_the_next_life_succeeds_in_one_commit() {
+fn after_a_certificate_the_next_incarnation_succeeds_in_one_commit() {
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);
     let list = list_where(&world, 2, 0);
-    let (old, before) = (world.life(2), world.list(list).epoch.0);
+    let (old, before) = (world.incarnation(2), world.list(list).epoch.0);
     world.certify(2);
     assert_eq!(world.holder(list, 0), Some(2), "the data position is not vacated first");
     world.pass(40);
@@ -27,7 +27,10 @@ fn after_a_certificate_the_next_life_succeeds_in_one_commit() {
     let now = world.list(list);
     assert_eq!(now.epoch.0, before + 1);
     let held = now.at(Position(0)).unwrap();
-    assert_eq!((held.tenure.node, held.tenure.incarnation), (NodeId(2), world.life(2)));
+    assert_eq!(
+        (held.tenure.node, held.tenure.incarnation),
+        (NodeId(2), world.incarnation(2))
+    );
     assert_eq!((held.tenure.since, held.state), (now.epoch, PositionState::Filling));
     assert!(now.is_gone(NodeId(2), old));
 }
@@ -37,7 +40,7 @@ fn after_a_certificate_a_parity_position_is_vacated_at_once_where_enough_are_lef
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);
     let list = list_where(&world, 2, 5);
-    let old = world.life(2);
+    let old = world.incarnation(2);
     world.certify(2);
     assert_eq!(world.holder(list, 5), None, "writes go on");
     assert!(world.list(list).is_gone(NodeId(2), old));
@@ -45,13 +48,13 @@ fn after_a_certificate_a_parity_position_is_vacated_at_once_where_enough_are_lef
     assert_eq!(
         world.holder(list, 5),
         Some(2),
-        "kept for its next life, not given to the spare"
+        "kept for its next incarnation, not given to the spare"
     );
     assert_eq!(state(&world, list, 5), Some(PositionState::Filling));
 }
 
 #[test]
-fn the_last_live_parity_stays_named_while_its_next_life_is_awaited() {
+fn the_last_live_parity_stays_named_while_its_next_incarnation_is_awaited() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let list = list_where(&world, 0, 2);
     let before = world.list(list).epoch.0;
@@ -110,7 +113,7 @@ fn a_halted_role_is_replaced_like_a_dead_one_and_its_node_keeps_the_others() {
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);
     let list = list_where(&world, 2, 0);
-    let old = world.life(2);
+    let old = world.incarnation(2);
     world.halt(list, 0);
     assert_eq!(world.holder(list, 0), Some(6), "at once: there is nothing to wait for");
     assert!(!world.list(list).is_gone(NodeId(2), old), "its process goes on");
@@ -133,7 +136,7 @@ fn a_halted_role_is_replaced_like_a_dead_one_and_its_node_keeps_the_others() {
 }
 
 #[test]
-fn a_node_whose_role_halted_is_named_in_that_list_again_only_in_another_life() {
+fn a_node_whose_role_halted_is_named_in_that_list_again_only_in_another_incarnation() {
     let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 2, 0);
     world.halt(list, 0);
@@ -160,19 +163,19 @@ fn more_halted_roles_than_the_scheme_covers_are_a_lost_list() {
 }
 
 #[test]
-fn a_new_life_removes_the_old_one_but_certifies_nothing() {
+fn a_new_incarnation_removes_the_old_one_but_certifies_nothing() {
     let mut world = World::started(plan(4, 2, 6, 0));
-    let (list, old) = (list_where(&world, 2, 0), world.life(2));
+    let (list, old) = (list_where(&world, 2, 0), world.incarnation(2));
     world.restart(2);
     let now = world.list(list);
-    assert_eq!(now.at(Position(0)).unwrap().tenure.incarnation, world.life(2));
+    assert_eq!(now.at(Position(0)).unwrap().tenure.incarnation, world.incarnation(2));
     assert!(!now.is_gone(NodeId(2), old));
 }
 
 #[test]
 fn a_certificate_that_comes_after_the_removal_still_joins_gone() {
     let mut world = World::started(plan(4, 2, 6, 0));
-    let (list, old) = (list_where(&world, 2, 0), world.life(2));
+    let (list, old) = (list_where(&world, 2, 0), world.incarnation(2));
     world.restart(2);
     let exited = ToCoordinator::Exited {
         node: NodeId(2),
@@ -188,8 +191,8 @@ fn a_certificate_that_comes_after_the_removal_still_joins_gone() {
     );
     world.say(supervisor, &exited);
     assert!(world.list(list).is_gone(NodeId(2), old));
-    assert_eq!(world.holder(list, 0), Some(2), "and the new life stays");
-    // Once every owner serves, nobody waits for that life's leases.
+    assert_eq!(world.holder(list, 0), Some(2), "and the new incarnation stays");
+    // Once every owner serves, nobody waits for that incarnation's leases.
     world.rebuild();
     world.pass(6000);
     world.restart(3);
@@ -197,8 +200,8 @@ fn a_certificate_that_comes_after_the_removal_still_joins_gone() {
 }
 
 #[test]
-fn a_life_that_is_named_again_joins_gone_only_when_it_is_removed_again() {
-    // Found by the random walk: fenced for silence, named again in the same life, then certified.
+fn an_incarnation_that_is_named_again_joins_gone_only_when_it_is_removed_again() {
+    // Found by the random walk: fenced for silence, named again in the same incarnation, then certified.
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);
     let list = list_where(&world, 2, 0);
@@ -208,15 +211,15 @@ fn a_life_that_is_named_again_joins_gone_only_when_it_is_removed_again() {
     world.pass(100);
     world.beat(2);
     world.pass(600);
-    assert_eq!(world.holder(list, 0), Some(2), "in the same life");
-    let life = world.life(2);
+    assert_eq!(world.holder(list, 0), Some(2), "in the same incarnation");
+    let incarnation = world.incarnation(2);
     world.certify(2);
     assert!(
-        !world.list(list).is_gone(NodeId(2), life),
-        "its position waits for its next life"
+        !world.list(list).is_gone(NodeId(2), incarnation),
+        "its position waits for its next incarnation"
     );
     world.restart(2);
-    assert!(world.list(list).is_gone(NodeId(2), life));
+    assert!(world.list(list).is_gone(NodeId(2), incarnation));
 }
 
 #[test]
@@ -304,7 +307,7 @@ fn a_silent_node_that_is_heard_again_in_time_keeps_everything() {
 }
 
 #[test]
-fn a_fenced_node_that_lives_gets_vacancies_as_a_new_tenure() {
+fn a_fenced_node_that_incarnations_gets_vacancies_as_a_new_tenure() {
     let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 2, 5);
     world.kill(2);
@@ -315,8 +318,8 @@ fn a_fenced_node_that_lives_gets_vacancies_as_a_new_tenure() {
     let held = now.at(Position(5)).unwrap();
     assert_eq!(
         (held.tenure.node, held.tenure.incarnation),
-        (NodeId(2), world.life(2)),
-        "the same life"
+        (NodeId(2), world.incarnation(2)),
+        "the same incarnation"
     );
     assert_eq!((held.tenure.since, held.state), (now.epoch, PositionState::Filling));
 }
@@ -419,7 +422,7 @@ fn a_lost_list_does_not_begin_again_while_an_owner_of_before_may_still_serve() {
     plan.lost_policy = LostPolicy::Reset;
     let mut world = World::started(plan);
     let list = list_where(&world, 0, 0);
-    // Nobody saw the end of the owner's life: its lease may still hold.
+    // Nobody saw the end of the owner's incarnation: its lease may still hold.
     world.restart(0);
     world.restart(1);
     assert!(world.list(list).lost);
@@ -508,11 +511,11 @@ fn a_lost_list_of_which_all_that_were_removed_are_certified_waits_for_nobody() {
 
     // Also if the certificates come after the removal.
     let mut world = that_resets(1, 1, 2, 0);
-    let lives = [0, 1].map(|node| (NodeId(node), world.life(node)));
+    let incarnations = [0, 1].map(|node| (NodeId(node), world.incarnation(node)));
     world.restart(0);
     world.restart(1);
     assert!(world.coordinator.configurations().all(|c| c.lost));
-    for (node, incarnation) in lives {
+    for (node, incarnation) in incarnations {
         world.say(world.supervisor, &ToCoordinator::Exited { node, incarnation });
     }
     assert!(world.coordinator.configurations().all(|c| !c.lost));
@@ -527,7 +530,7 @@ fn a_node_that_keeps_falling_is_named_only_where_nobody_else_is_free() {
         assert!(!flapping, "after {fall} falls");
         assert!(
             (0..3).all(|p| world.holder(0, p) != Some(3)),
-            "its own next life comes first"
+            "its own next incarnation comes first"
         );
         world.certify(1);
         if fall < 2 {
@@ -539,7 +542,7 @@ fn a_node_that_keeps_falling_is_named_only_where_nobody_else_is_free() {
     world.pass(300);
     assert!(
         (0..3).any(|p| world.holder(0, p) == Some(3)),
-        "its next life is not waited for: the spare has its place"
+        "its next incarnation is not waited for: the spare has its place"
     );
     world.rebuild();
     // It may have a place where nobody else is free.
@@ -675,7 +678,7 @@ fn ask_live_is_a_compare_and_swap_on_the_tenure() {
 }
 
 #[test]
-fn ask_live_of_an_older_tenure_of_the_same_life_is_void() {
+fn ask_live_of_an_older_tenure_of_the_same_incarnation_is_void() {
     // H7: removed and named again while it slept.
     let mut world = World::started(plan(4, 2, 6, 0));
     let list = list_where(&world, 2, 5);

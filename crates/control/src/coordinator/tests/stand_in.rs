@@ -26,7 +26,7 @@ fn after_the_restart_wait_members_stand_in_and_share_the_load() {
     world.pass(100);
     assert!(
         lists(&world).iter().all(|c| stand_ins(c).is_empty()),
-        "its next life is waited for"
+        "its next incarnation is waited for"
     );
     world.pass(600);
     let mut load = BTreeMap::new();

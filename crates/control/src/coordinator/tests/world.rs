@@ -12,11 +12,11 @@ pub(super) fn plan(data: u8, parity: u8, nodes: u16, spares: u16) -> ClusterPlan
     ClusterPlan::simple(ClusterId(1), data, parity, nodes, spares)
 }
 
-pub(super) fn registration(node: u16, life: Incarnation) -> Registration {
+pub(super) fn registration(node: u16, incarnation: Incarnation) -> Registration {
     Registration {
         cluster: Some(ClusterId(1)),
         node: NodeId(node),
-        incarnation: life,
+        incarnation,
         domain: None,
         role: NodeRole::Member,
         pid: 100 + u32::from(node),
@@ -27,17 +27,17 @@ pub(super) fn registration(node: u16, life: Incarnation) -> Registration {
         coordinators: 1,
         installed: vec![],
         heard: vec![],
-        lives: vec![],
+        incarnations: vec![],
     }
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct TestNode {
-    pub(super) life: Incarnation,
+    pub(super) incarnation: Incarnation,
     pub(super) link: LinkId,
     pub(super) nonce: u64,
     pub(super) alive: bool,
-    /// Roles of this life that have halted.
+    /// Roles of this incarnation that have halted.
     pub(super) halted: Vec<HaltedRole>,
     /// The newest configurations that it was told.
     pub(super) installed: BTreeMap<ListId, (Epoch, u64)>,
@@ -90,7 +90,7 @@ pub(super) struct World {
     pub(super) history: BTreeMap<ListId, Vec<Configuration>>,
     inbox: BTreeMap<LinkId, Vec<ToAgent>>,
     pub(super) supervisor: LinkId,
-    /// Lives that say nothing, and since when: their peers notice too.
+    /// Incarnations that say nothing, and since when: their peers notice too.
     silent_since: BTreeMap<(NodeId, Incarnation), Time>,
     /// Those that do not answer when they are told the ids of configurations.
     pub(super) slow_witnesses: BTreeSet<u16>,
@@ -147,7 +147,7 @@ impl World {
 
     pub(super) fn event(&mut self, event: CoordinatorEvent<'_>) {
         for (id, node) in &self.nodes {
-            let key = (NodeId(*id), node.life);
+            let key = (NodeId(*id), node.incarnation);
             if node.alive || self.cut_off.contains(id) {
                 self.silent_since.remove(&key);
             } else {
@@ -211,11 +211,11 @@ impl World {
             held.into_iter().map(|range| (c.list, range))
         });
         if self.coordinator.configurations().next().is_some() {
-            paritas_base::slots::check_whole(held).unwrap();
+            paritas_base::hash_slots::check_whole(held).unwrap();
         }
     }
 
-    /// What is not marked lost can be rebuilt without the lives that are over, whatever else moves.
+    /// What is not marked lost can be rebuilt without the incarnations that are over, whatever else moves.
     fn assert_rebuildable(&self) {
         // Whether a list is lost is not decided before who may be whole has had the time to say so.
         if self.now < self.coordinator.settled_from + Span::from_secs(1) {
@@ -275,9 +275,9 @@ impl World {
     }
 
     /// Registers without repeating the nonce.
-    pub(super) fn offer(&mut self, link: LinkId, node: u16, life: Incarnation) -> Result<Registered, Refusal> {
-        let mut registration = registration(node, life);
-        let before = self.nodes.get(&node).filter(|n| n.life == life);
+    pub(super) fn offer(&mut self, link: LinkId, node: u16, incarnation: Incarnation) -> Result<Registered, Refusal> {
+        let mut registration = registration(node, incarnation);
+        let before = self.nodes.get(&node).filter(|n| n.incarnation == incarnation);
         let installed = before.into_iter().flat_map(|n| &n.installed);
         registration.installed = installed.map(|(list, (epoch, id))| (*list, *epoch, *id)).collect();
         let told = before.into_iter().flat_map(|n| &n.told);
@@ -293,41 +293,41 @@ impl World {
         }
     }
 
-    /// A new life begins, supervised.
+    /// A new incarnation begins, supervised.
     pub(super) fn start(&mut self, node: u16) {
-        let life = Incarnation(self.fresh());
+        let incarnation = Incarnation(self.fresh());
         let supervise = ToCoordinator::Supervise {
             node: NodeId(node),
-            incarnation: life,
+            incarnation,
         };
         self.say(self.supervisor, &supervise);
-        self.register(node, life);
+        self.register(node, incarnation);
     }
 
-    fn register(&mut self, node: u16, life: Incarnation) {
+    fn register(&mut self, node: u16, incarnation: Incarnation) {
         let link = self.connect();
-        let mut offered = self.offer(link, node, life);
-        // As an agent does: it asks again until the older life is known to be over.
+        let mut offered = self.offer(link, node, incarnation);
+        // As an agent does: it asks again until the older incarnation is known to be over.
         for _ in 0..100 {
             if offered != Err(Refusal::Running) {
                 break;
             }
             self.kill(node);
             self.pass(100);
-            offered = self.offer(link, node, life);
+            offered = self.offer(link, node, incarnation);
         }
         if offered == Err(Refusal::Running) {
-            // Too few nodes are linked for the coordinator to judge: an operator saw the older life end.
+            // Too few nodes are linked for the coordinator to judge: an operator saw the older incarnation end.
             self.certify(node);
-            offered = self.offer(link, node, life);
+            offered = self.offer(link, node, incarnation);
         }
         let registered = offered.unwrap();
         let nonce = registered.nonce;
         let told = registered.configurations.clone();
         self.last_registered = Some(registered);
-        let before = self.nodes.remove(&node).filter(|n| n.life == life);
+        let before = self.nodes.remove(&node).filter(|n| n.incarnation == incarnation);
         let mut fresh = TestNode {
-            life,
+            incarnation,
             link,
             nonce,
             alive: true,
@@ -343,10 +343,10 @@ impl World {
     }
 
     pub(super) fn register_again(&mut self, node: u16) {
-        self.register(node, self.life(node));
+        self.register(node, self.incarnation(node));
     }
 
-    /// Another life without a word about the old one.
+    /// Another incarnation without a word about the old one.
     pub(super) fn restart(&mut self, node: u16) {
         self.start(node);
     }
@@ -370,13 +370,13 @@ impl World {
         self.kill(node);
         let exited = ToCoordinator::Exited {
             node: NodeId(node),
-            incarnation: self.life(node),
+            incarnation: self.incarnation(node),
         };
         self.say(self.supervisor, &exited);
     }
 
-    pub(super) fn life(&self, node: u16) -> Incarnation {
-        self.nodes[&node].life
+    pub(super) fn incarnation(&self, node: u16) -> Incarnation {
+        self.nodes[&node].incarnation
     }
 
     pub(super) fn beat(&mut self, node: u16) {
@@ -385,7 +385,7 @@ impl World {
         let is_unheard = |since: &Time| self.now - *since >= suspicion;
         let unheard = self.silent_since.iter().filter(|(_, since)| is_unheard(since));
         let opinions = Some(Opinions {
-            unheard: unheard.map(|(life, _)| *life).collect(),
+            unheard: unheard.map(|(incarnation, _)| *incarnation).collect(),
             unsure: vec![],
         });
         let turns = self.fresh();
@@ -430,7 +430,7 @@ impl World {
 
     pub(super) fn report(&mut self, from: u16, about: u16) {
         let nonce = self.nodes[&from].nonce;
-        let silent = vec![(NodeId(about), self.life(about))];
+        let silent = vec![(NodeId(about), self.incarnation(about))];
         self.say_as(
             from,
             &ToCoordinator::Heartbeat {
@@ -517,7 +517,7 @@ impl World {
         for (list, position) in filling {
             let holder = self.holder(list, position).map(|node| &self.nodes[&node]);
             let tenure = self.list(list).tenure(Position(position));
-            if holder.is_some_and(|h| h.alive && Some(h.life) == tenure.map(|t| t.incarnation)) {
+            if holder.is_some_and(|h| h.alive && Some(h.incarnation) == tenure.map(|t| t.incarnation)) {
                 self.ask_live(list, position);
             }
         }
@@ -533,8 +533,8 @@ impl World {
         self.coordinator.set_stand_in(self.stand_in);
         self.coordinator.set_slow_removal(self.slow_removal);
         self.supervisor = self.connect();
-        let lives: Vec<_> = self.nodes.iter().map(|(id, n)| (NodeId(*id), n.life)).collect();
-        for (node, incarnation) in lives {
+        let incarnations: Vec<_> = self.nodes.iter().map(|(id, n)| (NodeId(*id), n.incarnation)).collect();
+        for (node, incarnation) in incarnations {
             self.say(self.supervisor, &ToCoordinator::Supervise { node, incarnation });
         }
     }
@@ -544,16 +544,16 @@ impl World {
         self.now = self.now + Span::from_ms(ms);
     }
 
-    /// Whether the node's present life may not speak any more.
+    /// Whether the node's present incarnation may not speak any more.
     pub(super) fn is_over(&self, node: u16) -> bool {
-        let life = self.life(node);
+        let incarnation = self.incarnation(node);
         let stored = self
             .coordinator
             .records
             .nodes
             .get(&NodeId(node))
-            .is_some_and(|n| n.is_over(life));
-        stored || self.coordinator.ended.contains(&(NodeId(node), life))
+            .is_some_and(|n| n.is_over(incarnation));
+        stored || self.coordinator.ended.contains(&(NodeId(node), incarnation))
     }
 
     /// An operator's order; gives why not.

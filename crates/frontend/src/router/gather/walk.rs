@@ -6,7 +6,7 @@ use crate::redis::parts;
 use crate::redis::refusals::is_error;
 use crate::router::client::{Client, Wait};
 use crate::router::{Desk, Ran, Turn};
-use paritas_base::Stream;
+use paritas_base::StreamId;
 use paritas_protocol::{Context, Lists, Out};
 use paritas_wire::command::Command;
 
@@ -17,7 +17,7 @@ pub(crate) struct Walk {
     /// The words of SCAN behind the cursor.
     options: Vec<Vec<u8>>,
     /// The stream of each part.
-    streams: Vec<Stream>,
+    streams: Vec<StreamId>,
     /// Under which version of the slot map it began: keys that changed hands meanwhile are met twice or not at all.
     map: u64,
     /// The keys, encoded one behind the other, and how many they are.
@@ -47,7 +47,7 @@ impl Desk {
         turn: &mut Turn<'_>,
         find: Find,
         options: &[&[u8]],
-        streams: Vec<Stream>,
+        streams: Vec<StreamId>,
     ) -> Ran {
         // Keys of a slot that nobody holds, by what is known here, are somewhere (P10.8).
         if !cx.rules().may_list_keys(cx.shared.slots.is_whole()) {
@@ -74,7 +74,7 @@ impl Desk {
         cx: &mut Context<'_, O>,
         lists: &Lists,
         client: &mut Client,
-        steps: Vec<(usize, Stream, Vec<u8>)>,
+        steps: Vec<(usize, StreamId, Vec<u8>)>,
     ) {
         for (at, stream, command) in steps {
             let next = self.forward(cx, lists, client, Command::Scan.spec(), stream, command, false);
@@ -104,7 +104,7 @@ impl Walk {
     }
 
     /// Takes what part `at` has found; gives what is to be asked next, unless it is at its end.
-    pub(crate) fn take(&mut self, at: usize, reply: &mut Vec<u8>) -> Option<(usize, Stream, Vec<u8>)> {
+    pub(crate) fn take(&mut self, at: usize, reply: &mut Vec<u8>) -> Option<(usize, StreamId, Vec<u8>)> {
         if is_error(reply) {
             return None;
         }

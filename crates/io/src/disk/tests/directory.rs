@@ -25,7 +25,7 @@ fn refusal(directory: &Path, owner: Owner, settings: &Settings, direct: bool) ->
 fn made() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let settings = settings(Layout::Plm);
-    let mut world = next_life(directory.path(), &settings, false);
+    let mut world = next_incarnation(directory.path(), &settings, false);
     world.put(&mut Model::new(), 1, 1, vec![1; 1 << 10]);
     world.flush();
     directory
@@ -86,7 +86,7 @@ fn what_does_not_fit_is_refused_and_left_as_it_is() {
         buffer_max_bytes: 2 << 20,
         ..settings
     };
-    next_life(directory.path(), &sizes, false).check_all(&Model::from([(1, (1, vec![1; 1 << 10]))]));
+    next_incarnation(directory.path(), &sizes, false).check_all(&Model::from([(1, (1, vec![1; 1 << 10]))]));
     assert!(listing(directory.path()) == before);
 }
 

@@ -76,7 +76,7 @@ fn golden_bytes_of_a_whole_frame() {
         panic!("the document must have one frame here");
     };
     let header = Header {
-        stream: Stream {
+        stream: StreamId {
             list: ListId(n(3) as u16),
             x: Position(2),
         },

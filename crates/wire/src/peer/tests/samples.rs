@@ -3,7 +3,7 @@
 
 use super::*;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
-use paritas_base::slots::{HandOff, ListSlots, SlotRange};
+use paritas_base::hash_slots::{HandOff, ListSlots, SlotRange};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Version};
 
 /// The `i`-th number of a message. All numbers of a message differ, and so do the bytes of one number.
@@ -27,8 +27,8 @@ fn tenure(first: u64) -> Tenure {
     }
 }
 
-fn stream(first: u64) -> Stream {
-    Stream {
+fn stream(first: u64) -> StreamId {
+    StreamId {
         list: ListId(n16(first)),
         x: Position(first as u8 + 1),
     }
@@ -37,7 +37,7 @@ fn stream(first: u64) -> Stream {
 fn leases(first: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let entry = LeaseEntry {
-        stream: Stream {
+        stream: StreamId {
             list: ListId(n16(first)),
             x: Position(first as u8 + 1),
         },

@@ -29,7 +29,7 @@ pub(super) struct Check {
     is_done: bool,
 }
 
-impl super::Filler {
+impl super::Refill {
     /// Whether this stripe's deltas must be buffered although it is valid.
     #[inline]
     pub(crate) fn checks(&self, stripe: Stripe) -> bool {
@@ -40,7 +40,7 @@ impl super::Filler {
 impl ParityMember {
     /// Goes on with the stripe that is being compared, or begins with the next one.
     pub(crate) fn scrub<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) -> Step {
-        if let Some(check) = self.filler.check.take() {
+        if let Some(check) = self.refill.check.take() {
             return self.go_on(cx, configuration, check);
         }
         let of_term = |x| configuration.tenure(x).map(|t| t.term());
@@ -49,16 +49,16 @@ impl ParityMember {
             .positions
             .iter()
             .all(|p| p.as_ref().is_some_and(|a| a.state.is_live()));
-        let lost = self.table.next_lost().filter(|_| !self.filler.filling);
-        let next = lost.or_else(|| self.table.next_valid(self.filler.checked));
+        let lost = self.table.next_lost().filter(|_| !self.refill.filling);
+        let next = lost.or_else(|| self.table.next_valid(self.refill.checked));
         let may = (whole || lost.is_some()) && configuration.data_positions().all(known);
         cx.shared.scrub.partial |= !may;
         let Some(stripe) = next.filter(|_| may) else {
-            self.filler.checked = Stripe::index_page(0);
+            self.refill.checked = Stripe::index_page(0);
             return Step::Ended;
         };
         if lost.is_none() {
-            self.filler.checked = if stripe.is_index() {
+            self.refill.checked = if stripe.is_index() {
                 Stripe::index_page(stripe.number() + 1)
             } else {
                 Stripe::data(stripe.number() + 1)
@@ -67,7 +67,7 @@ impl ParityMember {
         let fetch = Fetch::new(cx, configuration);
         self.ask_chunks(cx, configuration, stripe, &fetch);
         let (retry_at, again_at) = (fetch.retry_at, cx.after(cx.shared.parameters.retry));
-        self.filler.check = Some(Check {
+        self.refill.check = Some(Check {
             stripe,
             fetch,
             again_at,
@@ -85,7 +85,7 @@ impl ParityMember {
         if self.is_complete(cx, &check.fetch) && !check.is_read {
             let stripe = check.stripe;
             if self.table.state(stripe) == State::Lost {
-                self.mend(cx, stripe, &mut check.fetch);
+                self.repair(cx, stripe, &mut check.fetch);
                 return Step::Checked;
             }
             let Some((key, disk)) = self.table.disk_key(stripe).zip(cx.shared.disk.as_mut()) else {
@@ -111,7 +111,7 @@ impl ParityMember {
             self.ask_chunks(cx, configuration, check.stripe, &check.fetch);
         }
         let due_at = check.fetch.retry_at.max(check.again_at);
-        self.filler.check = Some(check);
+        self.refill.check = Some(check);
         Step::Waits(due_at)
     }
 
@@ -119,7 +119,7 @@ impl ParityMember {
     /// to compare it with.
     pub(crate) fn on_checked_read<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, bytes: Option<&[u8]>) {
         let is_it = |check: &mut Check| check.stripe == stripe && check.is_read && !check.is_done;
-        let Some(mut check) = self.filler.check.take_if(is_it) else {
+        let Some(mut check) = self.refill.check.take_if(is_it) else {
             return;
         };
         if let Some(bytes) = bytes.filter(|_| self.is_complete(cx, &check.fetch)) {
@@ -130,11 +130,11 @@ impl ParityMember {
         check.is_done = true;
         check.fetch.retry_at = cx.mono();
         cx.shared.scrub.next_at = cx.mono();
-        self.filler.check = Some(check);
+        self.refill.check = Some(check);
     }
 
     /// What the data encodes to takes the place of what the disk has lost.
-    fn mend<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch) {
+    fn repair<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch) {
         let Some((values, bytes)) = self.encode(cx, stripe, fetch) else {
             return;
         };

@@ -1,7 +1,7 @@
 //! Iteration over keys: SCAN, RANDOMKEY, active expiry.
 
 use super::find::{At, Found};
-use super::{Blocked, Stream, page_stripe, spill_stripe};
+use super::{Blocked, ObjectStore, page_stripe, spill_stripe};
 use crate::index::page::{self, SLOTS};
 use crate::index::spill;
 use crate::object::Object;
@@ -10,7 +10,7 @@ use crate::{Arena, Delta};
 /// A scan cursor is the first 48 bits of a hash.
 const CURSOR_SHIFT: u32 = 16;
 
-impl Stream {
+impl ObjectStore {
     /// Visits keys in the order of their hashes, whole lines of the index at a time. It starts at `cursor` (0 for the
     /// first) and stops once at least `limit` keys were visited or `LINES_MAX` lines were read. Returns the next
     /// cursor, below 2^48; 0 when all keys were visited. A key that stays in the stream is visited once, even if the
@@ -203,7 +203,7 @@ impl Stream {
         } else {
             number
         };
-        let at = At::Slot {
+        let at = At::ChunkRef {
             page,
             home,
             line: number,

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_goes_to_the_disk_comes_back_and_is_found_by_the_next_life() {
+fn what_goes_to_the_disk_comes_back_and_is_found_by_the_next_incarnation() {
     for direct in [false, true] {
         for (layout, seed) in LAYOUTS.into_iter().zip(1..) {
             let directory = tempfile::tempdir().unwrap();
@@ -16,8 +16,8 @@ fn what_goes_to_the_disk_comes_back_and_is_found_by_the_next_life() {
             println!("{layout:?}, direct: {direct}, seed {seed}");
             let (mut model, mut random) = (Model::new(), Prng::new(seed));
             let mut world = World::new(made, layout);
-            for life in 0..3 {
-                let versions = 1000 * life..1000 * (life + 1);
+            for incarnation in 0..3 {
+                let versions = 1000 * incarnation..1000 * (incarnation + 1);
                 world.work(&mut model, &mut random, versions);
                 world.flush();
                 world.check_all(&model);
@@ -30,7 +30,7 @@ fn what_goes_to_the_disk_comes_back_and_is_found_by_the_next_life() {
                 assert_eq!((writes.count, writes.bytes), (counters.writes, counters.write_bytes));
                 assert!(reads.ns > 0 && writes.ns > 0);
                 drop(world);
-                world = next_life(directory.path(), &settings, direct);
+                world = next_incarnation(directory.path(), &settings, direct);
                 world.check_all(&model);
             }
         }
@@ -46,7 +46,7 @@ fn only_what_was_written_is_read_at_the_start() {
             log_bytes: 24 << 20,
             ..settings(layout)
         };
-        let (mut world, mut model) = (next_life(directory.path(), &settings, false), Model::new());
+        let (mut world, mut model) = (next_incarnation(directory.path(), &settings, false), Model::new());
         world.put(&mut model, 5, 1, vec![9; 1 << 10]);
         world.flush();
         drop(world);
@@ -71,7 +71,7 @@ fn copied_files_are_as_good() {
                 slots_max: 16,
                 ..settings(layout)
             };
-            let (mut world, mut model) = (next_life(directory.path(), &settings, false), Model::new());
+            let (mut world, mut model) = (next_incarnation(directory.path(), &settings, false), Model::new());
             for stripe in 0..5 {
                 let mut bytes = vec![0; 24 << 10];
                 (bytes[0], bytes[20 << 10]) = (stripe as u8 + 1, 1);
@@ -95,7 +95,7 @@ fn copied_files_are_as_good() {
                     fs::write(&path, bytes).unwrap();
                 }
             }
-            next_life(directory.path(), &settings, false).check_all(&model);
+            next_incarnation(directory.path(), &settings, false).check_all(&model);
         }
     }
 }
@@ -108,7 +108,7 @@ fn a_torn_last_write_takes_nothing_else_with_it() {
             chunk_bytes: 16 << 10,
             ..settings(layout)
         };
-        let (mut world, mut model) = (next_life(directory.path(), &settings, false), Model::new());
+        let (mut world, mut model) = (next_incarnation(directory.path(), &settings, false), Model::new());
         for stripe in 0..5 {
             world.put(&mut model, stripe, 1, vec![stripe as u8 + 1; 16 << 10]);
             world.flush();
@@ -134,14 +134,14 @@ fn a_torn_last_write_takes_nothing_else_with_it() {
         world.wait(0);
         drop(world);
         println!("{layout:?}: {space:?} at {at}");
-        let mut world = next_life(directory.path(), &settings, false);
+        let mut world = next_incarnation(directory.path(), &settings, false);
         world.check_all(&model);
         // The log continues after the torn write.
         world.put(&mut model, 9, 2, vec![8; 16 << 10]);
         world.flush();
         world.check_all(&model);
         drop(world);
-        next_life(directory.path(), &settings, false).check_all(&model);
+        next_incarnation(directory.path(), &settings, false).check_all(&model);
     }
 }
 

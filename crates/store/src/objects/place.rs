@@ -1,7 +1,7 @@
 //! Where an object's bytes are written: best fit among a few open chunks, and in pieces where a tail would be wasted.
 
 use super::grow::SPILLED_MAX;
-use super::{Blocked, Stream, has_room, page_stripe, spill_stripe};
+use super::{Blocked, ObjectStore, has_room, page_stripe, spill_stripe};
 use crate::index::spill;
 use crate::object::{PIECE_HEAD_BYTES, Value, encode_piece_head};
 use crate::{Arena, Delta, Purpose};
@@ -48,7 +48,7 @@ impl Writer {
     }
 }
 
-impl Stream {
+impl ObjectStore {
     /// Finds space for an object. Changes nothing but `plan`.
     pub(super) fn plan(
         &self,
@@ -111,7 +111,7 @@ impl Stream {
     }
 
     /// Whether several consecutive changes will find space for `chunks` more data chunks and `pages` more index pages.
-    /// Missing credit is asked for from now on ([`Stream::wants_credit`]).
+    /// Missing credit is asked for from now on ([`ObjectStore::wants_credit`]).
     ///
     /// # Errors
     /// What blocks the changes.

@@ -2,7 +2,7 @@
 //! (P8.1).
 
 use super::find::{At, Found};
-use super::{Blocked, Stream, page_stripe};
+use super::{Blocked, ObjectStore, page_stripe};
 use crate::index::page::{self, SLOTS};
 use crate::{Arena, Delta, Policy};
 
@@ -23,7 +23,7 @@ struct Search {
     worst: Option<(u64, At, u32)>,
 }
 
-impl Stream {
+impl ObjectStore {
     /// The eviction policy.
     pub fn policy(&self) -> Policy {
         self.usage.policy()
@@ -45,7 +45,7 @@ impl Stream {
         let Some(found) = self.locate(arena, hash, key)? else {
             return Ok(None);
         };
-        let At::Slot { page, line, slot, .. } = found.at else {
+        let At::ChunkRef { page, line, slot, .. } = found.at else {
             return Ok(Some(0));
         };
         let marks = self.usage.marks(page);
@@ -56,7 +56,7 @@ impl Stream {
     #[inline]
     pub(super) fn note_use(&mut self, at: At) {
         if self.usage.is_on()
-            && let At::Slot { page, line, slot, .. } = at
+            && let At::ChunkRef { page, line, slot, .. } = at
         {
             self.usage.touch(page, line, slot, self.index.keys);
         }
@@ -64,7 +64,7 @@ impl Stream {
 
     /// Evicts keys by the policy until `bytes` bytes are dead, `VICTIMS_MAX` keys are evicted, or the delta is full.
     /// Calls `gone` with the hash of each. Returns the number of keys evicted. It is 0 if the policy evicts nothing, or
-    /// if no candidate is resident or found yet ([`Stream::eviction_goes_on`]).
+    /// if no candidate is resident or found yet ([`ObjectStore::eviction_goes_on`]).
     pub fn evict(
         &mut self,
         arena: &mut Arena,
@@ -190,7 +190,7 @@ impl Stream {
                         number
                     };
                     let line = number;
-                    search.worst = Some((worth, At::Slot { page, home, line, slot }, locator));
+                    search.worst = Some((worth, At::ChunkRef { page, home, line, slot }, locator));
                 }
             }
         }

@@ -14,9 +14,9 @@ use crate::mark::Mark;
 use crate::parity_member::ParityMember;
 use crate::parity_table::{ParityTable, State};
 use crate::rules::Fault;
-use crate::source::Source;
+use crate::source_chunk::SourceChunk;
 use paritas_base::configuration::{Configuration, PositionState};
-use paritas_base::{Map, Position, Span, Stream, Stripe, Term, Time, Version, map};
+use paritas_base::{Map, Position, Span, StreamId, Stripe, Term, Time, Version, map};
 use paritas_code::{mul_add, sum};
 use paritas_paritylog::Key;
 use paritas_store::delta::Extent;
@@ -31,7 +31,7 @@ const TRY_EVERY: Span = Span::from_ms(250);
 
 /// The filling of one parity position.
 #[derive(Debug)]
-pub(crate) struct Filler {
+pub(crate) struct Refill {
     /// Stripes still to fetch; `None` until P6.6 has told which exist.
     queue: Option<VecDeque<Stripe>>,
     fetches: Map<Stripe, Fetch>,
@@ -105,7 +105,7 @@ impl Fetch {
     }
 }
 
-impl Filler {
+impl Refill {
     /// Nothing to do for a position that was born empty.
     pub(crate) fn new(born: bool) -> Self {
         Self {
@@ -182,7 +182,7 @@ impl Filler {
         (x, parity): (Position, u8),
         id: u64,
         stripe: Stripe,
-        value: Option<(Source<'_>, u64, Term)>,
+        value: Option<(SourceChunk<'_>, u64, Term)>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let Some(fetch) = self.fetch_mut(stripe).filter(|f| f.id == id) else {
@@ -261,18 +261,18 @@ impl ParityMember {
     /// Moves the filling on: asks, encodes what is complete, begins more, and asks to be Live when all is valid.
     pub(crate) fn fill<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let me = configuration.at(self.position()).filter(|a| a.tenure == self.tenure());
-        self.filler.filling = me.is_some_and(|a| a.state == PositionState::Filling);
-        if !self.filler.filling {
+        self.refill.filling = me.is_some_and(|a| a.state == PositionState::Filling);
+        if !self.refill.filling {
             return;
         }
-        if self.filler.queue.is_none() {
+        if self.refill.queue.is_none() {
             self.learn_stripes(cx, configuration);
         }
         self.drop_overfull(cx);
         self.finish_fetches(cx, configuration);
-        if cx.mono() >= self.filler.next_at {
+        if cx.mono() >= self.refill.next_at {
             let retry = cx.shared.parameters.retry;
-            self.filler.next_at = cx.after(retry);
+            self.refill.next_at = cx.after(retry);
             self.ask_again(cx, configuration);
         }
         self.begin_fetches(cx, configuration);
@@ -329,8 +329,8 @@ impl ParityMember {
         self.table.set_complete();
         self.forget_stripe_lists();
         cx.out.mark(Mark::StripesLearnt);
-        self.filler.total = queue.len() as u32;
-        self.filler.queue = Some(queue);
+        self.refill.total = queue.len() as u32;
+        self.refill.queue = Some(queue);
         self.grant_more(cx, configuration);
         // What is left of the stash is of no use to a refill.
         let shared = &mut *cx.shared;
@@ -346,7 +346,7 @@ impl ParityMember {
 
     /// P6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions of its owners
     /// now. If no delta on the stripe has come since this tenure began (P6.6) it is valid: all later ones will be
-    /// folded into it. A log node has it on its disk, of an earlier life too (P11.3).
+    /// folded into it. A log node has it on its disk, of an earlier incarnation too (P11.3).
     fn reuse<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -381,7 +381,7 @@ impl ParityMember {
             return false;
         };
         let untouched = self.table.state(stripe) == State::Untouched;
-        // As an owner that stands in (`materialise`).
+        // As an owner that stands in (`reconstruct`).
         let stands_in = configuration.is_stand_in(self.position());
         let full = !self.table.may_refill(shared, stripe, 0, stands_in);
         if !untouched || full || !rules.may_reuse(old.versions, versions) {
@@ -401,24 +401,24 @@ impl ParityMember {
             .data_positions()
             .any(|x| configuration.tenure(x).is_none());
         let disk_behind = self.table.is_on_disk() && cx.shared.disk.as_ref().is_some_and(|disk| disk.log.is_full());
-        if vacant || disk_behind || cx.mono() < self.filler.blocked_until {
+        if vacant || disk_behind || cx.mono() < self.refill.blocked_until {
             return;
         }
         let stands_in = configuration.is_stand_in(self.position());
-        while self.filler.queue.as_ref().is_some_and(|queue| !queue.is_empty()) {
-            // As an owner that stands in (`materialise`).
+        while self.refill.queue.as_ref().is_some_and(|queue| !queue.is_empty()) {
+            // As an owner that stands in (`reconstruct`).
             let under_way = cx.shared.pace.under_way();
             if !self.seek_refillable(cx.shared, under_way, stands_in) {
-                if cx.mono() < self.filler.try_at {
+                if cx.mono() < self.refill.try_at {
                     break;
                 }
-                self.filler.try_at = cx.mono() + TRY_EVERY;
+                self.refill.try_at = cx.mono() + TRY_EVERY;
             }
-            if !cx.may_rebuild(self.filler.fetches.len()) {
-                self.filler.next_at = self.filler.next_at.min(cx.shared.pace.ask_at(cx.now.mono));
+            if !cx.may_rebuild(self.refill.fetches.len()) {
+                self.refill.next_at = self.refill.next_at.min(cx.shared.pace.ask_at(cx.now.mono));
                 break;
             }
-            let Some(stripe) = self.filler.queue.as_mut().and_then(VecDeque::pop_front) else {
+            let Some(stripe) = self.refill.queue.as_mut().and_then(VecDeque::pop_front) else {
                 break;
             };
             cx.rebuild_begins();
@@ -426,13 +426,13 @@ impl ParityMember {
             let mut fetch = Fetch::new(cx, configuration);
             fetch.lent = self.borrow(cx, configuration, stripe, fetch.id);
             self.ask_chunks(cx, configuration, stripe, &fetch);
-            self.filler.fetches.insert(stripe, fetch);
+            self.refill.fetches.insert(stripe, fetch);
         }
     }
 
     /// Brings a stripe to the front that there is room for. False if none of those looked at is one.
     fn seek_refillable(&mut self, shared: &Shared, under_way: usize, stands_in: bool) -> bool {
-        let Some(queue) = &mut self.filler.queue else {
+        let Some(queue) = &mut self.refill.queue else {
             return false;
         };
         for _ in 0..queue.len().min(SOUGHT_MAX) {
@@ -458,7 +458,7 @@ impl ParityMember {
             } else if fetch.replies[x.index()].is_none()
                 && let Some(owner) = configuration.tenure(x)
             {
-                let stream = Stream {
+                let stream = StreamId {
                     list: configuration.list,
                     x,
                 };
@@ -475,7 +475,7 @@ impl ParityMember {
     /// What went unanswered is asked again; a wholly filled position asks to be Live.
     fn ask_again<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let list = configuration.list;
-        if self.filler.queue.is_none() {
+        if self.refill.queue.is_none() {
             for x in configuration.data_positions() {
                 let log = &self.logs()[x.index()];
                 if let (None, Some(owner)) = (&log.alloc, configuration.tenure(x)) {
@@ -483,14 +483,20 @@ impl ParityMember {
                         term: owner.term(),
                         at_least: 0,
                     };
-                    cx.send(&owner, Channel::Bulk, Stream { list, x }, configuration.epoch, &message);
+                    cx.send(
+                        &owner,
+                        Channel::Bulk,
+                        StreamId { list, x },
+                        configuration.epoch,
+                        &message,
+                    );
                 }
             }
             return;
         }
         let now = cx.mono();
         let mut late: Vec<Stripe> = self
-            .filler
+            .refill
             .fetches
             .iter()
             .filter(|(_, f)| f.retry_at <= now)
@@ -499,21 +505,21 @@ impl ParityMember {
         late.sort();
         for stripe in late {
             let retry_at = cx.after(cx.shared.parameters.resend);
-            if let Some(mut fetch) = self.filler.fetches.remove(&stripe) {
+            if let Some(mut fetch) = self.refill.fetches.remove(&stripe) {
                 if fetch.lent.is_some() {
                     fetch = Fetch::new(cx, configuration);
                 }
                 fetch.retry_at = retry_at;
                 fetch.asked_again = true;
                 self.ask_chunks(cx, configuration, stripe, &fetch);
-                self.filler.fetches.insert(stripe, fetch);
+                self.refill.fetches.insert(stripe, fetch);
             }
         }
         let all_known = configuration.data_positions().all(|x| {
             let log = &self.logs()[x.index()];
             log.known && configuration.tenure(x).map(|t| t.term()) == Some(log.term)
         });
-        let idle = self.filler.fetches.is_empty() && self.filler.queue.as_ref().is_some_and(|q| q.is_empty());
+        let idle = self.refill.fetches.is_empty() && self.refill.queue.as_ref().is_some_and(|q| q.is_empty());
         if idle && all_known {
             cx.propose(Proposal::AskLive {
                 list,
@@ -527,7 +533,7 @@ impl ParityMember {
     fn drop_overfull<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let mut stripes: Vec<Stripe> = self
-            .filler
+            .refill
             .fetches
             .iter()
             .filter(|(_, f)| f.is_overfull(chunk_bytes))
@@ -536,16 +542,16 @@ impl ParityMember {
         stripes.sort();
         for stripe in stripes {
             cx.out.mark(Mark::FetchGivenUp);
-            self.filler.fetches.remove(&stripe);
+            self.refill.fetches.remove(&stripe);
             self.table.mark(cx.shared, stripe, State::Invalid);
-            self.filler.queue.get_or_insert_default().push_back(stripe);
+            self.refill.queue.get_or_insert_default().push_back(stripe);
         }
     }
 
     /// P6.3.
     fn finish_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let mut ready: Vec<Stripe> = self
-            .filler
+            .refill
             .fetches
             .iter()
             .filter(|(_, f)| self.is_complete(cx, f))
@@ -553,7 +559,7 @@ impl ParityMember {
             .collect();
         ready.sort();
         for stripe in ready {
-            let Some(mut fetch) = self.filler.fetches.remove(&stripe) else {
+            let Some(mut fetch) = self.refill.fetches.remove(&stripe) else {
                 continue;
             };
             if !self.settle_lent(cx, &mut fetch) {
@@ -568,11 +574,11 @@ impl ParityMember {
                 fits && self.table.install(cx.shared, stripe, &values, &bytes)
             };
             if encoded.is_some_and(install) {
-                self.filler.done += 1;
-            } else if let Some(queue) = &mut self.filler.queue {
+                self.refill.done += 1;
+            } else if let Some(queue) = &mut self.refill.queue {
                 self.table.mark(cx.shared, stripe, State::Invalid);
                 queue.push_back(stripe);
-                self.filler.blocked_until = cx.mono() + cx.shared.parameters.resend;
+                self.refill.blocked_until = cx.mono() + cx.shared.parameters.resend;
                 return;
             }
         }

@@ -1,9 +1,9 @@
 //! Growth of the index: one group is rebuilt with one page more (docs/formats/index.md, "Growth").
 
-use super::{Blocked, Stream, has_room, page_stripe, spill_stripe, usage};
+use super::{Blocked, ObjectStore, has_room, page_stripe, spill_stripe, usage};
 use crate::delta::DELTA_BYTES_MAX;
 use crate::index::page::{self, LINE_BYTES, SLOTS};
-use crate::index::shape::{Place, Step};
+use crate::index::shape::{PageSlot, Step};
 use crate::index::spill::{self, Spilled};
 use crate::{Arena, Delta};
 use paritas_base::Stripe;
@@ -33,7 +33,7 @@ pub(super) const SPILLED_MAX: usize = 1024;
 /// Most spilled entries that the keys of one command may add, however large a spill page is.
 pub(super) const TOGETHER_MAX: usize = 1536;
 
-impl Stream {
+impl ObjectStore {
     /// Grows the index after an insert, if growth is due. A step that cannot be done now is tried again later.
     pub(super) fn grow_after_insert(&mut self, arena: &mut Arena, delta: &mut Delta) {
         if self.index.grow_wait > 0 {
@@ -226,7 +226,7 @@ impl Stream {
         line: u32,
         tag: u16,
         locator: u32,
-    ) -> Result<Place, Blocked> {
+    ) -> Result<PageSlot, Blocked> {
         if let Some(place) = self.shape.advance(step, member, line, tag) {
             return Ok(place);
         }
@@ -290,14 +290,14 @@ impl Stream {
 }
 
 impl Rebuilt {
-    fn insert(&mut self, stream: &Stream, place: Place, locator: u32, mark: u8) {
+    fn insert(&mut self, stream: &ObjectStore, place: PageSlot, locator: u32, mark: u8) {
         let chunk = stream.settings.chunk_bytes;
         let Some(at) = self.pages.iter().position(|page| *page == place.page) else {
             debug_assert!(false, "an entry would move to a page outside its group");
             return;
         };
         let mut bytes = &mut self.bytes[at * chunk..(at + 1) * chunk];
-        let Place { page, line, tag } = place;
+        let PageSlot { page, line, tag } = place;
         if let Some(room) = page::room(bytes, stream.shape, line, tag) {
             page::insert(&mut bytes, stream.shape, &room, line, tag, locator);
             if stream.usage.is_on() {

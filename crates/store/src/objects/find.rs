@@ -1,8 +1,8 @@
 //! Finding keys.
 
-use super::{Blocked, Stream, page_stripe, spill_stripe};
+use super::{Blocked, ObjectStore, page_stripe, spill_stripe};
 use crate::index::page;
-use crate::index::shape::Place;
+use crate::index::shape::PageSlot;
 use crate::index::spill;
 use crate::object::{self, Head, Object};
 use crate::{Arena, Missing};
@@ -12,7 +12,7 @@ use paritas_base::Stripe;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum At {
     /// In a line of its page.
-    Slot {
+    ChunkRef {
         page: u32,
         home: u32,
         line: u32,
@@ -35,7 +35,7 @@ pub(super) struct Found {
     pub head: Head,
 }
 
-impl Stream {
+impl ObjectStore {
     /// The object of a key, expired or not.
     pub fn find<'a>(&'a self, arena: &'a Arena, hash: u64, key: &[u8]) -> Result<Option<Object<'a>>, Blocked> {
         let Some(found) = self.locate(arena, hash, key)? else {
@@ -44,7 +44,7 @@ impl Stream {
         self.object(arena, found.locator, found.head).map(Some)
     }
 
-    /// As [`Stream::find`], and records a use of the key.
+    /// As [`ObjectStore::find`], and records a use of the key.
     #[inline]
     pub fn access<'a>(&'a mut self, arena: &'a Arena, hash: u64, key: &[u8]) -> Result<Option<Object<'a>>, Blocked> {
         let Some(found) = self.locate(arena, hash, key)? else {
@@ -134,7 +134,7 @@ impl Stream {
 
     /// The place of a hash; `None` in an empty index.
     #[inline]
-    pub(super) fn place(&self, hash: u64) -> Result<Option<Place>, Blocked> {
+    pub(super) fn place(&self, hash: u64) -> Result<Option<PageSlot>, Blocked> {
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
         }
@@ -174,10 +174,10 @@ impl Stream {
     pub(super) fn search(
         &self,
         arena: &Arena,
-        place: Place,
+        place: PageSlot,
         mut test: impl FnMut(u32) -> Result<bool, Blocked>,
     ) -> Result<Option<(At, u32)>, Blocked> {
-        let Place { page, line: home, tag } = place;
+        let PageSlot { page, line: home, tag } = place;
         let Some(bytes) = self.chunks.bytes(arena, page_stripe(page))? else {
             return Ok(None);
         };
@@ -185,7 +185,7 @@ impl Stream {
         for slot in page::matches(home_line, tag, false) {
             let locator = page::locator(home_line, slot);
             if test(locator)? {
-                let at = At::Slot {
+                let at = At::ChunkRef {
                     page,
                     home,
                     line: home,
@@ -202,7 +202,7 @@ impl Stream {
         for slot in page::matches(other, tag, true) {
             let locator = page::locator(other, slot);
             if test(locator)? {
-                return Ok(Some((At::Slot { page, home, line, slot }, locator)));
+                return Ok(Some((At::ChunkRef { page, home, line, slot }, locator)));
             }
         }
         for spill in 0..self.index.spills {

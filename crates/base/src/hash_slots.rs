@@ -4,7 +4,7 @@
 //! serves, and the epoch fences nodes that know neither (H45).
 
 use crate::configuration::ClusterRecord;
-use crate::{ListId, NodeId, Position, SLOT_COUNT, Stream};
+use crate::{ListId, NodeId, Position, SLOT_COUNT, StreamId};
 use serde::{Deserialize, Serialize};
 
 /// A range of consecutive hash slots of one stream.
@@ -29,9 +29,9 @@ pub struct HandOff {
     /// The last slot that may be handed off. The source may hand off fewer at once.
     pub last: u16,
     /// The stream that hands the slots off.
-    pub from: Stream,
+    pub from: StreamId,
     /// The stream that receives them.
-    pub to: Stream,
+    pub to: StreamId,
 }
 
 impl HandOff {
@@ -45,7 +45,7 @@ impl HandOff {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SlotTarget {
     /// This stream.
-    Stream(Stream),
+    StreamId(StreamId),
     /// Any stream that this node owns.
     Node(NodeId),
 }
@@ -128,7 +128,7 @@ impl ListSlots {
     pub fn is_well_formed(&self, list: ListId, data: u8) -> bool {
         let inside = |r: &SlotRange| r.first <= r.last && r.last < SLOT_COUNT && r.x.0 < data;
         let in_order = self.ranges.windows(2).all(|w| w[0].last < w[1].first);
-        let of_it = |s: Stream| s.list != list || s.x.0 < data;
+        let of_it = |s: StreamId| s.list != list || s.x.0 < data;
         let hand_off = self.hand_off.is_none_or(|h| {
             h.first <= h.last
                 && h.last < SLOT_COUNT
@@ -196,8 +196,8 @@ pub fn check_whole(held: impl Iterator<Item = (ListId, SlotRange)>) -> Result<()
 mod tests {
     use super::*;
 
-    fn stream(list: u16, x: u8) -> Stream {
-        Stream {
+    fn stream(list: u16, x: u8) -> StreamId {
+        StreamId {
             list: ListId(list),
             x: Position(x),
         }
@@ -230,7 +230,7 @@ mod tests {
         SlotRange { first, last, x }
     }
 
-    fn done(version: u64, first: u16, last: u16, from: Stream, to: Stream) -> HandOff {
+    fn done(version: u64, first: u16, last: u16, from: StreamId, to: StreamId) -> HandOff {
         HandOff {
             version,
             first,

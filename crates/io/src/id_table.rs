@@ -5,13 +5,13 @@ const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 
 /// Entries with ids of 44 bits serial number and 20 bits place.
 #[derive(Debug)]
-pub(crate) struct Slots<T> {
+pub(crate) struct IdTable<T> {
     entries: Vec<Option<(u64, T)>>,
     free: Vec<u32>,
     serial: u64,
 }
 
-impl<T> Slots<T> {
+impl<T> IdTable<T> {
     pub(crate) fn new() -> Self {
         Self {
             entries: Vec::new(),
@@ -74,13 +74,13 @@ impl<T> Slots<T> {
 mod tests {
     use super::*;
 
-    fn insert(slots: &mut Slots<u8>, entry: u8) -> u64 {
+    fn insert(slots: &mut IdTable<u8>, entry: u8) -> u64 {
         slots.insert_with(|_| Ok::<_, ()>(entry)).unwrap().unwrap()
     }
 
     #[test]
     fn an_old_id_does_not_find_the_next_tenant_of_its_place() {
-        let mut slots = Slots::new();
+        let mut slots = IdTable::new();
         let first = insert(&mut slots, 1);
         assert_eq!(slots.remove(first), Some(1));
         let second = insert(&mut slots, 2);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_failed_insert_leaves_no_trace() {
-        let mut slots: Slots<u8> = Slots::new();
+        let mut slots: IdTable<u8> = IdTable::new();
         assert_eq!(slots.insert_with(|_| Err("no")), Some(Err("no")));
         assert_eq!(slots.len(), 0);
         assert_eq!(slots.ids().count(), 0);

@@ -3,9 +3,9 @@
 use super::find::{At, Found};
 use super::grow::{CROWD, SPILLED_MAX, TOGETHER_MAX};
 use super::place::{INDEX_CHANGE_BYTES, Writer};
-use super::{Blocked, LivePage, Stream, has_room, page_stripe, spill_stripe};
+use super::{Blocked, LivePage, ObjectStore, has_room, page_stripe, spill_stripe};
 use crate::index::page::{self, Lines, Room};
-use crate::index::shape::Place;
+use crate::index::shape::PageSlot;
 use crate::index::spill::{self, Spilled};
 use crate::object::{Head, Value};
 use crate::{Arena, Chunks, Delta};
@@ -15,13 +15,13 @@ use paritas_base::Stripe;
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     /// Into the first page, which is created with it.
-    First(Place),
-    Page(Place, Room),
+    First(PageSlot),
+    Page(PageSlot, Room),
     /// Into a spill page, as its `nth` entry.
-    Spill(Place, u32, usize),
+    Spill(PageSlot, u32, usize),
 }
 
-impl Stream {
+impl ObjectStore {
     /// Stores a value under a key, new or not. A value of the same length and kind is overwritten in place.
     pub fn put(
         &mut self,
@@ -236,12 +236,12 @@ impl Stream {
     }
 
     /// Most new keys of one command that always find slots, however crowded they are: one more spill page is enough,
-    /// and [`Stream::may_take`] has made sure of it.
+    /// and [`ObjectStore::may_take`] has made sure of it.
     pub fn crowd_max(&self) -> usize {
         TOGETHER_MAX.min(spill::capacity(self.settings.chunk_bytes)) * 3 / 4
     }
 
-    /// Whether new keys with these hashes find slots, even if there are more than [`Stream::crowd_max`]. Tried on
+    /// Whether new keys with these hashes find slots, even if there are more than [`ObjectStore::crowd_max`]. Tried on
     /// copies of their pages.
     ///
     /// # Errors
@@ -251,7 +251,7 @@ impl Stream {
         hashes.sort_unstable();
         hashes.dedup();
         let pages = self.index.pages.max(1);
-        let places: Vec<Place> = hashes.iter().map(|hash| self.shape.place(*hash, pages)).collect();
+        let places: Vec<PageSlot> = hashes.iter().map(|hash| self.shape.place(*hash, pages)).collect();
         // Fewer keys in one page always find slots.
         let few = self.shape.lines() as usize / 8;
         let mut spilled = 0;
@@ -340,7 +340,7 @@ impl Stream {
     /// Changes the locator of an entry.
     pub(super) fn point(&mut self, arena: &mut Arena, delta: &mut Delta, at: At, locator: u32) {
         match at {
-            At::Slot { page, line, slot, .. } => {
+            At::ChunkRef { page, line, slot, .. } => {
                 let mut lines = self.live_page(arena, delta, page_stripe(page));
                 let new = page::with_locator(&lines.read(line), slot, locator);
                 lines.write(line, &new);
@@ -356,7 +356,7 @@ impl Stream {
     fn remove_entry(&mut self, arena: &mut Arena, delta: &mut Delta, at: At) {
         self.index.keys -= 1;
         match at {
-            At::Slot { page, home, line, slot } => {
+            At::ChunkRef { page, home, line, slot } => {
                 let mut lines = self.live_page(arena, delta, page_stripe(page));
                 page::remove(&mut lines, line, slot, home);
             }

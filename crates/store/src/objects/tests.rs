@@ -74,7 +74,7 @@ impl Stored {
 
 struct World {
     arena: Arena,
-    stream: Stream,
+    stream: ObjectStore,
     mirror: Mirror,
     model: BTreeMap<Vec<u8>, Stored>,
     seq: u64,
@@ -83,7 +83,7 @@ struct World {
 
 impl World {
     fn new(chunk_bytes: usize, slots: u32) -> Self {
-        let mut stream = Stream::new(Settings::new(chunk_bytes, KEY));
+        let mut stream = ObjectStore::new(Settings::new(chunk_bytes, KEY));
         stream.set_credit(u32::MAX, u32::MAX);
         Self {
             arena: Arena::new(chunk_bytes, slots),
@@ -98,7 +98,7 @@ impl World {
     /// Runs one operation with its own delta, and compares the chunks that it touched.
     fn run<T>(
         &mut self,
-        op: impl FnOnce(&mut Stream, &mut Arena, &mut Delta) -> Result<T, Blocked>,
+        op: impl FnOnce(&mut ObjectStore, &mut Arena, &mut Delta) -> Result<T, Blocked>,
     ) -> Result<T, Blocked> {
         let before = self.state();
         let mut delta = Delta::new(Version::new(self.term, self.seq + 1), Vec::new());
@@ -124,7 +124,7 @@ impl World {
     fn state(&self) -> Option<String> {
         // Only for small streams, because the text is long.
         (self.stream.space.end() < 40).then(|| {
-            let Stream {
+            let ObjectStore {
                 chunks,
                 index,
                 space,
@@ -250,7 +250,7 @@ impl World {
     fn take_over(&mut self) {
         let chunk_bytes = self.arena.chunk_bytes();
         self.arena = Arena::new(chunk_bytes, 1 << 16);
-        let mut stream = Stream::taken_over(*self.stream.settings());
+        let mut stream = ObjectStore::taken_over(*self.stream.settings());
         stream.set_credit(u32::MAX, u32::MAX);
         self.stream = stream;
         self.term += 1;
@@ -407,8 +407,8 @@ fn a_blocked_operation_changes_nothing() {
     }
 }
 
-/// Several changes find the space that [`Stream::may_take`] promised. Credit is asked for until it is enough for all,
-/// however small the chunks.
+/// Several changes find the space that [`ObjectStore::may_take`] promised. Credit is asked for until it is enough for
+/// all, however small the chunks.
 #[test]
 fn room_promised_to_several_changes_is_there_for_all_of_them() {
     for chunk_bytes in [1024, 4096, 16384] {
@@ -734,7 +734,7 @@ fn what_a_key_may_be_compared_with_is_told_before() {
 
 /// Small integers as keys, in the order of their hashes. A client that has run SCAN can send keys in this order, so
 /// that one line of a small index gets all of them.
-fn in_order_of_hashes(stream: &Stream, keys: u32) -> Vec<(u64, [u8; 4])> {
+fn in_order_of_hashes(stream: &ObjectStore, keys: u32) -> Vec<(u64, [u8; 4])> {
     let keys = (0..keys).map(u32::to_le_bytes);
     let mut in_order: Vec<_> = keys.map(|key| (stream.hash(&key), key)).collect();
     in_order.sort_unstable();
@@ -742,7 +742,7 @@ fn in_order_of_hashes(stream: &Stream, keys: u32) -> Vec<(u64, [u8; 4])> {
 }
 
 /// Grows the index by one page, in its own delta.
-fn grow_for_a_crowd(arena: &mut Arena, stream: &mut Stream, seq: &mut u64) {
+fn grow_for_a_crowd(arena: &mut Arena, stream: &mut ObjectStore, seq: &mut u64) {
     *seq += 1;
     let mut delta = Delta::new(Version::new(1, *seq), Vec::new());
     assert_eq!(
@@ -794,7 +794,7 @@ fn keys_in_the_order_of_a_scan_find_room() {
         (65_536, 400_000, false),
     ] {
         let mut arena = Arena::new(chunk_bytes, 1 << 16);
-        let mut stream = Stream::new(Settings::new(chunk_bytes, KEY));
+        let mut stream = ObjectStore::new(Settings::new(chunk_bytes, KEY));
         stream.set_credit(u32::MAX, u32::MAX);
         let in_order = in_order_of_hashes(&stream, keys);
         let (mut seq, mut blocked, mut spills) = (0, 0, 0);
@@ -865,7 +865,7 @@ fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
         (65_536, 500_000, Others::None),
     ] {
         let mut arena = Arena::new(chunk_bytes, 1 << 15);
-        let mut stream = Stream::new(Settings::new(chunk_bytes, KEY));
+        let mut stream = ObjectStore::new(Settings::new(chunk_bytes, KEY));
         stream.set_credit(u32::MAX, 2);
         let mut rest = in_order_of_hashes(&stream, keys);
         let batch: Vec<(u64, [u8; 4])> = match others {
@@ -888,7 +888,7 @@ fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
             }
         };
         let (mut seq, mut steps) = (0, 0);
-        let more_credit = |stream: &mut Stream| {
+        let more_credit = |stream: &mut ObjectStore| {
             let (data, index) = stream.wants_credit().expect("it asks for the credit that it lacks");
             stream.set_credit(data, index);
         };
@@ -957,7 +957,7 @@ fn a_command_of_many_crowding_keys_finds_room_for_all_of_them() {
 #[test]
 fn no_growth_step_within_a_command_adds_to_what_is_spilled() {
     let mut arena = Arena::new(16_384, 1 << 12);
-    let mut stream = Stream::new(Settings::new(16_384, KEY));
+    let mut stream = ObjectStore::new(Settings::new(16_384, KEY));
     stream.set_credit(u32::MAX, u32::MAX);
     let in_order = in_order_of_hashes(&stream, 30_000);
     // Most of the keys are close together in the order of hashes.
@@ -992,7 +992,7 @@ fn no_growth_step_within_a_command_adds_to_what_is_spilled() {
 #[test]
 fn the_index_fills_well_from_a_hundred_thousand_keys_on() {
     let mut arena = Arena::new(16384, 1 << 16);
-    let mut stream = Stream::new(Settings::new(16384, KEY));
+    let mut stream = ObjectStore::new(Settings::new(16384, KEY));
     stream.set_credit(u32::MAX, u32::MAX);
     let (mut worst, mut sum, mut weight) = (1.0f64, 0.0, 0.0);
     let mut bytes = Vec::new();

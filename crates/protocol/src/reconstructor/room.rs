@@ -1,14 +1,14 @@
 //! Where memory is short: which owners that are not whole drop chunks for others, and when the background waits
 //! (P5.10, P10.5).
 
-use super::Materialiser;
+use super::Reconstructor;
 use crate::context::{Context, Shared};
 use crate::interface::Out;
 use crate::mark::Mark;
 use crate::rules::Fault;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, PositionState};
-use paritas_base::{Span, Stream, Stripe, Time};
+use paritas_base::{Span, StreamId, Stripe, Time};
 use paritas_store::{Presence, Purpose};
 use std::collections::VecDeque;
 
@@ -23,14 +23,14 @@ pub(super) const ROOM_RETRIES: u64 = 4;
 /// A position that is not whole has too few chunks here for what is asked for: others of its node that are not whole
 /// and have more give up theirs (P5.10), until it has what it needs or asks no more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RoomWanted {
-    by: Stream,
+pub(crate) struct SpaceWanted {
+    by: StreamId,
     /// Chunks that it has here.
     here: u32,
     until: Time,
 }
 
-impl Materialiser {
+impl Reconstructor {
     /// Bytes of what it notes of chunks.
     pub(crate) fn table_bytes(&self) -> usize {
         self.brought.capacity() * size_of::<Stripe>()
@@ -56,21 +56,21 @@ impl StreamOwner {
     pub(super) fn look_at_room<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let x = self.stream().x;
         let me = configuration.at(x);
-        self.materialiser.filling = me.is_some_and(|a| a.state == PositionState::Filling);
-        self.materialiser.stands_in = configuration.is_stand_in(x);
-        self.materialiser.is_doubled = configuration.may_lack_memory(x);
-        self.materialiser.may_drop = self.materialiser.filling && !self.has_asked_live() && !configuration.lost;
+        self.reconstructor.filling = me.is_some_and(|a| a.state == PositionState::Filling);
+        self.reconstructor.stands_in = configuration.is_stand_in(x);
+        self.reconstructor.is_doubled = configuration.may_lack_memory(x);
+        self.reconstructor.may_drop = self.reconstructor.filling && !self.has_asked_live() && !configuration.lost;
         let others = configuration
             .positions
             .iter()
             .enumerate()
             .filter(|(i, _)| *i != x.index());
         let live = others.filter(|(_, a)| a.is_some_and(|a| a.state.is_live()));
-        self.materialiser.may_give = self.materialiser.may_drop && live.count() >= usize::from(configuration.data);
-        if !self.materialiser.filling && !self.materialiser.brought.is_empty() {
-            self.materialiser.brought = VecDeque::new();
+        self.reconstructor.may_give = self.reconstructor.may_drop && live.count() >= usize::from(configuration.data);
+        if !self.reconstructor.filling && !self.reconstructor.brought.is_empty() {
+            self.reconstructor.brought = VecDeque::new();
         }
-        let after_asking = self.materialiser.stands_in && cx.rules().fault(Fault::DroppedAfterAskingLive);
+        let after_asking = self.reconstructor.stands_in && cx.rules().fault(Fault::DroppedAfterAskingLive);
         if after_asking && self.lacks_memory(cx.shared) {
             self.drop_chunk(cx);
         }
@@ -88,7 +88,7 @@ impl StreamOwner {
             .filter(|wanted| wanted.by != by && now < wanted.until);
         if other.is_none_or(|other| here < other.here) {
             let until = now + Span(2 * ROOM_RETRIES * cx.shared.parameters.retry.0);
-            cx.shared.room_wanted = Some(RoomWanted { by, here, until });
+            cx.shared.room_wanted = Some(SpaceWanted { by, here, until });
         }
     }
 
@@ -106,14 +106,14 @@ impl StreamOwner {
     /// Whether a chunk here is to go for another position of this node.
     fn gives_room<O: Out>(&self, cx: &Context<'_, O>) -> bool {
         let here = self.store.chunks().here_count();
-        let gives = |w: RoomWanted| w.by != self.stream() && cx.now.mono < w.until && here > w.here + 1;
-        self.materialiser.may_give && cx.shared.room_wanted.is_some_and(gives)
+        let gives = |w: SpaceWanted| w.by != self.stream() && cx.now.mono < w.until && here > w.here + 1;
+        self.reconstructor.may_give && cx.shared.room_wanted.is_some_and(gives)
     }
 
     /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
     /// all there is. Its memory was planned for, but a younger one may have it (P10.5), or a stand-in of another list.
     fn lacks_memory(&self, shared: &Shared) -> bool {
-        let purpose = match self.materialiser.stands_in {
+        let purpose = match self.reconstructor.stands_in {
             true => Purpose::StandIn,
             false => Purpose::Demand,
         };
@@ -126,13 +126,13 @@ impl StreamOwner {
     pub(super) fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
         let budget = shared.arena.budget();
         let needed = budget.backlog() + budget.headroom();
-        let is_short = self.materialiser.is_doubled || budget.available(Purpose::Demand) < needed;
+        let is_short = self.reconstructor.is_doubled || budget.available(Purpose::Demand) < needed;
         let purpose = match is_short {
-            _ if self.materialiser.stands_in => Purpose::StandIn,
+            _ if self.reconstructor.stands_in => Purpose::StandIn,
             true => Purpose::Rebuild,
             false => Purpose::Demand,
         };
-        let may_be_full = self.materialiser.stands_in || self.materialiser.may_drop;
+        let may_be_full = self.reconstructor.stands_in || self.reconstructor.may_drop;
         may_be_full && budget.available(purpose) as usize <= under_way
     }
 
@@ -147,7 +147,7 @@ impl StreamOwner {
         for step in 0..2 {
             let gives = step == 0 && self.gives_room(cx);
             let needs = || self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared);
-            if self.materialiser.may_drop && (gives || needs()) {
+            if self.reconstructor.may_drop && (gives || needs()) {
                 if self.store.chunks().here_count() <= cx.shared.headroom() / 2 {
                     self.want_room(cx);
                 }
@@ -163,17 +163,17 @@ impl StreamOwner {
         let few = self.store.chunks().held_counts().1 < cx.shared.headroom();
         let rules = cx.rules();
         let (term, acked) = (self.term(), self.acked());
-        let mut left = self.materialiser.brought.len();
+        let mut left = self.reconstructor.brought.len();
         let mut listed = false;
         while left > 0 || !listed {
             if left == 0 {
                 // What has come by other ways, too: written here.
                 self.list_brought();
-                (left, listed) = (self.materialiser.brought.len(), true);
+                (left, listed) = (self.reconstructor.brought.len(), true);
                 continue;
             }
             left -= 1;
-            let Some(stripe) = self.materialiser.brought.pop_front() else {
+            let Some(stripe) = self.reconstructor.brought.pop_front() else {
                 continue;
             };
             if self.store.chunks().presence(stripe) != Some(Presence::Here) {
@@ -183,10 +183,10 @@ impl StreamOwner {
             let may_go = (few || !stripe.is_index()) && rules.may_drop(version, term, acked);
             if may_go && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
                 cx.out.mark(Mark::ChunkDropped);
-                self.materialiser.drops += 1;
+                self.reconstructor.drops += 1;
                 return true;
             }
-            self.materialiser.brought.push_back(stripe);
+            self.reconstructor.brought.push_back(stripe);
         }
         false
     }
@@ -194,11 +194,11 @@ impl StreamOwner {
     /// Lists all that is here: what was brought back in its order, the rest before it.
     fn list_brought(&mut self) {
         let chunks = self.store.chunks();
-        let mut known: Vec<Stripe> = self.materialiser.brought.iter().copied().collect();
+        let mut known: Vec<Stripe> = self.reconstructor.brought.iter().copied().collect();
         known.sort();
         let here = |stripe: &Stripe| chunks.presence(*stripe) == Some(Presence::Here);
         let others = chunks.stripes().map(|(stripe, _)| stripe);
         let others = others.filter(|stripe| here(stripe) && known.binary_search(stripe).is_err());
-        self.materialiser.brought = others.chain(self.materialiser.brought.iter().copied()).collect();
+        self.reconstructor.brought = others.chain(self.reconstructor.brought.iter().copied()).collect();
     }
 }

@@ -3,8 +3,8 @@
 use super::world::{World, plan};
 use super::*;
 use crate::status::SlotMoveState;
-use paritas_base::slots::{HandOff, SlotOrder, SlotTarget};
-use paritas_base::{Position, Stream};
+use paritas_base::hash_slots::{HandOff, SlotOrder, SlotTarget};
+use paritas_base::{Position, StreamId};
 
 impl World {
     /// An operator's order; gives why not.
@@ -23,7 +23,7 @@ impl World {
         self.coordinator.configurations().find_map(|c| c.slots.hand_off)
     }
 
-    fn owner(&self, stream: Stream) -> Option<Tenure> {
+    fn owner(&self, stream: StreamId) -> Option<Tenure> {
         let mut lists = self.coordinator.configurations();
         lists.find(|c| c.list == stream.list)?.tenure(stream.x)
     }
@@ -40,7 +40,7 @@ impl World {
 
     fn offer_between(&mut self, version: u64, last: Option<u16>, from: Tenure, to: Tenure) {
         let node = &self.nodes[&from.node.0];
-        if node.alive && node.life == from.incarnation {
+        if node.alive && node.incarnation == from.incarnation {
             let message = ToCoordinator::HandOff {
                 version,
                 last,
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    pub(super) fn slots_of(&self, stream: Stream) -> u32 {
+    pub(super) fn slots_of(&self, stream: StreamId) -> u32 {
         let cluster = self.coordinator.cluster();
         let list = self.coordinator.configurations().find(|c| c.list == stream.list);
         let held = list.unwrap().slots.held(stream.list, cluster);
@@ -60,15 +60,15 @@ impl World {
     }
 }
 
-fn stream(list: u16, x: u8) -> Stream {
-    Stream {
+fn stream(list: u16, x: u8) -> StreamId {
+    StreamId {
         list: ListId(list),
         x: Position(x),
     }
 }
 
-fn order(first: u16, last: u16, to: Stream) -> SlotOrder {
-    let to = SlotTarget::Stream(to);
+fn order(first: u16, last: u16, to: StreamId) -> SlotOrder {
+    let to = SlotTarget::StreamId(to);
     SlotOrder::Move { first, last, to }
 }
 

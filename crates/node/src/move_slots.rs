@@ -68,13 +68,13 @@ impl Order {
     ///
     /// # Errors
     /// If it is refused; the text says why.
-    pub fn give(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
+    pub fn give(&self, whom: SocketAddr, timeout: Duration) -> Result<(), Failure> {
         match &self.what {
             Some((slots, to)) => {
                 let (first, last) = (slots.first.to_string(), slots.last.to_string());
-                command(whom, &["PARITAS.SLOTS", &first, &last, &to.0], patience).map(drop)
+                command(whom, &["PARITAS.SLOTS", &first, &last, &to.0], timeout).map(drop)
             }
-            None => command(whom, &["PARITAS.SLOTS", "stop"], patience).map(drop),
+            None => command(whom, &["PARITAS.SLOTS", "stop"], timeout).map(drop),
         }
     }
 
@@ -82,8 +82,8 @@ impl Order {
     ///
     /// # Errors
     /// If no node answers, or the move was cancelled.
-    pub fn watch(&self, whom: SocketAddr, patience: Duration) -> Result<(), Failure> {
-        watch(whom, patience, |status| {
+    pub fn watch(&self, whom: SocketAddr, timeout: Duration) -> Result<(), Failure> {
+        watch(whom, timeout, |status| {
             let Some(slots) = &status.slots else {
                 return Err(Failure("the coordinator does not know this order".into()));
             };

@@ -13,7 +13,7 @@ use crate::mark::Mark;
 use crate::parameters::LogAssist;
 use crate::parity_member::ParityMember;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{Incarnation, NodeId, Position, Stream, Stripe, Version};
+use paritas_base::{Incarnation, NodeId, Position, StreamId, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_wire::peer::{Message, Parity};
 
@@ -50,7 +50,7 @@ impl Lent {
     }
 
     pub(super) fn ask<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration, id: u64, stripe: Stripe) {
-        let stream = Stream {
+        let stream = StreamId {
             list: configuration.list,
             x: self.spared,
         };
@@ -119,7 +119,7 @@ impl ParityMember {
         parity: Option<Parity<'_>>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let Some(fetch) = self.filler.fetches.get_mut(&stripe).filter(|f| f.id == id) else {
+        let Some(fetch) = self.refill.fetches.get_mut(&stripe).filter(|f| f.id == id) else {
             return;
         };
         let Some(lent) = &mut fetch.lent else { return };
@@ -158,7 +158,7 @@ impl ParityMember {
     ) {
         let fetch = Fetch::new(cx, configuration);
         self.ask_chunks(cx, configuration, stripe, &fetch);
-        self.filler.fetches.insert(stripe, fetch);
+        self.refill.fetches.insert(stripe, fetch);
     }
 
     /// All has come. Whether what was lent, if anything was, is right; then the parity is whole.

@@ -5,15 +5,15 @@
 //! Whatever is not so (another version, a refusal, a wrong sum, silence) is nobody's fault, and the chunk is asked for
 //! anew in the order of P5.7: parity first, then sources at its versions. Nothing that came here is used then.
 
-use super::{Materialiser, StreamOwner, Task};
+use super::{Reconstructor, StreamOwner, Task};
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use crate::parameters::LogAssist;
-use crate::source::Source;
+use crate::source_chunk::SourceChunk;
 use crate::stream_owner::Member;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{NodeId, Position, Stream, Stripe, Version};
+use paritas_base::{NodeId, Position, StreamId, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_wire::peer::{Message, Parity};
 
@@ -63,7 +63,7 @@ impl AtOnce {
     }
 }
 
-impl Materialiser {
+impl Reconstructor {
     /// What is being asked for in one round trip under this id.
     fn at_once(&mut self, stripe: Stripe, id: u64) -> Option<&mut AtOnce> {
         let task = self.tasks.get_mut(&stripe).filter(|t| t.id == id)?;
@@ -158,7 +158,7 @@ impl StreamOwner {
             } else {
                 (me, Message::ReadParity { id, stripe })
             };
-            if !cx.send(&holder.tenure, Channel::Bulk, Stream { list, x }, epoch, &message) {
+            if !cx.send(&holder.tenure, Channel::Bulk, StreamId { list, x }, epoch, &message) {
                 return false;
             }
         }
@@ -180,7 +180,7 @@ impl StreamOwner {
             parity: None,
             bytes: Vec::new(),
         });
-        self.materialiser.insert(stripe, task);
+        self.reconstructor.insert(stripe, task);
         true
     }
 
@@ -195,7 +195,7 @@ impl StreamOwner {
     ) {
         let me = self.stream().x;
         let rules = cx.rules();
-        let Some(at_once) = self.materialiser.at_once(stripe, id) else {
+        let Some(at_once) = self.reconstructor.at_once(stripe, id) else {
             return;
         };
         if !at_once.waits_for(from) {
@@ -222,16 +222,16 @@ impl StreamOwner {
         configuration: &Configuration,
         (y, id): (Position, u64),
         stripe: Stripe,
-        source: Option<Source<'_>>,
+        source: Option<SourceChunk<'_>>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let Some(at_once) = self.materialiser.at_once(stripe, id) else {
+        let Some(at_once) = self.reconstructor.at_once(stripe, id) else {
             return;
         };
         if !at_once.waits_for(y) {
             return;
         }
-        let fits = |source: &Source<'_>| source.bytes.is_empty() || source.bytes.len() == chunk_bytes;
+        let fits = |source: &SourceChunk<'_>| source.bytes.is_empty() || source.bytes.len() == chunk_bytes;
         let Some(source) = source.filter(fits) else {
             return self.ask_parities(cx, configuration, stripe, 0, false);
         };
@@ -248,7 +248,7 @@ impl StreamOwner {
     fn try_sum<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, (id, stripe): (u64, Stripe)) {
         let me = self.stream().x;
         let rules = cx.rules();
-        let Some(at_once) = self.materialiser.at_once(stripe, id) else {
+        let Some(at_once) = self.reconstructor.at_once(stripe, id) else {
             return;
         };
         let Some((versions, told)) = &at_once.parity else {

@@ -2,7 +2,7 @@
 
 use super::place::{INDEX_CHANGE_BYTES, Writer};
 use super::space::{Before, Use};
-use super::{Blocked, Stream, has_room};
+use super::{Blocked, ObjectStore, has_room};
 use crate::object::{self, Head, Item, PIECE_HEAD_BYTES, Value};
 use crate::{Arena, Delta, Purpose};
 use paritas_base::Stripe;
@@ -21,7 +21,7 @@ const EMPTY_PAGES_KEPT: u32 = 4;
 /// Memory counts as short below this number of free chunks in the arena.
 const MEMORY_SHORT_SLOTS: u32 = 8;
 
-impl Stream {
+impl ObjectStore {
     /// Does one bounded piece of background work, writing at most about `budget` bytes of delta. Returns true if it did
     /// something; there may be more to do. The delta may stay empty even then. To be called once a turn, and repeatedly
     /// while memory or credit is short. To keep dead bytes within their share, the budget of a turn must be about three
@@ -85,7 +85,7 @@ impl Stream {
     }
 
     /// Moves objects out of the emptiest chunk until it is empty or `budget` bytes of delta are written. It does not
-    /// begin with another chunk: the bytes of that one must be checked first ([`Stream::next_victim`]).
+    /// begin with another chunk: the bytes of that one must be checked first ([`ObjectStore::next_victim`]).
     pub(super) fn compact(&mut self, arena: &mut Arena, delta: &mut Delta, budget: usize) -> Result<bool, Blocked> {
         let start = delta.bytes().len();
         let mut moved = false;

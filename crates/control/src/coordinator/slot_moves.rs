@@ -8,8 +8,8 @@ use crate::record::StoredSlots;
 use crate::status::{SlotMove, SlotMoveState};
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, Tenure};
-use paritas_base::slots::{HandOff, SlotOrder, SlotTarget};
-use paritas_base::{Epoch, ListId, NodeId, SLOT_COUNT, Stream, Version};
+use paritas_base::hash_slots::{HandOff, SlotOrder, SlotTarget};
+use paritas_base::{Epoch, ListId, NodeId, SLOT_COUNT, StreamId, Version};
 use paritas_protocol::LinkId;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ const OFFERS_MAX: usize = 16;
 pub(crate) struct SlotTask {
     pub(crate) first: u16,
     pub(crate) last: u16,
-    pub(crate) to: Stream,
+    pub(crate) to: StreamId,
 }
 
 /// A source's proposal.
@@ -76,12 +76,12 @@ impl Lists<'_, '_> {
         }
     }
 
-    fn tenure(&self, stream: Stream) -> Option<Tenure> {
+    fn tenure(&self, stream: StreamId) -> Option<Tenure> {
         self.get(stream.list)?.tenure(stream.x)
     }
 
     /// Neither lost nor out of epochs.
-    fn is_usable(&self, stream: Stream) -> bool {
+    fn is_usable(&self, stream: StreamId) -> bool {
         self.get(stream.list)
             .is_some_and(|c| !c.lost && c.epoch.0 < Version::TERM_MAX)
     }
@@ -92,11 +92,11 @@ fn holder<'a>(
     mut lists: impl Iterator<Item = &'a Configuration>,
     cluster: &ClusterRecord,
     slot: u16,
-) -> Option<(Stream, u16)> {
+) -> Option<(StreamId, u16)> {
     lists.find_map(|c| {
         let held = c.slots.held(c.list, cluster);
         let range = held.iter().find(|r| (r.first..=r.last).contains(&slot))?;
-        let stream = Stream {
+        let stream = StreamId {
             list: c.list,
             x: range.x,
         };
@@ -162,7 +162,7 @@ impl<S: Store> Coordinator<S> {
             return Err(format!("they are all of streams of {node} already"));
         }
         let to = match to {
-            SlotTarget::Stream(to) => lists
+            SlotTarget::StreamId(to) => lists
                 .get(&to.list)
                 .filter(|c| c.is_data(to.x))
                 .map(|_| to)
@@ -172,7 +172,7 @@ impl<S: Store> Coordinator<S> {
                 .ok_or_else(|| format!("{node} {}holds no data position", self.if_log_node(node)))?,
         };
         let mut slots = first..=last;
-        let usable = |stream: Stream| lists.get(&stream.list).is_some_and(|c| !c.lost);
+        let usable = |stream: StreamId| lists.get(&stream.list).is_some_and(|c| !c.lost);
         let whose = |slot: u16| holder(lists.values(), &self.records.cluster, slot).map(|(stream, _)| stream);
         if !usable(to) {
             return Err(format!("list {} is lost", to.list.0));
@@ -197,7 +197,7 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// Of the streams that a node owns, the one with the fewest slots.
-    fn emptiest(&self, node: NodeId) -> Option<Stream> {
+    fn emptiest(&self, node: NodeId) -> Option<StreamId> {
         let owned = self.records.lists.values().flat_map(|c| {
             let held = c.slots.held(c.list, &self.records.cluster);
             let data = c.of_node(node).filter(|(p, _)| c.is_data(*p));
@@ -206,7 +206,7 @@ impl<S: Store> Coordinator<S> {
                     .iter()
                     .filter(|r| r.x == x)
                     .map(|r| u32::from(r.last - r.first) + 1);
-                (slots.sum::<u32>(), Stream { list: c.list, x })
+                (slots.sum::<u32>(), StreamId { list: c.list, x })
             })
             .collect::<Vec<_>>()
         });
@@ -216,7 +216,8 @@ impl<S: Store> Coordinator<S> {
     /// Whether there is something to decide.
     pub(super) fn on_offer(&mut self, link: LinkId, offer: Offer) -> bool {
         let asker = self.links.get(&link).and_then(|l| l.node);
-        let own = asker.is_some_and(|(node, life, _)| (node, life) == (offer.from.node, offer.from.incarnation));
+        let own = asker
+            .is_some_and(|(node, incarnation, _)| (node, incarnation) == (offer.from.node, offer.from.incarnation));
         let wanted = own && self.slot_orders.offers.len() < OFFERS_MAX;
         if wanted {
             self.slot_orders.offers.push(offer);

@@ -40,7 +40,7 @@ pub enum Blocked {
     Missing(Stripe),
     /// It is not yet known which stripes exist.
     Directory,
-    /// No stripe credit is left (P8.2). [`Stream::wants_credit`] says what to ask for.
+    /// No stripe credit is left (P8.2). [`ObjectStore::wants_credit`] says what to ask for.
     Credit {
         /// Whether the credit is for index pages, not for data.
         index: bool,
@@ -48,11 +48,11 @@ pub enum Blocked {
     /// No memory is left. The caller compacts, evicts, or refuses the write with OOM.
     Memory,
     /// Too many keys with similar hashes are in one part of the index, however few keys there are in all. The caller
-    /// calls [`Stream::grow_for_crowd`].
+    /// calls [`ObjectStore::grow_for_crowd`].
     Crowded,
     /// The delta has no space left. The caller closes it and tries again with a new one.
     DeltaFull,
-    /// Key or value is longer than this stream accepts ([`Stream::limits`]).
+    /// Key or value is longer than this stream accepts ([`ObjectStore::limits`]).
     TooLarge,
 }
 
@@ -98,7 +98,7 @@ pub struct Limits {
 
 /// A stream. See the module's description.
 #[derive(Debug)]
-pub struct Stream {
+pub struct ObjectStore {
     settings: Settings,
     shape: Shape,
     hasher: SipHasher13,
@@ -160,7 +160,7 @@ struct Index {
     searched_lines: u64,
 }
 
-impl Stream {
+impl ObjectStore {
     /// A new stream, empty.
     pub fn new(settings: Settings) -> Self {
         Self::with_chunks(settings, Chunks::new())

@@ -14,7 +14,7 @@ use paritas_code::sum;
 
 /// The scrub of one stream.
 #[derive(Debug, Default)]
-pub(crate) struct Mend {
+pub(crate) struct Repair {
     /// Where the pass goes on.
     next: Option<Stripe>,
     /// Chunks set aside.
@@ -30,12 +30,12 @@ impl StreamOwner {
         }
         // Sums are those of the deltas that are closed.
         self.close_delta(cx, configuration);
-        let from = self.mend.next.unwrap_or_else(|| Stripe::index_page(0));
+        let from = self.repair.next.unwrap_or_else(|| Stripe::index_page(0));
         let Some(stripe) = self.store.chunks().next_here(from) else {
-            self.mend.next = None;
+            self.repair.next = None;
             return Step::Ended;
         };
-        self.mend.next = Some(if stripe.is_index() {
+        self.repair.next = Some(if stripe.is_index() {
             Stripe::index_page(stripe.number() + 1)
         } else {
             Stripe::data(stripe.number() + 1)
@@ -64,16 +64,16 @@ impl StreamOwner {
                 Mark::SetAside
             });
         if self.store.set_aside(stripe) {
-            self.mend.aside.push(stripe);
-            self.materialiser.want(cx.mono(), stripe);
+            self.repair.aside.push(stripe);
+            self.reconstructor.want(cx.mono(), stripe);
         }
         None
     }
 
     /// A chunk is back.
-    pub(crate) fn mended<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) {
-        let before = self.mend.aside.len();
-        self.mend.aside.retain(|s| *s != stripe);
-        cx.shared.scrub.repaired += (before - self.mend.aside.len()) as u64;
+    pub(crate) fn repaired<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) {
+        let before = self.repair.aside.len();
+        self.repair.aside.retain(|s| *s != stripe);
+        cx.shared.scrub.repaired += (before - self.repair.aside.len()) as u64;
     }
 }

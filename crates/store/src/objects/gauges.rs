@@ -1,6 +1,6 @@
 //! Gauges of a stream, and the credit it asks for.
 
-use super::{Settings, Stream};
+use super::{ObjectStore, Settings};
 use paritas_base::Stripe;
 
 /// Gauges of a stream: what it holds, and the memory that this takes.
@@ -30,7 +30,7 @@ pub struct Gauges {
     pub moved_bytes: u64,
 }
 
-impl Stream {
+impl ObjectStore {
     /// Bytes of live keys and values. After a takeover the count grows as chunks are reconstructed.
     pub fn user_bytes(&self) -> u64 {
         self.space.user_bytes

@@ -5,22 +5,22 @@ mod at_once;
 mod room;
 
 use room::ROOM_RETRIES;
-pub(crate) use room::RoomWanted;
+pub(crate) use room::SpaceWanted;
 
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
-use crate::source::Source;
+use crate::source_chunk::SourceChunk;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
-use paritas_base::{Incarnation, Map, NodeId, Position, Span, Stream, Stripe, Time, Version, map};
+use paritas_base::{Incarnation, Map, NodeId, Position, Span, StreamId, Stripe, Time, Version, map};
 use paritas_code::{Code, sum};
 use paritas_wire::peer::{Message, Parity};
 use std::collections::VecDeque;
 
 /// The chunks being brought back.
 #[derive(Debug)]
-pub(crate) struct Materialiser {
+pub(crate) struct Reconstructor {
     tasks: Map<Stripe, Task>,
     /// Stripes that a command or a peer waits for, first come first served.
     urgent: Vec<Stripe>,
@@ -63,7 +63,7 @@ const DONOR_MISSES_MAX: u32 = 8;
 /// Chunks taken from the stash at most in a turn: each is summed and copied, so clients would wait.
 const STASHED_A_TURN_MAX: u32 = 32;
 
-impl Default for Materialiser {
+impl Default for Reconstructor {
     fn default() -> Self {
         Self {
             tasks: map(),
@@ -145,7 +145,7 @@ enum Answer {
     Here(Vec<u8>),
 }
 
-impl Materialiser {
+impl Reconstructor {
     /// A command or a peer waits for this stripe.
     pub(crate) fn want(&mut self, now: Time, stripe: Stripe) {
         if !self.tasks.contains_key(&stripe) && !self.urgent.contains(&stripe) {
@@ -192,16 +192,16 @@ impl Materialiser {
 
 impl StreamOwner {
     /// Begins and repeats what is due.
-    pub(crate) fn materialise<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    pub(crate) fn reconstruct<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
         self.look_at_room(cx, configuration);
-        if now < self.materialiser.next_at
-            && !(self.materialiser.held_back && cx.may_rebuild(self.materialiser.tasks.len()))
+        if now < self.reconstructor.next_at
+            && !(self.reconstructor.held_back && cx.may_rebuild(self.reconstructor.tasks.len()))
         {
             return;
         }
         let mut late: Vec<Stripe> = self
-            .materialiser
+            .reconstructor
             .tasks
             .iter()
             .filter(|(_, t)| t.retry_at <= now)
@@ -209,9 +209,9 @@ impl StreamOwner {
             .collect();
         late.sort();
         for stripe in late {
-            let before = self.materialiser.tasks.remove(&stripe);
+            let before = self.reconstructor.tasks.remove(&stripe);
             if before.as_ref().is_some_and(|t| t.of_donor) {
-                self.materialiser.donor = None;
+                self.reconstructor.donor = None;
             }
             let (mismatches, ask_all) = before.map_or((0, false), |t| (t.mismatches + 1, t.ask_all));
             self.begin(
@@ -222,22 +222,22 @@ impl StreamOwner {
                 (mismatches, ask_all || mismatches > 2),
             );
         }
-        let mut urgent = core::mem::take(&mut self.materialiser.urgent).into_iter();
-        while !self.materialiser.drops_too_many(now)
+        let mut urgent = core::mem::take(&mut self.reconstructor.urgent).into_iter();
+        while !self.reconstructor.drops_too_many(now)
             && let Some(stripe) = urgent.next()
         {
-            let wanted = self.is_absent(stripe) && !self.materialiser.tasks.contains_key(&stripe);
+            let wanted = self.is_absent(stripe) && !self.reconstructor.tasks.contains_key(&stripe);
             if wanted && !self.take_stashed(cx, stripe) {
                 cx.rebuild_begins();
                 self.begin(cx, configuration, stripe, false, (0, false));
             }
         }
-        self.materialiser.urgent.extend(urgent);
+        self.reconstructor.urgent.extend(urgent);
         // A stand-in holds more than its memory was planned for (P10.5): in the background it takes what writers may
         // take, and waits for room, or for a node to give the position to. What is asked for it still brings back.
         let full = |owner: &Self, shared: &Shared| owner.is_full(shared, shared.pace.under_way());
         let mut stashed = 0;
-        while self.materialiser.filling && cx.may_rebuild(self.materialiser.tasks.len()) && !full(self, cx.shared) {
+        while self.reconstructor.filling && cx.may_rebuild(self.reconstructor.tasks.len()) && !full(self, cx.shared) {
             let Some(stripe) = self.next_absent() else { break };
             if self.take_stashed(cx, stripe) {
                 stashed += 1;
@@ -250,27 +250,27 @@ impl StreamOwner {
             self.begin(cx, configuration, stripe, true, (0, false));
         }
         let absent = self.store.chunks().absent_count() as usize;
-        self.materialiser.held_back = self.materialiser.filling && absent > self.materialiser.tasks.len();
-        self.materialiser.next_at = self
-            .materialiser
+        self.reconstructor.held_back = self.reconstructor.filling && absent > self.reconstructor.tasks.len();
+        self.reconstructor.next_at = self
+            .reconstructor
             .tasks
             .values()
             .map(|t| t.retry_at)
             .min()
             .unwrap_or(Time(u64::MAX));
-        if self.materialiser.held_back && full(self, cx.shared) {
-            self.materialiser.held_back = false;
+        if self.reconstructor.held_back && full(self, cx.shared) {
+            self.reconstructor.held_back = false;
             let retry_at = cx.after(cx.shared.parameters.resend);
-            self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
-        } else if self.materialiser.held_back {
-            self.materialiser.next_at = self.materialiser.next_at.min(cx.shared.pace.ask_at(now));
+            self.reconstructor.next_at = self.reconstructor.next_at.min(retry_at);
+        } else if self.reconstructor.held_back {
+            self.reconstructor.next_at = self.reconstructor.next_at.min(cx.shared.pace.ask_at(now));
         }
         if stashed == STASHED_A_TURN_MAX {
-            self.materialiser.next_at = now;
+            self.reconstructor.next_at = now;
         }
-        if !self.materialiser.urgent.is_empty() {
-            let allowed_at = self.materialiser.may_drop_again_at();
-            self.materialiser.next_at = self.materialiser.next_at.min(allowed_at);
+        if !self.reconstructor.urgent.is_empty() {
+            let allowed_at = self.reconstructor.may_drop_again_at();
+            self.reconstructor.next_at = self.reconstructor.next_at.min(allowed_at);
         }
     }
 
@@ -294,15 +294,15 @@ impl StreamOwner {
 
     /// The next absent chunk that no task is for: index pages first, so that counts are soon known.
     fn next_absent(&mut self) -> Option<Stripe> {
-        if self.store.chunks().absent_count() as usize <= self.materialiser.tasks.len() {
+        if self.store.chunks().absent_count() as usize <= self.reconstructor.tasks.len() {
             return None;
         }
-        let mut at = self.materialiser.sweep.unwrap_or_else(|| Stripe::index_page(0));
+        let mut at = self.reconstructor.sweep.unwrap_or_else(|| Stripe::index_page(0));
         loop {
             let end = self.store.chunks().end(at.is_index());
             if at.number() >= end {
                 if !at.is_index() {
-                    self.materialiser.sweep = None;
+                    self.reconstructor.sweep = None;
                     return None;
                 }
                 at = Stripe::data(0);
@@ -314,8 +314,8 @@ impl StreamOwner {
             } else {
                 Stripe::data(at.number() + 1)
             };
-            if self.is_absent(this) && !self.materialiser.tasks.contains_key(&this) {
-                self.materialiser.sweep = Some(at);
+            if self.is_absent(this) && !self.reconstructor.tasks.contains_key(&this) {
+                self.reconstructor.sweep = Some(at);
                 return Some(this);
             }
         }
@@ -368,8 +368,8 @@ impl StreamOwner {
         }
         // Longer each time: two round trips must fit, however far away the only source left is.
         let p = &cx.shared.parameters;
-        let patience = Span((p.resend.0 << mismatches.min(8)).min(p.resend_max.0.max(p.resend.0)));
-        let retry_at = cx.after(patience);
+        let timeout = Span((p.resend.0 << mismatches.min(8)).min(p.resend_max.0.max(p.resend.0)));
+        let retry_at = cx.after(timeout);
         let task = Task {
             asked,
             chunks: configuration.data_positions().map(|_| None).collect(),
@@ -377,13 +377,13 @@ impl StreamOwner {
             ask_all,
             ..Task::new(id, retry_at)
         };
-        self.materialiser.insert(stripe, task);
+        self.reconstructor.insert(stripe, task);
     }
 
     /// Asks who held the position before for a chunk at the version that is wanted: one chunk instead of `k`.
     fn ask_donor<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) -> bool {
         let me = (cx.shared.node, cx.shared.incarnation);
-        let Some(donor) = self.materialiser.donor.as_ref().map(|d| d.tenure) else {
+        let Some(donor) = self.reconstructor.donor.as_ref().map(|d| d.tenure) else {
             return false;
         };
         let (id, want) = (cx.next_request_id(), self.store.chunks().version(stripe));
@@ -401,7 +401,7 @@ impl StreamOwner {
             of_donor: true,
             ..Task::new(id, retry_at)
         };
-        self.materialiser.insert(stripe, task);
+        self.reconstructor.insert(stripe, task);
         true
     }
 
@@ -413,22 +413,23 @@ impl StreamOwner {
         from: (NodeId, Incarnation),
         id: u64,
         stripe: Stripe,
-        value: Option<Source<'_>>,
+        value: Option<SourceChunk<'_>>,
     ) {
         let asked = self
-            .materialiser
+            .reconstructor
             .tasks
             .get(&stripe)
             .is_some_and(|t| t.id == id && t.of_donor);
-        let Some(donor) = self.materialiser.donor.as_mut().filter(|_| asked) else {
+        let Some(donor) = self.reconstructor.donor.as_mut().filter(|_| asked) else {
             return;
         };
         if (donor.tenure.node, donor.tenure.incarnation) != from {
             return;
         }
         let (want, chunk_bytes) = (self.store.chunks().version(stripe), cx.shared.arena.chunk_bytes());
-        let right =
-            |source: &Source<'_>| source.version == want && source.bytes.len() == chunk_bytes && source.has_its_sum();
+        let right = |source: &SourceChunk<'_>| {
+            source.version == want && source.bytes.len() == chunk_bytes && source.has_its_sum()
+        };
         if let Some(source) = value.filter(right) {
             donor.misses = donor.misses.saturating_sub(1);
             cx.out.mark(Mark::DonorUsed);
@@ -437,9 +438,9 @@ impl StreamOwner {
         }
         donor.misses += 1;
         if donor.misses > DONOR_MISSES_MAX {
-            self.materialiser.donor = None;
+            self.reconstructor.donor = None;
         }
-        self.materialiser.tasks.remove(&stripe);
+        self.reconstructor.tasks.remove(&stripe);
         if !self.ask_at_once(cx, configuration, stripe, false) {
             self.ask_parities(cx, configuration, stripe, 0, false);
         }
@@ -460,7 +461,7 @@ impl StreamOwner {
         let me = self.stream().x;
         let position = self.members().iter().find(|m| m.tenure == from).map(|m| m.position);
         let asked = |task: &&mut Task| task.id == id && !task.of_donor;
-        let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(asked) else {
+        let Some(task) = self.reconstructor.tasks.get_mut(&stripe).filter(asked) else {
             return;
         };
         let chunk_bytes = cx.shared.arena.chunk_bytes();
@@ -500,13 +501,13 @@ impl StreamOwner {
     /// P5.7b: asks the other owners for their chunks at the first parity's versions.
     fn ask_sources<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         let me = self.stream().x;
-        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
             return;
         };
         let [first] = task.parities.as_slice() else { return };
         for y in configuration.data_positions().filter(|y| *y != me) {
             let want = first.versions[y.index()];
-            let stream = Stream {
+            let stream = StreamId {
                 list: configuration.list,
                 x: y,
             };
@@ -538,13 +539,13 @@ impl StreamOwner {
         y: Position,
         id: u64,
         stripe: Stripe,
-        value: Option<Source<'_>>,
+        value: Option<SourceChunk<'_>>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        if self.materialiser.is_at_once(stripe, id) {
+        if self.reconstructor.is_at_once(stripe, id) {
             return self.on_source_at_once(cx, configuration, (y, id), stripe, value);
         }
-        let Some(task) = self.materialiser.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
+        let Some(task) = self.reconstructor.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
             return;
         };
         let Some(Some(answer)) = task.chunks.get_mut(y.index()) else {
@@ -573,7 +574,7 @@ impl StreamOwner {
         let me = self.stream().x;
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let rules = cx.rules();
-        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
             return;
         };
         let Some(first) = task.parities.first() else { return };
@@ -633,14 +634,14 @@ impl StreamOwner {
     /// What has come does not do. What was asked for may still come; if it all has, others are asked, and if nobody is
     /// left, all are asked again: soon, not in step with others that wait, and now and then with a hold (P5.8).
     fn wait_for_more<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
-        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
             return;
         };
         let outstanding = task.parities.len() + task.refused < task.asked.len();
         if outstanding || self.ask_others(cx, configuration, stripe) {
             return;
         }
-        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
             return;
         };
         let every = cx.shared.parameters.mismatches_before_hold.max(1);
@@ -650,7 +651,7 @@ impl StreamOwner {
         let wait = if ask_hold { hold } else { cx.shared.parameters.retry };
         let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0 + 1));
         task.retry_at = task.retry_at.min(retry_at);
-        self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+        self.reconstructor.next_at = self.reconstructor.next_at.min(retry_at);
         if ask_hold {
             self.ask_hold(cx, configuration, stripe);
         }
@@ -659,7 +660,7 @@ impl StreamOwner {
     /// Asks the members that have not been asked for their parity. Whether any was.
     fn ask_others<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) -> bool {
         let (stream, epoch) = (self.stream(), configuration.epoch);
-        let Some(task) = self.materialiser.tasks.get_mut(&stripe) else {
+        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
             return false;
         };
         task.ask_all = true;
@@ -677,7 +678,7 @@ impl StreamOwner {
     fn ask_hold<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         for y in configuration.data_positions().filter(|y| *y != self.stream().x) {
             if let Some(owner) = configuration.tenure(y) {
-                let stream = Stream {
+                let stream = StreamId {
                     list: configuration.list,
                     x: y,
                 };
@@ -696,25 +697,25 @@ impl StreamOwner {
         debug_assert!(self.phase() == Phase::Serve);
         self.make_room(cx);
         if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
-            self.materialiser.done += 1;
-            if self.materialiser.filling {
-                self.materialiser.brought.push_back(stripe);
+            self.reconstructor.done += 1;
+            if self.reconstructor.filling {
+                self.reconstructor.brought.push_back(stripe);
             }
             self.note_room(cx.shared);
-            self.mended(cx, stripe);
+            self.repaired(cx, stripe);
         } else if self.is_absent(stripe) {
             // Memory is short: the task's timer tries again, and soon, or others have what was given up for it.
             self.want_room(cx);
             let retry_at = cx.after(Span(ROOM_RETRIES * cx.shared.parameters.retry.0));
-            if let Some(task) = self.materialiser.tasks.get_mut(&stripe) {
+            if let Some(task) = self.reconstructor.tasks.get_mut(&stripe) {
                 task.retry_at = task.retry_at.min(retry_at);
             }
-            self.materialiser.next_at = self.materialiser.next_at.min(retry_at);
+            self.reconstructor.next_at = self.reconstructor.next_at.min(retry_at);
             return;
         }
-        self.materialiser.tasks.remove(&stripe);
+        self.reconstructor.tasks.remove(&stripe);
         self.progress = true;
-        self.materialiser.next_at = cx.now.mono;
+        self.reconstructor.next_at = cx.now.mono;
     }
 }
 
