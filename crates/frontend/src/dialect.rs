@@ -3,6 +3,7 @@
 
 use crate::redis::refusals;
 use paritas_protocol::{Answer, WriteRefusal};
+use paritas_wire::peer::dialect;
 use paritas_wire::resp::{Proto, encode};
 
 /// Why a command is not done, or why nobody knows whether it was.
@@ -61,9 +62,17 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// The dialect of a forwarded command.
-    pub(crate) fn forwarded(resp3: bool) -> Self {
-        if resp3 { Self::Resp3 } else { Self::Resp2 }
+    /// Its byte in a frame between nodes.
+    pub(crate) fn to_byte(self) -> u8 {
+        match self {
+            Self::Resp2 => dialect::RESP2,
+            Self::Resp3 => dialect::RESP3,
+        }
+    }
+
+    /// The dialect with this byte in a frame between nodes. The decoder of frames refuses other bytes.
+    pub(crate) fn from_byte(byte: u8) -> Self {
+        if byte == dialect::RESP3 { Self::Resp3 } else { Self::Resp2 }
     }
 
     /// For the encoder of Redis' replies.

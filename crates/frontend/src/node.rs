@@ -73,11 +73,11 @@ impl Node {
                 from,
                 conn,
                 n,
-                resp3,
+                dialect,
                 command,
                 stream,
                 epoch,
-            } => router.on_forward(&mut cx, lists, from, conn, n, resp3, command, stream, epoch),
+            } => router.on_forward(&mut cx, lists, from, conn, n, dialect, command, stream, epoch),
             FrontMessage::Reply { from, conn, n, bytes } => router.on_reply(&mut cx, lists, from, conn, n, bytes),
         }
     }

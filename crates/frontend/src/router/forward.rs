@@ -28,7 +28,8 @@ pub(crate) enum Loopback {
         n: u64,
         stream: StreamId,
         epoch: Epoch,
-        resp3: bool,
+        /// One of [`paritas_wire::peer::dialect`].
+        dialect: u8,
         command: Vec<u8>,
     },
     Reply {
@@ -277,7 +278,7 @@ fn send_forward<O: Out>(
     let message = Message::Forward {
         conn,
         n,
-        resp3: client.dialect == Dialect::Resp3,
+        dialect: client.dialect.to_byte(),
         command,
     };
     cx.send(owner, Channel::Main, stream, epoch, &message)

@@ -29,7 +29,7 @@ impl Router {
         from: (NodeId, Incarnation),
         conn: ConnId,
         n: u64,
-        resp3: bool,
+        dialect: u8,
         command: &[u8],
         stream: StreamId,
         epoch: Epoch,
@@ -50,7 +50,7 @@ impl Router {
             self.forget_remote(key);
             self.remotes.insert(key, fresh());
         }
-        let dialect = Dialect::forwarded(resp3);
+        let dialect = Dialect::from_byte(dialect);
         let waits = self
             .remotes
             .get(&key)

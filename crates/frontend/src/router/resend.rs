@@ -5,7 +5,7 @@ use super::forward::{Loopback, owner_at, stream_now};
 use super::replies::earliest;
 use super::stuck::{is_heard, wait_max};
 use super::{Desk, Router, lists_tenure};
-use crate::dialect::{Dialect, Refusal};
+use crate::dialect::Refusal;
 use paritas_base::configuration::{NodeState, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
@@ -107,7 +107,7 @@ impl Router {
             let Some(client) = self.clients.get_mut(&conn) else {
                 continue;
             };
-            let resp3 = client.dialect == Dialect::Resp3;
+            let dialect = client.dialect.to_byte();
             // A later command must not overtake one for the same stream that is still waiting to be sent.
             let mut blocked: Vec<StreamId> = Vec::new();
             for forwarded in client.forwards() {
@@ -164,7 +164,7 @@ impl Router {
                         n,
                         stream,
                         epoch,
-                        resp3,
+                        dialect,
                         command: command.clone(),
                     });
                     true
@@ -172,7 +172,7 @@ impl Router {
                     let message = Message::Forward {
                         conn,
                         n,
-                        resp3,
+                        dialect,
                         command,
                     };
                     cx.send(&owner, Channel::Main, stream, epoch, &message)
@@ -203,10 +203,10 @@ impl Router {
                     n,
                     stream,
                     epoch,
-                    resp3,
+                    dialect,
                     command,
                 } => {
-                    self.on_forward(cx, lists, me, conn, n, resp3, &command, stream, epoch);
+                    self.on_forward(cx, lists, me, conn, n, dialect, &command, stream, epoch);
                     // Its delta must not wait for whatever happens next.
                     self.desk.wake = true;
                 }

@@ -11,7 +11,7 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Out, Phase};
 use paritas_wire::command::{CommandSpec, flag};
-use paritas_wire::peer::Message;
+use paritas_wire::peer::{Message, dialect};
 
 /// No client of this node has this number: the answer to a question of the node's own finds nobody.
 pub(crate) const NOBODY: ConnId = ConnId(u64::MAX);
@@ -259,7 +259,7 @@ impl Desk {
             let ping = Message::Forward {
                 conn: NOBODY,
                 n: 0,
-                resp3: false,
+                dialect: dialect::RESP2,
                 command: PING,
             };
             cx.send(&owner, Channel::Main, stream, Epoch(0), &ping);
