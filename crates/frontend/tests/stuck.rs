@@ -20,7 +20,7 @@ fn key_in(part: u16, parts: u16) -> String {
         .unwrap()
 }
 
-/// The replies after so many milliseconds.
+/// The replies after `ms` milliseconds.
 fn replies_after(cluster: &mut Cluster, client: Client, ms: u64) -> String {
     cluster.pump();
     cluster.advance(ms);
@@ -225,7 +225,7 @@ fn a_pause_of_an_owner_has_nothing_refused_later() {
 
 /// One key that is slow to answer says nothing of the others.
 #[test]
-fn a_command_that_is_slow_at_an_owner_that_incarnations_has_no_other_refused() {
+fn a_command_that_is_slow_at_a_live_owner_has_no_other_refused() {
     let (mut cluster, client, theirs, _) = coded();
     let other = cluster.connect(1, Port::Any);
     let mut first = true;
