@@ -178,7 +178,7 @@ impl Dispatcher {
         since
     }
 
-    /// The owner of a stream has been silent since a command was sent to it. So all streams that it owns count as stuck.
+    /// The owner of a stream has been silent since a command was sent to it. So all its streams count as stuck.
     pub(crate) fn wait_for_owner<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stream: StreamId, since: Time) {
         let fresh = self.stuck.since(stream).is_none();
         self.wait_for(cx, lists, stream, since);
