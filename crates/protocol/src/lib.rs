@@ -15,7 +15,6 @@ mod pace;
 mod parameters;
 mod parity_member;
 mod parity_table;
-mod reconstructor;
 mod refill;
 mod replica;
 mod ring;

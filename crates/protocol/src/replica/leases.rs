@@ -15,7 +15,7 @@ impl Replica {
         let mut wanted: Vec<(NodeId, Incarnation, LeaseEntry)> = Vec::new();
         let since = if due { Time(u64::MAX) } else { now.mono };
         for (configuration, owner) in self.lists.awake_owners_mut(since) {
-            if owner.phase() != Phase::Serve || !(due || core::mem::take(&mut owner.lease_wanted)) {
+            if owner.phase() != Phase::Serve || !(due || core::mem::take(&mut owner.wake.lease_wanted)) {
                 continue;
             }
             let entry = LeaseEntry {

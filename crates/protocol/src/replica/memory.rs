@@ -73,7 +73,7 @@ impl Replica {
                     f.table_bytes += owner.table_bytes();
                     f.ring_bytes += owner.ring_bytes();
                     f.rebuild_todo_bytes += u64::from(owner.store().chunks().absent_count()) * chunk;
-                    f.rebuild_done_bytes += u64::from(owner.reconstructor.done) * chunk;
+                    f.rebuild_done_bytes += u64::from(owner.reconstructor().done) * chunk;
                 }
                 Role::Member(member) => {
                     f.parity_bytes += u64::from(member.table.memory_slots()) * chunk;

@@ -24,7 +24,7 @@ impl Replica {
         for (list, role) in awake.flat_map(|list| list.roles.iter().map(move |role| (list, role))) {
             match role {
                 Role::Owner(owner) => {
-                    under_way += owner.reconstructor.under_way();
+                    under_way += owner.reconstructor().under_way();
                     absent = absent.saturating_add(owner.store().chunks().absent_count());
                 }
                 Role::Member(member) => {
@@ -123,7 +123,7 @@ impl Replica {
     #[inline]
     pub fn confirm(&mut self, now: Clock, out: &mut impl Out) {
         let unasked =
-            |(_, owner): (&Configuration, &mut StreamOwner)| owner.lease_wanted && owner.phase() == Phase::Serve;
+            |(_, owner): (&Configuration, &mut StreamOwner)| owner.wake.lease_wanted && owner.phase() == Phase::Serve;
         if self.shared.parameters.reads == Reads::Confirmed && self.lists.awake_owners_mut(now.mono).any(unasked) {
             self.renew_leases(now, out);
         }

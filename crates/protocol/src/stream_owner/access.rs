@@ -131,12 +131,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     #[inline]
     pub fn finish(self) -> Effect {
         if self.looked && self.cx.shared.parameters.reads == Reads::Confirmed {
-            self.owner.lease_wanted = true;
+            self.owner.wake.lease_wanted = true;
             self.cx.out.mark(Mark::ReadConfirmed);
         }
         if self.changed {
             Effect::Write {
-                seq: self.owner.newest_seq(),
+                seq: self.owner.log.newest_seq(),
             }
         } else if self.looked {
             Effect::Read { need: self.need }
@@ -189,13 +189,13 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     #[inline]
     fn depends_on(&mut self, hash: u64) {
         self.looked = true;
-        self.need = self.need.max(self.owner.need(hash));
+        self.need = self.need.max(self.owner.log.need(hash));
     }
 
     /// Notes that the reply depends on the whole stream.
     fn depends_on_all(&mut self) {
         self.looked = true;
-        self.need = self.owner.newest_seq();
+        self.need = self.owner.log.newest_seq();
     }
 
     /// Looks up a key; one that has expired is deleted first (P8.4). Gives what `then` makes of the object. `is_use`:
@@ -355,7 +355,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.owner.close_delta(self.cx, self.configuration);
         self.change(0, |store, arena, delta| store.flush(arena, delta))?;
         if self.changed {
-            self.owner.touch_all();
+            self.owner.log.touch_all();
         }
         self.depends_on_all();
         self.begun = true;
@@ -422,7 +422,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             }
             let result = work(store, &mut self.cx.shared.arena, delta);
             if self.owner.open_bytes() > before {
-                self.owner.touch(hash);
+                self.owner.log.touch(hash);
                 self.changed = true;
             }
             match result {
@@ -440,7 +440,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     pub(super) fn blocked(&mut self, blocked: Blocked) -> Stop {
         match blocked {
             Blocked::Missing(stripe) => {
-                self.owner.reconstructor.want(self.cx.now.mono, stripe);
+                self.owner.rebuild.reconstructor.want(self.cx.now.mono, stripe);
                 Stop::Wait
             }
             Blocked::Credit { .. } if self.owner.credit_refused(self.cx) => Stop::Refused(WriteRefusal::NoMemory),

@@ -1,6 +1,7 @@
 //! Stripe credit (P8.2): memory that every member has set aside before a stripe is used.
 
-use super::{Member, StreamOwner};
+use super::StreamOwner;
+use super::members::Member;
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::rules::Fault;
@@ -8,21 +9,34 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Span, Stripe, Term, Time};
 use paritas_wire::peer::Message;
 
+/// How far the owner has come with its wish for stripe credit.
+#[derive(Debug, Default)]
+pub(super) struct Credit {
+    /// When it is asked for next.
+    pub(super) at: Time,
+    /// Data and index stripes with smaller numbers are asked for.
+    wish: (u32, u32),
+    /// A member has less memory left than was asked for.
+    denied: bool,
+    /// Since when writes find none, and when one found none last.
+    short: Option<(Time, Time)>,
+}
+
 impl StreamOwner {
     /// A write finds no stripe credit: whether that is so for too long to wait for more (P8.2).
     pub(crate) fn credit_refused<O: Out>(&mut self, cx: &Context<'_, O>) -> bool {
         let (now, resend) = (cx.mono(), cx.shared.parameters.resend);
         // Long unseen, it is another shortage.
-        let lasting = self.credit_short.filter(|(_, seen)| now - *seen <= Span(8 * resend.0));
+        let lasting = self.credit.short.filter(|(_, seen)| now - *seen <= Span(8 * resend.0));
         let since = lasting.map_or(now, |(since, _)| since);
-        self.credit_short = Some((since, now));
+        self.credit.short = Some((since, now));
         now - since > Span(2 * resend.0)
     }
 
     /// For a write without stripe credit: whether eviction gives it chunks to write to. Not while more credit may
     /// come, nor if there are free chunks that a new member has not granted yet. Credit for index pages has no share.
     pub(crate) fn eviction_helps(&self, index: bool) -> bool {
-        (self.credit_denied || !index && self.store.has_its_share()) && self.store.lacks_free_chunks()
+        (self.credit.denied || !index && self.store.has_its_share()) && self.store.lacks_free_chunks()
     }
 
     /// P8.2.
@@ -38,32 +52,21 @@ impl StreamOwner {
         if term != self.term() {
             return;
         }
-        if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) {
-            if data_end > member.credit_data || index_end > member.credit_index {
-                self.credit_short = None;
+        if let Some(member) = self.members.find_mut(from) {
+            if data_end > member.granted.data_end || index_end > member.granted.index_end {
+                self.credit.short = None;
             }
-            member.credit_data = member.credit_data.max(data_end);
-            member.credit_index = member.credit_index.max(index_end);
-            member.window_bytes = window_bytes.max(cx.shared.parameters.window_bytes.min(4096));
-            self.credit_denied = data_end < self.credit_wish.0 || index_end < self.credit_wish.1;
+            member.granted.data_end = member.granted.data_end.max(data_end);
+            member.granted.index_end = member.granted.index_end.max(index_end);
+            member.granted.window_bytes = window_bytes.max(cx.shared.parameters.window_bytes.min(4096));
+            self.credit.denied = data_end < self.credit.wish.0 || index_end < self.credit.wish.1;
             self.apply_credit();
-            self.progress = true;
+            self.wake.progress = true;
         }
     }
 
     pub(super) fn apply_credit(&mut self) {
-        let data = self
-            .members
-            .iter()
-            .map(|m| m.credit_data)
-            .min()
-            .unwrap_or(Stripe::NUMBER_MAX);
-        let index = self
-            .members
-            .iter()
-            .map(|m| m.credit_index)
-            .min()
-            .unwrap_or(Stripe::NUMBER_MAX);
+        let (data, index) = self.members.granted_ends();
         self.store.set_credit(data, index);
     }
 
@@ -74,22 +77,22 @@ impl StreamOwner {
             self.store.set_credit(Stripe::NUMBER_MAX, Stripe::NUMBER_MAX);
         }
         if let Some((data_end, index_end)) = self.store.wants_credit() {
-            let wish = (data_end.max(self.credit_wish.0), index_end.max(self.credit_wish.1));
-            if wish != self.credit_wish {
-                self.credit_wish = wish;
-                self.credit_at = now;
+            let wish = (data_end.max(self.credit.wish.0), index_end.max(self.credit.wish.1));
+            if wish != self.credit.wish {
+                self.credit.wish = wish;
+                self.credit.at = now;
             }
         }
-        if now < self.credit_at {
+        if now < self.credit.at {
             return;
         }
-        let (data_end, index_end) = self.credit_wish;
+        let (data_end, index_end) = self.credit.wish;
         let message = Message::CreditRequest {
             term: self.term(),
             data_end,
             index_end,
         };
-        let lacking = |m: &&Member| m.credit_data < data_end || m.credit_index < index_end;
+        let lacking = |m: &&Member| m.granted.data_end < data_end || m.granted.index_end < index_end;
         for member in self.members.iter().filter(lacking) {
             cx.send(
                 &member.tenure,
@@ -100,7 +103,7 @@ impl StreamOwner {
             );
         }
         let any = self.members.iter().any(|m| lacking(&m));
-        self.credit_at = if any {
+        self.credit.at = if any {
             cx.after(cx.shared.parameters.resend)
         } else {
             Time(u64::MAX)

@@ -152,7 +152,7 @@ impl StreamOwner {
             if let Some(source) = of.source.take_if(|source| now != Some(source.hand_off)) {
                 of.failures = 0;
                 cx.shared.slots.is_stale();
-                self.progress = true;
+                self.wake.progress = true;
                 if lost {
                     cx.out.mark(Mark::SlotsHandedOff);
                     if of.inherited == Some(source.hand_off.version) {
@@ -257,7 +257,7 @@ impl StreamOwner {
             self.drive(cx, hand_off, to);
             if before != self.frozen() {
                 cx.shared.slots.is_stale();
-                self.progress = true;
+                self.wake.progress = true;
             }
         }
         self.take_in(cx, configuration);
@@ -324,7 +324,7 @@ impl StreamOwner {
 
     fn want<O: Out>(&mut self, cx: &Context<'_, O>, blocked: Blocked) {
         if let Blocked::Missing(stripe) = blocked {
-            self.reconstructor.want(cx.now.mono, stripe);
+            self.rebuild.reconstructor.want(cx.now.mono, stripe);
         }
     }
 
@@ -400,7 +400,7 @@ impl StreamOwner {
             }
             Stage::Prepare => self.send_batch(cx, source, to, epoch),
             Stage::Drain => {
-                if self.acked >= source.drain {
+                if self.log.acked() >= source.drain {
                     source.stage = Stage::Copy;
                     (source.cursor, source.walked) = (0, false);
                     self.copy(cx, source, to, epoch);
@@ -532,7 +532,7 @@ impl StreamOwner {
         n: u32,
         status: ImportStatus,
     ) {
-        let (now, newest) = (cx.mono(), self.newest());
+        let (now, newest) = (cx.mono(), self.log.newest_seq());
         let own_term = self.tenure.term();
         let Some(source) = &mut self.hand_offs.source else {
             return;
@@ -563,19 +563,10 @@ impl StreamOwner {
                 source.in_flight = false;
                 source.resend_at = now;
                 source.give_up_at = Time(u64::MAX);
-                self.progress = true;
+                self.wake.progress = true;
             }
             // Nothing was proposed: at the next turn it begins anew.
             ImportStatus::Unknown => source.give_up_at = now,
-        }
-    }
-
-    /// The newest delta, the open one among them.
-    pub(super) fn newest(&self) -> u64 {
-        if self.open_bytes() > 0 {
-            self.next_seq()
-        } else {
-            self.seq()
         }
     }
 }

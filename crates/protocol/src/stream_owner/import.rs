@@ -151,7 +151,7 @@ impl StreamOwner {
                 self.take_in_batch(cx, configuration, &mut import)
             };
             match done {
-                Ok(true) => import.seq = Some(self.newest()),
+                Ok(true) => import.seq = Some(self.log.newest_seq()),
                 Ok(false) => {}
                 Err(Refused::Wait) => import.wake_at = cx.after(cx.shared.parameters.retry),
                 Err(Refused::NoRoom) => {
@@ -162,7 +162,7 @@ impl StreamOwner {
                 }
             }
         }
-        if import.seq.is_some_and(|seq| self.acked >= seq) && import.asked {
+        if import.seq.is_some_and(|seq| self.log.acked() >= seq) && import.asked {
             import.asked = false;
             let this = (import.version, import.term, import.round, import.n);
             self.answer_import(cx, import.from, import.stream, this, ImportStatus::Done);

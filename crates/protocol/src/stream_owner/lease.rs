@@ -28,7 +28,7 @@ impl StreamOwner {
             return ReadLease::Unlimited;
         }
         let (rules, started) = (cx.rules(), self.members.iter().filter(|m| m.started));
-        let quorum = usize::from(configuration.ack_quorum).min(self.members.len());
+        let quorum = self.members.ack_quorum(configuration);
         if rules.are_confirmed(cx.shared.parameters.reads) {
             return match rules.confirmed_at(started.map(|m| m.confirmed), quorum) {
                 Some(sent) if sent >= read_at => ReadLease::Unlimited,
@@ -44,7 +44,7 @@ impl StreamOwner {
     /// Whether a write that is acked may be answered (P3.7).
     pub fn may_answer_writes<O: Out>(&self, cx: &Context<'_, O>) -> bool {
         let wanted = usize::from(cx.shared.cluster.min_redundancy).min(usize::from(cx.shared.cluster.parity));
-        self.members.iter().filter(|m| m.live).count() >= wanted
+        self.members.live_count() >= wanted
     }
 
     /// P4.3: a member's answer to a lease request that was sent at `sent` by this node's clock.
@@ -52,12 +52,12 @@ impl StreamOwner {
         if self.phase != Phase::Serve || term != self.term() {
             return;
         }
-        if let Some(member) = self.members.iter_mut().find(|m| m.tenure == from)
+        if let Some(member) = self.members.find_mut(from)
             && sent <= cx.now.mono
         {
             member.lease_until = member.lease_until.max(sent + cx.shared.parameters.lease);
             member.confirmed = member.confirmed.max(sent);
-            self.releasable = true;
+            self.wake.releasable = true;
         }
     }
 }

@@ -3,7 +3,7 @@
 //! What the coordinator makes of it, and whether anything, is its own matter. A member that does not answer at all is
 //! reported otherwise (P10.2), and counts here as one that takes a second.
 
-use super::StreamOwner;
+use super::members::Members;
 use paritas_base::configuration::Tenure;
 use paritas_base::{NodeId, Span, Time};
 
@@ -46,42 +46,38 @@ impl Delay {
     }
 }
 
-impl StreamOwner {
+impl Members {
     /// A delta has been sent to every member: it is followed if none is.
-    pub(super) fn begin_probe(&mut self, now: Time) {
-        if let Some(probe) = self.probe.take_if(|p| now - p.sent > LATE) {
-            for member in self.members.iter_mut().filter(|m| m.delay.seq < probe.seq) {
+    pub(super) fn begin_probe(&mut self, now: Time, seq: u64) {
+        let (members, current) = self.list_and_probe();
+        if let Some(probe) = current.take_if(|p| now - p.sent > LATE) {
+            for member in members.iter_mut().filter(|m| m.delay.seq < probe.seq) {
                 member.delay.note(now, probe.seq, LATE);
             }
         }
-        if self.probe.is_none() && self.members.iter().all(|m| m.started) {
-            self.probe = Some(Probe {
-                seq: self.seq,
-                sent: now,
-            });
+        if current.is_none() && members.iter().all(|m| m.started) {
+            *current = Some(Probe { seq, sent: now });
         }
     }
 
     /// That member has everything up to `recv`.
     pub(super) fn note_probe(&mut self, now: Time, from: Tenure, recv: u64) {
-        let Some(probe) = self.probe.filter(|p| recv >= p.seq) else {
+        let (members, current) = self.list_and_probe();
+        let Some(probe) = current.filter(|p| recv >= p.seq) else {
             return;
         };
-        let unanswered = self
-            .members
-            .iter_mut()
-            .find(|m| m.tenure == from && m.delay.seq < probe.seq);
+        let unanswered = members.iter_mut().find(|m| m.tenure == from && m.delay.seq < probe.seq);
         let Some(member) = unanswered else { return };
         member.delay.note(now, probe.seq, now - probe.sent);
-        if self.members.iter().all(|m| m.delay.seq >= probe.seq) {
-            self.probe = None;
+        if members.iter().all(|m| m.delay.seq >= probe.seq) {
+            *current = None;
         }
     }
 
     /// How late acks of each member come, as measured of late.
-    pub(crate) fn ack_delays(&self, now: Time) -> impl Iterator<Item = (NodeId, Span)> {
+    pub(super) fn ack_delays(&self, now: Time) -> impl Iterator<Item = (NodeId, Span)> {
         let fresh = move |d: &Delay| d.at > Time(0) && now - d.at <= FRESH;
-        let members = self.members.iter().filter(move |m| fresh(&m.delay));
+        let members = self.iter().filter(move |m| fresh(&m.delay));
         members.map(|m| (m.tenure.node, m.delay.mean))
     }
 }

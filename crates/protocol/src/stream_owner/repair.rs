@@ -14,7 +14,7 @@ use paritas_code::sum;
 
 /// The scrub of one stream.
 #[derive(Debug, Default)]
-pub(crate) struct Repair {
+pub(super) struct Repair {
     /// Where the pass goes on.
     next: Option<Stripe>,
     /// Chunks set aside.
@@ -30,12 +30,12 @@ impl StreamOwner {
         }
         // Sums are those of the deltas that are closed.
         self.close_delta(cx, configuration);
-        let from = self.repair.next.unwrap_or_else(|| Stripe::index_page(0));
+        let from = self.rebuild.repair.next.unwrap_or_else(|| Stripe::index_page(0));
         let Some(stripe) = self.store.chunks().next_here(from) else {
-            self.repair.next = None;
+            self.rebuild.repair.next = None;
             return Step::Ended;
         };
-        self.repair.next = Some(if stripe.is_index() {
+        self.rebuild.repair.next = Some(if stripe.is_index() {
             Stripe::index_page(stripe.number() + 1)
         } else {
             Stripe::data(stripe.number() + 1)
@@ -58,22 +58,22 @@ impl StreamOwner {
         cx.shared.scrub.bad += 1;
         let version = chunks.version(stripe);
         cx.out
-            .mark(if version.term() == self.term() && version.seq() > self.acked {
+            .mark(if version.term() == self.term() && version.seq() > self.log.acked() {
                 Mark::SetAsideUnacked
             } else {
                 Mark::SetAside
             });
         if self.store.set_aside(stripe) {
-            self.repair.aside.push(stripe);
-            self.reconstructor.want(cx.mono(), stripe);
+            self.rebuild.repair.aside.push(stripe);
+            self.rebuild.reconstructor.want(cx.mono(), stripe);
         }
         None
     }
 
     /// A chunk is back.
     pub(crate) fn repaired<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) {
-        let before = self.repair.aside.len();
-        self.repair.aside.retain(|s| *s != stripe);
-        cx.shared.scrub.repaired += (before - self.repair.aside.len()) as u64;
+        let before = self.rebuild.repair.aside.len();
+        self.rebuild.repair.aside.retain(|s| *s != stripe);
+        cx.shared.scrub.repaired += (before - self.rebuild.repair.aside.len()) as u64;
     }
 }

@@ -44,13 +44,13 @@ impl StreamOwner {
                 .map(|(sum, bytes)| (want, sum, bytes))
         });
         if found.is_none() && want.is_none() && self.phase == Phase::Serve {
-            self.reconstructor.want(cx.now.mono, stripe);
+            self.rebuild.reconstructor.want(cx.now.mono, stripe);
         }
         let (status, version, sum, bytes) = match &found {
             Some((version, sum, bytes)) => (ChunkStatus::Here, *version, *sum, bytes.as_slice()),
             None => (ChunkStatus::None, Version::ZERO, 0, &[][..]),
         };
-        let (as_of, term) = (self.seq, self.term());
+        let (as_of, term) = (self.log.seq(), self.term());
         let value = Message::ChunkValue {
             id,
             stripe,
@@ -91,7 +91,7 @@ impl StreamOwner {
             status: ChunkStatus::Here,
             version,
             sum: chunks.sum(stripe),
-            as_of: self.seq,
+            as_of: self.log.seq(),
             term: self.term(),
             found: Some(found),
             bytes: slot.map(|slot| arena.bytes(slot)).unwrap_or_default(),
@@ -113,7 +113,7 @@ impl StreamOwner {
         let want = want?;
         let mut copy = bytes.map(<[u8]>::to_vec);
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        for record in self.ring.iter().rev() {
+        for record in self.log.ring().iter().rev() {
             if want != Version::ZERO && record.version() <= want {
                 return None;
             }
@@ -158,15 +158,9 @@ impl StreamOwner {
         }
         let alloc = Message::Alloc {
             term: self.term(),
-            as_of: self.seq,
+            as_of: self.log.seq(),
             entries: &entries,
         };
         cx.send_to(to.0, to.1, Channel::Bulk, self.stream, configuration.epoch, &alloc);
-    }
-
-    /// P5.8.
-    pub(crate) fn on_hold<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        cx.out.mark(Mark::Held);
-        self.hold_until = self.hold_until.max(cx.mono() + cx.shared.parameters.hold_max);
     }
 }

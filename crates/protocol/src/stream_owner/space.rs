@@ -60,7 +60,7 @@ pub(crate) fn housekeep<O: Out>(
     if expired {
         cx.out.mark(Mark::ExpiredInTime);
         // Which keys is not said; a read that finds one gone must wait for this delta (P8.4).
-        owner.touch_all();
+        owner.log.touch_all();
     }
     let (mut done, mut spent) = (expired, 0);
     let kept = loop {
@@ -149,12 +149,12 @@ impl<O: Out> Access<'_, '_, O> {
         }
         // A chunk that was met and is wrong may be one that the command has looked at.
         if self.owner.store.chunks().absent_count() > absent {
-            self.owner.progress = true;
+            self.owner.wake.progress = true;
             return Space::Later;
         }
         if made {
             // It may be too little, and the window full before there is enough.
-            self.owner.progress = true;
+            self.owner.wake.progress = true;
             return Space::Made;
         }
         if !self.owner.store.policy().evicts() {
@@ -170,10 +170,10 @@ impl<O: Out> Access<'_, '_, O> {
         }
         let chunk = self.cx.shared.arena.chunk_bytes() as u64;
         if evict(self.cx, self.configuration, self.owner, chunk) {
-            self.owner.progress = true;
+            self.owner.wake.progress = true;
             Space::Made
         } else if self.owner.store.eviction_goes_on() {
-            self.owner.progress = true;
+            self.owner.wake.progress = true;
             Space::Wait
         } else {
             Space::None
@@ -297,7 +297,7 @@ impl<O: Out> Access<'_, '_, O> {
         match store.grow_for_crowd(&mut self.cx.shared.arena, delta) {
             Ok(()) => {
                 // There may be more to do than others wait for: the command is tried again at once.
-                self.owner.progress = true;
+                self.owner.wake.progress = true;
                 Ok(())
             }
             Err(Blocked::DeltaFull) if was_open => {

@@ -1,6 +1,7 @@
 //! From a new tenure to `Serve` (P5.1–P5.5): seal the members, cut, push, wait for leases.
 
-use super::{Member, Phase, StreamOwner};
+use super::members::Member;
+use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
@@ -93,9 +94,9 @@ impl StreamOwner {
                 for member in self
                     .members
                     .iter_mut()
-                    .filter(|m| m.seal.is_none() && m.resend_at <= now)
+                    .filter(|m| m.seal.is_none() && m.resend.at <= now)
                 {
-                    member.resend_at = now + member.resend_wait;
+                    member.resend.at = now + member.resend.wait;
                     cx.send(
                         &member.tenure,
                         Channel::Main,
@@ -107,18 +108,18 @@ impl StreamOwner {
             }
             Phase::Push | Phase::Wait => {
                 let mut deltas = Vec::new();
-                for record in self.ring.iter() {
+                for record in self.log.ring().iter() {
                     Deltas::push(&mut deltas, record.term, record.seq, record.extents);
                 }
-                let (term, base, top) = (self.tenure.term(), self.stable, self.seq);
+                let (term, base, top) = (self.tenure.term(), self.log.stable(), self.log.seq());
                 let sync = Message::Sync {
                     term,
                     base,
                     top,
                     deltas: Deltas::new(&deltas),
                 };
-                for member in self.members.iter_mut().filter(|m| !m.started && m.resend_at <= now) {
-                    member.resend_at = now + member.resend_wait;
+                for member in self.members.iter_mut().filter(|m| !m.started && m.resend.at <= now) {
+                    member.resend.at = now + member.resend.wait;
                     cx.send(&member.tenure, Channel::Main, self.stream, configuration.epoch, &sync);
                 }
             }
@@ -132,7 +133,7 @@ impl StreamOwner {
                 !m.started
             }
         };
-        let next = self.members.iter().filter(lacking).map(|m| m.resend_at).min();
+        let next = self.members.iter().filter(lacking).map(|m| m.resend.at).min();
         self.takeover.resend_at = next.unwrap_or(Time(u64::MAX));
     }
 
@@ -163,7 +164,7 @@ impl StreamOwner {
             return;
         }
         let now = cx.mono();
-        let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) else {
+        let Some(member) = self.members.find_mut(from) else {
             return;
         };
         for lease in LeaseRecord::read(leases).take(LEASES_MAX) {
@@ -239,18 +240,12 @@ impl StreamOwner {
         if rules.fault(Fault::UnionOfRings) {
             self.unite_rings(&mut answer);
         }
-        self.ring.clear();
         let now = cx.mono();
-        self.stable = answer.recv - answer.deltas.len() as u64;
-        self.ring.mark_stable(self.stable);
-        for (term, seq, extents) in answer.deltas {
-            self.ring.push(now, term, seq, &extents);
-        }
-        (self.seq, self.cut) = (answer.recv, answer.recv);
+        self.log.adopt(now, answer.recv, answer.deltas);
         self.phase = Phase::Push;
-        for member in &mut self.members {
+        for member in self.members.iter_mut() {
             (member.started, member.matched) = (false, 0);
-            member.resend_at = now;
+            member.resend.at = now;
         }
         if rules.fault(Fault::ServeBeforePush) {
             self.skip_push();
@@ -260,8 +255,8 @@ impl StreamOwner {
     /// [`Fault::ServeBeforePush`].
     fn skip_push(&mut self) {
         self.phase = Phase::Wait;
-        for member in &mut self.members {
-            (member.started, member.matched) = (true, self.cut);
+        for member in self.members.iter_mut() {
+            (member.started, member.matched) = (true, self.log.cut());
         }
     }
 
@@ -316,8 +311,8 @@ impl StreamOwner {
         if self.phase == Phase::Seal || term != self.term() {
             return;
         }
-        let seq = self.seq;
-        let Some(member) = self.members.iter_mut().find(|m| m.tenure == from) else {
+        let seq = self.log.seq();
+        let Some(member) = self.members.find_mut(from) else {
             return;
         };
         if recv > seq {
@@ -331,21 +326,17 @@ impl StreamOwner {
             );
             return;
         }
-        if !member.started && recv < self.stable {
+        if !member.started && recv < self.log.stable() {
             return;
         }
         member.started = true;
         member.matched = member.matched.max(recv);
         member.sent = member.sent.max(member.matched);
-        member.owes_since = None;
+        member.resend.owes_since = None;
         if self.phase == Phase::Serve {
-            self.lease_wanted = true;
+            self.wake.lease_wanted = true;
             self.advance(cx, configuration);
-            if let Some(at) = self.members.iter().position(|m| m.tenure == from)
-                && self.members[at].sent < self.seq
-            {
-                self.send_deltas(cx, configuration, at, super::RESEND_BYTES_MAX);
-            }
+            self.catch_up(cx, configuration, from);
         }
         self.takeover.resend_at = cx.mono();
     }
@@ -354,11 +345,11 @@ impl StreamOwner {
         if self.phase != Phase::Push {
             return;
         }
-        let wanted = usize::from(configuration.ack_quorum).min(self.members.len());
+        let wanted = self.members.ack_quorum(configuration);
         let pushed = self
             .members
             .iter()
-            .filter(|m| m.started && m.matched >= self.cut)
+            .filter(|m| m.started && m.matched >= self.log.cut())
             .count();
         if pushed >= wanted && wanted > 0 {
             self.phase = Phase::Wait;
@@ -367,7 +358,7 @@ impl StreamOwner {
 
     /// P5.12a: a permanent fact about one tenure.
     pub(crate) fn on_yielded<O: Out>(&mut self, cx: &Context<'_, O>, tenure: Tenure) {
-        self.reconstructor.offer(tenure);
+        self.rebuild.reconstructor.offer(tenure);
         let wanted = self.phase != Phase::Serve && self.takeover.yielded.len() < LEASES_MAX;
         if wanted && !self.takeover.yielded.contains(&tenure) {
             self.takeover.yielded.push(tenure);
@@ -406,15 +397,14 @@ impl StreamOwner {
         }
         self.phase = Phase::Serve;
         cx.shared.takeovers.note(now - self.takeover.began);
-        self.acked = self.seq;
-        self.stable_sent = self.stable;
-        self.lease_wanted = true;
-        self.progress = true;
-        self.directory_at = now;
+        self.log.begin_serving();
+        self.wake.lease_wanted = true;
+        self.wake.progress = true;
+        self.rebuild.directory_at = now;
         self.takeover = Takeover::default();
-        for member in &mut self.members {
+        for member in self.members.iter_mut() {
             member.sent = member.matched;
-            (member.resend_at, member.owes_since) = (now, None);
+            (member.resend.at, member.resend.owes_since) = (now, None);
         }
         self.advance(cx, configuration);
     }

@@ -195,12 +195,13 @@ impl StreamOwner {
     pub(crate) fn reconstruct<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
         self.look_at_room(cx, configuration);
-        if now < self.reconstructor.next_at
-            && !(self.reconstructor.held_back && cx.may_rebuild(self.reconstructor.tasks.len()))
+        if now < self.rebuild.reconstructor.next_at
+            && !(self.rebuild.reconstructor.held_back && cx.may_rebuild(self.rebuild.reconstructor.tasks.len()))
         {
             return;
         }
         let mut late: Vec<Stripe> = self
+            .rebuild
             .reconstructor
             .tasks
             .iter()
@@ -209,9 +210,9 @@ impl StreamOwner {
             .collect();
         late.sort();
         for stripe in late {
-            let before = self.reconstructor.tasks.remove(&stripe);
+            let before = self.rebuild.reconstructor.tasks.remove(&stripe);
             if before.as_ref().is_some_and(|t| t.of_donor) {
-                self.reconstructor.donor = None;
+                self.rebuild.reconstructor.donor = None;
             }
             let (mismatches, ask_all) = before.map_or((0, false), |t| (t.mismatches + 1, t.ask_all));
             self.begin(
@@ -222,22 +223,25 @@ impl StreamOwner {
                 (mismatches, ask_all || mismatches > 2),
             );
         }
-        let mut urgent = core::mem::take(&mut self.reconstructor.urgent).into_iter();
-        while !self.reconstructor.drops_too_many(now)
+        let mut urgent = core::mem::take(&mut self.rebuild.reconstructor.urgent).into_iter();
+        while !self.rebuild.reconstructor.drops_too_many(now)
             && let Some(stripe) = urgent.next()
         {
-            let wanted = self.is_absent(stripe) && !self.reconstructor.tasks.contains_key(&stripe);
+            let wanted = self.is_absent(stripe) && !self.rebuild.reconstructor.tasks.contains_key(&stripe);
             if wanted && !self.take_stashed(cx, stripe) {
                 cx.rebuild_begins();
                 self.begin(cx, configuration, stripe, false, (0, false));
             }
         }
-        self.reconstructor.urgent.extend(urgent);
+        self.rebuild.reconstructor.urgent.extend(urgent);
         // A stand-in holds more than its memory was planned for (P10.5): in the background it takes what writers may
         // take, and waits for room, or for a node to give the position to. What is asked for it still brings back.
         let full = |owner: &Self, shared: &Shared| owner.is_full(shared, shared.pace.under_way());
         let mut stashed = 0;
-        while self.reconstructor.filling && cx.may_rebuild(self.reconstructor.tasks.len()) && !full(self, cx.shared) {
+        while self.rebuild.reconstructor.filling
+            && cx.may_rebuild(self.rebuild.reconstructor.tasks.len())
+            && !full(self, cx.shared)
+        {
             let Some(stripe) = self.next_absent() else { break };
             if self.take_stashed(cx, stripe) {
                 stashed += 1;
@@ -250,27 +254,29 @@ impl StreamOwner {
             self.begin(cx, configuration, stripe, true, (0, false));
         }
         let absent = self.store.chunks().absent_count() as usize;
-        self.reconstructor.held_back = self.reconstructor.filling && absent > self.reconstructor.tasks.len();
-        self.reconstructor.next_at = self
+        self.rebuild.reconstructor.held_back =
+            self.rebuild.reconstructor.filling && absent > self.rebuild.reconstructor.tasks.len();
+        self.rebuild.reconstructor.next_at = self
+            .rebuild
             .reconstructor
             .tasks
             .values()
             .map(|t| t.retry_at)
             .min()
             .unwrap_or(Time(u64::MAX));
-        if self.reconstructor.held_back && full(self, cx.shared) {
-            self.reconstructor.held_back = false;
+        if self.rebuild.reconstructor.held_back && full(self, cx.shared) {
+            self.rebuild.reconstructor.held_back = false;
             let retry_at = cx.after(cx.shared.parameters.resend);
-            self.reconstructor.next_at = self.reconstructor.next_at.min(retry_at);
-        } else if self.reconstructor.held_back {
-            self.reconstructor.next_at = self.reconstructor.next_at.min(cx.shared.pace.ask_at(now));
+            self.rebuild.reconstructor.next_at = self.rebuild.reconstructor.next_at.min(retry_at);
+        } else if self.rebuild.reconstructor.held_back {
+            self.rebuild.reconstructor.next_at = self.rebuild.reconstructor.next_at.min(cx.shared.pace.ask_at(now));
         }
         if stashed == STASHED_A_TURN_MAX {
-            self.reconstructor.next_at = now;
+            self.rebuild.reconstructor.next_at = now;
         }
-        if !self.reconstructor.urgent.is_empty() {
-            let allowed_at = self.reconstructor.may_drop_again_at();
-            self.reconstructor.next_at = self.reconstructor.next_at.min(allowed_at);
+        if !self.rebuild.reconstructor.urgent.is_empty() {
+            let allowed_at = self.rebuild.reconstructor.may_drop_again_at();
+            self.rebuild.reconstructor.next_at = self.rebuild.reconstructor.next_at.min(allowed_at);
         }
     }
 
@@ -294,15 +300,19 @@ impl StreamOwner {
 
     /// The next absent chunk that no task is for: index pages first, so that counts are soon known.
     fn next_absent(&mut self) -> Option<Stripe> {
-        if self.store.chunks().absent_count() as usize <= self.reconstructor.tasks.len() {
+        if self.store.chunks().absent_count() as usize <= self.rebuild.reconstructor.tasks.len() {
             return None;
         }
-        let mut at = self.reconstructor.sweep.unwrap_or_else(|| Stripe::index_page(0));
+        let mut at = self
+            .rebuild
+            .reconstructor
+            .sweep
+            .unwrap_or_else(|| Stripe::index_page(0));
         loop {
             let end = self.store.chunks().end(at.is_index());
             if at.number() >= end {
                 if !at.is_index() {
-                    self.reconstructor.sweep = None;
+                    self.rebuild.reconstructor.sweep = None;
                     return None;
                 }
                 at = Stripe::data(0);
@@ -314,8 +324,8 @@ impl StreamOwner {
             } else {
                 Stripe::data(at.number() + 1)
             };
-            if self.is_absent(this) && !self.reconstructor.tasks.contains_key(&this) {
-                self.reconstructor.sweep = Some(at);
+            if self.is_absent(this) && !self.rebuild.reconstructor.tasks.contains_key(&this) {
+                self.rebuild.reconstructor.sweep = Some(at);
                 return Some(this);
             }
         }
@@ -377,13 +387,13 @@ impl StreamOwner {
             ask_all,
             ..Task::new(id, retry_at)
         };
-        self.reconstructor.insert(stripe, task);
+        self.rebuild.reconstructor.insert(stripe, task);
     }
 
     /// Asks who held the position before for a chunk at the version that is wanted: one chunk instead of `k`.
     fn ask_donor<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) -> bool {
         let me = (cx.shared.node, cx.shared.incarnation);
-        let Some(donor) = self.reconstructor.donor.as_ref().map(|d| d.tenure) else {
+        let Some(donor) = self.rebuild.reconstructor.donor.as_ref().map(|d| d.tenure) else {
             return false;
         };
         let (id, want) = (cx.next_request_id(), self.store.chunks().version(stripe));
@@ -401,7 +411,7 @@ impl StreamOwner {
             of_donor: true,
             ..Task::new(id, retry_at)
         };
-        self.reconstructor.insert(stripe, task);
+        self.rebuild.reconstructor.insert(stripe, task);
         true
     }
 
@@ -416,11 +426,12 @@ impl StreamOwner {
         value: Option<SourceChunk<'_>>,
     ) {
         let asked = self
+            .rebuild
             .reconstructor
             .tasks
             .get(&stripe)
             .is_some_and(|t| t.id == id && t.of_donor);
-        let Some(donor) = self.reconstructor.donor.as_mut().filter(|_| asked) else {
+        let Some(donor) = self.rebuild.reconstructor.donor.as_mut().filter(|_| asked) else {
             return;
         };
         if (donor.tenure.node, donor.tenure.incarnation) != from {
@@ -438,9 +449,9 @@ impl StreamOwner {
         }
         donor.misses += 1;
         if donor.misses > DONOR_MISSES_MAX {
-            self.reconstructor.donor = None;
+            self.rebuild.reconstructor.donor = None;
         }
-        self.reconstructor.tasks.remove(&stripe);
+        self.rebuild.reconstructor.tasks.remove(&stripe);
         if !self.ask_at_once(cx, configuration, stripe, false) {
             self.ask_parities(cx, configuration, stripe, 0, false);
         }
@@ -461,7 +472,7 @@ impl StreamOwner {
         let me = self.stream().x;
         let position = self.members().iter().find(|m| m.tenure == from).map(|m| m.position);
         let asked = |task: &&mut Task| task.id == id && !task.of_donor;
-        let Some(task) = self.reconstructor.tasks.get_mut(&stripe).filter(asked) else {
+        let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe).filter(asked) else {
             return;
         };
         let chunk_bytes = cx.shared.arena.chunk_bytes();
@@ -501,7 +512,7 @@ impl StreamOwner {
     /// P5.7b: asks the other owners for their chunks at the first parity's versions.
     fn ask_sources<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         let me = self.stream().x;
-        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
+        let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) else {
             return;
         };
         let [first] = task.parities.as_slice() else { return };
@@ -542,10 +553,10 @@ impl StreamOwner {
         value: Option<SourceChunk<'_>>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        if self.reconstructor.is_at_once(stripe, id) {
+        if self.rebuild.reconstructor.is_at_once(stripe, id) {
             return self.on_source_at_once(cx, configuration, (y, id), stripe, value);
         }
-        let Some(task) = self.reconstructor.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
+        let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe).filter(|t| t.id == id) else {
             return;
         };
         let Some(Some(answer)) = task.chunks.get_mut(y.index()) else {
@@ -574,7 +585,7 @@ impl StreamOwner {
         let me = self.stream().x;
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let rules = cx.rules();
-        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
+        let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) else {
             return;
         };
         let Some(first) = task.parities.first() else { return };
@@ -634,14 +645,14 @@ impl StreamOwner {
     /// What has come does not do. What was asked for may still come; if it all has, others are asked, and if nobody is
     /// left, all are asked again: soon, not in step with others that wait, and now and then with a hold (P5.8).
     fn wait_for_more<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
-        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
+        let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) else {
             return;
         };
         let outstanding = task.parities.len() + task.refused < task.asked.len();
         if outstanding || self.ask_others(cx, configuration, stripe) {
             return;
         }
-        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
+        let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) else {
             return;
         };
         let every = cx.shared.parameters.mismatches_before_hold.max(1);
@@ -651,7 +662,7 @@ impl StreamOwner {
         let wait = if ask_hold { hold } else { cx.shared.parameters.retry };
         let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0 + 1));
         task.retry_at = task.retry_at.min(retry_at);
-        self.reconstructor.next_at = self.reconstructor.next_at.min(retry_at);
+        self.rebuild.reconstructor.next_at = self.rebuild.reconstructor.next_at.min(retry_at);
         if ask_hold {
             self.ask_hold(cx, configuration, stripe);
         }
@@ -660,7 +671,7 @@ impl StreamOwner {
     /// Asks the members that have not been asked for their parity. Whether any was.
     fn ask_others<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) -> bool {
         let (stream, epoch) = (self.stream(), configuration.epoch);
-        let Some(task) = self.reconstructor.tasks.get_mut(&stripe) else {
+        let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) else {
             return false;
         };
         task.ask_all = true;
@@ -697,9 +708,9 @@ impl StreamOwner {
         debug_assert!(self.phase() == Phase::Serve);
         self.make_room(cx);
         if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
-            self.reconstructor.done += 1;
-            if self.reconstructor.filling {
-                self.reconstructor.brought.push_back(stripe);
+            self.rebuild.reconstructor.done += 1;
+            if self.rebuild.reconstructor.filling {
+                self.rebuild.reconstructor.brought.push_back(stripe);
             }
             self.note_room(cx.shared);
             self.repaired(cx, stripe);
@@ -707,15 +718,15 @@ impl StreamOwner {
             // Memory is short: the task's timer tries again, and soon, or others have what was given up for it.
             self.want_room(cx);
             let retry_at = cx.after(Span(ROOM_RETRIES * cx.shared.parameters.retry.0));
-            if let Some(task) = self.reconstructor.tasks.get_mut(&stripe) {
+            if let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) {
                 task.retry_at = task.retry_at.min(retry_at);
             }
-            self.reconstructor.next_at = self.reconstructor.next_at.min(retry_at);
+            self.rebuild.reconstructor.next_at = self.rebuild.reconstructor.next_at.min(retry_at);
             return;
         }
-        self.reconstructor.tasks.remove(&stripe);
-        self.progress = true;
-        self.reconstructor.next_at = cx.now.mono;
+        self.rebuild.reconstructor.tasks.remove(&stripe);
+        self.wake.progress = true;
+        self.rebuild.reconstructor.next_at = cx.now.mono;
     }
 }
 

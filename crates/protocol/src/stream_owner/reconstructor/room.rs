@@ -56,21 +56,23 @@ impl StreamOwner {
     pub(super) fn look_at_room<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let x = self.stream().x;
         let me = configuration.at(x);
-        self.reconstructor.filling = me.is_some_and(|a| a.state == PositionState::Filling);
-        self.reconstructor.stands_in = configuration.is_stand_in(x);
-        self.reconstructor.is_doubled = configuration.may_lack_memory(x);
-        self.reconstructor.may_drop = self.reconstructor.filling && !self.has_asked_live() && !configuration.lost;
+        self.rebuild.reconstructor.filling = me.is_some_and(|a| a.state == PositionState::Filling);
+        self.rebuild.reconstructor.stands_in = configuration.is_stand_in(x);
+        self.rebuild.reconstructor.is_doubled = configuration.may_lack_memory(x);
+        self.rebuild.reconstructor.may_drop =
+            self.rebuild.reconstructor.filling && !self.has_asked_live() && !configuration.lost;
         let others = configuration
             .positions
             .iter()
             .enumerate()
             .filter(|(i, _)| *i != x.index());
         let live = others.filter(|(_, a)| a.is_some_and(|a| a.state.is_live()));
-        self.reconstructor.may_give = self.reconstructor.may_drop && live.count() >= usize::from(configuration.data);
-        if !self.reconstructor.filling && !self.reconstructor.brought.is_empty() {
-            self.reconstructor.brought = VecDeque::new();
+        self.rebuild.reconstructor.may_give =
+            self.rebuild.reconstructor.may_drop && live.count() >= usize::from(configuration.data);
+        if !self.rebuild.reconstructor.filling && !self.rebuild.reconstructor.brought.is_empty() {
+            self.rebuild.reconstructor.brought = VecDeque::new();
         }
-        let after_asking = self.reconstructor.stands_in && cx.rules().fault(Fault::DroppedAfterAskingLive);
+        let after_asking = self.rebuild.reconstructor.stands_in && cx.rules().fault(Fault::DroppedAfterAskingLive);
         if after_asking && self.lacks_memory(cx.shared) {
             self.drop_chunk(cx);
         }
@@ -107,13 +109,13 @@ impl StreamOwner {
     fn gives_room<O: Out>(&self, cx: &Context<'_, O>) -> bool {
         let here = self.store.chunks().here_count();
         let gives = |w: SpaceWanted| w.by != self.stream() && cx.now.mono < w.until && here > w.here + 1;
-        self.reconstructor.may_give && cx.shared.room_wanted.is_some_and(gives)
+        self.rebuild.reconstructor.may_give && cx.shared.room_wanted.is_some_and(gives)
     }
 
     /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
     /// all there is. Its memory was planned for, but a younger one may have it (P10.5), or a stand-in of another list.
     fn lacks_memory(&self, shared: &Shared) -> bool {
-        let purpose = match self.reconstructor.stands_in {
+        let purpose = match self.rebuild.reconstructor.stands_in {
             true => Purpose::StandIn,
             false => Purpose::Demand,
         };
@@ -126,13 +128,13 @@ impl StreamOwner {
     pub(super) fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
         let budget = shared.arena.budget();
         let needed = budget.backlog() + budget.headroom();
-        let is_short = self.reconstructor.is_doubled || budget.available(Purpose::Demand) < needed;
+        let is_short = self.rebuild.reconstructor.is_doubled || budget.available(Purpose::Demand) < needed;
         let purpose = match is_short {
-            _ if self.reconstructor.stands_in => Purpose::StandIn,
+            _ if self.rebuild.reconstructor.stands_in => Purpose::StandIn,
             true => Purpose::Rebuild,
             false => Purpose::Demand,
         };
-        let may_be_full = self.reconstructor.stands_in || self.reconstructor.may_drop;
+        let may_be_full = self.rebuild.reconstructor.stands_in || self.rebuild.reconstructor.may_drop;
         may_be_full && budget.available(purpose) as usize <= under_way
     }
 
@@ -147,7 +149,7 @@ impl StreamOwner {
         for step in 0..2 {
             let gives = step == 0 && self.gives_room(cx);
             let needs = || self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared);
-            if self.reconstructor.may_drop && (gives || needs()) {
+            if self.rebuild.reconstructor.may_drop && (gives || needs()) {
                 if self.store.chunks().here_count() <= cx.shared.headroom() / 2 {
                     self.want_room(cx);
                 }
@@ -163,17 +165,17 @@ impl StreamOwner {
         let few = self.store.chunks().held_counts().1 < cx.shared.headroom();
         let rules = cx.rules();
         let (term, acked) = (self.term(), self.acked());
-        let mut left = self.reconstructor.brought.len();
+        let mut left = self.rebuild.reconstructor.brought.len();
         let mut listed = false;
         while left > 0 || !listed {
             if left == 0 {
                 // What has come by other ways, too: written here.
                 self.list_brought();
-                (left, listed) = (self.reconstructor.brought.len(), true);
+                (left, listed) = (self.rebuild.reconstructor.brought.len(), true);
                 continue;
             }
             left -= 1;
-            let Some(stripe) = self.reconstructor.brought.pop_front() else {
+            let Some(stripe) = self.rebuild.reconstructor.brought.pop_front() else {
                 continue;
             };
             if self.store.chunks().presence(stripe) != Some(Presence::Here) {
@@ -183,10 +185,10 @@ impl StreamOwner {
             let may_go = (few || !stripe.is_index()) && rules.may_drop(version, term, acked);
             if may_go && self.store.drop_chunk(&mut cx.shared.arena, stripe) {
                 cx.out.mark(Mark::ChunkDropped);
-                self.reconstructor.drops += 1;
+                self.rebuild.reconstructor.drops += 1;
                 return true;
             }
-            self.reconstructor.brought.push_back(stripe);
+            self.rebuild.reconstructor.brought.push_back(stripe);
         }
         false
     }
@@ -194,11 +196,13 @@ impl StreamOwner {
     /// Lists all that is here: what was brought back in its order, the rest before it.
     fn list_brought(&mut self) {
         let chunks = self.store.chunks();
-        let mut known: Vec<Stripe> = self.reconstructor.brought.iter().copied().collect();
+        let mut known: Vec<Stripe> = self.rebuild.reconstructor.brought.iter().copied().collect();
         known.sort();
         let here = |stripe: &Stripe| chunks.presence(*stripe) == Some(Presence::Here);
         let others = chunks.stripes().map(|(stripe, _)| stripe);
         let others = others.filter(|stripe| here(stripe) && known.binary_search(stripe).is_err());
-        self.reconstructor.brought = others.chain(self.reconstructor.brought.iter().copied()).collect();
+        self.rebuild.reconstructor.brought = others
+            .chain(self.rebuild.reconstructor.brought.iter().copied())
+            .collect();
     }
 }

@@ -180,7 +180,7 @@ impl StreamOwner {
             parity: None,
             bytes: Vec::new(),
         });
-        self.reconstructor.insert(stripe, task);
+        self.rebuild.reconstructor.insert(stripe, task);
         true
     }
 
@@ -195,7 +195,7 @@ impl StreamOwner {
     ) {
         let me = self.stream().x;
         let rules = cx.rules();
-        let Some(at_once) = self.reconstructor.at_once(stripe, id) else {
+        let Some(at_once) = self.rebuild.reconstructor.at_once(stripe, id) else {
             return;
         };
         if !at_once.waits_for(from) {
@@ -225,7 +225,7 @@ impl StreamOwner {
         source: Option<SourceChunk<'_>>,
     ) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let Some(at_once) = self.reconstructor.at_once(stripe, id) else {
+        let Some(at_once) = self.rebuild.reconstructor.at_once(stripe, id) else {
             return;
         };
         if !at_once.waits_for(y) {
@@ -248,7 +248,7 @@ impl StreamOwner {
     fn try_sum<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, (id, stripe): (u64, Stripe)) {
         let me = self.stream().x;
         let rules = cx.rules();
-        let Some(at_once) = self.reconstructor.at_once(stripe, id) else {
+        let Some(at_once) = self.rebuild.reconstructor.at_once(stripe, id) else {
             return;
         };
         let Some((versions, told)) = &at_once.parity else {
