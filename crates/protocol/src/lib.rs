@@ -14,8 +14,6 @@ mod mark;
 mod pace;
 mod parameters;
 mod parity_member;
-mod parity_table;
-mod refill;
 mod replica;
 mod ring;
 mod rules;

@@ -211,7 +211,11 @@ impl Members {
         if self.list.is_empty() {
             log.acked()
         } else if self.list.iter().all(|m| m.started) {
-            self.list.iter().map(|m| m.matched).min().unwrap_or(log.stable())
+            self.list
+                .iter()
+                .map(|m| m.matched)
+                .min()
+                .unwrap_or_else(|| log.stable())
         } else {
             log.stable()
         }

@@ -2,10 +2,16 @@
 //! versions that this parity stands for, decode. It takes no locks: a writer can only delay it.
 
 mod at_once;
+mod decode;
+mod donor;
 mod room;
+mod task;
 
+use decode::decode_checked;
+use donor::Donor;
 use room::ROOM_RETRIES;
 pub(crate) use room::SpaceWanted;
+use task::{Answer, ParityCopy, Task};
 
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out};
@@ -13,8 +19,7 @@ use crate::mark::Mark;
 use crate::source_chunk::SourceChunk;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
-use paritas_base::{Incarnation, Map, NodeId, Position, Span, StreamId, Stripe, Time, Version, map};
-use paritas_code::{Code, sum};
+use paritas_base::{Map, Position, Span, StreamId, Stripe, Time, Version, map};
 use paritas_wire::peer::{Message, Parity};
 use std::collections::VecDeque;
 
@@ -50,16 +55,6 @@ pub(crate) struct Reconstructor {
     pub(crate) done: u32,
 }
 
-#[derive(Debug)]
-struct Donor {
-    tenure: Tenure,
-    /// Chunks it had not, above those that it had.
-    misses: u32,
-}
-
-/// A donor that misses so many more chunks than it has is not asked any more: its memory was needed for other things.
-const DONOR_MISSES_MAX: u32 = 8;
-
 /// Chunks taken from the stash at most in a turn: each is summed and copied, so clients would wait.
 const STASHED_A_TURN_MAX: u32 = 32;
 
@@ -83,66 +78,6 @@ impl Default for Reconstructor {
             done: 0,
         }
     }
-}
-
-#[derive(Debug)]
-struct Task {
-    id: u64,
-    /// Parity and sources are asked at the same time; then nothing below is used but `retry_at`.
-    at_once: Option<at_once::AtOnce>,
-    /// The donor is asked, and nobody else yet.
-    of_donor: bool,
-    parities: Vec<ParityCopy>,
-    /// Members that were asked for their parity, and how many of them could not give it.
-    asked: Vec<Position>,
-    refused: usize,
-    /// Per data position: what its owner answered, and to which wish.
-    chunks: Vec<Option<Answer>>,
-    mismatches: u32,
-    retry_at: Time,
-    /// More parities than the configuration suggests are needed: everybody is asked from now on.
-    ask_all: bool,
-    /// Some source is wrong: a chunk decoded from it did not have its sum (P5.9).
-    suspect: bool,
-}
-
-impl Task {
-    /// Nobody is asked yet.
-    fn new(id: u64, retry_at: Time) -> Self {
-        Self {
-            id,
-            at_once: None,
-            of_donor: false,
-            parities: Vec::new(),
-            asked: Vec::new(),
-            refused: 0,
-            chunks: Vec::new(),
-            mismatches: 0,
-            retry_at,
-            ask_all: false,
-            suspect: false,
-        }
-    }
-}
-
-/// Sets of sources tried at most when some are wrong: all there are, in any but very wide schemes.
-const SOURCE_SETS_MAX: usize = 64;
-
-#[derive(Debug)]
-struct ParityCopy {
-    position: Position,
-    versions: Vec<Version>,
-    sum: u32,
-    bytes: Vec<u8>,
-}
-
-#[derive(Debug)]
-enum Answer {
-    /// It was asked for this version, and has not answered.
-    Asked(Version),
-    /// It cannot give it.
-    None,
-    Here(Vec<u8>),
 }
 
 impl Reconstructor {
@@ -388,73 +323,6 @@ impl StreamOwner {
             ..Task::new(id, retry_at)
         };
         self.rebuild.reconstructor.insert(stripe, task);
-    }
-
-    /// Asks who held the position before for a chunk at the version that is wanted: one chunk instead of `k`.
-    fn ask_donor<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) -> bool {
-        let me = (cx.shared.node, cx.shared.incarnation);
-        let Some(donor) = self.rebuild.reconstructor.donor.as_ref().map(|d| d.tenure) else {
-            return false;
-        };
-        let (id, want) = (cx.next_request_id(), self.store.chunks().version(stripe));
-        let message = Message::ReadChunk {
-            id,
-            stripe,
-            want: Some(want),
-        };
-        let other = (donor.node, donor.incarnation) != me;
-        if !other || !cx.send(&donor, Channel::Bulk, self.stream(), configuration.epoch, &message) {
-            return false;
-        }
-        let retry_at = cx.after(cx.shared.parameters.resend);
-        let task = Task {
-            of_donor: true,
-            ..Task::new(id, retry_at)
-        };
-        self.rebuild.reconstructor.insert(stripe, task);
-        true
-    }
-
-    /// The donor's answer. What it has not, or has wrong, is decoded.
-    pub(crate) fn on_donors_chunk<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        from: (NodeId, Incarnation),
-        id: u64,
-        stripe: Stripe,
-        value: Option<SourceChunk<'_>>,
-    ) {
-        let asked = self
-            .rebuild
-            .reconstructor
-            .tasks
-            .get(&stripe)
-            .is_some_and(|t| t.id == id && t.of_donor);
-        let Some(donor) = self.rebuild.reconstructor.donor.as_mut().filter(|_| asked) else {
-            return;
-        };
-        if (donor.tenure.node, donor.tenure.incarnation) != from {
-            return;
-        }
-        let (want, chunk_bytes) = (self.store.chunks().version(stripe), cx.shared.arena.chunk_bytes());
-        let right = |source: &SourceChunk<'_>| {
-            source.version == want && source.bytes.len() == chunk_bytes && source.has_its_sum()
-        };
-        if let Some(source) = value.filter(right) {
-            donor.misses = donor.misses.saturating_sub(1);
-            cx.out.mark(Mark::DonorUsed);
-            self.install(cx, stripe, source.version, source.sum, source.bytes);
-            return;
-        }
-        donor.misses += 1;
-        if donor.misses > DONOR_MISSES_MAX {
-            self.rebuild.reconstructor.donor = None;
-        }
-        self.rebuild.reconstructor.tasks.remove(&stripe);
-        if !self.ask_at_once(cx, configuration, stripe, false) {
-            self.ask_parities(cx, configuration, stripe, 0, false);
-        }
     }
 
     /// P5.7a: a member's parity chunk.
@@ -727,96 +595,5 @@ impl StreamOwner {
         self.rebuild.reconstructor.tasks.remove(&stripe);
         self.wake.progress = true;
         self.rebuild.reconstructor.next_at = cx.now.mono;
-    }
-}
-
-/// Decodes a chunk from the first `k` of the sources, and if its sum is not one that was told, from each other set of
-/// `k` of them (P9.3). Gives the chunk and its sum; no chunk whose sum is wrong is ever given.
-fn decode_checked(
-    code: &Code,
-    sources: &[(u8, &[u8])],
-    wanted: Position,
-    chunk_bytes: usize,
-    told: impl Fn(u32) -> bool,
-) -> Option<(Vec<u8>, u32)> {
-    let k = usize::from(code.scheme().data());
-    let mut set: Vec<usize> = (0..k).collect();
-    let mut bytes = vec![0; chunk_bytes];
-    for _ in 0..SOURCE_SETS_MAX {
-        let chosen: Option<Vec<(u8, &[u8])>> = set.iter().map(|at| sources.get(*at).copied()).collect();
-        if code.decode(&chosen?, &[wanted.0], &mut [&mut bytes]).is_ok() {
-            let sum = sum::of(&bytes);
-            if told(sum) {
-                return Some((bytes, sum));
-            }
-        }
-        if !next_set(&mut set, sources.len()) {
-            return None;
-        }
-    }
-    None
-}
-
-/// The next set of as many of the numbers below `end`, in order: the last numbers change first. False after the last.
-fn next_set(set: &mut [usize], end: usize) -> bool {
-    let size = set.len();
-    let movable = |(at, number): &(usize, &usize)| **number + size - at < end;
-    let Some(at) = set.iter().enumerate().rfind(movable).map(|(at, _)| at) else {
-        return false;
-    };
-    let first = set[at] + 1;
-    for (step, number) in set[at..].iter_mut().enumerate() {
-        *number = first + step;
-    }
-    true
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use paritas_code::{Scheme, mul_add};
-
-    #[test]
-    fn sets_come_once_each_and_in_order() {
-        let mut set = vec![0, 1, 2];
-        let mut seen = vec![set.clone()];
-        while next_set(&mut set, 5) {
-            seen.push(set.clone());
-        }
-        assert_eq!(seen.len(), 10);
-        assert!(seen.is_sorted() && seen.iter().all(|s| s.is_sorted() && s[2] < 5));
-    }
-
-    /// A `3+3` stripe; chunk 0 is wanted from the others, of which those named are wrong by one byte each.
-    fn wanted_with(wrong: &[usize]) -> Option<bool> {
-        let code = Code::new(Scheme::new(3, 3).unwrap());
-        let data: Vec<Vec<u8>> = (0..3u8)
-            .map(|x| (0..64u8).map(|i| i.wrapping_mul(7) ^ (x * 31)).collect())
-            .collect();
-        let mut sources: Vec<(u8, Vec<u8>)> = vec![(1, data[1].clone()), (2, data[2].clone())];
-        for parity in 0..3 {
-            let mut bytes = vec![0; 64];
-            for (x, chunk) in data.iter().enumerate() {
-                mul_add(code.coefficient(x as u8, parity), chunk, &mut bytes);
-            }
-            sources.push((3 + parity, bytes));
-        }
-        for at in wrong {
-            sources[*at].1[13 + *at] ^= 0x40;
-        }
-        let sources: Vec<(u8, &[u8])> = sources.iter().map(|(p, b)| (*p, b.as_slice())).collect();
-        let right = sum::of(&data[0]);
-        let found = decode_checked(&code, &sources, Position(0), 64, |sum| sum == right);
-        found.map(|(bytes, _)| bytes == data[0])
-    }
-
-    #[test]
-    fn a_chunk_comes_out_right_or_not_at_all_whichever_sources_are_wrong() {
-        for wrong in 0..32usize {
-            let wrong: Vec<usize> = (0..5).filter(|at| wrong >> at & 1 == 1).collect();
-            // Three right sources of five are enough.
-            let expected = (wrong.len() <= 2).then_some(true);
-            assert_eq!(wanted_with(&wrong), expected, "{wrong:?}");
-        }
     }
 }

@@ -6,15 +6,17 @@
 //! comparison at its end (`check`).
 
 mod check;
+mod fetch;
 mod lent;
 
+use super::ParityMember;
+use super::table::{ParityTable, State};
 use crate::context::{Context, Shared};
 use crate::interface::{Channel, Out, Proposal};
 use crate::mark::Mark;
-use crate::parity_member::ParityMember;
-use crate::parity_table::{ParityTable, State};
 use crate::rules::Fault;
 use crate::source_chunk::SourceChunk;
+use fetch::{Buffered, Chunk, Fetch};
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{Map, Position, Span, StreamId, Stripe, Term, Time, Version, map};
 use paritas_code::{mul_add, sum};
@@ -28,6 +30,9 @@ const SOUGHT_MAX: usize = 64;
 
 /// How often one is fetched that there is no room for.
 const TRY_EVERY: Span = Span::from_ms(250);
+
+/// Version and sum of each data chunk, and the parity of them.
+type Encoded = (Vec<(Version, u32)>, Vec<u8>);
 
 /// The filling of one parity position.
 #[derive(Debug)]
@@ -48,61 +53,6 @@ pub(crate) struct Refill {
     checked: Stripe,
     pub(crate) done: u32,
     pub(crate) total: u32,
-}
-
-/// Version and sum of each data chunk, and the parity of them.
-type Encoded = (Vec<(Version, u32)>, Vec<u8>);
-
-#[derive(Debug)]
-struct Fetch {
-    id: u64,
-    replies: Vec<Option<Chunk>>,
-    /// What the chunks that have come add up to; empty until one that is not all zeros has.
-    parity: Vec<u8>,
-    buffer: Vec<Buffered>,
-    buffered_bytes: usize,
-    retry_at: Time,
-    asked_again: bool,
-    /// A log node's parity is to take the place of one of the chunks.
-    lent: Option<lent::Lent>,
-}
-
-#[derive(Debug)]
-struct Chunk {
-    version: Version,
-    sum: u32,
-    as_of: u64,
-    term: Term,
-}
-
-#[derive(Debug)]
-struct Buffered {
-    x: Position,
-    version: Version,
-    free: bool,
-    base: Option<Version>,
-    offset: usize,
-    xor: Vec<u8>,
-}
-
-impl Fetch {
-    fn new<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration) -> Self {
-        Self {
-            retry_at: cx.after(cx.shared.parameters.resend),
-            id: cx.next_request_id(),
-            replies: configuration.data_positions().map(|_| None).collect(),
-            parity: Vec::new(),
-            buffer: Vec::new(),
-            buffered_bytes: 0,
-            asked_again: false,
-            lent: None,
-        }
-    }
-
-    /// Its stripe is written so much that it had better begin anew.
-    fn is_overfull(&self, chunk_bytes: usize) -> bool {
-        self.buffered_bytes > 4 * chunk_bytes
-    }
 }
 
 impl Refill {

@@ -1,13 +1,19 @@
 //! The parity chunks of one member, with the versions and sums they stand for (P1.6, P1.7). The bytes are in
 //! memory, or, on a log node, on its disk (P11.1).
 
+mod grant;
+mod half;
+
 use crate::context::Shared;
 use crate::disk_log::DiskLog;
+use grant::Grants;
+pub(crate) use grant::There;
+use half::Half;
 use paritas_base::{ListId, Position, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_paritylog::{Change, Content, Extents, Key};
 use paritas_store::delta::{Extent, extents};
-use paritas_store::{Arena, Budget, ChunkRef, Part, Purpose, Stash, grow_table};
+use paritas_store::{Arena, Budget, ChunkRef, Part, Stash};
 
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,66 +64,6 @@ pub(crate) enum FoldError {
     NotZeros,
 }
 
-#[derive(Debug, Default)]
-struct Half {
-    states: Vec<State>,
-    /// `k` versions a stripe.
-    versions: Vec<Version>,
-    /// `k` sums a stripe.
-    sums: Vec<u32>,
-}
-
-impl Half {
-    fn state(&self, number: u32) -> State {
-        self.states.get(number as usize).copied().unwrap_or(State::Untouched)
-    }
-
-    /// Stripes from this number on that will take room and do not yet.
-    fn awaited_from(&self, first: u32) -> u32 {
-        let rest = self.states.get(first as usize..).unwrap_or_default();
-        rest.iter()
-            .filter(|state| state.is_held() && !state.has_place())
-            .count() as u32
-    }
-
-    /// Of the numbers from `first` to `end`, those that take no room and need not.
-    fn unused(&self, first: u32, end: u32) -> u32 {
-        let known = (self.states.len() as u32).clamp(first, end.max(first));
-        let unused = (first..known).filter(|number| !self.state(*number).is_held()).count();
-        unused as u32 + end.max(first) - known
-    }
-
-    /// How far from `first` towards `end` so many of those reach.
-    fn reach(&self, first: u32, end: u32, mut unused: u32) -> u32 {
-        let known = (self.states.len() as u32).min(end);
-        for number in first..known {
-            if !self.state(number).is_held() {
-                let Some(left) = unused.checked_sub(1) else {
-                    return number;
-                };
-                unused = left;
-            }
-        }
-        first.max(known).saturating_add(unused).min(first.max(end))
-    }
-
-    /// Of these numbers, those without a place.
-    fn without_place(&self, first: u32, end: u32) -> u32 {
-        let known = (self.states.len() as u32).min(end);
-        let placed = (first..known).filter(|number| self.state(*number).has_place()).count();
-        end - first - placed as u32
-    }
-}
-
-/// What is known of the stripes that were there before a member came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum There {
-    /// All of them, and how many are still to be refilled without room set aside.
-    Known { owed: u32 },
-    /// They are below the ends that their owners wish for, of whom `all` have asked, or not.
-    Unknown { wished: (u32, u32), all: bool },
-}
-
 /// All stripes of a list as one parity member has them.
 #[derive(Debug)]
 pub(crate) struct ParityTable {
@@ -129,14 +75,7 @@ pub(crate) struct ParityTable {
     complete: bool,
     /// Chunks are on disk, and these name them there.
     on_disk: Option<(ListId, Position)>,
-    /// Ends of the data and index stripes that are granted (P8.2). Each below has its chunk, or room set aside for it.
-    granted: (u32, u32),
-    /// Chunks that take room, in memory or on disk, and those that room is set aside for.
-    slots: u32,
-    reserved: u32,
-    /// Room kept for stripes beyond those ends that were freed: what freed them may be void, and is then undone
-    /// (P3.10).
-    freed: u32,
+    grants: Grants,
 }
 
 impl ParityTable {
@@ -149,10 +88,7 @@ impl ParityTable {
             index: Half::default(),
             complete,
             on_disk,
-            granted: (0, 0),
-            slots: 0,
-            reserved: 0,
-            freed: 0,
+            grants: Grants::default(),
         }
     }
 
@@ -162,25 +98,6 @@ impl ParityTable {
 
     pub(crate) fn set_complete(&mut self) {
         self.complete = true;
-    }
-
-    /// Parity chunks that hold memory.
-    pub(crate) fn memory_slots(&self) -> u32 {
-        if self.on_disk.is_some() { 0 } else { self.slots }
-    }
-
-    /// With those that memory is set aside for.
-    pub(crate) fn memory_slots_granted(&self) -> u32 {
-        if self.on_disk.is_some() {
-            0
-        } else {
-            self.slots + self.reserved + self.freed
-        }
-    }
-
-    /// Chunks of memory, or of the disk, that it uses, and those reserved for it.
-    pub(crate) fn budgeted(&self) -> (u32, u32) {
-        (self.slots, self.reserved + self.freed)
     }
 
     /// The name of a parity chunk on the disk, if it is there.
@@ -428,87 +345,6 @@ impl ParityTable {
         }
     }
 
-    /// Chunks that room is set aside for.
-    pub(crate) fn reserved(&self) -> u32 {
-        self.reserved
-    }
-
-    /// Whether a stripe's chunk can be brought back beside so many that are about to be. A stand-in takes what writers
-    /// may; who was planned for takes all there is, but what data positions need to serve (P10.5).
-    pub(crate) fn may_refill(&self, shared: &Shared, stripe: Stripe, under_way: usize, stands_in: bool) -> bool {
-        let set_aside = match self.is_granted(stripe) {
-            true => self.reserved,
-            false => self.freed,
-        };
-        let purpose = if stands_in { Purpose::StandIn } else { Purpose::Rebuild };
-        set_aside > 0 || under_way < self.budget(shared).available(purpose) as usize
-    }
-
-    /// Sets room aside for stripes up to these ends, as far as memory or disk stand; gives the ends that are granted.
-    pub(crate) fn grant(&mut self, shared: &mut Shared, wanted: (u32, u32), there: There) -> (u32, u32) {
-        let owed = match there {
-            There::Known { owed } => Some(owed),
-            There::Unknown { .. } => None,
-        };
-        // The backlog of memory has no parity chunks.
-        let of_backlog = if self.is_on_disk() { owed.unwrap_or(0) } else { 0 };
-        let (data, index) = self.granted;
-        let (mut data_end, mut index_end) = (wanted.0.max(data), wanted.1.max(index));
-        // Stripes that were there before this member came, and are beyond what it granted, have the first call.
-        let awaited = self.awaited();
-        if let (true, Some(disk)) = (self.is_on_disk(), &shared.disk) {
-            let ahead = owed.map_or(0, |_| disk.ahead_max(self.reserved));
-            let used = |half: &Half, ahead: u32| (half.states.len() as u32).saturating_add(ahead);
-            data_end = data_end.min(data.max(used(&self.data, ahead)));
-            index_end = index_end.min(index.max(used(&self.index, ahead.div_ceil(2))));
-        }
-        let available = self.budget(shared).available(Purpose::Write) + of_backlog;
-        // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
-        // nothing grows.
-        let room = (available + self.freed).saturating_sub(awaited);
-        let (data_more, index_more) = (self.data.unused(data, data_end), self.index.unused(index, index_end));
-        if let There::Unknown { wished, all } = there {
-            // What there is may be needed for what was there before: below what its owners wish for, and as much for
-            // whoever has not asked yet.
-            let of_all =
-                self.data.unused(data, wished.0.max(data_end)) + self.index.unused(index, wished.1.max(index_end));
-            let needed = of_all.saturating_mul(if all { 1 } else { 2 });
-            if room < needed {
-                return self.granted;
-            }
-        }
-        let index_more = index_more.min(room.div_ceil(2).max(room.saturating_sub(data_more)));
-        let data_end = self.data.reach(data, data_end, data_more.min(room - index_more));
-        let index_end = self.index.reach(index, index_end, index_more);
-        let more = self.data.without_place(data, data_end) + self.index.without_place(index, index_end);
-        let freed = more.min(self.freed);
-        let fits = match self.disk(shared) {
-            Some(disk) => disk.reserve(more - freed, of_backlog),
-            None => shared.arena.reserve(more - freed, of_backlog),
-        };
-        if fits {
-            self.granted = (data_end, index_end);
-            (self.reserved, self.freed) = (self.reserved + more, self.freed - freed);
-        }
-        self.granted
-    }
-
-    /// Chunks still to be refilled of stripes beyond what is granted.
-    fn awaited(&self) -> u32 {
-        let (data, index) = self.granted;
-        self.data.awaited_from(data) + self.index.awaited_from(index)
-    }
-
-    /// Those of them that nothing is set aside for.
-    pub(crate) fn slots_owed(&self) -> u32 {
-        self.awaited().saturating_sub(self.freed)
-    }
-
-    fn is_granted(&self, stripe: Stripe) -> bool {
-        let (data_end, index_end) = self.granted;
-        stripe.number() < if stripe.is_index() { index_end } else { data_end }
-    }
-
     /// The budget that its chunks are taken from.
     fn budget<'a>(&self, shared: &'a Shared) -> &'a Budget {
         match &shared.disk {
@@ -565,8 +401,7 @@ impl ParityTable {
             }
         }
         self.forget();
-        arena.unreserve(self.reserved + self.freed);
-        (self.slots, self.reserved, self.freed, self.granted) = (0, 0, 0, (0, 0));
+        arena.unreserve(core::mem::take(&mut self.grants).set_aside());
         stash
     }
 
@@ -579,11 +414,11 @@ impl ParityTable {
         stripe: Stripe,
         values: impl Iterator<Item = (Version, u32)>,
     ) -> bool {
-        let from = self.part_for(stripe);
+        let from = self.grants.part_for(stripe);
         let Some(slot) = stash.redeem(arena, stripe, from) else {
             return false;
         };
-        self.taken(stripe, from);
+        self.grants.take(stripe, from);
         self.set(stripe, Some(ParityLocation::Memory(slot)), values);
         true
     }
@@ -597,56 +432,32 @@ impl ParityTable {
                 }
             }
         }
+        let grants = core::mem::take(&mut self.grants);
         match self.disk(shared) {
             Some(disk) => {
-                disk.give(self.slots, Part::Free);
-                disk.unreserve(self.reserved + self.freed);
+                disk.give(grants.used, Part::Free);
+                disk.unreserve(grants.set_aside());
             }
-            None => shared.arena.unreserve(self.reserved + self.freed),
+            None => shared.arena.unreserve(grants.set_aside()),
         }
         self.forget();
-        (self.slots, self.reserved, self.freed, self.granted) = (0, 0, 0, (0, 0));
     }
 
     fn forget(&mut self) {
         (self.data, self.index, self.complete) = (Half::default(), Half::default(), false);
     }
 
-    /// What is set aside for a stripe's bytes: for others' it is not.
-    fn set_aside(&mut self, stripe: Stripe) -> &mut u32 {
-        if self.is_granted(stripe) {
-            &mut self.reserved
-        } else {
-            &mut self.freed
-        }
-    }
-
-    /// The part of the budget that a stripe's chunk is taken from.
-    fn part_for(&mut self, stripe: Stripe) -> Part {
-        match *self.set_aside(stripe) {
-            0 => Part::Free,
-            _ => Part::Reserved,
-        }
-    }
-
-    /// A chunk was taken for a stripe.
-    fn taken(&mut self, stripe: Stripe, from: Part) {
-        *self.set_aside(stripe) -= u32::from(from == Part::Reserved);
-        self.slots += 1;
-    }
-
     fn take_place(&mut self, shared: &mut Shared, stripe: Stripe) -> Option<ParityLocation> {
-        let from = self.part_for(stripe);
+        let from = self.grants.part_for(stripe);
         let place = match self.disk(shared) {
             Some(disk) => disk.take(from).then_some(ParityLocation::Disk)?,
             None => ParityLocation::Memory(shared.arena.take(from)?),
         };
-        self.taken(stripe, from);
+        self.grants.take(stripe, from);
         Some(place)
     }
 
     fn drop_place(&mut self, shared: &mut Shared, stripe: Stripe, place: ParityLocation) {
-        self.slots -= 1;
         // It stays granted to the streams that may use the stripe again.
         let again = match place {
             ParityLocation::Memory(slot) => {
@@ -659,7 +470,7 @@ impl ParityTable {
                 true
             }),
         };
-        *self.set_aside(stripe) += u32::from(again);
+        self.grants.give(stripe, again);
     }
 
     fn half(&self, stripe: Stripe) -> &Half {
@@ -674,19 +485,9 @@ impl ParityTable {
         }
     }
 
-    /// Makes room for a stripe's entry; gives its place.
+    /// Makes space for a stripe's entry; gives its index.
     fn grow(&mut self, stripe: Stripe) -> usize {
         let k = self.k;
-        let at = stripe.number() as usize;
-        let half = self.half_mut(stripe);
-        if at >= half.states.len() {
-            grow_table(&mut half.states, at + 1);
-            grow_table(&mut half.versions, (at + 1) * k);
-            grow_table(&mut half.sums, (at + 1) * k);
-            half.states.resize(at + 1, State::Untouched);
-            half.versions.resize((at + 1) * k, Version::ZERO);
-            half.sums.resize((at + 1) * k, 0);
-        }
-        at
+        self.half_mut(stripe).grow(stripe.number(), k)
     }
 }

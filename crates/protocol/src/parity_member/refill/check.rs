@@ -7,7 +7,7 @@ use crate::disk_log::Wanted;
 use crate::interface::Out;
 use crate::mark::Mark;
 use crate::parity_member::ParityMember;
-use crate::parity_table::State;
+use crate::parity_member::table::State;
 use crate::scrub::Step;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Stripe, Time};

@@ -1,0 +1,59 @@
+//! One stripe that is fetched: the chunks that have come, and the deltas on it since.
+
+use super::lent::Lent;
+use crate::context::Context;
+use crate::interface::Out;
+use paritas_base::configuration::Configuration;
+use paritas_base::{Position, Term, Time, Version};
+
+#[derive(Debug)]
+pub(super) struct Fetch {
+    pub(super) id: u64,
+    pub(super) replies: Vec<Option<Chunk>>,
+    /// What the chunks that have come add up to; empty until one that is not all zeros has.
+    pub(super) parity: Vec<u8>,
+    pub(super) buffer: Vec<Buffered>,
+    pub(super) buffered_bytes: usize,
+    pub(super) retry_at: Time,
+    pub(super) asked_again: bool,
+    /// A log node's parity is to take the place of one of the chunks.
+    pub(super) lent: Option<Lent>,
+}
+
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) version: Version,
+    pub(super) sum: u32,
+    pub(super) as_of: u64,
+    pub(super) term: Term,
+}
+
+#[derive(Debug)]
+pub(super) struct Buffered {
+    pub(super) x: Position,
+    pub(super) version: Version,
+    pub(super) free: bool,
+    pub(super) base: Option<Version>,
+    pub(super) offset: usize,
+    pub(super) xor: Vec<u8>,
+}
+
+impl Fetch {
+    pub(super) fn new<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration) -> Self {
+        Self {
+            retry_at: cx.after(cx.shared.parameters.resend),
+            id: cx.next_request_id(),
+            replies: configuration.data_positions().map(|_| None).collect(),
+            parity: Vec::new(),
+            buffer: Vec::new(),
+            buffered_bytes: 0,
+            asked_again: false,
+            lent: None,
+        }
+    }
+
+    /// Its stripe is written so much that it had better begin anew.
+    pub(super) fn is_overfull(&self, chunk_bytes: usize) -> bool {
+        self.buffered_bytes > 4 * chunk_bytes
+    }
+}

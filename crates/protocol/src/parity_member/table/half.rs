@@ -1,0 +1,70 @@
+//! The data stripes, or the index stripes, of a parity table: a state, versions and sums by stripe number.
+
+use super::State;
+use paritas_base::Version;
+use paritas_store::grow_table;
+
+#[derive(Debug, Default)]
+pub(super) struct Half {
+    pub(super) states: Vec<State>,
+    /// `k` versions a stripe.
+    pub(super) versions: Vec<Version>,
+    /// `k` sums a stripe.
+    pub(super) sums: Vec<u32>,
+}
+
+impl Half {
+    pub(super) fn state(&self, number: u32) -> State {
+        self.states.get(number as usize).copied().unwrap_or(State::Untouched)
+    }
+
+    /// Stripes from this number on that will take room and do not yet.
+    pub(super) fn awaited_from(&self, first: u32) -> u32 {
+        let rest = self.states.get(first as usize..).unwrap_or_default();
+        rest.iter()
+            .filter(|state| state.is_held() && !state.has_place())
+            .count() as u32
+    }
+
+    /// Of the numbers from `first` to `end`, those that take no room and need not.
+    pub(super) fn unused(&self, first: u32, end: u32) -> u32 {
+        let known = (self.states.len() as u32).clamp(first, end.max(first));
+        let unused = (first..known).filter(|number| !self.state(*number).is_held()).count();
+        unused as u32 + end.max(first) - known
+    }
+
+    /// How far from `first` towards `end` so many of those reach.
+    pub(super) fn reach(&self, first: u32, end: u32, mut unused: u32) -> u32 {
+        let known = (self.states.len() as u32).min(end);
+        for number in first..known {
+            if !self.state(number).is_held() {
+                let Some(left) = unused.checked_sub(1) else {
+                    return number;
+                };
+                unused = left;
+            }
+        }
+        first.max(known).saturating_add(unused).min(first.max(end))
+    }
+
+    /// Of these numbers, those without a place.
+    pub(super) fn without_place(&self, first: u32, end: u32) -> u32 {
+        let known = (self.states.len() as u32).min(end);
+        let placed = (first..known).filter(|number| self.state(*number).has_place()).count();
+        end - first - placed as u32
+    }
+
+    /// Makes space for the entry of a number; gives its index.
+    pub(super) fn grow(&mut self, number: u32, k: usize) -> usize {
+        let at = number as usize;
+        if at >= self.states.len() {
+            grow_table(&mut self.states, at + 1);
+            grow_table(&mut self.versions, (at + 1) * k);
+            grow_table(&mut self.sums, (at + 1) * k);
+            self.states.resize(at + 1, State::Untouched);
+            self.versions.resize((at + 1) * k, Version::ZERO);
+            self.sums.resize((at + 1) * k, 0);
+        }
+        at
+    }
+}

@@ -1,0 +1,95 @@
+//! Chunks from the node that held the position before, while that node lives (P5.12).
+
+use super::task::Task;
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::mark::Mark;
+use crate::source_chunk::SourceChunk;
+use crate::stream_owner::StreamOwner;
+use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::{Incarnation, NodeId, Stripe};
+use paritas_wire::peer::Message;
+
+#[derive(Debug)]
+pub(super) struct Donor {
+    pub(super) tenure: Tenure,
+    /// Chunks it had not, above those that it had.
+    pub(super) misses: u32,
+}
+
+/// A donor that misses so many more chunks than it has is not asked any more: its memory was needed for other things.
+const DONOR_MISSES_MAX: u32 = 8;
+
+impl StreamOwner {
+    /// Asks who held the position before for a chunk at the version that is wanted: one chunk instead of `k`.
+    pub(super) fn ask_donor<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        stripe: Stripe,
+    ) -> bool {
+        let me = (cx.shared.node, cx.shared.incarnation);
+        let Some(donor) = self.rebuild.reconstructor.donor.as_ref().map(|d| d.tenure) else {
+            return false;
+        };
+        let (id, want) = (cx.next_request_id(), self.store.chunks().version(stripe));
+        let message = Message::ReadChunk {
+            id,
+            stripe,
+            want: Some(want),
+        };
+        let other = (donor.node, donor.incarnation) != me;
+        if !other || !cx.send(&donor, Channel::Bulk, self.stream(), configuration.epoch, &message) {
+            return false;
+        }
+        let retry_at = cx.after(cx.shared.parameters.resend);
+        let task = Task {
+            of_donor: true,
+            ..Task::new(id, retry_at)
+        };
+        self.rebuild.reconstructor.insert(stripe, task);
+        true
+    }
+
+    /// The donor's answer. What it has not, or has wrong, is decoded.
+    pub(crate) fn on_donors_chunk<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        id: u64,
+        stripe: Stripe,
+        value: Option<SourceChunk<'_>>,
+    ) {
+        let asked = self
+            .rebuild
+            .reconstructor
+            .tasks
+            .get(&stripe)
+            .is_some_and(|t| t.id == id && t.of_donor);
+        let Some(donor) = self.rebuild.reconstructor.donor.as_mut().filter(|_| asked) else {
+            return;
+        };
+        if (donor.tenure.node, donor.tenure.incarnation) != from {
+            return;
+        }
+        let (want, chunk_bytes) = (self.store.chunks().version(stripe), cx.shared.arena.chunk_bytes());
+        let right = |source: &SourceChunk<'_>| {
+            source.version == want && source.bytes.len() == chunk_bytes && source.has_its_sum()
+        };
+        if let Some(source) = value.filter(right) {
+            donor.misses = donor.misses.saturating_sub(1);
+            cx.out.mark(Mark::DonorUsed);
+            self.install(cx, stripe, source.version, source.sum, source.bytes);
+            return;
+        }
+        donor.misses += 1;
+        if donor.misses > DONOR_MISSES_MAX {
+            self.rebuild.reconstructor.donor = None;
+        }
+        self.rebuild.reconstructor.tasks.remove(&stripe);
+        if !self.ask_at_once(cx, configuration, stripe, false) {
+            self.ask_parities(cx, configuration, stripe, 0, false);
+        }
+    }
+}
