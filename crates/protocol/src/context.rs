@@ -260,6 +260,14 @@ impl<O: Out> Context<'_, O> {
         }
     }
 
+    /// Halts the role at this position if an invariant is broken (P3.5). `text` names it, and is made only then.
+    #[inline]
+    pub(crate) fn ensure(&mut self, list: ListId, position: Position, holds: bool, text: impl FnOnce() -> String) {
+        if !holds {
+            self.halt(list, position, text());
+        }
+    }
+
     /// Whether the role at this position has broken an invariant: it says nothing any more.
     pub(crate) fn is_halting(&self, list: ListId, position: Position) -> bool {
         let mut halting = self.shared.halting.iter();

@@ -126,6 +126,11 @@ impl ParityMember {
     /// A newer configuration under which the tenure is the same.
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.refill.abort(cx, &mut self.table);
+        let table = &self.table;
+        cx.ensure(self.list, self.position, table.is_sound(), || {
+            let (used, reserved) = table.budgeted();
+            format!("I10: {used} chunks used and {reserved} reserved are not those of the table")
+        });
         for x in configuration.data_positions() {
             let log = &mut self.logs[x.index()];
             // A lease asked for under the older epoch is not granted under this one.

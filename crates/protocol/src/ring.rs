@@ -78,6 +78,11 @@ impl Ring {
         (!self.entries.is_empty()).then_some(self.first)
     }
 
+    /// The newest delta's seq, if there is one; else 0 or that of a delta dropped before.
+    pub(crate) fn newest(&self) -> u64 {
+        (self.first + self.entries.len() as u64).saturating_sub(1)
+    }
+
     /// The delta with this seq.
     pub fn get(&self, seq: u64) -> Option<Record<'_>> {
         let index = usize::try_from(seq.checked_sub(self.first)?).ok()?;

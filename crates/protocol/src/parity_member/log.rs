@@ -71,6 +71,15 @@ impl Log {
         self.ring.get(seq).map(|r| r.term)
     }
 
+    /// Whether the ring has every delta after `stable`, up to `recv`.
+    #[inline]
+    pub(super) fn is_sound(&self) -> bool {
+        match self.ring.first() {
+            Some(first) => first <= self.stable + 1 && self.ring.newest() == self.recv,
+            None => self.stable == self.recv,
+        }
+    }
+
     /// Gives a lease: it never shortens one that still runs, nor ends another tenure's (P4.3). The tenth more than L
     /// guards against clocks that run at different rates.
     pub(super) fn give_lease(&mut self, now: Time, lease: Span, holder: Tenure) {

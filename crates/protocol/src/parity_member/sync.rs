@@ -64,6 +64,14 @@ impl ParityMember {
         if stable > log.stable {
             log.stable = stable;
             log.ring.trim(stable);
+            let sound = log.is_sound() || cx.rules().fault(Fault::GapAccepted);
+            let (first, recv) = (log.ring.first(), log.recv);
+            cx.ensure(self.list, self.position, sound, || {
+                format!(
+                    "I6: the log of stream {} has {first:?} to {recv}, stable is {stable}",
+                    x.0
+                )
+            });
         }
     }
 
@@ -71,8 +79,13 @@ impl ParityMember {
     fn accept<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, seq: u64, bytes: &[u8]) {
         self.fold(cx, x, Version::new(term, seq), bytes);
         if let Some(log) = self.logs.get_mut(x.index()) {
+            let (recv, follows) = (log.recv, seq == log.recv + 1);
             log.ring.push(cx.mono(), term, seq, bytes);
             log.recv = seq;
+            let follows = follows || cx.rules().fault(Fault::GapAccepted);
+            cx.ensure(self.list, self.position, follows, || {
+                format!("I6: the log of stream {} ends at {recv}, delta {seq} comes next", x.0)
+            });
         }
     }
 

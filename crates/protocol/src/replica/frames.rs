@@ -146,7 +146,7 @@ impl Replica {
                         && configuration.epoch == entry.epoch
                         && let Some(from) = tenure_of(configuration, node, incarnation)
                     {
-                        owner.on_lease(&cx, from, entry.term, sent);
+                        owner.on_lease(&mut cx, from, entry.term, sent);
                     }
                 }
             }

@@ -48,7 +48,7 @@ impl StreamOwner {
     }
 
     /// P4.3: a member's answer to a lease request that was sent at `sent` by this node's clock.
-    pub(crate) fn on_lease<O: Out>(&mut self, cx: &Context<'_, O>, from: Tenure, term: Term, sent: Time) {
+    pub(crate) fn on_lease<O: Out>(&mut self, cx: &mut Context<'_, O>, from: Tenure, term: Term, sent: Time) {
         if self.phase != Phase::Serve || term != self.term() {
             return;
         }
@@ -59,5 +59,6 @@ impl StreamOwner {
             member.confirmed = member.confirmed.max(sent);
             self.wake.releasable = true;
         }
+        self.ensure_member(cx, from);
     }
 }

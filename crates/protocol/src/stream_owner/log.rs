@@ -183,6 +183,18 @@ impl StreamLog {
         news
     }
 
+    /// While the owner serves: stable ≤ acked ≤ seq, and the ring has every delta that is to be kept, up to `seq`.
+    #[inline]
+    pub(super) fn is_sound<O: Out>(&self, cx: &Context<'_, O>) -> bool {
+        let in_order = self.stable <= self.acked && self.acked <= self.seq;
+        let kept_from = cx.rules().kept_from(self.stable, self.acked, self.seq);
+        let kept = match self.ring.first() {
+            Some(first) => first <= kept_from + 1 && self.ring.newest() == self.seq,
+            None => kept_from == self.seq,
+        };
+        in_order && kept
+    }
+
     /// Drops deltas that nobody needs any more. Stable ones are kept only while a data position is being rebuilt: for
     /// that, the position may ask for a chunk as it was before them.
     pub(super) fn trim<O: Out>(&mut self, cx: &Context<'_, O>, configuration: &Configuration, has_members: bool) {

@@ -101,6 +101,24 @@ impl StreamOwner {
             self.advance(cx, configuration);
         }
         self.catch_up(cx, configuration, from);
+        self.ensure_member(cx, from);
+    }
+
+    /// A member that has answered has every stable delta, and none beyond the newest; its lease ends within L.
+    #[inline]
+    pub(super) fn ensure_member<O: Out>(&self, cx: &mut Context<'_, O>, tenure: Tenure) {
+        let Some(member) = self.members.iter().find(|m| m.tenure == tenure) else {
+            return;
+        };
+        let (stable, seq) = (self.log.stable(), self.log.seq());
+        let fits = !member.started || (stable..=seq).contains(&member.matched);
+        let leased = member.lease_until <= cx.mono() + cx.shared.parameters.lease;
+        cx.ensure(self.stream.list, self.stream.x, fits && leased, || {
+            let (position, matched, until) = (member.position.0, member.matched, member.lease_until);
+            format!(
+                "I6: position {position} has {matched} of stable {stable} to seq {seq}, its lease ends at {until:?}"
+            )
+        });
     }
 
     /// P3.7, P3.8.
@@ -117,6 +135,12 @@ impl StreamOwner {
             self.wake.progress = true;
         }
         self.log.trim(cx, configuration, !self.members.is_empty());
+        let (log, stream) = (&self.log, self.stream);
+        cx.ensure(stream.list, stream.x, log.is_sound(cx), || {
+            let (first, newest) = (log.ring().first(), log.ring().newest());
+            let (stable, acked, seq) = (log.stable(), log.acked(), log.seq());
+            format!("I5: {stream} has stable {stable}, acked {acked}, seq {seq}, and deltas from {first:?} to {newest}")
+        });
     }
 
     /// Sends again what was not answered in time, and tells members what is stable while no delta does.

@@ -71,6 +71,14 @@ impl Grants {
 }
 
 impl ParityTable {
+    /// Whether used and reserved chunks are those that the states of the stripes say. It looks at every stripe.
+    pub(crate) fn is_sound(&self) -> bool {
+        let used = self.data.placed() + self.index.placed();
+        let (data_end, index_end) = self.grants.ends;
+        let reserved = self.data.without_place(0, data_end) + self.index.without_place(0, index_end);
+        self.grants.used == used && self.grants.reserved == reserved
+    }
+
     /// Parity chunks that hold memory.
     pub(crate) fn memory_slots(&self) -> u32 {
         if self.on_disk.is_some() { 0 } else { self.grants.used }

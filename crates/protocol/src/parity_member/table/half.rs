@@ -54,6 +54,11 @@ impl Half {
         end - first - placed as u32
     }
 
+    /// Numbers with a place.
+    pub(super) fn placed(&self) -> u32 {
+        self.states.iter().filter(|state| state.has_place()).count() as u32
+    }
+
     /// Makes space for the entry of a number; gives its index.
     pub(super) fn grow(&mut self, number: u32, k: usize) -> usize {
         let at = number as usize;
