@@ -42,9 +42,9 @@ pub struct Shared {
     pub(crate) stashes: Stashes,
     /// Where a log node has its parity chunks.
     pub(crate) disk: Option<DiskLog>,
-    /// Bytes of memory for everything, as the node was told.
+    /// The configured memory for everything, in bytes.
     pub maxmemory_bytes: u64,
-    /// The most that can be said while it runs: its address space is laid out once.
+    /// The largest value it may be set to while the node runs: the address space is laid out once.
     pub maxmemory_bytes_max: u64,
     /// Keys of its streams that it has evicted.
     pub evicted_keys: u64,
@@ -66,7 +66,7 @@ pub struct Shared {
     /// Ids of requests to peers; never used again.
     pub(crate) request_id: u64,
     /// A position that is not whole has too few chunks here for what is asked for.
-    pub(crate) room_wanted: Option<SpaceWanted>,
+    pub(crate) space_wanted: Option<SpaceWanted>,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,
@@ -154,7 +154,7 @@ impl<O: Out> Context<'_, O> {
     }
 
     /// Appends a frame for exactly that incarnation of that node, which may be this one. False if no session with it is
-    /// open: whoever needs the message sent sends it again by timer.
+    /// open: the sender sends it again by timer if it must arrive.
     pub fn send(
         &mut self,
         to: &Tenure,

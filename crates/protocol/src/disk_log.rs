@@ -56,7 +56,7 @@ pub(crate) enum Wanted {
     Check { list: ListId, stripe: Stripe },
 }
 
-/// What came of it, for whom.
+/// A finished read: who asked for the chunk, and the chunk unless it is unreadable.
 pub(crate) type Read = (Vec<Wanted>, Option<(Content, Vec<u8>)>);
 
 impl DiskLog {

@@ -1,4 +1,4 @@
-//! Room `protocol`: the redundancy protocol as machines without clock, entropy, threads or sockets.
+//! Crate `protocol`: the redundancy protocol as machines without clock, entropy, threads or sockets.
 //!
 //! [`Replica`] is one node without its clients. It installs configurations, checks every frame's epoch, and hands
 //! events to the role that a list has given this node: [`StreamOwner`] at a data position, [`ParityMember`] at a parity

@@ -53,7 +53,8 @@ pub struct List {
 }
 
 impl List {
-    /// Until when nothing is to be done about it if nobody takes it to change; `None`: something may be in each turn.
+    /// The time until which the list has nothing to do, unless an event changes it. `None`: it may have work in
+    /// each turn.
     pub(crate) fn rests_until(&self) -> Option<Time> {
         let mut until = Time(u64::MAX);
         for role in &self.roles {

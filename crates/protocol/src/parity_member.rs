@@ -74,7 +74,7 @@ impl ParityMember {
         self.logs.get(x.index())
     }
 
-    /// Which of the parities.
+    /// The index of the parity among those of the list.
     pub(crate) fn parity(&self) -> u8 {
         self.position.0 - self.logs.len() as u8
     }
@@ -162,7 +162,7 @@ impl ParityMember {
         stashes.keep(arena, self.list, self.position, until, stash);
     }
 
-    /// Frees everything: it is not to be trusted.
+    /// Frees everything: the role broke an invariant.
     pub(crate) fn drop_role<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         self.table.clear(cx.shared);
         if let (true, Some(disk)) = (self.table.is_on_disk(), &mut cx.shared.disk) {
@@ -177,7 +177,8 @@ impl ParityMember {
         }
     }
 
-    /// Until when nothing is to be done if nobody takes it to change; `None`: something may be in each turn.
+    /// The time until which the role has nothing to do, unless an event changes it. `None`: it may have work in
+    /// each turn.
     pub(crate) fn rests_until(&self) -> Option<Time> {
         let rests = !self.refill.is_filling() && !self.refill.has_more() && self.logs.iter().all(|log| !log.ack_due);
         rests.then_some(Time(u64::MAX))
@@ -227,7 +228,7 @@ impl ParityMember {
         self.table.slots_owed()
     }
 
-    /// The owners' lists of stripes are learnt, and are large.
+    /// Frees the owners' lists of stripes, which are large and were read.
     pub(crate) fn forget_stripe_lists(&mut self) {
         for log in &mut self.logs {
             log.alloc = None;

@@ -146,7 +146,7 @@ impl Replica {
             pace: Pace::default(),
             suppliers: Suppliers::default(),
             request_id: 0,
-            room_wanted: None,
+            space_wanted: None,
             bad_sums: 0,
             scrub: Scrub::default(),
             takeovers: Takeovers::default(),

@@ -45,14 +45,14 @@ pub use space::fits_one_delta;
 pub(crate) use space::housekeep;
 use takeover::Takeover;
 
-/// How far an owner has come (P5a).
+/// The phase of an owner (P5a).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// Asks the members for their logs.
     Seal,
-    /// Brings every member to the cut.
+    /// Sends every member the log up to the cut.
     Push,
-    /// Waits until nobody else can hold a lease.
+    /// Waits until no other owner can have a lease in force.
     Wait,
     /// Serves.
     Serve,
@@ -61,11 +61,11 @@ pub enum Phase {
 /// Whether a write may begin (P3.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
-    /// Go on.
+    /// The write may begin.
     Admitted,
     /// The window is full, or a successor asked to hold: wait.
     Wait,
-    /// Too few live parities.
+    /// Fewer Live members than the least redundancy.
     TooFewMembers,
 }
 
@@ -162,7 +162,7 @@ impl StreamOwner {
     pub fn seq(&self) -> u64 {
         self.log.seq()
     }
-    /// Everything up to here is safe.
+    /// Every delta up to here is acknowledged by a quorum.
     pub fn acked(&self) -> u64 {
         self.log.acked()
     }
@@ -170,7 +170,7 @@ impl StreamOwner {
     pub fn stable(&self) -> u64 {
         self.log.stable()
     }
-    /// The raw deltas kept.
+    /// The kept deltas.
     pub fn ring(&self) -> &Ring {
         self.log.ring()
     }
@@ -187,7 +187,7 @@ impl StreamOwner {
     pub fn has_progress(&self) -> bool {
         self.wake.progress
     }
-    /// As above, and forgets it.
+    /// As [`Self::has_progress`], and clears it.
     pub fn take_progress(&mut self) -> bool {
         core::mem::take(&mut self.wake.progress)
     }
@@ -200,16 +200,16 @@ impl StreamOwner {
     pub fn store(&self) -> &ObjectStore {
         &self.store
     }
-    /// Whether all of it was here once in this tenure, and it has said so.
+    /// Whether the stream was whole once in this tenure, and the coordinator was told.
     pub fn has_asked_live(&self) -> bool {
         self.rebuild.has_asked_live()
     }
-    /// Bytes of the side tables that hold no objects.
+    /// Memory of deltas and of hash slots in transfer, in bytes.
     pub fn ring_bytes(&self) -> u64 {
         self.log.held_bytes() + self.hand_off_bytes() as u64
     }
 
-    /// Memory of what it knows beside its chunks.
+    /// Memory of tables beside the chunks, in bytes.
     pub fn table_bytes(&self) -> u64 {
         let tables = self.log.table_bytes() + self.rebuild.reconstructor.table_bytes();
         self.store.tables_bytes() + tables as u64
@@ -264,7 +264,8 @@ impl StreamOwner {
         self.wake.lease_wanted = true;
     }
 
-    /// The members in the order in which they are asked for parity: a slow one delays nothing while others answer (17a).
+    /// The members in the order in which they are asked for parity. A slow one comes late, so that it delays nothing
+    /// while others answer (17a).
     pub(crate) fn members_by_use(&self) -> impl Iterator<Item = &Member> {
         self.members.by_use(self.log.cut())
     }
@@ -363,8 +364,8 @@ impl StreamOwner {
         }
     }
 
-    /// Until when nothing is to be done if nobody takes it to change; `None`: something may be in each turn, for what
-    /// it waits for depends on other roles of the node too.
+    /// The time until which the owner has nothing to do, unless an event changes it. `None`: it may have work in each
+    /// turn, since it may wait for other roles of the node.
     pub(crate) fn rests_until(&self, configuration: &Configuration) -> Option<Time> {
         let has_said = !self.wake.is_set() && self.open_bytes() == 0;
         let is_whole = self.is_whole() && self.rebuild.reconstructor.is_at_rest() && !self.hold.is_drain_asked();

@@ -47,13 +47,13 @@ impl ParityMember {
         cx.send(&owner, Channel::Main, stream, configuration.epoch, &reply);
     }
 
-    /// What is known of the stripes that are there, now that this owner asks for so much.
+    /// What is known of the stripes that exist, when the owner at `asks` asks for `wanted`.
     fn there(&self, configuration: &Configuration, asks: Position, wanted: (u32, u32)) -> There {
-        if let Some(owed) = self.refill.owed(&self.table) {
-            return There::Known { owed };
+        if let Some(backlog) = self.refill.backlog(&self.table) {
+            return There::Known { backlog };
         }
         let (mut wished, mut all) = (wanted, true);
-        // Nobody asks for a position that nobody has, and writes to the others do not wait for somebody.
+        // A vacant position asks for nothing, and writes to the others do not wait for it.
         let held = |x: &Position| configuration.tenure(*x).is_some();
         for x in configuration.data_positions().filter(|x| *x != asks && held(x)) {
             let log = &self.logs[x.index()];
@@ -65,7 +65,7 @@ impl ParityMember {
         There::Unknown { wished, all }
     }
 
-    /// More may be granted now to whoever was granted less than it asked for.
+    /// Grants more, if possible now, to owners that were granted less than they asked for.
     pub(crate) fn grant_more<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         for x in configuration.data_positions() {
             let log = self.logs.get_mut(x.index());

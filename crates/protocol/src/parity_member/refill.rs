@@ -7,7 +7,7 @@
 
 mod check;
 mod fetch;
-mod lent;
+mod substitute;
 
 use super::ParityMember;
 use super::table::{ParityTable, State};
@@ -25,10 +25,10 @@ use paritas_store::delta::Extent;
 use paritas_wire::peer::Message;
 use std::collections::VecDeque;
 
-/// Stripes looked at, at most, for one that there is room for.
+/// The most stripes looked at to find one that memory takes.
 const SOUGHT_MAX: usize = 64;
 
-/// How often one is fetched that there is no room for.
+/// How often a stripe is fetched although memory is short for it.
 const TRY_EVERY: Span = Span::from_ms(250);
 
 /// Version and sum of each data chunk, and the parity of them.
@@ -43,7 +43,7 @@ pub(crate) struct Refill {
     next_at: Time,
     /// Memory was short: begin nothing before.
     blocked_until: Time,
-    /// When a stripe is fetched next that there is no room for: it may need none.
+    /// When the next stripe is fetched although memory is short: it may be all zeros and use no chunk.
     try_at: Time,
     /// The position is not Live yet.
     filling: bool,
@@ -157,8 +157,8 @@ impl Refill {
             fetch.parity.resize(chunk_bytes, 0);
             let coefficient = cx.shared.code.coefficient(x.0, parity);
             mul_add(coefficient, source.bytes, &mut fetch.parity);
-            if let Some(lent) = &mut fetch.lent {
-                lent.add(cx.shared, x, source.bytes);
+            if let Some(substitute) = &mut fetch.substitute {
+                substitute.add(cx.shared, x, source.bytes);
             }
         }
         let as_of = cx.rules().folded_after(as_of, source.version);
@@ -187,8 +187,8 @@ impl Refill {
         self.total.saturating_sub(self.done)
     }
 
-    /// Of them, those that the table has set no room aside for; `None` until it is known which stripes exist.
-    pub(crate) fn owed(&self, table: &ParityTable) -> Option<u32> {
+    /// Those of them without a reserved chunk; `None` until it is known which stripes exist.
+    pub(crate) fn backlog(&self, table: &ParityTable) -> Option<u32> {
         self.queue.as_ref()?;
         Some(if self.filling {
             self.left().saturating_sub(table.reserved())
@@ -374,7 +374,7 @@ impl ParityMember {
             cx.rebuild_begins();
             self.table.mark(cx.shared, stripe, State::Fetching);
             let mut fetch = Fetch::new(cx, configuration);
-            fetch.lent = self.borrow(cx, configuration, stripe, fetch.id);
+            fetch.substitute = self.borrow(cx, configuration, stripe, fetch.id);
             self.ask_chunks(cx, configuration, stripe, &fetch);
             self.refill.fetches.insert(stripe, fetch);
         }
@@ -403,8 +403,8 @@ impl ParityMember {
         fetch: &Fetch,
     ) {
         for x in configuration.data_positions() {
-            if let Some(lent) = fetch.lent.as_ref().filter(|lent| lent.spares(x)) {
-                lent.ask(cx, configuration, fetch.id, stripe);
+            if let Some(substitute) = fetch.substitute.as_ref().filter(|substitute| substitute.spares(x)) {
+                substitute.ask(cx, configuration, fetch.id, stripe);
             } else if fetch.replies[x.index()].is_none()
                 && let Some(owner) = configuration.tenure(x)
             {
@@ -456,7 +456,7 @@ impl ParityMember {
         for stripe in late {
             let retry_at = cx.after(cx.shared.parameters.resend);
             if let Some(mut fetch) = self.refill.fetches.remove(&stripe) {
-                if fetch.lent.is_some() {
+                if fetch.substitute.is_some() {
                     fetch = Fetch::new(cx, configuration);
                 }
                 fetch.retry_at = retry_at;
@@ -512,7 +512,7 @@ impl ParityMember {
             let Some(mut fetch) = self.refill.fetches.remove(&stripe) else {
                 continue;
             };
-            if !self.settle_lent(cx, &mut fetch) {
+            if !self.settle_substitute(cx, &mut fetch) {
                 self.ask_owners(cx, configuration, stripe);
                 continue;
             }

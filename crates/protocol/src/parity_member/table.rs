@@ -31,7 +31,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// It takes room, or will as soon as its bytes are here.
+    /// It uses a chunk, or will once its bytes are known.
     fn is_held(self) -> bool {
         !matches!(self, Self::Untouched | Self::Valid(None))
     }

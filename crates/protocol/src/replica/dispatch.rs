@@ -125,7 +125,7 @@ pub(super) fn on_member<O: Out>(
             return member.on_read_parity(cx, configuration, (header.stream, from), id, stripe);
         }
         Message::ParityValue { id, stripe, parity } => {
-            return member.on_lent(cx, configuration, (from, x), (id, stripe), parity);
+            return member.on_substitute(cx, configuration, (from, x), (id, stripe), parity);
         }
         _ => {}
     }

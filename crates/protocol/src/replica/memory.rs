@@ -36,15 +36,15 @@ pub struct Figures {
     pub table_bytes: u64,
     /// Clients, their commands and replies under way, and room to work in.
     pub buffer_bytes: u64,
-    /// Chunks kept of positions that were lost: whoever needs the memory has it.
+    /// Cached chunks of lost positions: dropped when memory is needed.
     pub stash_bytes: u64,
     /// What waits to be written to the disk of the parity log, and what is known of what lies there.
     pub log_bytes: u64,
     /// Free chunks that still hold memory.
     pub free_bytes: u64,
-    /// Chunks still to be brought back or refilled.
+    /// Chunks still to be reconstructed or refilled.
     pub rebuild_todo_bytes: u64,
-    /// Chunks brought back or refilled so far.
+    /// Chunks reconstructed or refilled so far.
     pub rebuild_done_bytes: u64,
     /// Chunks checked for wrong bytes.
     pub scrub_checked: u64,

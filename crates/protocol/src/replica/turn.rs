@@ -30,9 +30,9 @@ impl Replica {
                 Role::Member(member) => {
                     under_way += member.refill.under_way();
                     if member.table.is_on_disk() {
-                        let owed = member.refill.owed(&member.table);
-                        unfilled_on_disk += owed.unwrap_or(0);
-                        learns |= owed.is_none() && list.has_all_data();
+                        let backlog = member.refill.backlog(&member.table);
+                        unfilled_on_disk += backlog.unwrap_or(0);
+                        learns |= backlog.is_none() && list.has_all_data();
                     } else {
                         unfilled += member.refill.left();
                     }

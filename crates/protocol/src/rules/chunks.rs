@@ -26,15 +26,15 @@ impl Rules {
     }
 
     /// P5.9: a reconstructed chunk is used only if it has a sum that members tell of it.
-    pub(crate) fn sum_was_told(self, found: u32, mut told: impl Iterator<Item = u32>) -> bool {
-        told.any(|told| told == found)
+    pub(crate) fn is_reported_sum(self, found: u32, mut reported: impl Iterator<Item = u32>) -> bool {
+        reported.any(|reported| reported == found)
             || self.breaks(Mutant::NoVersionMatch)
             || self.breaks(Mutant::ParitiesNotCompared)
     }
 
     /// P6.3: a chunk that comes out of a log node's parity is used only if all other chunks have the versions of that
     /// parity. `None`: no parity came.
-    pub(crate) fn lent_fits(
+    pub(crate) fn substitute_fits(
         self,
         stood_for: Option<impl Iterator<Item = Version>>,
         come: impl Iterator<Item = Version>,
@@ -101,15 +101,15 @@ mod tests {
 
     #[test]
     fn a_sum_that_nobody_told_is_wrong() {
-        assert!(Rules::default().sum_was_told(7, [8, 7].into_iter()));
-        assert!(!Rules::default().sum_was_told(7, [8].into_iter()));
-        assert!(!Rules::default().sum_was_told(7, [].into_iter()));
+        assert!(Rules::default().is_reported_sum(7, [8, 7].into_iter()));
+        assert!(!Rules::default().is_reported_sum(7, [8].into_iter()));
+        assert!(!Rules::default().is_reported_sum(7, [].into_iter()));
     }
 
     #[test]
     fn nothing_is_lent_without_a_parity_or_at_other_versions() {
         let fits = |stood_for: Option<Vec<Version>>| {
-            Rules::default().lent_fits(stood_for.map(Vec::into_iter), [version(1, 5)].into_iter())
+            Rules::default().substitute_fits(stood_for.map(Vec::into_iter), [version(1, 5)].into_iter())
         };
         assert!(fits(Some(vec![version(1, 5)])));
         assert!(!fits(Some(vec![version(1, 4)])) && !fits(None));

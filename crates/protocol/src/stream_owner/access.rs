@@ -68,7 +68,7 @@ pub enum Stop {
 pub enum Effect {
     /// Nothing: it says nothing about keys.
     None,
-    /// It tells what it saw.
+    /// The reply depends on keys that it read.
     Read {
         /// The delta that must be acknowledged before anyone may see it (P4.1).
         need: u64,

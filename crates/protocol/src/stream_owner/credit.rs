@@ -9,7 +9,7 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Span, Stripe, Term, Time};
 use paritas_wire::peer::Message;
 
-/// How far the owner has come with its wish for stripe credit.
+/// The stripe credit that the owner asks for.
 #[derive(Debug, Default)]
 pub(super) struct Credit {
     /// When it is asked for next.

@@ -27,7 +27,7 @@ const WALK_KEYS: usize = 1024;
 /// Bytes of objects in a batch, about, and of all slots that wait together: more than one slot only as far as it goes.
 const BATCH_BYTES: usize = 128 << 10;
 const STEP_BYTES: u64 = 4 << 20;
-/// So many attempts may make no progress, until the hand-off is given up.
+/// The most attempts in a row without progress. Then the hand-off is given up.
 const FAILURES_MAX: u32 = 8;
 /// What an object costs beside key and value, for that sum.
 const OBJECT_BYTES: usize = 16;
@@ -54,7 +54,7 @@ pub(super) struct HandOffs {
     pub(super) import: Option<Box<Import>>,
 }
 
-/// How far an attempt has come.
+/// The stage of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Stage {
     /// Counts what each slot weighs.
@@ -67,14 +67,14 @@ enum Stage {
     Copy,
     /// Frozen: all is there, and the map may change.
     Propose,
-    /// The destination has no room, or takes too long each time.
+    /// The destination has no memory for the keys, or takes too long each time.
     Refused,
 }
 
 #[derive(Debug)]
 struct Outgoing {
     hand_off: HandOff,
-    /// Who takes it in; `None`: nobody known.
+    /// The tenure that takes it in; `None`: no such tenure is known.
     to: Option<Tenure>,
     round: u32,
     stage: Stage,
@@ -168,7 +168,7 @@ impl StreamOwner {
                 if gained && slots.version == import.version {
                     of.foreign = of.foreign.saturating_sub(import.keys);
                 } else {
-                    // It was given up: what came of it must go.
+                    // The hand-off was given up: the keys that were copied must be removed.
                     of.dirty = true;
                 }
             }
@@ -191,7 +191,7 @@ impl StreamOwner {
         contains(&self.hand_offs.held, slot)
     }
 
-    /// Whether there may be keys here of slots that it does not hold: nobody may see them.
+    /// Whether the store may have keys of slots that the stream does not hold. No client may see them.
     pub(crate) fn has_foreign_keys(&self) -> bool {
         self.hand_offs.dirty || self.hand_offs.import.is_some()
     }

@@ -84,7 +84,7 @@ impl StreamOwner {
                 );
                 return;
             }
-            // What an earlier attempt brought may be old by now.
+            // The keys of an earlier attempt may be outdated.
             self.hand_offs.dirty |= cx.rules().removes_leftovers(known.is_some());
             self.purge_again();
             self.hand_offs.import = Some(Box::new(Import {

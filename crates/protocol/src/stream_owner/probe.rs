@@ -1,17 +1,17 @@
-//! How late each member's acks come (P10.2a): of one delta at a time, the time until each member has it.
+//! The delay of each member's acks (P10.2a): for one delta at a time, the time until each member has it.
 //!
-//! What the coordinator makes of it, and whether anything, is its own matter. A member that does not answer at all is
+//! The coordinator decides what follows from it. A member that does not answer at all is
 //! reported otherwise (P10.2), and counts here as one that takes a second.
 
 use super::members::Members;
 use paritas_base::configuration::Tenure;
 use paritas_base::{NodeId, Span, Time};
 
-/// A probe ends after so long, answered or not.
+/// A probe ends after this time, answered or not.
 const LATE: Span = Span::from_secs(1);
-/// What was measured longer ago says nothing about now.
+/// An older measurement is ignored.
 const FRESH: Span = Span::from_secs(2);
-/// The part that a new measurement has in the mean.
+/// A new measurement counts for one part in this many of the mean.
 const PART: u64 = 4;
 
 /// The delta that is followed now.
@@ -21,7 +21,7 @@ pub(super) struct Probe {
     sent: Time,
 }
 
-/// How late a member's acks come.
+/// The delay of a member's acks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Delay {
     /// Of the newest probe that it has answered.
@@ -74,7 +74,7 @@ impl Members {
         }
     }
 
-    /// How late acks of each member come, as measured of late.
+    /// The delay of the acks of each member, as measured in the last two seconds.
     pub(super) fn ack_delays(&self, now: Time) -> impl Iterator<Item = (NodeId, Span)> {
         let fresh = move |d: &Delay| d.at > Time(0) && now - d.at <= FRESH;
         let members = self.iter().filter(move |m| fresh(&m.delay));

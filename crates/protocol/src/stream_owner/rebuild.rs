@@ -12,7 +12,7 @@ use paritas_base::{Stripe, Term, Time};
 use paritas_store::{Chunks, Presence};
 use paritas_wire::peer::Message;
 
-/// How far the owner has come with becoming whole.
+/// What an owner does until all chunks of its stream are resident.
 #[derive(Debug, Default)]
 pub(super) struct Rebuild {
     /// Reads absent chunks back.

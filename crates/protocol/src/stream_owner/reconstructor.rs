@@ -4,13 +4,13 @@
 mod at_once;
 mod decode;
 mod donor;
-mod room;
+mod space;
 mod task;
 
 use decode::decode_checked;
 use donor::Donor;
-use room::ROOM_RETRIES;
-pub(crate) use room::SpaceWanted;
+use space::SPACE_RETRIES;
+pub(crate) use space::SpaceWanted;
 use task::{Answer, ParityCopy, Task};
 
 use crate::context::{Context, Shared};
@@ -23,7 +23,7 @@ use paritas_base::{Map, Position, Span, StreamId, Stripe, Time, Version, map};
 use paritas_wire::peer::{Message, Parity};
 use std::collections::VecDeque;
 
-/// The chunks being brought back.
+/// The reconstruction of the absent chunks of one stream.
 #[derive(Debug)]
 pub(crate) struct Reconstructor {
     tasks: Map<Stripe, Task>,
@@ -34,28 +34,29 @@ pub(crate) struct Reconstructor {
     /// Chunks may be dropped again for others, where memory is short: nobody counts on their being here until it asks
     /// to be Live (P5.10).
     may_drop: bool,
-    /// For those of other positions, too: they would come back.
+    /// May also drop chunks for other positions: k Live positions can restore them.
     may_give: bool,
-    /// What was brought back and may be here still, the oldest first.
-    brought: VecDeque<Stripe>,
-    /// Another position of the list came before this one to its node; or after it.
+    /// Chunks that were reconstructed and may still be resident, the oldest first.
+    resident: VecDeque<Stripe>,
+    /// The node had another position of the list before this one.
     stands_in: bool,
+    /// The node has got another position of the list after this one.
     is_doubled: bool,
-    /// Chunks dropped since the time before it.
+    /// Chunks dropped since `drops_since`.
     drops_since: Time,
     drops: u32,
     next_at: Time,
     /// The position is not Live yet.
     pub(crate) filling: bool,
-    /// There is more to bring back, and the node's pace did not allow it (P6.8).
+    /// More chunks are absent, and the pace of the node allowed no further task (P6.8).
     held_back: bool,
-    /// Who held the position before, and lives: it may still have the chunks as they are wanted (P5.12).
+    /// The live node that had the position before: it may still have chunks at the wanted versions (P5.12).
     donor: Option<Donor>,
-    /// Chunks brought back since this tenure began to serve.
+    /// Chunks reconstructed since this tenure began to serve.
     pub(crate) done: u32,
 }
 
-/// Chunks taken from the stash at most in a turn: each is summed and copied, so clients would wait.
+/// The most chunks taken from the stash in a turn: each is summed and copied while clients wait.
 const STASHED_A_TURN_MAX: u32 = 32;
 
 impl Default for Reconstructor {
@@ -66,7 +67,7 @@ impl Default for Reconstructor {
             sweep: None,
             may_drop: false,
             may_give: false,
-            brought: VecDeque::new(),
+            resident: VecDeque::new(),
             stands_in: false,
             is_doubled: false,
             drops_since: Time(0),
@@ -114,12 +115,12 @@ impl Reconstructor {
         self.tasks.insert(stripe, task);
     }
 
-    /// Nothing is to be brought back.
+    /// Whether no chunk is to be reconstructed.
     pub(crate) fn is_at_rest(&self) -> bool {
         !self.filling && !self.held_back && self.tasks.is_empty()
     }
 
-    /// Chunks that are being brought back, at the first try.
+    /// Chunks that are being reconstructed at the first try.
     pub(crate) fn under_way(&self) -> usize {
         self.tasks.values().filter(|t| t.mismatches == 0).count()
     }
@@ -129,7 +130,7 @@ impl StreamOwner {
     /// Begins and repeats what is due.
     pub(crate) fn reconstruct<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
-        self.look_at_room(cx, configuration);
+        self.note_configuration(cx, configuration);
         if now < self.rebuild.reconstructor.next_at
             && !(self.rebuild.reconstructor.held_back && cx.may_rebuild(self.rebuild.reconstructor.tasks.len()))
         {
@@ -497,8 +498,8 @@ impl StreamOwner {
             sources.push((parity.position.0, or_zeros(parity.bytes.as_slice())));
         }
         // What members tell of the chunk is a figure that no holder of the bytes has a hand in.
-        let told = |sum: u32| rules.sum_was_told(sum, agreeing.iter().map(|p| p.sum));
-        if let Some((bytes, sum)) = decode_checked(&cx.shared.code, &sources, me, chunk_bytes, told) {
+        let reported = |sum: u32| rules.is_reported_sum(sum, agreeing.iter().map(|p| p.sum));
+        if let Some((bytes, sum)) = decode_checked(&cx.shared.code, &sources, me, chunk_bytes, reported) {
             if missing > 1 {
                 cx.out.mark(Mark::TwoUnknowns);
             }
@@ -510,8 +511,8 @@ impl StreamOwner {
         }
     }
 
-    /// What has come does not do. What was asked for may still come; if it all has, others are asked, and if nobody is
-    /// left, all are asked again: soon, not in step with others that wait, and now and then with a hold (P5.8).
+    /// The received answers are not enough. Waits for outstanding ones; without any, asks other members; without those,
+    /// asks all again soon, after a random time, and after every few mismatches with a hold (P5.8).
     fn wait_for_more<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) else {
             return;
@@ -574,18 +575,18 @@ impl StreamOwner {
 
     fn install<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, version: Version, sum: u32, bytes: &[u8]) {
         debug_assert!(self.phase() == Phase::Serve);
-        self.make_room(cx);
+        self.make_space_for_chunk(cx);
         if self.store.install(&mut cx.shared.arena, stripe, version, sum, bytes) {
             self.rebuild.reconstructor.done += 1;
             if self.rebuild.reconstructor.filling {
-                self.rebuild.reconstructor.brought.push_back(stripe);
+                self.rebuild.reconstructor.resident.push_back(stripe);
             }
-            self.note_room(cx.shared);
+            self.note_space(cx.shared);
             self.repaired(cx, stripe);
         } else if self.is_absent(stripe) {
             // Memory is short: the task's timer tries again, and soon, or others have what was given up for it.
-            self.want_room(cx);
-            let retry_at = cx.after(Span(ROOM_RETRIES * cx.shared.parameters.retry.0));
+            self.want_space(cx);
+            let retry_at = cx.after(Span(SPACE_RETRIES * cx.shared.parameters.retry.0));
             if let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) {
                 task.retry_at = task.retry_at.min(retry_at);
             }

@@ -59,14 +59,14 @@ pub(crate) fn housekeep<O: Out>(
     let expired = store.expire_step(&mut cx.shared.arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;
     if expired {
         cx.out.mark(Mark::ExpiredInTime);
-        // Which keys is not said; a read that finds one gone must wait for this delta (P8.4).
+        // The store does not say which keys; a read that finds one gone must wait for this delta (P8.4).
         owner.log.touch_all();
     }
     let (mut done, mut spent) = (expired, 0);
     let kept = loop {
         // Wrong bytes must not be copied (P9.1): each chunk is checked before it is emptied.
         if let Some(victim) = owner.store.next_victim(&cx.shared.arena) {
-            // What this has written may fill the window (P3.8): then it stays open, for the write that waits for room.
+            // The deltas of this step may fill the window (P3.8): then the delta stays open, for the write that waits.
             if owner.admit_write(cx) != Admission::Admitted {
                 return done;
             }
@@ -94,7 +94,7 @@ pub(crate) fn housekeep<O: Out>(
     done || evicted
 }
 
-/// Evicts keys of this stream, until so many bytes have died. False if there is nothing to evict.
+/// Evicts keys of this stream until `bytes` bytes have died. False if there is nothing to evict.
 fn evict<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration, owner: &mut StreamOwner, bytes: u64) -> bool {
     // A full delta would look as if there were nothing.
     if owner.open_bytes() > DELTA_BYTES_MAX / 2 {

@@ -13,7 +13,7 @@ use paritas_wire::peer::{Deltas, LeaseRecord, Message};
 
 /// Leases that one reply may name: a stream has few owners within one lease's time.
 const LEASES_MAX: usize = 256;
-/// Room kept below the largest seq.
+/// A log must end at least this far below the largest sequence number.
 const SEQ_MARGIN: u64 = 1 << 20;
 
 /// A member's answer to `Seal`.
@@ -270,7 +270,7 @@ impl StreamOwner {
         }
     }
 
-    /// Tells of what is rare about the cut to come.
+    /// Counts what is rare about the coming cut, for the coverage of the simulator.
     fn mark_cut<O: Out>(&self, cx: &mut Context<'_, O>) {
         let known = || self.members.iter().filter(|m| m.seal.as_ref().is_some_and(|s| s.known));
         let length = |m: &Member| m.seal.as_ref().map(|s| (s.term, s.recv));

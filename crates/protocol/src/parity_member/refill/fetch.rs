@@ -1,6 +1,6 @@
-//! One stripe that is fetched: the chunks that have come, and the deltas on it since.
+//! One stripe that is fetched: the received chunks, and the deltas on it since.
 
-use super::lent::Lent;
+use super::substitute::Substitute;
 use crate::context::Context;
 use crate::interface::Out;
 use paritas_base::configuration::Configuration;
@@ -10,14 +10,14 @@ use paritas_base::{Position, Term, Time, Version};
 pub(super) struct Fetch {
     pub(super) id: u64,
     pub(super) replies: Vec<Option<Chunk>>,
-    /// What the chunks that have come add up to; empty until one that is not all zeros has.
+    /// The parity of the received chunks; empty until one that is not all zeros was received.
     pub(super) parity: Vec<u8>,
     pub(super) buffer: Vec<Buffered>,
     pub(super) buffered_bytes: usize,
     pub(super) retry_at: Time,
     pub(super) asked_again: bool,
     /// A log node's parity is to take the place of one of the chunks.
-    pub(super) lent: Option<Lent>,
+    pub(super) substitute: Option<Substitute>,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Fetch {
             buffer: Vec::new(),
             buffered_bytes: 0,
             asked_again: false,
-            lent: None,
+            substitute: None,
         }
     }
 

@@ -9,8 +9,8 @@ use paritas_store::{Part, Purpose};
 /// What is known of the stripes that were there before a member came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum There {
-    /// All of them, and how many are still to be refilled without room set aside.
-    Known { owed: u32 },
+    /// All of them, and how many are still to be refilled without a reserved chunk.
+    Known { backlog: u32 },
     /// They are below the ends that their owners wish for, of whom `all` have asked, or not.
     Unknown { wished: (u32, u32), all: bool },
 }
@@ -98,7 +98,7 @@ impl ParityTable {
         (self.grants.used, self.grants.set_aside())
     }
 
-    /// Chunks that room is set aside for.
+    /// Reserved chunks for stripes below the granted ends.
     pub(crate) fn reserved(&self) -> u32 {
         self.grants.reserved
     }
@@ -114,20 +114,20 @@ impl ParityTable {
         set_aside > 0 || under_way < self.budget(shared).available(purpose) as usize
     }
 
-    /// Sets room aside for stripes up to these ends, as far as memory or disk stand; gives the ends that are granted.
+    /// Reserves chunks for stripes up to these ends, as far as memory or disk allow; returns the granted ends.
     pub(crate) fn grant(&mut self, shared: &mut Shared, wanted: (u32, u32), there: There) -> (u32, u32) {
-        let owed = match there {
-            There::Known { owed } => Some(owed),
+        let backlog = match there {
+            There::Known { backlog } => Some(backlog),
             There::Unknown { .. } => None,
         };
         // The backlog of memory has no parity chunks.
-        let of_backlog = if self.is_on_disk() { owed.unwrap_or(0) } else { 0 };
+        let of_backlog = if self.is_on_disk() { backlog.unwrap_or(0) } else { 0 };
         let (data, index) = self.grants.ends;
         let (mut data_end, mut index_end) = (wanted.0.max(data), wanted.1.max(index));
         // Stripes that were there before this member came, and are beyond what it granted, have the first call.
         let awaited = self.awaited();
         if let (true, Some(disk)) = (self.is_on_disk(), &shared.disk) {
-            let ahead = owed.map_or(0, |_| disk.ahead_max(self.grants.reserved));
+            let ahead = backlog.map_or(0, |_| disk.ahead_max(self.grants.reserved));
             let used = |half: &Half, ahead: u32| (half.states.len() as u32).saturating_add(ahead);
             data_end = data_end.min(data.max(used(&self.data, ahead)));
             index_end = index_end.min(index.max(used(&self.index, ahead.div_ceil(2))));
@@ -135,7 +135,7 @@ impl ParityTable {
         let available = self.budget(shared).available(Purpose::Write) + of_backlog;
         // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
         // nothing grows.
-        let room = (available + self.grants.freed).saturating_sub(awaited);
+        let space = (available + self.grants.freed).saturating_sub(awaited);
         let (data_more, index_more) = (self.data.unused(data, data_end), self.index.unused(index, index_end));
         if let There::Unknown { wished, all } = there {
             // What there is may be needed for what was there before: below what its owners wish for, and as much for
@@ -143,12 +143,12 @@ impl ParityTable {
             let of_all =
                 self.data.unused(data, wished.0.max(data_end)) + self.index.unused(index, wished.1.max(index_end));
             let needed = of_all.saturating_mul(if all { 1 } else { 2 });
-            if room < needed {
+            if space < needed {
                 return self.grants.ends;
             }
         }
-        let index_more = index_more.min(room.div_ceil(2).max(room.saturating_sub(data_more)));
-        let data_end = self.data.reach(data, data_end, data_more.min(room - index_more));
+        let index_more = index_more.min(space.div_ceil(2).max(space.saturating_sub(data_more)));
+        let data_end = self.data.reach(data, data_end, data_more.min(space - index_more));
         let index_end = self.index.reach(index, index_end, index_more);
         let more = self.data.without_place(data, data_end) + self.index.without_place(index, index_end);
         let freed = more.min(self.grants.freed);
@@ -169,7 +169,7 @@ impl ParityTable {
         self.data.awaited_from(data) + self.index.awaited_from(index)
     }
 
-    /// Those of them that nothing is set aside for.
+    /// Those of them without a reserved chunk.
     pub(crate) fn slots_owed(&self) -> u32 {
         self.awaited().saturating_sub(self.grants.freed)
     }

@@ -18,7 +18,7 @@ impl Half {
         self.states.get(number as usize).copied().unwrap_or(State::Untouched)
     }
 
-    /// Stripes from this number on that will take room and do not yet.
+    /// Stripes from this number on that will use a chunk and do not yet.
     pub(super) fn awaited_from(&self, first: u32) -> u32 {
         let rest = self.states.get(first as usize..).unwrap_or_default();
         rest.iter()
@@ -26,14 +26,14 @@ impl Half {
             .count() as u32
     }
 
-    /// Of the numbers from `first` to `end`, those that take no room and need not.
+    /// Of the numbers from `first` to `end`, those that use no chunk and will not.
     pub(super) fn unused(&self, first: u32, end: u32) -> u32 {
         let known = (self.states.len() as u32).clamp(first, end.max(first));
         let unused = (first..known).filter(|number| !self.state(*number).is_held()).count();
         unused as u32 + end.max(first) - known
     }
 
-    /// How far from `first` towards `end` so many of those reach.
+    /// The end up to which numbers from `first` on, at most to `end`, include `unused` of those.
     pub(super) fn reach(&self, first: u32, end: u32, mut unused: u32) -> u32 {
         let known = (self.states.len() as u32).min(end);
         for number in first..known {

@@ -26,20 +26,20 @@ struct Holder {
     logged: bool,
 }
 
-/// What has come of one chunk's sources.
+/// The answers received for one chunk.
 #[derive(Debug)]
 pub(super) struct AtOnce {
     /// What each position's chunk is multiplied by: 0 for those that were not asked.
     weights: Vec<u8>,
     /// Of all positions, what has come: of a member the version of the wanted chunk.
     come: Vec<Option<Version>>,
-    /// Sources that have not come.
+    /// Sources that have not answered.
     waiting: usize,
     /// A log node's parity is among them, where memory had enough.
     assisted: bool,
     /// The versions that the parities stand for, and the sum they tell of the chunk.
     parity: Option<(Vec<Version>, u32)>,
-    /// What has come, added up; empty until something that is not all zeros has.
+    /// The sum of the received products; empty until one that is not all zeros was received.
     bytes: Vec<u8>,
 }
 
@@ -251,10 +251,10 @@ impl StreamOwner {
         let Some(at_once) = self.rebuild.reconstructor.at_once(stripe, id) else {
             return;
         };
-        let Some((versions, told)) = &at_once.parity else {
+        let Some((versions, reported)) = &at_once.parity else {
             return;
         };
-        let (version, told) = (versions[me.index()], *told);
+        let (version, reported) = (versions[me.index()], *reported);
         let mut of_owners = versions.iter().zip(&at_once.come);
         if of_owners.any(|(stood_for, come)| come.is_some_and(|come| !rules.source_fits(come, *stood_for))) {
             return self.ask_parities(cx, configuration, stripe, 0, false);
@@ -274,7 +274,7 @@ impl StreamOwner {
             .count();
         bytes.resize(cx.shared.arena.chunk_bytes(), 0);
         let found = sum::of(&bytes);
-        if !rules.sum_was_told(found, [told].into_iter()) {
+        if !rules.is_reported_sum(found, [reported].into_iter()) {
             cx.shared.bad_sums += 1;
             return self.ask_parities(cx, configuration, stripe, 0, true);
         }

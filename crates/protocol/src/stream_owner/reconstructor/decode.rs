@@ -13,7 +13,7 @@ pub(super) fn decode_checked(
     sources: &[(u8, &[u8])],
     wanted: Position,
     chunk_bytes: usize,
-    told: impl Fn(u32) -> bool,
+    reported: impl Fn(u32) -> bool,
 ) -> Option<(Vec<u8>, u32)> {
     let k = usize::from(code.scheme().data());
     let mut set: Vec<usize> = (0..k).collect();
@@ -22,7 +22,7 @@ pub(super) fn decode_checked(
         let chosen: Option<Vec<(u8, &[u8])>> = set.iter().map(|at| sources.get(*at).copied()).collect();
         if code.decode(&chosen?, &[wanted.0], &mut [&mut bytes]).is_ok() {
             let sum = sum::of(&bytes);
-            if told(sum) {
+            if reported(sum) {
                 return Some((bytes, sum));
             }
         }

@@ -13,11 +13,11 @@ use paritas_wire::peer::Message;
 #[derive(Debug)]
 pub(super) struct Donor {
     pub(super) tenure: Tenure,
-    /// Chunks it had not, above those that it had.
+    /// Chunks that it lacked, less those that it gave; never below 0.
     pub(super) misses: u32,
 }
 
-/// A donor that misses so many more chunks than it has is not asked any more: its memory was needed for other things.
+/// The most chunks a donor may lack, above those that it has given. After that it is not asked: its memory was reused.
 const DONOR_MISSES_MAX: u32 = 8;
 
 impl StreamOwner {

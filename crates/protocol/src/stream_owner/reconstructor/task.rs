@@ -8,7 +8,7 @@ pub(super) struct Task {
     pub(super) id: u64,
     /// Parity and sources are asked at the same time; then nothing below is used but `retry_at`.
     pub(super) at_once: Option<AtOnce>,
-    /// The donor is asked, and nobody else yet.
+    /// Only the donor is asked so far.
     pub(super) of_donor: bool,
     pub(super) parities: Vec<ParityCopy>,
     /// Members that were asked for their parity, and how many of them could not give it.
@@ -20,12 +20,12 @@ pub(super) struct Task {
     pub(super) retry_at: Time,
     /// More parities than the configuration suggests are needed: everybody is asked from now on.
     pub(super) ask_all: bool,
-    /// Some source is wrong: a chunk decoded from it did not have its sum (P5.9).
+    /// A chunk decoded from these sources did not have its sum: one of them is wrong (P5.9).
     pub(super) suspect: bool,
 }
 
 impl Task {
-    /// Nobody is asked yet.
+    /// A task before anyone is asked.
     pub(super) fn new(id: u64, retry_at: Time) -> Self {
         Self {
             id,

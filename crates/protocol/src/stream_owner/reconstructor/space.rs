@@ -12,28 +12,28 @@ use paritas_base::{Span, StreamId, Stripe, Time};
 use paritas_store::{Presence, Purpose};
 use std::collections::VecDeque;
 
-/// Chunks dropped at most within this time, so that a command that needs more chunks than there is room for does not
+/// The most chunks dropped within [`DROPS_EVERY`]. Otherwise a command that needs more chunks than memory takes would
 /// keep a core busy until it is refused.
 const DROPS_MAX: u32 = 16;
 const DROPS_EVERY: Span = Span::from_ms(1);
 
-/// A chunk that there was no memory for is asked for again after so many times the usual.
-pub(super) const ROOM_RETRIES: u64 = 4;
+/// Where memory was short for a chunk, it is asked for again after this multiple of `Parameters::retry`.
+pub(super) const SPACE_RETRIES: u64 = 4;
 
 /// A position that is not whole has too few chunks here for what is asked for: others of its node that are not whole
 /// and have more give up theirs (P5.10), until it has what it needs or asks no more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpaceWanted {
     by: StreamId,
-    /// Chunks that it has here.
+    /// Resident chunks of the position.
     here: u32,
     until: Time,
 }
 
 impl Reconstructor {
-    /// Bytes of what it notes of chunks.
+    /// Memory of the list of resident chunks, in bytes.
     pub(crate) fn table_bytes(&self) -> usize {
-        self.brought.capacity() * size_of::<Stripe>()
+        self.resident.capacity() * size_of::<Stripe>()
     }
 
     /// Whether another chunk that a command waits for must wait, since so many were dropped for others just now.
@@ -53,7 +53,7 @@ impl Reconstructor {
 impl StreamOwner {
     /// What this turn's configuration says: whether chunks are to be brought back, and whether they may be dropped for
     /// others, as long as nobody counts on their being here (P5.10).
-    pub(super) fn look_at_room<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    pub(super) fn note_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let x = self.stream().x;
         let me = configuration.at(x);
         self.rebuild.reconstructor.filling = me.is_some_and(|a| a.state == PositionState::Filling);
@@ -69,47 +69,47 @@ impl StreamOwner {
         let live = others.filter(|(_, a)| a.is_some_and(|a| a.state.is_live()));
         self.rebuild.reconstructor.may_give =
             self.rebuild.reconstructor.may_drop && live.count() >= usize::from(configuration.data);
-        if !self.rebuild.reconstructor.filling && !self.rebuild.reconstructor.brought.is_empty() {
-            self.rebuild.reconstructor.brought = VecDeque::new();
+        if !self.rebuild.reconstructor.filling && !self.rebuild.reconstructor.resident.is_empty() {
+            self.rebuild.reconstructor.resident = VecDeque::new();
         }
         let after_asking = self.rebuild.reconstructor.stands_in && cx.rules().fault(Fault::DroppedAfterAskingLive);
         if after_asking && self.lacks_memory(cx.shared) {
             self.drop_chunk(cx);
         }
-        if self.gives_room(cx) && cx.shared.arena.available(Purpose::Demand) == 0 {
+        if self.gives_space(cx) && cx.shared.arena.available(Purpose::Demand) == 0 {
             self.drop_chunk(cx);
         }
     }
 
-    /// Too few chunks are here: another position of this node that is not whole and has more is to give up one.
-    pub(super) fn want_room<O: Out>(&self, cx: &mut Context<'_, O>) {
+    /// Too few chunks are resident: another position of this node that is not whole and has more is to drop one.
+    pub(super) fn want_space<O: Out>(&self, cx: &mut Context<'_, O>) {
         let (by, here, now) = (self.stream(), self.store.chunks().here_count(), cx.now.mono);
         let other = cx
             .shared
-            .room_wanted
+            .space_wanted
             .filter(|wanted| wanted.by != by && now < wanted.until);
         if other.is_none_or(|other| here < other.here) {
-            let until = now + Span(2 * ROOM_RETRIES * cx.shared.parameters.retry.0);
-            cx.shared.room_wanted = Some(SpaceWanted { by, here, until });
+            let until = now + Span(2 * SPACE_RETRIES * cx.shared.parameters.retry.0);
+            cx.shared.space_wanted = Some(SpaceWanted { by, here, until });
         }
     }
 
-    /// A chunk more is here.
-    pub(super) fn note_room(&self, shared: &mut Shared) {
+    /// One more chunk is resident.
+    pub(super) fn note_space(&self, shared: &mut Shared) {
         let (here, enough) = (self.store.chunks().here_count(), shared.headroom() / 2);
-        if let Some(wanted) = shared.room_wanted.as_mut().filter(|wanted| wanted.by == self.stream()) {
+        if let Some(wanted) = shared.space_wanted.as_mut().filter(|wanted| wanted.by == self.stream()) {
             wanted.here = here;
             if here > enough {
-                shared.room_wanted = None;
+                shared.space_wanted = None;
             }
         }
     }
 
-    /// Whether a chunk here is to go for another position of this node.
-    fn gives_room<O: Out>(&self, cx: &Context<'_, O>) -> bool {
+    /// Whether a resident chunk is to be dropped for another position of this node.
+    fn gives_space<O: Out>(&self, cx: &Context<'_, O>) -> bool {
         let here = self.store.chunks().here_count();
         let gives = |w: SpaceWanted| w.by != self.stream() && cx.now.mono < w.until && here > w.here + 1;
-        self.rebuild.reconstructor.may_give && cx.shared.room_wanted.is_some_and(gives)
+        self.rebuild.reconstructor.may_give && cx.shared.space_wanted.is_some_and(gives)
     }
 
     /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
@@ -145,13 +145,13 @@ impl StreamOwner {
 
     /// Before a chunk is installed: drops one for it, and two where more is in use than may be, or where one more is to
     /// go to another position. Where few are here, others are asked for one.
-    pub(super) fn make_room<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+    pub(super) fn make_space_for_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         for step in 0..2 {
-            let gives = step == 0 && self.gives_room(cx);
+            let gives = step == 0 && self.gives_space(cx);
             let needs = || self.lacks_memory(cx.shared) && !self.is_among_the_last(cx.shared);
             if self.rebuild.reconstructor.may_drop && (gives || needs()) {
                 if self.store.chunks().here_count() <= cx.shared.headroom() / 2 {
-                    self.want_room(cx);
+                    self.want_space(cx);
                 }
                 self.drop_chunk(cx);
             }
@@ -165,17 +165,17 @@ impl StreamOwner {
         let few = self.store.chunks().held_counts().1 < cx.shared.headroom();
         let rules = cx.rules();
         let (term, acked) = (self.term(), self.acked());
-        let mut left = self.rebuild.reconstructor.brought.len();
+        let mut left = self.rebuild.reconstructor.resident.len();
         let mut listed = false;
         while left > 0 || !listed {
             if left == 0 {
-                // What has come by other ways, too: written here.
+                // Chunks became resident in other ways too: a write created them.
                 self.list_brought();
-                (left, listed) = (self.rebuild.reconstructor.brought.len(), true);
+                (left, listed) = (self.rebuild.reconstructor.resident.len(), true);
                 continue;
             }
             left -= 1;
-            let Some(stripe) = self.rebuild.reconstructor.brought.pop_front() else {
+            let Some(stripe) = self.rebuild.reconstructor.resident.pop_front() else {
                 continue;
             };
             if self.store.chunks().presence(stripe) != Some(Presence::Here) {
@@ -188,21 +188,21 @@ impl StreamOwner {
                 self.rebuild.reconstructor.drops += 1;
                 return true;
             }
-            self.rebuild.reconstructor.brought.push_back(stripe);
+            self.rebuild.reconstructor.resident.push_back(stripe);
         }
         false
     }
 
-    /// Lists all that is here: what was brought back in its order, the rest before it.
+    /// Lists every resident chunk: first those not reconstructed, then the others in their order.
     fn list_brought(&mut self) {
         let chunks = self.store.chunks();
-        let mut known: Vec<Stripe> = self.rebuild.reconstructor.brought.iter().copied().collect();
+        let mut known: Vec<Stripe> = self.rebuild.reconstructor.resident.iter().copied().collect();
         known.sort();
         let here = |stripe: &Stripe| chunks.presence(*stripe) == Some(Presence::Here);
         let others = chunks.stripes().map(|(stripe, _)| stripe);
         let others = others.filter(|stripe| here(stripe) && known.binary_search(stripe).is_err());
-        self.rebuild.reconstructor.brought = others
-            .chain(self.rebuild.reconstructor.brought.iter().copied())
+        self.rebuild.reconstructor.resident = others
+            .chain(self.rebuild.reconstructor.resident.iter().copied())
             .collect();
     }
 }

@@ -17,10 +17,10 @@ use paritas_base::{Incarnation, NodeId, Position, StreamId, Stripe, Version};
 use paritas_code::{mul_add, sum};
 use paritas_wire::peer::{Message, Parity};
 
-/// What is lent to one fetch.
+/// The parity of a log node that replaces one data chunk of a fetch.
 #[derive(Debug)]
-pub(super) struct Lent {
-    /// The data position that is not asked.
+pub(super) struct Substitute {
+    /// The data position whose owner is not asked.
     spared: Position,
     position: Position,
     lender: Tenure,
@@ -29,13 +29,13 @@ pub(super) struct Lent {
     /// Where the log of that position's stream ended here when the fetch began. Deltas up to there were not buffered,
     /// and an owner's answer has them; that of a lender who is behind may not.
     began_at: u64,
-    /// What the parity stands for, once it has come.
+    /// The versions that the parity stands for, once it was received.
     versions: Option<Vec<Version>>,
-    /// The chunk, as far as it has been added up.
+    /// The sum so far of the products that make up the chunk.
     chunk: Vec<u8>,
 }
 
-impl Lent {
+impl Substitute {
     pub(super) fn spares(&self, x: Position) -> bool {
         self.spared == x
     }
@@ -67,7 +67,7 @@ impl ParityMember {
         configuration: &Configuration,
         stripe: Stripe,
         id: u64,
-    ) -> Option<Lent> {
+    ) -> Option<Substitute> {
         let assist = cx.shared.parameters.log_assist;
         let spared = Position((stripe.number() % u32::from(configuration.data.max(1))) as u8);
         let owner = configuration.tenure(spared)?;
@@ -98,7 +98,7 @@ impl ParityMember {
         let (position, lender) = *lenders.get(at.checked_sub(1)?)?;
         let others = configuration.data_positions().filter(|y| *y != spared);
         let sources: Vec<u8> = others.chain([position]).map(|p| p.0).collect();
-        Some(Lent {
+        Some(Substitute {
             spared,
             position,
             lender,
@@ -110,7 +110,7 @@ impl ParityMember {
     }
 
     /// The lender's answer.
-    pub(crate) fn on_lent<O: Out>(
+    pub(crate) fn on_substitute<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
@@ -122,15 +122,17 @@ impl ParityMember {
         let Some(fetch) = self.refill.fetches.get_mut(&stripe).filter(|f| f.id == id) else {
             return;
         };
-        let Some(lent) = &mut fetch.lent else { return };
-        let is_it = lent.spared == x && (lent.lender.node, lent.lender.incarnation) == from;
-        if !is_it || lent.versions.is_some() {
+        let Some(substitute) = &mut fetch.substitute else {
+            return;
+        };
+        let is_it = substitute.spared == x && (substitute.lender.node, substitute.lender.incarnation) == from;
+        if !is_it || substitute.versions.is_some() {
             return;
         }
         let fits = |parity: &Parity<'_>| {
             parity.versions.count() == usize::from(configuration.data)
                 && (parity.bytes.is_empty() || parity.bytes.len() == chunk_bytes)
-                && parity.recv >= lent.began_at
+                && parity.recv >= substitute.began_at
         };
         let Some(parity) = parity.filter(fits) else {
             return self.ask_owners(cx, configuration, stripe);
@@ -144,8 +146,8 @@ impl ParityMember {
                 term: parity.term,
             });
         }
-        lent.add(cx.shared, lent.position, parity.bytes);
-        lent.versions = Some(versions);
+        substitute.add(cx.shared, substitute.position, parity.bytes);
+        substitute.versions = Some(versions);
     }
 
     /// What is lent is of no use: begins the fetch anew, with every owner. Deltas that were buffered for it are in what
@@ -162,23 +164,25 @@ impl ParityMember {
     }
 
     /// All has come. Whether what was lent, if anything was, is right; then the parity is whole.
-    pub(super) fn settle_lent<O: Out>(&self, cx: &mut Context<'_, O>, fetch: &mut Fetch) -> bool {
-        let Some(mut lent) = fetch.lent.take() else { return true };
+    pub(super) fn settle_substitute<O: Out>(&self, cx: &mut Context<'_, O>, fetch: &mut Fetch) -> bool {
+        let Some(mut substitute) = fetch.substitute.take() else {
+            return true;
+        };
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let come = fetch.replies.iter().flatten().map(|chunk| chunk.version);
         let rules = cx.rules();
-        if !rules.lent_fits(lent.versions.map(Vec::into_iter), come) {
+        if !rules.substitute_fits(substitute.versions.map(Vec::into_iter), come) {
             return false;
         }
-        lent.chunk.resize(chunk_bytes, 0);
-        let told = fetch.replies.get(lent.spared.index()).and_then(Option::as_ref);
-        if !rules.may_use(told.is_some_and(|told| told.sum == sum::of(&lent.chunk))) {
+        substitute.chunk.resize(chunk_bytes, 0);
+        let reported = fetch.replies.get(substitute.spared.index()).and_then(Option::as_ref);
+        if !rules.may_use(reported.is_some_and(|reported| reported.sum == sum::of(&substitute.chunk))) {
             cx.shared.bad_sums += 1;
             return false;
         }
         fetch.parity.resize(chunk_bytes, 0);
-        let coefficient = cx.shared.code.coefficient(lent.spared.0, self.parity());
-        mul_add(coefficient, &lent.chunk, &mut fetch.parity);
+        let coefficient = cx.shared.code.coefficient(substitute.spared.0, self.parity());
+        mul_add(coefficient, &substitute.chunk, &mut fetch.parity);
         cx.out.mark(Mark::RefillAssisted);
         cx.shared.suppliers.assisted += 1;
         true
