@@ -1,10 +1,10 @@
-//! Whom this node has asked for a newer configuration, and when (P2.2). Of messages that are too new only the
-//! first asks: the answer makes its sender send again all that was dropped, and if each asked, messages on their way
-//! would multiply.
+//! The nodes that were asked for a newer configuration, and when (P2.2). Of messages with a newer epoch only the first
+//! causes a question. The answer makes the sender repeat all dropped messages: if each of them caused a question,
+//! messages would multiply.
 
 use paritas_base::{Epoch, ListId, Map, NodeId, Span, Time};
 
-/// A peer chooses the lists that it speaks of.
+/// The most entries: peers choose the lists in their messages.
 const ASKED_MAX: usize = 4096;
 
 /// By list and node: the epoch that was heard of, and when it was asked for.
@@ -14,13 +14,13 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Whether to ask that node now, which speaks of this epoch: for each epoch at once, and again after `wait`.
+    /// Whether to ask the node, which has sent this epoch, now: at once for each new epoch, and again after `wait`.
     pub(crate) fn is_due(&self, list: ListId, node: NodeId, epoch: Epoch, now: Time, wait: Span) -> bool {
         let last = self.last.get(&(list, node));
         last.is_none_or(|(before, at)| *before < epoch || now - *at >= wait)
     }
 
-    /// It was asked.
+    /// The node was asked.
     pub(crate) fn note(&mut self, list: ListId, node: NodeId, epoch: Epoch, now: Time) {
         if self.last.len() >= ASKED_MAX {
             self.last.clear();
@@ -28,7 +28,7 @@ impl Asked {
         self.last.insert((list, node), (epoch, now));
     }
 
-    /// A session with it has begun: what was asked before may be lost.
+    /// A session with the node has begun: earlier questions may be lost.
     pub(crate) fn on_session_up(&mut self, node: NodeId) {
         self.last.retain(|(_, asked), _| *asked != node);
     }

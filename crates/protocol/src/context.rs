@@ -19,7 +19,7 @@ use paritas_code::Code;
 use paritas_store::Arena;
 use paritas_wire::peer::{self, ChunkStatus, Header, Message};
 
-/// Chunks of a stream that can exist, however little memory this node has.
+/// Stripe numbers below this can exist even if this node has little memory: other nodes may have more.
 const STRIPES_ALWAYS: u32 = 1 << 16;
 
 /// What all roles of a node share.
@@ -31,7 +31,7 @@ pub struct Shared {
     pub incarnation: Incarnation,
     /// The cluster, as registered.
     pub cluster: ClusterRecord,
-    /// Which stream each slot is of.
+    /// The stream of each hash slot.
     pub slots: SlotMap,
     /// Times, limits and rates.
     pub parameters: Parameters,
@@ -40,32 +40,32 @@ pub struct Shared {
     /// The memory of all chunks here.
     pub arena: Arena,
     pub(crate) stashes: Stashes,
-    /// Where a log node has its parity chunks.
+    /// The parity chunks of a log node.
     pub(crate) disk: Option<DiskLog>,
     /// The configured memory for everything, in bytes.
     pub maxmemory_bytes: u64,
     /// The largest value it may be set to while the node runs: the address space is laid out once.
     pub maxmemory_bytes_max: u64,
-    /// Keys of its streams that it has evicted.
+    /// Keys that this node has evicted.
     pub evicted_keys: u64,
-    /// What the driver's buffers take, as it said last.
+    /// Memory of the driver's buffers, in bytes, as last reported by the driver.
     pub(crate) sockets_bytes: u64,
-    /// All buffers, as they were counted last.
+    /// Memory of all buffers, in bytes, as last counted.
     pub buffers_bytes: u64,
-    /// The most that this node has held, of what was counted ten times a second.
+    /// The largest memory use counted so far, in bytes; it is counted ten times a second.
     pub memory_peak_bytes: u64,
     pub(crate) sessions: Sessions,
     pub(crate) pace: Pace,
     pub(crate) suppliers: Suppliers,
-    /// For jitter, and for what is chosen at random.
+    /// Random numbers, for jitter and random choices.
     pub prng: Prng,
-    /// Roles that broke an invariant while the event at hand was handled; they end with it.
+    /// Roles that broke an invariant during this event; they end with it.
     pub(crate) halting: Vec<(ListId, Position, String)>,
-    /// Frames that roles of this node have sent to other roles of it: read before the turn ends.
+    /// Frames between roles of this node; they are read before the turn ends.
     pub(crate) own_frames: Vec<u8>,
-    /// Ids of requests to peers; never used again.
+    /// The id of the newest request to a peer. Ids are not reused.
     pub(crate) request_id: u64,
-    /// A position that is not whole has too few chunks here for what is asked for.
+    /// A position that is not whole needs more chunks in memory for commands or peers that wait.
     pub(crate) space_wanted: Option<SpaceWanted>,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
@@ -75,8 +75,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Whether a chunk can have this number: an owner has no more chunks than memory for them, which may be more than
-    /// there is here, and no table must grow by what a frame says.
+    /// Whether a chunk can have this number. Tables grow with stripe numbers, and frames must not make them grow
+    /// without limit. An owner has no more chunks than its memory takes, and may have more memory than this node.
     pub(crate) fn can_exist(&self, stripe: Stripe) -> bool {
         let on_disk = self.disk.as_ref().map_or(0, |disk| disk.log.chunks_max());
         stripe.number()
@@ -93,8 +93,8 @@ impl Shared {
         self.arena.budget().headroom()
     }
 
-    /// When a frame of that incarnation came last, or else when the incarnation became known. `None`: it is not the
-    /// node's present one.
+    /// When the last frame of that incarnation was received; before the first one, when the incarnation became known.
+    /// `None`: it is not the node's present one.
     pub fn heard_at(&self, node: NodeId, incarnation: Incarnation) -> Option<Time> {
         self.sessions.heard_at(node, incarnation)
     }
@@ -193,7 +193,7 @@ impl<O: Out> Context<'_, O> {
         installed: Epoch,
         wanted: Epoch,
     ) -> bool {
-        // Within a session nothing is lost.
+        // A session loses no message: one question for an epoch is enough.
         let (now, wait) = (self.mono(), self.shared.parameters.resend);
         if !self.shared.asked.is_due(stream.list, node, wanted, now, wait) {
             return true;
@@ -213,8 +213,8 @@ impl<O: Out> Context<'_, O> {
             || shared.sessions.incarnation_of(to.node, channel) == Some(to.incarnation)
     }
 
-    /// Where frames for that incarnation of that node are appended, if they can be sent, and the arena, whose chunks
-    /// they may hold.
+    /// The buffer for frames to that incarnation of that node, if they can be sent. And the arena: frames may hold
+    /// chunks.
     pub(crate) fn frames_to(
         &mut self,
         node: NodeId,
@@ -232,8 +232,7 @@ impl<O: Out> Context<'_, O> {
         Some((&mut self.out.peer(node, channel)?.bytes, &shared.arena))
     }
 
-    /// How a node answers is measured once a message, before any role looks at it: whoever asked may not wait for it
-    /// any more.
+    /// Measures how a node answers: once a message, before any role handles it. The role that asked may no longer wait.
     pub(crate) fn note_answer(&mut self, from: NodeId, message: &Message<'_>) {
         let (id, given) = match message {
             Message::ChunkValue { id, status, .. } => (*id, *status == ChunkStatus::Here),
@@ -252,7 +251,8 @@ impl<O: Out> Context<'_, O> {
         self.out.propose(proposal);
     }
 
-    /// A broken invariant: the role at this position ends with the event at hand (P3.5). The first one is the cause.
+    /// A broken invariant: the role at this position ends with this event (P3.5). Only the first one is reported: later
+    /// ones may follow from it.
     pub(crate) fn halt(&mut self, list: ListId, position: Position, reason: String) {
         if !self.is_halting(list, position) {
             self.out.halt(HaltReason(reason.clone()));
@@ -268,14 +268,14 @@ impl<O: Out> Context<'_, O> {
         }
     }
 
-    /// Whether the role at this position has broken an invariant: it says nothing any more.
+    /// Whether the role at this position has broken an invariant in this event: it sends nothing.
     pub(crate) fn is_halting(&self, list: ListId, position: Position) -> bool {
         let mut halting = self.shared.halting.iter();
         halting.any(|(l, p, _)| (*l, *p) == (list, position))
     }
 
-    /// Whether a role that is busy with so many chunks may begin one more in the background. Its own limit counts those
-    /// that cannot be had too, which the pace does not.
+    /// Whether a role that is rebuilding `busy_with` chunks may begin one more in the background. `busy_with` includes
+    /// chunks that were asked for again, which the pace leaves out.
     pub(crate) fn may_rebuild(&self, busy_with: usize) -> bool {
         let parameters = &self.shared.parameters;
         busy_with < parameters.fetch_max && self.shared.pace.allows(parameters, self.now.mono)
@@ -296,7 +296,8 @@ impl<O: Out> Context<'_, O> {
         self.shared.request_id
     }
 
-    /// A wait of `span` and up to a half more, so that equals do not keep step.
+    /// The end of a wait of `span` and up to half as much again, at random: nodes with the same waits must not act at
+    /// the same times.
     pub(crate) fn after(&mut self, span: Span) -> Time {
         self.now.mono + Span(span.0 + self.shared.prng.below(span.0 / 2 + 1))
     }

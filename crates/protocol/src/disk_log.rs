@@ -1,49 +1,50 @@
-//! Where a log node keeps its parity chunks: on its disk, all of them (P11.1). What the protocol asks of a
-//! chunk, versions and sums, stays in memory in the parity table; bytes are folded into what waits to be written, and
-//! read back for whoever asks.
+//! The parity chunks of a log node: all of them are on its disk (P11.1). The versions and sums of a chunk stay in
+//! memory, in the parity table. Deltas are folded into bytes that wait to be written. Chunks are read back on request.
 //!
-//! A delta counts as soon as it is here, before it is on the disk (P11.4): the disk spares memory and makes a return
-//! cheap, no more.
+//! A delta counts when this node has received it, before it is on the disk (P11.4). The disk only saves memory, and
+//! saves a refill when the position comes back.
 
 use crate::interface::Out;
 use paritas_base::{Epoch, Incarnation, ListId, Map, NodeId, Position, Span, Stripe, Time, map};
 use paritas_paritylog::{Content, Io, IoId, Key, Outcome, ParityLog};
 use paritas_store::{Budget, Part, Purpose};
 
-/// The log of a node, and who waits for what is read from it.
+/// The log of a node, its budget, and the reads under way.
 #[derive(Debug)]
 pub(crate) struct DiskLog {
     pub(crate) log: ParityLog,
-    /// For the driver, once the event at hand is done with.
+    /// I/O that the driver gets at the end of the event.
     ios: Vec<Io>,
-    /// Chunks that are being read, under which number; and for whom.
+    /// The number of the read of each chunk that is being read.
     reading: Map<Key, u64>,
+    /// By number: the chunk, and the requests that the read answers.
     reads: Map<u64, (Key, Vec<Wanted>)>,
-    /// All who wait.
+    /// Requests that wait for a read.
     wanted: usize,
     next_read: u64,
     /// Counts chunks and decides who may take one. Valid chunks of all positions count as used.
     budget: Budget,
     /// Some position does not know yet what it has to refill.
     learns: bool,
-    /// Lists of positions that were lost, whose chunks are kept until then.
-    kept: Vec<(ListId, Time)>,
+    /// Lists of lost positions, and until when their chunks are cached.
+    cached: Vec<(ListId, Time)>,
+    /// When bytes that wait are written although they are few; `Time(u64::MAX)`: none wait.
     flush_at: Time,
     /// Acks are held back.
     was_full: bool,
 }
 
-/// Questions for chunks at once at most: each is memory, and peers ask for as many as they like.
+/// The most requests that wait for reads. Each takes memory, and peers choose how many they send.
 const READS_MAX: usize = 1024;
-/// Of what is free a list may be granted one chunk in so many ahead of use; and only so many while some position does
-/// not know what it will need.
+/// A list may be granted one in this many of the available chunks ahead of use.
 const AHEAD_SHARE: u32 = 16;
+/// The most chunks that a list is granted ahead of use while some position does not know its backlog.
 const AHEAD_LEARNING_MAX: u32 = 2;
 
-/// Who wants a chunk.
+/// A request for a chunk.
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
-    /// An owner that brings one of its own back (P5.7a), or a member that fills.
+    /// From an owner that reconstructs a chunk of its stream (P5.7a), or from a member that refills.
     Parity {
         list: ListId,
         x: Position,
@@ -52,7 +53,7 @@ pub(crate) enum Wanted {
         id: u64,
         stripe: Stripe,
     },
-    /// The scrub.
+    /// From the scrub of this node.
     Check { list: ListId, stripe: Stripe },
 }
 
@@ -60,7 +61,8 @@ pub(crate) enum Wanted {
 pub(crate) type Read = (Vec<Wanted>, Option<(Content, Vec<u8>)>);
 
 impl DiskLog {
-    /// A log, with what an earlier incarnation has left in it. What no position wants is dropped at `until`.
+    /// Of a log, which may have chunks of an earlier incarnation. Those that no position takes up are dropped at
+    /// `until`.
     pub(crate) fn new(log: ParityLog, until: Time) -> Self {
         let mut lists = log.lists();
         lists.sort_unstable();
@@ -73,22 +75,24 @@ impl DiskLog {
             wanted: 0,
             next_read: 0,
             learns: false,
-            kept: lists.into_iter().map(|list| (list, until)).collect(),
+            cached: lists.into_iter().map(|list| (list, until)).collect(),
             flush_at: Time(u64::MAX),
             was_full: false,
         }
     }
 
-    /// What it takes of memory, and, with as much waiting as may, what it will.
+    /// Memory of buffers and tables, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.log.buffered_bytes() as u64 + self.log.table_bytes()
     }
 
+    /// The same when the buffers are full.
     pub(crate) fn memory_bytes_max(&self) -> u64 {
         self.log.buffer_max_bytes() as u64 + self.log.table_bytes()
     }
 
-    /// Counts chunks and decides who may take one. Chunks kept of lost positions do not count as used.
+    /// Counts chunks and decides who may take one. Cached chunks of lost positions do not count as
+    /// used.
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -99,8 +103,8 @@ impl DiskLog {
         self.learns = learns;
     }
 
-    /// Chunks that a list may be granted ahead of use which has so many set aside. Beside what its lists ask for a disk
-    /// may be small: who comes first must not be given what the others cannot do without.
+    /// Chunks that a list with `reserved` chunks may be granted ahead of use. A disk may be small beside what its lists
+    /// ask for: the first to ask must not get chunks that the others need.
     pub(crate) fn ahead_max(&self, reserved: u32) -> u32 {
         let share = (self.budget.available(Purpose::Write) + reserved).div_ceil(AHEAD_SHARE);
         if self.learns {
@@ -120,13 +124,13 @@ impl DiskLog {
         self.budget.unreserve(chunks);
     }
 
-    /// [`Budget::take`] for a chunk that becomes valid. Drops chunks kept of lost positions while the log is full.
+    /// [`Budget::take`] for a chunk that becomes valid. Drops cached chunks of lost positions while the log is full.
     pub(crate) fn take(&mut self, from: Part) -> bool {
         if !self.budget.take(from) {
             return false;
         }
-        while self.log.chunks() >= self.log.chunks_max() as usize && !self.kept.is_empty() {
-            let (list, _) = self.kept.remove(0);
+        while self.log.chunks() >= self.log.chunks_max() as usize && !self.cached.is_empty() {
+            let (list, _) = self.cached.remove(0);
             self.drop_list(list);
         }
         true
@@ -137,22 +141,22 @@ impl DiskLog {
         self.budget.give(chunks, to);
     }
 
-    /// A position is lost: its chunks may be of use should it come back (P6.7).
+    /// A position is lost: its chunks are cached in case it comes back (P6.7).
     pub(crate) fn keep(&mut self, list: ListId, until: Time) {
         self.begin(list, false);
-        self.kept.push((list, until));
+        self.cached.push((list, until));
     }
 
-    /// A position of this list is here from now on, and says itself what becomes of chunks that are: of a list that
-    /// began empty there can be none.
+    /// A position of this list begins here, and decides from now on about the chunks that are here. None of them can be
+    /// of a list that begins empty (`born`).
     pub(crate) fn begin(&mut self, list: ListId, born: bool) {
-        self.kept.retain(|(kept, _)| *kept != list);
+        self.cached.retain(|(cached, _)| *cached != list);
         if born {
             self.drop_list(list);
         }
     }
 
-    /// Nothing here of this list is to be used.
+    /// Drops all chunks of this list.
     pub(crate) fn drop_list(&mut self, list: ListId) {
         self.begin(list, false);
         for key in self.log.keys_of(list) {
@@ -160,8 +164,8 @@ impl DiskLog {
         }
     }
 
-    /// Reads a chunk, for `wanted`, once for all who want it meanwhile: the log gives it as it is in the end. False,
-    /// and nothing done, if as many wait as may.
+    /// Reads a chunk for `wanted`. One read answers every request that arrives during it: the log gives the chunk as it
+    /// is at the end of the read. False, and nothing is done, if `READS_MAX` requests wait.
     pub(crate) fn read(&mut self, key: Key, wanted: Wanted) -> bool {
         if self.wanted >= READS_MAX {
             return false;
@@ -178,12 +182,12 @@ impl DiskLog {
         true
     }
 
-    /// The driver has done something.
+    /// The driver has finished an I/O.
     pub(crate) fn on_done(&mut self, id: IoId, outcome: Outcome) {
         self.log.done(id, outcome, &mut self.ios);
     }
 
-    /// What was asked for and is there.
+    /// Takes the finished reads.
     pub(crate) fn take_reads(&mut self) -> Vec<Read> {
         let mut reads = Vec::new();
         for (number, answer) in self.log.take_answers() {
@@ -197,24 +201,25 @@ impl DiskLog {
         reads
     }
 
-    /// Whether acks must wait, for more waits to be written than may (P11.2).
+    /// Whether acks must wait because too many bytes wait to be written (P11.2).
     pub(crate) fn holds_acks(&mut self) -> bool {
         let is_full = self.log.is_full();
         self.was_full |= is_full;
         is_full
     }
 
-    /// Whether acks that had to wait may leave.
+    /// Whether acks that had to wait may leave: true once, after the log has caught up.
     pub(crate) fn frees_acks(&mut self) -> bool {
         let frees = self.was_full && !self.log.is_full();
         self.was_full &= !frees;
         frees
     }
 
-    /// Begins what is due: much is written when much waits, and all of it when none has come for a while.
+    /// Begins the writes that are due: when enough bytes wait, and at the latest `flush_after` after bytes began to
+    /// wait.
     pub(crate) fn on_turn_end(&mut self, now: Time, flush_after: Span) {
-        while let Some(at) = self.kept.iter().position(|(_, until)| *until <= now) {
-            let (list, _) = self.kept.remove(at);
+        while let Some(at) = self.cached.iter().position(|(_, until)| *until <= now) {
+            let (list, _) = self.cached.remove(at);
             self.drop_list(list);
         }
         if now >= self.flush_at {
@@ -227,10 +232,10 @@ impl DiskLog {
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.kept.iter().map(|(_, until)| *until).chain([self.flush_at]).min()
+        self.cached.iter().map(|(_, until)| *until).chain([self.flush_at]).min()
     }
 
-    /// Hands the driver what it is to do.
+    /// Gives the driver its I/O.
     pub(crate) fn hand_over(&mut self, out: &mut impl Out) {
         for io in self.ios.drain(..) {
             out.disk(io);

@@ -1,5 +1,5 @@
-//! The one interface between the machines and whatever drives them (ARCHITECTURE.md): events go in, bytes and requests
-//! come out. `io` drives it over sockets and real time, `simulator` over a seeded network.
+//! The interface between a node and its driver (ARCHITECTURE.md): events go in, bytes and requests come out. `io`
+//! drives it over sockets and real time, `simulator` over a seeded network.
 //!
 //! Nothing here waits, reads a clock or draws a random number. A driver calls `Node::on` of the front end for
 //! each event of a turn, then drains every buffer with one write each.
@@ -38,13 +38,13 @@ pub enum Port {
 /// The addresses of both ends of a client's connection. A front end lists clients, and closes them, by address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
-    /// The client's own.
+    /// The address of the client.
     pub client: SocketAddr,
-    /// The one it has connected to.
+    /// The address of the node.
     pub server: SocketAddr,
 }
 
-/// What happens to a node.
+/// An event that a driver hands to a node.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// `next_deadline` has passed, or the driver woke for no other reason.
@@ -52,56 +52,56 @@ pub enum Event<'a> {
     /// The driver has no more events for this turn and writes next. Acks and deltas of the turn leave now, one of
     /// each per stream, and replies whose conditions hold are released.
     TurnEnd,
-    /// A link is up. `dialed` names whom this node called; `None` if it was called.
+    /// A link is up. `dialed`: the peer, if this node dialed; `None` if the peer did.
     LinkUp {
         /// The new link.
         link: LinkId,
-        /// Whom this node dialed, and for what.
+        /// The peer that this node dialed, and the channel.
         dialed: Option<(NodeId, Channel)>,
     },
-    /// A dial came to nothing.
+    /// A dial failed.
     DialFailed {
-        /// Whom.
+        /// The peer that was dialed.
         node: NodeId,
-        /// For what.
+        /// The channel that it was dialed for.
         channel: Channel,
     },
-    /// A link has ended. The driver says so once for every link it named, those that the machine closed too.
+    /// A link has ended. The driver reports it once for every link, also if the node closed it.
     LinkDown {
-        /// Which.
+        /// The link.
         link: LinkId,
     },
     /// One whole frame, its length and CRC already checked by `wire::peer::split`.
     Frame {
-        /// The link it came by.
+        /// The link that it was received by.
         link: LinkId,
         /// The frame.
         bytes: &'a [u8],
     },
-    /// The coordinator's newest view of a list.
+    /// The coordinator's newest configuration of a list.
     Configuration(&'a Configuration),
-    /// The coordinator's newest view of all nodes.
+    /// The coordinator's newest records of all nodes.
     Nodes(&'a [NodeRecord]),
-    /// The coordinator wants to give this position to another node: its owner is to finish what it has begun
-    /// (P5.12), and to say so with [`Proposal::Drained`].
+    /// The coordinator wants to give this position to another node. Its owner must finish the writes that it has begun
+    /// (P5.12), and report that with [`Proposal::Drained`].
     Drain {
         /// The list.
         list: ListId,
         /// The position in it.
         position: Position,
-        /// Whose it is.
+        /// The tenure that is asked.
         tenure: Tenure,
     },
-    /// Silence of peers is told to the coordinator after this time from now on (P10.9).
+    /// Changes the time after which silent peers are reported to the coordinator (P10.9).
     Suspicion {
-        /// In ms.
+        /// The time, in milliseconds.
         ms: u32,
     },
     /// A client has connected.
     ClientUp {
         /// Its connection.
         conn: ConnId,
-        /// The port it came by.
+        /// The port that it connected to.
         port: Port,
         /// Its addresses.
         ends: Ends,
@@ -121,23 +121,23 @@ pub enum Event<'a> {
     },
     /// The answer to a question that a client has asked by a [`Proposal`] with `conn` and `n`.
     Answer {
-        /// Whom it is for.
+        /// The client that asked.
         conn: ConnId,
-        /// Which question.
+        /// The number of the question.
         n: u64,
         /// The answer.
         answer: &'a Answer,
     },
-    /// The disk has done what [`Out::disk`] asked for, or could not.
+    /// An I/O that [`Out::disk`] asked for has ended, or failed.
     Disk {
-        /// Of the [`Io`].
+        /// The id of the [`Io`].
         id: IoId,
-        /// What was read; nothing of what was written.
+        /// The result: of a read, with the bytes.
         outcome: Outcome,
     },
 }
 
-/// What a machine asks of the coordinator, by way of the process's agent.
+/// A message of a node to the coordinator, or to its own process. The process's agent forwards it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proposal {
     /// This position is whole: make it `Live` (P5.6, P6.5). Repeated until a configuration says so.
@@ -146,55 +146,56 @@ pub enum Proposal {
         list: ListId,
         /// The position in it.
         position: Position,
-        /// Who asks; the change is void if the tenure is another by then.
+        /// The tenure that asks. The change is void if the position has another tenure by then.
         tenure: Tenure,
     },
-    /// A peer owes acks for too long (P10.2).
+    /// A peer's acks are overdue (P10.2).
     ReportSilent {
         /// The peer.
         node: NodeId,
         /// The incarnation that is silent.
         incarnation: Incarnation,
     },
-    /// Which peers this node hears (P10.9): all of it, whenever something of it changes.
+    /// The peers that this node hears (P10.9): the full list, whenever it changes.
     Opinions(Opinions),
-    /// Somebody has seen a newer configuration of this list, and its sender is gone (P2.2). Or the history of a
-    /// newer one does not reach back to the installed one (P10.14).
+    /// Asks for the newest configuration of this list. A peer knows a newer one and cannot be asked (P2.2), or the
+    /// history of a newer one does not reach back to the installed one (P10.14).
     GetConfiguration {
         /// The list.
         list: ListId,
-        /// Epoch and id of what is installed; the answer's history is to reach back to it.
+        /// Epoch and id of the installed configuration. The history in the answer must reach back to it.
         installed: Option<(Epoch, u64)>,
     },
-    /// This configuration came from a peer, and is installed: the coordinator's must be in one history with it
-    /// (P10.14), and a coordinator whose store is lost asks for it.
+    /// This configuration was received from a peer and installed. The coordinator's configurations must be in one
+    /// history with it (P10.14), and a coordinator whose store is lost asks for it.
     Installed(Box<Configuration>),
-    /// Every write of this position is acknowledged, and no other begins for a while: it may be given away (P5.12).
+    /// Every write of this position is acknowledged, and none begins for a limited time: the coordinator may give the
+    /// position to another node (P5.12).
     Drained {
         /// The list.
         list: ListId,
         /// The position in it.
         position: Position,
-        /// Who has drained; void if the tenure is another by then.
+        /// The tenure that has drained. The report is void if the position has another tenure by then.
         tenure: Tenure,
     },
-    /// The source of a hand-off of slots has brought them to their new owner (P10.8): the map may change. Or
-    /// there is no room for them. Repeated until a configuration says what has become of it.
+    /// The source of a hand-off has copied the keys of its slots to their new owner, so that the slot map may change
+    /// (P10.8). Or the new owner has no memory for them. Repeated until a configuration completes or ends the hand-off.
     HandOff {
-        /// Which hand-off.
+        /// The version of the slot map that names the hand-off.
         version: u64,
-        /// The last of its slots that is there; `None`: it is given up.
+        /// The last slot that was copied; `None`: the hand-off is given up.
         last: Option<u16>,
         /// The source's tenure.
         from: Tenure,
-        /// That of the owner that has taken them in; void if either is another by then.
+        /// The tenure of the new owner. The proposal is void if either tenure has changed by then.
         to: Tenure,
     },
     /// A client asks for the status of the cluster, which only the coordinator knows.
     Ask {
         /// The client.
         conn: ConnId,
-        /// Which question; comes back in [`Event::Answer`].
+        /// The number of the question. [`Event::Answer`] repeats it.
         n: u64,
     },
     /// A client sets the duty of a node. The answer is [`Answer::Done`] or [`Answer::Refused`].
@@ -217,30 +218,30 @@ pub enum Proposal {
         /// Which, and where to.
         order: SlotOrder,
     },
-    /// A client orders that settings changed while the node ran are written to its file. The answer is
+    /// A client orders that settings changed while the node ran are written to the settings file. The answer is
     /// [`Answer::Done`] or [`Answer::Refused`].
     Rewrite {
         /// The client.
         conn: ConnId,
         /// As in [`Proposal::Ask`].
         n: u64,
-        /// Keys of the file, and their values as it has them.
+        /// Keys of the file, each with its value in the syntax of the file.
         settings: Vec<(&'static str, String)>,
     },
 }
 
-/// What the coordinator or the process answers to a client's question.
+/// The answer of the coordinator, or of the process, to a client's question.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// What was asked for is done.
+    /// The order was carried out.
     Done,
     /// A text.
     Text(String),
-    /// It is not done, and why.
+    /// The order was refused, for this reason.
     Refused(String),
 }
 
-/// A broken invariant: the role of the node in that list must not go on (P3.5).
+/// A broken invariant. The role that broke it has ended (P3.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HaltReason(pub String);
 
@@ -249,11 +250,11 @@ pub struct HaltReason(pub String);
 pub struct FrameBuf {
     /// Whole frames, as they go on the wire.
     pub bytes: Vec<u8>,
-    /// The earliest instant at which something in the bytes *appended this turn* stops being true. Tested by the
-    /// driver with a fresh clock just before it writes; past it, this turn's bytes are dropped and the link is
-    /// closed (P4.2). The driver clears it after the test.
+    /// Deadline for sending the bytes *appended this turn*: something in them stops being true then (P4.2). The driver
+    /// reads the clock just before it writes. If the deadline has passed, it drops this turn's bytes and closes the
+    /// link. It clears the deadline after the test.
     pub deadline: Option<Time>,
-    /// Bytes of earlier turns that the link has not taken yet, for the machine to see; the driver keeps it.
+    /// Bytes of earlier turns that the link has not taken yet. The driver sets it for the node to read.
     pub waiting: usize,
 }
 
@@ -275,21 +276,21 @@ pub struct ReplyBuf {
     /// The next command cannot start yet, or this client has had its share of the turn. The driver reads no more from
     /// it and sends no [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
     pub stalled: bool,
-    /// Replies to commands that were taken are still to come, though nothing of them may be in `bytes` yet.
+    /// Commands of the client are still without a complete reply, even if `bytes` is empty.
     pub owes: bool,
     /// Close the connection once the released bytes are written.
     pub close: bool,
-    /// Bytes that the machine holds for the client beside these.
+    /// Memory that the node uses for the client beside this buffer, in bytes.
     pub elsewhere_bytes: usize,
     /// The client asked not to be closed when all clients together hold too much memory.
     pub no_evict: bool,
 }
 
-/// What a driver offers its machine. Every method returns at once.
+/// What a driver offers its node. Every method returns at once.
 pub trait Out {
-    /// Where frames for a peer go; `None` while no session with it is bound on that channel.
+    /// The buffer for frames to a peer; `None` while no session with it is bound on that channel.
     fn peer(&mut self, node: NodeId, channel: Channel) -> Option<&mut FrameBuf>;
-    /// Where frames of a link go that is not bound yet (the handshake); `None` if the link has ended.
+    /// The buffer for frames of a link that is not bound yet (the handshake); `None` if the link has ended.
     fn link(&mut self, link: LinkId) -> Option<&mut FrameBuf>;
     /// Connect to a node's peer address. Answered by `LinkUp` or `DialFailed`.
     fn dial(&mut self, node: NodeId, channel: Channel);
@@ -300,22 +301,22 @@ pub trait Out {
     fn close(&mut self, link: LinkId);
     /// A client's replies; `None` if it has gone.
     fn client(&mut self, conn: ConnId) -> Option<&mut ReplyBuf>;
-    /// Ask the coordinator. May be lost; the machine repeats what it needs.
+    /// Send a proposal. It may be lost; the node repeats proposals that must arrive.
     fn propose(&mut self, proposal: Proposal);
     /// Read or write the disk of the node's log, in whatever order. Answered by [`Event::Disk`].
     fn disk(&mut self, io: Io);
-    /// A broken invariant. The driver says so as loudly as it can. The role in question is over; the node's other
-    /// roles go on, and [`Replica::halted`](crate::Replica::halted) names it from now on.
+    /// Report a broken invariant, as visibly as possible. The role has ended. The node's other roles go on, and
+    /// [`Replica::halted`](crate::Replica::halted) names the ended role from now on.
     fn halt(&mut self, reason: HaltReason);
-    /// A rare situation has come about. Only the simulator counts them.
+    /// A rare situation has occurred. Only the simulator counts them.
     #[inline(always)]
     fn mark(&mut self, _mark: Mark) {}
 }
 
-/// What a node is told once, before its first event.
+/// What a node must know before its first event.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Which node it is.
+    /// The id of the node.
     pub node: NodeId,
     /// This incarnation.
     pub incarnation: Incarnation,
@@ -323,6 +324,6 @@ pub struct Identity {
     pub cluster: ClusterRecord,
     /// Seed for jitter.
     pub seed: u64,
-    /// Bytes of memory for everything.
+    /// The memory for everything, in bytes.
     pub maxmemory_bytes: u64,
 }

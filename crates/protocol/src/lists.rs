@@ -1,4 +1,4 @@
-//! The lists as this node has them: each list's installed configuration, and the roles it gives this node.
+//! The stripe lists of this node: each list's installed configuration, and the roles that it gives this node.
 
 use crate::parity_member::ParityMember;
 use crate::stream_owner::StreamOwner;
@@ -6,10 +6,10 @@ use paritas_base::configuration::Configuration;
 use paritas_base::{ListId, Position, StreamId, Time};
 use paritas_store::Arena;
 
-/// Of a list that does not rest.
+/// The rest of a list that does not rest.
 const AWAKE: Time = Time(0);
 
-/// What this node is at a position of a list.
+/// The role of this node at a position of a list.
 #[derive(Debug)]
 pub enum Role {
     /// It holds a data position.
@@ -21,7 +21,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The position it is about.
+    /// Its position.
     pub fn position(&self) -> Position {
         match self {
             Self::Owner(owner) => owner.stream().x,
@@ -34,11 +34,11 @@ impl Role {
 /// A role that has stopped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Halted {
-    /// In which list.
+    /// Its list.
     pub list: ListId,
-    /// The position it held when it stopped.
+    /// Its position when it stopped.
     pub position: Position,
-    /// What was broken.
+    /// The broken invariant.
     pub reason: String,
 }
 
@@ -47,8 +47,8 @@ pub struct Halted {
 pub struct List {
     /// The newest configuration this node has installed.
     pub configuration: Configuration,
-    /// Its parts in it, at most [`Configuration::POSITIONS_OF_A_NODE_MAX`]: one, or one more as a stand-in (P10.5). At
-    /// most one of them is a parity position, so that a message finds its role by kind and stream.
+    /// The node's roles in it, at most [`Configuration::POSITIONS_OF_A_NODE_MAX`]: one, and one more if the node is a
+    /// stand-in (P10.5). At most one is at a parity position, so that a message finds its role by kind and stream.
     pub roles: Vec<Role>,
 }
 
@@ -67,7 +67,7 @@ impl List {
         Some(until)
     }
 
-    /// Whether somebody holds each data position.
+    /// Whether no data position is vacant.
     pub(crate) fn has_all_data(&self) -> bool {
         let configuration = &self.configuration;
         configuration
@@ -96,7 +96,7 @@ impl List {
         })
     }
 
-    /// As above, with the configuration.
+    /// As [`Self::member`], with the configuration.
     pub(crate) fn member_mut(&mut self) -> Option<(&Configuration, &mut ParityMember)> {
         let Self { configuration, roles } = self;
         let member = roles.iter_mut().find_map(|role| match role {
@@ -109,13 +109,13 @@ impl List {
 
 /// All lists, by id.
 ///
-/// A list that nothing has changed since the end of a turn, and that needs nothing before some time, *rests* until
-/// then: with wide schemes a node is in many lists, and most turns are about one. Whoever takes a list to change wakes
-/// it.
+/// A list *rests* until some time if no event has changed it since the end of a turn and it has nothing to do before
+/// that time. With wide schemes a node is in many lists, and most turns concern one of them. Borrowing a list mutably
+/// wakes it.
 #[derive(Debug, Default)]
 pub struct Lists {
     lists: Vec<Option<List>>,
-    /// Until when each rests; zero: it is awake.
+    /// Until when each rests; `AWAKE`: it does not rest.
     rests: Vec<Time>,
 }
 
@@ -131,7 +131,7 @@ impl Lists {
         self.lists.get_mut(at)?.as_mut()
     }
 
-    /// The place of a list, made if need be.
+    /// The entry of a list, created if there is none.
     pub(crate) fn entry(&mut self, id: ListId) -> &mut Option<List> {
         let at = usize::from(id.0);
         if at >= self.lists.len() {
@@ -142,7 +142,7 @@ impl Lists {
         &mut self.lists[at]
     }
 
-    /// All lists of which a configuration is installed, by id.
+    /// All lists with an installed configuration, by id.
     pub fn iter(&self) -> impl Iterator<Item = &List> {
         self.lists.iter().flatten()
     }
@@ -158,12 +158,12 @@ impl Lists {
         all.filter_map(move |(list, rests)| list.as_mut().filter(|_| *rests <= now))
     }
 
-    /// All are to be looked at.
+    /// Wakes all lists.
     pub(crate) fn wake(&mut self) {
         self.rests.fill(AWAKE);
     }
 
-    /// At the end of a turn: those that may rest do, as `until` says.
+    /// Ends a turn: each awake list rests until the time that `until` gives, if it gives one.
     pub(crate) fn rest(&mut self, now: Time, until: impl Fn(&List) -> Option<Time>) {
         for (list, rests) in self.lists.iter().zip(&mut self.rests) {
             if *rests <= now {
@@ -172,7 +172,7 @@ impl Lists {
         }
     }
 
-    /// When the first of those that rest is to be looked at.
+    /// The earliest end of a rest.
     pub(crate) fn first_rests_until(&self) -> Option<Time> {
         let asleep = |until: &Time| *until != AWAKE && *until != Time(u64::MAX);
         self.rests.iter().copied().filter(asleep).min()
@@ -184,7 +184,7 @@ impl Lists {
         self.awake_roles_mut(AWAKE)
     }
 
-    /// The same, of lists that do not rest.
+    /// As [`Self::roles_mut`], of lists that do not rest.
     pub(crate) fn awake_roles_mut(&mut self, now: Time) -> impl Iterator<Item = (&Configuration, &mut Role)> {
         self.awake_mut(now).flat_map(|List { configuration, roles }| {
             let configuration = &*configuration;
@@ -192,7 +192,7 @@ impl Lists {
         })
     }
 
-    /// Memory that parity has, or that is set aside for it.
+    /// Memory that parity uses or has reserved, in bytes.
     pub fn parity_bytes(&self, arena: &Arena) -> u64 {
         let members = self.roles().filter_map(|role| match role {
             Role::Member(member) => Some(u64::from(member.table.memory_slots_granted())),
@@ -201,18 +201,18 @@ impl Lists {
         members.sum::<u64>() * arena.chunk_bytes() as u64
     }
 
-    /// Every role, to look at.
+    /// Every role.
     pub fn roles(&self) -> impl Iterator<Item = &Role> {
         self.iter().flat_map(|list| &list.roles)
     }
 
-    /// Every stream this node owns, with the configuration that made it so.
+    /// Every owner of this node, with the configuration of its list.
     pub fn owners_mut(&mut self) -> impl Iterator<Item = (&Configuration, &mut StreamOwner)> {
         self.wake();
         self.awake_owners_mut(AWAKE)
     }
 
-    /// The same, of lists that do not rest.
+    /// As [`Self::owners_mut`], of lists that do not rest.
     pub fn awake_owners_mut(&mut self, now: Time) -> impl Iterator<Item = (&Configuration, &mut StreamOwner)> {
         self.awake_roles_mut(now)
             .filter_map(|(configuration, role)| match role {
@@ -221,7 +221,7 @@ impl Lists {
             })
     }
 
-    /// This node's role as owner of a stream, with the configuration that made it so.
+    /// This node's role as owner of a stream, with the configuration of its list.
     pub fn owner_mut(&mut self, stream: StreamId) -> Option<(&Configuration, &mut StreamOwner)> {
         let List { configuration, roles } = self.get_mut(stream.list)?;
         roles.iter_mut().find_map(|role| match role {
@@ -230,7 +230,7 @@ impl Lists {
         })
     }
 
-    /// As above, to look at.
+    /// As [`Self::owner_mut`], without waking the list.
     pub fn owner(&self, stream: StreamId) -> Option<(&Configuration, &StreamOwner)> {
         let list = self.get(stream.list)?;
         Some((&list.configuration, list.owner(stream.x)?))
@@ -273,7 +273,7 @@ mod tests {
     fn a_list_rests_until_its_time_or_until_somebody_takes_it_to_change() {
         let mut lists = lists(4);
         assert_eq!(awake(&lists, 10), [0, 1, 2, 3]);
-        // The third may not.
+        // The third list has nothing to rest until.
         let until = |list: &List| (list.configuration.list.0 != 2).then_some(Time(20));
         lists.rest(Time(10), until);
         assert_eq!(awake(&lists, 19), [2]);
@@ -281,14 +281,14 @@ mod tests {
         lists.get_mut(ListId(1)).unwrap();
         assert_eq!(awake(&lists, 19), [1, 2]);
         assert_eq!(awake(&lists, 20), [0, 1, 2, 3]);
-        // Nothing is due of those that rest for ever.
+        // A list that rests for ever has no deadline.
         lists.rest(Time(20), |_| Some(Time(u64::MAX)));
         assert_eq!((awake(&lists, 1000), lists.first_rests_until()), (vec![], None));
         assert_eq!(lists.roles_mut().count(), 0);
         assert_eq!(
             awake(&lists, 1000),
             [0, 1, 2, 3],
-            "whoever goes through all may change any"
+            "a borrow of all lists may change any"
         );
     }
 }

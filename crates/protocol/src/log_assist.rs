@@ -1,29 +1,30 @@
-//! From whom the background takes what a chunk that it brings back is made of (LogECMem §5.3): nodes with memory, or
-//! log nodes, which have nothing else to do.
+//! Which nodes a background rebuild asks for chunks and parities (LogECMem §5.3): nodes with memory, or log nodes,
+//! which have nothing else to do.
 //!
-//! What each has to give is measured, at each node for itself: how long an answer took since the one before it, or
-//! since it was asked for if nobody waited, and how many are still to come. Asked is whoever is likely to answer first.
+//! Each node measures how fast the others answer: the time from the answer before, or from the question if none was
+//! outstanding; and how many answers are outstanding. It asks the nodes that are likely to answer first.
 
 use paritas_base::{Map, NodeId, Span, Time};
 use std::collections::VecDeque;
 
-/// Answers that a measure is made of: with as many again, the older half counts half.
+/// After twice this many answers, both sums of a measure are halved: older answers count less.
 const ANSWERS: u64 = 32;
-/// Questions without an answer that are kept in mind, of each node.
+/// The most unanswered questions remembered of each node.
 const ASKED_MAX: usize = 1024;
-/// Each time that another is asked a measure gets better by one part in so many, so that nobody is left out for good
-/// for what was slow once.
+/// Each time that another node is asked instead, the measured time of a node shrinks by this fraction (1/64). So a node
+/// that was slow once is asked again later.
 const FORGETS: u64 = 64;
 
-/// What was asked of one node, and how it answers.
+/// The questions to one node, and its measured times.
 #[derive(Default, Debug)]
 struct Supplier {
     /// Questions without an answer, oldest first.
     asked: VecDeque<(u64, Time)>,
     /// When the last answer came.
     answered_at: Time,
-    /// Nanoseconds that so many answers took.
+    /// The sum of the times of `answers` answers, in nanoseconds.
     took: u64,
+    /// Answers that the sum is of.
     answers: u64,
 }
 
@@ -40,15 +41,15 @@ impl Supplier {
         }
     }
 
-    /// What never comes counts as if it had taken so long.
+    /// Counts questions that were not answered within `timeout` as answers that took `timeout`.
     fn give_up(&mut self, now: Time, timeout: Span) {
         while self.asked.front().is_some_and(|(_, at)| now - *at > timeout) {
             self.answer(0, now, Some(timeout));
         }
     }
 
-    /// In how many nanoseconds one more question would be answered, by all that is known; at least one for each that
-    /// comes first. The next answer has taken so long already.
+    /// The expected time to the answer of one more question, in nanoseconds: at least 1 for each question before it. An
+    /// answer takes at least as long as the oldest question has waited.
     fn expected(&self, now: Time) -> u64 {
         let waited = self
             .asked
@@ -63,12 +64,12 @@ impl Supplier {
 #[derive(Default, Debug)]
 pub(crate) struct Suppliers {
     nodes: Map<NodeId, Supplier>,
-    /// Chunks brought back with a parity of a log node where memory had enough.
+    /// Chunks rebuilt with a parity of a log node although memory had enough.
     pub(crate) assisted: u64,
 }
 
 impl Suppliers {
-    /// Which of these nodes, so many of them, are likely to answer first; the first of equals.
+    /// The indexes of the `count` nodes that are likely to answer first; of equal ones, the first.
     pub(crate) fn choose(&mut self, nodes: &[NodeId], count: usize, now: Time, timeout: Span) -> Vec<usize> {
         let mut expected = Vec::with_capacity(nodes.len());
         for (at, node) in nodes.iter().enumerate() {
@@ -97,8 +98,8 @@ impl Suppliers {
         supplier.asked.push_back((id, now));
     }
 
-    /// An answer has come, to a question of the background perhaps. One that was `refused` counts as if it had taken so
-    /// long: all else that was asked for beside it is of no use then.
+    /// An answer was received, perhaps to one of these questions. A refusal counts as an answer that took `refused`:
+    /// the answers to the other questions for the same chunk are then of no use.
     pub(crate) fn answered(&mut self, node: NodeId, id: u64, now: Time, refused: Option<Span>) {
         if let Some(supplier) = self.nodes.get_mut(&node)
             && let Some(at) = supplier.asked.iter().position(|(asked, _)| *asked == id)
@@ -114,10 +115,10 @@ mod tests {
 
     const MEMORY: NodeId = NodeId(3);
     const LOG: NodeId = NodeId(7);
-    const PATIENCE: Span = Span::from_ms(200);
+    const TIMEOUT: Span = Span::from_ms(200);
 
-    /// How many of `questions` go to the log node if each node answers one question after another, in so many
-    /// microseconds, and 32 are under way.
+    /// How many of `questions` go to the log node if each node answers one question after another, in `memory_us` and
+    /// `log_us` microseconds, and 32 are under way.
     fn share(suppliers: &mut Suppliers, from: u64, questions: u64, memory_us: u64, log_us: u64) -> u64 {
         let mut now = Time(from);
         // When each has answered all that it was asked, and what is to be answered when.
@@ -131,9 +132,9 @@ mod tests {
                 now = at;
                 suppliers.answered(node, id, now, None);
             }
-            let at = suppliers.choose(&[MEMORY, LOG], 1, now, PATIENCE)[0];
+            let at = suppliers.choose(&[MEMORY, LOG], 1, now, TIMEOUT)[0];
             let (node, us) = [(MEMORY, memory_us), (LOG, log_us)][at];
-            suppliers.asked(node, id, now, PATIENCE);
+            suppliers.asked(node, id, now, TIMEOUT);
             of_log += at as u64;
             free[at] = free[at].max(now) + Span::from_us(us);
             due.push((free[at], node, id));
@@ -163,15 +164,15 @@ mod tests {
 
     #[test]
     fn who_refuses_or_does_not_answer_is_not_asked_for_long() {
-        for refused in [None, Some(PATIENCE)] {
+        for refused in [None, Some(TIMEOUT)] {
             let mut suppliers = Suppliers::default();
             let mut now = Time(1_000_000_000);
             let mut of_log = 0;
             for id in 0..1_000 {
                 now = now + Span::from_ms(1);
-                let at = suppliers.choose(&[MEMORY, LOG], 1, now, PATIENCE)[0];
+                let at = suppliers.choose(&[MEMORY, LOG], 1, now, TIMEOUT)[0];
                 let node = [MEMORY, LOG][at];
-                suppliers.asked(node, id, now, PATIENCE);
+                suppliers.asked(node, id, now, TIMEOUT);
                 of_log += at;
                 if at == 0 {
                     suppliers.answered(MEMORY, id, now + Span::from_us(100), None);
@@ -190,13 +191,13 @@ mod tests {
         let nodes = [NodeId(1), NodeId(2), NodeId(3), NodeId(4)];
         let mut now = Time(1_000_000_000);
         for (id, node) in (0..40).flat_map(|id| nodes.map(|node| (id, node))) {
-            suppliers.asked(node, id, now, PATIENCE);
+            suppliers.asked(node, id, now, TIMEOUT);
             now = now + Span::from_us(100 * u64::from(node.0 % 3));
             suppliers.answered(node, id, now, None);
         }
         // The third takes no time, the first and the fourth 100 us, the second 200.
-        assert_eq!(suppliers.choose(&nodes, 2, now, PATIENCE), [2, 0]);
+        assert_eq!(suppliers.choose(&nodes, 2, now, TIMEOUT), [2, 0]);
         // Who was left out is better by a little.
-        assert_eq!(suppliers.choose(&nodes, 4, now, PATIENCE), [2, 3, 0, 1]);
+        assert_eq!(suppliers.choose(&nodes, 4, now, TIMEOUT), [2, 3, 0, 1]);
     }
 }

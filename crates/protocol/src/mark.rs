@@ -1,8 +1,6 @@
-//! Coverage marks (docs/reliability.md): rare situations, named, so that a long run of the simulator can show that it
-//! met them.
+//! Coverage marks (docs/reliability.md): names of rare situations. A long run of the simulator shows which it has met.
 
-/// A rare situation that a machine is in. It tells its driver so by [`Out::mark`](crate::Out::mark), which does
-/// nothing outside the simulator.
+/// A rare situation. A role reports it by [`Out::mark`](crate::Out::mark), which does nothing outside the simulator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // `ALL` says what each is.
 pub enum Mark {
@@ -55,7 +53,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// All of them, in the order of the enumeration, with what they stand for.
+    /// All marks, in the order of the enumeration, each with its description.
     pub const ALL: [(Self, &'static str); 46] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),

@@ -1,48 +1,49 @@
-//! How fast a node rebuilds what it lost or takes over (P6.8): in the background, behind its clients.
+//! The rate at which a node rebuilds in the background (P6.8). Clients have priority.
 //!
-//! Both kinds of rebuilding, of an owner's chunks and of a member's parity, ask here before they begin one more
-//! chunk. What a command waits for is begun at once, and counted.
+//! Owners and parity members ask here before they begin one more chunk. A chunk that a command waits for is begun at
+//! once, and counted.
 
 use crate::parameters::Parameters;
 use paritas_base::{Span, Time};
 
-/// A turn that took longer has kept clients waiting: the background gives way.
+/// After a turn longer than this, in which clients waited, the background gives way.
 const TURN_MAX: Span = Span::from_ms(1);
-/// How long it gives way at most, so that on a busy node it goes on too.
+/// The longest time for which it gives way. A busy node must rebuild too.
 const WAY_MAX: Span = Span::from_ms(20);
-/// What may be caught up after a pause, at the settled rate.
+/// After a pause, at most this much time is caught up.
 const BURST: Span = Span::from_ms(20);
 
 /// The pace of all rebuilding on one node.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Chunks under way: those seen at the turn's end, and those begun since. What had to be asked for again may never
-    /// come, and is left out: one list that cannot be rebuilt must not keep the others from it.
+    /// Chunks under way: those counted at the turn's end, and those begun since. Chunks that were asked for again are
+    /// left out: one list that cannot be rebuilt must not stop the others.
     under_way: usize,
-    /// By the settled rate the next chunk may begin then.
+    /// When the next chunk may begin by the configured rate.
     next_at: Time,
     turn_began: Option<Time>,
-    /// Clients come first until then.
+    /// Until when the background gives way.
     way_until: Time,
-    /// Nothing more begins in this turn.
+    /// The background begins nothing in this turn.
     gives_way: bool,
-    /// As many as may be have begun: those that come after them begin together.
+    /// The limit of chunks was reached: no chunk begins until at most `resume_at` are under way.
     is_full: bool,
+    /// The number of chunks under way at which chunks may begin again.
     resume_at: usize,
 }
 
 impl Pace {
-    /// Something happens, the first of a turn perhaps.
+    /// An event happens. The first one begins a turn.
     pub(crate) fn happens(&mut self, now: Time) {
         self.turn_began.get_or_insert(now);
     }
 
-    /// The turn's own work is done, and so many chunks are under way.
+    /// The work of the turn is done, and `under_way` chunks are under way.
     pub(crate) fn turn_ends(&mut self, now: Time, under_way: usize) {
         self.under_way = under_way;
         self.is_full &= under_way > self.resume_at;
-        // What this turn took is made up for in the next ones: else a node whose turns are all long would never
-        // rebuild.
+        // The background gives way in the turns after a long one, and then goes on even if turns are long: a node whose
+        // turns are all long must rebuild too.
         self.gives_way = now < self.way_until;
         let took = now - self.turn_began.take().unwrap_or(now);
         if took > TURN_MAX && !self.gives_way {
@@ -63,8 +64,8 @@ impl Pace {
     /// A chunk begins.
     pub(crate) fn begins(&mut self, parameters: &Parameters, now: Time, chunk_bytes: usize) {
         self.under_way += 1;
-        // Half of them at a time, while the other half is on its way: what is asked for and answered in one go costs
-        // fewer writes and wakes.
+        // Chunks begin in groups of half the limit, while the other half is under way. Questions that are sent
+        // together, and answered together, cost fewer writes and wakes.
         self.is_full |= self.under_way >= parameters.fetch_max;
         self.resume_at = parameters.fetch_max / 2;
         if let Some(rate) = parameters.rebuild_rate {
@@ -74,13 +75,13 @@ impl Pace {
         }
     }
 
-    /// Another rate is set: what the one before has still to make up for is of no interest.
+    /// The configured rate has changed: the next chunk does not wait by the former one.
     pub(crate) fn set_anew(&mut self) {
         self.next_at = Time(0);
     }
 
-    /// When one who was not allowed should ask again at the latest. What waits for others to finish is asked again in
-    /// the turn in which they do.
+    /// The latest time for a role that was refused to ask again. A role that waits for other chunks to finish asks
+    /// again in the turn in which they do.
     pub(crate) fn ask_at(&self, now: Time) -> Time {
         if self.gives_way {
             self.way_until.max(self.next_at)

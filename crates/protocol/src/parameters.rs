@@ -1,4 +1,4 @@
-//! Numbers that the machines work with (P5b).
+//! Times, limits and rates of a node (P5b).
 
 use crate::rules::Rules;
 use core::fmt;
@@ -9,13 +9,13 @@ use paritas_store::Policy;
 /// Limits on what clients can make a shard hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClientLimits {
-    /// Client connections.
+    /// The most client connections.
     pub clients_max: usize,
-    /// Bytes of one command that is not whole yet; past it the connection is closed.
+    /// The most bytes of an incomplete command. A connection that exceeds it is closed.
     pub query_bytes_max: usize,
-    /// Unwritten reply bytes of a client above which it is closed.
+    /// The most unwritten reply bytes of a client. A connection that exceeds it is closed.
     pub reply_bytes_max: usize,
-    /// What is held for all clients together; past it those that hold most are closed (P8.3).
+    /// The most bytes for all clients together. Beyond it, the clients that use most are disconnected (P8.3).
     pub bytes_max: usize,
 }
 
@@ -33,10 +33,10 @@ impl Default for ClientLimits {
 /// What lets an owner answer reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reads {
-    /// Leases from its members (P4.2): nothing is sent, and clocks must run at rates within 1 % of each other.
+    /// Leases from its members (P4.2). A read sends nothing, and clocks must run at rates within 1 % of each other.
     #[default]
     Leases,
-    /// One round trip to as many members for the reads of a turn (P4.6): nothing is assumed of clocks.
+    /// One round trip to a quorum of members for the reads of a turn (P4.6). Nothing is assumed of clocks.
     Confirmed,
 }
 
@@ -66,21 +66,21 @@ impl FromStr for Reads {
     }
 }
 
-/// Whether a node that brings back chunks in the background takes parities of log nodes where memory has enough, in
-/// place of chunks or of parities in memory.
+/// Whether a background rebuild uses parities of log nodes in place of chunks or parities in memory, where the latter
+/// would be enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogAssist {
-    /// As often as of any other node.
+    /// Log nodes are asked as often as other nodes.
     On,
-    /// None while memory has enough.
+    /// Log nodes are asked only if memory does not have enough.
     Off,
-    /// Of whoever is likely to answer first, by what was measured.
+    /// Nodes are asked that are likely to answer first, by measured times.
     #[default]
     Auto,
 }
 
 impl LogAssist {
-    /// All there are.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::On, Self::Off, Self::Auto];
 
     /// Its name in settings.
@@ -111,65 +111,65 @@ impl FromStr for LogAssist {
 /// The parameters of a node. Defaults are those of production; the simulator draws its own.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// How long a lease lasts at its holder (L); its grantor keeps it a tenth longer.
+    /// How long a lease lasts for its holder (L). The grantor keeps it a tenth longer.
     pub lease: Span,
-    /// What lets it answer reads.
+    /// What an owner needs to answer reads.
     pub reads: Reads,
-    /// How often leases are asked for when nothing else flows.
+    /// The time between lease requests when no deltas are sent.
     pub lease_renewal: Span,
-    /// First wait before something unanswered is sent again. Links are TCP, so that in production only a link's end
-    /// loses frames, and that is seen at once.
+    /// The first wait before an unanswered message is sent again. Links are TCP: in production frames are lost only
+    /// when a link ends, and both sides notice that at once.
     pub resend: Span,
-    /// Wait before something is asked again of a peer that could not give it yet.
+    /// The wait before a question is repeated that a peer could not answer yet.
     pub retry: Span,
-    /// Longest wait before something unanswered is sent again.
+    /// The longest wait before an unanswered message is sent again.
     pub resend_max: Span,
-    /// Idle time after which `stable` is sent alone.
+    /// How long `stable` waits for a delta that carries it, before it is sent in a message of its own.
     pub stable_flush: Span,
-    /// A peer that owes an ack for so long is reported.
+    /// A peer whose ack is overdue by more than this is reported.
     pub silence_report: Span,
-    /// How long an owner holds new deltas at most when a successor asks (P5.8).
+    /// The longest time for which an owner begins no write after a successor asked it to hold (P5.8).
     pub hold_max: Span,
-    /// How long an owner that is asked to go begins no write, after it was asked last (P5.12).
+    /// How long an owner begins no write after it was last asked to drain (P5.12).
     pub drain_max: Span,
-    /// Data chunks of a stream that a stand-in does not drop for others while there is any memory (P5.10): the keys of
-    /// any line of the index, or the two longest values, must come to be here all at once. So it may take more than
-    /// writers.
+    /// Data chunks of a stream that a stand-in keeps while there is memory (P5.10): all keys of a line of the index, or
+    /// the two longest values, must be resident at the same time. For these it may use the headroom, which writers may
+    /// not.
     pub kept_chunks: u32,
     /// Mismatches after which a hold is asked for.
     pub mismatches_before_hold: u32,
-    /// Chunks that a node brings back at a time at most in the background: all its roles together, of those asked for
-    /// once; each role, of all.
+    /// The most chunks under way in the background: of all roles of a node, those at their first try; of each role,
+    /// all.
     pub fetch_max: usize,
-    /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
+    /// The most bytes a second that a node rebuilds in the background; `None`: limited only by the load of clients.
     pub rebuild_rate: Option<u64>,
-    /// Whether log nodes help to bring chunks back. Clients can change it while the node runs.
+    /// Whether log nodes help with rebuilds. Clients can change it while the node runs.
     pub log_assist: LogAssist,
-    /// Bytes of its own chunks that a node checks a second (P9.2); `None`: none.
+    /// Bytes of chunks that a node checks in a second (P9.2); `None`: it checks none.
     pub scrub_rate: Option<u64>,
-    /// Between two passes over all of them.
+    /// The pause between two passes of these checks over all chunks.
     pub scrub_pause: Span,
     /// Which keys are evicted when memory is full. Clients can change it while the node runs.
     pub policy: Policy,
     /// Limits of the memory that clients may use in the driver. Clients can change it while the node runs.
     pub client_limits: ClientLimits,
-    /// Stripe ids asked for at a time (P8.2).
+    /// Stripes for which credit is asked for at a time (P8.2).
     pub credit_batch: u32,
     /// Keys that one step of a walk over all keys looks at, in each stream (P10.2b).
     pub walk_keys: u32,
-    /// Raw deltas above `stable` that a stream may have, in bytes (W).
+    /// The most bytes of deltas above `stable` of a stream (W).
     pub window_bytes: u64,
-    /// Stable deltas kept for undoing, in bytes (H).
+    /// The most bytes of stable deltas that a stream keeps for undoing (H).
     pub history_bytes: u64,
-    /// Stable deltas are dropped after so long.
+    /// How long stable deltas are kept for undoing.
     pub history: Span,
-    /// Chunks of a lost position are kept for so long, if nobody needs the memory (P2.4); zero: not at all.
+    /// How long chunks of a lost position are cached, unless their memory is needed (P2.4); zero: not at all.
     pub stash: Span,
-    /// How long what is to be written to the disk of a parity log waits for more, if little comes.
+    /// How long bytes for the disk of a parity log wait for more bytes before they are written.
     pub log_flush: Span,
-    /// Shortest wait before a dial is tried again.
+    /// The shortest wait before a dial is tried again.
     pub redial: Span,
-    /// Longest.
+    /// The longest wait before a dial is tried again.
     pub redial_max: Span,
     /// How long slots that are handed off may wait without progress before they are served again (P10.8).
     pub hand_off_timeout: Span,
@@ -214,21 +214,22 @@ impl Default for Parameters {
     }
 }
 
-/// A window of the smallest deltas is twice its bytes in a `Sync` or a `SealReply`, and each of those is one frame.
+/// The most bytes of a window. A `Sync` or a `SealReply` is one frame, and with the smallest deltas it takes twice the
+/// bytes of the window.
 const SHARE_BYTES_MAX: u64 = 12 << 20;
 
 impl Parameters {
-    /// With the windows and histories that a node of so much memory can afford when it takes part in `streams`
-    /// streams (P8.2): they share a 64th of the memory, and none has more than a quarter of that.
+    /// With windows and histories for a node with `maxmemory_bytes` bytes of memory and `streams` streams (P8.2): they
+    /// share a 64th of the memory, and none has more than a quarter of that.
     pub fn for_memory(maxmemory_bytes: u64, streams: u64) -> Self {
         let pool_bytes = (maxmemory_bytes / 64).max(4 << 20);
-        // An owner keeps a window and as much history; a member of a stream, a window.
+        // An owner keeps a window and as much history. A member of a stream keeps a window.
         let most = SHARE_BYTES_MAX.min(pool_bytes / 4);
         let share_bytes = (pool_bytes / (2 * streams.max(1))).clamp(256 << 10, most);
         Self {
             window_bytes: share_bytes,
             history_bytes: share_bytes,
-            // All of it in a day (P9.2).
+            // All of the memory is checked in a day (P9.2).
             scrub_rate: Some((maxmemory_bytes / (24 * 3600)).max(1)),
             ..Self::default()
         }

@@ -1,7 +1,7 @@
-//! The roles of one node: configurations, the epoch fence, and which role gets which event.
+//! The roles of one node: installs configurations, applies the epoch fence, and passes events to roles.
 //!
-//! A front end stands before it: it has the clients, and runs their commands on the owners here. It calls the replica
-//! for each event, and phase by phase at the end of a turn. What a front end must know of comes back as [`Notice`]s.
+//! A front end uses it: it serves clients, and runs their commands on the owners of this node. It calls the replica for
+//! each event, and for each phase at the end of a turn. The replica reports changes to it as [`Notice`]s.
 
 mod disk;
 mod dispatch;
@@ -40,24 +40,24 @@ use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, Message, kind};
 pub use scrub::flip_bit;
 
-/// Rounds of exchange between roles of this node in one event, a question and its answer being two. What is left goes
-/// on in the next turn, so that a rebuild from chunks of this node delays no other work.
+/// The most rounds of exchange between roles of this node in one event; a question and its answer are two. The rest is
+/// left to the next turn, so that a rebuild from chunks of this node does not delay other work.
 const EXCHANGES_MAX: usize = 16;
 
-/// What has changed here that a front end's commands may wait for, or may have to do without.
+/// A change that commands of the front end may wait for, or may fail by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
     /// The configuration of a list is new, or a role of it has halted.
     Configuration(ListId),
-    /// Hash slots are another stream's, or are served again.
+    /// Hash slots have moved to another stream, or are served again.
     Slots,
-    /// A session is up: what could not be sent may be sent now.
+    /// A session is up: messages that could not be sent may be sent now.
     SessionUp,
-    /// A peer's incarnation is gone, or its link: it answers nothing that was asked on it.
+    /// A peer's incarnation or its link has ended: questions sent on the link are not answered.
     SessionDown(NodeId, Incarnation),
 }
 
-/// What a peer's front end sends to this node's.
+/// A message of a peer's front end to the front end of this node.
 #[derive(Clone, Copy, Debug)]
 pub enum FrontMessage<'a> {
     /// A command of a client of the peer.
@@ -72,9 +72,9 @@ pub enum FrontMessage<'a> {
         dialect: u8,
         /// The command's bytes.
         command: &'a [u8],
-        /// The stream that it is for, of which the peer takes this node for the owner.
+        /// The stream of the command. By the peer's configuration, this node owns it.
         stream: StreamId,
-        /// The epoch of the configuration by which the peer does.
+        /// The epoch of that configuration.
         epoch: Epoch,
     },
     /// The answer to a command that this node has forwarded.
@@ -98,7 +98,7 @@ pub struct Replica {
     notices: Vec<Notice>,
     renew_at: Time,
     account_at: Time,
-    /// When the streams here are housekept though nothing happens; zero: not.
+    /// When the next step of housekeeping is due without writes; zero: none is.
     housekeep_at: Time,
     watch: opinions::Watch,
 }
@@ -163,11 +163,11 @@ impl Replica {
         }
     }
 
-    /// Which node.
+    /// The id of the node.
     pub fn id(&self) -> NodeId {
         self.shared.node
     }
-    /// Which incarnation of it.
+    /// Its incarnation.
     pub fn incarnation(&self) -> Incarnation {
         self.shared.incarnation
     }
@@ -183,16 +183,16 @@ impl Replica {
     pub fn list(&self, id: ListId) -> Option<&List> {
         self.lists.get(id)
     }
-    /// Its chunks' memory.
+    /// The memory of its chunks.
     pub fn arena(&self) -> &Arena {
         &self.shared.arena
     }
-    /// Chunks of positions that it lost, with the list and position they were of.
+    /// Cached chunks of lost positions, each with its list and position.
     pub fn stashed(&self) -> impl Iterator<Item = (ListId, Position, Old<'_>)> {
         self.shared.stashes.iter(&self.shared.arena)
     }
-    /// How late acks of each peer come, the worst that any stream here sees of it (P10.2a); those of which
-    /// something was measured of late.
+    /// The delay of acks of each peer: the worst that any stream of this node has measured recently (P10.2a). Peers
+    /// without a recent measurement are left out.
     pub fn ack_delays(&self, now: Time) -> Vec<(NodeId, Span)> {
         let mut worst: Vec<(NodeId, Span)> = Vec::new();
         for role in self.lists.roles() {
@@ -224,48 +224,48 @@ impl Replica {
         })
     }
 
-    /// What clients may make the driver hold, as it is now.
+    /// The present limits of memory for clients in the driver.
     pub fn client_limits(&self) -> crate::ClientLimits {
         self.shared.parameters.client_limits
     }
 
-    /// The driver's own buffers: they come out of the same memory (P8.3).
+    /// Sets the size of the driver's own buffers, which are part of the same memory (P8.3).
     pub fn set_sockets_bytes(&mut self, bytes: u64) {
         self.shared.sockets_bytes = bytes;
     }
 
-    /// What all roles share, and the lists: for commands on the owners here.
+    /// The shared state of all roles, and the lists: for commands on the owners of this node.
     pub fn parts(&mut self) -> (&mut Shared, &mut Lists) {
         (&mut self.shared, &mut self.lists)
     }
 
-    /// As [`Self::parts`], to look at.
+    /// As [`Self::parts`], read-only.
     pub fn view(&self) -> (&Shared, &Lists) {
         (&self.shared, &self.lists)
     }
 
-    /// Whether there is anything that the front end must know of.
+    /// Whether there are notices for the front end.
     #[inline]
     pub fn has_notices(&self) -> bool {
         !self.notices.is_empty()
     }
 
-    /// Takes what the front end must know of, in the order in which it came about.
+    /// Takes the notices for the front end, in the order of the changes.
     pub fn take_notices(&mut self) -> Vec<Notice> {
         core::mem::take(&mut self.notices)
     }
 
     // --- one event -----------------------------------------------------------------------------------------------
 
-    /// An event begins: called before anything else of it.
+    /// An event begins. Called before all other work of the event.
     #[inline]
     pub fn begin_event(&mut self, now: Time) {
         self.shared.pace.happens(now);
         self.watch.happens(now, self.suspicion());
     }
 
-    /// Handles an event that is not of clients, nor the end of a turn: of those, nothing happens here. Gives what a
-    /// peer has sent to the front end.
+    /// Handles an event. Events of clients and the end of a turn do nothing here. Returns a message of a peer to the
+    /// front end, if the event has one.
     pub fn on<'e>(&mut self, now: Clock, event: Event<'e>, out: &mut impl Out) -> Option<FrontMessage<'e>> {
         let shared = &mut self.shared;
         match event {
@@ -299,9 +299,9 @@ impl Replica {
         None
     }
 
-    /// An event ends: disk work leaves, roles that broke an invariant stop, and the slot map follows. `reads`: frames
-    /// between roles of this node are read too. The end of a turn reads none: what it leaves begins the next turn, and
-    /// has an end of turn after it.
+    /// An event ends: the driver gets disk I/O, roles that broke an invariant stop, and the slot map is renewed.
+    /// `reads`: frames between roles of this node are read too. The end of a turn reads none: the frames that it leaves
+    /// are read in the next turn, which has an end of its own.
     #[inline]
     pub fn end_event(&mut self, now: Clock, out: &mut impl Out, reads: bool) {
         self.end_disk_event(now, out);
@@ -312,7 +312,7 @@ impl Replica {
         }
     }
 
-    /// What roles of this node have said to each other, read like any frame; their answers too.
+    /// Reads frames that roles of this node have sent to each other, as those of peers; then their answers.
     fn read_own_frames(&mut self, now: Clock, out: &mut impl Out) {
         let me = (self.shared.node, self.shared.incarnation);
         for _ in 0..EXCHANGES_MAX {
@@ -326,20 +326,20 @@ impl Replica {
                 rest = after;
                 if let Ok((header, message)) = peer::decode(frame) {
                     self.on_message(now, me, &header, message, out);
-                    // A role that has just stopped says and hears nothing more.
+                    // A role that has just halted handles no further frame.
                     self.end_halted(now, out);
                 }
             }
         }
     }
 
-    /// The next part of the arena that can be made a huge page, on another thread.
+    /// The next part of the arena that another thread can turn into a huge page.
     pub fn next_huge(&mut self) -> Option<HugeRange> {
         self.shared.arena.next_huge()
     }
 
-    /// Asks for the memory that the deltas among these frames, which come next, will touch, so that their waits
-    /// overlap. Nothing else happens, whatever the frames hold.
+    /// Prefetches the memory that the deltas among these frames will touch, so that cache misses overlap. The frames
+    /// are handled next. Their contents have no other effect here.
     pub fn look_ahead(&self, frames: &[&[u8]]) {
         let arena = &self.shared.arena;
         for frame in frames {
@@ -352,7 +352,7 @@ impl Replica {
         }
     }
 
-    /// When to call with [`Event::Timer`] at the latest.
+    /// The latest time for the next [`Event::Timer`].
     pub fn next_deadline(&self) -> Option<Time> {
         let awake = self.lists.awake(Time(0)).flat_map(|list| &list.roles);
         let roles = awake.filter_map(|role| match role {
@@ -361,7 +361,7 @@ impl Replica {
             Role::Member(member) => member.refill.next_deadline(),
         });
         let owns = self.lists.roles().any(|role| matches!(role, Role::Owner(_)));
-        // What roles of this node still have to say to each other waits for nothing.
+        // Unread frames between roles of this node are due at once.
         let own_frames = (!self.shared.own_frames.is_empty()).then_some(Time(0));
         let scrubs = self.shared.parameters.scrub_rate.is_some() || self.shared.scrub.repairs;
         let scrub = (scrubs && self.lists.roles().next().is_some()).then_some(self.shared.scrub.next_at);
@@ -381,9 +381,9 @@ impl Replica {
             .min()
     }
 
-    /// P3.5: roles that broke an invariant stop here. What they held is not to be trusted, and given up; who waits for
-    /// them is told what a lost tenure tells. This incarnation begins nothing in such a list any more, whatever a
-    /// configuration says: the coordinator learns it from the heartbeat, and names another.
+    /// P3.5: ends roles that broke an invariant. Their chunks may be wrong and are freed. Commands that wait for them
+    /// end as after a lost tenure. This incarnation begins no role in such a list again, whatever a configuration says:
+    /// the coordinator learns of it by the heartbeat, and chooses another node.
     fn end_halted(&mut self, now: Clock, out: &mut impl Out) {
         for (id, position, reason) in core::mem::take(&mut self.shared.halting) {
             let mut cx = Context {
@@ -418,7 +418,7 @@ impl Replica {
         })
     }
 
-    /// The slot map follows what has changed: configurations, and what owners here are handing off (P10.8).
+    /// Renews the slot map after changes of configurations and of hand-offs by owners of this node (P10.8).
     #[inline]
     fn renew_slots(&mut self) {
         let Shared {

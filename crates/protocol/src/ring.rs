@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 /// One raw delta.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// The term it was issued in: it stays with the delta when a later owner pushes it again.
+    /// The term of the owner that issued it. The delta keeps it when a later owner sends it again.
     pub term: Term,
-    /// Its place in the stream.
+    /// Its number in the stream.
     pub seq: u64,
     /// Its extents, encoded.
     pub extents: &'a [u8],
@@ -41,18 +41,18 @@ pub struct Ring {
     first: u64,
     /// Extents of all entries, one after the other; before them, those of deltas dropped since the last move.
     bytes: Vec<u8>,
-    /// Bytes of the deltas above `stable`, so that admission and trimming need not walk.
+    /// Bytes of the deltas above `stable`: counted here so that admission and trimming need not visit each delta.
     unstable_bytes: u64,
     stable: u64,
 }
 
 impl Ring {
-    /// Bytes of all deltas in it.
+    /// Bytes of all deltas.
     pub fn bytes(&self) -> u64 {
         (self.bytes.len() - self.head()) as u64
     }
 
-    /// Memory that it holds.
+    /// Its memory, in bytes.
     pub fn held_bytes(&self) -> u64 {
         (self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()) as u64
     }
@@ -62,7 +62,7 @@ impl Ring {
         self.unstable_bytes
     }
 
-    /// Everything up to `stable` is with every member.
+    /// Every member has every delta up to `stable`.
     pub(crate) fn mark_stable(&mut self, stable: u64) {
         let passed: usize = self
             .after(self.stable)
@@ -119,7 +119,8 @@ impl Ring {
         if seq > self.stable {
             self.unstable_bytes += extents.len() as u64;
         }
-        // Room of dropped deltas is used again once it is half of all: each byte moves once at most, on average.
+        // The space of dropped deltas is used again when it is half of the buffer: on average each byte moves once at
+        // most.
         let head = self.head();
         if head > 0 && head >= self.bytes.len() / 2 && self.bytes.len() + extents.len() > self.bytes.capacity() {
             self.bytes.drain(..head);
@@ -139,7 +140,7 @@ impl Ring {
         });
     }
 
-    /// Takes the newest delta off: its version, and its extents.
+    /// Removes the newest delta, and returns its version and its extents.
     pub fn pop_newest(&mut self) -> Option<(Version, Vec<u8>)> {
         let entry = self.entries.pop_back()?;
         let record = self.record(self.entries.len(), &entry);
@@ -157,7 +158,7 @@ impl Ring {
         self.trim_history(stable, 0, Time(0), Span(0));
     }
 
-    /// Drops deltas up to `stable`, but keeps those of them that are younger than `age`, up to `history_bytes`.
+    /// Drops deltas up to `stable`, but keeps the newest of them that are younger than `age`, up to `history_bytes`.
     pub fn trim_history(&mut self, stable: u64, history_bytes: u64, now: Time, age: Span) {
         self.mark_stable(stable);
         let mut history = self.bytes() - self.unstable_bytes;
@@ -172,14 +173,14 @@ impl Ring {
         self.settle();
     }
 
-    /// Forgets everything.
+    /// Drops all deltas.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.unstable_bytes = 0;
         self.settle();
     }
 
-    /// Gives back what an empty ring still holds: nothing goes on in the stream.
+    /// Frees the buffers of an empty ring: the stream is idle.
     pub(crate) fn give_back(&mut self) {
         if self.entries.is_empty() {
             self.bytes = Vec::new();
@@ -192,7 +193,7 @@ impl Ring {
         self.entries.front().map_or(self.bytes.len(), |entry| entry.from)
     }
 
-    /// An empty ring gives back what a burst made it take.
+    /// Shrinks the buffers of an empty ring to the size that it keeps.
     fn settle(&mut self) {
         if self.entries.is_empty() {
             self.bytes.clear();

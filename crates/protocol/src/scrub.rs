@@ -1,56 +1,56 @@
-//! How fast a node looks for wrong bytes in its memory (P9.2), and what it found. One role after the other: an
-//! owner compares its chunks with their sums, a parity member its chunks with the data.
+//! The rate at which a node checks its memory for wrong bytes (P9.2), and counts of the result. Roles are checked one
+//! after the other. An owner compares its chunks with their sums; a parity member compares its chunks with the data.
 
 use crate::parameters::Parameters;
 use paritas_base::{ListId, Position, Span, Time};
 
-/// What may be caught up after a pause.
+/// After a pause, at most this much time is caught up.
 const BURST: Span = Span::from_ms(20);
 
-/// What a role has done when it was asked to check one more chunk.
+/// The result of asking a role to check one more chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// One chunk.
+    /// It has checked one chunk.
     Checked,
-    /// One is being checked, and others are asked: look again when something comes, and then.
+    /// It is checking a chunk, and waits for answers of others. It is asked again when one arrives, and at this time.
     Waits(Time),
-    /// Nothing: its last chunk has been checked, or it is not a time for it.
+    /// It has no chunk to check: all are checked, or its state does not allow a check.
     Ended,
 }
 
-/// What a scrub has counted, in chunks.
+/// Counts of a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScrubCounts {
-    /// Checked.
+    /// Chunks checked.
     pub checked: u64,
-    /// Found with wrong bytes.
+    /// Chunks found with wrong bytes.
     pub bad: u64,
-    /// Found with wrong bytes, and replaced.
+    /// Chunks found with wrong bytes and replaced.
     pub repaired: u64,
-    /// Times that every chunk was checked.
+    /// Passes in which every chunk was checked.
     pub passes: u64,
 }
 
 /// The scrub of one node.
 #[derive(Debug)]
 pub(crate) struct Scrub {
-    /// The position whose turn it is.
+    /// The position that is checked now.
     pub(crate) turn: (ListId, Position),
-    /// One more chunk may be checked then.
+    /// When the next chunk may be checked.
     pub(crate) next_at: Time,
-    /// A role waits for others' chunks.
+    /// A role waits for chunks of other nodes.
     pub(crate) waits: bool,
     /// Chunks checked.
     pub(crate) checked: u64,
-    /// Chunks whose bytes were wrong.
+    /// Chunks found with wrong bytes.
     pub(crate) bad: u64,
-    /// Those of them that have been replaced.
+    /// Chunks found with wrong bytes and replaced.
     pub(crate) repaired: u64,
-    /// Some chunk could not be checked in this pass.
+    /// This pass has left out a chunk that could not be checked.
     pub(crate) partial: bool,
-    /// Times that all chunks were gone through, and each was checked.
+    /// Passes in which every chunk was checked.
     pub(crate) passes: u64,
-    /// Chunks that the disk has lost are to be made again, whatever the rate.
+    /// Chunks that the disk has lost must be made again, also if the scrub is off.
     pub(crate) repairs: bool,
 }
 
@@ -74,7 +74,7 @@ impl Scrub {
     /// Where a pass begins.
     pub(crate) const START: (ListId, Position) = (ListId(0), Position(0));
 
-    /// What it has counted.
+    /// Its counts.
     pub(crate) fn counts(&self) -> ScrubCounts {
         ScrubCounts {
             checked: self.checked,

@@ -1,9 +1,8 @@
-//! Links between nodes, and who is at their other end (P2.1).
+//! Links between nodes, and the incarnation at the other end of each (P2.1).
 //!
-//! The smaller node id dials. The dialer's `Hello` names the incarnation it means to reach; the other side checks that
-//! it is that incarnation, answers with its own, and from then on both know whom every frame of the link comes from. A
-//! link made later replaces the one before it, so that bytes of an old connection cannot follow those of a new one
-//! (H25).
+//! The node with the smaller id dials. The dialer's `Hello` names the incarnation that it dials. The other side checks
+//! that it is that incarnation, and answers with its own. From then on both know the sender of every frame of the link.
+//! A later link replaces an earlier one, so that bytes of an old connection cannot follow those of a new one (H25).
 
 use crate::interface::{Channel, LinkId, Out};
 use paritas_base::configuration::{NodeRecord, NodeState};
@@ -13,7 +12,7 @@ use paritas_wire::peer::{self, Header, Hello, Message};
 /// The protocol version this build speaks.
 pub const PROTOCOL_VERSION: u16 = 2;
 
-/// Past lives remembered of each peer.
+/// The most past incarnations remembered of each peer.
 const PAST_MAX: usize = 32;
 
 #[derive(Debug)]
@@ -31,21 +30,22 @@ pub(crate) struct Sessions {
 
 #[derive(Debug)]
 struct Link {
-    /// Whom we called, in which incarnation, for what, and under which number.
+    /// If this node dialed: the node, its incarnation, the channel, and the number of the session.
     dialed: Option<(NodeId, Incarnation, Channel, u64)>,
-    /// Who is there, once the handshake is done.
+    /// The peer, once the handshake is done.
     bound: Option<(NodeId, Incarnation, Channel)>,
 }
 
 #[derive(Debug)]
 struct Peer {
     node: NodeId,
-    /// By the coordinator's records.
+    /// Its present incarnation, by the coordinator's records.
     incarnation: Incarnation,
     up: bool,
-    /// Lives that the records have replaced: a late greeting of theirs must not displace the one that lives.
+    /// Incarnations that the records have replaced: a late greeting of one must not displace the present one.
     past: Vec<Incarnation>,
-    /// When a frame of its present incarnation came last, by any link, or else when that incarnation became known.
+    /// When the last frame of its present incarnation was received, by any link; before the first one, when that
+    /// incarnation became known.
     heard: Time,
     channels: [ChannelState; 2],
 }
@@ -54,19 +54,19 @@ struct Peer {
 struct ChannelState {
     link: Option<LinkId>,
     incarnation: Option<Incarnation>,
-    /// The number of the session bound here, to refuse an older one that comes late.
+    /// The number of the session bound here, so that an older one that arrives late is refused.
     session: u64,
     dialing: bool,
     redial_at: Time,
     redial_wait: Span,
 }
 
-/// What a link's first frame came to.
+/// The result of a link's first frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Greeting {
     /// The link is bound to this incarnation.
     Bound(NodeId, Incarnation, Channel),
-    /// The link was closed, and why.
+    /// The link was closed, for this reason.
     Refused(&'static str),
 }
 
@@ -98,12 +98,12 @@ impl Sessions {
         }
     }
 
-    /// Who is at the other end of a bound link.
+    /// The peer at the other end of a bound link.
     pub(crate) fn peer_of(&self, link: LinkId) -> Option<(NodeId, Incarnation, Channel)> {
         self.links.get(&link)?.bound
     }
 
-    /// A frame has come by a link: who sent it, if the link is bound.
+    /// A frame was received by a link. Returns its sender, if the link is bound.
     pub(crate) fn on_frame(&mut self, now: Time, link: LinkId) -> Option<(NodeId, Incarnation, Channel)> {
         let from = self.peer_of(link)?;
         let peer = self.peer_mut(from.0);
@@ -113,8 +113,8 @@ impl Sessions {
         Some(from)
     }
 
-    /// When a frame of that incarnation came last, or else when the incarnation became known. `None`: it is not the
-    /// present incarnation by the records.
+    /// When the last frame of that incarnation was received; before the first one, when the incarnation became known.
+    /// `None`: it is not the present incarnation by the records.
     pub(crate) fn heard_at(&self, node: NodeId, incarnation: Incarnation) -> Option<Time> {
         let peer = self.peer(node).filter(|p| p.incarnation == incarnation)?;
         Some(peer.heard)
@@ -154,7 +154,7 @@ impl Sessions {
         &mut self.peers[at]
     }
 
-    /// New records: forget who is gone, dial who is new.
+    /// Takes new records: remembers replaced incarnations, and dials new ones.
     pub(crate) fn on_nodes(&mut self, now: Time, nodes: &[NodeRecord], out: &mut impl Out) {
         let me = self.node;
         for record in nodes.iter().filter(|r| r.id != me) {
@@ -178,7 +178,7 @@ impl Sessions {
         self.on_timer(now, out);
     }
 
-    /// Dials whom this node should and cannot reach.
+    /// Dials the peers that this node should be connected to and is not.
     pub(crate) fn on_timer(&mut self, now: Time, out: &mut impl Out) {
         for peer in &mut self.peers {
             if !peer.up || peer.node < self.node {
@@ -261,7 +261,7 @@ impl Sessions {
         }
     }
 
-    /// A link has ended. Gives who was there, if that session was the one in use.
+    /// A link has ended. Returns its peer, if that session was the one in use.
     pub(crate) fn on_link_down(&mut self, now: Time, link: LinkId) -> Option<(NodeId, Incarnation, Channel)> {
         let entry = self.links.remove(&link)?;
         if let Some((node, incarnation, channel)) = entry.bound {
@@ -282,7 +282,7 @@ impl Sessions {
         None
     }
 
-    /// The first frame of a link. Anything but a fitting `Hello` closes it.
+    /// Handles the first frame of a link. Anything but a fitting `Hello` closes the link.
     pub(crate) fn on_hello(&mut self, now: Time, link: LinkId, hello: &Hello, out: &mut impl Out) -> Greeting {
         let greeting = self.judge(link, hello);
         match greeting {
@@ -301,7 +301,7 @@ impl Sessions {
                 state.dialing = false;
                 state.redial_wait = redial;
                 if let Some(old) = before.filter(|old| *old != link) {
-                    // Nothing that the old link still brings may be heard.
+                    // Frames that still arrive by the old link are ignored.
                     if let Some(entry) = self.links.get_mut(&old) {
                         entry.bound = None;
                         entry.dialed = None;

@@ -1,23 +1,23 @@
-//! The slot map as this node has it: which stream each slot is of, by the newest configuration that it knows, and
-//! whether that stream's owner would serve it (P10.8).
+//! The slot map of this node: the stream of each hash slot by the newest known configurations, and whether that
+//! stream's owner serves the slot (P10.8).
 //!
-//! Configurations of two lists come one after the other, so two may claim a slot for a moment, or none. The claim of
-//! the newer version of the map is followed; where there is none, the last one known. Either is only where to ask: an
-//! owner serves what its own list's configuration says it holds, and nothing that it is handing off.
+//! Configurations of two lists arrive one after the other, so two lists may claim a slot for a moment, or none. The
+//! claim with the newer version of the map counts; without a claim, the last known one. The map only says where to send
+//! a command: an owner serves the slots that its own list's configuration gives it, except those that it hands off.
 
 use crate::lists::Lists;
 use paritas_base::configuration::ClusterRecord;
 use paritas_base::hash_slots::SlotRange;
 use paritas_base::{SLOT_COUNT, StreamId};
 
-/// Where a slot is.
+/// The stream of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotOwner {
     /// The stream that holds the slot.
     pub stream: StreamId,
-    /// That stream's list says so.
+    /// The configuration of that stream's list says so.
     claimed: bool,
-    /// And its owner, if it is here, is not about to hand it off.
+    /// The slot is claimed and, if the owner is this node, it is not handing the slot off.
     pub served: bool,
 }
 
@@ -27,18 +27,18 @@ struct Entry {
     place: SlotOwner,
 }
 
-/// All slots.
+/// The streams of all slots.
 #[derive(Debug)]
 pub struct SlotMap {
     entries: Vec<Entry>,
-    /// Grows whenever a slot is another stream's than before, or about to be.
+    /// Grows when a slot changes its stream, or loses its claim.
     version: u64,
-    /// Something that it is made of has changed.
+    /// The map must be rebuilt.
     stale: bool,
 }
 
 impl SlotMap {
-    /// As the lists began. Nobody is known to serve anything yet.
+    /// By the cluster record. No slot is claimed or served yet.
     pub(crate) fn new(cluster: &ClusterRecord) -> Self {
         let entry = |(last, stream): &(u16, StreamId)| Entry {
             last: *last,
@@ -55,7 +55,7 @@ impl SlotMap {
         }
     }
 
-    /// Where a slot is.
+    /// The stream of a slot, and whether it is served.
     #[inline]
     pub fn place(&self, slot: u16) -> SlotOwner {
         let at = self.entries.partition_point(|entry| entry.last < slot);
@@ -67,27 +67,27 @@ impl SlotMap {
         self.place(slot).stream
     }
 
-    /// Slots in a row of one stream: the last slot of each row.
+    /// Ranges of slots of one stream, each by its last slot, in order.
     pub fn ranges(&self) -> impl Iterator<Item = (u16, StreamId)> {
         self.entries.iter().map(|entry| (entry.last, entry.place.stream))
     }
 
-    /// Whether each slot is some stream's by the configurations that are known here.
+    /// Whether every slot is claimed by a known configuration.
     pub fn is_whole(&self) -> bool {
         self.entries.iter().all(|entry| entry.place.claimed)
     }
 
-    /// By which one sees that slots have changed hands.
+    /// A number that changes when slots move.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// What it is made of has changed: [`Self::renew`] is due.
+    /// A configuration or a hand-off has changed: [`Self::renew`] must rebuild the map.
     pub(crate) fn is_stale(&mut self) {
         self.stale = true;
     }
 
-    /// Makes it anew if need be. True if slots have changed hands, or are served again.
+    /// Rebuilds the map if it is stale. True if slots have moved, or are served again.
     pub(crate) fn renew(&mut self, cluster: &ClusterRecord, lists: &Lists, freeze: bool) -> bool {
         if !core::mem::take(&mut self.stale) {
             return false;
@@ -108,7 +108,7 @@ impl SlotMap {
         let frozen: Vec<_> = owners()
             .filter_map(|owner| Some((owner.stream(), owner.frozen()?)))
             .collect();
-        // Ranges that none of all these divides, by their last slots.
+        // The borders of all claims and hand-offs divide the slots into ranges, here by their last slots.
         let divided = claims.iter().map(|(.., range)| (range.first, range.last));
         let divided = divided.chain(frozen.iter().map(|(_, range)| *range));
         let mut lasts: Vec<u16> = divided
@@ -141,7 +141,7 @@ impl SlotMap {
         let (mut moved, mut served) = (false, false);
         for entry in &entries {
             let before = self.place(entry.last);
-            // One that a list holds no more has gone to another, of which nothing is known yet.
+            // A slot without a claim has moved to a list whose configuration is not known yet.
             moved |= before.stream != entry.place.stream || before.claimed && !entry.place.claimed;
             served |= !before.served && entry.place.served;
         }
@@ -158,7 +158,7 @@ impl SlotMap {
     }
 }
 
-/// Changes the entries that make up these slots.
+/// Changes the entries of the slots from `first` to `last`.
 fn fill(entries: &mut [Entry], first: u16, last: u16, mut change: impl FnMut(&mut SlotOwner)) {
     let from = entries.partition_point(|entry| entry.last < first);
     let of = entries.iter_mut().skip(from).take_while(|entry| entry.last <= last);

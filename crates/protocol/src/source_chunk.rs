@@ -1,22 +1,22 @@
-//! A data chunk as another node gave it.
+//! A data chunk in an answer of another node.
 
 use paritas_base::Version;
 use paritas_code::sum;
 
-/// Bytes in a frame, and what their owner says of them.
+/// A chunk's bytes in a frame, with their version and sums.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceChunk<'a> {
     pub(crate) version: Version,
     /// The sum that the owner keeps.
     pub(crate) sum: u32,
-    /// The one that the frame's CRC tells.
+    /// The sum of the bytes, if the check of the frame's CRC has computed it.
     pub(crate) found: Option<u32>,
     /// Empty: all zeros.
     pub(crate) bytes: &'a [u8],
 }
 
 impl SourceChunk<'_> {
-    /// Whether the owner's memory is right (P9.1).
+    /// Whether the bytes have the sum that the owner keeps (P9.1). If not, the owner's memory is wrong.
     pub(crate) fn has_its_sum(&self) -> bool {
         self.found.unwrap_or_else(|| sum::of(self.bytes)) == self.sum
     }

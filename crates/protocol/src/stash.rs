@@ -1,9 +1,9 @@
-//! What a node keeps of roles that it lost (P2.4, P5.11): their chunks, read-only and never shown to clients,
-//! for as long as nobody needs the memory. Should a position come back, what is still wanted need not be rebuilt; and
-//! whoever has it now may ask for single chunks.
+//! Cached chunks of roles that a node lost (P2.4, P5.11). They are read-only, never shown to clients, and dropped when
+//! their memory is needed. If a position comes back, chunks whose version is still wanted need not be rebuilt. Its
+//! present owner may ask for single chunks.
 //!
-//! A chunk is used only at exactly the version that is wanted. `seq` alone would not do: a lost owner's last deltas may
-//! be in nobody's log, and its successor then uses their numbers again (H21).
+//! A chunk is used only at exactly the wanted version. `seq` alone is not enough: the last deltas of a lost owner may
+//! be in no log, and its successor then uses their numbers again (H21).
 
 use crate::context::Context;
 use crate::interface::{Channel, Out};
@@ -13,30 +13,32 @@ use paritas_code::sum;
 use paritas_store::{Arena, Old, Stash};
 use paritas_wire::peer::{ChunkStatus, Message};
 
-/// The stashes of a node.
+/// The stashes of a node, at most one a position.
 #[derive(Debug, Default)]
 pub(crate) struct Stashes {
-    kept: Vec<Kept>,
+    cached: Vec<Cached>,
 }
 
+/// The stash of one position.
 #[derive(Debug)]
-struct Kept {
+struct Cached {
     list: ListId,
     position: Position,
-    /// It is dropped then: by that time most of it is of versions that nobody wants.
+    /// When it is dropped: most of its versions are no longer wanted by then.
     until: Time,
     chunks: Stash,
 }
 
 impl Stashes {
-    /// Keeps the chunks of a position that this node has just lost, with what it still has of an earlier time.
+    /// Caches the chunks of a position that this node has just lost, together with those cached when it lost the
+    /// position before.
     pub(crate) fn keep(&mut self, arena: &mut Arena, list: ListId, position: Position, until: Time, chunks: Stash) {
-        let at = |k: &Kept| (k.list, k.position) == (list, position);
-        let chunks = match self.kept.iter().position(at) {
-            Some(before) => chunks.with_older(self.kept.swap_remove(before).chunks, arena),
+        let at = |c: &Cached| (c.list, c.position) == (list, position);
+        let chunks = match self.cached.iter().position(at) {
+            Some(before) => chunks.with_older(self.cached.swap_remove(before).chunks, arena),
             None => chunks,
         };
-        self.kept.push(Kept {
+        self.cached.push(Cached {
             list,
             position,
             until,
@@ -44,50 +46,51 @@ impl Stashes {
         });
     }
 
+    /// The stash of a position.
     pub(crate) fn of(&self, list: ListId, position: Position) -> Option<&Stash> {
-        let kept = self.kept.iter().find(|k| (k.list, k.position) == (list, position));
-        kept.map(|k| &k.chunks)
+        let cached = self.cached.iter().find(|c| (c.list, c.position) == (list, position));
+        cached.map(|c| &c.chunks)
     }
 
-    /// The position is whole without it.
+    /// The position is whole: its stash is not needed.
     pub(crate) fn drop_at(&mut self, arena: &mut Arena, list: ListId, position: Position) {
-        self.drop_where(arena, |k| (k.list, k.position) == (list, position));
+        self.drop_where(arena, |c| (c.list, c.position) == (list, position));
     }
 
-    /// The list has begun again, or is not to be trusted.
+    /// The list has begun again, or a role of it broke an invariant.
     pub(crate) fn drop_list(&mut self, arena: &mut Arena, list: ListId) {
-        self.drop_where(arena, |k| k.list == list);
+        self.drop_where(arena, |c| c.list == list);
     }
 
-    /// Drops what has been kept long enough.
+    /// Drops the stashes whose time is over.
     pub(crate) fn expire(&mut self, arena: &mut Arena, now: Time) {
-        self.drop_where(arena, |k| k.until <= now);
+        self.drop_where(arena, |c| c.until <= now);
     }
 
-    fn drop_where(&mut self, arena: &mut Arena, goes: impl Fn(&Kept) -> bool) {
-        while let Some(at) = self.kept.iter().position(&goes) {
-            self.kept.swap_remove(at).chunks.clear(arena);
+    fn drop_where(&mut self, arena: &mut Arena, goes: impl Fn(&Cached) -> bool) {
+        while let Some(at) = self.cached.iter().position(&goes) {
+            self.cached.swap_remove(at).chunks.clear(arena);
         }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.kept.iter().map(|k| k.until).min()
+        self.cached.iter().map(|c| c.until).min()
     }
 
-    /// Bytes of its tables; the chunks are in the arena.
+    /// Memory of its tables, in bytes. The chunks are in the arena.
     pub(crate) fn table_bytes(&self) -> u64 {
-        self.kept.iter().map(|k| k.chunks.table_bytes()).sum()
+        self.cached.iter().map(|c| c.chunks.table_bytes()).sum()
     }
 
-    /// All chunks, with the position they were of.
+    /// All chunks, each with its former position.
     pub(crate) fn iter<'a>(&'a self, arena: &'a Arena) -> impl Iterator<Item = (ListId, Position, Old<'a>)> {
-        let of = |k: &'a Kept| k.chunks.iter(arena).map(|old| (k.list, k.position, old));
-        self.kept.iter().flat_map(of)
+        let of = |c: &'a Cached| c.chunks.iter(arena).map(|old| (c.list, c.position, old));
+        self.cached.iter().flat_map(of)
     }
 }
 
 impl<O: Out> Context<'_, O> {
-    /// A data chunk at exactly this version, if it is stashed and has its sum (P9.1): the sum and the bytes.
+    /// The sum and the bytes of a data chunk at exactly this version, if it is stashed and has its sum (P9.1).
     pub(crate) fn stashed(&mut self, stream: StreamId, stripe: Stripe, want: Version) -> Option<(u32, Vec<u8>)> {
         let rules = self.rules();
         let shared = &mut *self.shared;
@@ -108,7 +111,7 @@ impl<O: Out> Context<'_, O> {
         Some((sum, bytes))
     }
 
-    /// Somebody else has the position now, and asks for a chunk at a version (P5.12).
+    /// Answers the present owner of the position, which asks for a chunk at a version (P5.12).
     pub(crate) fn answer_from_stash(
         &mut self,
         configuration: &Configuration,

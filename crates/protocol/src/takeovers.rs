@@ -1,23 +1,23 @@
-//! How long the takeovers of this node took, for people: from `Seal` to `Serve` (P5a).
+//! How long takeovers of this node took, from `Seal` to `Serve` (P5a). Only the status shows it.
 
 use core::fmt;
 use paritas_base::Span;
 
-/// How many of the newest are kept: those of one node's loss, and some before.
-const KEPT: usize = 16;
+/// The most durations kept: enough for the takeovers after the loss of one node, and some before.
+const RECENT_MAX: usize = 16;
 
 /// The takeovers of a node's present incarnation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Takeovers {
-    /// How many.
+    /// Takeovers of this incarnation.
     pub count: u64,
-    /// Microseconds of the newest, in turn.
-    recent: [u64; KEPT],
+    /// Durations of the newest, in microseconds, in a ring.
+    recent: [u64; RECENT_MAX],
 }
 
 impl Takeovers {
     pub(crate) fn note(&mut self, took: Span) {
-        if let Some(place) = self.recent.get_mut(self.count as usize % KEPT) {
+        if let Some(place) = self.recent.get_mut(self.count as usize % RECENT_MAX) {
             *place = took.0 / 1000;
         }
         self.count += 1;
@@ -27,9 +27,9 @@ impl Takeovers {
 /// The newest first.
 impl fmt::Display for Takeovers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = (self.count as usize).min(KEPT);
-        for back in 1..=kept {
-            let at = (self.count as usize - back) % KEPT;
+        let recent = (self.count as usize).min(RECENT_MAX);
+        for back in 1..=recent {
+            let at = (self.count as usize - back) % RECENT_MAX;
             let comma = if back > 1 { "," } else { "" };
             write!(f, "{comma}{}", self.recent.get(at).copied().unwrap_or(0))?;
         }

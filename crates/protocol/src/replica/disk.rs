@@ -1,4 +1,4 @@
-//! What the disk of a log node's parity has done, and who waited for it (P11).
+//! Events of the disk of a log node: finished reads and lost chunks (P11).
 
 use super::Replica;
 use crate::context::Context;
@@ -12,18 +12,19 @@ use paritas_paritylog::{Content, IoId, Key, Outcome, ParityLog};
 use paritas_store::Budget;
 
 impl Replica {
-    /// Gives it a disk, before its first event: its parity chunks are all there. What an earlier incarnation of the
-    /// node has left in the log is used where it is still what the data says (P11.3), and dropped after a while.
+    /// Gives the node a disk, before its first event: all its parity chunks are there. Chunks that an earlier
+    /// incarnation left in the log are used if they stand for the versions of the data (P11.3), and dropped after a
+    /// time.
     pub fn set_log(&mut self, log: ParityLog, now: Time) {
         self.shared.disk = Some(DiskLog::new(log, now + self.shared.parameters.stash));
     }
 
-    /// Its log, if it has one.
+    /// The node's log, if it has one.
     pub fn parity_log(&self) -> Option<&ParityLog> {
         self.shared.disk.as_ref().map(|disk| &disk.log)
     }
 
-    /// The budget of its log's chunks.
+    /// The budget of chunks in the log.
     pub fn disk_budget(&self) -> Option<&Budget> {
         self.shared.disk.as_ref().map(DiskLog::budget)
     }
@@ -39,8 +40,8 @@ impl Replica {
         disk.on_done(id, outcome);
     }
 
-    /// Before: members hold acks back while the disk is behind. After: they owe those acks, if it has caught up, and
-    /// send them in [`Self::exchange`].
+    /// Before: members hold acks back while the disk is behind. After: if the disk has caught up, those acks are due,
+    /// and [`Self::exchange`] sends them.
     #[inline]
     pub fn unblock(&mut self) {
         if self.shared.disk.as_mut().is_some_and(DiskLog::frees_acks) {
@@ -52,7 +53,7 @@ impl Replica {
         }
     }
 
-    /// After any event: chunks that the disk has lost, answers that it gave at once, and what it is to do.
+    /// After each event: marks chunks that the disk has lost, answers finished reads, and gives the driver its I/O.
     #[inline]
     pub(super) fn end_disk_event(&mut self, now: Clock, out: &mut impl Out) {
         let Some(disk) = &mut self.shared.disk else { return };
@@ -98,12 +99,12 @@ impl Replica {
         let Some((configuration, member)) = self.lists.get_mut(list).and_then(List::member_mut) else {
             return;
         };
-        // The log gives what it holds now, and that is what the table says.
+        // The log gives the chunk as it is at the end of the read. It is valid if it has the versions of the table.
         let bytes = answer.filter(|(content, _)| member.table.versions(stripe).eq(content.versions.iter().copied()));
         let bytes = bytes.map(|(_, bytes)| bytes.as_slice());
         match wanted {
             Wanted::Parity { x, to, epoch, id, .. } => {
-                // Who asked under another configuration asks again.
+                // A peer that asked under another configuration asks again.
                 if configuration.epoch == epoch {
                     cx.out.mark(Mark::ParityReadFromDisk);
                     let stream = StreamId { list, x };

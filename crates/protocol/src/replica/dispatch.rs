@@ -1,4 +1,4 @@
-//! Which method of a role a message goes to, once the epoch fence has let it through.
+//! Calls the method of a role that handles a message, after the epoch fence.
 
 use crate::context::Context;
 use crate::interface::{Channel, Out};
@@ -45,7 +45,7 @@ pub(super) fn on_owner<O: Out>(
         };
         let value = (status == ChunkStatus::Here).then_some(source);
         if owner.stream() == header.stream {
-            // A chunk of its own, from who held the position before.
+            // A chunk of the owner's own stream comes from the position's former owner.
             return owner.on_donors_chunk(cx, configuration, from, id, stripe, value);
         }
         let holder = configuration.tenure(header.stream.x).map(|t| (t.node, t.incarnation));
@@ -119,7 +119,7 @@ pub(super) fn on_member<O: Out>(
     message: &Message<'_>,
 ) {
     let x = header.stream.x;
-    // A member that fills may borrow the parity of another.
+    // A member that refills may use the parity of another member.
     match *message {
         Message::ReadParity { id, stripe } if tenure_of(configuration, from.0, from.1).is_some() => {
             return member.on_read_parity(cx, configuration, (header.stream, from), id, stripe);
@@ -129,7 +129,7 @@ pub(super) fn on_member<O: Out>(
         }
         _ => {}
     }
-    // Whatever else a parity member acts on comes from the owner of the stream under this very configuration.
+    // A parity member acts on all other messages only if the stream's owner by this configuration sent them.
     let Some(owner) = configuration.tenure(x) else { return };
     if !cx.rules().is_from_owner(&owner, from) {
         return;

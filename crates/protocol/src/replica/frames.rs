@@ -1,4 +1,4 @@
-//! Frames of peers: the handshake, the epoch fence, and what is for no role alone.
+//! Frames of peers: the handshake, the epoch fence, and messages that are not for one role.
 
 use super::dispatch::{on_member, on_owner, tenure_of};
 use super::{FrontMessage, Notice, Replica};
@@ -36,7 +36,7 @@ impl Replica {
                     shared: &mut self.shared,
                 };
                 if let (Some(incarnation), Channel::Main) = (before, channel) {
-                    // The end of the link before is told later, when it is nobody's.
+                    // The end of the former link is reported later, when it has no peer any more.
                     self.notices.push(Notice::SessionDown(node, incarnation));
                 }
                 for (_, role) in self.lists.roles_mut() {
@@ -51,7 +51,7 @@ impl Replica {
             return None;
         }
         let Some((node, incarnation, _)) = self.shared.sessions.on_frame(now.mono, link) else {
-            // Not greeted, or replaced by a newer link: nothing it says counts.
+            // The link is not bound, or a newer link has replaced it: its frames are ignored.
             out.close(link);
             return None;
         };
@@ -83,7 +83,7 @@ impl Replica {
         }
     }
 
-    /// A message of a peer in that incarnation, or of a role of this node.
+    /// A message of an incarnation of a peer, or of a role of this node.
     pub(super) fn on_message(
         &mut self,
         now: Clock,
@@ -98,7 +98,7 @@ impl Replica {
             shared: &mut self.shared,
         };
         match message {
-            // Of front ends: never between roles of one node.
+            // Messages between front ends are never sent between roles of one node.
             Message::Forward { .. } | Message::Reply { .. } => {}
             Message::Stale { configuration } => {
                 if self.install(now, &configuration, out) {
@@ -154,7 +154,7 @@ impl Replica {
         }
     }
 
-    /// P2.2: acted on only under the same epoch; the older side is told.
+    /// P2.2: a message is acted on only under the same epoch. The side with the older one is sent the newer one.
     fn on_list_message(
         &mut self,
         now: Clock,
@@ -219,7 +219,7 @@ impl Replica {
             cx.answer_from_stash(configuration, header.stream, from, (id, stripe, want));
             return;
         }
-        // Each takes what is addressed to it, and leaves the rest.
+        // Each role handles the messages that are addressed to it, and ignores the others.
         for role in roles {
             match role {
                 Role::Halted(_) => {}

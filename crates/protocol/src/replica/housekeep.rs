@@ -6,17 +6,18 @@ use crate::interface::Out;
 use crate::stream_owner::housekeep;
 use paritas_base::{Clock, Span, Time};
 
-/// How soon housekeeping goes on while there is something to do, and while there is not.
+/// The time to the next step of housekeeping while there is work.
 const HOUSEKEEP_BUSY: Span = Span::from_ms(2);
+/// The same while there is no work.
 const HOUSEKEEP_IDLE: Span = Span::from_ms(100);
-/// Bytes of delta that housekeeping may write in one turn of one stream, beside as many as the turn itself has written,
-/// and the most in all.
+/// Bytes of delta that housekeeping may write for one stream in a turn, beside as many as the turn's commands wrote.
 const HOUSEKEEP_BYTES: usize = 4 << 10;
+/// The most bytes of delta that housekeeping writes for one stream in a turn.
 const HOUSEKEEP_BYTES_MAX: usize = 64 << 10;
 
 impl Replica {
-    /// One step of work on every stream that needs some: after a turn's writes, and now and then without. Before: the
-    /// commands of the turn have run.
+    /// One step of work on every stream that needs it: after a turn with writes, and by timer. Before: the commands of
+    /// the turn have run.
     #[inline]
     pub fn housekeep(&mut self, now: Clock, out: &mut impl Out) {
         let mut cx = Context {
@@ -34,11 +35,11 @@ impl Replica {
             owns |= owner.store().page_count() > 0 || owner.store().chunks().here_count() > 0;
             if due || written > 0 {
                 let budget = (HOUSEKEEP_BYTES + written).min(HOUSEKEEP_BYTES_MAX);
-                let kept = housekeep(&mut cx, configuration, owner, budget);
-                if !kept {
+                let unfinished = housekeep(&mut cx, configuration, owner, budget);
+                if !unfinished {
                     owner.forget_wanted();
                 }
-                more |= kept;
+                more |= unfinished;
             }
         }
         if more {

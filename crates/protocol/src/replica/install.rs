@@ -12,8 +12,7 @@ use paritas_base::{Clock, Position, StreamId};
 use paritas_wire::peer::Message;
 
 impl Replica {
-    /// P2.3. A role is kept iff its tenure is unchanged. Gives whether the configuration is installed now and was not
-    /// before.
+    /// P2.3: a role is kept if and only if its tenure is unchanged. True if the configuration was installed.
     pub(super) fn install(&mut self, now: Clock, new: &Configuration, out: &mut impl Out) -> bool {
         let mut cx = Context {
             now,
@@ -23,7 +22,8 @@ impl Replica {
         let shape = (new.data, new.parity) == (cx.shared.cluster.data, cx.shared.cluster.parity)
             && new.ack_quorum == cx.shared.cluster.ack_quorum
             && new.is_well_formed()
-            // Of every node: who has installed it must meet no peer that never will, or each asks the other for ever.
+            // The limits are those of every node. If a node installed a configuration that a peer never accepts, each
+            // would ask the other for ever.
             && new.is_within_limits()
             && cx.shared.cluster.slots.iter().any(|(_, s)| s.list == new.list);
         if !shape {
@@ -114,7 +114,8 @@ impl Replica {
         for (position, tenure) in mine {
             let state = new.at(position).map(|a| a.state);
             if state == Some(PositionState::Live) {
-                // P10.15. Only what the holder has told makes a position Live: it is not there any more.
+                // P10.15: a position becomes Live only after its holder asked for it. This incarnation has lost the
+                // role.
                 let reason = format!(
                     "list {} names position {} of this node Live, and it has no such role",
                     new.list.0, position.0

@@ -1,4 +1,4 @@
-//! Leases of all streams (P4.3): asked for and granted in one frame a peer.
+//! Leases of all streams (P4.3): one frame a peer asks for them, and one grants them.
 
 use super::Replica;
 use crate::context::Context;
@@ -9,7 +9,7 @@ use paritas_base::{Clock, Incarnation, NodeId, Time};
 use paritas_wire::peer::{Header, LeaseEntry, Leases, Message};
 
 impl Replica {
-    /// P4.3: one frame for all streams of a peer.
+    /// P4.3: asks each peer for the leases of all streams in one frame.
     pub(super) fn renew_leases(&mut self, now: Clock, out: &mut impl Out) {
         let due = now.mono >= self.renew_at;
         let mut wanted: Vec<(NodeId, Incarnation, LeaseEntry)> = Vec::new();
@@ -53,7 +53,7 @@ impl Replica {
         }
     }
 
-    /// Who asks is told of all that it is granted at once.
+    /// Grants leases, all of one request in one answer.
     pub(super) fn on_lease_request(
         &mut self,
         now: Clock,
@@ -77,7 +77,7 @@ impl Replica {
                 continue;
             };
             if configuration.epoch != entry.epoch {
-                // The fence of every message (P2.2): whoever is behind must come to know.
+                // The fence of every message (P2.2): the side with the older configuration must learn of the newer one.
                 let (stream, epoch) = (entry.stream, configuration.epoch);
                 if entry.epoch > epoch {
                     cx.ask_configuration(from, stream, epoch, entry.epoch);

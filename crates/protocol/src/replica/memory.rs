@@ -1,4 +1,4 @@
-//! What a node's memory is used for, and what is left of it for chunks (P8.3).
+//! How a node's memory is used, and how much of it chunks may have (P8.3).
 
 use super::Replica;
 use crate::disk_log::DiskLog;
@@ -7,57 +7,59 @@ use crate::parameters::Parameters;
 use crate::rules::Fault;
 use paritas_base::{Span, Time};
 
-/// Chunks of parity and data that a node may hold at most, whatever its memory: ids are 32 bits.
+/// The most chunks of a node, whatever its memory: their ids have 32 bits.
 pub(super) const SLOTS_MAX: u64 = u32::MAX as u64 / 2;
 
-/// How often it is counted what chunks may not have.
+/// The time between two counts of memory.
 const ACCOUNT_EVERY: Span = Span::from_ms(100);
-/// The part of the memory that windows have at most, that buffers have at least, and that those of sockets have.
+/// Windows of deltas count for at most this part (1/8) of the memory.
 const WINDOWS_PART: u64 = 8;
+/// Buffers count for at least this part (1/64) of the memory.
 const BUFFERS_PART: u64 = 64;
+/// Buffers of sockets count for at least this part (1/256) of the memory.
 const SOCKETS_PART: u64 = 256;
 
-/// What a node counts, for status and metrics.
+/// Counts of a node, for status and metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Figures {
-    /// Keys of the streams it owns; those whose index is not all here are left out.
+    /// Keys of the streams that it owns. Streams with absent index pages are left out.
     pub objects: u64,
-    /// Bytes of their keys and values.
+    /// Bytes of keys and values of the streams that it owns.
     pub user_bytes: u64,
-    /// Chunks of objects.
+    /// Bytes of chunks with objects.
     pub data_bytes: u64,
-    /// Chunks of index.
+    /// Bytes of index pages.
     pub index_bytes: u64,
-    /// Parity chunks.
+    /// Bytes of parity chunks in memory.
     pub parity_bytes: u64,
-    /// Raw deltas, unstable and kept for undoing.
+    /// Bytes of raw deltas: unstable ones, and stable ones that are kept for undoing.
     pub ring_bytes: u64,
-    /// Versions, sums, directories.
+    /// Bytes of versions, sums and directories.
     pub table_bytes: u64,
-    /// Clients, their commands and replies under way, and room to work in.
+    /// Bytes of buffers: of clients, of their commands and replies, and of work in progress.
     pub buffer_bytes: u64,
-    /// Cached chunks of lost positions: dropped when memory is needed.
+    /// Bytes of cached chunks of lost positions; they are dropped when memory is needed.
     pub stash_bytes: u64,
-    /// What waits to be written to the disk of the parity log, and what is known of what lies there.
+    /// Bytes that wait to be written to the disk of the parity log, and of the tables of that log.
     pub log_bytes: u64,
-    /// Free chunks that still hold memory.
+    /// Bytes of free chunks whose memory is not given back to the operating system.
     pub free_bytes: u64,
-    /// Chunks still to be reconstructed or refilled.
+    /// Bytes of chunks still to be reconstructed or refilled.
     pub rebuild_todo_bytes: u64,
-    /// Chunks reconstructed or refilled so far.
+    /// Bytes of chunks reconstructed or refilled so far.
     pub rebuild_done_bytes: u64,
     /// Chunks checked for wrong bytes.
     pub scrub_checked: u64,
-    /// Chunks found to be wrong.
+    /// Chunks found with wrong bytes.
     pub scrub_bad: u64,
-    /// Those of them that are right again.
+    /// Chunks found with wrong bytes and repaired.
     pub scrub_repaired: u64,
-    /// Times that all chunks were gone through, and each was checked.
+    /// Passes in which every chunk was checked.
     pub scrub_passes: u64,
 }
 
 impl Replica {
-    /// Counts what it holds. `front_bytes`: what the front end holds.
+    /// Counts. `front_bytes`: bytes that the front end uses.
     pub fn figures(&self, front_bytes: u64) -> Figures {
         let chunk = u64::from(self.shared.cluster.chunk_bytes);
         let mut f = Figures::default();
@@ -99,9 +101,9 @@ impl Replica {
         f
     }
 
-    /// P8.3: what is not in chunks comes out of the same memory, so that chunks may not have all of it; they have three
-    /// quarters. `front_bytes` counts what the front end holds. Windows count as full, or a burst would want what
-    /// chunks have taken before.
+    /// P8.3: sets the limit of chunks. Tables, rings and buffers use the same memory, so chunks may not have all of it;
+    /// they have at least three quarters. `front_bytes` counts bytes that the front end uses. Windows count as full:
+    /// when a burst fills them, their memory must not be in use for chunks.
     pub(super) fn account(&mut self, now: Time, front_bytes: impl FnOnce() -> u64) {
         if now < self.account_at {
             return;
@@ -150,14 +152,15 @@ impl Replica {
             .saturating_sub(tables + log_max.max(log) + rings + buffers)
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
-        // A position that comes here when all is taken must be able to serve, a few chunks at a time.
+        // A position that arrives when writers have filled the memory must be able to serve, with a few chunks at a
+        // time.
         let slots = slots.min(match shared.parameters.rules.fault(Fault::HeadroomWritten) {
             true => shared.arena.slots_max(),
             false => shared.arena.budget().limit_max(),
         });
         shared.arena.set_limit(slots);
-        // A stream evicts keys of its own only, and parity once granted stays granted: where keys are evicted, who came
-        // first must not have what those that come later need.
+        // A stream evicts only its own keys, and granted parity stays granted. With eviction, the first streams must
+        // not take the memory that later ones need.
         let share = match shared.parameters.policy.evicts() {
             true => slots / roles.max(1),
             false => u32::MAX,

@@ -1,8 +1,8 @@
-//! What this node says of its peers when the coordinator does not hear them (P10.9): peers' votes decide
-//! who may be fenced.
+//! Votes of this node on its peers (P10.9): whether a node may be fenced that the coordinator does not hear depends on
+//! the votes of its peers.
 //!
-//! The peers are those that this node must exchange frames with: the parity nodes of streams that it owns, and the
-//! owners of streams whose parity it holds. They speak at least every 250 ms, by lease requests and grants (P4.3).
+//! The peers are the nodes that this node must exchange frames with: the parity nodes of streams that it owns, and the
+//! owners of streams whose parity it has. They send at least every 250 ms, by lease requests and grants (P4.3).
 
 use super::Replica;
 use crate::interface::{Out, Proposal};
@@ -13,25 +13,26 @@ use paritas_base::{Incarnation, NodeId, Position, Span, Time};
 /// Votes on peers. A peer that is in neither list is heard.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Opinions {
-    /// Peers of which no frame has come for the suspicion time.
+    /// Peers of which no frame was received for the suspicion time.
     pub unheard: Vec<(NodeId, Incarnation)>,
-    /// Peers of which this node cannot say anything yet.
+    /// Peers that this node cannot judge yet.
     pub unsure: Vec<(NodeId, Incarnation)>,
 }
 
-/// How often votes are told that have not changed: a proposal may get lost.
+/// How often unchanged votes are sent again: a proposal may be lost.
 const REPEAT: Span = Span::from_secs(1);
 
-/// Whether this node was awake to hear its peers, and what it has told of them.
+/// Whether this node was able to receive frames of its peers, and the votes that it has sent.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// The latest event.
     latest: Time,
-    /// The end of the latest interval without events that was longer than half the suspicion time. Frames that came
+    /// The end of the latest interval without events that was longer than half the suspicion time. Frames that arrived
     /// during it may not have been read yet.
     woke: Option<Time>,
-    told: Option<(Opinions, Time)>,
-    /// When to look again. It is soon enough that an idle node does not seem to have stood still.
+    /// The votes that were sent last, and when.
+    reported: Option<(Opinions, Time)>,
+    /// When to look at the peers again: soon enough that an idle node does not seem to have stood still.
     pub(super) look_at: Time,
 }
 
@@ -53,17 +54,18 @@ impl Replica {
         Span::from_ms(self.shared.cluster.suspicion_ms.into())
     }
 
-    /// Tells the coordinator what has changed, four times in a suspicion time.
+    /// Sends changed votes to the coordinator; it looks four times in a suspicion time.
     pub(super) fn watch(&mut self, now: Time, out: &mut impl Out) {
         if now < self.watch.look_at {
             return;
         }
         self.watch.look_at = now + Span(self.suspicion().0 / 4).max(Span::from_ms(1));
-        self.tell_opinions(now, out);
+        self.report_opinions(now, out);
         self.confirm_beginnings(out);
     }
 
-    /// P10.15: once the coordinator has made a position Live, no process may begin it empty.
+    /// P10.15: asks for positions that began with their list to be made Live. After that, no process may begin them
+    /// empty.
     fn confirm_beginnings(&self, out: &mut impl Out) {
         for list in self.lists.iter() {
             let configuration = &list.configuration;
@@ -83,16 +85,16 @@ impl Replica {
         }
     }
 
-    fn tell_opinions(&mut self, now: Time, out: &mut impl Out) {
+    fn report_opinions(&mut self, now: Time, out: &mut impl Out) {
         let opinions = self.opinions(now);
-        let told = self.watch.told.as_ref();
-        if told.is_none_or(|(told, at)| *told != opinions || now - *at >= REPEAT) {
-            self.watch.told = Some((opinions.clone(), now));
+        let reported = self.watch.reported.as_ref();
+        if reported.is_none_or(|(reported, at)| *reported != opinions || now - *at >= REPEAT) {
+            self.watch.reported = Some((opinions.clone(), now));
             out.propose(Proposal::Opinions(opinions));
         }
     }
 
-    /// What this node says of its peers now.
+    /// The votes of this node now.
     pub fn opinions(&self, now: Time) -> Opinions {
         let suspicion = self.suspicion();
         let mut opinions = Opinions::default();
@@ -108,7 +110,7 @@ impl Replica {
         opinions
     }
 
-    /// Lives that this node must exchange frames with, in order.
+    /// The incarnations that this node must exchange frames with, in order.
     fn watched(&self) -> Vec<(NodeId, Incarnation)> {
         let (node, incarnation) = (self.shared.node, self.shared.incarnation);
         let mut watched = Vec::new();

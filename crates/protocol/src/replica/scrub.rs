@@ -1,4 +1,4 @@
-//! One role after the other is gone through for wrong bytes (P9.2).
+//! Checks one role after the other for wrong bytes (P9.2).
 
 use super::Replica;
 use crate::context::Context;
@@ -10,11 +10,11 @@ use paritas_base::configuration::Configuration;
 use paritas_base::{Clock, ListId, Position, StreamId, Stripe};
 use paritas_store::Arena;
 
-/// Chunks checked in one turn at most.
+/// The most chunks checked in one turn.
 const TURN_CHUNKS_MAX: usize = 4;
 
-/// The fault hook of tests: changes one bit of a chunk that this node holds at a position of a list, as bad memory
-/// does. False if it holds none.
+/// A fault hook for tests: changes one bit of a chunk of this node at a position of a list, as bad memory does. False
+/// if the node does not have the chunk.
 pub fn flip_bit(
     arena: &mut Arena,
     lists: &Lists,
@@ -33,12 +33,12 @@ pub fn flip_bit(
 }
 
 impl Replica {
-    /// Changes one bit of a chunk, as bad memory does: for tests. False if there is no such chunk here.
+    /// [`flip_bit`].
     pub fn flip_bit(&mut self, at: (ListId, Position), stripe: Stripe, bit: usize) -> bool {
         flip_bit(&mut self.shared.arena, &self.lists, at, stripe, bit)
     }
 
-    /// Checks an owner's chunk out of turn: for tests, which let the pass come by at a moment of their choice.
+    /// Checks an owner's chunk at once: for tests, which choose the moment.
     pub fn scrub_now(&mut self, now: Clock, stream: StreamId, stripe: Stripe, out: &mut impl Out) {
         let mut cx = Context {
             now,

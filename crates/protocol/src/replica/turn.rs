@@ -18,7 +18,7 @@ impl Replica {
         self.account(now.mono, front_bytes);
         self.watch(now.mono, out);
         let (mut under_way, mut absent, mut unfilled, mut unfilled_on_disk) = (0, 0u32, 0, 0);
-        // A list with anything to bring back does not rest.
+        // A list with chunks to rebuild does not rest.
         let mut learns = false;
         let awake = self.lists.awake(now.mono);
         for (list, role) in awake.flat_map(|list| list.roles.iter().map(move |role| (list, role))) {
@@ -145,8 +145,8 @@ impl Replica {
         }
     }
 
-    /// Lists rest in which nothing is left to do. Before: every phase has run. After: the next turn looks at the others
-    /// only, until a rest ends or a list is taken to change.
+    /// Lists with nothing left to do rest. Before: every phase has run. After: the next turn visits only the others,
+    /// until a rest ends or an event changes a list.
     #[inline]
     pub fn rest(&mut self, now: Clock) {
         self.lists.rest(now.mono, List::rests_until);
@@ -167,7 +167,7 @@ impl Replica {
                 Role::Member(member) => member.on_turn_end(&mut cx, configuration),
             }
         }
-        // Before leases are asked for and replies released on its word.
+        // Halted roles end before leases are asked for and replies are released.
         self.end_halted(now, out);
         self.renew_leases(now, out);
     }
