@@ -116,7 +116,10 @@ fn a_read_that_ends_an_expired_key_is_never_uncertain() {
     let lines: Vec<&str> = replies.lines().collect();
     assert_eq!(lines.len(), 3, "{replies:?}");
     // DEL has deleted nothing: the key had ended. INCR made a change of its own.
-    assert!(lines[0].starts_with("-TRYAGAIN") && lines[1].starts_with("-TRYAGAIN"), "{replies:?}");
+    assert!(
+        lines[0].starts_with("-TRYAGAIN") && lines[1].starts_with("-TRYAGAIN"),
+        "{replies:?}"
+    );
     assert!(lines[2].starts_with("-UNCERTAIN"), "{replies:?}");
 }
 

@@ -209,6 +209,9 @@ mod tests {
         assert_eq!(of(40 << 10), Some(Class::Ec { data: 2, parity: 2 }));
         assert_eq!(of(1 << 20), Some(Class::Ec { data: 4, parity: 2 }));
         let alone = Scheme::new(4, 0).expect("a scheme");
-        assert_eq!(Class::of_scheme(alone, 1 << 20, 16 << 10), Some(Class::Rep { copies: 1 }));
+        assert_eq!(
+            Class::of_scheme(alone, 1 << 20, 16 << 10),
+            Some(Class::Rep { copies: 1 })
+        );
     }
 }

@@ -246,7 +246,10 @@ impl fmt::Display for PlacementError {
                 "{class} needs {needed} nodes, and a stripe list of this cluster has {positions}"
             ),
             Self::NoSuchPosition { first, logged } => {
-                write!(f, "no stripe list of this cluster has position {first} or {logged} log nodes")
+                write!(
+                    f,
+                    "no stripe list of this cluster has position {first} or {logged} log nodes"
+                )
             }
         }
     }
@@ -283,7 +286,18 @@ mod tests {
         let parts: Vec<_> = Placement::at(class, 1, 8, 0).expect("it fits").parts().collect();
         let at: Vec<_> = parts.iter().map(|p| (p.content, p.position)).collect();
         let (b, whole) = (Content::Block, Content::Whole);
-        assert_eq!(at, [(b(0), 1), (b(1), 2), (b(2), 3), (whole, 4), (b(0), 2), (b(1), 3), (b(2), 1)]);
+        assert_eq!(
+            at,
+            [
+                (b(0), 1),
+                (b(1), 2),
+                (b(2), 3),
+                (whole, 4),
+                (b(0), 2),
+                (b(1), 3),
+                (b(2), 1)
+            ]
+        );
     }
 
     #[test]

@@ -39,7 +39,9 @@ impl Transition {
             let same_places = data_of(from).eq(data_of(to));
             (same_cut && same_places && old == new && !data_is_shared).then_some(to)
         };
-        let kept = Placement::at(class, from.first(), positions, to.logged()).ok().and_then(stays);
+        let kept = Placement::at(class, from.first(), positions, to.logged())
+            .ok()
+            .and_then(stays);
         let (to, keeps_data) = kept.map_or((to, false), |to| (to, true));
         let written = to.parts().filter(|part| !(keeps_data && part.group == Group::Data));
         let written_bytes = written.map(|part| part_bytes(part.content, new)).sum();
@@ -59,7 +61,9 @@ impl Transition {
     /// The parts that are to be written.
     pub fn written(&self) -> impl Iterator<Item = Part> {
         let keeps_data = self.keeps_data;
-        self.to.parts().filter(move |part| !(keeps_data && part.group == Group::Data))
+        self.to
+            .parts()
+            .filter(move |part| !(keeps_data && part.group == Group::Data))
     }
 }
 

@@ -65,7 +65,10 @@ impl Writer {
         let class = placement.class();
         assert_eq!(layout.data(), class.data(), "layout and placement are of one class");
         let parity = usize::from(class.parity());
-        let code = Scheme::new(class.data(), class.parity()).ok().filter(|_| parity > 0).map(Code::new);
+        let code = Scheme::new(class.data(), class.parity())
+            .ok()
+            .filter(|_| parity > 0)
+            .map(Code::new);
         Self {
             layout,
             placement,
@@ -125,13 +128,21 @@ impl Writer {
     /// A holder has all units of a part, with this check. The part is broken if the check differs.
     pub fn on_kept(&mut self, part: usize, check: u32) {
         let is_whole = self.is_sent();
-        let Some(wanted) = self.parts.get(part).map(|progress| self.check_of(progress.part.content)) else {
+        let Some(wanted) = self
+            .parts
+            .get(part)
+            .map(|progress| self.check_of(progress.part.content))
+        else {
             return;
         };
         let progress = &mut self.parts[part];
         if progress.state == State::Open {
             progress.taken = progress.sent;
-            progress.state = if is_whole && check == wanted { State::Kept } else { State::Broken };
+            progress.state = if is_whole && check == wanted {
+                State::Kept
+            } else {
+                State::Broken
+            };
         }
     }
 
@@ -162,7 +173,10 @@ impl Writer {
 
     /// The broken parts: to be made from the others.
     pub fn broken(&self) -> impl Iterator<Item = Part> {
-        self.parts.iter().filter(|progress| progress.state == State::Broken).map(|progress| progress.part)
+        self.parts
+            .iter()
+            .filter(|progress| progress.state == State::Broken)
+            .map(|progress| progress.part)
     }
 
     /// The checks for the record. They are final once [`Self::is_sent`].

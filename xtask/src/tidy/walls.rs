@@ -12,7 +12,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["base"]),
     ("paritylog", &["base", "code"]),
     ("large", &["base", "code"]),
-    ("protocol", &["base", "code", "wire", "store", "paritylog", "large"]),
+    ("protocol", &["base", "code", "wire", "store", "paritylog"]),
     ("frontend", &["base", "wire", "store", "protocol"]),
     ("control", &["base", "code", "protocol"]),
     ("files", &["base", "code", "protocol"]),
@@ -48,7 +48,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "adapters",
         ],
     ),
-    ("lab", &["base", "code", "wire", "paritylog", "node"]),
+    ("lab", &["base", "code", "wire", "paritylog", "large", "node"]),
     ("paritas", &["base", "wire", "node", "lab"]),
     (
         "fuzz",
