@@ -105,6 +105,25 @@ fn a_write_that_a_silent_owner_may_have_done_is_uncertain_and_a_later_one_is_ref
 }
 
 #[test]
+fn a_read_that_ends_an_expired_key_is_never_uncertain() {
+    let (mut cluster, client, _, own) = coded();
+    assert_eq!(cluster.ask(client, &format!("SET {own} 2 PX 500")), "+OK\r\n");
+    // The parity's acks are lost, so the end of the key can't be acknowledged.
+    silence(&mut cluster, 2);
+    cluster.now.wall_ms += 1_000;
+    cluster.feed(client, format!("GET {own}\r\nDEL {own}\r\nINCR {own}\r\n").as_bytes());
+    let replies = replies_after(&mut cluster, client, WAIT_MS + 2_000);
+    let lines: Vec<&str> = replies.lines().collect();
+    assert_eq!(lines.len(), 3, "{replies:?}");
+    // DEL has deleted nothing: the key had ended. INCR made a change of its own.
+    assert!(
+        lines[0].starts_with("-TRYAGAIN") && lines[1].starts_with("-TRYAGAIN"),
+        "{replies:?}"
+    );
+    assert!(lines[2].starts_with("-UNCERTAIN"), "{replies:?}");
+}
+
+#[test]
 fn commands_for_several_dead_owners_wait_together() {
     let mut cluster = Cluster::new(4);
     let client = cluster.connect(0, Port::Any);
