@@ -106,7 +106,7 @@ pub(crate) struct Facts {
     /// Found out: positions that are to go once their owners have drained.
     pub(crate) to_drain: BTreeSet<(ListId, Position, Tenure)>,
     /// Found out: what keeps a node that is to leave.
-    pub(crate) kept: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
+    pub(crate) obstacles: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
 }
 
 impl Facts {

@@ -383,7 +383,7 @@ impl<S: Store> Coordinator<S> {
             }
         }
         out.note(Note::Set(settings));
-        for (link, _) in self.links.iter().filter(|(_, link)| link.told) {
+        for (link, _) in self.links.iter().filter(|(_, link)| link.subscribed) {
             send(out, *link, &ToAgent::Cluster(cluster.clone()));
         }
         Ok(Outcome::Decide(self.settings_in_words(), Wanted::default()))

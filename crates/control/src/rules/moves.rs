@@ -95,7 +95,7 @@ impl Change<'_> {
             if let Some(obstacle) = obstacle {
                 if let Some((holder, _)) = leaves {
                     let place = (self.next().list, Position(i as u8), obstacle);
-                    self.fence.facts.kept.entry(holder).or_insert(place);
+                    self.fence.facts.obstacles.entry(holder).or_insert(place);
                 }
                 continue;
             }
