@@ -10,6 +10,7 @@ pub(crate) mod admit;
 mod decide;
 mod duty;
 mod listen;
+mod note;
 mod orders;
 mod presence;
 mod release;
@@ -19,12 +20,12 @@ mod slow;
 pub(crate) mod trouble;
 
 use crate::fence::{self, Holder, Opinion, Silence};
-use crate::message::{MessageError, Registration, Settings, TO_AGENT_BYTES_MAX, ToAgent, encode};
+use crate::message::{Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::mutant::{Broken, Mutant};
 use crate::plan::ClusterPlan;
 use crate::record::{End, OpenError, Records, StoredNode};
-use crate::status::HaltedRole;
 use crate::store::Store;
+pub use note::Note;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState, Tenure};
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::LinkId;
@@ -75,106 +76,6 @@ pub trait CoordinatorOut {
     fn close(&mut self, link: LinkId);
     /// An event for the operator: log and count it.
     fn note(&mut self, note: Note);
-}
-
-/// An event for the operator.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Note {
-    /// Every planned node has registered, and the lists have their first configurations.
-    Bootstrapped,
-    /// An incarnation of a node registered.
-    Registered {
-        /// The node.
-        node: NodeId,
-        /// Its incarnation.
-        incarnation: Incarnation,
-    },
-    /// A node became available or unavailable.
-    State {
-        /// The node.
-        node: NodeId,
-        /// Its new state.
-        state: NodeState,
-    },
-    /// A supervisor certified that an incarnation has ended.
-    Ended {
-        /// The node.
-        node: NodeId,
-        /// Its incarnation.
-        incarnation: Incarnation,
-    },
-    /// A role of a node broke an invariant and has stopped; another node takes its position (P3.5).
-    Halted {
-        /// The node.
-        node: NodeId,
-        /// Its role.
-        role: HaltedRole,
-    },
-    /// A position has another holder.
-    Moved {
-        /// The list.
-        list: ListId,
-        /// The position.
-        position: Position,
-        /// The previous holder.
-        from: Option<NodeId>,
-        /// The present holder.
-        to: Option<NodeId>,
-    },
-    /// A node has another duty (P5.12, P10.2a).
-    Duty {
-        /// The node.
-        node: NodeId,
-        /// Its new duty.
-        duty: Duty,
-    },
-    /// A list lost more than its scheme covers (P10.6).
-    Lost {
-        /// The list.
-        list: ListId,
-    },
-    /// An operator attested that an incarnation has ended.
-    Attested {
-        /// The node.
-        node: NodeId,
-        /// Its incarnation.
-        incarnation: Incarnation,
-    },
-    /// An operator has changed settings.
-    Set(Settings),
-    /// A list begins again empty: by policy, by order, or because it has no parity.
-    Reset {
-        /// The list.
-        list: ListId,
-    },
-    /// A list has almost reached the largest epoch of the format.
-    EpochsRunOut {
-        /// The list.
-        list: ListId,
-    },
-    /// A certificate was ignored: its sender had not announced that it supervises that incarnation.
-    Unvouched {
-        /// The node.
-        node: NodeId,
-        /// The incarnation.
-        incarnation: Incarnation,
-    },
-    /// A message could not be decoded. Its link is closed.
-    BadMessage(MessageError),
-    /// A message was too long and was not sent.
-    Unsent(MessageError),
-    /// The store failed. The coordinator will try the change again.
-    StoreFailed(String),
-    /// Another coordinator has opened the store. This one stops.
-    Deposed,
-    /// A node has a configuration that is not in the history of the store, so the store is an old copy. The
-    /// coordinator decides nothing more.
-    Behind {
-        /// The node.
-        node: NodeId,
-        /// The list.
-        list: ListId,
-    },
 }
 
 #[derive(Debug, Default)]
@@ -498,7 +399,7 @@ impl<S: Store> Coordinator<S> {
             self.quiet_from = Some(now);
         }
         // Agents close a link that is silent for that long, so they must register again as after a start.
-        if (begins || absent > fence::PATIENCE) && !self.broken.is(Mutant::NoGrace) {
+        if (begins || absent > fence::LINK_TIMEOUT) && !self.broken.is(Mutant::NoGrace) {
             self.settled_from = now + self.grace();
             self.begin_grace(now);
         }
@@ -529,7 +430,7 @@ impl<S: Store> Coordinator<S> {
                 .get(id)
                 .filter(|p| p.incarnation == holders[id].incarnation);
             let linked = presence.is_some_and(|p| self.links.contains_key(&p.link));
-            linked || self.contacts.get(id).is_some_and(|at| now - *at < fence::PATIENCE)
+            linked || self.contacts.get(id).is_some_and(|at| now - *at < fence::LINK_TIMEOUT)
         };
         let away: Vec<NodeId> = holders.keys().filter(|id| !is_linked(id)).copied().collect();
         let wanted = fence::witnesses(holders.len(), self.records.plan.parity.into());

@@ -319,8 +319,8 @@ impl<S: Store> Coordinator<S> {
         facts
     }
 
-    /// Links that available nodes have reported as broken for a whole suspicion time. A shorter pause, such as that of a
-    /// process that waits for a processor, does not justify a rebuild.
+    /// Links that available nodes have reported as broken for a whole suspicion time. A shorter pause, such as that of
+    /// a process that waits for a processor, does not justify a rebuild.
     fn broken_links(&self, facts: &Facts) -> Vec<BrokenLink> {
         let heard = |node: &NodeId| facts.nodes.get(node).is_some_and(|n| n.available);
         let ripe: Vec<(NodeId, NodeId)> = self

@@ -234,8 +234,9 @@ impl<S: Store> Coordinator<S> {
         lists.any(|c| c.held_by(node, incarnation).next().is_some())
     }
 
-    /// P10.16: a node has a configuration that this store lacks. Either the store is an old copy, or another coordinator
-    /// has opened the store since, and this one is deposed. False if it is deposed, or if the store cannot be read.
+    /// P10.16: a node has a configuration that this store lacks. Either the store is an old copy, or another
+    /// coordinator has opened the store since, and this one is deposed. False if it is deposed, or if the store cannot
+    /// be read.
     fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) -> bool {
         match self.records.leads(&self.store) {
             Ok(true) => {}

@@ -1,8 +1,8 @@
 //! When the coordinator sends a committed configuration (P10.16).
 //!
-//! A lost store may be replaced by an older copy. The coordinator that opens the copy must detect this before it decides
-//! anything. So a configuration is sent only after enough holders have confirmed its id. They name that id when they
-//! register, and a coordinator decides nothing before enough holders have registered. At least one node is in both
+//! A lost store may be replaced by an older copy. The coordinator that opens the copy must detect this before it
+//! decides anything. So a configuration is sent only after enough holders have confirmed its id. They name that id when
+//! they register, and a coordinator decides nothing before enough holders have registered. At least one node is in both
 //! groups.
 
 use super::{Coordinator, CoordinatorOut, send};
