@@ -1,9 +1,9 @@
-//! A coordinator whose store was lost, or is an old copy, asks the nodes for what was in it (P10.18).
+//! Rebuilds the store of a coordinator from what the nodes know, if the store was lost or is an old copy (P10.18).
 //!
-//! Every node tells the cluster's record and the newest configuration that it has of each list. Whoever acknowledged a
-//! write had its configuration installed, so what counts is known to a process that holds a position, as long as one of
-//! those incarnations. It is waited for every node that any testimony names, unless an operator says that its machine
-//! is off.
+//! Every node reports the cluster's record and the newest configuration that it has of each list, as its testimony. A
+//! node that acknowledged a write had installed the configuration of that write. So a process that holds a position
+//! knows the configuration that matters, as long as one such process runs. The adoption waits for every node that any
+//! testimony names, unless an operator says that its machine is off.
 
 mod chain;
 mod gather;
@@ -25,33 +25,33 @@ use paritas_base::{Clock, ClusterId, Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often it is looked at again without an event.
+/// Interval between evaluations without an event.
 const LOOK_EVERY: Span = Span::from_ms(250);
 
-/// How far a coordinator without a store is.
+/// The progress of an adoption.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// It waits for these, a sentence each.
+    /// It waits. One sentence for each reason.
     Waits(Vec<String>),
-    /// All is in the store. What people should know, a sentence each.
+    /// The store is written. One sentence for each fact that the operator should know.
     Done(Vec<String>),
-    /// It cannot be done, and the store is as it was.
+    /// It has failed, and the store is unchanged.
     Failed(String),
 }
 
-/// What one process has told.
+/// What one process has reported.
 #[derive(Clone, Debug)]
 struct Witness {
     registration: Registration,
     cluster: Option<ClusterRecord>,
     lists: BTreeMap<ListId, Configuration>,
-    /// The latest incarnation of each node, and how many lives that makes.
+    /// The latest incarnation of each node, and its ordinal.
     incarnations: BTreeMap<NodeId, (Incarnation, u32)>,
-    /// It has told all.
+    /// All frames of its testimony have arrived.
     is_whole: bool,
 }
 
-/// Gathers what the nodes know, then writes it.
+/// Collects the testimonies of the nodes, then writes the store.
 #[derive(Debug)]
 pub struct Adoption<S> {
     store: S,
@@ -59,14 +59,14 @@ pub struct Adoption<S> {
     plan: ClusterPlan,
     /// Nodes whose machines are off, as the operator says.
     without: BTreeSet<NodeId>,
-    /// The operator has seen what that loses.
+    /// The operator has confirmed the losses.
     confirmed: bool,
-    /// Whose link it is, once it has registered.
+    /// The links, and the process that has registered on each.
     links: BTreeMap<LinkId, Option<(NodeId, Incarnation)>>,
     witnesses: BTreeMap<(NodeId, Incarnation), Witness>,
-    /// Nodes of another cluster that have called.
+    /// Nodes of another cluster that tried to register.
     strangers: BTreeMap<NodeId, ClusterId>,
-    /// Nodes that have called and cannot be of this cluster by its plan, and why.
+    /// Nodes that tried to register and contradict the plan, and why.
     refused: BTreeMap<NodeId, Refusal>,
     began: Option<Time>,
     look_at: Time,
@@ -74,11 +74,12 @@ pub struct Adoption<S> {
 }
 
 impl<S: Store> Adoption<S> {
-    /// Begins with a store that is empty, or has an older state of the same cluster. `plan` is what the settings say,
-    /// as when the cluster was made.
+    /// Begins with a store that is empty or has an older state of the same cluster. `plan` is made from the settings,
+    /// which must be those with which the cluster was made.
     ///
     /// # Errors
-    /// If the plan cannot be, or the store fails, has another cluster's plan or records that this version cannot read.
+    /// If the plan is invalid, or the store fails, has the plan of another cluster, or has records that this version
+    /// cannot read.
     pub fn begin(store: S, plan: &ClusterPlan, without: impl IntoIterator<Item = NodeId>) -> Result<Self, OpenError> {
         let found = Records::look(&store, plan)?;
         Ok(Self {
@@ -97,22 +98,23 @@ impl<S: Store> Adoption<S> {
         })
     }
 
-    /// What the ends of the nodes that are off lose may be lost. Until then it is said, and nothing is written.
+    /// Accepts the losses that follow from the nodes that are off. Without this the losses are only reported, and
+    /// nothing is written.
     pub fn confirm(&mut self) {
         self.confirmed = true;
     }
 
-    /// How far it is.
+    /// The progress.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
 
-    /// The store, for the coordinator that goes on with it.
+    /// Returns the store, for the coordinator that opens it next.
     pub fn into_store(self) -> S {
         self.store
     }
 
-    /// When to call with [`CoordinatorEvent::Timer`] at the latest.
+    /// The time by which [`CoordinatorEvent::Timer`] must be given.
     pub fn next_deadline(&self) -> Option<Time> {
         Some(self.look_at)
     }
@@ -152,7 +154,8 @@ impl<S: Store> Adoption<S> {
                 return false;
             }
         };
-        let refused = || "the coordinator's store was lost or old, and it is being made anew: no orders yet".to_owned();
+        let refused =
+            || "the coordinator's store was lost or old and is being rebuilt: orders are not accepted yet".to_owned();
         match message {
             ToCoordinator::Register(registration) => {
                 let refusal = self.on_register(link, *registration);
@@ -175,12 +178,12 @@ impl<S: Store> Adoption<S> {
                 send(out, link, &ToAgent::Ordered { n, refused });
                 false
             }
-            // Supervisors repeat certificates until they are noted.
+            // Supervisors repeat certificates until they are acknowledged.
             _ => false,
         }
     }
 
-    /// What is answered: who is asked for a testimony is refused with `Adopting`.
+    /// The answer. `Adopting` asks the process for its testimony.
     fn on_register(&mut self, link: LinkId, registration: Registration) -> Refusal {
         let (node, incarnation) = (registration.node, registration.incarnation);
         let plan = self.found.as_ref().map_or(&self.plan, |found| &found.plan);
@@ -222,7 +225,7 @@ impl<S: Store> Adoption<S> {
             incarnations: BTreeMap::new(),
             is_whole: false,
         };
-        // What it has told before counts until it has told all again.
+        // Its earlier testimony counts until the new one is complete.
         self.witnesses.entry((node, incarnation)).or_insert(witness);
         Refusal::Adopting
     }
@@ -257,7 +260,7 @@ impl<S: Store> Adoption<S> {
         testimony.is_last
     }
 
-    /// Nodes that are in the store or have called.
+    /// Nodes that are in the store or have registered.
     fn known(&self) -> BTreeSet<NodeId> {
         let stored = self.found.iter().flat_map(|found| found.nodes.keys());
         stored
@@ -277,29 +280,35 @@ impl<S: Store> Adoption<S> {
         }
     }
 
-    /// Processes that have told all they know.
-    fn told(&self) -> impl Iterator<Item = (&(NodeId, Incarnation), &Witness)> {
+    /// Processes whose testimony is complete.
+    fn complete(&self) -> impl Iterator<Item = (&(NodeId, Incarnation), &Witness)> {
         self.witnesses.iter().filter(|(_, w)| w.is_whole)
     }
 
-    /// For how long another process of a node may still call (P10.13).
+    /// For how long another process of a node may still register (P10.13).
     fn grace(&self) -> Span {
-        let addresses = self.told().map(|(_, w)| w.registration.coordinators).max().unwrap_or(1);
-        let suspicion = self.told().find_map(|(_, w)| Some(w.cluster.as_ref()?.suspicion_ms));
+        let addresses = self
+            .complete()
+            .map(|(_, w)| w.registration.coordinators)
+            .max()
+            .unwrap_or(1);
+        let suspicion = self
+            .complete()
+            .find_map(|(_, w)| Some(w.cluster.as_ref()?.suspicion_ms));
         let suspicion = Span::from_ms(suspicion.unwrap_or(self.plan.suspicion_ms).into());
         fence::grace(suspicion, addresses.min(ADDRESSES_MAX))
     }
 }
 
-/// Whether a configuration can be one of this cluster.
+/// Whether a configuration fits the cluster's scheme and limits.
 fn fits(c: &Configuration, cluster: &ClusterRecord) -> bool {
     let scheme = (c.data, c.parity, c.ack_quorum) == (cluster.data, cluster.parity, cluster.ack_quorum);
     scheme && c.is_well_formed() && c.is_within_limits()
 }
 
-/// Processes with one node's id that are listened to.
+/// Limit of processes with the same node id.
 const LIVES_MAX: usize = 16;
-/// Most coordinators that an agent may know.
+/// Limit of coordinator addresses that an agent may know.
 const ADDRESSES_MAX: u8 = 8;
 
 #[cfg(test)]

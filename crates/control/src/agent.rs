@@ -1,8 +1,8 @@
-//! A process's side of the talk with the coordinator, as a machine: it registers, beats, passes on what the shards
-//! ask and what the coordinator decides, and finds a coordinator again when it has lost one. Without any it keeps
-//! the last records, by which peers and leases go on (docs/formats/control.md).
+//! A process's connection to the coordinator, as a state machine. The agent registers, sends heartbeats, forwards
+//! requests of the shards and decisions of the coordinator, and reconnects after it has lost a coordinator. Without a
+//! coordinator it keeps the last records, with which peers and leases continue (docs/formats/control.md).
 
-use crate::fence::{DIAL_MAX, PATIENCE, REDIAL_MAX};
+use crate::fence::{DIAL_MAX, LINK_TIMEOUT, REDIAL_MAX};
 use crate::message::{
     MessageError, Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, Testimony,
     ToAgent, ToCoordinator, decode, encode,
@@ -15,14 +15,14 @@ use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, 
 use paritas_protocol::Proposal;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between two heartbeats (P5b).
+/// Interval between two heartbeats (P5b).
 pub const HEARTBEAT: Span = Span::from_ms(250);
 const BACKOFF_MIN: Span = Span::from_ms(50);
-/// Half of it again may be added as jitter.
+/// Limit of the wait between two dials, without jitter. Jitter adds at most half of it.
 const BACKOFF_MAX: Span = Span(REDIAL_MAX.0 / 3 * 2);
-/// Questions of clients that wait for an answer.
+/// Limit of client requests that wait for an answer.
 const QUESTIONS_MAX: usize = 256;
-/// Bytes of configurations in one frame of a testimony: the cluster's record is beside them in the first.
+/// Limit of the bytes of configurations in one frame of a testimony. The first frame also has the cluster's record.
 const TESTIMONY_BYTES: usize = 64 << 10;
 
 /// What happens to an agent.
@@ -30,15 +30,15 @@ const TESTIMONY_BYTES: usize = 64 << 10;
 pub enum AgentEvent<'a> {
     /// The dial succeeded.
     Connected,
-    /// The dial failed, or the link has ended. Not said of a link that the agent hung up.
+    /// The dial failed, or the link has ended. Not given for a link that the agent closed.
     Disconnected,
     /// One whole frame, as `message::split` found it.
     Message(&'a [u8]),
-    /// A shard asks.
+    /// A shard has a request.
     Proposal(Proposal),
-    /// A shard tells how it is; at least once a heartbeat each.
+    /// A shard reports its progress, at least once per heartbeat.
     Progress(ShardProgress),
-    /// `next_deadline` has passed, or the process begins.
+    /// `next_deadline` has passed, or the process starts.
     Timer,
 }
 
@@ -46,29 +46,29 @@ pub enum AgentEvent<'a> {
 pub trait AgentOut {
     /// Connect to the coordinator with this index in the settings.
     fn dial(&mut self, coordinator: usize);
-    /// End the link, or the dial, dropping what was not read.
+    /// Close the link, or stop the dial. Drop bytes that were not read.
     fn hang_up(&mut self);
     /// Send a whole frame.
     fn send(&mut self, bytes: &[u8]);
     /// A message is too long, and was not sent.
     fn unsent(&mut self, _: MessageError) {}
-    /// The cluster is known: make the node. Said once, before anything else is delivered.
+    /// The cluster is known: create the node. Called once, before anything else is delivered.
     fn cluster(&mut self, cluster: &ClusterRecord);
-    /// The cluster's record has changed, in what may change: times.
+    /// The cluster's record has changed. Only times may change.
     fn cluster_changed(&mut self, _: &ClusterRecord) {}
-    /// The newest view of all nodes, for every shard.
+    /// The newest records of all nodes, for every shard.
     fn nodes(&mut self, nodes: &[NodeRecord]);
     /// A newer configuration of a list, for every shard.
     fn configuration(&mut self, configuration: &Configuration);
-    /// The answer to `Proposal::Ask`; or why no coordinator gives one.
+    /// The answer to `Proposal::Ask`, or why there is none.
     fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>);
-    /// The answer to `Proposal::SetDuty`; or why nothing was done.
+    /// The answer to `Proposal::SetDuty`, or why nothing was done.
     fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>);
     /// The owner of a position, if it is a shard here, is asked to drain.
     fn drain(&mut self, list: ListId, position: Position, tenure: Tenure);
-    /// A coordinator does not take this process in, for a reason that people should know. It is asked again.
+    /// A coordinator has refused this process for a reason that the operator should know. The agent tries again.
     fn refused(&mut self, refusal: &Refusal);
-    /// This incarnation may not go on: end the process.
+    /// This incarnation may not continue: end the process.
     fn ended(&mut self, refusal: &Refusal);
 }
 
@@ -86,40 +86,40 @@ enum Phase {
 pub struct Agent {
     registration: Registration,
     coordinators: usize,
-    /// The one that is dialed next.
+    /// The index of the coordinator that is dialed next.
     coordinator: usize,
     phase: Phase,
     backoff: Span,
     prng: Prng,
     cluster: Option<ClusterRecord>,
     nodes: BTreeMap<NodeId, NodeRecord>,
-    /// The newest configuration that the shard has of each list.
+    /// The newest configuration of each list that the shard has.
     installed: BTreeMap<ListId, Configuration>,
-    /// Configurations that it knows by id alone.
+    /// Newer configurations of which only epoch and id are known.
     heard: BTreeMap<ListId, (Epoch, u64)>,
     shards: BTreeMap<u16, ShardProgress>,
     silent: BTreeSet<(NodeId, Incarnation)>,
     /// Which peers the shard hears.
     opinions: Option<Opinions>,
-    /// Why a coordinator did not take this process in, since it was registered last.
+    /// Why a coordinator refused this process, since its last registration.
     refused: Option<Refusal>,
     questions: BTreeMap<u64, Question>,
     asked: u64,
     broken: Broken,
 }
 
-/// Something that a client waits for.
+/// A request of a client that waits for an answer.
 #[derive(Clone, Copy, Debug)]
 struct Question {
     conn: ConnId,
     n: u64,
     until: Time,
-    /// An order, about a node's duty or slots; not the status.
+    /// An order about a node's duty or slots, rather than a request for the status.
     duty: bool,
 }
 
 impl Question {
-    /// No coordinator answers. Some may have refused this process.
+    /// Answers that no coordinator replies, and why one has refused this process, if so.
     fn give_up(self, refused: Option<&Refusal>, out: &mut impl AgentOut) {
         let mut why = "no coordinator answers".to_owned();
         if let Some(refusal) = refused {
@@ -134,7 +134,7 @@ impl Question {
 }
 
 impl Agent {
-    /// The agent of a process that says this of itself and knows so many coordinators. The seed is for jitter.
+    /// The agent of a process with this registration and number of coordinator addresses. The seed is for jitter.
     pub fn new(mut registration: Registration, coordinators: usize, seed: u64) -> Self {
         registration.coordinators = u8::try_from(coordinators).unwrap_or(u8::MAX);
         Self {
@@ -158,7 +158,7 @@ impl Agent {
         }
     }
 
-    /// Leaves a rule out.
+    /// Disables a rule, to test that the simulator finds the fault.
     #[cfg(feature = "mutants")]
     pub fn break_rule(&mut self, mutant: Option<Mutant>) {
         self.broken.mutant = mutant;
@@ -183,7 +183,7 @@ impl Agent {
         self.on_time(now, out);
     }
 
-    /// When to call with [`AgentEvent::Timer`] at the latest.
+    /// The time by which [`AgentEvent::Timer`] must be given.
     pub fn next_deadline(&self) -> Option<Time> {
         let phase = match self.phase {
             Phase::Away { until } | Phase::Dialing { until } | Phase::Introduced { until } => until,
@@ -193,12 +193,12 @@ impl Agent {
         self.questions.values().map(|q| q.until).chain([phase]).min()
     }
 
-    /// Epoch and id of the newest configuration of a list that it knows.
+    /// Epoch and id of the newest configuration of a list that is installed.
     pub fn installed(&self, list: ListId) -> Option<(Epoch, u64)> {
         self.installed.get(&list).map(|own| (own.epoch, own.id))
     }
 
-    /// Whether a coordinator counts this process in.
+    /// Whether this process is registered at a coordinator.
     pub fn is_registered(&self) -> bool {
         matches!(self.phase, Phase::Registered { .. })
     }
@@ -240,7 +240,7 @@ impl Agent {
         }
     }
 
-    /// The link is gone: wait a while, longer each time, then try the next coordinator.
+    /// After the loss of a link: waits, longer each time, then tries the next coordinator.
     fn retreat(&mut self, now: Time) {
         let jitter = Span(self.prng.below(self.backoff.0 / 2 + 1));
         self.phase = Phase::Away {
@@ -266,9 +266,9 @@ impl Agent {
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
     }
 
-    /// Says all that a coordinator without a store needs to know.
+    /// Sends the testimony that a coordinator without a store needs.
     fn testify(&mut self, out: &mut impl AgentOut) {
-        // What no process has installed is not in the history that the adoption writes.
+        // The adoption writes only installed configurations, so ids that are only heard of are not in its history.
         self.heard.clear();
         let mut parts: Vec<Vec<Configuration>> = vec![Vec::new()];
         let mut bytes = 0;
@@ -322,7 +322,7 @@ impl Agent {
             return;
         };
         if let Phase::Registered { until, .. } = &mut self.phase {
-            *until = now + PATIENCE;
+            *until = now + LINK_TIMEOUT;
         }
         if self.cluster.is_none()
             && matches!(
@@ -330,7 +330,7 @@ impl Agent {
                 ToAgent::Configurations(_) | ToAgent::Nodes(_) | ToAgent::Cluster(_)
             )
         {
-            // Nothing of a cluster is said before the cluster itself.
+            // A coordinator must send the cluster's record first.
             out.hang_up();
             self.retreat(now);
             return;
@@ -338,13 +338,13 @@ impl Agent {
         match message {
             ToAgent::Registered(registered) => self.on_registered(now, *registered, out),
             ToAgent::Refused(Refusal::RegisterAgain) => {
-                // Once: an answer to a heartbeat from before may follow the first.
+                // Register again only once: a second refusal may answer a heartbeat from before.
                 if self.is_registered() {
                     self.introduce(now, out);
                 }
             }
             ToAgent::Refused(refusal) => self.on_refused(now, &refusal, out),
-            // Not for an agent.
+            // Answers to operators, not to agents.
             ToAgent::Said { .. } => {}
             ToAgent::Heard | ToAgent::ExitNoted { .. } => {}
             ToAgent::Cluster(cluster) => {
@@ -371,7 +371,7 @@ impl Agent {
         }
     }
 
-    /// P10.16: a coordinator whose store is older finds out by these ids.
+    /// P10.16: by these ids a coordinator detects that its store is older.
     fn on_witness(&mut self, batch: u64, heads: &[(ListId, Epoch, u64)], out: &mut impl AgentOut) {
         for (list, epoch, id) in heads.iter().take(POSITIONS_MAX) {
             let known = self.heard.get(list);
@@ -397,17 +397,19 @@ impl Agent {
         out.refused(refusal);
         self.refused = Some(refusal.clone());
         if *refusal == Refusal::Adopting {
-            // It stays, and says the same again after a while: what it knows may be more by then.
+            // The process stays and sends its testimony again later. It may know more by then.
             self.testify(out);
             self.backoff = BACKOFF_MIN;
-            self.phase = Phase::Introduced { until: now + PATIENCE };
+            self.phase = Phase::Introduced {
+                until: now + LINK_TIMEOUT,
+            };
             return;
         }
         out.hang_up();
         self.retreat(now);
     }
 
-    /// The answer is repeated at once: only that makes the registration count.
+    /// Repeats the nonce at once, since only that confirms the registration.
     fn on_registered(&mut self, now: Time, registered: Registered, out: &mut impl AgentOut) {
         let Registered {
             nonce,
@@ -426,7 +428,7 @@ impl Agent {
         self.phase = Phase::Registered {
             nonce,
             next_beat: now + HEARTBEAT,
-            until: now + PATIENCE,
+            until: now + LINK_TIMEOUT,
         };
         self.beat(nonce, out);
         self.take_cluster(cluster, out);
@@ -434,7 +436,7 @@ impl Agent {
         self.deliver(now, &configurations, out);
     }
 
-    /// Whether a record is none of this process's cluster.
+    /// Why a cluster's record is refused: it is not of this process's cluster, or is invalid.
     fn refuses(&self, cluster: &ClusterRecord) -> Option<Refusal> {
         let other = |c: &ClusterRecord| (c.id, c.hash_key) != (cluster.id, cluster.hash_key);
         match check_record(cluster) {
@@ -456,7 +458,7 @@ impl Agent {
         self.cluster = Some(cluster);
     }
 
-    /// A coordinator whose store is old tells of incarnations that are over: what is known of later ones stays
+    /// A coordinator with an old store may send records of incarnations that are over. The newer known records stay
     /// (P10.16).
     fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {
         for node in nodes {
@@ -477,7 +479,7 @@ impl Agent {
             let installed = self.installed.get(&list).map(|own| (own.epoch, own.id));
             let lineage = match installed {
                 None => Lineage::Follows,
-                // A shard may have heard of it before, by a peer.
+                // A shard may already have it from a peer.
                 Some(own) if epoch < own.0 || (epoch, id) == own => continue,
                 Some(_) if self.broken.is(Mutant::EpochForId) => Lineage::Follows,
                 Some((own, own_id)) => configuration.lineage(own, own_id),
@@ -490,7 +492,7 @@ impl Agent {
                 Lineage::Unknown if configuration.trail.len() <= Configuration::TRAIL_MAX => {
                     send(out, &ToCoordinator::GetConfiguration { list, installed });
                 }
-                // The coordinator sees what is installed here when this process registers again, and decides nothing.
+                // When this process registers again, the coordinator sees the configuration here and decides nothing.
                 Lineage::Foreign | Lineage::Unknown => {
                     self.on_refused(now, &Refusal::StoreIsBehind { list }, out);
                     return;
@@ -499,7 +501,7 @@ impl Agent {
         }
     }
 
-    /// What a machine asks for it repeats until it gets it, so nothing is kept here while there is no coordinator.
+    /// Shards repeat their requests until they are answered, so the agent drops them while there is no coordinator.
     fn on_proposal(&mut self, now: Time, proposal: Proposal, out: &mut impl AgentOut) {
         let registered = self.is_registered();
         match proposal {
@@ -512,7 +514,7 @@ impl Agent {
                 let opinions = Some(Opinions { unheard, unsure });
                 let is_news = self.opinions != opinions;
                 self.opinions = opinions;
-                // A silent peer is told at once.
+                // Report a silent peer at once.
                 if let Phase::Registered { nonce, .. } = self.phase
                     && is_news
                 {
@@ -563,7 +565,7 @@ impl Agent {
                     send(out, &ToCoordinator::SetDuty { n, node, duty });
                 }
             }
-            // Files are the process's.
+            // The process itself handles files.
             Proposal::AskLive { .. }
             | Proposal::GetConfiguration { .. }
             | Proposal::Drained { .. }
@@ -572,9 +574,9 @@ impl Agent {
         }
     }
 
-    /// Notes a question, or answers it at once if there is nobody to ask. Gives its number.
+    /// Records a request and returns its number. Without a coordinator it is answered at once.
     fn ask(&mut self, now: Time, conn: ConnId, n: u64, duty: bool, out: &mut impl AgentOut) -> Option<u64> {
-        let until = now + PATIENCE;
+        let until = now + LINK_TIMEOUT;
         let question = Question { conn, n, until, duty };
         if !self.is_registered() || self.questions.len() >= QUESTIONS_MAX {
             question.give_up(self.refused.as_ref(), out);
@@ -586,7 +588,7 @@ impl Agent {
     }
 }
 
-/// No configuration is longer than that when it is written.
+/// Upper bound of the encoded size of a configuration, in bytes.
 fn bytes_at_most(configuration: &Configuration) -> usize {
     let Configuration {
         positions,
@@ -598,7 +600,7 @@ fn bytes_at_most(configuration: &Configuration) -> usize {
     100 + 20 * positions.len() + 13 * gone.len() + 10 * trail.len() + 8 * slots.ranges.len()
 }
 
-/// What is too long is not sent; the limits of a plan prevent it.
+/// Encodes and sends a message. One that is too long is reported and dropped; the limits of a plan prevent that.
 fn send(out: &mut impl AgentOut, message: &ToCoordinator) {
     match encode(message, TO_COORDINATOR_BYTES_MAX) {
         Ok(frame) => out.send(&frame),

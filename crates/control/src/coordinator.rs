@@ -1,14 +1,16 @@
-//! The coordinator as a machine: messages and time go in; commits to the store, then messages, come out.
+//! The coordinator as a state machine. Its inputs are messages and time. Its outputs are commits to the store, and
+//! then messages.
 //!
-//! An event only changes what is known (who registered, who is heard, which incarnation ended). Then
-//! [`Coordinator::decide`] looks at all of it, works out every record that should be another, commits them in one
-//! transaction, and sends them. So what one event changes is one transaction (P10.1), nothing is sent that is not
-//! committed, and a commit that fails is simply worked out again.
+//! An event only updates the coordinator's view of the cluster: which nodes registered, which are heard, which
+//! incarnations ended. Then [`Coordinator::decide`] computes every record that must change, commits the changes in one
+//! transaction, and sends them. So the changes of one event are one transaction (P10.1), and only committed records are
+//! sent. After a failed commit the next decision computes the changes again.
 
 pub(crate) mod admit;
 mod decide;
 mod duty;
 mod listen;
+mod note;
 mod orders;
 mod presence;
 mod release;
@@ -18,12 +20,12 @@ mod slow;
 pub(crate) mod trouble;
 
 use crate::fence::{self, Holder, Opinion, Silence};
-use crate::message::{MessageError, Registration, Settings, TO_AGENT_BYTES_MAX, ToAgent, encode};
+use crate::message::{Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::mutant::{Broken, Mutant};
 use crate::plan::ClusterPlan;
 use crate::record::{End, OpenError, Records, StoredNode};
-use crate::status::HaltedRole;
 use crate::store::Store;
+pub use note::Note;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState, Tenure};
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::LinkId;
@@ -35,29 +37,29 @@ use std::collections::{BTreeMap, BTreeSet};
 const ADDRESS_BYTES_MAX: usize = 255;
 /// Silent peers that one heartbeat may name.
 pub const SILENT_MAX: usize = 64;
-/// A node that has stood for so long has a clean record again.
+/// A node's failures are forgotten after this time without another failure.
 const FALLS_FORGOTTEN: Span = Span::from_secs(60);
-/// How long a node that was fenced for a broken link is not named again in that list.
+/// After a node was fenced for a broken link, it gets no position of that list for this time.
 const AVOID_SPAN: Span = Span::from_secs(10);
-/// How long a position may be Filling at a node that holds another one of the list before it goes to a free one.
+/// A node that holds two positions of a list may fill one of them for this time. Then the position goes to a free node.
 const STUCK_SPAN: Span = Span::from_secs(30);
 
 /// What happens to a coordinator.
 #[derive(Debug)]
 pub enum CoordinatorEvent<'a> {
-    /// Somebody has connected.
+    /// A peer has connected.
     Connected {
-        /// By this link, whose id is never used again.
+        /// The new link. Its id is never used again.
         link: LinkId,
     },
     /// A link has ended.
     Disconnected {
-        /// Which.
+        /// The link.
         link: LinkId,
     },
     /// One whole frame, as `message::split` found it.
     Message {
-        /// The link it came by.
+        /// The link on which it arrived.
         link: LinkId,
         /// The frame.
         bytes: &'a [u8],
@@ -70,134 +72,36 @@ pub enum CoordinatorEvent<'a> {
 pub trait CoordinatorOut {
     /// Send a whole frame.
     fn send(&mut self, link: LinkId, bytes: &[u8]);
-    /// Send what there is, then end the link.
+    /// Send what is queued, then close the link.
     fn close(&mut self, link: LinkId);
-    /// Something that people should know: log it, count it.
+    /// An event for the operator: log and count it.
     fn note(&mut self, note: Note);
-}
-
-/// What people should know.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Note {
-    /// Every planned node has registered: the lists begin.
-    Bootstrapped,
-    /// A node's incarnation registered.
-    Registered {
-        /// The node.
-        node: NodeId,
-        /// Its incarnation.
-        incarnation: Incarnation,
-    },
-    /// A node is heard again, or no more.
-    State {
-        /// The node.
-        node: NodeId,
-        /// How it is now.
-        state: NodeState,
-    },
-    /// An incarnation was certified ended.
-    Ended {
-        /// The node.
-        node: NodeId,
-        /// Its incarnation.
-        incarnation: Incarnation,
-    },
-    /// A role of a node broke an invariant and has stopped; another node takes its position (P3.5).
-    Halted {
-        /// The node.
-        node: NodeId,
-        /// Its role.
-        role: HaltedRole,
-    },
-    /// A position changed hands.
-    Moved {
-        /// The list.
-        list: ListId,
-        /// The position.
-        position: Position,
-        /// Who had it.
-        from: Option<NodeId>,
-        /// Who has it now.
-        to: Option<NodeId>,
-    },
-    /// Something else is wanted of a node (P5.12, P10.2a).
-    Duty {
-        /// The node.
-        node: NodeId,
-        /// What.
-        duty: Duty,
-    },
-    /// A list lost more than its scheme covers (P10.6).
-    Lost {
-        /// The list.
-        list: ListId,
-    },
-    /// An operator says that an incarnation has ended.
-    Attested {
-        /// The node.
-        node: NodeId,
-        /// Its incarnation.
-        incarnation: Incarnation,
-    },
-    /// An operator has changed settings.
-    Set(Settings),
-    /// A list begins again empty: by policy, by order, or since it has no parity.
-    Reset {
-        /// The list.
-        list: ListId,
-    },
-    /// A list nears the last epoch that the format has room for.
-    EpochsRunOut {
-        /// The list.
-        list: ListId,
-    },
-    /// A certificate from a link that had not said it supervises that incarnation. It counts for nothing.
-    Unvouched {
-        /// The node.
-        node: NodeId,
-        /// The incarnation.
-        incarnation: Incarnation,
-    },
-    /// A message that is none; its link is closed.
-    BadMessage(MessageError),
-    /// A message is too long, and was not sent.
-    Unsent(MessageError),
-    /// The store failed; what was decided is tried again.
-    StoreFailed(String),
-    /// Another coordinator has the store; this one does nothing any more.
-    Deposed,
-    /// A node has a configuration that is not in the history of the store: the store went back in time. Nothing is
-    /// decided any more.
-    Behind {
-        /// The node.
-        node: NodeId,
-        /// The list.
-        list: ListId,
-    },
 }
 
 #[derive(Debug, Default)]
 struct Link {
-    /// A registration that has not repeated its nonce yet.
+    /// A registration whose nonce no heartbeat has repeated yet, and that nonce.
     pending: Option<(u64, Box<Registration>)>,
     /// The incarnation that registered by this link, and its nonce.
     node: Option<(NodeId, Incarnation, u64)>,
-    /// Whether it was sent all records, and gets their changes.
-    told: bool,
-    /// The newest batch of configurations whose ids it knows.
+    /// The link was sent all records and is sent every later change.
+    subscribed: bool,
+    /// The newest batch of configurations whose ids the peer has confirmed.
     witnessed: u64,
+    /// Incarnations whose end the peer may certify.
     supervises: BTreeSet<(NodeId, Incarnation)>,
-    /// It comes from the coordinator's own machine.
+    /// The peer runs on the coordinator's own machine.
     is_local: bool,
 }
 
+/// One node's report that it does not hear a peer.
 #[derive(Clone, Copy, Debug)]
 struct Report {
     since: Time,
     latest: Time,
 }
 
-/// How often a node fell of late: ended, or was silent (P10.7).
+/// Recent failures of a node: it ended, or was silent (P10.7).
 #[derive(Clone, Copy, Debug)]
 struct Falls {
     count: u32,
@@ -205,8 +109,8 @@ struct Falls {
 }
 
 impl Falls {
-    /// After its third fall in a row a node is mistrusted for 2 s, and for twice as long after each further one. A row
-    /// ends where it has stood for a minute.
+    /// After its third failure in a row a node counts as flapping for 2 s, and for twice as long after each further
+    /// failure, up to 60 s. A minute without a failure ends the row.
     fn is_flapping(&self, now: Time) -> bool {
         let back_off_s = match self.count {
             0..3 => 0,
@@ -225,57 +129,65 @@ impl Falls {
 pub struct Coordinator<S> {
     store: S,
     records: Records,
+    /// For each list the planned node of every position.
     homes: Vec<Vec<NodeId>>,
+    /// Positions of one list that one failure domain may hold.
     per_domain_max: usize,
     links: BTreeMap<LinkId, Link>,
+    /// The registered incarnation of each node.
     presences: BTreeMap<NodeId, Presence>,
-    /// Registrations that count and are not committed yet.
+    /// Confirmed registrations that are not committed yet.
     claims: BTreeMap<NodeId, Registration>,
     /// Certificates that are not committed yet.
     ended: BTreeSet<(NodeId, Incarnation)>,
-    /// Until when a node's next incarnation is waited for.
+    /// Nodes that ended, and the time until which their positions wait for the next incarnation.
     waits: BTreeMap<NodeId, Time>,
-    /// (reporter, silent peer).
+    /// Reports of silent peers, by reporter and peer.
     reports: BTreeMap<(NodeId, NodeId), Report>,
+    /// Nodes that get no position of a list until the given time, since a broken link was found there.
     avoided: BTreeMap<(ListId, NodeId), Time>,
     moves: duty::Moves,
     slot_orders: slot_moves::SlotOrders,
     orders: orders::Orders,
     slow: slow::SlowNodes,
+    /// The last holder of each vacant position.
     vacated: BTreeMap<(ListId, Position), NodeId>,
+    /// Incarnations removed from a list without a certificate, and when. Their leases may still be valid.
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
-    /// Removals before this may not be in there.
+    /// `recent` lacks removals before this time: an earlier coordinator made them.
     recent_from: Option<Time>,
     falls: BTreeMap<NodeId, Falls>,
+    /// Positions whose holders have asked to become Live since the last decision.
     whole: Vec<(ListId, Position, Tenure)>,
-    /// Since when positions are Filling at nodes that hold another one of the list.
+    /// Positions that are Filling at a node with a second position of the list, and since when.
     doubled: BTreeMap<(ListId, Position, Tenure), Time>,
+    /// A member of a list may hold a second position of it (P10.5).
     stand_in: bool,
     prng: Prng,
-    /// Silence before this is not counted: this coordinator was not there to hear.
+    /// Silence before this time does not count: this coordinator could not hear anything.
     quiet_from: Option<Time>,
-    /// Until then nobody is removed for silence (P10.11).
+    /// No node is removed for silence before this time (P10.11).
     grace_until: Time,
-    /// Too many failure domains were silent: until then nobody is removed for silence, since the rest of them may be
-    /// heard in a moment.
+    /// No node is removed for silence before this time, since too many failure domains were silent together. When some
+    /// of them are heard again, the others may follow soon.
     healed_from: Time,
-    /// When each node asked to register last, in whatever incarnation: the coordinator can be reached from there.
+    /// When each node last asked to register, in any incarnation. It can reach the coordinator.
     contacts: BTreeMap<NodeId, Time>,
-    /// From then on this coordinator has been there for so long that every node that lives has registered.
+    /// From this time on every running node has had time to register with this coordinator.
     settled_from: Time,
-    /// Configurations that are committed and wait to be sent.
+    /// Configurations that are committed but not sent yet.
     releases: release::Releases,
-    /// The most coordinators that an agent knows: it dials them one after the other.
+    /// The largest number of coordinator addresses that any agent knows. An agent dials them one after the other.
     addresses: u8,
-    /// A node that has a configuration which is not in this store's history, and of which list: nothing is decided any
-    /// more (P10.16).
+    /// A node has a configuration of this list that is not in the store's history. The coordinator decides nothing more
+    /// (P10.16).
     behind: Option<(NodeId, ListId)>,
-    /// The latest incarnation of each node that any registered node knows, and how many lives that makes.
+    /// The latest incarnation of each node that any registered node knows, and its ordinal.
     incarnations: BTreeMap<NodeId, (Incarnation, u32)>,
-    /// Nodes that know the id of a configuration which is not in this store's history, and have not been taken in.
+    /// Refused nodes that know the id of a configuration which is not in this store's history.
     doubts: BTreeSet<NodeId>,
-    /// Enough holders have told what they know: every configuration that has left a coordinator is in this store. Once
-    /// true it stays true, since later configurations are of this coordinator.
+    /// Enough holders have reported their configurations: this store has every configuration that any coordinator has
+    /// sent. Stays true, since only this coordinator makes later configurations.
     knows_all: bool,
     /// Nodes that have registered with configurations of this store's history.
     witnesses: BTreeSet<NodeId>,
@@ -283,26 +195,27 @@ pub struct Coordinator<S> {
     next_tick: Time,
     /// The outcome of the last commit is unknown.
     unsure: bool,
+    /// Another coordinator has opened the store.
     deposed: bool,
     broken: Broken,
 }
 
 impl<S: Store> Coordinator<S> {
-    /// Writes a new cluster into an empty store. A coordinator never does so by itself: a store that was lost would
-    /// become another, empty cluster (P10.16).
+    /// Writes a new cluster into an empty store. A coordinator does not do this by itself: after the loss of a store it
+    /// would make another, empty cluster (P10.16).
     ///
     /// # Errors
-    /// If the plan cannot be, or the store fails or has a cluster already.
+    /// If the plan is invalid, the store fails, or the store has a cluster already.
     pub fn create(store: &mut S, plan: &ClusterPlan) -> Result<(), OpenError> {
         Records::create(store, plan)
     }
 
-    /// Goes on with the cluster that is in the store, and takes the store away from the coordinator that opened it
-    /// before. The seed is for nonces and must differ from start to start.
+    /// Opens the store of an existing cluster. The coordinator that had opened it before cannot commit any more. The
+    /// seed is for nonces and must be different at every start.
     ///
     /// # Errors
-    /// If the plan cannot be, or the store is empty, has another cluster or records that this version cannot read, or
-    /// fails.
+    /// If the plan is invalid, or if the store fails, is empty, has another cluster, or has records that this version
+    /// cannot read.
     pub fn open(mut store: S, plan: &ClusterPlan, seed: u64) -> Result<Self, OpenError> {
         let records = Records::open(&mut store, plan)?;
         let layout = records.plan.layout();
@@ -351,21 +264,20 @@ impl<S: Store> Coordinator<S> {
         })
     }
 
-    /// Whether a member of a list may hold a second position of it where no other node is free (P10.5); it may
-    /// unless told otherwise. Not of the plan: it may differ from start to start.
+    /// Sets whether a member of a list may hold a second position of it where no other node is free (P10.5). The
+    /// default is true. The setting is not part of the plan, so it may change at every start.
     pub fn set_stand_in(&mut self, may: bool) {
         self.stand_in = may;
     }
 
-    /// Leaves a rule out.
+    /// Disables a rule, to test that the simulator finds the fault.
     #[cfg(feature = "mutants")]
     pub fn break_rule(&mut self, mutant: Option<Mutant>) {
         self.broken.mutant = mutant;
         self.records.broken.mutant = mutant;
     }
 
-    /// Says that a link comes from the coordinator's own machine. Only by such a link orders are taken that can lose
-    /// data.
+    /// Marks a link as one from the coordinator's own machine. Orders that can lose data are accepted only there.
     pub fn set_local(&mut self, link: LinkId) {
         if let Some(link) = self.links.get_mut(&link) {
             link.is_local = true;
@@ -382,7 +294,7 @@ impl<S: Store> Coordinator<S> {
                 false
             }
             CoordinatorEvent::Disconnected { link } => {
-                // A connection that broke says nothing about the process: only silence and certificates count.
+                // A broken connection does not mean that the process ended: only silence and certificates count.
                 self.links.remove(&link);
                 self.withdraw_orders(link);
                 self.notice_links(now);
@@ -399,7 +311,7 @@ impl<S: Store> Coordinator<S> {
         self.release(now, out);
     }
 
-    /// When to call with [`CoordinatorEvent::Timer`] at the latest.
+    /// The time by which [`CoordinatorEvent::Timer`] must be given.
     pub fn next_deadline(&self) -> Option<Time> {
         let silence = |(id, presence): (&NodeId, &Presence)| {
             let up = self
@@ -419,12 +331,12 @@ impl<S: Store> Coordinator<S> {
         times.into_iter().flatten().min()
     }
 
-    /// The cluster.
+    /// The cluster's record.
     pub fn cluster(&self) -> &ClusterRecord {
         &self.records.cluster
     }
 
-    /// The plan of the cluster, with what has been set since.
+    /// The plan of the cluster, with later changes of settings.
     pub fn plan(&self) -> &ClusterPlan {
         &self.records.plan
     }
@@ -439,17 +351,17 @@ impl<S: Store> Coordinator<S> {
         self.records.nodes.values().map(|n| &n.record)
     }
 
-    /// Whether another coordinator has taken the store: this one answers nothing any more.
+    /// Whether another coordinator has opened the store. This one refuses all messages.
     pub fn is_deposed(&self) -> bool {
         self.deposed
     }
 
-    /// Ends the coordinator and gives its store back, for the next one.
+    /// Ends the coordinator and returns its store.
     pub fn into_store(self) -> S {
         self.store
     }
 
-    /// The store, for tests that make it fail.
+    /// The store, so that a test can make it fail.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
     }
@@ -458,7 +370,7 @@ impl<S: Store> Coordinator<S> {
         Span::from_ms(self.records.plan.suspicion_ms.into())
     }
 
-    /// By then the leases of an incarnation that is removed have ended, with time to spare.
+    /// The time after which all leases of a removed incarnation have ended, with a margin.
     fn leases_end_after(&self) -> Span {
         Span::from_ms(u64::from(self.records.plan.lease_ms) * 5 / 2)
     }
@@ -467,8 +379,8 @@ impl<S: Store> Coordinator<S> {
         self.waits.values().copied().min()
     }
 
-    /// P10.7: whoever has just started has heard nobody, which says nothing about them. A coordinator that was
-    /// stopped or starved for long is in the same place: what was sent meanwhile is still to be read.
+    /// P10.7: a coordinator that has just started has heard no node, so silence before its start does not count. The
+    /// same holds after a long pause of the process: messages that arrived meanwhile are not read yet.
     fn notice_absence(&mut self, now: Time) {
         if self.quiet_from.is_none() {
             let wait = now + Span::from_ms(self.records.plan.restart_wait_ms.into());
@@ -479,15 +391,15 @@ impl<S: Store> Coordinator<S> {
                 .filter(|n| n.has_ended())
                 .map(|n| n.record.id);
             self.waits = ended.map(|id| (id, wait)).collect();
-            // Of lists that there are already another coordinator may have removed somebody just before.
+            // An earlier coordinator may have removed an incarnation from an existing list just before.
             self.recent_from = (!self.records.lists.is_empty()).then_some(now);
         }
         let (begins, absent) = (self.quiet_from.is_none(), now - self.last_event);
         if begins || absent > Span(self.suspicion().0 / 2) {
             self.quiet_from = Some(now);
         }
-        // Agents that heard nothing for that long have given the link up: it is as after a start.
-        if (begins || absent > fence::PATIENCE) && !self.broken.is(Mutant::NoGrace) {
+        // Agents close a link that is silent for that long, so they must register again as after a start.
+        if (begins || absent > fence::LINK_TIMEOUT) && !self.broken.is(Mutant::NoGrace) {
             self.settled_from = now + self.grace();
             self.begin_grace(now);
         }
@@ -502,14 +414,14 @@ impl<S: Store> Coordinator<S> {
         fence::grace(self.suspicion(), self.addresses)
     }
 
-    /// P10.11: with too few nodes linked the coordinator may be the one that is cut off.
+    /// P10.11: if too few nodes are linked, the coordinator itself may be cut off.
     fn notice_links(&mut self, now: Time) {
         if self.lacks_links(now).is_some() {
             self.begin_grace(now);
         }
     }
 
-    /// If too few holders are linked: how many are wanted, and those that are not linked.
+    /// If too few holders are linked: the required number, and the holders that are not linked.
     fn lacks_links(&self, now: Time) -> Option<(usize, Vec<NodeId>)> {
         let holders = self.holders(now);
         let is_linked = |id: &NodeId| {
@@ -518,7 +430,7 @@ impl<S: Store> Coordinator<S> {
                 .get(id)
                 .filter(|p| p.incarnation == holders[id].incarnation);
             let linked = presence.is_some_and(|p| self.links.contains_key(&p.link));
-            linked || self.contacts.get(id).is_some_and(|at| now - *at < fence::PATIENCE)
+            linked || self.contacts.get(id).is_some_and(|at| now - *at < fence::LINK_TIMEOUT)
         };
         let away: Vec<NodeId> = holders.keys().filter(|id| !is_linked(id)).copied().collect();
         let wanted = fence::witnesses(holders.len(), self.records.plan.parity.into());
@@ -545,20 +457,20 @@ impl<S: Store> Coordinator<S> {
         holders
     }
 
-    /// Whether a node has a configuration that names it and the other one.
+    /// Whether a node has a configuration in which both hold a position.
     fn knows_peer(&self, node: NodeId, peer: NodeId, lacks: &BTreeSet<ListId>) -> bool {
         let mut known = self.records.lists.values().filter(|c| !lacks.contains(&c.list));
         known.any(|c| c.of_node(node).next().is_some() && c.of_node(peer).next().is_some())
     }
 
-    /// P10.9 to P10.11.
+    /// Decides which silent nodes may be removed (P10.9 to P10.11).
     fn judge_silence(&self, now: Time) -> Silence {
         let opinion = |of: NodeId, about: NodeId, incarnation: Incarnation| {
             let presence = self.presences.get(&of);
             match presence {
                 _ if self.broken.is(Mutant::NoVotes) => Opinion::Unheard,
                 Some(presence) => match presence.opinion(about, incarnation) {
-                    // It may not know that they are peers, so that it does not listen.
+                    // The node may not know that they are peers, so it does not check whether it hears the other.
                     Opinion::Hears if !self.knows_peer(of, about, &presence.lacks) => Opinion::Unsure,
                     opinion => opinion,
                 },
@@ -580,19 +492,20 @@ impl<S: Store> Coordinator<S> {
         )
     }
 
-    /// Whether the coordinator still waits to hear of nodes that live (P10.11).
+    /// Whether the coordinator still waits for running nodes to register (P10.11).
     fn is_in_grace(&self, now: Time) -> bool {
         now < self.grace_until && !self.records.lists.is_empty()
     }
 
-    /// When an incarnation that was last well then, or never heard, counts as silent.
+    /// The time from which this incarnation counts as silent. `None`: it has not registered.
     fn silent_at(&self, presence: Option<&Presence>) -> Time {
         let from = self.quiet_from.unwrap_or_default();
         presence.map_or(from, |p| p.well_at().max(from)) + self.suspicion()
     }
 }
 
-/// Encodes and sends; what is too long for any agent to read is not sent, and the limits of a plan prevent it.
+/// Encodes and sends a message. One that is longer than agents accept is reported and dropped; the limits of a plan
+/// prevent that.
 pub(crate) fn send(out: &mut impl CoordinatorOut, link: LinkId, message: &ToAgent) {
     match encode(message, TO_AGENT_BYTES_MAX) {
         Ok(frame) => out.send(link, &frame),
@@ -600,7 +513,7 @@ pub(crate) fn send(out: &mut impl CoordinatorOut, link: LinkId, message: &ToAgen
     }
 }
 
-/// A node that registers for the first time.
+/// The record of a node that registers for the first time.
 pub(crate) fn first_record(registration: &Registration, domain: String) -> StoredNode {
     let record = NodeRecord {
         id: registration.node,

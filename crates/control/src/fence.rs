@@ -1,7 +1,7 @@
 //! Who may be fenced (P10.9 to P10.12). This file alone takes positions from their holders.
 //!
-//! A process has *ended* when somebody who waited for it says so, or when a later incarnation of its node is accepted.
-//! It is *silent* in every other case. Ends cost redundancy at once. Silence costs time only: a silent holder is
+//! A process has *ended* when its supervisor certified that, or when a later incarnation of its node was accepted. In
+//! every other case it is *silent*. An end costs redundancy at once. Silence only costs time: a silent holder is
 //! removed only if its peers do not hear it either.
 
 mod silence;
@@ -12,18 +12,18 @@ use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenu
 use paritas_base::{NodeId, Position};
 use std::collections::BTreeSet;
 
-pub(crate) use silence::{DIAL_MAX, Hold, Holder, Opinion, PATIENCE, REDIAL_MAX, Silence, grace, witnesses};
+pub(crate) use silence::{DIAL_MAX, Hold, Holder, LINK_TIMEOUT, Opinion, REDIAL_MAX, Silence, grace, witnesses};
 
 /// Why a position gets another holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// Nobody holds it.
+    /// It is vacant.
     Vacant,
     /// The holder's incarnation has ended, or its role has halted.
     Ended,
-    /// The holder is suspect, or it is the end of a broken link that has to go (P10.2).
+    /// The holder is suspect, or the rules remove it because of a broken link (P10.2).
     Suspect,
-    /// The position is wanted elsewhere (P5.12, P10.2a, P10.5).
+    /// A planned move (P5.12, P10.2a, P10.5).
     Planned,
     /// The list is lost and begins again empty (P10.6).
     Reset,
@@ -35,7 +35,7 @@ pub(crate) struct Permit {
     position: usize,
 }
 
-/// A list's next configuration while it is worked out.
+/// A list's next configuration while the rules compute it.
 pub(crate) struct Fence<'a> {
     pub(crate) old: &'a Configuration,
     new: Configuration,
@@ -55,12 +55,12 @@ impl<'a> Fence<'a> {
         }
     }
 
-    /// The next configuration as it is so far.
+    /// The next configuration, as computed so far.
     pub(crate) fn next(&self) -> &Configuration {
         &self.new
     }
 
-    /// What was worked out.
+    /// The result.
     pub(crate) fn into_next(self) -> Configuration {
         self.new
     }
@@ -77,7 +77,7 @@ impl<'a> Fence<'a> {
         self.new.positions[i].is_some_and(|a| a.state.is_live())
     }
 
-    /// Whether what the holder had is lost: its incarnation has ended, or its role has halted.
+    /// Whether the holder's data is lost: its incarnation has ended, or its role has halted.
     pub(crate) fn is_ended(&self, i: usize) -> bool {
         self.tenure(i).is_some_and(|t| {
             let halted = (self.new.list, Position(i as u8), t.node, t.incarnation);
@@ -121,7 +121,7 @@ impl<'a> Fence<'a> {
         positions.any(|i| self.tenure(i).is_some() && !self.is_live(i) && !self.is_ended(i))
     }
 
-    /// How many further losses the list survives while nobody holds the position.
+    /// How many further losses the list survives while the position is vacant.
     pub(crate) fn survives_without(&self, i: usize) -> usize {
         let mut meanwhile = self.new.clone();
         meanwhile.positions[i] = None;
@@ -186,7 +186,7 @@ impl<'a> Fence<'a> {
         self.new.positions[i] = Some(Assignment { tenure, state });
     }
 
-    /// Leaves the position to nobody.
+    /// Makes the position vacant.
     pub(crate) fn vacate(&mut self, permit: Permit) {
         let i = permit.position;
         if let Some(tenure) = self.tenure(i) {
@@ -230,7 +230,7 @@ impl<'a> Fence<'a> {
         }
     }
 
-    /// Takes back all changes of holders since the old configuration.
+    /// Reverts all changes of holders since the old configuration.
     pub(crate) fn undo_holders(&mut self, before: Vec<Option<Assignment>>) {
         self.new.positions = before;
     }

@@ -1,5 +1,5 @@
-//! Room `control`: who belongs to the cluster and who holds what, decided by pure rules over a store with
-//! compare-and-swap (P10). No clock, entropy, sockets or HTTP.
+//! Crate `control`: decides the members of the cluster and the holder of each position, by pure rules over a store with
+//! compare-and-swap (P10). It uses no clock, entropy, sockets or HTTP.
 
 mod adopt;
 mod agent;

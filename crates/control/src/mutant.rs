@@ -1,10 +1,10 @@
-//! Rules of this room that can be left out, to show that the simulator sees it (docs/reliability.md).
+//! Rules of this crate that a test can disable, to show that the simulator finds the fault (docs/reliability.md).
 
-/// A rule left out.
+/// A disabled rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // The comments name the rule.
 pub enum Mutant {
-    /// P10.10: every peer is taken to say that it does not hear a silent node.
+    /// P10.10: every peer counts as not hearing a silent node.
     NoVotes,
     /// P10.11: silence counts from the coordinator's start.
     NoGrace,
@@ -12,17 +12,17 @@ pub enum Mutant {
     NoHold,
     /// P10.13: a new incarnation ends the present one at once.
     RunningAdmitted,
-    /// P10.14: of two configurations the one with the higher epoch counts, whatever its history.
+    /// P10.14: of two configurations the one with the higher epoch counts, even from another history.
     EpochForId,
-    /// P10.16: a coordinator decides although a node has what its store lacks.
+    /// P10.16: a coordinator decides although a node has a configuration that its store lacks.
     BehindCommits,
-    /// P10.16: a coordinator decides before anybody has told what is installed.
+    /// P10.16: a coordinator decides before any node has reported its configurations.
     NoWitness,
-    /// P10.16: a configuration leaves before anybody knows its id.
+    /// P10.16: a configuration is sent before any node knows its id.
     ReleasedUnheard,
     /// P10.16: a node's record counts although a later one is known.
     OldLivesBack,
-    /// P10.1: a commit does not check who has the store.
+    /// P10.1: a commit does not check that no other coordinator has opened the store.
     LeaderNotCompared,
 }
 

@@ -21,10 +21,10 @@ const SLOTS_KEY: &str = "slots";
 const NODE_PREFIX: &str = "node/";
 const LIST_PREFIX: &str = "list/";
 const TRAIL_PREFIX: &str = "trail/";
-/// Earlier lives of a node that are remembered, so that a late message of theirs is known for what it is.
+/// Limit of earlier incarnations of a node that are recorded, so that their late messages are recognized.
 const PAST_MAX: usize = 16;
 
-/// Why a coordinator cannot start on a store. The store is as it was.
+/// Why a coordinator cannot open a store. The store is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OpenError {
     /// The store failed.
@@ -54,7 +54,7 @@ pub enum OpenError {
         /// Which.
         key: String,
     },
-    /// The plan cannot be.
+    /// The plan is invalid.
     Plan(PlanError),
     /// The store has a cluster of another plan.
     OtherPlan {
@@ -109,16 +109,16 @@ impl From<StoreError> for OpenError {
     }
 }
 
-/// Whether an incarnation has ended, and who says so. Written as one byte.
+/// Whether an incarnation has ended, and by which evidence. Written as one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) enum End {
-    /// Nobody says that it has.
+    /// It is not known to have ended.
     #[default]
     Unknown,
-    /// Who waited for its process has seen it end.
+    /// Its supervisor has waited for the process and certified the end.
     Certified,
-    /// An operator says so, who may be wrong: nothing that a living process could gainsay is built on it, such as a
-    /// lease that is taken for void (P5.5).
+    /// An operator attested the end, which may be an error. So its leases do not count as ended (P5.5): the process
+    /// could still run.
     Attested,
 }
 
@@ -128,14 +128,14 @@ pub(crate) struct StoredNode {
     pub(crate) record: NodeRecord,
     /// Whether the present incarnation has ended.
     pub(crate) end: End,
-    /// Earlier lives, oldest first, and whether their end is certified.
+    /// Earlier incarnations, oldest first, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
-    /// What is wanted of it, in whatever incarnation.
+    /// Its duty, which holds for all its incarnations.
     pub(crate) duty: Duty,
 }
 
 impl StoredNode {
-    /// A node of which nothing is known but that it once held something.
+    /// The record of a node of which only an incarnation that held a position is known.
     pub(crate) fn unknown(id: NodeId, incarnation: Incarnation, domain: String, role: NodeRole) -> Self {
         Self {
             record: NodeRecord {
@@ -165,19 +165,19 @@ impl StoredNode {
         self.end = End::Unknown;
     }
 
-    /// Whether the present incarnation has ended, whoever says so.
+    /// Whether the present incarnation has ended, certified or attested.
     pub(crate) fn has_ended(&self) -> bool {
         self.end != End::Unknown
     }
 
-    /// Notes that an operator says that `incarnation` has ended.
+    /// Records that an operator attests the end of `incarnation`.
     pub(crate) fn attest(&mut self, incarnation: Incarnation) {
         if self.record.incarnation == incarnation && !self.has_ended() {
             self.end = End::Attested;
         }
     }
 
-    /// Notes that `incarnation` is certified ended; one that never registered is remembered too.
+    /// Records that the end of `incarnation` is certified, even if it never registered.
     pub(crate) fn certify(&mut self, incarnation: Incarnation) {
         if self.record.incarnation == incarnation {
             self.end = End::Certified;
@@ -189,27 +189,27 @@ impl StoredNode {
         }
     }
 
-    /// Whether `incarnation` may not register any more.
+    /// Whether `incarnation` may not register again.
     pub(crate) fn is_over(&self, incarnation: Incarnation) -> bool {
         self.past.iter().any(|(past, _)| *past == incarnation)
             || (self.has_ended() && self.record.incarnation == incarnation)
     }
 }
 
-/// Slots that go from stream to stream (P10.8).
+/// The record of slot moves (P10.8).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct StoredSlots {
-    /// The newest that a hand-off was given.
+    /// The version of the newest hand-off.
     pub(crate) version: u64,
-    /// What is under way.
+    /// The present task.
     pub(crate) task: Option<SlotTask>,
-    /// The newest that ever was, and why it was given up, if it was.
+    /// The newest task, and why it was given up. Empty if it was not.
     pub(crate) latest: Option<SlotTask>,
     pub(crate) reason: String,
 }
 
 impl StoredSlots {
-    /// The task ends as far as it has come.
+    /// Ends the task. Slots that have moved stay where they are.
     pub(crate) fn give_up(&mut self, why: &str) {
         if self.task.take().is_some() {
             self.reason = why.into();
@@ -217,13 +217,13 @@ impl StoredSlots {
     }
 }
 
-/// What a coordinator without a store has learned.
+/// The records that an adoption has built from the reports of the nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Adopted {
     pub(crate) plan: ClusterPlan,
     pub(crate) cluster: ClusterRecord,
     pub(crate) nodes: Vec<StoredNode>,
-    /// With the ids of the epochs before, the latest first.
+    /// The configurations, each with the ids of the epochs before, latest first.
     pub(crate) lists: Vec<(Configuration, Vec<u64>)>,
     pub(crate) slots: StoredSlots,
 }
@@ -284,7 +284,7 @@ impl Records {
         Ok(records)
     }
 
-    /// The records of a store that may be empty, for a coordinator that asks the nodes for the rest.
+    /// The records of a store that may be empty, for an adoption.
     pub(crate) fn look<S: Store>(store: &S, plan: &ClusterPlan) -> Result<Option<Self>, OpenError> {
         plan.check().map_err(OpenError::Plan)?;
         let found = Self::load(store)?;
@@ -294,7 +294,7 @@ impl Records {
         Ok(found)
     }
 
-    /// Writes all that the nodes of a cluster have told, over what was found in the store, in one transaction.
+    /// Writes the records of an adoption over those of the store, in one transaction.
     pub(crate) fn adopt<S: Store>(found: Option<&Self>, store: &mut S, adopted: &Adopted) -> Result<(), StoreError> {
         let none = Self {
             plan: adopted.plan.clone(),
@@ -332,7 +332,7 @@ impl Records {
         if entries.is_empty() {
             return Ok(None);
         }
-        // All formats first: nothing of a newer version's is taken for damage.
+        // Check all formats first, so that a newer format is not reported as damage.
         for (key, entry) in &entries {
             match entry.value.first() {
                 Some(found) if *found > RECORD_FORMAT => {
@@ -362,7 +362,7 @@ impl Records {
             cluster: read(&values, CLUSTER_KEY)?,
             nodes: BTreeMap::new(),
             lists: BTreeMap::new(),
-            // Written when slots are moved the first time.
+            // This record exists only after the first move of slots.
             slots: if values.contains_key(SLOTS_KEY) {
                 read(&values, SLOTS_KEY)?
             } else {
@@ -400,7 +400,7 @@ impl Records {
         Ok(Some(records))
     }
 
-    /// What is written once: bytes that were changed since must not be computed with.
+    /// Checks the records that are written once, so that damaged ones are not used.
     fn check_fixed(&self) -> Result<(), OpenError> {
         let damaged = |key: &str| OpenError::Damaged { key: key.into() };
         let (plan, cluster) = (&self.plan, &self.cluster);
@@ -419,7 +419,8 @@ impl Records {
         Ok(())
     }
 
-    /// Reads everything again after a commit whose outcome is unknown. `false`: somebody else has the store now.
+    /// Reads all records again after a commit whose outcome is unknown. `false`: another coordinator has opened the
+    /// store.
     pub(crate) fn reload<S: Store>(&mut self, store: &S) -> Result<bool, OpenError> {
         let found = Self::load(store)?.ok_or_else(|| OpenError::Damaged { key: LEADER_KEY.into() })?;
         if found.leader != self.leader {
@@ -436,7 +437,7 @@ impl Records {
         Ok(found == self.revisions.get(LEADER_KEY).copied())
     }
 
-    /// Commits nodes and lists in one transaction, then takes them over.
+    /// Commits nodes and lists in one transaction, then updates the copy in memory.
     pub(crate) fn commit<S: Store>(
         &mut self,
         store: &mut S,
@@ -576,8 +577,8 @@ fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> R
     }
 }
 
-/// Whether the settings are those of the cluster in the store. Its id and hash key were drawn when it was made; what
-/// `paritas set` changes may be another since.
+/// Checks that the settings are those of the cluster in the store. Its id and hash key are random, and `paritas set`
+/// may have changed some settings, so these are not compared.
 fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError> {
     let settings = |p: &ClusterPlan| {
         [
@@ -593,7 +594,7 @@ fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError
             ("min_redundancy", p.min_redundancy.to_string()),
         ]
     };
-    // One for each node: of many the first that differs is named.
+    // One for each node: the first that differs is reported.
     let domain = |n: &PlannedNode| ("domains", format!("`{}` for {}", n.domain, n.id));
     let domains = stored.all().map(domain).zip(asked.all().map(domain));
     let mut pairs = settings(stored).into_iter().zip(settings(asked)).chain(domains);

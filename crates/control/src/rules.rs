@@ -1,8 +1,8 @@
-//! The rules for one list (P10.2–P10.6): from what is known of the nodes to the list's next configuration.
+//! The rules for one list (P10.2–P10.6): they compute the list's next configuration from facts about the nodes.
 //!
-//! They look at the state of things, not at events: the same facts give the same answer whenever they are asked,
-//! and asking twice changes nothing. So a lost, repeated or late event does no harm, and a coordinator that has
-//! just started decides as its predecessor would have.
+//! The result depends on the present state, not on the order of events: the same facts give the same configuration, and
+//! a second evaluation changes nothing. So a lost, repeated or late event does no harm, and a new coordinator decides
+//! as its predecessor would have.
 
 mod moves;
 mod stand_in;
@@ -14,32 +14,32 @@ use paritas_base::configuration::{Assignment, Configuration, Duty, PositionState
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Certified lives that one configuration names at most; the oldest go first. They only shorten waits.
+/// Limit of certified incarnations that one configuration names. The oldest are dropped first; they only shorten waits.
 const GONE_MAX: usize = 64;
 
-/// What is known of a node.
+/// Facts about a node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeFacts {
     /// Its newest incarnation.
     pub(crate) incarnation: Incarnation,
     pub(crate) domain: String,
-    /// That incarnation has registered with this coordinator, is heard, and has not ended.
+    /// The newest incarnation has registered with this coordinator, is heard, and has not ended.
     pub(crate) available: bool,
-    /// The coordinator does not hear that incarnation: it may have ended or not.
+    /// The coordinator does not hear the newest incarnation. It may or may not have ended.
     pub(crate) silent: bool,
-    /// That incarnation ended: who waited for it says so, or an operator.
+    /// The newest incarnation has ended: its supervisor certified it, or an operator attested it.
     pub(crate) ended: bool,
-    /// Who waited for it says so.
+    /// Its supervisor certified the end.
     pub(crate) certified: bool,
-    /// It ended just now, and its next incarnation may come at once.
+    /// It ended a short time ago, and its next incarnation may register soon.
     pub(crate) waiting: bool,
-    /// Earlier lives, and whether their end is certified.
+    /// Earlier incarnations, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
-    /// It fell again and again of late: named only where nobody else is free (P10.7).
+    /// It failed repeatedly in the recent past: it gets a position only where no other node is free (P10.7).
     pub(crate) flapping: bool,
-    /// What is wanted of it.
+    /// Its duty.
     pub(crate) duty: Duty,
-    /// Positions held.
+    /// Number of positions that it holds.
     pub(crate) load: usize,
     /// It is a log node.
     pub(crate) log: bool,
@@ -53,22 +53,22 @@ pub(crate) struct BrokenLink {
     pub(crate) a_reports: usize,
     pub(crate) b: NodeId,
     pub(crate) b_reports: usize,
-    /// For so long that it will hardly heal by itself.
+    /// The link has been broken for so long that it counts as permanent.
     pub(crate) lasting: bool,
 }
 
-/// Everything that the rules look at.
+/// The input of the rules, and two results.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) nodes: BTreeMap<NodeId, NodeFacts>,
     /// The planned node of every position.
     pub(crate) homes: Vec<Vec<NodeId>>,
     pub(crate) per_domain_max: usize,
-    /// Positions of a list, the last ones, that are for log nodes.
+    /// Number of positions of a list, the last ones, that belong on log nodes.
     pub(crate) logged: usize,
     pub(crate) min_redundancy: usize,
     pub(crate) lost_policy: LostPolicy,
-    /// Lost lists that an operator wants to begin again empty.
+    /// Lost lists that an operator has ordered to begin again empty.
     pub(crate) resets: BTreeSet<ListId>,
     /// Positions whose holders ask to be Live.
     pub(crate) whole: Vec<(ListId, Position, Tenure)>,
@@ -77,40 +77,41 @@ pub(crate) struct Facts {
     pub(crate) suspects: BTreeSet<NodeId>,
     /// Silent nodes that a peer hears.
     pub(crate) isolated: BTreeSet<NodeId>,
-    /// Why nobody is removed for silence now (P10.11).
+    /// Why no node is removed for silence now (P10.11).
     pub(crate) hold: Option<Hold>,
-    /// Just after the coordinator's start: a position that is Filling may be whole, and its holder has not had the time
-    /// to say so again.
+    /// Just after the coordinator's start: a position that is Filling may be complete, if its holder has not had time
+    /// to report that again.
     pub(crate) may_be_whole: bool,
     /// Just after the coordinator's start: nodes that were up and have not registered yet (P10.12).
     pub(crate) awaited: BTreeSet<NodeId>,
-    /// Nodes that are not to be named in a list for a while.
+    /// Nodes that get no position of a list for some time.
     pub(crate) avoided: BTreeSet<(ListId, NodeId)>,
-    /// Who held a vacant position last.
+    /// The last holder of each vacant position.
     pub(crate) vacated: BTreeMap<(ListId, Position), NodeId>,
-    /// Roles that broke an invariant: to that position their incarnations are over, though they go on (P3.5), and they
-    /// begin nothing in that list any more.
+    /// Roles that broke an invariant (P3.5). For that position their incarnations count as ended, and they get no other
+    /// position of the list. The process itself continues.
     pub(crate) halted: BTreeSet<(ListId, Position, NodeId, Incarnation)>,
     /// Incarnations removed a short while ago without a certificate.
     pub(crate) recent: BTreeSet<(ListId, NodeId, Incarnation)>,
-    /// Others may have been: by a coordinator before this one, or by a commit whose outcome was unknown.
+    /// `recent` may be incomplete: an earlier coordinator, or a commit whose outcome was unknown, may have removed
+    /// others.
     pub(crate) recent_is_partial: bool,
     /// Whether a member of a list may hold a second position of it (P10.5).
     pub(crate) stand_in: bool,
     /// Positions that have long been Filling at nodes that hold another one of the list.
     pub(crate) stuck: BTreeSet<(ListId, Position, Tenure)>,
-    /// Positions whose owners have finished what they had begun: they may go (P5.12).
+    /// Positions whose owners have drained: they may be moved (P5.12).
     pub(crate) drained: BTreeSet<(ListId, Position, Tenure)>,
-    /// Lists from which a position may still be moved that need not go at once.
+    /// Number of lists of which a position may still be moved, if the move is not urgent.
     pub(crate) moves_left: usize,
-    /// Found out: positions that are to go once their owners have drained.
+    /// Result: positions to be moved once their owners have drained.
     pub(crate) to_drain: BTreeSet<(ListId, Position, Tenure)>,
-    /// Found out: what keeps a node that is to leave.
-    pub(crate) kept: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
+    /// Result: for each node that is to leave, a position that cannot be moved now, and why.
+    pub(crate) obstacles: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
 }
 
 impl Facts {
-    /// That incarnation has registered with this coordinator and is heard.
+    /// Whether the incarnation has registered with this coordinator and is heard.
     pub(crate) fn answers(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.node(node)
             .is_some_and(|n| n.incarnation == incarnation && n.available)
@@ -120,12 +121,12 @@ impl Facts {
         self.nodes.get(&node)
     }
 
-    /// That incarnation is over: certified, or a later one has registered (P10.4).
+    /// Whether the incarnation is over: certified, or a later one has registered (P10.4).
     pub(crate) fn is_ended(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.node(node).is_some_and(|n| n.incarnation != incarnation || n.ended)
     }
 
-    /// Somebody saw that incarnation end.
+    /// Whether the end of the incarnation is certified.
     fn is_certified(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.node(node)
             .is_some_and(|n| (n.incarnation == incarnation && n.certified) || n.past.contains(&(incarnation, true)))
@@ -141,23 +142,22 @@ impl Facts {
         self.node(node).is_none_or(|n| n.silent)
     }
 
-    /// Its next incarnation is waited for. Not for long enough to be worth it if it keeps falling, nor if it is to
-    /// leave.
+    /// Whether the node's next incarnation is awaited. A node that fails repeatedly, or that is to leave, is not.
     fn is_waiting(&self, node: NodeId) -> bool {
         self.node(node)
             .is_some_and(|n| n.waiting && !n.flapping && !n.duty.leaves())
     }
 }
 
-/// What a list's next configuration is, and why.
+/// A list's next configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Next {
     pub(crate) configuration: Configuration,
-    /// Nodes fenced because of broken links, to be left out for a while.
+    /// Nodes fenced because of broken links. They get no position of the list for some time.
     pub(crate) cut: Vec<NodeId>,
 }
 
-/// The first configuration of a list: everybody Live with nothing (all of `nodes` are available).
+/// The first configuration of a list: every position is Live and empty. All of `nodes` are available.
 pub(crate) fn first(list: ListId, homes: &[NodeId], plan: &ClusterPlan, facts: &mut Facts) -> Configuration {
     let epoch = Epoch(1);
     let mut positions = Vec::with_capacity(homes.len());
@@ -192,7 +192,7 @@ pub(crate) fn first(list: ListId, homes: &[NodeId], plan: &ClusterPlan, facts: &
     }
 }
 
-/// The list's next configuration; `None` if it may stay as it is.
+/// The list's next configuration. `None`: it does not change.
 pub(crate) fn next(old: &Configuration, facts: &mut Facts) -> Option<Next> {
     // The protocol packs terms in 20 bits; the coordinator has alarmed long before.
     if old.epoch.0 >= Version::TERM_MAX {
@@ -234,7 +234,7 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// The configuration as it is so far.
+    /// The next configuration, as computed so far.
     fn next(&self) -> &Configuration {
         self.fence.next()
     }
@@ -262,12 +262,12 @@ impl Change<'_> {
         }
     }
 
-    /// P10.6: more positions have ended than P10.3 covers. The survivors stay and can be read; nothing is named in
-    /// place of the ended, since nothing could be rebuilt. Without parity nothing ever could: there positions start
-    /// again empty.
+    /// P10.6: more positions have ended than P10.3 covers. The remaining positions stay and can be read. The ended ones
+    /// get no successors, since nothing could be rebuilt. Without parity a position never can be rebuilt, so there it
+    /// begins again empty.
     ///
-    /// False: it cannot be decided yet whether the list is lost. A holder that is Filling may have told the coordinator
-    /// before that it is whole, and has not had the time to say so again.
+    /// False: it cannot be decided yet whether the list is lost. A holder that is Filling may have reported to the
+    /// previous coordinator that it is complete, and has not had time to report it again.
     fn bury(&mut self) -> bool {
         let any_ended = (0..self.next().positions.len()).any(|i| self.fence.is_ended(i));
         if !any_ended || self.next().parity == 0 {
@@ -289,9 +289,9 @@ impl Change<'_> {
         true
     }
 
-    /// P10.6: a lost list begins again, everybody Live with nothing, once every position has a holder and no owner of
-    /// before can be serving: an owner that was removed without a certificate may serve until its leases end. So a
-    /// holder that is only silent is removed first, and the list begins when its leases have ended too.
+    /// P10.6: a lost list begins again with empty positions. Every position must have a holder, and no earlier owner
+    /// may still serve: an owner that was removed without a certificate may serve until its leases end. So a silent
+    /// holder is removed first, and the list begins again when its leases have ended.
     fn reset(&mut self) {
         let list = self.next().list;
         let mut recent = self.fence.facts.recent.iter();
@@ -338,13 +338,13 @@ impl Change<'_> {
         self.fence.begin_again();
     }
 
-    /// P10.4, P10.5: lives that ended are replaced, whatever P10.3 says.
+    /// P10.4, P10.5: incarnations that ended are replaced. P10.3 does not limit this.
     ///
-    /// While the node's next incarnation is waited for, a data position stays named: its keys cannot be served any
-    /// sooner, and one commit instead of two is one epoch change less on their way back. A parity position is vacated
-    /// at once where enough others are Live, since every write of the list waits for its acks, and a takeover of
-    /// another position of the list for its part of the push; with too few others writes would be refused instead of
-    /// waiting a moment, so then it stays named too.
+    /// While the node's next incarnation is awaited, a data position keeps its ended holder: a vacancy would not serve
+    /// its keys sooner, and would cost one more epoch. A parity position is vacated at once if enough other parities
+    /// are Live, since every write of the list waits for its acks, and a takeover of another position waits for its
+    /// part of the push. With too few others a vacancy would refuse writes instead of delaying them, so it keeps its
+    /// holder.
     fn succeed(&mut self) {
         for i in 0..self.next().positions.len() {
             let Some(dead) = self.fence.tenure(i).filter(|_| self.fence.is_ended(i)) else {
@@ -365,8 +365,8 @@ impl Change<'_> {
         }
     }
 
-    /// P10.12: just after the coordinator's start a holder of the list may live and not have registered yet. The best
-    /// successor may be one of those that are still to come.
+    /// P10.12: just after the coordinator's start a running node may not have registered yet. It may be the best
+    /// successor.
     fn knows_too_few(&self) -> bool {
         let mut held = self.next().positions.iter().flatten();
         held.any(|a| self.fence.facts.awaited.contains(&a.tenure.node))
@@ -374,12 +374,12 @@ impl Change<'_> {
 
     /// P10.2, P10.3: suspect members, and one end of each link that peers report broken.
     ///
-    /// All that leave count as missing together. If the list could not be rebuilt without them, none of those that
-    /// are Live is removed: to fence a few of them could not bring anything back, and they may all be well behind
-    /// a partition. And removal must help: a data position goes only to a successor (its owner may still serve),
-    /// a parity position to a successor, or to nobody if enough others remain for writes to go on. Or if no data is
-    /// missing: then the last of them leave too, for without them reads need no leases and go on, though writes
-    /// don't (P4.5).
+    /// All that leave count as missing together. If the list could not be rebuilt without them, no Live one is removed:
+    /// fencing some of them would restore nothing, and all of them may run behind a network partition.
+    ///
+    /// A removal must also improve the list. A data position goes only to a successor, since its owner may still serve.
+    /// A parity position goes to a successor, or becomes vacant if enough parities remain for writes. If no data is
+    /// missing, the last parities may leave too: reads then need no leases and continue, but writes stop (P4.5).
     fn suspect(&mut self) {
         let cut = self.cut_positions();
         let leaves = |i: &usize| !self.fence.is_ended(*i) && (self.fence.is_suspect(*i) || cut.contains(i));
@@ -407,11 +407,11 @@ impl Change<'_> {
         }
     }
 
-    /// P10.2: of two nodes that do not hear each other the one that more peers report goes, else the parity end.
-    /// Only owner and parity member owe each other anything.
+    /// P10.2: of two nodes that do not hear each other, the one that more peers report is removed. With equal reports
+    /// it is the parity end. Only links between an owner and a parity member matter.
     ///
-    /// Both are there with what they hold, and to take it away costs redundancy until it is refilled. While any other
-    /// position is missing it can wait: when that one died, the next may be dying.
+    /// Both nodes still have their data, and a removal costs redundancy until the position is refilled. So it waits
+    /// while another position of the list is missing.
     fn cut_positions(&self) -> BTreeSet<usize> {
         if self.fence.facts.hold.is_some() {
             return BTreeSet::new();
@@ -442,7 +442,7 @@ impl Change<'_> {
         cut
     }
 
-    /// P10.5: vacancies go to whoever is free, else to a member of the list, but not away from a node whose next
+    /// P10.5: a vacant position goes to a free node, else to a member of the list. It waits if its last holder's next
     /// incarnation is awaited.
     fn fill(&mut self) {
         for i in 0..self.next().positions.len() {
@@ -465,20 +465,20 @@ impl Change<'_> {
         }
     }
 
-    /// The best node for a position: who held it last, whose it is by plan, then who spreads parities over domains,
-    /// then who holds least, which are the spares. Last come those that are to leave, or keep falling. For a logged
-    /// position it is a log node, for any other it is none.
+    /// The best node for a position, by these criteria in order: the last holder; the planned node; a node that spreads
+    /// parities over failure domains; the node with the fewest positions, which prefers spares. Nodes that are to leave
+    /// or fail repeatedly come last. A logged position goes only to log nodes, any other only to nodes in memory.
     fn candidate(&self, i: usize, last: Option<NodeId>) -> Option<NodeId> {
         self.best(i, last, self.is_logged(i))
     }
 
-    /// Who may hold a logged position in memory while no log node is free.
+    /// The best node to hold a logged position in memory while no log node is free.
     fn substitute(&self, i: usize) -> Option<NodeId> {
         let may = self.fence.facts.stand_in && self.is_logged(i);
         may.then(|| self.best(i, None, false)).flatten()
     }
 
-    /// Whether the position is one for log nodes.
+    /// Whether the position belongs on a log node.
     fn is_logged(&self, i: usize) -> bool {
         i + self.fence.facts.logged >= self.next().positions.len()
     }
@@ -497,7 +497,7 @@ impl Change<'_> {
             if named || !self.may_take(i, *node, facts) {
                 continue;
             }
-            // Without parity no position protects another.
+            // Without parity, failure domains do not matter: no position protects another.
             let crowded = self.in_domain(i, &facts.domain) + 1 > self.fence.facts.per_domain_max;
             if self.next().parity > 0 && crowded && Some(*node) != last {
                 continue;
@@ -518,17 +518,17 @@ impl Change<'_> {
         best.map(|(.., node)| node)
     }
 
-    /// Whose the position is by plan.
+    /// The planned node of the position.
     fn home(&self, i: usize) -> Option<NodeId> {
         let homes = self.fence.facts.homes.get(usize::from(self.next().list.0))?;
         homes.get(i).copied()
     }
 
-    /// Whether a node could be given the position, what else it holds of the list aside.
+    /// Whether a node may get the position, apart from other positions of the list that it holds.
     fn may_take(&self, i: usize, node: NodeId, facts: &NodeFacts) -> bool {
         let list = self.next().list;
         let cut = self.fence.facts.avoided.contains(&(list, node)) || self.cut.contains(&node);
-        // An incarnation that is to leave the position is no successor of itself.
+        // An incarnation that leaves the position cannot succeed itself.
         let leaves = self
             .fence
             .tenure(i)
@@ -536,7 +536,7 @@ impl Change<'_> {
         facts.available && !cut && !leaves && !self.fence.facts.has_halted(list, node, facts.incarnation)
     }
 
-    /// The other positions of the list that a failure domain holds.
+    /// Number of other positions of the list in a failure domain.
     fn others_in(&self, i: usize, domain: &str) -> impl Iterator<Item = usize> {
         let in_domain = move |o: &usize| {
             let node = self.fence.tenure(*o).and_then(|t| self.fence.facts.node(t.node));
@@ -549,13 +549,13 @@ impl Change<'_> {
         self.others_in(i, domain).count()
     }
 
-    /// Whether two parities would lie in the failure domain.
+    /// Whether the failure domain would hold two parities of the list.
     fn parity_beside(&self, i: usize, domain: &str) -> bool {
         self.fence.is_parity(i) && self.others_in(i, domain).any(|o| self.fence.is_parity(o))
     }
 
-    /// P10.4, P5.5: certified lives that this change removes, or that lately were removed before the certificate
-    /// came, join `gone`. They stay while any owner may be waiting for their leases, which no Live one is.
+    /// P10.4, P5.5: certified incarnations join `gone` if this change removes them, or if they were removed a short
+    /// time before the certificate arrived. They stay while an owner may wait for their leases; a Live owner does not.
     fn certify(&mut self) {
         let owners_wait = |c: &Configuration| {
             c.data_positions()

@@ -1,5 +1,5 @@
-//! The latency model of online erasure coding: how long a Set or Get takes, in seconds, by Equations 1 to 8 of the paper
-//! (§III-A, §III-B). Experiments plot it beside what they measure.
+//! The latency model of online erasure coding: how long a Set or Get takes, in seconds, by Equations 1 to 8 of the
+//! paper (§III-A, §III-B).
 //!
 //! The paper's text says that Equation 3 lowers the response wait "by a factor of N/K". By its own equations it is F
 //! without erasure coding and N/K with it, in units of D/B; so the factor is F·K/N.

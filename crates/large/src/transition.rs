@@ -1,8 +1,8 @@
 //! `Transition`: from one class to another (ElasticMem §4.2, Table 1).
 //!
-//! A transition writes new groups and then swaps the record; readers see the old or the new value's parts, both whole. If
-//! both classes cut the body into equal data blocks at equal positions, the data group stays, and only the other group
-//! is written. That is what makes `eor` → `ec` cheap: it writes parity alone.
+//! A transition writes new groups and then swaps the record; readers see the old or the new value's parts, both whole.
+//! If both classes cut the body into equal data blocks at equal positions, the data group stays, and only the other
+//! group is written. That is what makes `eor` → `ec` cheap: it writes parity alone.
 
 use crate::{Class, Content, Group, Layout, Part, Placement, PlacementError};
 

@@ -158,8 +158,8 @@ impl Writer {
         self.next >= self.layout.units()
     }
 
-    /// Whether every part is kept or broken, after the whole body. An error if the parts that are not broken do not give
-    /// back the value; then nothing more need be sent.
+    /// Whether every part is kept or broken, after the whole body. An error if the parts that are not broken do not
+    /// give back the value; then nothing more need be sent.
     pub fn is_done(&self) -> Result<bool, WriteFailed> {
         let is_broken = |part: &Part| {
             let found = self.parts.iter().find(|progress| progress.part == *part);

@@ -30,8 +30,8 @@ fn check_of(units: &[Vec<u8>]) -> u32 {
     })
 }
 
-/// Writes a body in pieces, through windows that open one unit at a time. Holders at the `lost` positions are lost after
-/// their third unit. Returns the holders and how much the writer held at most.
+/// Writes a body in pieces, through windows that open one unit at a time. Holders at the `lost` positions are lost
+/// after their third unit. Returns the holders and how much the writer held at most.
 fn write(placement: Placement, layout: Layout, body: &[u8], piece: usize, lost: u32) -> (Vec<Holder>, usize) {
     let parts: Vec<Part> = placement.parts().collect();
     let mut holders = vec![Holder::default(); parts.len()];

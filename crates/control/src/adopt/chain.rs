@@ -1,33 +1,35 @@
-//! One history of each list out of what several processes have of it (P10.14).
+//! Joins the parts of a list's history that several processes have (P10.14).
 
 use paritas_base::configuration::Configuration;
 use paritas_base::{Epoch, Incarnation, NodeId};
 use std::collections::BTreeMap;
 
-/// The newest configuration of a list, and the ids of the epochs before it as far as anybody knows them.
+/// The newest configuration of a list, and the ids of the epochs before it, latest first, as far back as they are
+/// known.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     pub(super) newest: Configuration,
     pub(super) trail: Vec<u64>,
 }
 
-/// A process; `None`: the store.
-pub(super) type Teller = Option<(NodeId, Incarnation)>;
-/// Who has told what.
-pub(super) type Told<'a> = (Teller, &'a Configuration, &'a [u64]);
+/// The source of a report: a process, or `None` for the store.
+pub(super) type Source = Option<(NodeId, Incarnation)>;
+/// A configuration, the ids of the epochs before it, and their source.
+pub(super) type Report<'a> = (Source, &'a Configuration, &'a [u64]);
 
-/// Joins what was told to one chain. What is too old to be joined is left out, if its teller holds nothing of the list.
+/// Joins the reports to one chain. A report that is too old to be joined is ignored if its source holds no position of
+/// the list.
 ///
 /// # Errors
-/// If there are two: says whose.
-pub(super) fn join(told: &[Told<'_>]) -> Result<Option<Chain>, String> {
-    let mut order: Vec<&Told<'_>> = told.iter().collect();
+/// If the reports are from two different histories, or one is too old and its source holds a position.
+pub(super) fn join(reports: &[Report<'_>]) -> Result<Option<Chain>, String> {
+    let mut order: Vec<&Report<'_>> = reports.iter().collect();
     order.sort_by_key(|(_, c, _)| core::cmp::Reverse(c.epoch));
     let Some((first, newest, _)) = order.first() else {
         return Ok(None);
     };
-    // The id of each epoch, and who has told it.
-    let mut ids: BTreeMap<Epoch, (u64, Teller)> = BTreeMap::new();
+    // The id of each epoch, and its source.
+    let mut ids: BTreeMap<Epoch, (u64, Source)> = BTreeMap::new();
     ids.insert(newest.epoch, (newest.id, *first));
     for (who, c, trail) in order {
         let Some((known, by)) = ids.get(&c.epoch).copied() else {
@@ -64,7 +66,7 @@ pub(super) fn join(told: &[Told<'_>]) -> Result<Option<Chain>, String> {
     Ok(Some(Chain { newest, trail }))
 }
 
-fn too_old(c: &Configuration, who: Teller, newest: &Configuration, first: Teller) -> String {
+fn too_old(c: &Configuration, who: Source, newest: &Configuration, first: Source) -> String {
     let (epoch, list, newest) = (c.epoch.0, c.list.0, newest.epoch.0);
     let (who, what) = match who {
         None => (
@@ -78,13 +80,13 @@ fn too_old(c: &Configuration, who: Teller, newest: &Configuration, first: Teller
         ),
     };
     format!(
-        "{who} has epoch {epoch} of list {list}, and nobody else knows the history so far back that one could tell \
-         whether it belongs to epoch {newest} of {}. Nothing is written. {what}",
+        "{who} has epoch {epoch} of list {list}, and no other node knows a history that goes back to it. So it cannot \
+         be checked against epoch {newest} of {}. Nothing is written. {what}",
         name(first)
     )
 }
 
-fn fork(c: &Configuration, who: Teller, other: Teller) -> String {
+fn fork(c: &Configuration, who: Source, other: Source) -> String {
     let (list, epoch) = (c.list.0, c.epoch.0);
     if let (None, Some(node)) | (Some(node), None) = (who, other) {
         return format!(
@@ -103,6 +105,6 @@ fn fork(c: &Configuration, who: Teller, other: Teller) -> String {
     )
 }
 
-fn name(who: Teller) -> String {
+fn name(who: Source) -> String {
     who.map_or_else(|| "the store".into(), |(node, _)| node.to_string())
 }

@@ -1,6 +1,6 @@
-//! Whether all has been told, and what follows from it.
+//! Decides whether all testimonies are complete, and builds the records from them.
 
-use super::chain::{Chain, Told, join};
+use super::chain::{Chain, Report, join};
 use super::{Adoption, Progress};
 use crate::coordinator::first_record;
 use crate::plan::{ClusterPlan, LostPolicy, NODES_MAX};
@@ -12,15 +12,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) type Chains = BTreeMap<ListId, Chain>;
 
-/// What has been worked out.
+/// The result of one evaluation.
 enum Found {
-    /// Not all has been told.
+    /// Testimonies are missing.
     Waits(Vec<String>),
     All(Box<Adopted>, Vec<String>),
 }
 
 impl<S: Store> Adoption<S> {
-    /// What is known by now; if that is all, it is written.
+    /// Evaluates the testimonies. If they are complete, writes the store.
     pub(super) fn look(&mut self, now: Time) -> Progress {
         let (adopted, words) = match self.work_out(now) {
             Err(why) => return Progress::Failed(why),
@@ -29,7 +29,7 @@ impl<S: Store> Adoption<S> {
         };
         if let Err(error) = self.can_be_read(&adopted) {
             return Progress::Failed(format!(
-                "what the nodes have told makes no store that can be read: {error}. Nothing is written"
+                "the reports of the nodes make no store that can be read: {error}. Nothing is written"
             ));
         }
         match Records::adopt(self.found.as_ref(), &mut self.store, &adopted) {
@@ -38,7 +38,7 @@ impl<S: Store> Adoption<S> {
         }
     }
 
-    /// Whether a coordinator could go on with this: it is written into memory, and read again.
+    /// Checks that a coordinator can open these records, by writing them to a store in memory and reading them again.
     fn can_be_read(&self, adopted: &Adopted) -> Result<(), OpenError> {
         let mut copy = MemoryStore::new();
         Records::adopt(None, &mut copy, adopted)?;
@@ -66,7 +66,7 @@ impl<S: Store> Adoption<S> {
         self.check_lists(&adopted)?;
         if adopted.nodes.len() > NODES_MAX {
             return Err(format!(
-                "what the nodes have told names {} nodes, and a cluster has at most {NODES_MAX}. Nothing is written",
+                "the reports of the nodes name {} nodes, and a cluster has at most {NODES_MAX}. Nothing is written",
                 adopted.nodes.len()
             ));
         }
@@ -77,14 +77,14 @@ impl<S: Store> Adoption<S> {
         Ok(Found::All(Box::new(adopted), words))
     }
 
-    /// The cluster's record, of which all have the same but for times that may change.
+    /// The cluster's record. All nodes must have the same one, except for times that may change.
     fn cluster(&self) -> Result<Option<ClusterRecord>, String> {
-        let told = self
-            .told()
+        let reported = self
+            .complete()
             .filter_map(|((node, _), w)| Some((node.to_string(), w.cluster.as_ref()?)));
         let stored = self.found.iter().map(|found| ("the store".to_owned(), &found.cluster));
         let mut all: Option<(String, ClusterRecord)> = None;
-        for (who, cluster) in stored.chain(told) {
+        for (who, cluster) in stored.chain(reported) {
             let Some((first, known)) = &mut all else {
                 all = Some((who, cluster.clone()));
                 continue;
@@ -105,18 +105,23 @@ impl<S: Store> Adoption<S> {
     }
 
     fn chains(&self) -> Result<Chains, String> {
-        let mut told: BTreeMap<ListId, Vec<Told<'_>>> = BTreeMap::new();
+        let mut reported: BTreeMap<ListId, Vec<Report<'_>>> = BTreeMap::new();
         if let Some(found) = &self.found {
             for (list, c) in &found.lists {
-                told.entry(*list).or_default().push((None, c, found.trail(*list)));
+                reported.entry(*list).or_default().push((None, c, found.trail(*list)));
             }
         }
-        for (incarnation, witness) in self.told() {
+        for (incarnation, witness) in self.complete() {
             for (list, c) in &witness.lists {
-                told.entry(*list).or_default().push((Some(*incarnation), c, &c.trail));
+                reported
+                    .entry(*list)
+                    .or_default()
+                    .push((Some(*incarnation), c, &c.trail));
             }
         }
-        let joined = told.into_iter().map(|(list, told)| Ok((list, join(&told)?)));
+        let joined = reported
+            .into_iter()
+            .map(|(list, reported)| Ok((list, join(&reported)?)));
         let joined: Result<Vec<_>, String> = joined.collect();
         Ok(joined?
             .into_iter()
@@ -124,12 +129,12 @@ impl<S: Store> Adoption<S> {
             .collect())
     }
 
-    /// The plan of this cluster: what a new one is made of must be as it was.
+    /// The plan of this cluster. The settings must be those with which it was made.
     fn plan_of(&self, cluster: &ClusterRecord) -> Result<ClusterPlan, String> {
         let mut plan = self.found.as_ref().map_or(&self.plan, |found| &found.plan).clone();
         (plan.cluster, plan.hash_key, plan.suspicion_ms) = (cluster.id, cluster.hash_key, cluster.suspicion_ms);
         if self.found.is_none() {
-            // What was set is not known, and only this loses nothing.
+            // The nodes do not know the policy. `Stop` is the one that loses no data.
             plan.lost_policy = LostPolicy::Stop;
         }
         let asked = plan.record();
@@ -160,7 +165,7 @@ impl<S: Store> Adoption<S> {
         }
     }
 
-    /// What moves of slots have come to: the one under way is given up.
+    /// The record of slot moves. A move in progress is given up.
     fn slots(&self, chains: &Chains) -> StoredSlots {
         let mut slots = self
             .found
@@ -178,7 +183,7 @@ impl<S: Store> Adoption<S> {
     fn nodes(&self, plan: &ClusterPlan, chains: &Chains) -> Vec<StoredNode> {
         let held = holders(chains);
         let mut ids: BTreeSet<NodeId> = held.iter().map(|(node, _)| *node).collect();
-        ids.extend(self.told().map(|((node, _), _)| *node));
+        ids.extend(self.complete().map(|((node, _), _)| *node));
         ids.extend(self.found.iter().flat_map(|found| found.nodes.keys().copied()));
         let node = |id| {
             self.node(
@@ -193,19 +198,19 @@ impl<S: Store> Adoption<S> {
         ids.into_iter().filter_map(node).collect()
     }
 
-    /// How many lives of the node that one makes, so that no process takes its record for an older one (P10.16).
+    /// The ordinal of an incarnation. It must be large enough that no process ignores the record as old (P10.16).
     fn ordinal(&self, id: NodeId, incarnation: Incarnation) -> u32 {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id));
         let stored = stored.map(|n| (n.record.incarnation, n.record.ordinal));
-        let told = self.told().filter_map(|(_, w)| w.incarnations.get(&id).copied());
+        let reported = self.complete().filter_map(|(_, w)| w.incarnations.get(&id).copied());
         let after = |(known, count): (Incarnation, u32)| count.saturating_add(u32::from(known != incarnation));
-        stored.into_iter().chain(told).map(after).max().unwrap_or(1)
+        stored.into_iter().chain(reported).map(after).max().unwrap_or(1)
     }
 
-    /// A node's record: of the process that holds positions if it has told, else of another that has.
+    /// A node's record: of the process that holds positions if it has reported, else of another process of the node.
     fn node(&self, plan: &ClusterPlan, id: NodeId, held: Vec<Incarnation>) -> Option<StoredNode> {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id)).cloned();
-        let holder = held.iter().find(|incarnation| self.has_told(id, **incarnation));
+        let holder = held.iter().find(|incarnation| self.has_reported(id, **incarnation));
         let witness = match holder {
             Some(incarnation) => self.witnesses.get(&(id, *incarnation)).map(|w| (*incarnation, w)),
             None => self.witness_of(id),
@@ -258,8 +263,8 @@ impl<S: Store> Adoption<S> {
         let planned: BTreeSet<ListId> = (0..adopted.plan.list_count() as u16).map(ListId).collect();
         if let Some(list) = planned.symmetric_difference(&known).next() {
             return Err(format!(
-                "the cluster has {} lists by the settings, and {} by what the nodes have told; list {} is one of the \
-                 difference. Nothing is written. The settings must be those that the cluster was made with",
+                "the cluster has {} lists by the settings, and {} by the reports of the nodes; list {} is in only one \
+                 of them. Nothing is written. The settings must be those that the cluster was made with",
                 planned.len(),
                 known.len(),
                 list.0
@@ -271,14 +276,14 @@ impl<S: Store> Adoption<S> {
         });
         hash_slots::check_whole(held).map_err(|why| {
             format!(
-                "what the nodes have told of slots that were being moved does not fit together: {why}. Nothing is \
+                "the reports of the nodes about slots that were being moved are inconsistent: {why}. Nothing is \
                  written. Start nodes that are down, or --create a new cluster and restore a snapshot"
             )
         })
     }
 }
 
-/// Processes that hold positions by the newest configurations.
+/// Processes that hold positions in the newest configurations.
 pub(super) fn holders(chains: &Chains) -> BTreeSet<(NodeId, Incarnation)> {
     let held = chains
         .values()
@@ -286,8 +291,8 @@ pub(super) fn holders(chains: &Chains) -> BTreeSet<(NodeId, Incarnation)> {
     held.map(|a| (a.tenure.node, a.tenure.incarnation)).collect()
 }
 
-/// The next configuration of a list, the same but for what cannot go on. By its epoch a coordinator that has an older
-/// store, or none of this, finds out that it is behind.
+/// The next configuration of a list: the newest one without the slot moves that are given up. Its higher epoch lets a
+/// coordinator with another store detect that its store is behind.
 fn next(chain: &Chain, cluster: &ClusterRecord) -> Result<(Configuration, Vec<u64>), String> {
     let Chain { newest, trail } = chain;
     if newest.epoch.0 >= Version::TERM_MAX {
@@ -301,7 +306,7 @@ fn next(chain: &Chain, cluster: &ClusterRecord) -> Result<(Configuration, Vec<u6
     next.seal(Some(newest));
     let ids = core::iter::once(newest.id).chain(trail.iter().copied());
     let ids: Vec<u64> = ids.take(Configuration::HISTORY_MAX).collect();
-    // As far back as anybody remembers it: the newest's own may have been cut.
+    // The joined trail: that of the newest configuration may be shorter.
     next.trail = ids.iter().copied().take(Configuration::TRAIL_MAX).collect();
     Ok((next, ids))
 }

@@ -1,4 +1,4 @@
-//! What an adoption gives up, and what people should know of it.
+//! The losses of an adoption, and its report to the operator.
 
 use super::Adoption;
 use super::gather::{Chains, holders};
@@ -10,7 +10,7 @@ use paritas_base::configuration::{Assignment, Configuration};
 use paritas_base::{ListId, NodeId};
 
 impl<S: Store> Adoption<S> {
-    /// What it would mean that the processes of nodes that are off have ended. None if there are none.
+    /// The consequences if the processes of the nodes that are off have ended. `None` if there are no such processes.
     pub(super) fn losses(&self, adopted: &Adopted) -> Option<Vec<String>> {
         let attested = adopted.nodes.iter().filter(|n| n.end == End::Attested);
         let off: Vec<NodeId> = attested
@@ -46,14 +46,14 @@ impl<S: Store> Adoption<S> {
         let gone = adopted.lists.iter().map(|(c, _)| c).filter(cannot_be_rebuilt);
         let gone: Vec<ListId> = gone.map(|c| c.list).collect();
         words.push(match gone.is_empty() {
-            true => "no list is lost by it: the others can rebuild all that these nodes hold".into(),
+            true => "no list is lost by it: the other nodes can rebuild all data of these nodes".into(),
             false if adopted.plan.parity == 0 => format!(
-                "lists {} have no redundancy: what these nodes hold of them is gone",
+                "lists {} have no redundancy: their data on these nodes is lost",
                 lists(&gone)
             ),
             false => format!(
-                "lists {} would be lost: with these ends more is gone than the scheme covers. If one of the machines \
-                 can be started with its process still in it, as after a pause, it is worth more than this order",
+                "lists {} would be lost: more positions end than the scheme covers. If one of these machines can go on \
+                 with its process still in memory, as after a pause, do that instead",
                 lists(&gone)
             ),
         });
@@ -65,17 +65,17 @@ impl<S: Store> Adoption<S> {
         Some(words)
     }
 
-    /// What people should know.
+    /// The report of a completed adoption.
     pub(super) fn words(&self, chains: &Chains, adopted: &Adopted) -> Vec<String> {
-        let told: Vec<NodeId> = self
-            .told()
+        let reported: Vec<NodeId> = self
+            .complete()
             .filter(|(_, w)| !w.lists.is_empty())
             .map(|((node, _), _)| *node)
             .collect();
         let mut words = vec![format!(
-            "{} lists are as {} have told",
+            "{} lists are as {} have reported",
             adopted.lists.len(),
-            names(&told)
+            names(&reported)
         )];
         let off: Vec<NodeId> = adopted
             .nodes
@@ -97,14 +97,14 @@ impl<S: Store> Adoption<S> {
         new.dedup();
         if !new.is_empty() {
             words.push(format!(
-                "{} run as new processes: what only the former ones knew is gone",
+                "{} run as new processes: configurations that only the former processes knew are lost",
                 names(&new)
             ));
         }
         let unheard: Vec<NodeId> = self.unheard().into_iter().collect();
         if !unheard.is_empty() {
             words.push(format!(
-                "{} have told nothing, and hold nothing by what the others know: what only they knew is not in it",
+                "{} have not reported, and hold no position by the reports of the others: what only they knew is lost",
                 names(&unheard)
             ));
         }

@@ -227,7 +227,7 @@ fn what_the_nodes_tell_is_in_the_store_one_epoch_on() {
     );
     world.tell(3, &new);
     let (coordinator, words) = world.done();
-    assert!(words.contains("lists are as n0, n1, n2, n3 have told"), "{words}");
+    assert!(words.contains("lists are as n0, n1, n2, n3 have reported"), "{words}");
     assert_eq!(
         coordinator.cluster(),
         &plan().record(),
@@ -368,7 +368,7 @@ fn who_is_only_known_by_name_is_waited_for_a_while() {
     assert!(world.waits().contains("ms more for n5: "), "{}", world.waits());
     world.tick(6_000);
     let (_, words) = world.done();
-    assert!(words.contains("n5 have told nothing, and hold nothing"), "{words}");
+    assert!(words.contains("n5 have not reported, and hold no position"), "{words}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Who is still to tell something.
+//! Which nodes an adoption still waits for.
 
 use super::gather::{Chains, holders};
 use super::{Adoption, Witness};
@@ -8,11 +8,11 @@ use paritas_base::{ClusterId, Incarnation, NodeId, Span, Time};
 use std::collections::BTreeSet;
 
 impl<S: Store> Adoption<S> {
-    /// Who is still to tell something, in words. Fails if nothing is left, or if who is off by the operator's word
-    /// runs.
+    /// What the adoption waits for, in words. Fails if no node knows a cluster, or if a node runs that the operator
+    /// says is off.
     pub(super) fn waits(&self, now: Time, chains: &Chains) -> Result<Vec<String>, String> {
         let mut words = Vec::new();
-        // Who runs although the operator says that it is off gets the time to call.
+        // A node that runs although the operator says that it is off gets time to register.
         let until = self.began.unwrap_or(now) + self.grace();
         if !self.without.is_empty() && now < until {
             let without: Vec<NodeId> = self.without.iter().copied().collect();
@@ -24,7 +24,7 @@ impl<S: Store> Adoption<S> {
         }
         let mut missing: BTreeSet<NodeId> = BTreeSet::new();
         for (node, incarnation) in holders(chains) {
-            if self.has_told(node, incarnation) {
+            if self.has_reported(node, incarnation) {
                 if self.without.contains(&node) {
                     return Err(format!(
                         "--without {} says that its machine is off, and its process {} has called. Nothing is written. \
@@ -45,9 +45,9 @@ impl<S: Store> Adoption<S> {
                 }
             }
         }
-        // Who was named earlier may know of more than those who have told of it.
+        // A node that an earlier configuration names may know a newer one than those that have reported.
         for tenure in self
-            .told()
+            .complete()
             .flat_map(|(_, w)| w.lists.values())
             .flat_map(|c| c.positions.iter().flatten())
         {
@@ -59,7 +59,7 @@ impl<S: Store> Adoption<S> {
         if chains.is_empty() {
             let planned = self.plan.nodes.iter().chain(&self.plan.log_nodes).map(|n| n.id);
             missing.extend(planned.filter(|id| self.witness_of(*id).is_none() && !self.without.contains(id)));
-            let nobody_knows = self.told().all(|(_, w)| w.cluster.is_none()) && self.found.is_none();
+            let nobody_knows = self.complete().all(|(_, w)| w.cluster.is_none()) && self.found.is_none();
             if missing.is_empty() && nobody_knows && now < until {
                 // A new process of a node may have called before the one that has served.
                 words.push(format!(
@@ -78,12 +78,12 @@ impl<S: Store> Adoption<S> {
         if !missing.is_empty() {
             let missing: Vec<NodeId> = missing.into_iter().collect();
             words.push(format!(
-                "waits for {}: they have told nothing, and what they hold may be nowhere else. Start what is down. How \
-                 to go on without machines that are off for good: docs/operate.md, `The store is gone`",
+                "waits for {}: they have not reported, and their data may be nowhere else. Start the nodes that are \
+                 down. If machines are off for good, see docs/operate.md, `The store is gone`",
                 names(&missing)
             ));
         }
-        // They are not waited for, and may be why others are.
+        // The adoption does not wait for refused nodes, but they may be the reason why another node is missing.
         if !words.is_empty() {
             let stranger = |(node, cluster): (&NodeId, &ClusterId)| {
                 format!(
@@ -101,7 +101,8 @@ impl<S: Store> Adoption<S> {
         Ok(words)
     }
 
-    /// Who holds nothing by what is known may know better. After so long it is done without, and that is said.
+    /// A node that holds no position in the known configurations may know newer ones. It is awaited for a limited time,
+    /// and then its absence is reported.
     fn waits_for_names(&self, now: Time, missing: &BTreeSet<NodeId>) -> Option<String> {
         let until = self.began.unwrap_or(now) + Span(self.grace().0 * 2);
         let others: Vec<NodeId> = self.unheard().difference(missing).copied().collect();
@@ -114,32 +115,33 @@ impl<S: Store> Adoption<S> {
         })
     }
 
-    /// Nodes that others or the store know, whose machines are not said to be off, and that have told nothing.
+    /// Nodes that other nodes or the store know, that are not said to be off, and that have not reported.
     pub(super) fn unheard(&self) -> BTreeSet<NodeId> {
-        let told = self
-            .told()
+        let reported = self
+            .complete()
             .flat_map(|(_, w)| &w.incarnations)
             .map(|(node, (incarnation, _))| (*node, *incarnation));
         let stored = self.found.iter().flat_map(|found| found.nodes.values());
         let stored = stored.map(|n| (n.record.id, n.record.incarnation));
-        let silent = told.chain(stored).filter(|(node, incarnation)| {
+        let silent = reported.chain(stored).filter(|(node, incarnation)| {
             self.witness_of(*node).is_none() && !self.without.contains(node) && !self.is_over(*node, *incarnation)
         });
         silent.map(|(node, _)| node).collect()
     }
 
-    pub(super) fn has_told(&self, node: NodeId, incarnation: Incarnation) -> bool {
+    pub(super) fn has_reported(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.witnesses.get(&(node, incarnation)).is_some_and(|w| w.is_whole)
     }
 
-    /// A process of the node that has told what it knows.
+    /// A process of the node whose testimony is complete.
     pub(super) fn witness_of(&self, node: NodeId) -> Option<(Incarnation, &Witness)> {
-        let mut told = self.told();
-        told.find(|((of, _), _)| *of == node)
+        let mut reported = self.complete();
+        reported
+            .find(|((of, _), _)| *of == node)
             .map(|((_, incarnation), w)| (*incarnation, w))
     }
 
-    /// The store knows that this incarnation has ended.
+    /// Whether the store knows that this incarnation has ended.
     fn is_over(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&node));
         stored.is_some_and(|n| n.is_over(incarnation))

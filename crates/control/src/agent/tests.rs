@@ -477,13 +477,13 @@ fn a_cluster_record_that_no_node_can_serve_ends_the_process_in_words() {
     type Change = fn(&mut ClusterRecord);
     let wrong: [(Change, &str); 8] = [
         (|c| c.format = 2, "format 2, this version knows 1"),
-        (|c| c.data = 0, "makes no sense"),
-        (|c| c.parity = 255, "makes no sense"),
-        (|c| c.chunk_bytes = 0, "makes no sense"),
-        (|c| c.chunk_bytes = 1 << 20, "makes no sense"),
-        (|c| c.lease_ms = 0, "makes no sense"),
-        (|c| c.slots.truncate(1), "makes no sense"),
-        (|c| c.slots[0].1.x = Position(9), "makes no sense"),
+        (|c| c.data = 0, "has invalid values"),
+        (|c| c.parity = 255, "has invalid values"),
+        (|c| c.chunk_bytes = 0, "has invalid values"),
+        (|c| c.chunk_bytes = 1 << 20, "has invalid values"),
+        (|c| c.lease_ms = 0, "has invalid values"),
+        (|c| c.slots.truncate(1), "has invalid values"),
+        (|c| c.slots[0].1.x = Position(9), "has invalid values"),
     ];
     for (change, part) in wrong {
         let driver = hears(&[registered(change)]);

@@ -1,11 +1,11 @@
-//! What a registration may be, whatever else is known of the cluster.
+//! Checks of a registration that need only the plan.
 
 use super::ADDRESS_BYTES_MAX;
 use crate::message::{Refusal, Registration};
 use crate::plan::{ClusterPlan, domain_is_valid};
 use paritas_base::configuration::NodeRole;
 
-/// Why a registration breaks a limit, or is not what the plan has.
+/// Why a registration is refused: it exceeds a limit or contradicts the plan.
 pub(crate) fn static_refusal(plan: &ClusterPlan, registration: &Registration) -> Option<Refusal> {
     let addresses = [
         &registration.client_address,
@@ -21,8 +21,8 @@ pub(crate) fn static_refusal(plan: &ClusterPlan, registration: &Registration) ->
         return Some(Refusal::Limit("a failure domain has 1 to 64 bytes".into()));
     }
     let planned = plan.all().find(|n| n.id == registration.node).map(|n| &n.domain);
-    if let (Some(planned), Some(told)) = (planned, &registration.domain)
-        && planned != told
+    if let (Some(planned), Some(claimed)) = (planned, &registration.domain)
+        && planned != claimed
     {
         return Some(Refusal::WrongDomain {
             planned: planned.clone(),
@@ -31,7 +31,7 @@ pub(crate) fn static_refusal(plan: &ClusterPlan, registration: &Registration) ->
     wrong_role(plan, registration).map(|why| Refusal::WrongRole { why })
 }
 
-/// A log node is one by its settings and by plan, or beyond the plan; and no member is a spare.
+/// A planned node must register in its planned role. A node beyond the plan is a spare or a log node.
 fn wrong_role(plan: &ClusterPlan, registration: &Registration) -> Option<String> {
     let node = registration.node;
     let is_log = registration.role == NodeRole::Log;

@@ -1,4 +1,4 @@
-//! From what is known to records: one transaction, then the messages that tell of it.
+//! Computes the records that must change, commits them in one transaction, then sends them.
 
 use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Falls, Note, STUCK_SPAN, first_record, release, send};
 use crate::fence::{Hold, Silence};
@@ -10,20 +10,20 @@ use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, Nod
 use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An epoch at which people are told that a list runs out of them (P1.4).
+/// From this epoch on the operator is warned that a list runs out of epochs (P1.4).
 const EPOCH_ALARM: u32 = Version::TERM_MAX - (1 << 10);
 
-/// A link that has been broken for so many suspicion times is taken for one that stays so.
+/// A link that has been broken for this number of suspicion times counts as permanently broken.
 const LASTING_SUSPICIONS: u64 = 4;
 
 impl<S: Store> Coordinator<S> {
-    /// Works out what should be recorded, commits the difference, and tells everybody.
+    /// Computes the records, commits those that changed, and sends them to all subscribed links.
     pub(super) fn decide(&mut self, now: Time, out: &mut impl CoordinatorOut) {
         if self.deposed {
             return;
         }
         if self.unsure {
-            // One step at a time: what is found is told before anything else is decided.
+            // Send what the store has before the next decision.
             if self.reread(now, out) {
                 self.next_tick = now;
             }
@@ -74,7 +74,7 @@ impl<S: Store> Coordinator<S> {
                     return;
                 }
                 Err(error) => {
-                    // Claims and certificates stay, and are decided on again; requests are repeated.
+                    // Claims and certificates stay for the next decision. Nodes repeat their requests.
                     self.unsure = true;
                     self.whole.clear();
                     self.refuse_orders(&error.to_string(), out);
@@ -116,22 +116,22 @@ impl<S: Store> Coordinator<S> {
         self.ended.clear();
         self.whole.clear();
         if self.answer_slot_order(out) {
-            // The next step, at once.
+            // Start the next hand-off at once.
             self.next_tick = now;
         }
         self.answer_orders(out);
-        self.go_on_moving(now, facts, out);
+        self.continue_moves(now, facts, out);
     }
 
-    /// After a commit whose outcome is unknown.
+    /// Reads the store again after a commit whose outcome is unknown. True if the coordinator may go on.
     fn reread(&mut self, now: Time, out: &mut impl CoordinatorOut) -> bool {
         match self.records.reload(&self.store) {
             Ok(true) => {
                 self.unsure = false;
                 self.recent_from = Some(now);
-                // It may have taken effect without anybody being told: now they are.
+                // The commit may have taken effect, and its changes were not sent. Send all records.
                 let cluster = ToAgent::Cluster(self.records.cluster.clone());
-                for (link, _) in self.links.iter().filter(|(_, link)| link.told) {
+                for (link, _) in self.links.iter().filter(|(_, link)| link.subscribed) {
                     send(out, *link, &cluster);
                 }
                 let nodes: Vec<StoredNode> = self.records.nodes.values().cloned().collect();
@@ -165,7 +165,7 @@ impl<S: Store> Coordinator<S> {
         self.falls.retain(|_, falls| !falls.is_forgotten(now));
     }
 
-    /// Every node's record as it should be, roles aside.
+    /// The new record of every node. Roles and duties are set later.
     pub(super) fn next_nodes(&self, now: Time, silence: &Silence) -> BTreeMap<NodeId, StoredNode> {
         let mut nodes = self.records.nodes.clone();
         for (id, claim) in &self.claims {
@@ -190,7 +190,7 @@ impl<S: Store> Coordinator<S> {
             }
         }
         for (id, incarnation) in self.orders.attested() {
-            // Who is heard by now has not ended, whatever was ordered.
+            // A node that is heard again has not ended, so the operator's order does not apply.
             if self.heard_ago(now, *id, *incarnation).is_none()
                 && let Some(node) = nodes.get_mut(id)
             {
@@ -199,14 +199,15 @@ impl<S: Store> Coordinator<S> {
         }
         self.apply_orders(&mut nodes);
         for node in nodes.values_mut() {
-            // A node that its peers may still hear stays as it was: a node that is Down is not dialed by its peers.
+            // A node that its peers may still hear keeps its state: peers do not dial a node that is Down.
             let (id, incarnation) = (node.record.id, node.record.incarnation);
             let is_registered =
                 self.presences.get(&id).is_some_and(|p| p.incarnation == incarnation) && !node.has_ended();
             if let Some((known, count)) = self.incarnations.get(&id).filter(|_| is_registered) {
-                // An older store counts fewer lives than the agents, who take no record for newer than what they have.
-                let told = count.saturating_add(u32::from(*known != incarnation));
-                node.record.ordinal = node.record.ordinal.max(told);
+                // An old copy of the store has a smaller ordinal than the agents know, and agents ignore a record whose
+                // ordinal is not larger than theirs.
+                let ordinal = count.saturating_add(u32::from(*known != incarnation));
+                node.record.ordinal = node.record.ordinal.max(ordinal);
             }
             let holds = self
                 .records
@@ -223,7 +224,7 @@ impl<S: Store> Coordinator<S> {
         nodes
     }
 
-    /// Registered with this coordinator, heard, and not ended.
+    /// Whether the node is registered with this coordinator, heard, and not ended.
     pub(super) fn is_available(&self, now: Time, node: &StoredNode) -> bool {
         let presence = self
             .presences
@@ -240,7 +241,7 @@ impl<S: Store> Coordinator<S> {
         now >= self.silent_at(presence) && !self.is_in_grace(now)
     }
 
-    /// Notes which positions are Filling at nodes that hold another one of the list.
+    /// Updates `doubled`: positions that are Filling at a node with a second position of the list.
     fn note_doubled(&mut self, now: Time) {
         let lists = self.records.lists.values().filter(|list| list.has_stand_ins());
         let doubled = lists.flat_map(|list| {
@@ -318,8 +319,8 @@ impl<S: Store> Coordinator<S> {
         facts
     }
 
-    /// Links that have been reported for a whole suspicion time by nodes that are heard. A shorter hitch, of
-    /// a process that had to wait for a processor say, is not worth a rebuild.
+    /// Links that available nodes have reported as broken for a whole suspicion time. A shorter pause, such as that of
+    /// a process that waits for a processor, does not justify a rebuild.
     fn broken_links(&self, facts: &Facts) -> Vec<BrokenLink> {
         let heard = |node: &NodeId| facts.nodes.get(node).is_some_and(|n| n.available);
         let ripe: Vec<(NodeId, NodeId)> = self
@@ -370,8 +371,8 @@ impl<S: Store> Coordinator<S> {
         lists
     }
 
-    /// A node is a member while it holds a position, or is to hold some when the lists begin; a log node is one
-    /// whatever it holds.
+    /// Sets the roles. A node is a member while it holds a position. Before the lists exist, every planned node is a
+    /// member. A log node keeps its role.
     fn with_roles(&self, mut nodes: BTreeMap<NodeId, StoredNode>, facts: &Facts) -> BTreeMap<NodeId, StoredNode> {
         let begun = facts.nodes.values().any(|n| n.load > 0);
         for (id, node) in nodes.iter_mut().filter(|(_, n)| n.record.role != NodeRole::Log) {
@@ -392,17 +393,17 @@ impl<S: Store> Coordinator<S> {
         self.falls.insert(node, Falls { count, latest: now });
     }
 
-    /// P10.7: it has fallen again and again of late.
+    /// P10.7: whether the node has failed repeatedly in the recent past.
     pub(super) fn is_flapping(&self, now: Time, node: NodeId) -> bool {
         self.falls.get(&node).is_some_and(|falls| falls.is_flapping(now))
     }
 
-    /// What a committed change leaves behind for later decisions and for people.
+    /// Records a committed change for later decisions and for the operator.
     fn remember(&mut self, now: Time, old: Option<&Configuration>, new: &Configuration, out: &mut impl CoordinatorOut) {
         let list = new.list;
         let Some(old) = old else {
             if list == ListId(0) {
-                // Every node has just registered: there is nobody to wait for.
+                // Every planned node has just registered, so there is no node to wait for.
                 (self.grace_until, self.settled_from) = (now, now);
                 out.note(Note::Bootstrapped);
             }
@@ -438,8 +439,8 @@ impl<S: Store> Coordinator<S> {
     pub(super) fn tell(&self, nodes: &[StoredNode], lists: Vec<Configuration>, out: &mut impl CoordinatorOut) {
         let nodes = ToAgent::Nodes(nodes.iter().map(|n| n.record.clone()).collect());
         let lists = ToAgent::Configurations(lists);
-        for (link, _) in self.links.iter().filter(|(_, state)| state.told) {
-            // Nodes first: a configuration may name one that was not known before.
+        for (link, _) in self.links.iter().filter(|(_, state)| state.subscribed) {
+            // Nodes first: a configuration may name a new node.
             if !matches!(&nodes, ToAgent::Nodes(changed) if changed.is_empty()) {
                 send(out, *link, &nodes);
             }

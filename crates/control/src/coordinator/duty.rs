@@ -1,4 +1,4 @@
-//! What is wanted of each node (P5.12, P10.2a): who asked for it, whether it can be, and how far it has come.
+//! Duties of nodes (P5.12, P10.2a): orders of operators, whether they can be carried out, and their progress.
 
 use super::{Coordinator, CoordinatorOut, send};
 use crate::message::ToAgent;
@@ -10,16 +10,19 @@ use paritas_base::{ListId, NodeId, Position, Time};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lists from which a position is moved at a time, if it need not go at once: those being rebuilt for any reason count.
+/// Limit of lists that have a position moved or rebuilt at the same time. It holds for moves that are not urgent; a
+/// list that is rebuilt for another reason counts too.
 const LISTS_MOVING_MAX: usize = 2;
 
 type Seat = (ListId, Position, Tenure);
 
-/// An order that is not recorded yet: who gave it, as which question.
+/// An order that is not recorded yet.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     duty: Duty,
+    /// The link that gets the answer.
     from: LinkId,
+    /// The request's number, repeated in the answer.
     n: u64,
 }
 
@@ -30,24 +33,25 @@ struct Drain {
     done: bool,
 }
 
-/// What is under way. Not durable: a coordinator that has just started asks again.
+/// Moves in progress. Not durable: a new coordinator asks the owners to drain again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moves {
     orders: BTreeMap<NodeId, Order>,
     drains: BTreeMap<Seat, Drain>,
-    kept: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
+    /// For each node that is to leave, one position that cannot be moved now, and why.
+    obstacles: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
 }
 
 impl Moves {
-    /// Whether that is news.
-    pub(super) fn note_drained(&mut self, place: Seat) -> bool {
-        let drain = self.drains.get_mut(&place).filter(|drain| !drain.done);
+    /// Records that the position has drained. True if it was not known.
+    pub(super) fn note_drained(&mut self, seat: Seat) -> bool {
+        let drain = self.drains.get_mut(&seat).filter(|drain| !drain.done);
         drain.map(|drain| drain.done = true).is_some()
     }
 }
 
 impl<S: Store> Coordinator<S> {
-    /// Whether there is something to decide; the answer follows the commit.
+    /// True if a decision is needed. The order is answered after the commit.
     pub(super) fn on_set_duty(
         &mut self,
         link: LinkId,
@@ -63,12 +67,13 @@ impl<S: Store> Coordinator<S> {
         }
         let order = Order { duty, from: link, n };
         if let Some(before) = self.moves.orders.insert(node, order) {
-            let refused = Some("another order for that node has come after it".into());
+            let refused = Some("a later order for that node has replaced it".into());
             send(out, before.from, &ToAgent::Ordered { n: before.n, refused });
         }
         true
     }
 
+    /// Why a node cannot have this duty. `None`: it can.
     pub(super) fn refuses(&self, node: NodeId, duty: Duty) -> Option<String> {
         let plan = &self.records.plan;
         let Some(known) = self.records.nodes.get(&node) else {
@@ -87,7 +92,7 @@ impl<S: Store> Coordinator<S> {
         let scheme = plan.scheme();
         if plan.parity == 0 {
             return Some(format!(
-                "with {scheme} what a node holds is nowhere else, and cannot be moved"
+                "scheme {scheme} has no parity: the data of a node is nowhere else, and cannot be moved"
             ));
         }
         let stays = |n: &&StoredNode| {
@@ -103,8 +108,8 @@ impl<S: Store> Coordinator<S> {
         let mut lists = self.records.lists.values();
         if plan.min_redundancy >= plan.parity && lists.any(|list| list.of_node(node).any(|(p, _)| !list.is_data(p))) {
             return Some(format!(
-                "{scheme} with min_redundancy {} cannot spare a redundancy position even for a moment: writes would be \
-                 refused until it is filled again elsewhere. Clusters with more redundancy, such as {}+{}, can",
+                "{scheme} with min_redundancy {} cannot move a parity position: writes would be refused until another \
+                 node has refilled it. A scheme with more parity, such as {}+{}, can",
                 plan.min_redundancy,
                 plan.data,
                 plan.min_redundancy + 1
@@ -113,7 +118,7 @@ impl<S: Store> Coordinator<S> {
         None
     }
 
-    /// What is wanted of a node, the newest order counted.
+    /// The duty of a node, with the newest order applied.
     pub(super) fn duty_of(&self, node: NodeId) -> Duty {
         let stored = self.records.nodes.get(&node).map_or(Duty::Full, |n| n.duty);
         self.moves.orders.get(&node).map_or(stored, |order| order.duty)
@@ -127,7 +132,7 @@ impl<S: Store> Coordinator<S> {
         }
     }
 
-    /// A node has come back when it holds something of every list that names it by plan.
+    /// A returning node has returned when it holds a position of every list in which the plan names it.
     pub(super) fn with_duties(
         &self,
         mut nodes: BTreeMap<NodeId, StoredNode>,
@@ -146,8 +151,8 @@ impl<S: Store> Coordinator<S> {
         nodes
     }
 
-    /// Positions that may go: all that were asked to drain have, or have had time enough. Together, so that what one
-    /// node holds goes in one commit.
+    /// Positions that may be moved: all owners that were asked to drain have done so, or one suspicion time has passed.
+    /// All together, so that the positions of one node move in one commit.
     pub(super) fn drained(&self, now: Time) -> BTreeSet<Seat> {
         let drains = &self.moves.drains;
         let over = |drain: &Drain| drain.done || now - drain.since >= self.suspicion();
@@ -158,16 +163,17 @@ impl<S: Store> Coordinator<S> {
         }
     }
 
+    /// Lists of which a position may still be moved now.
     pub(super) fn moves_left(&self) -> usize {
         let filling = |list: &&Configuration| {
-            let mut held = list.positions.iter().flatten();
-            !list.lost && held.any(|a| a.state == PositionState::Filling)
+            let mut assignments = list.positions.iter().flatten();
+            !list.lost && assignments.any(|a| a.state == PositionState::Filling)
         };
         LISTS_MOVING_MAX.saturating_sub(self.records.lists.values().filter(filling).count())
     }
 
-    /// After a commit: orders are answered, and owners asked to drain.
-    pub(super) fn go_on_moving(&mut self, now: Time, facts: Facts, out: &mut impl CoordinatorOut) {
+    /// After a commit: answers orders, and asks owners to drain.
+    pub(super) fn continue_moves(&mut self, now: Time, facts: Facts, out: &mut impl CoordinatorOut) {
         for order in core::mem::take(&mut self.moves.orders).into_values() {
             send(
                 out,
@@ -178,25 +184,25 @@ impl<S: Store> Coordinator<S> {
                 },
             );
         }
-        self.moves.kept = facts.kept;
-        self.moves.drains.retain(|place, _| facts.to_drain.contains(place));
-        for place in facts.to_drain {
+        self.moves.obstacles = facts.obstacles;
+        self.moves.drains.retain(|seat, _| facts.to_drain.contains(seat));
+        for seat in facts.to_drain {
             let drain = Drain {
                 since: now,
                 done: false,
             };
-            self.moves.drains.entry(place).or_insert(drain);
-            let (list, position, tenure) = place;
+            self.moves.drains.entry(seat).or_insert(drain);
+            let (list, position, tenure) = seat;
             if let Some(presence) = self.presences.get(&tenure.node) {
                 send(out, presence.link, &ToAgent::Drain { list, position, tenure });
             }
         }
     }
 
-    /// What keeps a node that is to leave, in words; empty if nothing does.
+    /// Why a node that is to leave still has positions, in words. Empty if nothing prevents the moves.
     pub(super) fn waits_for(&self, node: NodeId) -> String {
-        let kept = self.moves.kept.get(&node);
-        kept.map_or(String::new(), |(list, position, why)| {
+        let obstacle = self.moves.obstacles.get(&node);
+        obstacle.map_or(String::new(), |(list, position, why)| {
             format!("position {} of list {}: {why}", position.0, list.0)
         })
     }

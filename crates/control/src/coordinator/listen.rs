@@ -1,4 +1,4 @@
-//! What each message changes in what the coordinator knows.
+//! Handlers of messages: how each one changes the coordinator's view of the cluster.
 
 use super::admit::static_refusal;
 use super::presence::Presence;
@@ -16,11 +16,11 @@ use paritas_base::configuration::{Configuration, NodeState, PositionState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 
-/// Most coordinators that an agent may know.
+/// Limit of coordinator addresses that an agent may know.
 const ADDRESSES_MAX: u8 = 8;
 
 impl<S: Store> Coordinator<S> {
-    /// Whether there is something to decide.
+    /// True if a decision is needed.
     pub(super) fn on_message(&mut self, now: Time, link: LinkId, bytes: &[u8], out: &mut impl CoordinatorOut) -> bool {
         if !self.links.contains_key(&link) {
             return false;
@@ -62,7 +62,8 @@ impl<S: Store> Coordinator<S> {
                 if own {
                     self.whole.push((list, position, tenure));
                 }
-                // Those that begin empty serve meanwhile: many are told in one configuration, at the next tick.
+                // A position that begins empty serves already. Its request waits for the next tick, so that one
+                // configuration answers many of them.
                 let held = self.records.lists.get(&list).and_then(|c| c.at(position));
                 own && held.is_some_and(|a| a.state != PositionState::Born)
             }
@@ -112,13 +113,13 @@ impl<S: Store> Coordinator<S> {
                 self.on_witnessed(link, batch);
                 false
             }
-            // This coordinator has a store.
+            // Only a coordinator without a store uses testimonies.
             ToCoordinator::Testimony(_) => false,
             ToCoordinator::Order { n, order, confirmed } => self.on_order(now, link, n, &order, confirmed, out),
         }
     }
 
-    /// Only an offer so far: see `on_heartbeat`.
+    /// The registration takes effect only when a heartbeat confirms it: see `on_heartbeat`.
     fn on_register(&mut self, now: Time, link: LinkId, registration: Box<Registration>, out: &mut impl CoordinatorOut) {
         if self.records.nodes.contains_key(&registration.node) {
             self.contacts.insert(registration.node, now);
@@ -149,7 +150,7 @@ impl<S: Store> Coordinator<S> {
             .keys()
             .filter(|list| !self.releases.withholds(**list));
         let configurations = released.filter_map(|list| {
-            // A process that has nothing yet needs no history.
+            // A process without a configuration needs no history.
             match since(*list) {
                 Epoch(0) => self.records.lists.get(list).cloned(),
                 epoch => self.records.list_since(*list, epoch),
@@ -163,7 +164,7 @@ impl<S: Store> Coordinator<S> {
         state.pending = Some((nonce, registration));
         state.node = None;
         state.witnessed = 0;
-        state.told = true;
+        state.subscribed = true;
         let registered = Registered {
             nonce,
             cluster: self.records.cluster.clone(),
@@ -207,20 +208,21 @@ impl<S: Store> Coordinator<S> {
         installed.find_map(|(list, epoch, id)| match self.records.knows(*list, *epoch, *id) {
             Some(true) => None,
             Some(false) => Some(Refusal::StoreIsBehind { list: *list }),
-            // It has slept through more changes than are remembered: whatever it held has gone elsewhere.
+            // It missed more changes than the history has, and it holds no position any more.
             None if !self.holds_anything(node, incarnation) => Some(Refusal::IncarnationEnded),
-            // Not so here: it goes on, and is not taken in, since it could not tell this list from another history.
+            // It still holds a position. It may go on, but it is not registered: its epoch cannot be checked against
+            // the history.
             None => Some(Refusal::Limit(format!(
-                "this process has epoch {} of list {}, which is from before what the coordinator remembers, and it \
-                 holds positions: it goes on, and is not taken in. `paritas status` shows what it holds; start it \
-                 anew once the others can do without it",
+                "this process has epoch {} of list {}, which is older than the coordinator's history, and it holds \
+                 positions: it goes on, but cannot register. `paritas status` shows its positions. Restart it when \
+                 the lists can be rebuilt without it",
                 epoch.0, list.0
             ))),
         })
     }
 
-    /// Lists of which a process knows the id of a configuration that is not in this store's history. Once enough
-    /// holders have registered, such a configuration has never left a coordinator, so that nobody has it.
+    /// Lists for which a process knows the id of a configuration that is not in this store's history. Once enough
+    /// holders have registered, it is certain that no coordinator has sent that configuration, and no node has it.
     fn unknown_heard<'a>(&'a self, registration: &'a Registration) -> impl Iterator<Item = ListId> + 'a {
         let heard = registration.heard.iter();
         let unknown = heard.filter(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
@@ -232,8 +234,9 @@ impl<S: Store> Coordinator<S> {
         lists.any(|c| c.held_by(node, incarnation).next().is_some())
     }
 
-    /// P10.16: a node has what was decided after this store was copied, or from another copy. Or else by another
-    /// coordinator that has the store now: then this one is deposed. False if it is, or if that cannot be told.
+    /// P10.16: a node has a configuration that this store lacks. Either the store is an old copy, or another
+    /// coordinator has opened the store since, and this one is deposed. False if it is deposed, or if the store cannot
+    /// be read.
     fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) -> bool {
         match self.records.leads(&self.store) {
             Ok(true) => {}
@@ -254,8 +257,8 @@ impl<S: Store> Coordinator<S> {
         true
     }
 
-    /// P10.13: whether another incarnation of the node may still run. It is taken for ended if that is certified, or if
-    /// it is silent, no peer hears it either, and the coordinator has been there long enough to hear it.
+    /// P10.13: whether another incarnation of the node may still run. It counts as ended if that is certified. It also
+    /// does if it is silent, no peer hears it, and the coordinator has run long enough to hear it.
     fn is_running(&self, now: Time, node: NodeId, incarnation: Incarnation) -> bool {
         if self.broken.is(Mutant::RunningAdmitted) {
             return false;
@@ -273,7 +276,7 @@ impl<S: Store> Coordinator<S> {
             return false;
         }
         let presence = self.presences.get(&node).filter(|p| p.incarnation == present);
-        // Every holder that lives has registered by then, and would be heard.
+        // From `settled_from` on, every running holder has registered and is heard.
         let is_early = now < self.settled_from && !self.records.lists.is_empty();
         is_early
             || presence.is_some_and(|p| now - p.heard_at() < self.suspicion())
@@ -285,8 +288,8 @@ impl<S: Store> Coordinator<S> {
         planned.find(|n| n.id == node).map(|n| n.domain.as_str())
     }
 
-    /// The first heartbeat that repeats the nonce makes the registration count. Its sender has read the answer, so
-    /// it lives: a registration left over in the connection of a process that has ended does nothing (P10.4).
+    /// The first heartbeat that repeats the nonce confirms the registration: its sender has read the answer, so it
+    /// runs. A registration that an ended process left in its connection has no effect (P10.4).
     fn on_heartbeat(
         &mut self,
         now: Time,
@@ -319,7 +322,7 @@ impl<S: Store> Coordinator<S> {
             if let Some(before) = self.presences.insert(node, presence)
                 && let Some(older) = self.links.get_mut(&before.link).filter(|_| before.link != link)
             {
-                older.told = false;
+                older.subscribed = false;
             }
             if !registration.installed.is_empty() || !registration.heard.is_empty() {
                 self.witnesses.insert(node);
@@ -383,8 +386,8 @@ impl<S: Store> Coordinator<S> {
         decide || down
     }
 
-    fn learn_incarnations(&mut self, told: &[(NodeId, Incarnation, u32)]) {
-        for (node, incarnation, count) in told.iter().take(NODES_MAX).copied() {
+    fn learn_incarnations(&mut self, reported: &[(NodeId, Incarnation, u32)]) {
+        for (node, incarnation, count) in reported.iter().take(NODES_MAX).copied() {
             let known = self.incarnations.get(&node);
             let has_room = known.is_some() || self.incarnations.len() < NODES_MAX;
             if has_room && known.is_none_or(|(_, known)| *known < count) {
@@ -393,7 +396,7 @@ impl<S: Store> Coordinator<S> {
         }
     }
 
-    /// What a node says of its peers. Whether that is news.
+    /// A node reports which peers it hears. True if the report has changed.
     fn on_opinions(&mut self, link: LinkId, nonce: u64, opinions: Option<Opinions>) -> bool {
         let registered = self
             .links
@@ -431,7 +434,7 @@ impl<S: Store> Coordinator<S> {
             let wait = Span::from_ms(self.records.plan.restart_wait_ms.into());
             self.waits.insert(node, now + wait);
         }
-        // Of a node that was never seen there is nothing to remember.
+        // A node that never registered has no record.
         if stored.is_some() || newest.is_some() {
             self.ended.insert((node, incarnation));
         }

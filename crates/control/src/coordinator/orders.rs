@@ -1,5 +1,5 @@
-//! Orders of an operator at night (P10.17): lost lists begin again empty, processes count as ended, settings
-//! change. Each says first what it would lose, and does nothing until it is confirmed.
+//! Orders of an operator that can lose data (P10.17): reset lost lists, count processes as ended, change settings. An
+//! order first reports what it would lose, and has no effect until it is confirmed.
 
 use super::trouble::{lists, names};
 use super::{Coordinator, CoordinatorOut, Note, send};
@@ -12,28 +12,28 @@ use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::BTreeSet;
 
-/// Orders that wait for a commit.
+/// Limit of orders that wait for a commit.
 const WAITING_MAX: usize = 16;
 
-/// What has been ordered and is not done.
+/// Orders that are not carried out yet.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
-    /// Lost lists that are to begin again empty. Not durable: it takes seconds, and the order can be repeated.
+    /// Lost lists to begin again empty. Not durable: a reset takes seconds, and the order can be repeated.
     resets: BTreeSet<ListId>,
-    /// Incarnations whose end an operator attests, until that is committed.
+    /// Incarnations that an operator attests as ended, until that is committed.
     attested: BTreeSet<(NodeId, Incarnation)>,
     waiting: Vec<Waiting>,
 }
 
-/// Who waits for the commit.
+/// An operator's command that waits for the commit.
 #[derive(Debug)]
 struct Waiting {
     link: LinkId,
-    /// As which question.
+    /// The request's number, repeated in the answer.
     n: u64,
     /// The answer.
     lines: Vec<String>,
-    /// What is ordered, and is withdrawn if the commit fails or the asker is gone by then.
+    /// The orders. They are withdrawn if the commit fails or the link ends before it.
     wanted: Wanted,
 }
 
@@ -52,7 +52,7 @@ impl Orders {
         &self.attested
     }
 
-    /// Takes back what these have ordered and nobody else that waits.
+    /// Withdraws the orders of these commands, except those that another waiting command has given too.
     fn withdraw(&mut self, given_up: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
         let (given_up, waiting) = core::mem::take(&mut self.waiting).into_iter().partition(given_up);
         self.waiting = waiting;
@@ -70,18 +70,18 @@ impl Orders {
     }
 }
 
-/// What becomes of an order that can be done.
+/// The outcome of an order that is allowed.
 enum Outcome {
-    /// It is not confirmed: what it would lose.
+    /// It is not confirmed. Says what it would lose.
     Would(Vec<String>),
-    /// It is done, or there was nothing to do.
+    /// It is done, or had nothing to do.
     Done(Vec<String>),
-    /// It is done with the next commit.
+    /// The next commit carries it out.
     Decide(Vec<String>, Wanted),
 }
 
 impl<S: Store> Coordinator<S> {
-    /// Whether there is something to decide; then the answer follows the commit.
+    /// True if a decision is needed. The order is then answered after the commit.
     pub(super) fn on_order(
         &mut self,
         now: Time,
@@ -92,7 +92,10 @@ impl<S: Store> Coordinator<S> {
         out: &mut impl CoordinatorOut,
     ) -> bool {
         let said = if !self.links.get(&link).is_some_and(|l| l.is_local) {
-            Err("orders that can lose data are taken on the coordinator's own machine only: give it there".into())
+            Err(
+                "orders that can lose data are accepted on the coordinator's own machine only: give the order there"
+                    .into(),
+            )
         } else if self.orders.waiting.len() >= WAITING_MAX {
             Err("too many orders wait for the store".into())
         } else {
@@ -117,7 +120,7 @@ impl<S: Store> Coordinator<S> {
         false
     }
 
-    /// After a commit.
+    /// Answers the waiting orders after a commit.
     pub(super) fn answer_orders(&mut self, out: &mut impl CoordinatorOut) {
         let records = &self.records;
         let is_lost = |list: &ListId| records.lists.get(list).is_some_and(|c| c.lost);
@@ -129,7 +132,7 @@ impl<S: Store> Coordinator<S> {
             };
             let answer = match wanted.incarnations.iter().find(|incarnation| !is_over(incarnation)) {
                 Some((node, _)) => Err(format!(
-                    "{node} runs: it was heard meanwhile. It does not count as ended"
+                    "{node} runs: it was heard meanwhile, so it does not count as ended"
                 )),
                 None => Ok((true, lines)),
             };
@@ -137,15 +140,15 @@ impl<S: Store> Coordinator<S> {
         }
     }
 
-    /// Who has ordered something is gone: it would not learn that it was done.
+    /// Withdraws the orders of a link that has ended: its command would not learn the outcome.
     pub(super) fn withdraw_orders(&mut self, link: LinkId) {
         self.orders.withdraw(|waiting| waiting.link == link);
     }
 
-    /// The commit has failed: what was ordered is not carried out later, when it may mean something else.
+    /// Withdraws all orders after a failed commit. They must not be carried out later in a different situation.
     pub(super) fn refuse_orders(&mut self, why: &str, out: &mut impl CoordinatorOut) {
         for Waiting { link, n, lines, wanted } in self.orders.withdraw(|_| true) {
-            // What wants nothing more of this commit is in the store already, such as settings.
+            // A command without outstanding orders is already in the store, for example new settings.
             let is_done = wanted.resets.is_empty() && wanted.incarnations.is_empty();
             let answer = match is_done {
                 true => Ok((true, lines)),
@@ -169,8 +172,8 @@ impl<S: Store> Coordinator<S> {
         }
         if let Some(list) = wanted.iter().find(|list| !lost.contains(list)) {
             return Err(format!(
-                "list {} is not lost, so nothing is changed. Lost are {}. A list that waits for a machine that is off \
-                 for good is lost once `paritas fence` has said so",
+                "list {} is not lost, so nothing is changed. Lost lists: {}. If a list waits for a machine that is off \
+                 for good, use `paritas fence` first",
                 list.0,
                 lists(&lost)
             ));
@@ -186,7 +189,7 @@ impl<S: Store> Coordinator<S> {
         }
         lines.push("they begin again empty as soon as every position has a node".into());
         let ordered = Wanted {
-            // What was ordered before is not withdrawn with this.
+            // If this order is withdrawn, earlier orders stay.
             resets: wanted
                 .iter()
                 .filter(|list| !self.orders.resets.contains(list))
@@ -220,14 +223,14 @@ impl<S: Store> Coordinator<S> {
                 ));
             };
             if stored.has_ended() {
-                lines.push(format!("{node} has ended already, as the coordinator knows"));
+                lines.push(format!("{node} has ended already"));
                 continue;
             }
             let incarnation = stored.record.incarnation;
             if let Some(why) = self.may_run(now, node, incarnation) {
                 return Err(format!(
-                    "{node} {why}. Nothing is changed. If process {} runs, stop it first; or, to move away what it \
-                     holds, use `paritas drain {}`",
+                    "{node} {why}. Nothing is changed. If process {} runs, stop it first. To move its positions to \
+                     other nodes, use `paritas drain {}`",
                     stored.record.pid, node.0
                 ));
             }
@@ -257,13 +260,13 @@ impl<S: Store> Coordinator<S> {
         Ok(Outcome::Decide(lines, wanted))
     }
 
-    /// How long ago an incarnation was heard, if it was within the suspicion time.
+    /// The time since an incarnation was last heard, if that is less than the suspicion time.
     pub(super) fn heard_ago(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<Span> {
         let presence = self.presences.get(&node).filter(|p| p.incarnation == incarnation)?;
         Some(now - presence.heard_at()).filter(|ago| *ago < self.suspicion())
     }
 
-    /// Why an incarnation may still run, if nothing speaks against it: it was heard, or could not have been yet.
+    /// Why an incarnation may still run: the coordinator or a peer hears it, or it has not had time to register.
     fn may_run(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<String> {
         let presence = self.presences.get(&node).filter(|p| p.incarnation == incarnation);
         if let Some(ago) = presence
@@ -281,13 +284,13 @@ impl<S: Store> Coordinator<S> {
         let until = self.settled_from.max(self.silent_at(presence));
         (now < until).then(|| {
             format!(
-                "may run: wait {} ms, every process that lives calls by then",
+                "may run: wait {} ms, every running process calls by then",
                 (until - now).as_ms()
             )
         })
     }
 
-    /// What the ends of these incarnations would mean: worked out by the rules as they would be followed.
+    /// The consequences if these incarnations have ended, computed with the same rules that a decision uses.
     fn losses_by_ends(&self, now: Time, incarnations: &BTreeSet<(NodeId, Incarnation)>) -> Vec<String> {
         let silence = self.judge_silence(now);
         let nodes = self.next_nodes(now, &silence);
@@ -305,8 +308,8 @@ impl<S: Store> Coordinator<S> {
             .map(|incarnation| {
                 let pid = self.records.nodes.get(&incarnation.0).map_or(0, |n| n.record.pid);
                 format!(
-                    "{}, process {pid}, counts as ended: it may not register again, and the {} positions that it holds \
-                     go to others. Its leases are waited for all the same",
+                    "{}, process {pid}, counts as ended: it cannot register again, and its {} positions go to other \
+                     nodes after its leases have ended",
                     incarnation.0,
                     held(incarnation)
                 )
@@ -318,19 +321,19 @@ impl<S: Store> Coordinator<S> {
         let emptied: Vec<ListId> = next.iter().filter(emptied).map(|c| c.list).collect();
         if !lost.is_empty() {
             lines.push(format!(
-                "lists {} would be lost: with these ends more is gone than the scheme covers. If one of the machines \
-                 can be started with its process still in it, as after a pause, it is worth more than this order",
+                "lists {} would be lost: more positions end than the scheme covers. If one of these machines can go on \
+                 with its process still in memory, as after a pause, do that instead",
                 lists(&lost)
             ));
         }
         if !emptied.is_empty() {
             lines.push(format!(
-                "lists {} have no redundancy: what these nodes hold of them is gone",
+                "lists {} have no redundancy: their data on these nodes is lost",
                 lists(&emptied)
             ));
         }
         if lost.is_empty() && emptied.is_empty() {
-            lines.push("no list is lost by it: the others can rebuild all that these nodes hold".into());
+            lines.push("no list is lost by it: the other nodes can rebuild all data of these nodes".into());
         }
         lines
     }
@@ -378,12 +381,13 @@ impl<S: Store> Coordinator<S> {
                 self.unsure = true;
                 out.note(Note::StoreFailed(error.to_string()));
                 return Err(format!(
-                    "{error}. Whether it was changed is not known: `paritas set` alone shows what holds"
+                    "{error}. It is not known whether the settings were changed: `paritas set` without arguments \
+                     shows them"
                 ));
             }
         }
         out.note(Note::Set(settings));
-        for (link, _) in self.links.iter().filter(|(_, link)| link.told) {
+        for (link, _) in self.links.iter().filter(|(_, link)| link.subscribed) {
             send(out, *link, &ToAgent::Cluster(cluster.clone()));
         }
         Ok(Outcome::Decide(self.settings_in_words(), Wanted::default()))
@@ -399,7 +403,7 @@ impl<S: Store> Coordinator<S> {
         ]
     }
 
-    /// What is given up with a lost list.
+    /// The data that is lost with the reset of a lost list.
     fn loss_by_reset(&self, now: Time, list: &Configuration) -> String {
         let data: Vec<Option<&Assignment>> = list.data_positions().map(|x| list.at(x)).collect();
         let answers = |t: &Tenure| {
@@ -412,8 +416,8 @@ impl<S: Store> Coordinator<S> {
             .filter(|a| a.state.is_live() && answers(&a.tenure));
         let left: Vec<NodeId> = whole.map(|a| a.tenure.node).collect();
         format!(
-            "list {}: of its {} data positions {} can still be read ({}), and their keys go; those of the others are \
-             lost already",
+            "list {}: of its {} data positions {} can still be read ({}). The reset deletes their keys; the keys of \
+             the other positions are lost already",
             list.list.0,
             data.len(),
             left.len(),

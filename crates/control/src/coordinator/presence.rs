@@ -1,4 +1,4 @@
-//! What the coordinator hears of a node in its present incarnation: not durable, since it is only about now.
+//! What the coordinator knows of a node's present incarnation from its heartbeats. Not durable.
 
 use crate::fence::Opinion;
 use crate::message::{OPINIONS_MAX, Opinions};
@@ -7,19 +7,20 @@ use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a rebuild's rate is measured at least.
+/// Shortest interval over which the rate of a rebuild is measured.
 const RATE_SPAN: Span = Span::from_ms(500);
 
 /// A registered incarnation.
 #[derive(Clone, Debug)]
 pub(crate) struct Presence {
     pub(crate) incarnation: Incarnation,
-    /// The link that it registered by; heartbeats by others don't count.
+    /// The link on which it registered. Heartbeats on other links are refused.
     pub(crate) link: LinkId,
+    /// When the latest heartbeat arrived.
     heard: Time,
-    /// Which peers it hears, as it has said in this registration.
+    /// Its newest report of which peers it hears. `None`: no report since it registered.
     opinions: Option<Opinions>,
-    /// Stripe lists whose newest configuration it had not when it registered, and has not been sent since.
+    /// Stripe lists whose newest configuration it did not have when it registered, and was not sent since.
     pub(crate) lacks: BTreeSet<ListId>,
     shards: BTreeMap<u16, Shard>,
     rate: Rate,
@@ -28,7 +29,7 @@ pub(crate) struct Presence {
 #[derive(Clone, Debug)]
 struct Shard {
     progress: ShardProgress,
-    /// When its turns were last seen to grow.
+    /// When the shard's count of turns last changed.
     moved: Time,
 }
 
@@ -57,12 +58,12 @@ impl Presence {
         }
     }
 
-    /// The last time at which all of the process was well: a shard that turns no more is as good as silent.
+    /// The last time at which the process and all its shards made progress. A stuck shard counts as silence.
     pub(crate) fn well_at(&self) -> Time {
         self.shards.values().map(|s| s.moved).fold(self.heard, Time::min)
     }
 
-    /// Whether the node hears other peers than before.
+    /// Records which peers the node hears. True if that has changed.
     pub(crate) fn vote(&mut self, mut opinions: Opinions) -> bool {
         opinions.unheard.truncate(OPINIONS_MAX);
         opinions.unsure.truncate(OPINIONS_MAX);
@@ -77,7 +78,7 @@ impl Presence {
             progress.halted.truncate(HALTED_MAX);
             progress.ack_us.truncate(ACKS_MAX);
             let turns = progress.turns;
-            let room = self.shards.len() < SHARDS_MAX;
+            let has_room = self.shards.len() < SHARDS_MAX;
             match self.shards.get_mut(&progress.shard) {
                 Some(shard) => {
                     if shard.progress.turns != turns {
@@ -85,7 +86,7 @@ impl Presence {
                     }
                     shard.progress = progress;
                 }
-                None if room => {
+                None if has_room => {
                     self.shards.insert(progress.shard, Shard { progress, moved: now });
                 }
                 None => {}
@@ -97,7 +98,7 @@ impl Presence {
                 .progress()
                 .map(|p| p.rebuild_done_bytes)
                 .fold(0, u64::saturating_add);
-            // Less than before: another rebuild has begun.
+            // Fewer bytes than before: a new rebuild has begun.
             let grown = u128::from(done_bytes.saturating_sub(self.rate.done_bytes));
             let bytes_per_second = (grown * 1_000_000_000 / u128::from(span.0)) as u64;
             self.rate = Rate {
@@ -112,16 +113,16 @@ impl Presence {
         self.shards.values().map(|s| &s.progress)
     }
 
-    /// The latest heartbeat.
+    /// When the latest heartbeat arrived.
     pub(crate) fn heard_at(&self) -> Time {
         self.heard
     }
 
-    /// What this node says of another's incarnation (P10.9).
+    /// This node's report on another node's incarnation (P10.9).
     pub(crate) fn opinion(&self, node: NodeId, incarnation: Incarnation) -> Opinion {
         match &self.opinions {
-            Some(told) if told.unheard.contains(&(node, incarnation)) => Opinion::Unheard,
-            Some(told) if !told.unsure.contains(&(node, incarnation)) => Opinion::Hears,
+            Some(report) if report.unheard.contains(&(node, incarnation)) => Opinion::Unheard,
+            Some(report) if !report.unsure.contains(&(node, incarnation)) => Opinion::Hears,
             _ => Opinion::Unsure,
         }
     }
@@ -131,11 +132,12 @@ impl Presence {
         self.progress().flat_map(|p| &p.halted)
     }
 
-    /// How late acks of each peer come to this node, in microseconds.
+    /// The delay of each peer's acks at this node, in microseconds.
     pub(crate) fn acks(&self) -> impl Iterator<Item = (NodeId, u64)> {
         self.progress().flat_map(|p| p.ack_us.iter().copied())
     }
 
+    /// Bytes per second rebuilt in the last interval.
     pub(crate) fn rebuild_rate(&self) -> u64 {
         self.rate.bytes_per_second
     }

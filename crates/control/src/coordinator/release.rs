@@ -1,8 +1,9 @@
-//! When a committed configuration leaves the coordinator (P10.16).
+//! When the coordinator sends a committed configuration (P10.16).
 //!
-//! A store that is lost may be replaced by an older copy. The coordinator that opens the copy must find that out before
-//! it decides anything. So a configuration leaves only after enough holders know its id. They name that id when they
-//! register, and a coordinator decides nothing before it has heard enough holders: at least one node is in both groups.
+//! A lost store may be replaced by an older copy. The coordinator that opens the copy must detect this before it
+//! decides anything. So a configuration is sent only after enough holders have confirmed its id. They name that id when
+//! they register, and a coordinator decides nothing before enough holders have registered. At least one node is in both
+//! groups.
 
 use super::{Coordinator, CoordinatorOut, send};
 use crate::fence;
@@ -14,24 +15,24 @@ use paritas_base::{Epoch, ListId, NodeId, Time};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The batch that holds the configurations which this coordinator found in its store.
+/// The batch of the configurations that were in the store when this coordinator opened it.
 const FOUND: u64 = 1;
 
-/// Configurations that are committed and have not left yet.
+/// Configurations that are committed and not sent yet.
 #[derive(Debug)]
 pub(super) struct Releases {
     /// The number of the newest batch of configurations.
     newest: u64,
-    /// Stripe lists whose newest configuration has not left, and the number of its batch.
+    /// Stripe lists whose newest configuration is not sent yet, and the number of its batch.
     withheld: BTreeMap<ListId, u64>,
-    /// For each batch that has not left: the nodes that held a position before it was committed. Enough of them must
+    /// For each batch that is not sent yet: the nodes that held a position before it was committed. Enough of them must
     /// know the batch, since a coordinator with the store of that time would ask them.
     holders: BTreeMap<u64, BTreeSet<NodeId>>,
 }
 
 impl Releases {
-    /// For a coordinator that has just opened its store. It cannot tell what the one before has sent, so all lists are
-    /// withheld.
+    /// For a coordinator that has just opened its store. It does not know which configurations the previous coordinator
+    /// has sent, so it withholds all lists.
     pub(super) fn new(lists: &BTreeMap<ListId, Configuration>) -> Self {
         let mut releases = Self {
             newest: 0,
@@ -42,7 +43,7 @@ impl Releases {
         releases
     }
 
-    /// Gives the number of the batch.
+    /// Makes a batch of these lists and returns its number.
     fn withhold(&mut self, lists: impl Iterator<Item = ListId>, holders: BTreeSet<NodeId>) -> u64 {
         self.newest += 1;
         let batch = self.newest;
@@ -51,20 +52,20 @@ impl Releases {
         batch
     }
 
-    /// Whether the newest configuration of the list has not left.
+    /// Whether the newest configuration of the list is not sent yet.
     pub(super) fn withholds(&self, list: ListId) -> bool {
         self.withheld.contains_key(&list)
     }
 
-    /// Whether lists are withheld that this coordinator found in its store.
+    /// Whether a configuration that was in the store at the start is still withheld.
     pub(super) fn withholds_found(&self) -> bool {
         self.withheld.values().any(|batch| *batch == FOUND)
     }
 }
 
 impl<S: Store> Coordinator<S> {
-    /// Configurations have been committed, when these nodes held positions: tell their ids to all, and send them once
-    /// enough nodes know the ids.
+    /// Withholds configurations that have been committed: sends their ids to all nodes now, and the configurations once
+    /// enough of the holders from before the commit know the ids.
     pub(super) fn withhold(
         &mut self,
         lists: &[Configuration],
@@ -77,12 +78,12 @@ impl<S: Store> Coordinator<S> {
         let batch = self.releases.withhold(lists.iter().map(|c| c.list), holders_before);
         let heads = lists.iter().map(|c| (c.list, c.epoch, c.id)).collect();
         let message = ToAgent::Witness { batch, heads };
-        for (link, _) in self.links.iter().filter(|(_, state)| state.told) {
+        for (link, _) in self.links.iter().filter(|(_, state)| state.subscribed) {
             send(out, *link, &message);
         }
     }
 
-    /// A node has just been answered: tell it the ids of what it was not sent.
+    /// Sends the ids of all withheld configurations to a node that has just registered.
     pub(super) fn send_withheld_ids(&self, link: LinkId, out: &mut impl CoordinatorOut) {
         let withheld = self.records.lists.values().filter(|c| self.releases.withholds(c.list));
         let heads: Vec<(ListId, Epoch, u64)> = withheld.map(|c| (c.list, c.epoch, c.id)).collect();
@@ -92,14 +93,14 @@ impl<S: Store> Coordinator<S> {
         }
     }
 
-    /// A node knows the ids of a batch, and of all before it.
+    /// A node knows the ids of a batch and of all earlier batches.
     pub(super) fn on_witnessed(&mut self, link: LinkId, batch: u64) {
         if let Some(link) = self.links.get_mut(&link) {
             link.witnessed = link.witnessed.max(batch.min(self.releases.newest));
         }
     }
 
-    /// Sends what enough nodes know the id of.
+    /// Sends the configurations whose ids enough nodes know.
     pub(super) fn release(&mut self, now: Time, out: &mut impl CoordinatorOut) {
         if self.releases.withheld.is_empty() || self.deposed || self.obstacle().is_some() {
             return;
@@ -120,7 +121,7 @@ impl<S: Store> Coordinator<S> {
             .filter(|(_, batch)| **batch <= reached)
             .map(|(list, _)| *list)
             .collect();
-        // Nodes that were removed may have held leases until they heard of it.
+        // A removed node may have held leases until it received the configuration.
         for ((list, ..), at) in &mut self.recent {
             if leaves.contains(list) {
                 *at = now;
@@ -137,12 +138,12 @@ impl<S: Store> Coordinator<S> {
         self.tell(&[], lists.collect(), out);
     }
 
-    /// How many of these holders must know a batch before it leaves, and how many do.
+    /// How many of these holders must know a batch before it is sent, and how many know it.
     fn release_quorum(&self, batch: u64, holders: &BTreeSet<NodeId>) -> (usize, usize) {
         let incarnations = |id: &&NodeId| {
             let stored = self.records.nodes.get(id);
             let is_present = |incarnation| stored.is_some_and(|n| n.record.incarnation == incarnation);
-            // A process that has registered since lives, whatever is stored of the one before.
+            // A newer process that has registered runs, even if the store says that the previous one ended.
             match self.presences.get(id).map(|p| p.incarnation) {
                 Some(incarnation) if !is_present(incarnation) => !self.ended.contains(&(**id, incarnation)),
                 _ => stored.is_some_and(|n| !n.has_ended() && !self.ended.contains(&(**id, n.record.incarnation))),
@@ -160,7 +161,7 @@ impl<S: Store> Coordinator<S> {
         (wanted, holders.iter().filter(knows).count())
     }
 
-    /// If lists wait to be sent: which, and how many more of their holders must know of them.
+    /// If configurations are withheld: their lists, and how many more holders must know the first batch.
     pub(super) fn waits_to_release(&self) -> Option<(Vec<ListId>, usize)> {
         let (batch, holders) = self.releases.holders.first_key_value()?;
         let (wanted, known) = self.release_quorum(*batch, holders);

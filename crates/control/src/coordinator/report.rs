@@ -10,7 +10,7 @@ use paritas_base::{NodeId, Position, Time};
 use std::collections::BTreeSet;
 
 impl<S: Store> Coordinator<S> {
-    /// The cluster as this coordinator knows it.
+    /// The state of the cluster as this coordinator knows it.
     pub fn status(&self, now: Time) -> Status {
         let mut status = Status {
             lists: self.records.lists.values().map(|c| self.list_status(now, c)).collect(),
@@ -46,7 +46,7 @@ impl<S: Store> Coordinator<S> {
         status
     }
 
-    /// Whether a node answers. Just after the coordinator's start nodes count as they were.
+    /// Whether a node is up. Just after the coordinator's start this is the stored state.
     fn is_up(&self, now: Time, node: NodeId) -> bool {
         let Some(stored) = self.records.nodes.get(&node) else {
             return false;
@@ -155,7 +155,7 @@ impl<S: Store> Coordinator<S> {
         } else if any(PositionCondition::Vacant) {
             "a position waits for a node: none is free in another failure domain"
         } else if any(PositionCondition::Down) {
-            "a node is silent: its position waits for it, or for one to take its place"
+            "a node is silent: its position waits for that node or for a successor"
         } else if any(PositionCondition::Filling) {
             "rebuilding"
         } else {
@@ -167,11 +167,14 @@ impl<S: Store> Coordinator<S> {
             reason = format!("{reason}{more}{what}");
         };
         if list.positions.iter().flatten().any(|a| a.state == PositionState::Born) {
-            say("begins empty: not all of its nodes have said yet that they have begun".into());
+            say("begins empty: not all of its nodes have confirmed the start yet".into());
         }
         let in_memory = self.logged_in_memory(list);
         if !in_memory.is_empty() && !list.lost {
-            say(format!("in memory until a log node is free: {}", in_memory.join(", ")));
+            say(format!(
+                "held in memory until a log node is free: {}",
+                in_memory.join(", ")
+            ));
         }
         if let Some(stand_ins) = stand_ins(list).filter(|_| doubled && !list.lost) {
             say(stand_ins);
@@ -187,7 +190,7 @@ impl<S: Store> Coordinator<S> {
     }
 }
 
-/// Who stands in where, and what that costs (P10.5).
+/// The stand-ins of a list, and how many losses it survives with them (P10.5).
 fn stand_ins(list: &Configuration) -> Option<String> {
     let positions = (0..list.positions.len() as u8).map(Position);
     let named: Vec<String> = positions
@@ -199,5 +202,5 @@ fn stand_ins(list: &Configuration) -> Option<String> {
         1 => "the loss of any 1 more node is survived".to_owned(),
         n => format!("the loss of any {n} more nodes is survived"),
     };
-    (!named.is_empty()).then(|| format!("{}, until another node comes: {survives}", named.join(", ")))
+    (!named.is_empty()).then(|| format!("{}, until another node is free: {survives}", named.join(", ")))
 }

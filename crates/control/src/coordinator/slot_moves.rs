@@ -1,6 +1,5 @@
-//! Slots go from stream to stream (P10.8): what an operator asks for, and one hand-off after the other until
-//! all of it is done. What is asked for is recorded, so that neither the operator's command nor this coordinator need
-//! live on.
+//! Moves of slots between streams (P10.8). An operator's task is carried out as a sequence of hand-offs. The task is
+//! recorded, so it continues after the operator's command or this coordinator has ended.
 
 use super::{Coordinator, CoordinatorOut, send};
 use crate::message::ToAgent;
@@ -13,12 +12,12 @@ use paritas_base::{Epoch, ListId, NodeId, SLOT_COUNT, StreamId, Version};
 use paritas_protocol::LinkId;
 use serde::{Deserialize, Serialize};
 
-/// Slots of one hand-off at most. The source takes fewer where they are heavy.
+/// Limit of slots in one hand-off. The source moves fewer if their data is large.
 const STEP_SLOTS: u16 = 64;
-/// Proposals that are looked at together.
+/// Limit of proposals that wait for a decision.
 const OFFERS_MAX: usize = 16;
 
-/// What an operator asked for.
+/// An operator's task: move the slots from `first` to `last` to a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct SlotTask {
     pub(crate) first: u16,
@@ -26,7 +25,7 @@ pub(crate) struct SlotTask {
     pub(crate) to: StreamId,
 }
 
-/// A source's proposal.
+/// A source's proposal to commit a hand-off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) version: u64,
@@ -35,15 +34,15 @@ pub(super) struct Offer {
     pub(super) to: Tenure,
 }
 
-/// What has been said and is not committed yet.
+/// Orders and proposals that are not committed yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlotOrders {
-    /// The task, or none to give up the present one; who asked, as which question.
+    /// The task (`None` cancels the present one), the link of the command, and the request's number.
     order: Option<(Option<SlotTask>, LinkId, u64)>,
     offers: Vec<Offer>,
 }
 
-/// Configurations as they will be, over those that are.
+/// The changed configurations, and the committed ones for the other lists.
 struct Lists<'a, 'b> {
     changed: &'a mut Vec<Configuration>,
     all: &'b std::collections::BTreeMap<ListId, Configuration>,
@@ -68,7 +67,7 @@ impl Lists<'_, '_> {
         }
     }
 
-    /// Both lists of a hand-off, once each.
+    /// Changes both lists of a hand-off, or the one list if both streams are in it.
     fn change_both(&mut self, what: HandOff, change: impl Fn(&mut Configuration, &ClusterRecord)) {
         self.change(what.from.list, &change);
         if what.to.list != what.from.list {
@@ -80,14 +79,14 @@ impl Lists<'_, '_> {
         self.get(stream.list)?.tenure(stream.x)
     }
 
-    /// Neither lost nor out of epochs.
+    /// Whether the stream's list is neither lost nor out of epochs.
     fn is_usable(&self, stream: StreamId) -> bool {
         self.get(stream.list)
             .is_some_and(|c| !c.lost && c.epoch.0 < Version::TERM_MAX)
     }
 }
 
-/// Who holds a slot, and the last slot of the row of theirs that it is in.
+/// The stream that holds a slot, and the last slot of the contiguous range of that stream around it.
 fn holder<'a>(
     mut lists: impl Iterator<Item = &'a Configuration>,
     cluster: &ClusterRecord,
@@ -105,7 +104,7 @@ fn holder<'a>(
 }
 
 impl<S: Store> Coordinator<S> {
-    /// Whether there is something to decide; the answer follows the commit.
+    /// True if a decision is needed. The order is answered after the commit.
     pub(super) fn on_slot_order(
         &mut self,
         link: LinkId,
@@ -196,7 +195,7 @@ impl<S: Store> Coordinator<S> {
         }
     }
 
-    /// Of the streams that a node owns, the one with the fewest slots.
+    /// The stream with the fewest slots among those that a node owns.
     fn emptiest(&self, node: NodeId) -> Option<StreamId> {
         let owned = self.records.lists.values().flat_map(|c| {
             let held = c.slots.held(c.list, &self.records.cluster);
@@ -213,7 +212,7 @@ impl<S: Store> Coordinator<S> {
         owned.min().map(|(_, stream)| stream)
     }
 
-    /// Whether there is something to decide.
+    /// True if a decision is needed.
     pub(super) fn on_offer(&mut self, link: LinkId, offer: Offer) -> bool {
         let asker = self.links.get(&link).and_then(|l| l.node);
         let own = asker
@@ -225,7 +224,7 @@ impl<S: Store> Coordinator<S> {
         wanted
     }
 
-    /// What is to be recorded of slots, in the lists that change and beside them.
+    /// The new record of slot moves. Also changes the configurations of the lists that take part.
     pub(super) fn next_slots(&self, changed: &mut Vec<Configuration>) -> Option<StoredSlots> {
         if self.records.lists.is_empty() {
             return None;
@@ -253,9 +252,9 @@ impl<S: Store> Coordinator<S> {
         (slots != self.records.slots).then_some(slots)
     }
 
-    /// What is under way is done, or comes to nothing, or goes on.
+    /// Completes, gives up or continues the present hand-off.
     fn end_hand_off(&self, what: HandOff, slots: &mut StoredSlots, lists: &mut Lists<'_, '_>) {
-        // Between the tenures that agreed on it, as they are after whatever else changes now.
+        // A proposal counts only if both tenures still hold after the other changes of this decision.
         let (from, to) = (lists.tenure(what.from), lists.tenure(what.to));
         let agreed = |o: &&Offer| o.version == what.version && Some(o.from) == from && Some(o.to) == to;
         let offer = self.slot_orders.offers.iter().find(agreed);
@@ -282,7 +281,7 @@ impl<S: Store> Coordinator<S> {
         });
     }
 
-    /// The next few slots of a task.
+    /// Begins a hand-off of the next slots of a task.
     fn next_hand_off(&self, task: SlotTask, slots: &mut StoredSlots, lists: &mut Lists<'_, '_>) {
         let find = |slot: u16| {
             let now = lists.all.keys().filter_map(|list| lists.get(*list));
@@ -318,7 +317,7 @@ impl<S: Store> Coordinator<S> {
         lists.change_both(what, |c, _| c.slots = c.slots.during(what));
     }
 
-    /// After a commit, or when there was nothing to commit. True if the next hand-off may begin.
+    /// Answers the waiting order after a commit, or when nothing needed a commit. True if the next hand-off may begin.
     pub(super) fn answer_slot_order(&mut self, out: &mut impl CoordinatorOut) -> bool {
         self.slot_orders.offers.clear();
         if let Some((_, link, n)) = self.slot_orders.order.take() {
@@ -328,7 +327,7 @@ impl<S: Store> Coordinator<S> {
         idle && self.records.slots.task.is_some()
     }
 
-    /// How far the present task, or the last one, has come.
+    /// The progress of the present task, or of the last one.
     pub(super) fn slot_move(&self) -> Option<SlotMove> {
         let slots = &self.records.slots;
         let task = slots.task.or(slots.latest)?;

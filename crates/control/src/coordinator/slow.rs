@@ -1,10 +1,12 @@
-//! Nodes that answer but are slow (P10.2a): left out for a while, then tried again. Off unless asked for.
+//! Slow nodes (P10.2a): a node that answers but is slow loses its positions for a time, and is then tried again. Off by
+//! default.
 //!
-//! Every node tells how late its peers' acks come. A node is slow to another if its acks take longer than the
-//! setting and four times as long as those of the other's other peers; it is slow if most of those that say
-//! anything of it have said so for five suspicion times without a break. One at a time is left out, as if shunned:
-//! for a minute, and twice as long each time that it is slow again within as long, so that one which never recovers
-//! is moved ever more rarely.
+//! Every node reports the delay of its peers' acks. A reporter finds a peer slow if that delay exceeds the setting and
+//! is at least four times the median of its other peers. A node is slow if most of its reporters, and at least two,
+//! have found it slow for five suspicion times without interruption. At most one node at a time is excluded, as if it
+//! were shunned. The first exclusion lasts one minute. If the node is slow again within the same time after its return,
+//! the next exclusion is twice as long, up to one hour. So the positions of a permanently slow node move less and less
+//! often.
 
 use super::Coordinator;
 use crate::record::StoredNode;
@@ -13,32 +15,33 @@ use paritas_base::configuration::Duty;
 use paritas_base::{NodeId, Span, Time};
 use std::collections::BTreeMap;
 
-/// Suspicion times for which a node must be slow.
+/// A node must be slow for this number of suspicion times before it is excluded.
 const SUSPICIONS: u64 = 5;
-/// Slower than others by so much.
+/// A slow node's ack delay is at least this multiple of the median of the other peers.
 const RATIO: u64 = 4;
-/// How long it is left out the first time, and at most.
+/// Length of the first exclusion, and the limit.
 const LEFT_OUT_MIN: Span = Span::from_secs(60);
 const LEFT_OUT_MAX: Span = Span::from_secs(3600);
 
-/// What is known of slow nodes. Not durable, but that one is left out is in its record.
+/// State of the search for slow nodes. Not durable; an exclusion itself is in the node's record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlowNodes {
-    /// Acks that take longer may be slow; `None`: nobody is left out.
+    /// Smallest ack delay of a slow node. `None`: no node is excluded.
     pub(super) threshold: Option<Span>,
-    /// Since when they have been slow.
+    /// Nodes that are slow now, and since when.
     since: BTreeMap<NodeId, Time>,
-    /// Those that have been left out: until when, and for how long.
+    /// For each excluded node the end and the length of its last exclusion.
     left_out: BTreeMap<NodeId, (Time, Span)>,
 }
 
 impl<S: Store> Coordinator<S> {
-    /// Leaves out nodes whose acks come later than that, and much later than others' (P10.2a); by default none.
+    /// Excludes nodes whose ack delay is at least this threshold and much larger than that of others (P10.2a). `None`,
+    /// the default, excludes no node.
     pub fn set_slow_removal(&mut self, threshold: Option<Span>) {
         self.slow.threshold = threshold;
     }
 
-    /// Looks at what has been heard. Called before anything is decided.
+    /// Updates which nodes are slow. Called at the begin of each decision.
     pub(super) fn notice_slow(&mut self, now: Time) {
         let Some(threshold) = self.slow.threshold else {
             self.slow.since.clear();
@@ -51,7 +54,7 @@ impl<S: Store> Coordinator<S> {
         }
     }
 
-    /// Nodes that are slow to most of those that say anything of them, two at least.
+    /// Nodes that most of their reporters, and at least two, find slow.
     fn slow_now(&self, now: Time, threshold: Span) -> Vec<NodeId> {
         let mut votes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
         for (id, presence) in &self.presences {
@@ -74,7 +77,7 @@ impl<S: Store> Coordinator<S> {
         most.map(|(node, _)| node).collect()
     }
 
-    /// The duties of nodes that have been slow for long enough, or left out for long enough.
+    /// Excludes a node that has been slow for long enough, and ends exclusions that have lasted long enough.
     pub(super) fn judge_slow(&mut self, now: Time, nodes: &mut BTreeMap<NodeId, StoredNode>) {
         let anybody = nodes.values().any(|n| n.duty.leaves());
         let timeout = Span(self.suspicion().0 * SUSPICIONS);
@@ -94,7 +97,7 @@ impl<S: Store> Coordinator<S> {
             stored.duty = Duty::Slow;
         }
         for (id, stored) in nodes.iter_mut().filter(|(_, n)| n.duty == Duty::Slow) {
-            // A coordinator that has just started does not know since when.
+            // A new coordinator does not know when the exclusion began.
             let (until, _) = *self
                 .slow
                 .left_out

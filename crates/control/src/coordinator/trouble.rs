@@ -1,4 +1,4 @@
-//! What keeps the coordinator from acting, and what it waits for: in words, with the way out, and for scripts.
+//! Reports what prevents the coordinator from acting and what it waits for: as text with advice, and for scripts.
 
 use super::{Coordinator, release};
 use crate::fence::{self, Hold, Opinion, Silence};
@@ -9,10 +9,10 @@ use crate::store::Store;
 use paritas_base::configuration::NodeState;
 use paritas_base::{ListId, NodeId, Time};
 
-/// Which nodes that hold positions have told this coordinator what they know (P10.16).
+/// Which holders have reported their configurations to this coordinator (P10.16).
 #[derive(Default)]
 struct Witnesses {
-    /// Number of holders of which at least one knows every configuration that has left a coordinator.
+    /// Required number of holders. Among so many, at least one knows the newest configuration that was sent.
     wanted: usize,
     /// Holders that have registered with a part of this store's history.
     known: usize,
@@ -27,14 +27,14 @@ impl Witnesses {
 }
 
 impl<S: Store> Coordinator<S> {
-    /// What keeps this coordinator from deciding anything, in words (P10.16).
+    /// Why this coordinator may not decide anything, in words (P10.16).
     pub(super) fn obstacle(&self) -> Option<String> {
         if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
             return Some(format!(
                 "changes nothing: {node} has a configuration of list {} that is not in the history of this \
                  coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
-                 newest store back; if there is none, start `paritas coordinator --adopt`. The nodes go on answering \
-                 meanwhile",
+                 newest store back; if there is none, start `paritas coordinator --adopt`. Meanwhile the nodes answer \
+                 clients",
                 list.0
             ));
         }
@@ -43,10 +43,10 @@ impl<S: Store> Coordinator<S> {
         waits.then(|| {
             let Witnesses { wanted, known, missing } = witnesses;
             format!(
-                "changes nothing until {wanted} of the nodes that hold positions have told what they \
-                 have installed ({known} have; not yet {}), or all that have not ended: only they can tell \
-                 whether this store is the cluster's newest. Start what is down; if machines are off for good, \
-                 `paritas fence` with the numbers of their nodes shows what would be lost, and with --yes says so{}",
+                "changes nothing until {wanted} of the nodes that hold positions have reported their configurations \
+                 ({known} have; not yet {}), or all of them that have not ended: only they know whether this store is \
+                 the cluster's newest. Start the nodes that are down. If machines are off for good, `paritas fence` \
+                 with the numbers of their nodes shows what would be lost, and with --yes counts them as ended{}",
                 names(&missing),
                 self.doubts_in_words()
             )
@@ -59,7 +59,7 @@ impl<S: Store> Coordinator<S> {
         }
         let doubts: Vec<NodeId> = self.doubts.iter().copied().collect();
         format!(
-            ". {} know of decisions that are not in this store, so there was a newer one: if it is there, stop this \
+            ". {} know of decisions that are not in this store, so there was a newer store. If you have it, stop this \
              coordinator and put that store back; otherwise start `paritas coordinator --adopt`",
             names(&doubts)
         )
@@ -73,8 +73,8 @@ impl<S: Store> Coordinator<S> {
         self.obstacle().map(|why| format!("the coordinator {why}"))
     }
 
-    /// A holder counts until an operator says that its machine is off. The coordinator before may have counted a holder
-    /// that has ended since.
+    /// A holder counts until an operator attests that its machine is off. A holder that has ended since counts too: the
+    /// previous coordinator may have counted it.
     fn witnesses(&self) -> Witnesses {
         if self.knows_all || self.records.lists.is_empty() {
             return Witnesses::default();
@@ -90,8 +90,8 @@ impl<S: Store> Coordinator<S> {
         if counted.is_empty() {
             return Witnesses::default();
         }
-        let told = fence::witnesses(counted.len(), self.records.plan.parity.into());
-        let wanted = counted.len() + 1 - told;
+        let release_quorum = fence::witnesses(counted.len(), self.records.plan.parity.into());
+        let wanted = counted.len() + 1 - release_quorum;
         let has_ended = |id: &NodeId| {
             let stored = self.records.nodes.get(id).map(|n| n.record.incarnation);
             end(id) == End::Certified || stored.is_some_and(|incarnation| self.ended.contains(&(*id, incarnation)))
@@ -110,7 +110,7 @@ impl<S: Store> Coordinator<S> {
         may_come && !self.is_available(now, node)
     }
 
-    /// In words and for scripts.
+    /// The reasons why the coordinator waits, in words and for scripts.
     pub(super) fn trouble(&self, now: Time) -> (Vec<String>, Trouble) {
         let mut words: Vec<String> = self.obstacle().into_iter().collect();
         let silence = self.judge_silence(now);
@@ -146,11 +146,9 @@ impl<S: Store> Coordinator<S> {
                 let (wanted, away) = lacks_links.unwrap_or_default();
                 words.push(format!(
                     "replaces no silent node: fewer than {wanted} of the nodes that hold positions are linked to it, \
-                     so \
-                     that it may be the coordinator that is cut off. Not linked: {}. Mend the network, and start \
-                     what is \
-                     down. If machines are off for good, `paritas fence` with the numbers of their nodes shows what \
-                     would be lost, and with --yes says so",
+                     so the coordinator itself may be cut off. Not linked: {}. Repair the network, and start the nodes \
+                     that are down. If machines are off for good, `paritas fence` with their node numbers shows \
+                     what would be lost, and with --yes counts them as ended",
                     names(&away)
                 ));
                 trouble.unlinked = away;
@@ -160,16 +158,17 @@ impl<S: Store> Coordinator<S> {
                 let left = (until - now).as_ms();
                 trouble.grace_ms = Some(left);
                 words.push(format!(
-                    "replaces no silent node for {left} ms more, so that every node that lives can register; a node \
-                     whose end is certified is replaced at once"
+                    "replaces no silent node for {left} ms more, so that every running node can register; a node whose \
+                     end is certified is replaced at once"
                 ));
             }
             Some(Hold::Many { silent, most }) => {
                 trouble.silent_domains = Some(silent);
                 words.push(format!(
-                    "replaces no silent node: {silent} failure domains are silent at once, and more than {most} are \
-                     rather a broken network. It goes on when they are heard again. If machines are off for good, \
-                     `paritas fence` with the numbers of their nodes shows what would be lost, and with --yes says so"
+                    "replaces no silent node: {silent} failure domains are silent at once, and more than {most} \
+                     indicate a broken network. It continues when they are heard again. If machines are off for good, \
+                     `paritas fence` with the numbers of their nodes shows what would be lost, and with --yes counts \
+                     them as ended"
                 ));
             }
             None => {}
@@ -180,14 +179,14 @@ impl<S: Store> Coordinator<S> {
         {
             words.push(format!(
                 "has decided changes of lists {} and sends them once {lacks} more of the nodes that hold \
-                 positions know of them. Start what is down, or mend the network",
+                 positions know of them. Start the nodes that are down, or repair the network",
                 lists(&waiting)
             ));
         }
         words.extend(trouble.silent.iter().map(silence_in_words));
         if !trouble.awaited.is_empty() && !waits_for_witnesses {
             words.push(format!(
-                "names no other node in place of one that has ended, until {} have registered or {} ms have passed",
+                "replaces no node that has ended until {} have registered or {} ms have passed",
                 names(&trouble.awaited),
                 (self.settled_from - now).as_ms()
             ));
@@ -202,9 +201,9 @@ impl<S: Store> Coordinator<S> {
         let resets: Vec<ListId> = self.orders.resets().iter().copied().collect();
         if !resets.is_empty() {
             words.push(format!(
-                "begins lists {} again empty, as ordered, once every position of theirs has a node and no lease of a \
-                 process of before can be in force. Start nodes that are down again. A coordinator that starts anew \
-                 must be told again",
+                "begins lists {} again empty, as ordered, once every position of theirs has a node and no lease of an \
+                 earlier process can be valid. Start the nodes that are down. After a restart of the coordinator, give \
+                 the order again",
                 lists(&resets)
             ));
         }
@@ -216,10 +215,9 @@ impl<S: Store> Coordinator<S> {
             .collect();
         if !stopped.is_empty() {
             words.push(format!(
-                "has given up lists {}, which are lost. What their processes had is gone, and what is left can be \
-                 read, not written. `paritas \
-                 reset-list --lost` shows what would be given up, and with --yes they begin again empty; then `paritas \
-                 restore` a snapshot",
+                "has given up lists {}, which are lost. Their remaining data can be read, not written. `paritas \
+                 reset-list --lost` shows what would be deleted, and with --yes the lists begin again empty. Then \
+                 `paritas restore` a snapshot",
                 lists(&stopped)
             ));
         }
@@ -259,19 +257,19 @@ fn silence_in_words(silent: &SilentNode) -> String {
     let number = node.0;
     match verdict {
         Verdict::Isolated => format!(
-            "does not hear {node}, and {} of its peers do ({}): it keeps what it holds. Mend the network between it \
+            "does not hear {node}, and {} of its peers do ({}): it keeps its positions. Repair the network between it \
              and the coordinator",
             heard_by.len(),
             names(heard_by)
         ),
         Verdict::Suspect => format!(
-            "does not hear {node}, and its peers do not either ({}): it is replaced where its lists can be rebuilt \
-             without it, and waited for elsewhere. Start it again; if its machine is off for good, `paritas fence \
+            "does not hear {node}, and its peers do not either ({}): it is replaced in lists that can be rebuilt \
+             without it; the other lists wait for it. Start it again; if its machine is off for good, `paritas fence \
              {number}` shows what would be lost",
             names(unheard_by)
         ),
         Verdict::Undecided => format!(
-            "does not hear {node}; not heard by {} of its peers ({}), unsure are {} ({}). It keeps what it holds for \
+            "does not hear {node}; not heard by {} of its peers ({}), unsure are {} ({}). It keeps its positions for \
              now. Start it again; if its machine is off for good, `paritas fence {number}` shows what would be lost",
             unheard_by.len(),
             names(unheard_by),
@@ -281,7 +279,7 @@ fn silence_in_words(silent: &SilentNode) -> String {
     }
 }
 
-/// Nodes as people read them.
+/// The names of nodes, separated by commas.
 pub(crate) fn names(nodes: &[NodeId]) -> String {
     if nodes.is_empty() {
         return "none".into();
@@ -290,7 +288,7 @@ pub(crate) fn names(nodes: &[NodeId]) -> String {
     names.join(", ")
 }
 
-/// Lists as people read them.
+/// The numbers of lists, separated by commas.
 pub(crate) fn lists(lists: &[ListId]) -> String {
     let numbers: Vec<String> = lists.iter().map(|list| list.0.to_string()).collect();
     numbers.join(", ")

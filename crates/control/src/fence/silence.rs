@@ -1,45 +1,45 @@
 //! Silence and what follows from it (P10.9 to P10.11).
 //!
-//! The coordinator alone cannot tell a dead process from one that it cannot reach. So it asks the peers of a silent
-//! node, which exchange frames with it all the time. And it does nothing about silence while it has reason to think
-//! that the fault is its own: just after its start, or when many nodes are silent together.
+//! The coordinator alone cannot distinguish a dead process from one that it cannot reach. So it asks the peers of a
+//! silent node, which exchange frames with that node all the time. And it does not act on silence while the fault may
+//! be its own: just after its start, or when many nodes are silent together.
 
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long an agent waits for a word of its coordinator before it looks for another (P).
-pub(crate) const PATIENCE: Span = Span::from_secs(2);
+/// An agent that hears nothing from its coordinator for this time tries another one (P).
+pub(crate) const LINK_TIMEOUT: Span = Span::from_secs(2);
 /// Longest wait between two dials of an agent, its jitter counted (R).
 pub(crate) const REDIAL_MAX: Span = Span::from_ms(750);
 /// How long a dial and the coordinator's first answer may take (D).
 pub(crate) const DIAL_MAX: Span = Span::from_secs(1);
-/// An agent tries this late, since its timers are not exact.
+/// Allowance for inexact timers of an agent.
 const SLACK: Span = Span::from_ms(250);
 /// The part of the failure domains, in percent, that may be silent together before the coordinator holds.
 const HOLD_PERCENT: usize = 25;
-/// Peers that must not hear a node before it is removed, if it has that many.
+/// Number of peers that must report a node as unheard before it is removed, if it has that many.
 const VOTES: usize = 2;
 
-/// How long a coordinator that has just begun fences nobody for silence: by then every node that lives has had time to
-/// notice that the old link is dead, to dial all `addresses`, and to be silent for `suspicion` after that.
+/// For how long a new coordinator fences no node for silence. In this time every running node can notice that the old
+/// link is dead and dial all `addresses`, and then be silent for `suspicion`.
 pub(crate) fn grace(suspicion: Span, addresses: u8) -> Span {
     let rounds = u64::from(addresses.max(1)) * (REDIAL_MAX.0 + DIAL_MAX.0);
-    Span(PATIENCE.0 + rounds + SLACK.0 + suspicion.0)
+    Span(LINK_TIMEOUT.0 + rounds + SLACK.0 + suspicion.0)
 }
 
-/// How many of `count` nodes must be linked to the coordinator before it trusts what it does not hear: a majority,
-/// but never more than remain after `parity` losses.
+/// How many of `count` nodes must be linked to the coordinator before it acts on silence: a majority, but never more
+/// than remain after `parity` losses.
 pub(crate) fn witnesses(count: usize, parity: usize) -> usize {
     (count / 2 + 1).min(count.saturating_sub(parity)).max(1)
 }
 
-/// Why nobody is fenced for silence now.
+/// Why no node is fenced for silence now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Hold {
-    /// The coordinator has just begun, stood still, lost most of its links, or heard many silent nodes again just now.
+    /// The coordinator has just started, was paused, lost most of its links, or has just heard many silent nodes again.
     Wait {
-        /// When that ends.
+        /// When the wait ends.
         until: Time,
     },
     /// Too many failure domains are silent at once.
@@ -51,18 +51,18 @@ pub(crate) enum Hold {
     },
 }
 
-/// What a peer says of a node.
+/// A peer's report on a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opinion {
-    /// Frames of it have come within the suspicion time.
+    /// A frame of the node arrived within the suspicion time.
     Hears,
-    /// None has.
+    /// No frame arrived within the suspicion time.
     Unheard,
-    /// It cannot say.
+    /// The peer cannot tell.
     Unsure,
 }
 
-/// What the judgement looks at, of each node that holds a position in its present incarnation.
+/// Facts about a node that holds a position in its present incarnation.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) incarnation: Incarnation,
@@ -73,21 +73,21 @@ pub(crate) struct Holder {
     pub(crate) silent: bool,
 }
 
-/// Who is silent, and what follows from it.
+/// The silent nodes, and which of them may be removed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Silence {
     /// Silent nodes that may be removed: their peers do not hear them either.
     pub(crate) suspects: BTreeSet<NodeId>,
-    /// Silent nodes that a peer hears. They keep what they have.
+    /// Silent nodes that a peer hears. They keep their positions.
     pub(crate) isolated: BTreeSet<NodeId>,
-    /// Why nobody is a suspect.
+    /// Why no node is a suspect.
     pub(crate) hold: Option<Hold>,
-    /// What the available peers of each silent node say of it.
+    /// The reports of the available peers on each silent node.
     pub(crate) said: BTreeMap<NodeId, Vec<(NodeId, Opinion)>>,
 }
 
 impl Silence {
-    /// P10.10, P10.11. `opinion` is what the first node says of that incarnation of the second.
+    /// P10.10, P10.11. `opinion` is the report of the first node on that incarnation of the second.
     pub(crate) fn judge<'a>(
         holders: &BTreeMap<NodeId, Holder>,
         lists: impl Iterator<Item = &'a Configuration>,
@@ -134,7 +134,7 @@ impl Silence {
     }
 }
 
-/// Whether enough peers say that they do not hear the node: two, from two failure domains, if that many are there.
+/// Whether enough peers report that they do not hear the node: two of two failure domains, or all if there are fewer.
 fn is_outvoted(voters: &[(&str, Opinion)]) -> bool {
     let votes = voters.iter().filter(|(_, said)| *said == Opinion::Unheard);
     let domains = |voters: &mut dyn Iterator<Item = &(&str, Opinion)>| -> usize {

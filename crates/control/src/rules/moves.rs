@@ -1,6 +1,5 @@
-//! Planned moves (P5.12, P10.2a): positions of nodes that are to leave, and those that come back to a node
-//! by plan. Failures come first: what is moved is chosen after everything else in a pass, and only where the list bears
-//! it.
+//! Planned moves (P5.12, P10.2a): positions leave a node that is to leave, or return to their planned node. Failures
+//! come first: a move is chosen after all other rules, and only if the list keeps enough redundancy.
 
 use super::Change;
 use crate::check::survives;
@@ -29,22 +28,22 @@ impl fmt::Display for Obstacle {
                 "no other log node can take it: one that stays, holds nothing of the list, and fits by its domain"
             }
             Self::NotWhole => "another position of the list is lost or being rebuilt",
-            Self::Redundancy => "the loss of one more node would not be survived meanwhile",
-            Self::Writes => "with min_redundancy as it is writes would be refused meanwhile",
+            Self::Redundancy => "during the move the list would not survive the loss of one more node",
+            Self::Writes => "with this min_redundancy writes would be refused during the move",
         })
     }
 }
 
-/// A position is wanted elsewhere.
+/// The reason for a move.
 struct Wish {
-    /// By whom that has it, if it is to leave; else by the node whose it is by plan.
+    /// The present holder and its duty, if it is to leave. `None`: the position returns to its planned node.
     leaves: Option<(NodeId, Duty)>,
-    /// Where it would go.
+    /// The new holder.
     to: Option<NodeId>,
 }
 
 impl Change<'_> {
-    /// Everybody is Live and answers.
+    /// Whether every position is Live and its holder answers.
     pub(super) fn is_quiet(&self) -> bool {
         (0..self.next().positions.len())
             .all(|i| self.fence.is_live(i) && !self.fence.is_ended(i) && !self.fence.is_silent(i))
@@ -54,12 +53,12 @@ impl Change<'_> {
         !self.fence.is_parity(i) || self.parities_beside(i, &[]) >= self.fence.facts.min_redundancy
     }
 
-    /// The best node for a position that has a holder: none that is to leave.
+    /// The best new node for a position that has a holder. A node that is to leave is not considered.
     pub(super) fn staying_candidate(&self, i: usize) -> Option<NodeId> {
         self.candidate(i, None).filter(|node| self.stays(*node))
     }
 
-    /// The same for a logged position that is held in memory anyway.
+    /// The same for a logged position that is held in memory.
     pub(super) fn staying_substitute(&self, i: usize) -> Option<NodeId> {
         let node = self.substitute(i).filter(|_| self.is_misplaced(i));
         node.filter(|node| self.stays(*node))
@@ -69,11 +68,11 @@ impl Change<'_> {
         self.fence.facts.node(node).is_some_and(|n| !n.duty.leaves())
     }
 
-    /// A drained node, and one that comes back, moves few lists at a time, one position each, and only where the list
-    /// survives the loss of a further node meanwhile, if it is to survive more than one at all. A node that is shunned
-    /// does harm where it is: all it holds goes as soon as P10.3 bears it.
+    /// For a draining or returning node, few lists move at a time and one position of each. During the move the list
+    /// must survive the loss of one more node, if its scheme survives more than one. A shunned node does harm: all its
+    /// positions move as soon as P10.3 allows it.
     ///
-    /// A data position goes when its owner has drained (P5.12), so that no client notices more than a wait.
+    /// A data position moves after its owner has drained (P5.12), so that clients only see a short wait.
     pub(super) fn relocate(&mut self) {
         if self.next().parity == 0 {
             return;
@@ -83,7 +82,7 @@ impl Change<'_> {
             let Some(Wish { leaves, to }) = self.wish(i) else {
                 continue;
             };
-            // What is still Filling has nothing to lose.
+            // A position that is Filling holds no redundancy that a move could lose.
             let filling = !self.fence.is_live(i);
             let urgent = filling || leaves.is_some_and(|(_, duty)| duty != Duty::Draining);
             let obstacle = match to {
@@ -95,7 +94,7 @@ impl Change<'_> {
             if let Some(obstacle) = obstacle {
                 if let Some((holder, _)) = leaves {
                     let place = (self.next().list, Position(i as u8), obstacle);
-                    self.fence.facts.kept.entry(holder).or_insert(place);
+                    self.fence.facts.obstacles.entry(holder).or_insert(place);
                 }
                 continue;
             }
@@ -120,7 +119,7 @@ impl Change<'_> {
         }
     }
 
-    /// Whether somebody wants the position elsewhere.
+    /// Whether the position is to be moved, and to which node.
     fn wish(&self, i: usize) -> Option<Wish> {
         let holder = self
             .fence
@@ -145,7 +144,7 @@ impl Change<'_> {
                 .tenure(o)
                 .is_some_and(|t| self.fence.facts.to_drain.contains(&(list, position, t)))
         };
-        // Incarnations that ended stay named while their next ones are awaited.
+        // A position may still name an ended incarnation while the next one is awaited.
         let goes = |o: usize| o == i || to_drain(o) || self.fence.is_ended(o) || self.fence.is_silent(o);
         if self.fence.is_live(i) && !self.fence.decodable_without(goes) {
             Some(Obstacle::NotWhole)

@@ -1,21 +1,21 @@
-//! Stand-ins (P10.5): members of a list that hold a second position of it while no other node is free, and
-//! whoever holds a logged position in memory while no log node is.
+//! Stand-ins (P10.5): a member of a list holds a second position of it while no other node is free. A node may hold a
+//! logged position in memory while no log node is free.
 
 use super::Change;
 use crate::fence::Cause;
 use paritas_base::{NodeId, Position};
 
 impl Change<'_> {
-    /// A member of the list for a position that would otherwise be held by nobody who answers.
+    /// The best stand-in for a position that has no holder which answers: a member of the list.
     ///
-    /// It counts twice: with that node both positions are lost. That is never worse than a vacancy, which is one lost
-    /// position already, and better for the loss of every other node. So it is taken wherever there is nobody else, in
-    /// any failure domain; one that has room for another position of the list is preferred, then who holds least.
-    /// Last come those that are to leave, or keep falling. Without parity there is none: nothing could move back later
-    /// without being lost.
+    /// The loss of the stand-in loses both positions. That is not worse than a vacancy, which is one lost position
+    /// already, and the loss of any other node does less harm. So a stand-in is chosen wherever no other node is free,
+    /// in any failure domain. A failure domain that may hold another position of the list is preferred, then the node
+    /// with the fewest positions. Nodes that are to leave or fail repeatedly come last. Without parity there is no
+    /// stand-in: the position could not move away later without losing its data.
     ///
-    /// A logged position goes to a node that holds nothing of the list, if there is one. A log node never stands in: it
-    /// has a disk and no memory for a data position, and a second parity of a list is for nobody.
+    /// A logged position goes to a node without a position of the list, if there is one. A log node is never a
+    /// stand-in: it has no memory for a data position, and two parities of a list on one log node are of no use.
     pub(super) fn stand_in(&self, i: usize) -> Option<NodeId> {
         if !self.fence.facts.stand_in || self.next().parity == 0 {
             return None;
@@ -48,13 +48,14 @@ impl Change<'_> {
         best.map(|(.., node)| node)
     }
 
-    /// What a stand-in holds goes to a node that holds nothing of the list, as soon as there is one, and a logged
-    /// position that is held in memory to a log node: by an ordinary takeover, one a list at a time.
+    /// A position of a stand-in moves to a node without a position of the list as soon as one is free. A logged
+    /// position that is held in memory moves to a log node. Each move is an ordinary takeover, and each list has one at
+    /// a time.
     ///
-    /// A stand-in that is still Filling goes at once: it has nothing to lose, and may never be whole there for want of
-    /// memory. So does the older position of its node once it has been Filling for long. Who takes over must find
-    /// enough members to ask. A Live one goes once all of the list is Live and answers, if P10.3 allows for it; a
-    /// parity only if writes can do without it. Where they cannot, the node gives up its other position instead.
+    /// A stand-in that is Filling moves at once: it holds no redundancy, and may lack the memory to complete. The older
+    /// position of its node moves too once it has been Filling for long. A takeover must find enough members to ask. A
+    /// Live position moves when the whole list is Live and answers, if P10.3 allows it; a parity moves only if writes
+    /// continue without it. If they would not, the other position of that node moves instead.
     pub(super) fn relieve(&mut self) {
         let all = 0..self.next().positions.len();
         let misplaced = |i: &usize| self.is_misplaced(*i);
@@ -75,7 +76,7 @@ impl Change<'_> {
                 continue;
             }
             let substitute = || self.staying_substitute(i).filter(|_| doubled(&i));
-            // Who keeps falling would take it again and again.
+            // A node that fails repeatedly would take the position and lose it again each time.
             let stands = |node: &NodeId| is_stand_in(&i) || self.fence.facts.node(*node).is_some_and(|n| !n.flapping);
             let Some(node) = self.staying_candidate(i).or_else(substitute).filter(stands) else {
                 continue;

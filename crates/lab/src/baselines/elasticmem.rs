@@ -82,8 +82,8 @@ impl ElasticMem {
         Ok(value)
     }
 
-    /// Gives an object another redundancy: reads it, writes the parts that the new one lacks, then deletes those that it
-    /// does not need without waiting (§4.2).
+    /// Gives an object another redundancy (§4.2): reads it and writes the parts that the new one lacks. Then it deletes
+    /// those that the new one does not need, without waiting.
     pub fn change(&mut self, object: u32, class: Class) -> io::Result<()> {
         let (from, bytes) = self.entry(object)?;
         let value = self.get(object, &[])?;

@@ -11,8 +11,8 @@ use std::time::Instant;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "elasticmem-access",
     figure: "ElasticMem Fig 8",
-    claim: "EC-oriented replication reads as fast as replication and writes as fast from 64 KiB on; erasure coding writes \
-            long values much faster and reads them at least as fast",
+    claim: "EC-oriented replication reads as fast as replication and writes as fast from 64 KiB on; erasure coding \
+            writes long values much faster and reads them at least as fast",
     exact: false,
     run,
 };
@@ -129,15 +129,15 @@ fn run(stage: &Stage) -> io::Result<Report> {
         }
         report.checks.push(
             Check::claim("4 MiB: EC reads faster than Rep".to_owned(), at(4096)[2] < at(4096)[0]).missed_because(
-                "the client's own link is the limit here, and it takes as many bytes; the paper's client gains by reading \
-                 and decoding at once",
+                "the client's own link is the limit here, and it takes as many bytes; the paper's client gains by \
+                 reading and decoding at once",
             ),
         );
     }
     report.remarks.push(format!(
-        "Microseconds, medians of {ROUNDS} rounds, with (k;m;r) = {}, over six memcached servers. A message takes 0.1 ms each \
-         way, and all bytes pass one link of 10 Gbit/s; both are waited for in the client. Reads without two nodes: \
-         the table of times.",
+        "Microseconds, medians of {ROUNDS} rounds, with (k;m;r) = {}, over six memcached servers. A message takes \
+         0.1 ms each way, and all bytes pass one link of 10 Gbit/s; both are waited for in the client. Reads without \
+         two nodes: the table of times.",
         SETTING.name()
     ));
     report.tables.push(spread);

@@ -179,8 +179,9 @@ fn run(stage: &Stage) -> io::Result<Report> {
         judge(&mut report, &saved);
     }
     report.remarks.push(format!(
-        "Percent of the time saved by EC-oriented replication; medians of {ROUNDS} rounds over {SERVERS} memcached servers. \
-         A message takes 0.1 ms each way, and all bytes pass one link of 10 Gbit/s; both are waited for in the client."
+        "Percent of the time saved by EC-oriented replication; medians of {ROUNDS} rounds over {SERVERS} memcached \
+         servers. A message takes 0.1 ms each way, and all bytes pass one link of 10 Gbit/s; both are waited for in \
+         the client."
     ));
     report.tables.push(times);
     Ok(report)

@@ -82,7 +82,7 @@ fn without_a_log_node_a_spare_holds_the_position_in_memory_until_one_is_back() {
     world.rebuild();
     let status = world.coordinator.status(world.now());
     let reason = &status.lists[0].reason;
-    assert_eq!(reason, "in memory until a log node is free: position 5 at n6");
+    assert_eq!(reason, "held in memory until a log node is free: position 5 at n6");
     world.restart(5);
     settle(&mut world);
     assert!(all_at(&world, 5));

@@ -182,7 +182,7 @@ fn an_attested_end_becomes_a_certified_one_when_its_supervisor_says_so() {
 }
 
 #[test]
-fn a_fresh_coordinator_fences_nobody_before_every_process_that_incarnations_has_called() {
+fn a_fresh_coordinator_accepts_no_fence_before_every_running_process_has_registered() {
     let mut world = World::started(plan(4, 2, 12, 0));
     world.kill(10);
     world.reopen();

@@ -307,7 +307,7 @@ fn a_silent_node_that_is_heard_again_in_time_keeps_everything() {
 }
 
 #[test]
-fn a_fenced_node_that_incarnations_gets_vacancies_as_a_new_tenure() {
+fn a_fenced_node_that_still_runs_gets_vacancies_as_a_new_tenure() {
     let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     let list = list_where(&world, 2, 5);
     world.kill(2);
