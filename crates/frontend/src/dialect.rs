@@ -3,9 +3,10 @@
 
 use crate::redis::refusals;
 use paritas_protocol::{Answer, WriteRefusal};
+use paritas_wire::peer::dialect;
 use paritas_wire::resp::{Proto, encode};
 
-/// Why a command is not done, or why nobody knows whether it was.
+/// Why a command is refused, or why its result is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// The owner of the stream refuses the change.
@@ -14,7 +15,7 @@ pub(crate) enum Refusal {
     Unavailable,
     /// The stream of a read is not served. Ask again.
     Takeover,
-    /// Hash slots changed hands while the command ran. Nothing of it is told; ask again.
+    /// Hash slots moved to another stream while the command ran. It has no result; ask again.
     SlotsMoving,
     /// Nobody owns the hash slot.
     NoOwner,
@@ -22,7 +23,7 @@ pub(crate) enum Refusal {
     NotOwner,
     /// A write may or may not have happened: its owner was lost before it was acknowledged.
     Uncertain,
-    /// No answer has come from outside the machine for 10 s.
+    /// The coordinator or the process has not answered within 10 s.
     NoAnswer,
     /// The keys of the command are in several hash slots, and it must not be split.
     CrossSlot,
@@ -38,7 +39,7 @@ pub(crate) enum Refusal {
     },
     /// The reply does not fit the frame to the node that forwarded.
     ReplyNotForwarded,
-    /// A peer has forwarded what is no command.
+    /// A peer has forwarded bytes that are not a command.
     Malformed,
     /// The cursor of a scan is no number.
     InvalidCursor,
@@ -61,9 +62,21 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// The dialect of a forwarded command.
-    pub(crate) fn forwarded(resp3: bool) -> Self {
-        if resp3 { Self::Resp3 } else { Self::Resp2 }
+    /// Its byte in a frame between nodes.
+    pub(crate) fn to_byte(self) -> u8 {
+        match self {
+            Self::Resp2 => dialect::RESP2,
+            Self::Resp3 => dialect::RESP3,
+        }
+    }
+
+    /// The dialect with this byte in a frame between nodes. The decoder of frames refuses other bytes.
+    pub(crate) fn from_byte(byte: u8) -> Self {
+        if byte == dialect::RESP3 {
+            Self::Resp3
+        } else {
+            Self::Resp2
+        }
     }
 
     /// For the encoder of Redis' replies.

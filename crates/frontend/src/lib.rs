@@ -1,4 +1,4 @@
-//! Room `frontend`: clients and their commands, before the roles of a node.
+//! Crate `frontend`: clients and their commands, before the roles of a node.
 //!
 //! [`Node`] is the machine a driver calls. Its router runs each command on the owner of the keys, here or at another
 //! node, and releases the reply when it may be seen. What a client reads is written by its dialect.

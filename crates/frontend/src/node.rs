@@ -31,12 +31,12 @@ impl Node {
         &self.replica
     }
 
-    /// As above: for the disk's log and the memory's pages before its first event, and for the faults of tests.
+    /// Its roles, to set up the disk's log and memory before the first event, and to inject faults in tests.
     pub fn replica_mut(&mut self) -> &mut Replica {
         &mut self.replica
     }
 
-    /// Counts what it holds.
+    /// Measures the memory and chunks that it holds.
     pub fn figures(&self) -> Figures {
         self.replica.figures(self.router.buffer_bytes())
     }
@@ -73,16 +73,16 @@ impl Node {
                 from,
                 conn,
                 n,
-                resp3,
+                dialect,
                 command,
                 stream,
                 epoch,
-            } => router.on_forward(&mut cx, lists, from, conn, n, resp3, command, stream, epoch),
+            } => router.on_forward(&mut cx, lists, from, conn, n, dialect, command, stream, epoch),
             FrontMessage::Reply { from, conn, n, bytes } => router.on_reply(&mut cx, lists, from, conn, n, bytes),
         }
     }
 
-    /// What a command runs in: the event's surroundings, the lists, and the router.
+    /// The parts that commands need: the context of the event, the lists, and the router.
     #[inline]
     pub(crate) fn command_parts<'a, O: Out>(
         &'a mut self,
@@ -93,7 +93,7 @@ impl Node {
         (Context { now, out, shared }, lists, &mut self.router)
     }
 
-    /// Commands follow what has changed at the replica.
+    /// Hands the router what has changed at the replica.
     #[inline]
     pub(crate) fn heed(&mut self, now: Clock, out: &mut impl Out) {
         // Few events change anything that commands follow.

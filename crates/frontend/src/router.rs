@@ -30,7 +30,8 @@ use prefetch::{Ahead, Target};
 use remote::Standing;
 use stuck::{Stuck, wait_max};
 
-/// Unanswered commands that a client may have, and bytes of them at other nodes. Past that it is not read from.
+/// Limits of one client: its unanswered commands, and the bytes charged for those at other nodes. At either limit,
+/// nothing more is read from the client.
 const SEGMENTS_MAX: usize = 16_384;
 const FORWARDED_BYTES_MAX: usize = 4 << 20;
 
@@ -39,18 +40,18 @@ const FORWARDED_BYTES_MAX: usize = 4 << 20;
 pub(crate) struct Router {
     pub(crate) clients: Map<ConnId, Client>,
     remotes: Map<(NodeId, ConnId), Client>,
-    pub(crate) desk: Desk,
+    pub(crate) dispatcher: Dispatcher,
 }
 
-/// What all callers share.
+/// Runs commands for all callers, and holds the state that callers share.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct Dispatcher {
     pub(crate) nodes: Vec<NodeRecord>,
-    /// Arguments of the commands looked ahead at, and of one more: a part, or a peer's.
+    /// Arguments of the commands that are decoded ahead; in `part_args`, those of a part or of a peer's command.
     args: Vec<Args>,
     part_args: Args,
     ahead: Vec<Ahead>,
-    /// Buffers for forwarded commands.
+    /// Spare buffers for forwarded commands.
     spare: Vec<Vec<u8>>,
     /// Callers with unreleased replies.
     pub(crate) held: Vec<Caller>,
@@ -58,19 +59,19 @@ pub(crate) struct Desk {
     pub(crate) stalled: Vec<Caller>,
     /// Streams that do not serve.
     stuck: Stuck,
-    /// Clients that have had their share of this turn.
-    sated: Vec<ConnId>,
-    /// Bytes of peers' commands that wait here.
+    /// Clients that have used up their share of this turn.
+    throttled: Vec<ConnId>,
+    /// Bytes of peers' commands that have not started.
     pub(crate) parked_bytes: usize,
-    /// Look at stalled callers even if nothing has changed: some may have waited too long, or a change came late.
+    /// When stalled callers are tried again even if nothing has changed: some may have reached their timeout.
     retry_at: Time,
-    /// Look at held callers for time-outs.
+    /// When callers with unreleased replies are checked for timeouts next.
     check_at: Time,
     /// Stalled callers may go on.
     wake: bool,
-    /// Held callers may have got what they wait for.
+    /// Some unreleased reply may now be released.
     releasable: bool,
-    /// A forwarded command is to be sent.
+    /// Some forwarded command is still to be sent.
     resend_due: bool,
     /// Commands forwarded to this node itself, and replies to it.
     loopback: Vec<forward::Loopback>,
@@ -79,11 +80,11 @@ pub(crate) struct Desk {
     pub(crate) counters: Counters,
     /// How often the end of a turn has stopped at a round limit.
     pub(crate) limits: Limits,
-    /// Settings changed while the node ran, as its file would have them: key and value.
+    /// Settings changed since the start, in the form of the node's file: key and value.
     pub(crate) changed: Vec<(&'static str, String)>,
 }
 
-/// What became of a caller's next command.
+/// The result of running a caller's next command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ran {
     /// It has a segment.
@@ -92,7 +93,7 @@ pub(crate) enum Ran {
     Stalled,
     /// It has a segment, and the connection ends after it.
     Close,
-    /// It is about other clients too: [`Router::about_clients`].
+    /// It needs all clients: [`Router::about_clients`] runs it.
     AboutClients,
 }
 
@@ -106,42 +107,42 @@ pub(crate) struct Turn<'a> {
 
 impl Router {
     pub(crate) fn on_nodes<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, nodes: &[NodeRecord]) {
-        self.desk.nodes = nodes.to_vec();
+        self.dispatcher.nodes = nodes.to_vec();
         self.settle_lost_tenures(cx, lists, |_| true);
     }
 
     pub(crate) fn on_client_up<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, port: Port, ends: Ends) {
-        self.desk.next_client_id += 1;
-        self.desk.counters.connections += 1;
-        let mut client = Client::new(Caller::Local(conn), port, self.desk.next_client_id, cx.mono());
+        self.dispatcher.next_client_id += 1;
+        self.dispatcher.counters.connections += 1;
+        let mut client = Client::new(Caller::Local(conn), port, self.dispatcher.next_client_id, cx.mono());
         client.about.ends = Some(ends);
         self.clients.insert(conn, client);
-        self.desk.client_count = self.clients.len();
+        self.dispatcher.client_count = self.clients.len();
     }
 
     pub(crate) fn on_client_down(&mut self, conn: ConnId) {
         self.clients.remove(&conn);
-        self.desk.client_count = self.clients.len();
-        self.desk.held.retain(|c| *c != Caller::Local(conn));
-        self.desk.stalled.retain(|c| *c != Caller::Local(conn));
-        self.desk.sated.retain(|c| *c != conn);
+        self.dispatcher.client_count = self.clients.len();
+        self.dispatcher.held.retain(|c| *c != Caller::Local(conn));
+        self.dispatcher.stalled.retain(|c| *c != Caller::Local(conn));
+        self.dispatcher.throttled.retain(|c| *c != conn);
     }
 
-    /// Before a turn's deltas leave: what was stalled may run.
+    /// Tries stalled commands again, before the deltas of the turn are sent.
     pub(crate) fn retry_stalled<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
         let now = cx.mono();
-        for conn in self.desk.sated.drain(..) {
+        for conn in self.dispatcher.throttled.drain(..) {
             if let Some(buffer) = cx.out.client(conn) {
                 buffer.stalled = false;
             }
         }
-        let mut progress = now >= self.desk.retry_at || core::mem::take(&mut self.desk.wake);
+        let mut progress = now >= self.dispatcher.retry_at || core::mem::take(&mut self.dispatcher.wake);
         for (_, owner) in lists.awake_owners_mut(now) {
             progress |= owner.take_progress();
         }
-        if progress && !self.desk.stalled.is_empty() {
-            self.desk.retry_at = now + cx.shared.parameters.lease;
-            for caller in core::mem::take(&mut self.desk.stalled) {
+        if progress && !self.dispatcher.stalled.is_empty() {
+            self.dispatcher.retry_at = now + cx.shared.parameters.lease;
+            for caller in core::mem::take(&mut self.dispatcher.stalled) {
                 match caller {
                     Caller::Local(conn) => {
                         if let Some(client) = self.clients.get_mut(&conn) {
@@ -157,35 +158,35 @@ impl Router {
         }
     }
 
-    /// Releases what may be seen now.
+    /// Releases the replies that clients may see now.
     pub(crate) fn release<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
         let now = cx.mono();
-        self.desk.counters.start(now);
+        self.dispatcher.counters.start(now);
         self.run_loopback(cx, lists);
-        // The next check has its own time: put off by every release it would never come on a busy node.
-        let due = now >= self.desk.check_at;
+        // Releases do not delay the next check: on a busy node it would never run.
+        let due = now >= self.dispatcher.check_at;
         if due {
-            self.desk.check_at = now + cx.shared.parameters.lease_renewal;
+            self.dispatcher.check_at = now + cx.shared.parameters.lease_renewal;
         }
-        let mut releasable = core::mem::take(&mut self.desk.releasable) || due;
-        let mut late_progress = core::mem::take(&mut self.desk.wake);
+        let mut releasable = core::mem::take(&mut self.dispatcher.releasable) || due;
+        let mut late_progress = core::mem::take(&mut self.dispatcher.wake);
         for (_, owner) in lists.awake_owners_mut(now) {
             releasable |= owner.take_releasable();
             late_progress |= owner.has_progress();
         }
-        if late_progress && !self.desk.stalled.is_empty() {
-            self.desk.retry_at = now;
+        if late_progress && !self.dispatcher.stalled.is_empty() {
+            self.dispatcher.retry_at = now;
         }
         if releasable {
-            for caller in core::mem::take(&mut self.desk.held) {
+            for caller in core::mem::take(&mut self.dispatcher.held) {
                 self.release_caller(cx, lists, caller);
             }
         }
         self.run_loopback(cx, lists);
         if due {
-            self.desk.look_at_stuck(cx, lists);
-            let end = self.desk.stuck.next_end(now, wait_max(cx));
-            self.desk.check_at = end.map_or(self.desk.check_at, |end| end.min(self.desk.check_at));
+            self.dispatcher.look_at_stuck(cx, lists);
+            let end = self.dispatcher.stuck.next_end(now, wait_max(cx));
+            self.dispatcher.check_at = end.map_or(self.dispatcher.check_at, |end| end.min(self.dispatcher.check_at));
         }
     }
 
@@ -202,7 +203,7 @@ impl Router {
                     released: buffer.released,
                     deadline: buffer.deadline,
                 };
-                self.desk.release_head(cx, lists, client, &mut turn);
+                self.dispatcher.release_head(cx, lists, client, &mut turn);
                 let Turn { released, deadline, .. } = turn;
                 if let Some(buffer) = cx.out.client(conn) {
                     buffer.bytes = bytes;
@@ -211,7 +212,7 @@ impl Router {
                 }
                 client.held = false;
                 let stalled = client.stalled;
-                self.desk.note(client, stalled, cx.mono());
+                self.dispatcher.note(client, stalled, cx.mono());
             }
             Caller::Remote(node, conn) => {
                 let Some(client) = self.remotes.get_mut(&(node, conn)) else {
@@ -223,27 +224,27 @@ impl Router {
                     released: 0,
                     deadline: None,
                 };
-                self.desk.release_head(cx, lists, client, &mut turn);
+                self.dispatcher.release_head(cx, lists, client, &mut turn);
                 client.remote.replies = bytes;
                 client.held = false;
                 let stalled = client.stalled;
-                self.desk.note(client, stalled, cx.mono());
+                self.dispatcher.note(client, stalled, cx.mono());
             }
         }
     }
 
-    /// A configuration is new: what was stalled may go elsewhere, what was forwarded to a lost owner is settled.
+    /// A configuration is new: stalled commands may run elsewhere, and commands forwarded to a lost owner are settled.
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, list: ListId) {
-        self.desk.retry_at = cx.mono();
-        self.desk.check_at = cx.mono();
+        self.dispatcher.retry_at = cx.mono();
+        self.dispatcher.check_at = cx.mono();
         self.settle_lost_tenures(cx, lists, |stream| stream.list == list);
     }
 
-    /// Slots are another stream's, or served again: what waited for them may go on, where they are now. A command of
-    /// theirs that is still with the stream that held them goes before whatever the client sends next.
+    /// Slots belong to another stream, or are served again: commands that waited for them may run there. A command that
+    /// was forwarded to the former stream is answered before the client's next command starts.
     pub(crate) fn on_slots<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        (self.desk.retry_at, self.desk.check_at) = (cx.mono(), cx.mono());
-        let Desk { part_args, .. } = &mut self.desk;
+        (self.dispatcher.retry_at, self.dispatcher.check_at) = (cx.mono(), cx.mono());
+        let Dispatcher { part_args, .. } = &mut self.dispatcher;
         for client in self.clients.values_mut() {
             let mut detours = client.detours;
             for forwarded in client.forwards() {
@@ -258,8 +259,8 @@ impl Router {
     }
 
     pub(crate) fn on_session_up(&mut self) {
-        self.desk.retry_at = Time(0);
-        self.desk.check_at = Time(0);
+        self.dispatcher.retry_at = Time(0);
+        self.dispatcher.check_at = Time(0);
     }
 
     pub(crate) fn on_answer<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, answer: &Answer) {
@@ -269,21 +270,22 @@ impl Router {
         self.fill(cx, conn, n, &reply);
     }
 
-    /// Memory of callers and of what is under way for them. The replies to a client of this node are the driver's.
+    /// Bytes of memory of callers and their unanswered commands. The driver counts the replies to this node's clients.
     pub(crate) fn buffer_bytes(&self) -> u64 {
         let tables = self.clients.capacity() * size_of::<(ConnId, Client)>()
             + self.remotes.capacity() * size_of::<((NodeId, ConnId), Client)>();
         let callers = self.clients.values().chain(self.remotes.values());
         let callers: usize = callers.map(Client::held_bytes).sum();
-        (tables + callers + self.desk.held_bytes()) as u64
+        (tables + callers + self.dispatcher.held_bytes()) as u64
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        let retry = (!self.desk.stalled.is_empty()).then_some(self.desk.retry_at);
-        let checks = !self.desk.held.is_empty() || !self.desk.stuck.is_empty();
-        let check = checks.then_some(self.desk.check_at);
-        let desk = &self.desk;
-        let again = desk.resend_due || desk.wake || desk.releasable || !desk.loopback.is_empty();
+        let retry = (!self.dispatcher.stalled.is_empty()).then_some(self.dispatcher.retry_at);
+        let checks = !self.dispatcher.held.is_empty() || !self.dispatcher.stuck.is_empty();
+        let check = checks.then_some(self.dispatcher.check_at);
+        let dispatcher = &self.dispatcher;
+        let again =
+            dispatcher.resend_due || dispatcher.wake || dispatcher.releasable || !dispatcher.loopback.is_empty();
         let again = again.then_some(Time(0));
         [retry, check, again].into_iter().flatten().min()
     }
@@ -314,7 +316,7 @@ impl Wait {
     }
 }
 
-impl Desk {
+impl Dispatcher {
     fn held_bytes(&self) -> usize {
         let args = self.args.capacity() * size_of::<Args>();
         let args = args
@@ -330,7 +332,7 @@ impl Desk {
         args + spare + callers + self.ahead.capacity() * size_of::<Ahead>() + self.stuck.held_bytes()
     }
 
-    /// Lists the caller where its state says.
+    /// Adds the caller to the lists of unreleased and stalled callers, if it belongs there.
     pub(crate) fn note(&mut self, client: &mut Client, stalled: bool, now: Time) {
         if !client.segments.is_empty() && !client.held {
             client.held = true;
@@ -457,8 +459,8 @@ impl Desk {
         }
     }
 
-    /// The command cannot start, for another reason than that its stream does not serve ([`Self::stall_on`]). If it
-    /// still cannot after two leases, it is refused.
+    /// The command cannot start although its stream serves; [`Self::stall_on`] has the other case. It is refused if it
+    /// still cannot start after two leases.
     pub(crate) fn stall<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -489,7 +491,7 @@ impl Desk {
         self.reply_now(cx, lists, client, turn, |out| dialect.refuse(out, refusal))
     }
 
-    /// Answers with something that waits for nothing.
+    /// Answers with a reply that may be released at once.
     pub(crate) fn reply_now<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -9,7 +9,7 @@ use paritas_protocol::Out;
 /// Rounds of release in one turn. Each may run commands that come back to this node, and few do so twice.
 const RELEASES_MAX: usize = 64;
 
-/// How often the end of a turn has stopped at a round limit. INFO tells it.
+/// How often the end of a turn has stopped at a round limit, for INFO.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Limits {
     /// Turns in which [`Node::exchange`] did.
@@ -70,7 +70,7 @@ impl Node {
     #[inline]
     fn exchange(&mut self, now: Clock, out: &mut impl Out) {
         let limited = self.replica.exchange(now, out);
-        self.router.desk.limits.exchange_turns += u64::from(limited);
+        self.router.dispatcher.limits.exchange_turns += u64::from(limited);
         self.heed(now, out);
     }
 
@@ -86,6 +86,6 @@ impl Node {
                 return;
             }
         }
-        self.router.desk.limits.release_turns += 1;
+        self.router.dispatcher.limits.release_turns += 1;
     }
 }

@@ -20,7 +20,7 @@ fn key_in(part: u16, parts: u16) -> String {
         .unwrap()
 }
 
-/// The replies after so many milliseconds.
+/// The replies after `ms` milliseconds.
 fn replies_after(cluster: &mut Cluster, client: Client, ms: u64) -> String {
     cluster.pump();
     cluster.advance(ms);
@@ -102,6 +102,25 @@ fn a_write_that_a_silent_owner_may_have_done_is_uncertain_and_a_later_one_is_ref
     cluster.tamper = None;
     cluster.advance(500);
     assert_eq!(cluster.ask(client, &format!("GET {theirs}")), "$1\r\n3\r\n");
+}
+
+#[test]
+fn a_read_that_ends_an_expired_key_is_never_uncertain() {
+    let (mut cluster, client, _, own) = coded();
+    assert_eq!(cluster.ask(client, &format!("SET {own} 2 PX 500")), "+OK\r\n");
+    // The parity's acks are lost, so the end of the key can't be acknowledged.
+    silence(&mut cluster, 2);
+    cluster.now.wall_ms += 1_000;
+    cluster.feed(client, format!("GET {own}\r\nDEL {own}\r\nINCR {own}\r\n").as_bytes());
+    let replies = replies_after(&mut cluster, client, WAIT_MS + 2_000);
+    let lines: Vec<&str> = replies.lines().collect();
+    assert_eq!(lines.len(), 3, "{replies:?}");
+    // DEL has deleted nothing: the key had ended. INCR made a change of its own.
+    assert!(
+        lines[0].starts_with("-TRYAGAIN") && lines[1].starts_with("-TRYAGAIN"),
+        "{replies:?}"
+    );
+    assert!(lines[2].starts_with("-UNCERTAIN"), "{replies:?}");
 }
 
 #[test]
@@ -225,7 +244,7 @@ fn a_pause_of_an_owner_has_nothing_refused_later() {
 
 /// One key that is slow to answer says nothing of the others.
 #[test]
-fn a_command_that_is_slow_at_an_owner_that_incarnations_has_no_other_refused() {
+fn a_command_that_is_slow_at_a_live_owner_has_no_other_refused() {
     let (mut cluster, client, theirs, _) = coded();
     let other = cluster.connect(1, Port::Any);
     let mut first = true;

@@ -38,7 +38,7 @@ pub enum Mail {
         /// The tenure that is asked to drain.
         tenure: Tenure,
     },
-    /// Time without a sign of incarnation after which a peer is reported as silent, in ms.
+    /// Time without a message after which a peer is reported as silent, in ms.
     Suspicion(u32),
     /// An answer to [`Proposal::Ask`].
     Answer {

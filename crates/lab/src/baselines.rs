@@ -2,6 +2,7 @@
 //! faithful version: a proxy over memcached processes. They share requests, network, stripes and code, so that they
 //! differ only in how they update.
 
+pub mod elasticmem;
 pub mod fsmem;
 pub mod in_place;
 pub mod log_node;

@@ -3,6 +3,9 @@
 pub mod basic;
 pub mod disk_accesses;
 mod duty;
+pub mod elasticmem_access;
+pub mod elasticmem_io;
+pub mod elasticmem_transitions;
 pub mod log_sizes;
 pub mod memec_coding;
 pub mod memec_degraded;

@@ -58,6 +58,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::memec_shards::EXPERIMENT,
     experiments::memec_degraded::EXPERIMENT,
     experiments::memec_moves::EXPERIMENT,
+    experiments::elasticmem_io::EXPERIMENT,
+    experiments::elasticmem_access::EXPERIMENT,
+    experiments::elasticmem_transitions::EXPERIMENT,
 ];
 
 /// The experiment with this name.

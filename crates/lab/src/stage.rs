@@ -87,7 +87,7 @@ impl Nodes {
         let directory = Directory::new()?;
         // A page for every size class, and some hundred MiB more. memcached takes the memory only when it uses it.
         let megabytes = 512 + value_bytes / 64;
-        let mut memcached = Memcached::start(directory.path(), memory, megabytes)?;
+        let mut memcached = Memcached::start(directory.path(), memory, megabytes, value_bytes)?;
         let connections = memcached.connect()?;
         let mut peers: Vec<Box<dyn Peer>> = connections.into_iter().map(|c| Box::new(c) as Box<dyn Peer>).collect();
         for node in logs

@@ -358,7 +358,7 @@ mod tests {
             \"trouble\":{\"behind\":null,\"witnesses_missing\":[],\"withheld\":0,\"unlinked\":[2],\"grace_ms\":null,\
             \"silent_domains\":null,\
             \"silent\":[{\"node\":4,\"verdict\":\"isolated\",\"heard_by\":[1],\"unheard_by\":[2],\"unsure\":[]}],\
-            \"next_lives\":[],\"awaited\":[],\"lost\":[]}}";
+            \"next_incarnations\":[],\"awaited\":[],\"lost\":[]}}";
         let status: Status = serde_json::from_str(json).unwrap();
         assert!(is_whole(&status));
         assert_eq!(serde_json::to_string(&status).unwrap(), json);

@@ -119,12 +119,12 @@ impl StatusTask {
     fn run(&self) -> Result<(), Failure> {
         let node = self.whom.address();
         if let Some(coordinator) = self.coordinator {
-            let status = order::ask_status(coordinator, STATUS_PATIENCE)?;
+            let status = order::ask_status(coordinator, STATUS_TIMEOUT)?;
             return order::print_status(&status, self.json);
         }
         match self.json {
-            true => print(status::ask_json(node, STATUS_PATIENCE)?),
-            false => print(status::describe(&status::ask(node, STATUS_PATIENCE)?)),
+            true => print(status::ask_json(node, STATUS_TIMEOUT)?),
+            false => print(status::describe(&status::ask(node, STATUS_TIMEOUT)?)),
         }
     }
 }
@@ -146,7 +146,7 @@ impl ToWhom {
     fn coordinator(&self) -> Result<SocketAddr, Failure> {
         match self.coordinator {
             Some(coordinator) => Ok(coordinator),
-            None => order::find_coordinator(self.node.address(), STATUS_PATIENCE),
+            None => order::find_coordinator(self.node.address(), STATUS_TIMEOUT),
         }
     }
 }
@@ -174,7 +174,7 @@ impl ResetTask {
         if !done || self.no_wait {
             return Ok(());
         }
-        order::await_reset(coordinator, &lists, SNAPSHOT_PATIENCE)
+        order::await_reset(coordinator, &lists, SNAPSHOT_TIMEOUT)
     }
 }
 
@@ -252,11 +252,11 @@ impl SlotsTask {
             what: self.slots.zip(self.to),
             json: self.json,
         };
-        order.give(self.whom.address(), STATUS_PATIENCE)?;
+        order.give(self.whom.address(), STATUS_TIMEOUT)?;
         if self.no_wait {
             return Ok(());
         }
-        order.watch(self.whom.address(), STATUS_PATIENCE)
+        order.watch(self.whom.address(), STATUS_TIMEOUT)
     }
 }
 
@@ -284,11 +284,11 @@ impl DutyTask {
             duty: if self.undo { Duty::Returning } else { duty },
             json: self.json,
         };
-        order.give(self.whom.address(), STATUS_PATIENCE)?;
+        order.give(self.whom.address(), STATUS_TIMEOUT)?;
         if self.no_wait {
             return Ok(());
         }
-        order.watch(self.whom.address(), STATUS_PATIENCE)
+        order.watch(self.whom.address(), STATUS_TIMEOUT)
     }
 }
 
@@ -302,7 +302,7 @@ struct SnapshotTask {
 
 impl SnapshotTask {
     fn run(&self) -> Result<(), Failure> {
-        timed(|| snapshot::take(self.whom.address(), &self.file, SNAPSHOT_PATIENCE, &mut tell))
+        timed(|| snapshot::take(self.whom.address(), &self.file, SNAPSHOT_TIMEOUT, &mut tell))
     }
 }
 
@@ -320,7 +320,7 @@ struct RestoreTask {
 impl RestoreTask {
     fn run(&self) -> Result<(), Failure> {
         let whom = self.whom.address();
-        timed(|| snapshot::restore(whom, &self.file, self.keep, SNAPSHOT_PATIENCE, &mut tell))
+        timed(|| snapshot::restore(whom, &self.file, self.keep, SNAPSHOT_TIMEOUT, &mut tell))
     }
 }
 
@@ -336,9 +336,9 @@ fn tell(count: &snapshot::Count) {
     eprintln!("{count} so far");
 }
 
-const STATUS_PATIENCE: Duration = Duration::from_secs(5);
-/// A takeover that takes longer than this is not waited for.
-const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(30);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+/// A snapshot or restore fails if a takeover lasts longer.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
     paritas_node::raise_limits();

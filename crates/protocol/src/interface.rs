@@ -28,13 +28,14 @@ pub enum Channel {
 /// Which of a node's two client ports a client came by (docs/commands.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Port {
-    /// Any key; forwarded and gathered.
+    /// Every key is accepted: a command for another node's keys is forwarded to their owner.
     Any,
-    /// Strict Redis Cluster: MOVED, CROSSSLOT.
+    /// Only keys of this node are accepted: a command for another node's keys is answered with the address of their
+    /// owner.
     Cluster,
 }
 
-/// The two ends of a client's connection, for CLIENT LIST and CLIENT KILL.
+/// The addresses of both ends of a client's connection. A front end lists clients, and closes them, by address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ends {
     /// The client's own.
@@ -189,14 +190,14 @@ pub enum Proposal {
         /// That of the owner that has taken them in; void if either is another by then.
         to: Tenure,
     },
-    /// A client asks what only the coordinator or the process knows (`PARITAS.STATUS`).
+    /// A client asks for the status of the cluster, which only the coordinator knows.
     Ask {
         /// The client.
         conn: ConnId,
         /// Which question; comes back in [`Event::Answer`].
         n: u64,
     },
-    /// A client wants something else of a node (`PARITAS.DUTY`). The answer is [`Answer::Done`] or [`Answer::Refused`].
+    /// A client sets the duty of a node. The answer is [`Answer::Done`] or [`Answer::Refused`].
     SetDuty {
         /// The client.
         conn: ConnId,
@@ -207,7 +208,7 @@ pub enum Proposal {
         /// What is wanted of it.
         duty: Duty,
     },
-    /// A client wants slots moved (`PARITAS.SLOTS`). The answer is [`Answer::Done`] or [`Answer::Refused`].
+    /// A client orders a move of hash slots. The answer is [`Answer::Done`] or [`Answer::Refused`].
     MoveSlots {
         /// The client.
         conn: ConnId,
@@ -216,8 +217,8 @@ pub enum Proposal {
         /// Which, and where to.
         order: SlotOrder,
     },
-    /// A client wants settings that were changed while the node ran to be in its file (`CONFIG REWRITE`). The answer
-    /// is [`Answer::Done`] or [`Answer::Refused`].
+    /// A client orders that settings changed while the node ran are written to its file. The answer is
+    /// [`Answer::Done`] or [`Answer::Refused`].
     Rewrite {
         /// The client.
         conn: ConnId,
@@ -280,7 +281,7 @@ pub struct ReplyBuf {
     pub close: bool,
     /// Bytes that the machine holds for the client beside these.
     pub elsewhere_bytes: usize,
-    /// The client asked not to be closed for what it holds (CLIENT NO-EVICT).
+    /// The client asked not to be closed when all clients together hold too much memory.
     pub no_evict: bool,
 }
 

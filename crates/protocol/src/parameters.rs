@@ -143,19 +143,19 @@ pub struct Parameters {
     pub fetch_max: usize,
     /// Bytes a second that a node brings back at most in the background; `None`: as fast as clients leave room.
     pub rebuild_rate: Option<u64>,
-    /// Whether log nodes help to bring chunks back; CONFIG SET changes it.
+    /// Whether log nodes help to bring chunks back. Clients can change it while the node runs.
     pub log_assist: LogAssist,
     /// Bytes of its own chunks that a node checks a second (P9.2); `None`: none.
     pub scrub_rate: Option<u64>,
     /// Between two passes over all of them.
     pub scrub_pause: Span,
-    /// What goes when memory is full; CONFIG SET changes it.
+    /// Which keys are evicted when memory is full. Clients can change it while the node runs.
     pub policy: Policy,
-    /// What clients may make the driver hold; CONFIG SET changes it.
+    /// Limits of the memory that clients may use in the driver. Clients can change it while the node runs.
     pub client_limits: ClientLimits,
     /// Stripe ids asked for at a time (P8.2).
     pub credit_batch: u32,
-    /// Keys that one step of KEYS and its like looks at, at each stream (P10.2b).
+    /// Keys that one step of a walk over all keys looks at, in each stream (P10.2b).
     pub walk_keys: u32,
     /// Raw deltas above `stable` that a stream may have, in bytes (W).
     pub window_bytes: u64,

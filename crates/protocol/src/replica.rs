@@ -68,8 +68,8 @@ pub enum FrontMessage<'a> {
         conn: ConnId,
         /// The command's number, which its reply repeats.
         n: u64,
-        /// The client speaks RESP3, not RESP2.
-        resp3: bool,
+        /// The protocol that the client speaks, as a byte that only front ends read.
+        dialect: u8,
         /// The command's bytes.
         command: &'a [u8],
         /// The stream that it is for, of which the peer takes this node for the owner.

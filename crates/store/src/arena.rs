@@ -371,7 +371,7 @@ impl Arena {
     /// A slot's bytes.
     pub fn bytes(&self, slot: ChunkRef) -> &[u8] {
         assert!(slot.0 < self.touched);
-        // SAFETY: the slot lies within the mapping (checked above), which incarnations as long as self; anonymous
+        // SAFETY: the slot lies within the mapping (checked above), which lives as long as self; anonymous
         // memory is always initialised; `&self` keeps writers away.
         unsafe {
             core::slice::from_raw_parts(

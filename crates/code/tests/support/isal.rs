@@ -65,7 +65,7 @@ impl Isal {
             return None;
         }
         let symbol = |name: &CStr| -> *mut c_void {
-            // SAFETY: the library stays open for the incarnation of the process.
+            // SAFETY: the library stays open as long as the process runs.
             let found = unsafe { libc::dlsym(library, name.as_ptr()) };
             assert!(!found.is_null(), "libisal.so.2 has no {name:?}");
             found

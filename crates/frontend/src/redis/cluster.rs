@@ -1,6 +1,6 @@
 //! CLUSTER: the lists in the words of Redis Cluster. Addresses are those of the strict port, on either port.
 
-use crate::router::{Desk, lists_tenure};
+use crate::router::{Dispatcher, lists_tenure};
 use paritas_base::configuration::{NodeRecord, NodeRole, NodeState};
 use paritas_base::{ClusterId, Epoch, NodeId, SLOT_COUNT};
 use paritas_protocol::{Context, Lists, Out};
@@ -27,7 +27,7 @@ fn host_and_port(address: &str) -> (&str, i64) {
     (host, port.parse().unwrap_or(0))
 }
 
-impl Desk {
+impl Dispatcher {
     pub(crate) fn cluster<O: Out>(
         &self,
         cx: &Context<'_, O>,

@@ -4,7 +4,7 @@ use crate::dialect::Dialect;
 use crate::redis::commands::Job;
 use crate::router::client::{About, Caller, Client, Wait};
 use crate::router::gather::runs_on_streams;
-use crate::router::{Desk, Ran, Router, Turn};
+use crate::router::{Dispatcher, Ran, Router, Turn};
 use core::net::SocketAddr;
 use paritas_base::configuration::Duty;
 use paritas_base::hash_slots::{SlotOrder, SlotTarget};
@@ -21,7 +21,7 @@ pub(crate) fn is_word(args: ArgList<'_>, at: usize, word: &str) -> bool {
     args.arg(at).eq_ignore_ascii_case(word.as_bytes())
 }
 
-impl Desk {
+impl Dispatcher {
     pub(crate) fn run_keyless<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

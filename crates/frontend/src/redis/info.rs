@@ -1,7 +1,7 @@
 //! INFO, and what is counted for it.
 
 use super::connection::{REDIS_VERSION, is_word};
-use crate::router::Desk;
+use crate::router::Dispatcher;
 use crate::router::client::Client;
 use paritas_base::Time;
 use paritas_protocol::{Context, Lists, Out, Port, Role};
@@ -100,7 +100,7 @@ struct Sums {
     absent: u64,
 }
 
-impl Desk {
+impl Dispatcher {
     /// INFO [section …].
     pub(crate) fn info<O: Out>(
         &self,

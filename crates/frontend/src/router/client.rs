@@ -10,23 +10,23 @@ use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::Args;
 use std::collections::VecDeque;
 
-/// Places in a client's queue that stay when it is empty.
+/// Capacity, in segments, that an empty queue of a client keeps.
 const PLACES_KEPT: usize = 64;
 
-/// Whose commands.
+/// Who sends commands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Caller {
     /// A client of this node.
     Local(ConnId),
-    /// A client of that node, which forwards.
+    /// A client of another node, which forwards its commands.
     Remote(NodeId, ConnId),
 }
 
-/// What a client has said of itself, and what CLIENT LIST says of it.
+/// What CLIENT LIST shows of a client.
 #[derive(Debug, Default)]
 pub(crate) struct About {
     pub(crate) id: u64,
-    /// Known of this node's clients.
+    /// Known only for this node's clients.
     pub(crate) ends: Option<Ends>,
     pub(crate) name: Vec<u8>,
     pub(crate) library: Vec<u8>,
@@ -50,35 +50,35 @@ pub(crate) struct Client {
     pub(crate) segments: VecDeque<Segment>,
     /// The number of the next command; a forwarded one brings its own.
     pub(crate) next_n: u64,
-    /// What its commands forwarded and not answered are charged with ([`Forwarded::charge`]), and the answers that
-    /// gathered ones have so far.
+    /// Bytes charged for its forwarded commands that are not answered ([`Forwarded::charge`]), and bytes of the answers
+    /// that its gathered commands have so far.
     pub(crate) forwarded_bytes: usize,
     /// Part of `forwarded_bytes` charged for replies not yet received.
     expected_bytes: usize,
-    /// Forwarded commands that did not go straight to their owner and are not answered. Until they are, no command
-    /// of this client starts: it might overtake them.
+    /// Its unanswered forwarded commands that did not go straight to their owner. Until they are answered, no command
+    /// of this client starts: it could overtake them.
     pub(crate) detours: usize,
-    /// It has as many unanswered commands as it may.
+    /// It has reached a limit of unanswered commands.
     pub(crate) full: bool,
     pub(crate) held: bool,
     pub(crate) stalled: bool,
     pub(crate) stalled_since: Option<Time>,
     pub(crate) closing: bool,
-    /// How far its next command, a long one, has been read: it is not read again with each packet.
+    /// The decoded part of a long command, which is not decoded again with each packet.
     pub(crate) partial: Option<Box<Args>>,
-    /// Of a peer's client.
+    /// Used only for a client of a peer.
     pub(crate) remote: Remote,
 }
 
 /// What is known of a peer's client.
 #[derive(Debug)]
 pub(crate) struct Remote {
-    /// Of the forwarding peer.
+    /// The incarnation of the forwarding peer.
     pub(crate) incarnation: Incarnation,
-    /// Whom the peer took this node for when it sent the command at hand: the owner of this stream, at this epoch.
+    /// The stream and epoch of the current command: the peer took this node for the owner of the stream at the epoch.
     pub(crate) stream: StreamId,
     pub(crate) epoch: Epoch,
-    /// Replies until they may be seen. Those to a client of this node lie in its reply buffer.
+    /// Replies that are not released yet. Those to a client of this node are in its reply buffer.
     pub(crate) replies: Vec<u8>,
     /// Commands that have not started.
     pub(crate) parked: VecDeque<Parked>,
@@ -127,11 +127,11 @@ impl Client {
         n
     }
 
-    /// What the driver is to know of it.
+    /// Updates what the driver reads of this client.
     pub(crate) fn show(&mut self, buffer: &mut ReplyBuf) {
         buffer.owes = !self.segments.is_empty();
         if !buffer.owes {
-            // No client is ended for places that nobody waits at.
+            // Unused capacity must not count towards the limit at which the driver closes clients.
             self.segments.shrink_to(PLACES_KEPT);
         }
         buffer.close |= self.closing && !buffer.owes;
@@ -139,26 +139,26 @@ impl Client {
         buffer.no_evict = self.about.no_evict;
     }
 
-    /// A command is on its way, or is to be.
+    /// Charges a command that is sent, or is to be sent.
     pub(crate) fn charge(&mut self, forwarded: &Forwarded) {
         self.forwarded_bytes += forwarded.charge();
         self.expected_bytes += forwarded.reply_bytes;
     }
 
-    /// It is answered.
+    /// Takes back the charge of an answered command.
     pub(crate) fn discharge(&mut self, forwarded: &Forwarded) {
         self.forwarded_bytes = self.forwarded_bytes.saturating_sub(forwarded.charge());
         self.expected_bytes = self.expected_bytes.saturating_sub(forwarded.reply_bytes);
     }
 
-    /// Of what waits: the places in the queue, and the arguments of a command that is not whole.
+    /// Bytes of the queue, and of the arguments of an incomplete command.
     fn queue_bytes(&self) -> usize {
         let partial = self.partial.as_ref();
         let partial = partial.map_or(0, |args| size_of::<Args>() + args.held_bytes());
         partial + self.segments.capacity() * size_of::<Segment>()
     }
 
-    /// Memory that it holds beside itself.
+    /// Bytes of memory that it holds outside of this struct.
     pub(crate) fn held_bytes(&self) -> usize {
         let about = &self.about;
         let names = about.name.capacity() + about.library.capacity() + about.library_version.capacity();
@@ -177,7 +177,7 @@ impl Client {
         self.segments.is_empty() && self.remote.parked.is_empty()
     }
 
-    /// Every forwarded command that is not answered, in order.
+    /// Its unanswered forwarded commands, in order.
     pub(crate) fn forwards(&mut self) -> impl Iterator<Item = &mut Forwarded> {
         self.segments.iter_mut().flat_map(|segment| {
             let (one, several) = match &mut segment.wait {
@@ -194,7 +194,7 @@ impl Client {
     }
 }
 
-/// A forwarded command that waits here.
+/// A peer's command that has not started.
 #[derive(Debug)]
 pub(crate) struct Parked {
     pub(crate) n: u64,
@@ -208,7 +208,7 @@ pub(crate) struct Parked {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) n: u64,
-    /// Bytes of it, behind those of the segments before.
+    /// Its length in bytes. They follow those of the segments before it.
     pub(crate) length: usize,
     pub(crate) wait: Wait,
     pub(crate) taken_again: TakenAgain,
@@ -219,25 +219,25 @@ pub(crate) struct Segment {
 pub(crate) struct Forwarded {
     pub(crate) n: u64,
     pub(crate) stream: StreamId,
-    /// By which version of the slot map its keys are of that stream.
+    /// The version of the slot map by which its keys belong to that stream.
     pub(crate) map: u64,
-    /// Who has it; `None` while it is to be sent.
+    /// The owner that it was sent to; `None` while it is still to be sent.
     pub(crate) target: Option<Tenure>,
     pub(crate) write: bool,
     pub(crate) command: Vec<u8>,
-    /// What it is charged with for its reply.
+    /// Bytes charged for its reply.
     pub(crate) reply_bytes: usize,
     pub(crate) since: Time,
     /// See [`Client::detours`].
     pub(crate) detour: bool,
 }
 
-/// What a forwarded read is charged with for its reply, MGET for each key: half of the longest value, so that replies
-/// on their way to a client that does not read them are few megabytes.
+/// Bytes charged for the reply of a forwarded read, and for each key of an MGET: half of the longest value. It bounds
+/// the replies on their way to a client that does not read them to a few megabytes.
 const REPLY_CHARGE_BYTES: usize = 32 << 10;
 
 impl Forwarded {
-    /// Bytes that it counts for while it is not answered.
+    /// Bytes charged while it is not answered.
     fn charge(&self) -> usize {
         self.command.len() + self.reply_bytes
     }
@@ -266,7 +266,7 @@ pub(crate) enum Wait {
         seq: u64,
         since: Time,
     },
-    /// The ack of what it saw, and leases (P4.1, P4.2).
+    /// The ack of the deltas that it read, and leases (P4.1, P4.2).
     Read {
         stream: StreamId,
         term: Term,
@@ -277,7 +277,7 @@ pub(crate) enum Wait {
     Forwarded(Forwarded),
     /// The answers of several owners.
     Gathered(Box<Gather>),
-    /// An answer from outside the machine.
+    /// An answer of the coordinator or the process.
     Answer { since: Time },
 }
 

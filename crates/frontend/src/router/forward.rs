@@ -8,7 +8,7 @@
 use super::client::{Caller, Client, Forwarded, Segment, Wait};
 use super::replies::earliest;
 use super::stuck::{NOBODY, is_lost};
-use super::{Desk, Ran, Router, Turn, lists_tenure};
+use super::{Dispatcher, Ran, Router, Turn, lists_tenure};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::REPLY_BYTES_MAX;
 use crate::redis::parts::word_count;
@@ -28,7 +28,8 @@ pub(crate) enum Loopback {
         n: u64,
         stream: StreamId,
         epoch: Epoch,
-        resp3: bool,
+        /// One of [`paritas_wire::peer::dialect`].
+        dialect: u8,
         command: Vec<u8>,
     },
     Reply {
@@ -39,13 +40,13 @@ pub(crate) enum Loopback {
     },
 }
 
-/// Room in a frame for what is not command or reply.
+/// Bytes of a frame reserved for everything but the command or reply.
 const FRAME_REST_BYTES: usize = 256;
 /// Buffers kept for the next forwarded commands, at most, and their size.
 const SPARE_MAX: usize = 256;
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
-impl Desk {
+impl Dispatcher {
     /// The command's stream is another node's: forwarded, or the client is told where to go.
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn run_elsewhere<O: Out>(
@@ -277,7 +278,7 @@ fn send_forward<O: Out>(
     let message = Message::Forward {
         conn,
         n,
-        resp3: client.dialect == Dialect::Resp3,
+        dialect: client.dialect.to_byte(),
         command,
     };
     cx.send(owner, Channel::Main, stream, epoch, &message)
@@ -295,7 +296,7 @@ impl Router {
         bytes: &[u8],
     ) {
         if conn == NOBODY {
-            return self.desk.on_pong(cx, lists, from);
+            return self.dispatcher.on_pong(cx, lists, from);
         }
         let Some(client) = self.clients.get_mut(&conn) else {
             return;
@@ -311,19 +312,19 @@ impl Router {
             // Nothing was done: it goes to the next owner when that is known.
             let stream = forwarded.stream;
             if lists_tenure(lists, stream) == forwarded.target {
-                self.desk.wait_for(cx, lists, stream, cx.mono());
+                self.dispatcher.wait_for(cx, lists, stream, cx.mono());
             } else {
-                self.desk.resend_due = true;
+                self.dispatcher.resend_due = true;
             }
-            Desk::detour(&mut detours, forwarded);
+            Dispatcher::detour(&mut detours, forwarded);
             client.detours = detours;
-            self.desk.check_at = self
-                .desk
+            self.dispatcher.check_at = self
+                .dispatcher
                 .check_at
                 .min(cx.mono() + Span(cx.shared.parameters.resend.0 / 8));
             return;
         }
-        self.desk.stuck.serves(forwarded.stream);
+        self.dispatcher.stuck.serves(forwarded.stream);
         self.fill(cx, conn, n, bytes);
     }
 
@@ -361,7 +362,7 @@ impl Router {
                     }
                     if let Some(part) = answered_at {
                         gathered_bytes = gather.add(part);
-                        self.desk.releasable = true;
+                        self.dispatcher.releasable = true;
                         break;
                     }
                     at += segment.length;
@@ -394,11 +395,11 @@ impl Router {
         }
         client.forwarded_bytes += gathered_bytes;
         if let Some(forwarded) = answered {
-            self.desk.forget(client, forwarded);
+            self.dispatcher.forget(client, forwarded);
         }
         client.show(buffer);
-        self.desk.releasable |= !client.segments.is_empty();
-        self.desk.wake |= client.full;
+        self.dispatcher.releasable |= !client.segments.is_empty();
+        self.dispatcher.wake |= client.full;
     }
 
     /// Puts a refusal in the place of a reply that was waited for.

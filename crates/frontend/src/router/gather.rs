@@ -8,7 +8,7 @@ mod walk;
 
 use super::client::{Caller, Client, Wait};
 use super::replies::{Verdict, earliest, judge};
-use super::{Desk, Ran, Turn};
+use super::{Dispatcher, Ran, Turn};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, REPLY_BYTES_MAX, slot_number};
 use crate::redis::parts;
@@ -98,7 +98,7 @@ fn empties(id: Command) -> bool {
     matches!(id, Command::Flushall | Command::Flushdb)
 }
 
-impl Desk {
+impl Dispatcher {
     /// A peer's command on keys of a stream that it does not name, which must mean the same keys to both nodes: under
     /// an older map than the other's, either would miss those that came or go twice over those that went (P10.8).
     pub(crate) fn check_all_keys<O: Out>(

@@ -32,26 +32,28 @@ impl Router {
             released: buffer.released,
             deadline: buffer.deadline,
         };
-        let mut all_args = core::mem::take(&mut self.desk.args);
-        let mut all_ahead = core::mem::take(&mut self.desk.ahead);
+        let mut all_args = core::mem::take(&mut self.dispatcher.args);
+        let mut all_ahead = core::mem::take(&mut self.dispatcher.ahead);
         all_args.resize_with(AHEAD_MAX, Args::default);
         let (mut consumed, mut stalled, mut close) = (0, false, false);
-        let (mut started, mut sated) = (0, false);
+        let (mut started, mut throttled) = (0, false);
         let mut resume = false;
         if let (Some(partial), Some(first)) = (client.partial.take(), all_args.first_mut()) {
             *first = *partial;
             resume = true;
         }
-        while !stalled && !close && !sated {
+        while !stalled && !close && !throttled {
             let source = Input {
                 input,
                 from: consumed,
                 resume: core::mem::take(&mut resume),
             };
-            let more = self.desk.decode_ahead(cx, lists, source, &mut all_args, &mut all_ahead);
+            let more = self
+                .dispatcher
+                .decode_ahead(cx, lists, source, &mut all_args, &mut all_ahead);
             for (ahead, args) in all_ahead.iter().zip(&all_args) {
                 if started == TURN_COMMANDS_MAX || turn.bytes.len() >= REPLY_BYTES_SOFT_MAX {
-                    sated = true;
+                    throttled = true;
                     break;
                 }
                 started += 1;
@@ -60,7 +62,7 @@ impl Router {
                 let mut ran = if list.is_empty() {
                     Ran::Done
                 } else {
-                    self.desk.run(cx, lists, client, &mut turn, ahead, list, raw)
+                    self.dispatcher.run(cx, lists, client, &mut turn, ahead, list, raw)
                 };
                 if ran == Ran::AboutClients {
                     let (reply, ends) = self.about_clients(cx, conn, list);
@@ -70,7 +72,7 @@ impl Router {
                     };
                     client = again;
                     ran = self
-                        .desk
+                        .dispatcher
                         .reply_now(cx, lists, client, &mut turn, |out| out.extend_from_slice(&reply));
                     if ends {
                         ran = Ran::Close;
@@ -88,7 +90,7 @@ impl Router {
                 }
             }
             match more {
-                _ if stalled || close || sated => {}
+                _ if stalled || close || throttled => {}
                 Ok(true) => {}
                 Ok(false) => {
                     if input.len() - consumed > PARTIAL_BYTES_MIN
@@ -99,27 +101,27 @@ impl Router {
                     break;
                 }
                 Err(error) => {
-                    self.desk
+                    self.dispatcher
                         .reply_now(cx, lists, client, &mut turn, |out| error.append_to(out));
                     consumed = input.len();
                     close = true;
                 }
             }
         }
-        self.desk.args = all_args;
-        self.desk.ahead = all_ahead;
+        self.dispatcher.args = all_args;
+        self.dispatcher.ahead = all_ahead;
         let Turn { released, deadline, .. } = turn;
         if let Some(buffer) = cx.out.client(conn) {
             buffer.bytes = bytes;
             (buffer.released, buffer.deadline) = (released, deadline);
             buffer.consumed += consumed;
-            buffer.stalled = stalled || sated;
+            buffer.stalled = stalled || throttled;
             client.closing |= close;
             client.show(buffer);
         }
-        self.desk.note(client, stalled, cx.mono());
-        if sated {
-            self.desk.sated.push(conn);
+        self.dispatcher.note(client, stalled, cx.mono());
+        if throttled {
+            self.dispatcher.throttled.push(conn);
         }
     }
 }

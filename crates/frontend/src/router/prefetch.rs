@@ -2,7 +2,7 @@
 //! that they will touch is asked for, the index first, then the objects. Two cold misses are much of a GET's cost.
 
 use super::intake::AHEAD_MAX;
-use super::{Desk, Router};
+use super::{Dispatcher, Router};
 use core::ops::Range;
 use paritas_base::StreamId;
 use paritas_protocol::{Context, Lists, Out};
@@ -46,7 +46,7 @@ pub(crate) enum Target {
     Unserved(StreamId),
 }
 
-impl Desk {
+impl Dispatcher {
     /// Looks at the next commands. True if there may be more of them behind.
     pub(crate) fn decode_ahead<O: Out>(
         &self,

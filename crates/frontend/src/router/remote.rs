@@ -2,7 +2,7 @@
 
 use super::client::{Caller, Client, Parked};
 use super::prefetch::Target;
-use super::{Desk, Ran, Router, Turn};
+use super::{Dispatcher, Ran, Router, Turn};
 use crate::dialect::{Dialect, Refusal};
 use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Port};
@@ -29,7 +29,7 @@ impl Router {
         from: (NodeId, Incarnation),
         conn: ConnId,
         n: u64,
-        resp3: bool,
+        dialect: u8,
         command: &[u8],
         stream: StreamId,
         epoch: Epoch,
@@ -50,7 +50,7 @@ impl Router {
             self.forget_remote(key);
             self.remotes.insert(key, fresh());
         }
-        let dialect = Dialect::forwarded(resp3);
+        let dialect = Dialect::from_byte(dialect);
         let waits = self
             .remotes
             .get(&key)
@@ -59,11 +59,11 @@ impl Router {
             self.note_remote(cx, key, false);
             return;
         }
-        if self.desk.parked_bytes + command.len() > PARKED_BYTES_MAX {
+        if self.dispatcher.parked_bytes + command.len() > PARKED_BYTES_MAX {
             self.refuse_parked(cx, key, n, dialect, command);
             return;
         }
-        self.desk.parked_bytes += command.len();
+        self.dispatcher.parked_bytes += command.len();
         if let Some(client) = self.remotes.get_mut(&key) {
             client.remote.parked.push_back(Parked {
                 n,
@@ -85,34 +85,34 @@ impl Router {
         dialect: Dialect,
         command: &[u8],
     ) {
-        let mut args = core::mem::take(&mut self.desk.part_args);
+        let mut args = core::mem::take(&mut self.dispatcher.part_args);
         let write = match resp::decode(command, &Limits::DEFAULT, &mut args) {
             Ok(_) => paritas_wire::command::lookup(args.list(command).arg(0)).is_none_or(|s| s.is(flag::WRITE)),
             Err(_) => true,
         };
-        self.desk.part_args = args;
+        self.dispatcher.part_args = args;
         let refusal = if write { Refusal::Unavailable } else { Refusal::Takeover };
         let mut error = Vec::new();
         dialect.refuse(&mut error, refusal);
         if let Some(incarnation) = self.remotes.get(&key).map(|c| c.remote.incarnation) {
-            self.desk.answer(cx, (key.0, incarnation), key.1, n, &error, None);
+            self.dispatcher.answer(cx, (key.0, incarnation), key.1, n, &error, None);
         }
     }
 
     fn note_remote<O: Out>(&mut self, cx: &Context<'_, O>, key: (NodeId, ConnId), stalled: bool) {
         if let Some(client) = self.remotes.get_mut(&key) {
-            self.desk.note(client, stalled, cx.now.mono);
+            self.dispatcher.note(client, stalled, cx.now.mono);
         }
     }
 
     /// Forgets a peer's client and what it waits for.
     pub(crate) fn forget_remote(&mut self, key: (NodeId, ConnId)) {
         if let Some(client) = self.remotes.remove(&key) {
-            self.desk.parked_bytes -= client.remote.parked.iter().map(|p| p.command.len()).sum::<usize>();
+            self.dispatcher.parked_bytes -= client.remote.parked.iter().map(|p| p.command.len()).sum::<usize>();
         }
         let caller = Caller::Remote(key.0, key.1);
-        self.desk.held.retain(|c| *c != caller);
-        self.desk.stalled.retain(|c| *c != caller);
+        self.dispatcher.held.retain(|c| *c != caller);
+        self.dispatcher.stalled.retain(|c| *c != caller);
     }
 
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
@@ -129,7 +129,7 @@ impl Router {
     ) -> Ran {
         let buffer = cx.out.peer(key.0, Channel::Main);
         if buffer.is_some_and(|buffer| buffer.bytes.len() + buffer.waiting > PEER_BYTES_SOFT_MAX) {
-            self.desk.retry_at = self.desk.retry_at.min(cx.mono() + CONGESTED_RETRY);
+            self.dispatcher.retry_at = self.dispatcher.retry_at.min(cx.mono() + CONGESTED_RETRY);
             return Ran::Stalled;
         }
         let Some(client) = self.remotes.get_mut(&key) else {
@@ -138,7 +138,7 @@ impl Router {
         (client.next_n, client.dialect) = (n, dialect);
         (client.remote.stream, client.remote.epoch) = (stream, epoch);
         let mut bytes = core::mem::take(&mut client.remote.replies);
-        let mut args = core::mem::take(&mut self.desk.part_args);
+        let mut args = core::mem::take(&mut self.dispatcher.part_args);
         let mut turn = Turn {
             bytes: &mut bytes,
             released: 0,
@@ -147,15 +147,15 @@ impl Router {
         let ran = match resp::decode(command, &Limits::DEFAULT, &mut args) {
             Ok(Decoded::Complete { .. }) if !args.is_empty() => {
                 let list = args.list(command);
-                let ahead = self.desk.look_ahead(cx, lists, list, 0..command.len());
-                self.desk.run(cx, lists, client, &mut turn, &ahead, list, command)
+                let ahead = self.dispatcher.look_ahead(cx, lists, list, 0..command.len());
+                self.dispatcher.run(cx, lists, client, &mut turn, &ahead, list, command)
             }
             _ => self
-                .desk
+                .dispatcher
                 .reply_refusal(cx, lists, client, &mut turn, Refusal::Malformed),
         };
         client.remote.replies = bytes;
-        self.desk.part_args = args;
+        self.dispatcher.part_args = args;
         if ran != Ran::Stalled {
             // The next wait is another one, with a time of its own.
             client.stalled_since = None;
@@ -184,13 +184,13 @@ impl Router {
                 }
                 break;
             }
-            self.desk.parked_bytes -= parked.command.len();
+            self.dispatcher.parked_bytes -= parked.command.len();
         }
         self.note_remote(cx, key, stalled);
     }
 }
 
-impl Desk {
+impl Dispatcher {
     /// A peer's command must be for slots of the stream that the peer took them to be of. If not, either of the two
     /// nodes has an old map.
     pub(crate) fn check_direction<O: Out>(
@@ -225,7 +225,7 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl Dispatcher {
     /// Sends a peer whose map is old the configuration of this stream: it may have no other way to hear of it.
     pub(crate) fn tell<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client, of: StreamId) {
         if let (Some(list), Caller::Remote(node, _)) = (lists.get(of.list), client.caller) {
@@ -248,7 +248,7 @@ pub(crate) enum Standing {
     Stranger,
 }
 
-impl Desk {
+impl Dispatcher {
     /// What this node is to the command at hand of a peer's client.
     pub(crate) fn standing<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client) -> Standing {
         let (stream, epoch) = (client.remote.stream, client.remote.epoch);

@@ -1,17 +1,17 @@
-//! When replies may be seen: in command order, each when what it waits for has come.
+//! When replies are released: in command order, each when its condition holds.
 
 use super::client::{Caller, Client, Segment, Wait};
-use super::{Desk, Turn};
+use super::{Dispatcher, Turn};
 use crate::dialect::{Dialect, Refusal};
 use paritas_base::{Span, Time};
 use paritas_protocol::{Context, Lists, Out, ReadLease, TakenAgain};
 
-/// How long an answer from outside the machine is waited for. A coordinator may be replaced meanwhile.
+/// Timeout of an answer of the coordinator or the process. It covers the replacement of a coordinator.
 const ANSWER_MAX: Span = Span::from_secs(10);
 
-impl Desk {
-    /// Adds the segment of a command whose reply begins at `start`, and releases it at once if nothing stands before
-    /// it and nothing is to be waited for.
+impl Dispatcher {
+    /// Adds the segment of a command whose reply begins at `start`. It is released at once if it is the first and its
+    /// condition holds.
     pub(crate) fn push<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -133,9 +133,9 @@ pub(crate) fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
 /// Whether a reply may be seen.
 pub(crate) enum Verdict {
     Hold,
-    /// Until then, for a read under leases.
+    /// It may be sent; a read under leases only until this deadline.
     Ready(Option<Time>),
-    /// No longer: this refusal takes its place.
+    /// It may never be sent: this refusal takes its place.
     Instead(Refusal),
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> 
     match wait {
         Wait::Ready => Verdict::Ready(None),
         Wait::Forwarded(_) | Wait::Gathered(_) => Verdict::Hold,
-        // The question may have been lost where too many were asked at once.
+        // The question may have been lost: its queue is bounded.
         Wait::Answer { since } if cx.mono() - *since > ANSWER_MAX => Verdict::Instead(Refusal::NoAnswer),
         Wait::Answer { .. } => Verdict::Hold,
         Wait::Write {

@@ -4,8 +4,8 @@ use super::client::Caller;
 use super::forward::{Loopback, owner_at, stream_now};
 use super::replies::earliest;
 use super::stuck::{is_heard, wait_max};
-use super::{Desk, Router, lists_tenure};
-use crate::dialect::{Dialect, Refusal};
+use super::{Dispatcher, Router, lists_tenure};
+use crate::dialect::Refusal;
 use paritas_base::configuration::{NodeState, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
@@ -40,7 +40,7 @@ impl Router {
         lists: &Lists,
         of: impl Fn(StreamId) -> bool,
     ) {
-        let nodes = core::mem::take(&mut self.desk.nodes);
+        let nodes = core::mem::take(&mut self.dispatcher.nodes);
         let answers = |t: Tenure| {
             let mut up = nodes.iter().filter(|n| n.state == NodeState::Up);
             up.any(|n| (n.id, n.incarnation) == (t.node, t.incarnation))
@@ -54,7 +54,7 @@ impl Router {
                 Fate::Lost
             }
         });
-        self.desk.nodes = nodes;
+        self.dispatcher.nodes = nodes;
     }
 
     /// Commands forwarded to owners whose tenure is over: an unanswered read is asked again; an unanswered write is
@@ -71,11 +71,11 @@ impl Router {
                 let Some(target) = forwarded.target else { continue };
                 match fate(forwarded.stream, target) {
                     Fate::Kept => {}
-                    Fate::Over if forwarded.write => Desk::go_behind(&mut detours, forwarded),
+                    Fate::Over if forwarded.write => Dispatcher::go_behind(&mut detours, forwarded),
                     Fate::Lost if forwarded.write => uncertain.push((*conn, forwarded.n)),
                     Fate::Over | Fate::Lost => {
-                        Desk::detour(&mut detours, forwarded);
-                        self.desk.resend_due = true;
+                        Dispatcher::detour(&mut detours, forwarded);
+                        self.dispatcher.resend_due = true;
                     }
                 }
             }
@@ -89,7 +89,7 @@ impl Router {
 
     /// Forwarded commands that are not with any owner go out again; those without an answer for too long are given up.
     pub(crate) fn resend_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists) {
-        self.desk.resend_due = false;
+        self.dispatcher.resend_due = false;
         let (now, wait_max) = (cx.mono(), wait_max(cx));
         let Parameters {
             lease, lease_renewal, ..
@@ -97,7 +97,7 @@ impl Router {
         let me = (cx.shared.node, cx.shared.incarnation);
         let mut given_up = Vec::new();
         let mut conns: Vec<ConnId> = self
-            .desk
+            .dispatcher
             .held
             .iter()
             .filter_map(|c| if let Caller::Local(conn) = c { Some(*conn) } else { None })
@@ -107,7 +107,7 @@ impl Router {
             let Some(client) = self.clients.get_mut(&conn) else {
                 continue;
             };
-            let resp3 = client.dialect == Dialect::Resp3;
+            let dialect = client.dialect.to_byte();
             // A later command must not overtake one for the same stream that is still waiting to be sent.
             let mut blocked: Vec<StreamId> = Vec::new();
             for forwarded in client.forwards() {
@@ -115,7 +115,7 @@ impl Router {
                 // An owner that lives may refuse the command itself after `wait_max`. That must come first: of a write
                 // it says that nothing has happened, which this node cannot know.
                 let own_end = forwarded.since + wait_max + lease;
-                let end = match self.desk.stuck.waited_since(forwarded.stream) {
+                let end = match self.dispatcher.stuck.waited_since(forwarded.stream) {
                     Some(since) if uncertain => own_end.min(since + wait_max + lease),
                     Some(since) => own_end.min(since + wait_max),
                     None => own_end,
@@ -137,14 +137,14 @@ impl Router {
                         && (target.node, target.incarnation) != me
                         && !is_heard(cx, &target, since)
                     {
-                        self.desk.wait_for_owner(cx, lists, stream, since);
+                        self.dispatcher.wait_for_owner(cx, lists, stream, since);
                     }
                     continue;
                 }
                 if blocked.contains(&forwarded.stream) {
                     continue;
                 }
-                let Some(stream) = stream_now(cx, forwarded, &mut self.desk.part_args) else {
+                let Some(stream) = stream_now(cx, forwarded, &mut self.dispatcher.part_args) else {
                     given_up.push((conn, forwarded.n, Refusal::SlotsMoving));
                     continue;
                 };
@@ -154,17 +154,17 @@ impl Router {
                 }
                 let (n, command) = (forwarded.n, &forwarded.command);
                 let Some((owner, epoch)) = owner_at(lists, stream) else {
-                    self.desk.wait_for(cx, lists, stream, now);
+                    self.dispatcher.wait_for(cx, lists, stream, now);
                     blocked.push(stream);
                     continue;
                 };
                 let sent = if (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation) {
-                    self.desk.loopback.push(Loopback::Forward {
+                    self.dispatcher.loopback.push(Loopback::Forward {
                         conn,
                         n,
                         stream,
                         epoch,
-                        resp3,
+                        dialect,
                         command: command.clone(),
                     });
                     true
@@ -172,7 +172,7 @@ impl Router {
                     let message = Message::Forward {
                         conn,
                         n,
-                        resp3,
+                        dialect,
                         command,
                     };
                     cx.send(&owner, Channel::Main, stream, epoch, &message)
@@ -180,7 +180,7 @@ impl Router {
                 if sent {
                     forwarded.target = Some(owner);
                 } else {
-                    self.desk.wait_for(cx, lists, stream, now);
+                    self.dispatcher.wait_for(cx, lists, stream, now);
                     blocked.push(stream);
                 }
             }
@@ -192,10 +192,10 @@ impl Router {
 
     /// Runs what this node sent to itself.
     pub(crate) fn run_loopback<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
-        if self.desk.resend_due || cx.mono() >= self.desk.check_at {
+        if self.dispatcher.resend_due || cx.mono() >= self.dispatcher.check_at {
             self.resend_forwarded(cx, lists);
         }
-        for item in core::mem::take(&mut self.desk.loopback) {
+        for item in core::mem::take(&mut self.dispatcher.loopback) {
             let me = (cx.shared.node, cx.shared.incarnation);
             match item {
                 Loopback::Forward {
@@ -203,12 +203,12 @@ impl Router {
                     n,
                     stream,
                     epoch,
-                    resp3,
+                    dialect,
                     command,
                 } => {
-                    self.on_forward(cx, lists, me, conn, n, resp3, &command, stream, epoch);
+                    self.on_forward(cx, lists, me, conn, n, dialect, &command, stream, epoch);
                     // Its delta must not wait for whatever happens next.
-                    self.desk.wake = true;
+                    self.dispatcher.wake = true;
                 }
                 Loopback::Reply {
                     conn,

@@ -1,19 +1,19 @@
 //! Streams that do not serve, as this node sees it, and since when (P5.13).
 //!
-//! All commands for such a stream wait from the same moment on. So a connection waits once, however many commands for
-//! the stream it has sent, and what it has sent for other streams waits no longer than that.
+//! The timeout of all commands for such a stream starts at the same moment. So a connection waits once, whatever the
+//! number of its commands for the stream, and its commands for other streams wait no longer than that.
 
 use super::client::Client;
 use super::forward::owner_at;
-use super::{Desk, Ran, Turn};
+use super::{Dispatcher, Ran, Turn};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Out, Phase};
 use paritas_wire::command::{CommandSpec, flag};
-use paritas_wire::peer::Message;
+use paritas_wire::peer::{Message, dialect};
 
-/// No client of this node has this number: the answer to a question of the node's own finds nobody.
+/// The connection id of the node's own questions. No client of this node has it.
 pub(crate) const NOBODY: ConnId = ConnId(u64::MAX);
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
@@ -26,9 +26,9 @@ pub(crate) struct Stuck {
 #[derive(Debug)]
 struct Entry {
     since: Time,
-    /// A command waited for it at the latest check, or does since.
+    /// A command has waited for the stream since the check before the latest one.
     waited: bool,
-    /// Which owner has shown since then that it lives.
+    /// The owner that has answered a PING since `since`.
     alive: Option<Tenure>,
 }
 
@@ -47,7 +47,7 @@ impl Entry {
 enum Seen {
     /// Its owner is here, and serves.
     Serves,
-    /// Nobody owns it, or its owner is here and does not serve, or there is no session with its owner.
+    /// It has no owner, or its owner is this node and does not serve, or there is no session with its owner.
     Stuck,
     /// There is a session with its owner.
     Elsewhere(Tenure),
@@ -65,7 +65,7 @@ impl Stuck {
         self.streams.is_empty()
     }
 
-    /// Since when the stream has not served; `None`: as far as this node knows, it does.
+    /// The time since which the stream has not served; `None` if it serves as far as this node knows.
     pub(crate) fn since(&self, stream: StreamId) -> Option<Time> {
         if self.streams.is_empty() {
             return None;
@@ -118,7 +118,7 @@ fn see<O: Out>(cx: &Context<'_, O>, lists: &Lists, stream: StreamId) -> Seen {
     }
 }
 
-/// All streams that somebody may serve.
+/// All streams that are not lost.
 fn streams(lists: &Lists) -> impl Iterator<Item = StreamId> {
     lists.iter().flat_map(|list| {
         let configuration = &list.configuration;
@@ -130,7 +130,7 @@ fn streams(lists: &Lists) -> impl Iterator<Item = StreamId> {
     })
 }
 
-/// P10.6: nobody will ever bring this position back, not even who took it over just before.
+/// P10.6: this position will never be restored, not even by a node that took it over just before.
 pub(crate) fn is_lost(configuration: &Configuration, x: Position) -> bool {
     configuration.lost && !configuration.at(x).is_some_and(|a| a.state.is_live())
 }
@@ -141,9 +141,9 @@ pub(crate) fn is_heard<O: Out>(cx: &Context<'_, O>, owner: &Tenure, since: Time)
     heard.is_some_and(|at| at > since)
 }
 
-impl Desk {
-    /// Whether commands for the stream are refused at once. Its owner gets them if it lives: it knows itself whether it
-    /// serves.
+impl Dispatcher {
+    /// Whether commands for the stream are refused at once. An owner that answers still receives them: it knows itself
+    /// whether it serves.
     pub(crate) fn is_refused<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, stream: StreamId) -> bool {
         if self.stuck.is_empty() {
             return false;
@@ -159,7 +159,8 @@ impl Desk {
             }
     }
 
-    /// A command waits for a stream that does not serve: since when it has not. `since`: if that was not known.
+    /// A command waits for a stream that does not serve. Returns the time since which the stream has not served; that
+    /// is `since` if it was not known before.
     pub(crate) fn wait_for<O: Out>(
         &mut self,
         cx: &Context<'_, O>,
@@ -177,7 +178,7 @@ impl Desk {
         since
     }
 
-    /// The owner of a stream has been silent since a command was sent to it: so are all streams that it owns.
+    /// The owner of a stream has been silent since a command was sent to it. So all its streams count as stuck.
     pub(crate) fn wait_for_owner<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stream: StreamId, since: Time) {
         let fresh = self.stuck.since(stream).is_none();
         self.wait_for(cx, lists, stream, since);
@@ -188,14 +189,14 @@ impl Desk {
         }
     }
 
-    /// Streams that do not serve are counted from now on, though the commands for them may still be behind others.
+    /// Notes all streams that do not serve now, though the commands for them may still be behind others.
     fn survey<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) {
         for stream in streams(lists).filter(|stream| matches!(see(cx, lists, *stream), Seen::Stuck)) {
             self.stuck.streams.entry(stream).or_insert(Entry::new(cx.mono()));
         }
     }
 
-    /// The command cannot start, since its stream does not serve. Past the time that this may last, it is refused.
+    /// The command cannot start, because its stream does not serve. It is refused once the stream's timeout is over.
     pub(crate) fn stall_on<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -213,7 +214,7 @@ impl Desk {
         self.refuse(cx, lists, client, turn, spec)
     }
 
-    /// Nothing of the command has happened, and it is not tried again.
+    /// Refuses a command that has changed nothing. It is not tried again.
     pub(crate) fn refuse<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -231,8 +232,8 @@ impl Desk {
         self.reply_refusal(cx, lists, client, turn, refusal)
     }
 
-    /// Forgets streams that serve here, and asks the owners of others for a sign of incarnation: where commands are
-    /// refused at once, no command would show that the owner is back.
+    /// Forgets streams that serve here, and sends a PING to the owners of others: where commands are refused at once,
+    /// no command would show that the owner is back.
     pub(crate) fn look_at_stuck<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists) {
         if self.stuck.is_empty() {
             return;
@@ -259,15 +260,15 @@ impl Desk {
             let ping = Message::Forward {
                 conn: NOBODY,
                 n: 0,
-                resp3: false,
+                dialect: dialect::RESP2,
                 command: PING,
             };
             cx.send(&owner, Channel::Main, stream, Epoch(0), &ping);
         }
     }
 
-    /// An owner has given the sign of incarnation that it was asked for. Its streams are refused no more; what waits
-    /// for one still does not wait longer.
+    /// An owner has answered the PING. Commands for its streams are no longer refused at once. The timeout of commands
+    /// that wait already stays as it was.
     pub(crate) fn on_pong<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, from: NodeId) {
         let (now, wait_max) = (cx.mono(), wait_max(cx));
         self.stuck

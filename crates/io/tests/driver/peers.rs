@@ -2,7 +2,7 @@ use crate::machine::{Client, Running, Seen};
 use paritas_base::{ConnId, NodeId, Time};
 use paritas_io::{Limits, Mail};
 use paritas_protocol::LinkId;
-use paritas_wire::peer::{Header, Message, encode};
+use paritas_wire::peer::{Header, Message, dialect, encode};
 use std::io::Write;
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ pub(crate) fn forward(to: &mut Vec<u8>, n: u64, command: &[u8]) {
     let message = Message::Forward {
         conn: ConnId(1),
         n,
-        resp3: false,
+        dialect: dialect::RESP2,
         command,
     };
     encode(to, &Header::bare(Time(5)), &message);

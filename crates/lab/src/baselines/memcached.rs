@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Largest value that a node may send, in bytes.
-const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Largest value that a node may store and send, in bytes.
+const VALUE_BYTES_MAX: usize = 8 << 20;
+/// Largest item that memcached takes unless it is told otherwise, in bytes, header included.
+const ITEM_BYTES_USUAL: usize = 1 << 20;
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const REPLY_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -22,8 +24,8 @@ pub struct Memcached {
 }
 
 impl Memcached {
-    /// Starts `count` processes with `megabytes` MiB each.
-    pub fn start(directory: &Path, count: usize, megabytes: usize) -> io::Result<Self> {
+    /// Starts `count` processes with `megabytes` MiB each, for values of `value_bytes`.
+    pub fn start(directory: &Path, count: usize, megabytes: usize, value_bytes: usize) -> io::Result<Self> {
         let mut started = Self {
             children: Vec::new(),
             sockets: Vec::new(),
@@ -35,6 +37,9 @@ impl Memcached {
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "memcached", "-U", "0", "-t", "1", "-s"]);
             command.arg(&socket).arg("-m").arg(megabytes.to_string());
+            if value_bytes > ITEM_BYTES_USUAL / 2 {
+                command.args(["-I", "16m"]);
+            }
             if is_root {
                 command.args(["-u", "root"]);
             }

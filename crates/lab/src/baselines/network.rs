@@ -14,6 +14,8 @@ pub enum Name {
     Object(u32, u32),
     /// A parity chunk: stripe and index.
     Parity(u32, u8),
+    /// A part of an object: object, number of the part, and one letter for the scheme.
+    Part(u32, u8, char),
 }
 
 impl fmt::Display for Name {
@@ -22,6 +24,7 @@ impl fmt::Display for Name {
         match self {
             Self::Object(object, 0) => write!(f, "user{object:016}"),
             Self::Object(object, version) => write!(f, "user{object:09}-{version:06}"),
+            Self::Part(object, part, scheme) => write!(f, "user{object:016}-{part}{scheme}"),
             Self::Parity(stripe, index) => write!(f, "parity{stripe:010}-{index:03}"),
         }
     }
@@ -136,6 +139,8 @@ pub struct Network {
     way: Way,
     /// Time of a message from one node to another, in one direction.
     hop: Duration,
+    /// Rate of the proxy's link in bytes a second, if it is limited.
+    rate: Option<f64>,
     counts: Counts,
     /// The duration of each wait, recorded while messages take time.
     waits: Vec<Duration>,
@@ -161,6 +166,7 @@ impl Network {
             memory_nodes,
             way,
             hop: Duration::ZERO,
+            rate: None,
             counts: Counts::default(),
             waits: Vec::new(),
         }
@@ -170,6 +176,18 @@ impl Network {
     /// so that two cores can simulate a hundred nodes. Messages of one step wait at the same time.
     pub fn set_hop(&mut self, hop: Duration) {
         self.hop = hop;
+    }
+
+    /// From now on all bytes of values pass the proxy's link at this rate, in bytes a second. The time is waited for
+    /// here, as that of a hop is.
+    pub fn set_rate(&mut self, rate: f64) {
+        self.rate = Some(rate);
+    }
+
+    /// Time that these bytes take on the proxy's link.
+    fn link_time(&self, bytes: usize) -> Duration {
+        self.rate
+            .map_or(Duration::ZERO, |rate| Duration::from_secs_f64(bytes as f64 / rate))
     }
 
     /// Sets the order of messages from now on.
@@ -260,7 +278,8 @@ impl Network {
         let waits = !self.hop.is_zero() && asks.iter().any(|(_, ask)| ask.is_answered());
         let began = waits.then(Instant::now);
         if waits {
-            std::thread::sleep(self.hop * 2);
+            let out: usize = asks.iter().map(|(_, ask)| ask.payload_bytes()).sum();
+            std::thread::sleep(self.hop * 2 + self.link_time(out));
         }
         for (node, ask) in asks {
             self.peers[*node].send(ask)?;
@@ -272,6 +291,10 @@ impl Network {
             } else {
                 None
             });
+        }
+        if waits && self.rate.is_some() {
+            let back: usize = replies.iter().flatten().map(Vec::len).sum();
+            std::thread::sleep(self.link_time(back));
         }
         self.waits.extend(began.map(|began| began.elapsed()));
         Ok(replies)

@@ -59,13 +59,13 @@ impl Replica {
             Message::Forward {
                 conn,
                 n,
-                resp3,
+                dialect,
                 command,
             } => Some(FrontMessage::Command {
                 from: (node, incarnation),
                 conn,
                 n,
-                resp3,
+                dialect,
                 command,
                 stream: header.stream,
                 epoch: header.epoch,

@@ -73,7 +73,7 @@ pub enum Effect {
         /// The delta that must be acknowledged before anyone may see it (P4.1).
         need: u64,
     },
-    /// It tells of a change.
+    /// It tells of a change that it made.
     Write {
         /// The change's delta.
         seq: u64,
@@ -134,10 +134,13 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             self.owner.lease_wanted = true;
             self.cx.out.mark(Mark::ReadConfirmed);
         }
-        if self.changed {
-            Effect::Write {
-                seq: self.owner.newest_seq(),
-            }
+        let newest = self.owner.newest_seq();
+        if self.begun {
+            Effect::Write { seq: newest }
+        } else if self.changed {
+            // It has ended an expired key and tells that the key is absent. If that delta is lost, nothing has happened
+            // that the client asked for: it may ask again.
+            Effect::Read { need: newest }
         } else if self.looked {
             Effect::Read { need: self.need }
         } else {

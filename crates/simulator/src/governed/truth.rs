@@ -37,7 +37,7 @@ pub(crate) struct Truth {
 /// Frames that come one after the other, without a long gap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Streak {
-    /// Of which incarnations or connection.
+    /// Of which incarnation or connection.
     of: (u64, u64),
     first: Time,
     last: Time,

@@ -3,7 +3,7 @@
 use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
 use super::parts::{DIRECTORY_ENTRY_BYTES, Deltas, LeaseRecord, Leases, Objects, Versions};
 use super::read::tenure;
-use super::{BadFrame, kind};
+use super::{BadFrame, dialect, kind};
 use paritas_base::Reader;
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Time, Version};
 
@@ -162,7 +162,7 @@ impl<'a> Message<'a> {
             kind::FORWARD => Self::Forward {
                 conn: ConnId(r.u64()?),
                 n: r.u64()?,
-                resp3: flag(r.u8()?)?,
+                dialect: Some(r.u8()?).filter(|byte| dialect::is_known(*byte))?,
                 command: r.rest(),
             },
             kind::REPLY => Self::Reply {

@@ -169,12 +169,12 @@ impl Message<'_> {
             Self::Forward {
                 conn,
                 n,
-                resp3,
+                dialect,
                 command,
             } => {
                 to.u64(conn.0);
                 to.u64(*n);
-                to.u8(u8::from(*resp3));
+                to.u8(*dialect);
                 to.extend_from_slice(command);
             }
             Self::Reply { conn, n, bytes } => {

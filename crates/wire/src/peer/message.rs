@@ -197,7 +197,8 @@ pub enum Message<'a> {
     Forward {
         conn: ConnId,
         n: u64,
-        resp3: bool,
+        /// One of [`super::dialect`].
+        dialect: u8,
         command: &'a [u8],
     },
     Reply {

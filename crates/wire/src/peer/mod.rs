@@ -10,6 +10,7 @@
 
 mod crc;
 mod decode;
+pub mod dialect;
 mod encode;
 pub mod kind;
 mod message;

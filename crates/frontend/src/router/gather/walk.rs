@@ -5,7 +5,7 @@ use crate::dialect::{Dialect, Refusal};
 use crate::redis::parts;
 use crate::redis::refusals::is_error;
 use crate::router::client::{Client, Wait};
-use crate::router::{Desk, Ran, Turn};
+use crate::router::{Dispatcher, Ran, Turn};
 use paritas_base::StreamId;
 use paritas_protocol::{Context, Lists, Out};
 use paritas_wire::command::Command;
@@ -35,7 +35,7 @@ pub(crate) enum Find {
     UpTo(usize),
 }
 
-impl Desk {
+impl Dispatcher {
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     /// Starts a walk at each of these streams.
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.

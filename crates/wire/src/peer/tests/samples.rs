@@ -268,7 +268,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         Message::Forward {
             conn: ConnId(n(1)),
             n: n(2),
-            resp3: true,
+            dialect: dialect::RESP3,
             command: b"*1\r\n$4\r\nPING\r\n",
         },
         Message::Reply {

@@ -1,0 +1,80 @@
+//! ElasticMem Table 1 (§6.1): bytes read and written by a change of redundancy.
+
+use super::elasticmem_transitions::{SETTINGS, Setting};
+use crate::report::figure;
+use crate::stage::Stage;
+use crate::{Check, Experiment, Report};
+use paritas_large::{Class, Layout, Placement, Transition};
+use std::io;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "elasticmem-io",
+    figure: "ElasticMem Table 1",
+    claim: "EC-oriented replication saves k / (2k + m) of the bytes towards erasure coding, 1 / (r + 1) of those back",
+    exact: true,
+    run,
+};
+
+/// A length that all numbers of data blocks up to eight divide into multiples of 64 B.
+const VALUE_BYTES: u64 = 840 * 64;
+const NODES: u8 = 32;
+
+/// Bytes read and written, in values.
+fn io_of(from: Class, to: Class) -> io::Result<f64> {
+    let placement = Placement::new(from, 0, NODES, 0).map_err(io::Error::other)?;
+    let layout = |class: Class| Layout::of_body(VALUE_BYTES, class.data(), 64).ok_or(io::ErrorKind::InvalidInput);
+    let (old, new) = (layout(from)?, layout(to)?);
+    let change = Transition::new(placement, to, 0, (NODES, 0), (&old, &new), false).map_err(io::Error::other)?;
+    Ok(change.io_bytes() as f64 / VALUE_BYTES as f64)
+}
+
+fn run(_: &Stage) -> io::Result<Report> {
+    let columns = [
+        "n",
+        "rep_to_ec",
+        "eor_to_ec",
+        "ec_to_rep",
+        "ec_to_eor",
+        "saved forward",
+        "saved back",
+    ];
+    let mut report = Report {
+        columns: columns.map(str::to_owned).to_vec(),
+        ..Report::default()
+    };
+    for (n, setting) in SETTINGS.iter().enumerate() {
+        let Setting { k, m, r } = *setting;
+        let (rep, ec, eor) = setting.classes();
+        let (k, m, r) = (f64::from(k), f64::from(m), f64::from(r));
+        let counted = [io_of(rep, ec)?, io_of(eor, ec)?, io_of(ec, rep)?, io_of(ec, eor)?];
+        let paper = [(2.0 * k + m) / k, (k + m) / k, r + 1.0, r];
+        for (name, (paper, ours)) in columns[1..].iter().zip(paper.into_iter().zip(counted)) {
+            report.checks.push(Check::same(
+                format!("{}: {name}, in values", setting.name()),
+                paper,
+                ours,
+            ));
+        }
+        let saved = [1.0 - counted[1] / counted[0], 1.0 - counted[3] / counted[2]];
+        report.checks.push(Check::same(
+            format!("{}: saved forward", setting.name()),
+            k / (2.0 * k + m),
+            saved[0],
+        ));
+        report.checks.push(Check::same(
+            format!("{}: saved back", setting.name()),
+            1.0 / (r + 1.0),
+            saved[1],
+        ));
+        let cells = counted.into_iter().chain(saved).map(figure);
+        report
+            .rows
+            .push([(n + 1).to_string()].into_iter().chain(cells).collect());
+    }
+    report.remarks.push(format!(
+        "Bytes in lengths of the value, from the transitions of the crate `large`. Rows: {}.",
+        SETTINGS.map(|setting| setting.name()).join(", ")
+    ));
+    Ok(report)
+}

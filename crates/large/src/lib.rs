@@ -1,0 +1,31 @@
+//! Crate `large`: values too large for one object of the store, as pure functions and machines.
+//!
+//! A large value is a *body*, cut into units of one chunk each, and a short *tail* that stays in the object. The units
+//! lie outside of the stripes, at positions of the key's stripe list, in *parts*: data blocks, parity blocks and whole
+//! copies. Which parts there are is the value's [`Class`]; where they lie is its [`Placement`]. The object in the store
+//! has a [`Record`] of all that in its header. Parts never change once they are written: a new value gets new parts.
+//!
+//! - [`Class`]: redundancy of one value: copies, erasure coding, or copies laid out for later coding (EOR).
+//! - [`Layout`]: how a body is cut into units, rows and blocks.
+//! - [`Placement`]: which part is at which position of a stripe list.
+//! - [`Record`]: what an object's header says about its parts (`docs/formats/large.md`).
+//! - [`Writer`], [`Reader`]: the machines that make parts from bytes, and bytes from parts.
+//! - [`Transition`]: what is read, written and kept when a value gets another class (ElasticMem §4.2).
+//! - [`model`]: the latency model of online erasure coding (§III, Equations 1 to 8).
+
+mod class;
+mod layout;
+pub mod model;
+mod placement;
+mod reader;
+mod record;
+mod transition;
+mod writer;
+
+pub use class::{BLOCKS_MAX, Class, ClassError};
+pub use layout::{Layout, TAIL_BYTES_MAX};
+pub use placement::{Content, Group, Part, Placement, PlacementError};
+pub use reader::{ReadFailed, Reader, Request};
+pub use record::{GroupId, RECORD_BYTES_MAX, Record};
+pub use transition::Transition;
+pub use writer::{UNTAKEN_MAX, WriteFailed, Writer};

@@ -1,0 +1,276 @@
+//! `Reader`: gives back bytes of a body from its parts, in order.
+//!
+//! It does no I/O. The host sends its requests and gives it the units that come. Whole copies and data blocks are read
+//! directly; if those that have a unit are gone, its row is decoded from any k others. It holds at most two rows.
+
+use crate::{BLOCKS_MAX, Content, Layout, Part, Placement};
+use core::fmt;
+use core::ops::Range;
+use paritas_code::{Code, Scheme};
+use std::collections::VecDeque;
+
+/// Rows that are read at once.
+const ROWS_MAX: usize = 2;
+
+/// Reads a range of one body.
+#[derive(Debug)]
+pub struct Reader {
+    layout: Layout,
+    code: Option<Code>,
+    /// All parts, the preferred ones first, and whether they may be asked.
+    sources: Vec<(Part, bool)>,
+    range: Range<u64>,
+    /// Units of the body that are wanted and belong to no row below.
+    units: Range<u32>,
+    rows: VecDeque<Row>,
+}
+
+/// A row that is being read.
+#[derive(Debug)]
+struct Row {
+    number: u32,
+    /// Data blocks that are wanted.
+    wanted: Range<usize>,
+    /// Units of data blocks, then of parity blocks.
+    units: Vec<Unit>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Unit {
+    Absent,
+    /// Requested from this source.
+    Asked(usize),
+    There(Vec<u8>),
+}
+
+/// One unit to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// The part.
+    pub part: Part,
+    /// The number of the unit in that part.
+    pub unit: u32,
+    /// Its length in bytes.
+    pub unit_bytes: u32,
+    row: u32,
+    block: usize,
+}
+
+/// Fewer parts are left than it takes to give back the value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadFailed;
+
+impl fmt::Display for ReadFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("too few parts of the value can be read")
+    }
+}
+
+impl core::error::Error for ReadFailed {}
+
+impl Reader {
+    /// Reads `range` of a body. Parts for which `rank` is `None` are not there; of the others, those of lower rank are
+    /// asked first, and with equal ranks whole copies before data and data before parity.
+    pub fn new(
+        layout: Layout,
+        placement: Placement,
+        range: Range<u64>,
+        mut rank: impl FnMut(&Part) -> Option<u32>,
+    ) -> Self {
+        let class = placement.class();
+        let mut ranked: Vec<(u32, Content, Part)> = placement
+            .parts()
+            .filter_map(|part| rank(&part).map(|rank| (rank, part.content, part)))
+            .collect();
+        ranked.sort_by_key(|(rank, content, part)| (*rank, *content, part.group, part.number));
+        let units = layout.units_of(range.clone());
+        Self {
+            layout,
+            code: Scheme::new(class.data(), class.parity())
+                .ok()
+                .filter(|_| class.parity() > 0)
+                .map(Code::new),
+            sources: ranked.into_iter().map(|(_, _, part)| (part, true)).collect(),
+            range: range.start..range.end.min(layout.body_bytes()),
+            units,
+            rows: VecDeque::new(),
+        }
+    }
+
+    /// The next unit to ask for, or `None` if it waits for answers, for [`Self::take`], or has all.
+    pub fn next_request(&mut self) -> Result<Option<Request>, ReadFailed> {
+        for at in 0..self.rows.len() {
+            if let Some(request) = self.next_of_row(at)? {
+                return Ok(Some(request));
+            }
+        }
+        while self.rows.len() < ROWS_MAX && !self.units.is_empty() {
+            self.begin_row();
+            if let Some(request) = self.next_of_row(self.rows.len() - 1)? {
+                return Ok(Some(request));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The answer to a request: the unit's bytes, whose sum the host has checked, or `None` if the holder does not have
+    /// them. After `None`, or bytes of another length, the part is asked no more.
+    pub fn on_unit(&mut self, request: &Request, bytes: Option<Vec<u8>>) {
+        let bytes = bytes.filter(|bytes| bytes.len() == request.unit_bytes as usize);
+        if bytes.is_none() {
+            self.on_absent(&request.part);
+        }
+        let Some(row) = self.rows.iter_mut().find(|row| row.number == request.row) else {
+            return;
+        };
+        if matches!(row.units[request.block], Unit::Asked(source) if self.sources[source].0 == request.part) {
+            row.units[request.block] = bytes.map_or(Unit::Absent, Unit::There);
+        }
+    }
+
+    /// A part can't be read any more: its holder is gone. What was asked of it is asked of others.
+    pub fn on_absent(&mut self, part: &Part) {
+        let Some(at) = self.sources.iter().position(|(source, _)| source == part) else {
+            return;
+        };
+        self.sources[at].1 = false;
+        for unit in self.rows.iter_mut().flat_map(|row| &mut row.units) {
+            if *unit == Unit::Asked(at) {
+                *unit = Unit::Absent;
+            }
+        }
+    }
+
+    /// Calls `f` with the next bytes of the range, if a row is whole.
+    pub fn take(&mut self, mut f: impl FnMut(&[u8])) -> bool {
+        let data = usize::from(self.layout.data());
+        let Some(row) = self.rows.front_mut() else { return false };
+        let lacks = row.units[row.wanted.clone()].iter().any(|unit| !unit.is_there());
+        if lacks && !decode(row, data, self.code.as_ref()) {
+            return false;
+        }
+        for i in row.wanted.clone() {
+            if let Unit::There(bytes) = &row.units[i] {
+                let at = self.layout.unit_range(row.number * data as u32 + i as u32);
+                let from = self.range.start.max(at.start);
+                let to = self.range.end.min(at.end);
+                f(&bytes[(from - at.start) as usize..(to - at.start) as usize]);
+            }
+        }
+        self.rows.pop_front();
+        true
+    }
+
+    /// Whether all bytes have been taken.
+    pub fn is_done(&self) -> bool {
+        self.rows.is_empty() && self.units.is_empty()
+    }
+
+    fn begin_row(&mut self) {
+        let data = u32::from(self.layout.data());
+        let number = self.units.start / data;
+        let end = self.units.end.min((number + 1) * data);
+        let wanted = (self.units.start % data) as usize..(end - number * data) as usize;
+        self.units.start = end;
+        let blocks = data as usize + self.code.as_ref().map_or(0, |code| usize::from(code.scheme().parity()));
+        self.rows.push_back(Row {
+            number,
+            wanted,
+            units: vec![Unit::Absent; blocks],
+        });
+    }
+
+    fn next_of_row(&mut self, at: usize) -> Result<Option<Request>, ReadFailed> {
+        let data = usize::from(self.layout.data());
+        let row = &self.rows[at];
+        // What is wanted and can be read directly.
+        let mut must_decode = false;
+        for block in row.wanted.clone().filter(|block| row.units[*block] == Unit::Absent) {
+            match self.source_of(block) {
+                Some(source) => return Ok(Some(self.ask(at, block, source))),
+                None => must_decode = true,
+            }
+        }
+        let coming = row.units.iter().filter(|unit| **unit != Unit::Absent).count();
+        if !must_decode || coming >= data {
+            return Ok(None);
+        }
+        // Any k units of the row decode it. Data first: each is one unit fewer to compute.
+        let absent = |block: &usize| row.units[*block] == Unit::Absent;
+        let more = (0..row.units.len())
+            .filter(absent)
+            .find_map(|block| self.source_of(block).map(|source| (block, source)));
+        match more {
+            Some((block, source)) => Ok(Some(self.ask(at, block, source))),
+            None => Err(ReadFailed),
+        }
+    }
+
+    /// The preferred source that has the units of this block: a data block, or a parity block after those.
+    fn source_of(&self, block: usize) -> Option<usize> {
+        let data = usize::from(self.layout.data());
+        self.sources.iter().position(|(part, may_be_asked)| {
+            let has = match part.content {
+                Content::Whole => block < data,
+                Content::Block(i) => usize::from(i) == block,
+                Content::Parity(j) => data + usize::from(j) == block,
+            };
+            *may_be_asked && has
+        })
+    }
+
+    fn ask(&mut self, at: usize, block: usize, source: usize) -> Request {
+        let row = &mut self.rows[at];
+        row.units[block] = Unit::Asked(source);
+        let part = self.sources[source].0;
+        let unit = match part.content {
+            Content::Whole => row.number * u32::from(self.layout.data()) + block as u32,
+            Content::Block(_) | Content::Parity(_) => row.number,
+        };
+        Request {
+            part,
+            unit,
+            unit_bytes: self.layout.row_unit_bytes(row.number),
+            row: row.number,
+            block,
+        }
+    }
+}
+
+impl Unit {
+    fn is_there(&self) -> bool {
+        matches!(self, Self::There(_))
+    }
+}
+
+/// Decodes the wanted units of a row that are absent. Returns false if fewer than k units are there.
+fn decode(row: &mut Row, data: usize, code: Option<&Code>) -> bool {
+    let Some(code) = code else { return false };
+    let present: Vec<(u8, &[u8])> = (0u8..)
+        .zip(&row.units)
+        .filter_map(|(position, unit)| match unit {
+            Unit::There(bytes) => Some((position, bytes.as_slice())),
+            Unit::Absent | Unit::Asked(_) => None,
+        })
+        .collect();
+    if present.len() < data {
+        return false;
+    }
+    let length = present[0].1.len();
+    let missing: Vec<u8> = row
+        .wanted
+        .clone()
+        .filter(|i| !row.units[*i].is_there())
+        .map(|i| i as u8)
+        .collect();
+    debug_assert!(missing.len() <= usize::from(BLOCKS_MAX));
+    let mut decoded = vec![vec![0; length]; missing.len()];
+    let mut out: Vec<&mut [u8]> = decoded.iter_mut().map(Vec::as_mut_slice).collect();
+    if code.decode(&present, &missing, &mut out).is_err() {
+        return false;
+    }
+    for (i, bytes) in missing.into_iter().zip(decoded) {
+        row.units[usize::from(i)] = Unit::There(bytes);
+    }
+    true
+}

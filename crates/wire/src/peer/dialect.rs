@@ -1,0 +1,11 @@
+//! The protocol that the client of a forwarded command speaks, as one byte of the frame. Only front ends act on it. A
+//! number is never reused for another protocol.
+
+/// RESP2.
+pub const RESP2: u8 = 0;
+/// RESP3.
+pub const RESP3: u8 = 1;
+
+pub(super) fn is_known(dialect: u8) -> bool {
+    dialect <= RESP3
+}
