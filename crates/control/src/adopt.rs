@@ -209,9 +209,9 @@ impl<S: Store> Adoption<S> {
         }
         let is_new = !self.witnesses.contains_key(&(node, incarnation));
         let incarnations = self.witnesses.keys().filter(|(of, _)| *of == node).count();
-        if incarnations >= LIVES_MAX && is_new {
+        if incarnations >= INCARNATIONS_MAX && is_new {
             return Refusal::Limit(format!(
-                "more than {LIVES_MAX} processes with the id {node} have called"
+                "more than {INCARNATIONS_MAX} processes with the id {node} have registered"
             ));
         }
         if incarnations == 0 && stored.is_none() && self.known().len() >= NODES_MAX {
@@ -307,7 +307,7 @@ fn fits(c: &Configuration, cluster: &ClusterRecord) -> bool {
 }
 
 /// Limit of processes with the same node id.
-const LIVES_MAX: usize = 16;
+const INCARNATIONS_MAX: usize = 16;
 /// Limit of coordinator addresses that an agent may know.
 const ADDRESSES_MAX: u8 = 8;
 

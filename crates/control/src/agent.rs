@@ -2,18 +2,22 @@
 //! requests of the shards and decisions of the coordinator, and reconnects after it has lost a coordinator. Without a
 //! coordinator it keeps the last records, with which peers and leases continue (docs/formats/control.md).
 
+mod driver;
+
 use crate::fence::{DIAL_MAX, LINK_TIMEOUT, REDIAL_MAX};
 use crate::message::{
-    MessageError, Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, Testimony,
-    ToAgent, ToCoordinator, decode, encode,
+    Opinions, Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent,
+    ToCoordinator, decode, encode,
 };
 use crate::mutant::{Broken, Mutant};
 use crate::plan::{NODES_MAX, POSITIONS_MAX, PlanError, check_record};
-use crate::status::{ShardProgress, Status};
-use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord, Tenure};
-use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
+use crate::status::ShardProgress;
+use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord};
+use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Prng, Span, Time};
 use paritas_protocol::Proposal;
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use driver::{AgentEvent, AgentOut};
 
 /// Interval between two heartbeats (P5b).
 pub const HEARTBEAT: Span = Span::from_ms(250);
@@ -24,53 +28,6 @@ const BACKOFF_MAX: Span = Span(REDIAL_MAX.0 / 3 * 2);
 const QUESTIONS_MAX: usize = 256;
 /// Limit of the bytes of configurations in one frame of a testimony. The first frame also has the cluster's record.
 const TESTIMONY_BYTES: usize = 64 << 10;
-
-/// What happens to an agent.
-#[derive(Debug)]
-pub enum AgentEvent<'a> {
-    /// The dial succeeded.
-    Connected,
-    /// The dial failed, or the link has ended. Not given for a link that the agent closed.
-    Disconnected,
-    /// One whole frame, as `message::split` found it.
-    Message(&'a [u8]),
-    /// A shard has a request.
-    Proposal(Proposal),
-    /// A shard reports its progress, at least once per heartbeat.
-    Progress(ShardProgress),
-    /// `next_deadline` has passed, or the process starts.
-    Timer,
-}
-
-/// What a driver offers its agent.
-pub trait AgentOut {
-    /// Connect to the coordinator with this index in the settings.
-    fn dial(&mut self, coordinator: usize);
-    /// Close the link, or stop the dial. Drop bytes that were not read.
-    fn hang_up(&mut self);
-    /// Send a whole frame.
-    fn send(&mut self, bytes: &[u8]);
-    /// A message is too long, and was not sent.
-    fn unsent(&mut self, _: MessageError) {}
-    /// The cluster is known: create the node. Called once, before anything else is delivered.
-    fn cluster(&mut self, cluster: &ClusterRecord);
-    /// The cluster's record has changed. Only times may change.
-    fn cluster_changed(&mut self, _: &ClusterRecord) {}
-    /// The newest records of all nodes, for every shard.
-    fn nodes(&mut self, nodes: &[NodeRecord]);
-    /// A newer configuration of a list, for every shard.
-    fn configuration(&mut self, configuration: &Configuration);
-    /// The answer to `Proposal::Ask`, or why there is none.
-    fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>);
-    /// The answer to `Proposal::SetDuty`, or why nothing was done.
-    fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>);
-    /// The owner of a position, if it is a shard here, is asked to drain.
-    fn drain(&mut self, list: ListId, position: Position, tenure: Tenure);
-    /// A coordinator has refused this process for a reason that the operator should know. The agent tries again.
-    fn refused(&mut self, refusal: &Refusal);
-    /// This incarnation may not continue: end the process.
-    fn ended(&mut self, refusal: &Refusal);
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -384,8 +341,8 @@ impl Agent {
         }
     }
 
-    /// A process that has served holds what nobody else may have, so it ends only when its incarnation is over: a
-    /// coordinator with another cluster's store, or an old one, must not take the whole cluster with it. Until the
+    /// A process that has served may hold data that no other process has, so it ends only when its incarnation is over:
+    /// a coordinator with another cluster's store, or an old one, must not take the whole cluster with it. Until the
     /// right one is back, peers and leases go on.
     fn on_refused(&mut self, now: Time, refusal: &Refusal, out: &mut impl AgentOut) {
         if *refusal == Refusal::IncarnationEnded || (self.cluster.is_none() && refusal.is_final()) {
@@ -527,10 +484,10 @@ impl Agent {
             Proposal::GetConfiguration { list, installed } if registered => {
                 send(out, &ToCoordinator::GetConfiguration { list, installed });
             }
-            Proposal::Installed(told) => {
-                let known = self.installed.get(&told.list);
-                if known.is_none_or(|known| told.epoch > known.epoch) {
-                    self.installed.insert(told.list, *told);
+            Proposal::Installed(configuration) => {
+                let known = self.installed.get(&configuration.list);
+                if known.is_none_or(|known| configuration.epoch > known.epoch) {
+                    self.installed.insert(configuration.list, *configuration);
                 }
             }
             Proposal::HandOff {

@@ -1,17 +1,18 @@
-//! Invariant I11 as a function: what every committed change of a configuration has to satisfy (P13).
+//! Invariant I11 as a function: it checks every committed change of a configuration (P13).
 
 use paritas_base::configuration::{Assignment, Configuration, PositionState};
 use paritas_base::hash_slots;
 use paritas_base::{Epoch, NodeId};
 use std::collections::BTreeSet;
 
-/// The decodability rule (P10.3): whether a list with so many data and parity positions that are not Live
-/// can still be rebuilt, with so many of its parity needed for an acknowledgement.
+/// The decodability rule (P10.3): whether a list can still be rebuilt. `data_missing` and `parity_missing` count the
+/// positions that are not Live.
 pub fn is_decodable(data_missing: usize, parity_missing: usize, parity: usize, ack_quorum: usize) -> bool {
     data_missing == 0 || (parity_missing < ack_quorum && data_missing + parity_missing <= parity)
 }
 
-/// How many more nodes the list survives the loss of, whichever they are: a stand-in counts for all it holds (P10.5).
+/// The number of further nodes that the list can lose, whichever they are. The loss of a stand-in loses all its
+/// positions (P10.5).
 pub(crate) fn survives(list: &Configuration) -> usize {
     let live = |a: &Assignment| a.state.is_live();
     let mut lost = list.positions.iter().filter(|a| !a.as_ref().is_some_and(live)).count();
@@ -33,7 +34,7 @@ pub(crate) fn survives(list: &Configuration) -> usize {
 /// Checks one step of a list's history; `old` is `None` for its first configuration.
 ///
 /// # Errors
-/// Says what is broken.
+/// The violated condition.
 pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Result<(), String> {
     let fail = |why: String| Err(format!("list {} epoch {}: {why}", new.list.0, new.epoch.0));
     if let Err(why) = check_alone(new) {
@@ -50,33 +51,35 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
         return if born && whole && !new.has_stand_ins() && !new.lost {
             Ok(())
         } else {
-            fail("a list begins whole, on as many nodes as positions, at epoch 1".into())
+            fail(
+                "the first configuration of a list has epoch 1, and every position is Born on a node of its own".into(),
+            )
         };
     };
     if (old.list, old.data, old.parity, old.ack_quorum) != (new.list, new.data, new.parity, new.ack_quorum) {
-        return fail("what is fixed has changed".into());
+        return fail("a fixed field has changed".into());
     }
     if new.epoch.0 != old.epoch.0 + 1 {
-        return fail(format!("it follows epoch {}", old.epoch.0));
+        return fail(format!("the epoch before is {}", old.epoch.0));
     }
     if new.born != old.born && new.born != new.epoch {
-        return fail("born at another epoch than this".into());
+        return fail("`born` is neither the old value nor this epoch".into());
     }
     if old.lost && !new.lost && new.born != new.epoch {
-        return fail("a lost list came back without a reset".into());
+        return fail("a lost list is no longer lost without a reset".into());
     }
     for (i, (before, after)) in old.positions.iter().zip(&new.positions).enumerate() {
         let Some(after) = after else { continue };
-        let kept = before.is_some_and(|b| b.tenure == after.tenure);
-        if kept {
+        let same_tenure = before.is_some_and(|b| b.tenure == after.tenure);
+        if same_tenure {
             let state = before.map(|b| b.state);
             let changes = state != Some(after.state);
             if changes && after.state != PositionState::Live {
-                return fail(format!("position {i} became {:?} under the same tenure", after.state));
+                return fail(format!("position {i} became {:?} in the same tenure", after.state));
             }
         } else if after.tenure.since != new.epoch {
             return fail(format!(
-                "position {i}: a new tenure since epoch {}",
+                "position {i}: a new tenure begins at epoch {}",
                 after.tenure.since.0
             ));
         } else if (after.state == PositionState::Born) != (new.born == new.epoch) || after.state == PositionState::Live
@@ -101,36 +104,37 @@ pub fn check_transition(old: Option<&Configuration>, new: &Configuration) -> Res
     let mut sealed = new.clone();
     sealed.seal(Some(old));
     if (sealed.id, &sealed.trail) != (new.id, &new.trail) {
-        return fail("its id does not follow from the history before it".into());
+        return fail("its id does not follow from its history".into());
     }
     Ok(())
 }
 
-/// P10.8: slots change hands by a hand-off that was named before, and only so.
+/// P10.8: slots change their stream only by a hand-off that the old configuration names.
 fn check_slots(old: &Configuration, new: &Configuration) -> Result<(), String> {
     if new.slots.version == old.slots.version {
         if new.slots.ranges != old.slots.ranges {
-            return Err("slots changed hands under the same version of the map".into());
+            return Err("slots have moved without a new version of the map".into());
         }
         return match (old.slots.hand_off, new.slots.hand_off) {
-            (Some(before), Some(after)) if before != after => Err("one hand-off took the place of another".into()),
+            (Some(before), Some(after)) if before != after => Err("a hand-off was replaced by another".into()),
             _ => Ok(()),
         };
     }
     let done = old.slots.hand_off.filter(|h| h.version == new.slots.version);
     let Some(done) = done.filter(|_| new.slots.hand_off.is_none()) else {
-        return Err("slots changed hands without a hand-off".into());
+        return Err("slots have moved without a hand-off".into());
     };
-    // Given up, or done as far as some slot; not looked at where the slots were as the cluster record has them.
+    // The hand-off was given up, or done up to some slot. At version 0 the old ranges are those of the cluster record,
+    // and are not checked.
     let same = old.slots.version == 0 || new.slots.ranges == old.slots.ranges;
     let reached = |last: u16| hash_slots::after(old.slots.ranges.clone(), new.list, &done, last) == new.slots.ranges;
-    // Where it ended, some row of slots ends or begins, now or before.
-    let rows = old.slots.ranges.iter().chain(&new.slots.ranges);
-    let mut ends = rows.flat_map(|row| [row.first.wrapping_sub(1), row.last]);
+    // At the last slot that has moved, some range ends or begins, in the old or the new configuration.
+    let ranges = old.slots.ranges.iter().chain(&new.slots.ranges);
+    let mut ends = ranges.flat_map(|range| [range.first.wrapping_sub(1), range.last]);
     if same || ends.any(|last| (done.first..=done.last).contains(&last) && reached(last)) {
         Ok(())
     } else {
-        Err("slots changed hands otherwise than the hand-off says".into())
+        Err("other slots have moved than the hand-off names".into())
     }
 }
 
@@ -140,19 +144,19 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
         return Err(format!("{} positions for {data}+{parity}", new.positions.len()));
     }
     if new.born > new.epoch {
-        return Err("born in the future".into());
+        return Err("`born` is later than the epoch".into());
     }
     for (i, a) in new.positions.iter().enumerate() {
         let Some(a) = a else { continue };
         if a.tenure.since > new.epoch || a.tenure.since < Epoch(1) {
-            return Err(format!("position {i} since epoch {}", a.tenure.since.0));
+            return Err(format!("position {i}: its tenure begins at epoch {}", a.tenure.since.0));
         }
         if new.is_gone(a.tenure.node, a.tenure.incarnation) {
             return Err(format!("position {i} is held by {}, which is gone", a.tenure.node));
         }
     }
     if !new.slots.is_well_formed(new.list, new.data) {
-        return Err("slots that cannot be".into());
+        return Err("its ranges of slots are invalid".into());
     }
     if !new.is_within_limits() {
         return Err("a node holds more than two positions, or two parities".into());
@@ -164,7 +168,7 @@ fn check_alone(new: &Configuration) -> Result<(), String> {
     let (d, p) = (missing(0..data), missing(data..data + parity));
     if parity > 0 && !new.lost && !is_decodable(d, p, parity, usize::from(new.ack_quorum)) {
         return Err(format!(
-            "{d} data and {p} parity positions are not Live, and it is not marked lost"
+            "{d} data and {p} parity positions are not Live, and the list is not marked lost"
         ));
     }
     Ok(())
@@ -215,7 +219,8 @@ mod tests {
             }
             ranges
         };
-        // Who holds each slot, in base 3: another list, position 0, or 1; and who takes over which slots.
+        // `by` encodes the holder of each slot, in base 3: another list, position 0, or position 1. The inner loops
+        // choose the slots that move and their destination.
         let all = 3u32.pow(u32::from(SLOTS));
         let mut changes = 0;
         for by in 0..all {
@@ -284,7 +289,7 @@ mod tests {
         list
     }
 
-    /// The same without any change.
+    /// The next epoch without any change.
     fn unchanged() -> Configuration {
         Configuration {
             epoch: Epoch(2),
@@ -309,19 +314,22 @@ mod tests {
         let broken: [Case; 12] = [
             (|c| *c = unchanged(), "nothing has changed"),
             (|c| c.id = 7, "does not follow"),
-            (|c| c.epoch = Epoch(3), "it follows epoch 1"),
+            (|c| c.epoch = Epoch(3), "the epoch before is 1"),
             (
                 |c| c.positions[0] = held(7, 1, PositionState::Filling),
-                "a new tenure since epoch 1",
+                "a new tenure begins at epoch 1",
             ),
-            (|c| c.positions[0] = held(7, 3, PositionState::Filling), "since epoch 3"),
+            (
+                |c| c.positions[0] = held(7, 3, PositionState::Filling),
+                "begins at epoch 3",
+            ),
             (
                 |c| c.positions[0] = held(7, 2, PositionState::Live),
                 "is Born if it begins empty",
             ),
             (
                 |c| c.positions[0] = held(0, 1, PositionState::Filling),
-                "became Filling under the same tenure",
+                "became Filling in the same tenure",
             ),
             (
                 |c| {
@@ -332,20 +340,20 @@ mod tests {
             ),
             (|c| (c.positions[0], c.positions[2]) = (None, None), "not marked lost"),
             (|c| c.gone = vec![(NodeId(1), Incarnation(101))], "which is gone"),
-            (|c| c.ack_quorum = 0, "what is fixed"),
+            (|c| c.ack_quorum = 0, "a fixed field"),
             (|c| c.positions.truncate(2), "2 positions for 2+1"),
         ];
         for (change, why) in broken {
-            let said = step(change).unwrap_err();
-            assert!(said.contains(why), "{said}, not {why}");
+            let error = step(change).unwrap_err();
+            assert!(error.contains(why), "{error}, not {why}");
         }
         assert!(
             check_transition(None, &list(2))
                 .unwrap_err()
-                .contains("a list begins whole")
+                .contains("the first configuration")
         );
         assert_eq!(check_transition(None, &list(1)), Ok(()));
-        // A stand-in holds two.
+        // A stand-in may hold two positions.
         assert_eq!(step(|c| c.positions[0] = held(1, 2, PositionState::Filling)), Ok(()));
     }
 }

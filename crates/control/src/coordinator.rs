@@ -38,7 +38,7 @@ const ADDRESS_BYTES_MAX: usize = 255;
 /// Silent peers that one heartbeat may name.
 pub const SILENT_MAX: usize = 64;
 /// A node's failures are forgotten after this time without another failure.
-const FALLS_FORGOTTEN: Span = Span::from_secs(60);
+const FAILURES_FORGOTTEN: Span = Span::from_secs(60);
 /// After a node was fenced for a broken link, it gets no position of that list for this time.
 const AVOID_SPAN: Span = Span::from_secs(10);
 /// A node that holds two positions of a list may fill one of them for this time. Then the position goes to a free node.
@@ -103,24 +103,24 @@ struct Report {
 
 /// Recent failures of a node: it ended, or was silent (P10.7).
 #[derive(Clone, Copy, Debug)]
-struct Falls {
+struct Failures {
     count: u32,
     latest: Time,
 }
 
-impl Falls {
+impl Failures {
     /// After its third failure in a row a node counts as flapping for 2 s, and for twice as long after each further
     /// failure, up to 60 s. A minute without a failure ends the row.
     fn is_flapping(&self, now: Time) -> bool {
         let back_off_s = match self.count {
             0..3 => 0,
-            count => (1 << (count - 2).min(6)).min(FALLS_FORGOTTEN.as_ms() / 1000),
+            count => (1 << (count - 2).min(6)).min(FAILURES_FORGOTTEN.as_ms() / 1000),
         };
         now - self.latest < Span::from_secs(back_off_s)
     }
 
     fn is_forgotten(&self, now: Time) -> bool {
-        now - self.latest >= FALLS_FORGOTTEN
+        now - self.latest >= FAILURES_FORGOTTEN
     }
 }
 
@@ -156,7 +156,7 @@ pub struct Coordinator<S> {
     recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
     /// `recent` lacks removals before this time: an earlier coordinator made them.
     recent_from: Option<Time>,
-    falls: BTreeMap<NodeId, Falls>,
+    failures: BTreeMap<NodeId, Failures>,
     /// Positions whose holders have asked to become Live since the last decision.
     whole: Vec<(ListId, Position, Tenure)>,
     /// Positions that are Filling at a node with a second position of the list, and since when.
@@ -239,7 +239,7 @@ impl<S: Store> Coordinator<S> {
             vacated: BTreeMap::new(),
             recent: BTreeMap::new(),
             recent_from: None,
-            falls: BTreeMap::new(),
+            failures: BTreeMap::new(),
             whole: Vec::new(),
             doubled: BTreeMap::new(),
             stand_in: true,

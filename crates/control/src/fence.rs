@@ -96,7 +96,7 @@ impl<'a> Fence<'a> {
 
     /// Whether the holder is silent, and no peer hears it. A lost list may have no peer left to vote, and it has
     /// no redundancy to spend.
-    pub(crate) fn is_fallen(&self, i: usize) -> bool {
+    pub(crate) fn is_unheard(&self, i: usize) -> bool {
         let isolated = |t: Tenure| self.facts.isolated.contains(&t.node);
         self.is_silent(i) && self.facts.hold.is_none() && !self.tenure(i).is_some_and(isolated)
     }
@@ -152,12 +152,12 @@ impl<'a> Fence<'a> {
                 self.new.parity > 0 && self.facts.hold.is_none() && borne
             }
             Cause::Reset => {
-                let fallen = self.tenure(i).is_none() || self.is_ended(i) || self.is_fallen(i);
+                let is_over = self.tenure(i).is_none() || self.is_ended(i) || self.is_unheard(i);
                 // A holder that answers begins again itself: it installs the reset and drops what it had.
                 let answers = self
                     .tenure(i)
                     .is_some_and(|t| self.facts.answers(t.node, t.incarnation));
-                self.new.lost && (fallen || answers)
+                self.new.lost && (is_over || answers)
             }
         };
         may.then_some(Permit { position: i })

@@ -1,5 +1,6 @@
-//! Stripe lists by rotation over nodes that are ordered so that neighbours lie in different failure domains
-//! (docs/formats/control.md). MemEC's own algorithm leaves nodes without data positions from twelve nodes up.
+//! Builds the stripe lists by rotation over a ring of nodes in which neighbours lie in different failure domains
+//! (docs/formats/control.md). MemEC's own algorithm leaves some nodes without data positions if there are twelve or
+//! more nodes.
 
 use crate::plan::PlannedNode;
 use paritas_base::NodeId;
@@ -8,32 +9,32 @@ use std::collections::BTreeMap;
 /// The lists of a plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// For each list its nodes, by position.
+    /// The nodes of each list, by position.
     pub lists: Vec<Vec<NodeId>>,
-    /// How many positions of a list one failure domain may hold: the parity count where the domains allow it, else
-    /// the least that they do allow (P10.5).
+    /// Limit of positions of a list in one failure domain: the parity count, or the smallest possible number if that is
+    /// larger (P10.5).
     pub per_domain_max: usize,
 }
 
-/// How many improvements of the order are looked for before the best so far is taken.
+/// Limit of rounds in which the order of the ring is improved.
 const ROUNDS_MAX: usize = 8;
 
-/// Turns of the log nodes' ring against the members' that are looked at for one that suits the domains.
+/// Limit of rotations of the log nodes' ring against the members' ring that are tried to suit the domains.
 const TURNS_MAX: usize = 32;
 
-/// What a list is made of.
+/// Numbers of positions of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shape {
     /// All positions.
     pub(crate) width: usize,
-    /// How many of them, the last ones, are parity.
+    /// Parity positions, the last ones.
     pub(crate) parity: usize,
-    /// How many of those, the last ones, are logged.
+    /// Logged positions, the last parities.
     pub(crate) logged: usize,
 }
 
-/// List `i` has the members `i, i+1, …` of their ring, and for its logged positions the log nodes
-/// `l·i, l·i+1, …` of theirs. Fewer lists than members begin at even distances.
+/// List `i` has the members `i, i+1, …` of the members' ring. With `l` logged positions it has the log nodes `l·i,
+/// l·i+1, …` of the log nodes' ring. If there are fewer lists than members, their first members are evenly spaced.
 pub(crate) fn rotate(nodes: &[PlannedNode], log_nodes: &[PlannedNode], shape: Shape, count: usize) -> Layout {
     let Shape { width, parity, logged } = shape;
     let in_memory = width - logged;
@@ -48,7 +49,7 @@ pub(crate) fn rotate(nodes: &[PlannedNode], log_nodes: &[PlannedNode], shape: Sh
     };
     let lists = |turn: usize| -> Vec<Vec<&PlannedNode>> { (0..count).map(|i| list(turn, i)).collect() };
     let faults = |turn: &usize| -> usize { lists(*turn).iter().map(|list| fault(list, parity, parity)).sum() };
-    // Without log nodes there is nothing to turn.
+    // Without log nodes there is no second ring to rotate.
     let turns = 0..logs.len().clamp(1, TURNS_MAX);
     let turn = if turns.len() == 1 {
         0
@@ -66,15 +67,15 @@ pub(crate) fn rotate(nodes: &[PlannedNode], log_nodes: &[PlannedNode], shape: Sh
     }
 }
 
-/// The ring: domains take turns, each as far apart as its size allows; then nodes are swapped while that helps. Of
-/// each `width` in a row the last `parity` are to lie apart, and at most `limit` in one domain.
+/// The ring. Nodes of one domain are evenly spaced. Then nodes are swapped while that improves the ring: of `width`
+/// successive nodes the last `parity` should be in different domains, and at most `limit` in one domain.
 fn order(nodes: &[PlannedNode], width: usize, parity: usize, limit: usize) -> Vec<&PlannedNode> {
     let mut by_domain: BTreeMap<&str, Vec<&PlannedNode>> = BTreeMap::new();
     for node in nodes {
         by_domain.entry(&node.domain).or_default().push(node);
     }
-    // The j-th of s nodes of a domain stands at (2j+1)/2s of the way round. Equal domains fall into the same order
-    // every time round, by the lowest id in them.
+    // Node j of the s nodes of a domain is placed at (2j+1)/2s of the ring. Domains of equal size are ordered by their
+    // lowest id.
     let mut places: Vec<(u64, NodeId, &PlannedNode)> = Vec::new();
     for members in by_domain.values() {
         let size = members.len() as u64;
@@ -89,7 +90,7 @@ fn order(nodes: &[PlannedNode], width: usize, parity: usize, limit: usize) -> Ve
 }
 
 fn improve(ring: &mut [&PlannedNode], width: usize, parity: usize, limit: usize) {
-    // With no parity any loss is a loss, wherever it stands; beyond some hundred nodes the first order is good.
+    // Without parity every loss loses data, in any order. With many nodes the first order is good enough.
     if parity == 0 || ring.len() > 128 {
         return;
     }
@@ -119,13 +120,13 @@ fn improve(ring: &mut [&PlannedNode], width: usize, parity: usize, limit: usize)
     }
 }
 
-/// What is wrong with all lists of a ring together.
+/// The sum of the faults of all lists of a ring.
 fn penalty(ring: &[&PlannedNode], width: usize, parity: usize, limit: usize) -> usize {
     let list = |start: usize| -> Vec<&PlannedNode> { (0..width).map(|p| ring[(start + p) % ring.len()]).collect() };
     (0..ring.len()).map(|start| fault(&list(start), parity, limit)).sum()
 }
 
-/// What is wrong with a list: positions beyond `limit` in one domain, and, far less grave, parities that share one.
+/// The fault of a list: the positions beyond `limit` in one domain, with a large weight, and parities in one domain.
 fn fault(list: &[&PlannedNode], parity: usize, limit: usize) -> usize {
     let domains = |from: usize| list[from..].iter().map(|node| node.domain.as_str());
     let excess = most_in_one(domains(0)).saturating_sub(limit);
@@ -167,8 +168,8 @@ mod tests {
         all
     }
 
-    /// Per node: positions held, data positions held, and deltas written to it (k for each parity position) or by
-    /// it (m for each data position).
+    /// For each node: its positions, its data positions, and its write load. Each of its parity positions receives k
+    /// deltas and each of its data positions sends m.
     fn loads(layout: &Layout, count: usize, data: usize) -> Vec<[usize; 3]> {
         let mut loads = vec![[0; 3]; count];
         for list in &layout.lists {

@@ -1,5 +1,5 @@
-//! What the coordinator, the agents of nodes and supervisors say to each other (`docs/formats/control.md`): rare
-//! messages, so postcard behind a length, a CRC32C and a version.
+//! The messages between the coordinator, the agents of nodes, supervisors and command lines
+//! (`docs/formats/control.md`). They are rare, so they are encoded by postcard, after a length, a CRC32C and a version.
 
 use crate::plan::LostPolicy;
 use crate::status::{ShardProgress, Status};
@@ -12,130 +12,130 @@ use serde::de::DeserializeOwned;
 
 /// The version of these messages.
 pub const MESSAGE_VERSION: u8 = 5;
-/// Longest frame that a coordinator takes.
+/// Longest frame to a coordinator, in bytes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 256 << 10;
-/// Longest frame that an agent takes: every configuration of the largest cluster.
+/// Longest frame to an agent, in bytes: it holds all configurations of the largest cluster.
 pub const TO_AGENT_BYTES_MAX: usize = 4 << 20;
-/// Length and CRC.
+/// Bytes of the length and the CRC.
 const PREFIX_BYTES: usize = 8;
 
-/// What a node says of itself.
+/// A node's description of itself.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Registration {
-    /// The cluster it expects, if it knows.
+    /// The cluster that it belongs to, if it knows.
     pub cluster: Option<ClusterId>,
-    /// Which node.
+    /// The node.
     pub node: NodeId,
     /// This incarnation.
     pub incarnation: Incarnation,
-    /// Its failure domain; `None`: as planned, else its own id.
+    /// Its failure domain. `None`: the planned one, or its own id if it is not planned.
     pub domain: Option<String>,
-    /// What it was started as. Where it serves is for the coordinator to say.
+    /// The role with which it was started. The coordinator decides which positions it gets.
     pub role: NodeRole,
-    /// For people.
+    /// Its process id, for the operator.
     pub pid: u32,
     /// Whether a supervisor certifies its end.
     pub supervised: bool,
-    /// Where clients ask for any key, `host:port`.
+    /// The client address for any key, `host:port`.
     pub client_address: String,
-    /// Where cluster-aware clients ask.
+    /// The client address for cluster-aware clients, `host:port`.
     pub cluster_address: String,
-    /// Where peers connect.
+    /// The address for peers, `host:port`.
     pub peer_address: String,
-    /// How many coordinators it knows.
+    /// Number of coordinator addresses that it knows.
     pub coordinators: u8,
-    /// The newest configurations it has, by which a coordinator sees that its own store went back in time.
+    /// The newest configurations that it has installed. By these a coordinator detects that its store is an old copy.
     pub installed: Vec<(ListId, Epoch, u64)>,
-    /// Configurations that it knows by id alone, newer than what it has (`ToAgent::Witness`).
+    /// Newer configurations of which it knows only epoch and id (`ToAgent::Witness`).
     pub heard: Vec<(ListId, Epoch, u64)>,
-    /// The latest incarnation of each node that it knows, and how many lives that makes. A coordinator whose store went
-    /// back in time counts on from there.
+    /// The latest incarnation of each node that it knows, and its ordinal. A coordinator whose store is an old copy
+    /// continues with these ordinals.
     pub incarnations: Vec<(NodeId, Incarnation, u32)>,
 }
 
-/// Peers that a process does not hear. All others that it exchanges frames with are heard.
+/// Peers that a process does not hear. It hears all other peers with which it exchanges frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Opinions {
-    /// Peers of which no frame has come for the suspicion time. At most [`OPINIONS_MAX`] are looked at.
+    /// Peers from which no frame has arrived for the suspicion time. At most [`OPINIONS_MAX`] count.
     pub unheard: Vec<(NodeId, Incarnation)>,
-    /// Peers of which the process cannot say anything. At most [`OPINIONS_MAX`] are looked at.
+    /// Peers on which the process has no opinion. At most [`OPINIONS_MAX`] count.
     pub unsure: Vec<(NodeId, Incarnation)>,
 }
 
-/// Most peers that an opinion names: as many as a cluster has nodes.
+/// Limit of peers in an opinion: the limit of nodes in a cluster.
 pub const OPINIONS_MAX: usize = 1024;
 
-/// What an operator orders, on the coordinator's own machine: orders that can lose data.
+/// An order of an operator that can lose data. It is accepted only on the coordinator's own machine.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Order {
     /// Lost lists begin again empty (P10.6).
     ResetLists {
-        /// Which; none: all that are lost.
+        /// The lists. Empty: all lost lists.
         lists: Vec<ListId>,
     },
     /// The present processes of these nodes have ended: their machines are off.
     Fence {
-        /// Which.
+        /// The nodes.
         nodes: Vec<NodeId>,
     },
-    /// Settings that may change while the cluster lives. Without any: which there are.
+    /// Changes settings. Without any, the answer lists the present ones.
     Set(Settings),
 }
 
-/// Settings that may change while the cluster lives.
+/// Settings that may change while the cluster runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Settings {
     /// Silence after which a node is suspected, in ms.
     pub suspicion_ms: Option<u32>,
-    /// What becomes of a list that lost too much.
+    /// What happens to a list that lost too many positions.
     pub lost_policy: Option<LostPolicy>,
 }
 
-/// From agents, supervisors and whoever asks for status.
+/// Messages of agents, supervisors and command lines to the coordinator.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum ToCoordinator {
-    /// A node introduces itself. It counts once a heartbeat repeats the nonce of the answer (P10.4).
+    /// A node registers. The registration counts once a heartbeat repeats the nonce of the answer (P10.4).
     Register(Box<Registration>),
-    /// This incarnation goes on.
+    /// This incarnation still runs.
     Heartbeat {
-        /// Of the newest `Registered`.
+        /// The nonce of the newest `Registered`.
         nonce: u64,
-        /// Every shard of the process.
+        /// The progress of every shard of the process.
         shards: Vec<ShardProgress>,
-        /// Peers that owe acks for too long (P10.2).
+        /// Peers whose acks have been missing for too long (P10.2).
         silent: Vec<(NodeId, Incarnation)>,
-        /// Which peers the process hears (P10.9). `None`: its shard has not said.
+        /// Which peers the process hears (P10.9). `None`: its shard has not reported yet.
         opinions: Option<Opinions>,
     },
-    /// A position is whole.
+    /// A holder asks that its position becomes Live, since it has all data.
     AskLive {
         /// The list.
         list: ListId,
         /// The position.
         position: Position,
-        /// Who asks.
+        /// The tenure of the holder.
         tenure: Tenure,
     },
-    /// Send the newest configuration of a list.
+    /// Requests the newest configuration of a list.
     GetConfiguration {
         /// The list.
         list: ListId,
-        /// What the node has: the answer's trail reaches back to it.
+        /// Epoch and id of the installed configuration. The trail of the answer reaches back to it.
         installed: Option<(Epoch, u64)>,
     },
-    /// Send a status report.
+    /// Requests a status report.
     Status {
-        /// Comes back with the report.
+        /// The number of the request, which the report repeats.
         n: u64,
     },
-    /// This link's end starts that process, and will see it end. Said before the process starts.
+    /// The sender is the supervisor of that process and will certify its end. Sent before the process starts.
     Supervise {
         /// The node.
         node: NodeId,
-        /// The incarnation that the supervisor drew for it.
+        /// The incarnation that the supervisor chose for it.
         incarnation: Incarnation,
     },
-    /// That process has ended: its supervisor has waited for it.
+    /// A certificate: the supervisor has waited for the end of that process.
     Exited {
         /// The node.
         node: NodeId,
@@ -148,50 +148,50 @@ pub enum ToCoordinator {
         list: ListId,
         /// The position.
         position: Position,
-        /// Whose it is.
+        /// The tenure of its owner.
         tenure: Tenure,
     },
-    /// An operator wants that of a node.
+    /// An operator sets the duty of a node.
     SetDuty {
-        /// Comes back with the answer.
+        /// The number of the request, which the answer repeats.
         n: u64,
         /// The node.
         node: NodeId,
-        /// What is wanted of it.
+        /// The duty.
         duty: Duty,
     },
-    /// An operator wants that of slots (P10.8).
+    /// An operator starts or stops a move of slots (P10.8).
     MoveSlots {
-        /// Comes back with the answer.
+        /// The number of the request, which the answer repeats.
         n: u64,
-        /// What.
+        /// The order.
         order: SlotOrder,
     },
-    /// The source of a hand-off has brought the slots as far as `last`, or gives it up (P10.8).
+    /// The source of a hand-off has moved the slots up to `last`, or gives the hand-off up (P10.8).
     HandOff {
-        /// Which hand-off.
+        /// The version of the hand-off.
         version: u64,
-        /// The last slot that is there.
+        /// The last slot that has arrived. `None`: the hand-off is given up.
         last: Option<u16>,
         /// The source's tenure.
         from: Tenure,
-        /// The destination's.
+        /// The destination's tenure.
         to: Tenure,
     },
     /// An operator's order.
     Order {
-        /// Comes back with the answer.
+        /// The number of the request, which the answer repeats.
         n: u64,
-        /// What.
+        /// The order.
         order: Order,
-        /// Whether it is to be done; else only what it would lose is said.
+        /// Whether the order is to be done. If not, the answer only says which data would be lost.
         confirmed: bool,
     },
-    /// What the process knows of the cluster, asked for by `Refusal::Adopting`; in several frames if need be.
+    /// What the process knows of the cluster, as `Refusal::Adopting` requests. It may take several frames.
     Testimony(Box<Testimony>),
-    /// The process knows the ids of a batch of configurations, and of all batches before (P10.16).
+    /// The process knows the ids of a batch of configurations, and of all earlier batches (P10.16).
     Witnessed {
-        /// Of `ToAgent::Witness`.
+        /// The batch of `ToAgent::Witness`.
         batch: u64,
     },
 }
@@ -199,32 +199,32 @@ pub enum ToCoordinator {
 /// What a process knows of its cluster.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Testimony {
-    /// The cluster; none if it is new.
+    /// The cluster's record. `None` if the process is new.
     pub cluster: Option<ClusterRecord>,
-    /// The latest incarnation of each node that it knows, and how many lives that makes.
+    /// The latest incarnation of each node that it knows, and its ordinal.
     pub incarnations: Vec<(NodeId, Incarnation, u32)>,
-    /// The newest configurations that it has.
+    /// The newest configurations that it has installed.
     pub configurations: Vec<Configuration>,
-    /// There are no more.
+    /// This is the last frame.
     pub is_last: bool,
 }
 
-/// To agents and askers.
+/// Messages of the coordinator to agents, supervisors and command lines.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum ToAgent {
-    /// The answer to a registration: all there is to know.
+    /// The answer to a registration, with all records.
     Registered(Box<Registered>),
     /// The message had no effect.
     Refused(Refusal),
-    /// A heartbeat counted.
+    /// A heartbeat was accepted.
     Heard,
-    /// Configurations that changed or were asked for.
+    /// Configurations that changed or were requested.
     Configurations(Vec<Configuration>),
     /// Node records that changed.
     Nodes(Vec<NodeRecord>),
     /// The answer to `Status`.
     StatusReport {
-        /// Of the question.
+        /// The number of the request.
         n: u64,
         /// The report.
         status: Box<Status>,
@@ -236,98 +236,99 @@ pub enum ToAgent {
         /// The incarnation that ended.
         incarnation: Incarnation,
     },
-    /// This position is to go to another node: its owner may finish what it has begun, and says so with `Drained`
-    /// (P5.12). Repeated while it is wanted.
+    /// This position is to move to another node: its owner finishes the writes that it has begun, and then sends
+    /// `Drained` (P5.12). Repeated until the position has moved.
     Drain {
         /// The list.
         list: ListId,
         /// The position.
         position: Position,
-        /// Whose it is.
+        /// The tenure of its owner.
         tenure: Tenure,
     },
     /// The answer to `SetDuty`, or to `MoveSlots`.
     Ordered {
-        /// Of the question.
+        /// The number of the request.
         n: u64,
-        /// Why not; `None`: it is recorded.
+        /// Why the order is refused. `None`: it is recorded.
         refused: Option<String>,
     },
     /// The answer to `Order`.
     Said {
-        /// Of the question.
+        /// The number of the request.
         n: u64,
-        /// Whether it is done, or only what it would lose is said; a sentence each. Or why nothing is.
+        /// Whether the order is done, with one sentence for each remark, such as the data that is or would be lost. Or
+        /// why it is refused.
         answer: Result<(bool, Vec<String>), String>,
     },
     /// The cluster's record has changed.
     Cluster(ClusterRecord),
-    /// Configurations that are committed and are sent later. The process remembers their ids, names them when it
-    /// registers next, and answers `Witnessed` (P10.16).
+    /// Configurations that are committed and will be sent later. The process records their ids, reports them in its
+    /// next registration, and answers `Witnessed` (P10.16).
     Witness {
-        /// Their batch.
+        /// The number of the batch.
         batch: u64,
         /// List, epoch and id of each.
         heads: Vec<(ListId, Epoch, u64)>,
     },
 }
 
-/// Everything a node needs to begin.
+/// The answer to a registration: all records that a node needs.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Registered {
-    /// To be repeated in heartbeats.
+    /// The nonce that heartbeats must repeat.
     pub nonce: u64,
     /// The cluster.
     pub cluster: ClusterRecord,
     /// All nodes.
     pub nodes: Vec<NodeRecord>,
-    /// All lists; none until every planned node has registered once.
+    /// All lists. Empty until every planned node has registered once.
     pub configurations: Vec<Configuration>,
-    /// Lists of which the process knows a configuration by its id that has never left a coordinator: it forgets the id.
+    /// Lists for which the process knows only the id of a configuration that no coordinator has sent: it drops the id.
     pub void: Vec<ListId>,
 }
 
-/// Why the coordinator did not do as asked.
+/// Why the coordinator refuses a request.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Refusal {
-    /// The nonce is not this registration's: register again.
+    /// The nonce is not that of the present registration: register again.
     RegisterAgain,
-    /// The node expects another cluster.
+    /// The node belongs to another cluster.
     WrongCluster {
-        /// The coordinator's.
+        /// The coordinator's cluster.
         here: ClusterId,
     },
     /// This incarnation was certified ended, or a later one of the node has registered.
     IncarnationEnded,
-    /// Another incarnation of the node may still run: it was heard a moment ago, or the coordinator has just begun.
+    /// Another incarnation of the node may still run: it was heard a short time ago, or the coordinator has just
+    /// started.
     Running,
     /// The plan has the node in another failure domain.
     WrongDomain {
-        /// The plan's.
+        /// The planned domain.
         planned: String,
     },
     /// The node, or another one, has a configuration that is not in the history of the coordinator's store: that store
-    /// is not the cluster's newest.
+    /// is an old copy.
     StoreIsBehind {
         /// The list.
         list: ListId,
     },
-    /// A field is too long, there are too many nodes, or the records are none that this version knows.
+    /// A field is too long, there are too many nodes, or this version cannot read the records.
     Limit(String),
-    /// The message is of a version that the coordinator does not speak.
+    /// The coordinator does not support the version of the message.
     Version {
-        /// What it speaks.
+        /// The version that it supports.
         here: u8,
     },
-    /// The coordinator has lost its place to another.
+    /// Another coordinator has opened the store.
     Deposed,
-    /// A log node where the plan has none, or another node where it has one.
+    /// The role of the node is not the planned one.
     WrongRole {
-        /// Which, and what to do.
+        /// What is wrong, and what to do.
         why: String,
     },
-    /// The coordinator's store was lost, and it asks all nodes for what they know (P10.18): say so, and
-    /// register again later.
+    /// The coordinator's store was lost or is an old copy (P10.18): send a testimony, and register again later.
     Adopting,
 }
 
@@ -349,8 +350,8 @@ impl fmt::Display for Refusal {
             Self::IncarnationEnded => f.write_str("this incarnation of the node has ended, or the node runs twice"),
             Self::Running => f.write_str(
                 "another process with this node's id was heard a moment ago, or the coordinator has just started and \
-                 cannot know yet: this process is taken in once the other one is silent. If both are to run, give this \
-                 one an id of its own",
+                 cannot know yet: this process is accepted once the other one is silent. If both should run, give this \
+                 one its own id",
             ),
             Self::WrongRole { why } => f.write_str(why),
             Self::WrongDomain { planned } => write!(
@@ -367,26 +368,26 @@ impl fmt::Display for Refusal {
                 )
             }
             Self::Limit(why) => f.write_str(why),
-            Self::Version { here } => write!(f, "the coordinator speaks version {here}"),
+            Self::Version { here } => write!(f, "the coordinator supports version {here} of the messages"),
             Self::Adopting => f.write_str(
-                "the coordinator's store was lost or old, and it waits until every node has told what it knows; its \
-                 log and `paritas status --coordinator` say who is missing",
+                "the coordinator's store was lost or old, and it waits for the reports of all nodes; its log and \
+                 `paritas status --coordinator` name the nodes that are missing",
             ),
             Self::Deposed => f.write_str("another coordinator has taken over the store"),
         }
     }
 }
 
-/// Bytes that are no message.
+/// Why bytes are no valid message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageError {
-    /// Longer than the limit, or shorter than a frame can be.
+    /// The length is more than the limit, or too short for a frame. In bytes.
     Length(usize),
-    /// The CRC does not fit.
+    /// The CRC is wrong.
     Crc,
-    /// Of another version.
+    /// The version is another one.
     Version(u8),
-    /// The contents are not a message.
+    /// The contents cannot be decoded.
     Contents,
 }
 
@@ -395,18 +396,21 @@ impl fmt::Display for MessageError {
         match self {
             Self::Length(n) => write!(f, "a control message of {n} bytes"),
             Self::Crc => f.write_str("a control message with a wrong checksum"),
-            Self::Version(v) => write!(f, "a control message of version {v}, this is {MESSAGE_VERSION}"),
-            Self::Contents => f.write_str("a control message that cannot be read"),
+            Self::Version(v) => write!(
+                f,
+                "a control message of version {v}; this version supports {MESSAGE_VERSION}"
+            ),
+            Self::Contents => f.write_str("a control message that cannot be decoded"),
         }
     }
 }
 
 impl core::error::Error for MessageError {}
 
-/// How many of the bytes are the first frame; `None` while it is not whole.
+/// The length of the first frame, in bytes. `None` while the frame is incomplete.
 ///
 /// # Errors
-/// If it claims a length that no frame has: close the link.
+/// If the length is invalid: close the link.
 pub fn split(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, MessageError> {
     let Some(length) = bytes.first_chunk::<4>() else {
         return Ok(None);
@@ -418,7 +422,7 @@ pub fn split(bytes: &[u8], bytes_max: usize) -> Result<Option<usize>, MessageErr
     Ok((bytes.len() >= total).then_some(total))
 }
 
-/// A message as a whole frame.
+/// Encodes a message as a frame.
 ///
 /// # Errors
 /// If it is longer than `bytes_max`.
@@ -436,10 +440,10 @@ pub fn encode(message: &impl Serialize, bytes_max: usize) -> Result<Vec<u8>, Mes
     Ok(frame)
 }
 
-/// Reads one whole frame, as [`split`] found it.
+/// Decodes one complete frame, as found by [`split`].
 ///
 /// # Errors
-/// If it is not exactly one good message of this version.
+/// If it is not exactly one valid message of this version.
 pub fn decode<T: DeserializeOwned>(frame: &[u8], bytes_max: usize) -> Result<T, MessageError> {
     if split(frame, bytes_max)? != Some(frame.len()) {
         return Err(MessageError::Length(frame.len()));
@@ -448,7 +452,7 @@ pub fn decode<T: DeserializeOwned>(frame: &[u8], bytes_max: usize) -> Result<T, 
     if prefix[4..] != crc32c::crc32c(body).to_le_bytes() {
         return Err(MessageError::Crc);
     }
-    // `split` has seen that there is at least the version.
+    // `split` has checked that the frame has at least the version.
     if body[0] != MESSAGE_VERSION {
         return Err(MessageError::Version(body[0]));
     }

@@ -329,7 +329,7 @@ impl Change<'_> {
             self.fence.undo_holders(before.0);
             self.fence.facts.nodes = before.1;
             for i in removed.into_iter().filter(|_| is_whole) {
-                if let Some(permit) = self.fence.remove(i, Cause::Reset).filter(|_| self.fence.is_fallen(i)) {
+                if let Some(permit) = self.fence.remove(i, Cause::Reset).filter(|_| self.fence.is_unheard(i)) {
                     self.fence.vacate(permit);
                 }
             }

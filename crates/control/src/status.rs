@@ -1,74 +1,74 @@
-//! The status report: what `paritas status` shows, filled from registrations, heartbeats and configurations.
+//! The status report, which `paritas status` shows. It is built from registrations, heartbeats and configurations.
 
 use paritas_base::configuration::Duty;
 use paritas_base::{ListId, NodeId, Position};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Most kinds of memory that a shard may name.
+/// Limit of the kinds of memory that a shard reports.
 pub const KINDS_MAX: usize = 32;
-/// Most shards of a process.
+/// Limit of shards of a process.
 pub const SHARDS_MAX: usize = 256;
 
-/// Most halted roles that a shard names: a heartbeat has room for no more.
+/// Limit of halted roles that a shard reports, so that a heartbeat fits its frame.
 pub const HALTED_MAX: usize = 128;
-/// Most peers whose acks a shard tells of: a heartbeat has room for more than any list has positions.
+/// Limit of peers whose ack delays a shard reports. It is more than the positions of any list.
 pub const ACKS_MAX: usize = 1024;
-/// Longest reason of a halted role.
+/// Longest reason of a halted role, in bytes.
 const REASON_BYTES_MAX: usize = 200;
 
-/// What a shard tells with each heartbeat of its process.
+/// The report of a shard in each heartbeat of its process.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ShardProgress {
-    /// Which shard of the process.
+    /// The number of the shard in its process.
     pub shard: u16,
-    /// Turns of its event loop. A shard whose count stands still for the suspicion time is stuck, so an idle one
-    /// must turn once a heartbeat (P10.2b).
+    /// Turns of its event loop. A shard whose count does not grow for the suspicion time is stuck. So an idle shard
+    /// must run one turn for each heartbeat (P10.2b).
     pub turns: u64,
     /// Objects that it owns.
     pub objects: u64,
     /// Bytes of their keys and values.
     pub user_bytes: u64,
-    /// Memory of all kinds together.
+    /// Memory of all kinds, in bytes.
     pub memory_bytes: u64,
-    /// Memory by kind.
+    /// Memory by kind, in bytes.
     pub by_kind: Vec<(String, u64)>,
-    /// Bytes rebuilt of what was to rebuild.
+    /// Bytes that have been rebuilt.
     pub rebuild_done_bytes: u64,
-    /// Bytes to rebuild, those done too.
+    /// Bytes to rebuild, including those that have been rebuilt.
     pub rebuild_total_bytes: u64,
-    /// What it looked for and found of wrong bytes.
+    /// The results of its search for wrong bytes.
     pub scrub: ScrubStatus,
-    /// Roles that broke an invariant and have stopped, as long as the process lives (P3.5).
+    /// Roles that broke an invariant. They stay stopped until the process ends (P3.5).
     pub halted: Vec<HaltedRole>,
-    /// How late acks of each peer come, in microseconds, where something was measured of late (P10.2a).
+    /// The delay of acks of each peer that was measured recently, in microseconds (P10.2a).
     pub ack_us: Vec<(NodeId, u64)>,
-    /// Of a log node.
+    /// How full the disk is, if the node is a log node.
     pub log: Option<LogStatus>,
 }
 
 /// How full a log node's disk is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LogStatus {
-    /// Parity chunks on it.
+    /// Parity chunks on the disk.
     pub chunks: u32,
-    /// So many there can be.
+    /// Limit of parity chunks on the disk.
     pub chunks_max: u32,
 }
 
 /// A role that broke an invariant.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HaltedRole {
-    /// In which list.
+    /// The list.
     pub list: ListId,
-    /// The position it held when it stopped.
+    /// The position that it held when it stopped.
     pub position: Position,
-    /// What was broken.
+    /// The invariant that it broke.
     pub reason: String,
 }
 
 impl HaltedRole {
-    /// With as much of the reason as a heartbeat has room for.
+    /// A halted role. A reason that is too long is cut.
     pub fn new(list: ListId, position: Position, mut reason: String) -> Self {
         while reason.len() > REASON_BYTES_MAX {
             reason.pop();
@@ -77,50 +77,51 @@ impl HaltedRole {
     }
 }
 
-/// The cluster at a glance.
+/// The state of the cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// All nodes that ever registered or are planned, by id.
+    /// All nodes that are planned or have registered, by id.
     pub nodes: Vec<NodeStatus>,
     /// All lists, by id.
     pub lists: Vec<ListStatus>,
-    /// Slots that are being moved, or were last.
+    /// The present or latest move of slots.
     pub slots: Option<SlotMove>,
-    /// What is being rebuilt.
+    /// The progress of rebuilds.
     pub rebuild: RebuildStatus,
-    /// What the present lives of the nodes that answer looked for and found of wrong bytes.
+    /// The results of the search for wrong bytes, summed over the present incarnations of available nodes.
     pub scrub: ScrubStatus,
-    /// Memory of the nodes that answer.
+    /// Memory, summed over available nodes.
     pub memory: MemoryStatus,
-    /// Address of the coordinator, as the node or command that asked it reaches it: they fill it in, the coordinator
-    /// leaves it empty.
+    /// Address of the coordinator. The coordinator leaves it empty. The node or command that requested the report
+    /// enters the address that it uses.
     pub coordinator_address: String,
-    /// What the coordinator waits for or cannot do, a sentence each, with the way out.
+    /// What the coordinator waits for or cannot do, and what to do. One sentence for each.
     pub coordinator: Vec<String>,
     /// The same for scripts.
     pub trouble: Trouble,
 }
 
-/// What keeps the coordinator from giving positions other holders, and what it waits for (P10.9 to P10.16).
+/// Why the coordinator does not replace holders, and what it waits for (P10.9 to P10.16).
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Trouble {
-    /// A node that has a configuration which is not in the history of the store: nothing is changed.
+    /// A node with a configuration that is not in the history of the store: the coordinator changes nothing.
     pub behind: Option<NodeId>,
-    /// Nodes that have not told yet what they have installed, while the coordinator waits for such.
+    /// Nodes that have not reported their configurations yet, while the coordinator waits for reports.
     pub witnesses_missing: Vec<NodeId>,
-    /// Stripe lists whose newest configuration is not sent yet, since too few nodes know of it.
+    /// Number of lists whose newest configuration is not sent yet, since too few nodes know its id.
     pub withheld: usize,
-    /// Nodes that are not linked to the coordinator, where too few are: nobody is removed for silence until more are.
+    /// Nodes that are not linked to the coordinator, if too few nodes are: no node is removed for silence until more
+    /// are.
     pub unlinked: Vec<NodeId>,
-    /// Nobody is removed for silence for so many milliseconds.
+    /// For how long no node is removed for silence, in ms.
     pub grace_ms: Option<u64>,
-    /// Nobody is removed for silence while so many failure domains are silent.
+    /// Number of silent failure domains, if it is so large that no node is removed for silence.
     pub silent_domains: Option<usize>,
-    /// Nodes that the coordinator does not hear, and that have not certainly ended.
+    /// Nodes that the coordinator does not hear, and that are not known to have ended.
     pub silent: Vec<SilentNode>,
-    /// Nodes that have ended, and whose next process is waited for.
+    /// Nodes that have ended, and whose next process is awaited.
     pub next_incarnations: Vec<NodeId>,
-    /// Nodes that held something when the coordinator started, and that it has not heard yet.
+    /// Nodes that held a position when the coordinator started, and have not registered since.
     pub awaited: Vec<NodeId>,
     /// Lost lists.
     pub lost: Vec<ListId>,
@@ -129,203 +130,203 @@ pub struct Trouble {
 /// A node that the coordinator does not hear.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SilentNode {
-    /// Which.
+    /// The node.
     pub node: NodeId,
-    /// What follows.
+    /// What the coordinator concludes.
     pub verdict: Verdict,
     /// Peers that hear it.
     pub heard_by: Vec<NodeId>,
-    /// Peers that do not.
+    /// Peers that do not hear it.
     pub unheard_by: Vec<NodeId>,
-    /// Peers that cannot say.
+    /// Peers that cannot tell.
     pub unsure: Vec<NodeId>,
 }
 
-/// What follows from a node's silence.
+/// What the coordinator concludes from a node's silence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Its peers do not hear it either: it is replaced where its lists can be rebuilt without it.
+    /// Its peers do not hear it either: it is replaced in lists that can be rebuilt without it.
     Suspect,
-    /// A peer hears it: it keeps what it holds.
+    /// A peer hears it: it keeps its positions.
     Isolated,
-    /// Too few peers say that they do not hear it, or nobody is removed for silence now.
+    /// Too few peers report that they do not hear it, or no node is removed for silence now.
     Undecided,
 }
 
-/// Slots on their way to a stream (P10.8).
+/// A move of slots to a stream (P10.8).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SlotMove {
-    /// The first.
+    /// The first slot.
     pub first: u16,
-    /// The last.
+    /// The last slot.
     pub last: u16,
-    /// The stream's list.
+    /// The list of the destination stream.
     pub list: ListId,
-    /// Its position there.
+    /// The data position of the destination stream.
     pub position: Position,
-    /// How many of them are there.
+    /// Number of slots that have moved.
     pub moved_slots: usize,
-    /// How many they are.
+    /// Number of slots of the move.
     pub total_slots: usize,
-    /// How far it is.
+    /// The state of the move.
     pub state: SlotMoveState,
-    /// Why it was given up; else empty.
+    /// Why the move was given up. Empty if it was not.
     pub reason: String,
 }
 
-/// How far a move of slots is.
+/// The state of a move of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlotMoveState {
-    /// Under way.
+    /// In progress.
     Moving,
-    /// At its end.
+    /// All slots have moved.
     Done,
-    /// Ended before that; what has moved stays there.
+    /// Stopped early. Slots that have moved stay at the destination.
     GivenUp,
 }
 
 /// A node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodeStatus {
-    /// Which.
+    /// The node.
     pub id: NodeId,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// Where clients ask for any key.
+    /// The client address for any key.
     pub address: String,
-    /// Where cluster-aware clients ask.
+    /// The client address for cluster-aware clients.
     pub cluster_address: String,
-    /// Where the other nodes reach it.
+    /// The address for peers.
     pub peer_address: String,
-    /// What it is for.
+    /// Its role.
     pub role: RoleStatus,
-    /// How it is.
+    /// Its state.
     pub state: NodeCondition,
-    /// All its memory.
+    /// Its memory of all kinds, in bytes.
     pub memory_bytes: u64,
-    /// How full its disk is, of a log node.
+    /// How full its disk is, if it is a log node.
     pub log: Option<LogStatus>,
-    /// It fell again and again of late, and is named only where nobody else is free (P10.7).
+    /// It failed repeatedly in the recent past, and gets a position only if no other node is free (P10.7).
     pub flapping: bool,
-    /// Roles that broke an invariant in its present incarnation: those lists are without it until it is started again.
+    /// Roles that broke an invariant in its present incarnation. It gets no position of those lists until it restarts.
     pub halted: Vec<HaltedRole>,
-    /// What is wanted of it: to stay, to come back, or to leave (P5.12, P10.2a).
+    /// Its duty: to stay, to return, or to leave (P5.12, P10.2a).
     pub duty: Duty,
-    /// Positions that it holds.
+    /// Number of positions that it holds.
     pub positions: usize,
-    /// Why what it holds cannot be moved now, if it is to leave; else empty.
+    /// Why its positions cannot move now, if it is to leave. Otherwise empty.
     pub waits_for: String,
 }
 
-/// What a node is for.
+/// The role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RoleStatus {
-    /// Named by lists, or to be.
+    /// It is planned to hold positions, or holds some.
     Member,
-    /// Waits to replace another.
+    /// It waits to replace another node.
     Spare,
-    /// Holds logged parity on disk, and nothing else.
+    /// It holds only logged parity, on its disk.
     Log,
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeCondition {
     /// All its positions are Live.
     Live,
-    /// Some are being rebuilt.
+    /// Some of its positions are being rebuilt.
     Filling,
-    /// Silent, ended, or not yet seen.
+    /// It is silent, has ended, or has not registered yet.
     Down,
-    /// Holds none.
+    /// It holds no position.
     Spare,
 }
 
 /// A list.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ListStatus {
-    /// Which.
+    /// The list.
     pub id: ListId,
-    /// Of its configuration.
+    /// The epoch of its configuration.
     pub epoch: u32,
-    /// Every position.
+    /// All positions.
     pub positions: Vec<PositionStatus>,
-    /// More was lost than the scheme covers.
+    /// It lost more positions than its scheme covers.
     pub lost: bool,
-    /// It once lost more than its scheme covers, and began again empty.
+    /// It lost more positions than its scheme covers at some time, and began again empty.
     pub reset: bool,
-    /// Why something is not whole, in words; empty if all is.
+    /// Why some position is not Live, as text. Empty if all are Live.
     pub reason: String,
 }
 
 /// A position.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PositionStatus {
-    /// Who holds it.
+    /// Its holder.
     pub node: Option<NodeId>,
-    /// How it is.
+    /// Its state.
     pub state: PositionCondition,
 }
 
-/// How a position is.
+/// The state of a position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PositionCondition {
-    /// Whole.
+    /// Its holder has all data.
     Live,
-    /// Being rebuilt.
+    /// It is being rebuilt.
     Filling,
     /// Its holder is silent or has ended.
     Down,
-    /// Nobody holds it.
+    /// It has no holder.
     Vacant,
-    /// Whole, at a node that holds another position of the list for want of a free one: both are lost with it
-    /// (P10.5).
+    /// A stand-in holds it, with all data: a node that holds another position of the list, since no other node was
+    /// free. The loss of that node loses both (P10.5).
     #[serde(rename = "stand-in")]
     StandIn,
 }
 
-/// What is being rebuilt.
+/// The progress of rebuilds.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RebuildStatus {
-    /// Bytes done.
+    /// Bytes that have been rebuilt.
     pub done_bytes: u64,
-    /// Bytes in all.
+    /// Bytes to rebuild, including those that have been rebuilt.
     pub total_bytes: u64,
-    /// How fast, of late.
+    /// The present rate, in bytes per second.
     pub bytes_per_second: u64,
-    /// How long still, at that rate; nothing to do: 0; no rate: unknown.
+    /// The remaining time at that rate, in seconds. 0 if there is nothing to rebuild, `None` if the rate is 0.
     pub eta_seconds: Option<u64>,
 }
 
 /// The search for wrong bytes in memory (P9.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ScrubStatus {
-    /// Chunks checked, each as often as it was.
+    /// Number of checks of chunks.
     pub checked_chunks: u64,
-    /// Chunks found to be wrong.
+    /// Chunks that were found to be wrong.
     pub bad_chunks: u64,
-    /// Those of them that are right again.
+    /// Wrong chunks that have been repaired.
     pub repaired_chunks: u64,
 }
 
-/// What memory is used for.
+/// The use of memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MemoryStatus {
-    /// Objects.
+    /// Number of objects.
     pub objects: u64,
     /// Bytes of their keys and values.
     pub user_bytes: u64,
-    /// Memory by kind.
+    /// Memory by kind, in bytes.
     pub by_kind: BTreeMap<String, u64>,
 }
 
 impl RebuildStatus {
-    /// Adds the time that is left.
+    /// Computes the remaining time.
     pub(crate) fn with_eta(mut self) -> Self {
         let left = self.total_bytes.saturating_sub(self.done_bytes);
         self.eta_seconds = if left == 0 {

@@ -1,27 +1,27 @@
-//! Where the coordinator keeps what must outlive it: a small ordered map of records, changed by compare-and-swap
-//! over several keys at once (P10.1). The embedded store, an etcd and [`MemoryStore`] have this one shape
-//! and pass one suite (`store_suite`).
+//! The interface of the configuration store, which holds the records that must survive a coordinator. It is a small
+//! ordered map, changed by compare-and-swap over several keys at once (P10.1). Every implementation must pass one test
+//! suite (`store_suite`).
 
 use core::fmt;
 use std::collections::BTreeMap;
 
-/// A change of the store as a whole; a record's revision is that of the transaction that last wrote it. Never 0.
+/// The number of a transaction. The revision of a record is that of the last transaction that wrote it. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Revision(pub u64);
 
-/// A record as it lies in the store.
+/// A record in the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Its bytes.
     pub value: Vec<u8>,
-    /// The transaction that wrote them.
+    /// The transaction that wrote it.
     pub revision: Revision,
 }
 
-/// What a transaction does to one record.
+/// The action of a transaction on one record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Only compare.
+    /// Only compare the revision.
     Check,
     /// Write these bytes.
     Put(Vec<u8>),
@@ -32,32 +32,32 @@ pub enum Action {
 /// One record's part in a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Which record. Each key at most once in a transaction.
+    /// The record's key. A transaction may name each key only once.
     pub key: String,
-    /// The revision that it must have; `None`: it must not exist.
+    /// The revision that the record must have. `None`: it must not exist.
     pub expect: Option<Revision>,
-    /// What to do then.
+    /// The action if the revision matches.
     pub action: Action,
 }
 
-/// Why the store did not do as asked.
+/// Why the store failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreError {
-    /// This record is not as expected. Nothing was changed.
+    /// This record has another revision than expected. Nothing was changed.
     Conflict {
         /// The first such key, in key order.
         key: String,
     },
     /// The transaction breaks a limit or names a key twice. Nothing was changed.
     Invalid(String),
-    /// The medium failed. Whether a transaction took effect is unknown: read before you go on.
+    /// The medium failed. It is unknown whether the transaction took effect: read the store before the next commit.
     Medium(String),
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Conflict { key } => write!(f, "record {key} was changed by somebody else"),
+            Self::Conflict { key } => write!(f, "another process has changed record {key}"),
             Self::Invalid(why) => write!(f, "the transaction is not allowed: {why}"),
             Self::Medium(why) => write!(f, "the configuration store failed: {why}"),
         }
@@ -66,22 +66,22 @@ impl fmt::Display for StoreError {
 
 impl core::error::Error for StoreError {}
 
-/// A configuration store. Calls return when the work is done: a commit is durable by then, as far as the store is.
+/// A configuration store. All calls block. A commit that has returned is as durable as the store can make it.
 pub trait Store {
-    /// One record.
+    /// Reads one record.
     ///
     /// # Errors
     /// If the medium fails.
     fn get(&self, key: &str) -> Result<Option<Entry>, StoreError>;
 
-    /// All records whose key starts with `prefix`, in key order.
+    /// Reads all records whose key starts with `prefix`, in key order.
     ///
     /// # Errors
     /// If the medium fails.
     fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError>;
 
-    /// Makes all changes or none, and gives every record that was put the returned revision, which is greater than
-    /// any before.
+    /// Makes all changes or none. Every written record gets the returned revision, which is greater than all earlier
+    /// ones.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -90,10 +90,10 @@ pub trait Store {
 
 /// Longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 128;
-/// Longest record, in bytes. etcd takes 1.5 MiB in a transaction by default.
+/// Longest record, in bytes. For comparison: etcd limits a transaction to 1.5 MiB by default.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// The limits that hold for every store.
+/// Checks the limits of every store.
 ///
 /// # Errors
 /// [`StoreError::Invalid`], with the reason.
@@ -120,7 +120,7 @@ pub fn check_limits(changes: &[Change]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// A store in memory, for the simulator and for clusters that need not outlive their coordinator.
+/// A store in memory, for the simulator, for tests, and for clusters that may be lost with their coordinator.
 #[derive(Clone, Default, Debug)]
 pub struct MemoryStore {
     records: BTreeMap<String, Entry>,
@@ -135,12 +135,12 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Makes the next `count` commits fail without effect, as a full disk does.
+    /// Makes the next `count` commits fail without effect, like a full disk.
     pub fn fail_commits(&mut self, count: u32) {
         self.failures = count;
     }
 
-    /// Makes the next `count` good commits take effect and report a failure all the same.
+    /// Makes the next `count` valid commits take effect but report a failure.
     pub fn lose_answers(&mut self, count: u32) {
         self.lost_answers = count;
     }
@@ -165,7 +165,7 @@ impl Store for MemoryStore {
         check_limits(changes)?;
         if self.failures > 0 {
             self.failures -= 1;
-            return Err(StoreError::Medium("told to fail".into()));
+            return Err(StoreError::Medium("simulated failure without effect".into()));
         }
         let stale = |c: &&Change| self.records.get(&c.key).map(|e| e.revision) != c.expect;
         if let Some(key) = changes.iter().filter(stale).map(|c| &c.key).min() {
@@ -192,7 +192,7 @@ impl Store for MemoryStore {
         }
         if self.lost_answers > 0 {
             self.lost_answers -= 1;
-            return Err(StoreError::Medium("told to lose the answer".into()));
+            return Err(StoreError::Medium("simulated failure after the commit".into()));
         }
         Ok(revision)
     }

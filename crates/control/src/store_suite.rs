@@ -1,11 +1,11 @@
-//! What every configuration store has to do, as assertions: run by the in-memory store and by each adapter.
+//! Tests of the behaviour that every configuration store must have. The store in memory and each adapter run them.
 
 use crate::store::{Action, Change, Entry, KEY_BYTES_MAX, Revision, Store, StoreError, VALUE_BYTES_MAX};
 
 /// Runs every case, each on an empty store from `make`.
 ///
 /// # Panics
-/// Where the store does not behave.
+/// If the store violates its contract.
 pub fn run<S: Store>(mut make: impl FnMut() -> S) {
     an_empty_store_has_nothing(make());
     a_record_is_read_back(make());
@@ -107,8 +107,8 @@ fn a_check_guards_others<S: Store>(mut store: S) {
     store
         .commit(&[check(Some(first)), put("a", None, b"x")])
         .expect("the leader is the same");
-    let after = read(&store, "leader").expect("a check leaves the record");
-    assert_eq!(after.revision, first, "a check is not a write");
+    let after = read(&store, "leader").expect("a check does not remove the record");
+    assert_eq!(after.revision, first, "a check must not change the revision");
     store
         .commit(&[put("leader", Some(first), b"2")])
         .expect("another leader");
@@ -130,7 +130,7 @@ fn deleted_is_absent<S: Store>(mut store: S) {
     assert_eq!(read(&store, "a"), None);
     assert_eq!(store.commit(&[delete]), Err(StoreError::Conflict { key: "a".into() }));
     let again = store.commit(&[put("a", None, b"two")]).expect("absent again");
-    assert!(again > first, "a revision is never used again");
+    assert!(again > first, "revisions must grow");
 }
 
 fn revisions_grow<S: Store>(mut store: S) {
@@ -168,5 +168,5 @@ fn limits_hold<S: Store>(mut store: S) {
     assert_eq!(store.list("").expect("a readable store"), []);
     store
         .commit(&[put(&"k".repeat(KEY_BYTES_MAX), None, &vec![7; VALUE_BYTES_MAX])])
-        .expect("the limits themselves");
+        .expect("the largest allowed key and value");
 }

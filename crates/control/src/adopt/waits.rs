@@ -27,8 +27,8 @@ impl<S: Store> Adoption<S> {
             if self.has_reported(node, incarnation) {
                 if self.without.contains(&node) {
                     return Err(format!(
-                        "--without {} says that its machine is off, and its process {} has called. Nothing is written. \
-                         Start again without it",
+                        "--without {} says that its machine is off, and its process {} has registered. Nothing is \
+                         written. Start again without it",
                         node.0,
                         self.witnesses[&(node, incarnation)].registration.pid
                     ));
@@ -38,7 +38,7 @@ impl<S: Store> Adoption<S> {
                     missing.insert(node);
                 } else if now < until {
                     words.push(format!(
-                        "waits {} ms more for the process of {node} that holds positions: another one has called, \
+                        "waits {} ms more for the process of {node} that holds positions: another one has registered, \
                          which counts as its successor then",
                         (until - now).as_ms()
                     ));
@@ -59,14 +59,14 @@ impl<S: Store> Adoption<S> {
         if chains.is_empty() {
             let planned = self.plan.nodes.iter().chain(&self.plan.log_nodes).map(|n| n.id);
             missing.extend(planned.filter(|id| self.witness_of(*id).is_none() && !self.without.contains(id)));
-            let nobody_knows = self.complete().all(|(_, w)| w.cluster.is_none()) && self.found.is_none();
-            if missing.is_empty() && nobody_knows && now < until {
-                // A new process of a node may have called before the one that has served.
+            let no_cluster_known = self.complete().all(|(_, w)| w.cluster.is_none()) && self.found.is_none();
+            if missing.is_empty() && no_cluster_known && now < until {
+                // A new process of a node may have registered before the one that has served.
                 words.push(format!(
-                    "waits {} ms more: no process that has called knows of a cluster, and others may still call",
+                    "waits {} ms more: no process that has registered knows a cluster, and others may still register",
                     (until - now).as_ms()
                 ));
-            } else if missing.is_empty() && nobody_knows {
+            } else if missing.is_empty() && no_cluster_known {
                 return Err(
                     "no process knows of a cluster, and the store is empty: nothing is left. Make a new cluster \
                             with `paritas coordinator --create`, and `paritas restore` a snapshot"

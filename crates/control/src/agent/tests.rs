@@ -1,222 +1,15 @@
-//! Agents and a real coordinator over links that the test may break.
+//! Tests of agents with a real coordinator, over links that the test may break.
+
+mod pair;
 
 use super::*;
+use crate::status::Status;
 use crate::store::MemoryStore;
 use crate::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
-use paritas_base::ClusterId;
-use paritas_base::Epoch;
-use paritas_base::configuration::{Duty, NodeRole, PositionState};
+use pair::{Driver, Pair, Process, process, registration};
+use paritas_base::configuration::{Duty, NodeRole, PositionState, Tenure};
+use paritas_base::{ClusterId, Epoch, Position};
 use paritas_protocol::LinkId;
-
-#[derive(Default)]
-struct Driver {
-    dialed: Vec<usize>,
-    hung_up: u32,
-    sent: Vec<Vec<u8>>,
-    clusters: Vec<ClusterRecord>,
-    nodes: Vec<NodeRecord>,
-    configurations: BTreeMap<ListId, Configuration>,
-    delivered: u32,
-    answers: Vec<(ConnId, u64, bool)>,
-    duties: Vec<(ConnId, u64, Option<String>)>,
-    drains: Vec<(ListId, Position, Tenure)>,
-    refused: Vec<Refusal>,
-    ended: Option<Refusal>,
-    changed: Vec<ClusterRecord>,
-}
-
-impl AgentOut for Driver {
-    fn dial(&mut self, coordinator: usize) {
-        self.dialed.push(coordinator);
-    }
-    fn hang_up(&mut self) {
-        self.hung_up += 1;
-    }
-    fn send(&mut self, bytes: &[u8]) {
-        self.sent.push(bytes.to_vec());
-    }
-    fn cluster(&mut self, cluster: &ClusterRecord) {
-        self.clusters.push(cluster.clone());
-    }
-    fn cluster_changed(&mut self, cluster: &ClusterRecord) {
-        self.changed.push(cluster.clone());
-    }
-    fn nodes(&mut self, nodes: &[NodeRecord]) {
-        self.nodes = nodes.to_vec();
-    }
-    fn configuration(&mut self, configuration: &Configuration) {
-        assert!(!self.clusters.is_empty(), "the cluster comes first");
-        self.delivered += 1;
-        self.configurations.insert(configuration.list, configuration.clone());
-    }
-    fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>) {
-        self.answers.push((conn, n, status.is_ok()));
-    }
-    fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>) {
-        self.duties.push((conn, n, refused.map(str::to_owned)));
-    }
-    fn drain(&mut self, list: ListId, position: Position, tenure: Tenure) {
-        self.drains.push((list, position, tenure));
-    }
-    fn refused(&mut self, refusal: &Refusal) {
-        self.refused.push(refusal.clone());
-    }
-    fn ended(&mut self, refusal: &Refusal) {
-        self.ended = Some(refusal.clone());
-    }
-}
-
-#[derive(Default)]
-struct Sent(Vec<(LinkId, Vec<u8>)>);
-
-impl CoordinatorOut for Sent {
-    fn send(&mut self, link: LinkId, bytes: &[u8]) {
-        self.0.push((link, bytes.to_vec()));
-    }
-    fn close(&mut self, _link: LinkId) {}
-    fn note(&mut self, _note: Note) {}
-}
-
-struct Process {
-    agent: Agent,
-    driver: Driver,
-    link: Option<LinkId>,
-}
-
-struct Pair {
-    coordinator: Coordinator<MemoryStore>,
-    processes: Vec<Process>,
-    /// Whether a dial succeeds and bytes arrive.
-    reachable: bool,
-    now: Time,
-    links: u64,
-}
-
-fn registration(node: u16, incarnation: u64) -> Registration {
-    Registration {
-        cluster: None,
-        node: NodeId(node),
-        incarnation: Incarnation(incarnation),
-        domain: None,
-        role: NodeRole::Member,
-        pid: 1,
-        supervised: false,
-        client_address: "h:1".into(),
-        cluster_address: "h:2".into(),
-        peer_address: "h:3".into(),
-        coordinators: 1,
-        installed: vec![],
-        heard: vec![],
-        incarnations: vec![],
-    }
-}
-
-fn process(node: u16, incarnation: u64) -> Process {
-    Process {
-        agent: Agent::new(registration(node, incarnation), 2, incarnation),
-        driver: Driver::default(),
-        link: None,
-    }
-}
-
-impl Pair {
-    /// A coordinator and as many processes as the plan has nodes, all just started.
-    fn new() -> Self {
-        let plan = ClusterPlan::simple(ClusterId(3), 2, 1, 3, 0);
-        let mut store = MemoryStore::new();
-        Coordinator::create(&mut store, &plan).unwrap();
-        let coordinator = Coordinator::open(store, &plan, 1).unwrap();
-        let processes = (0..3).map(|n| process(n, 100 + u64::from(n))).collect();
-        Self {
-            coordinator,
-            processes,
-            reachable: true,
-            now: Time(1_000_000_000),
-            links: 0,
-        }
-    }
-
-    fn clock(&self) -> Clock {
-        Clock {
-            mono: self.now,
-            wall_ms: 0,
-        }
-    }
-
-    fn agent(&mut self, i: usize, event: AgentEvent<'_>) {
-        let clock = self.clock();
-        let process = &mut self.processes[i];
-        process.agent.on(clock, event, &mut process.driver);
-        self.settle(i);
-    }
-
-    /// Does what the driver was asked to, until nobody asks for more.
-    fn settle(&mut self, i: usize) {
-        loop {
-            let driver = &mut self.processes[i].driver;
-            let (dialed, hung_up) = (
-                core::mem::take(&mut driver.dialed),
-                core::mem::take(&mut driver.hung_up),
-            );
-            let sent = core::mem::take(&mut driver.sent);
-            if dialed.is_empty() && hung_up == 0 && sent.is_empty() {
-                return;
-            }
-            for frame in sent {
-                if let Some(link) = self.processes[i].link.filter(|_| self.reachable) {
-                    self.coordinate(CoordinatorEvent::Message { link, bytes: &frame });
-                }
-            }
-            if let Some(link) = self.processes[i].link.take_if(|_| hung_up > 0) {
-                self.coordinate(CoordinatorEvent::Disconnected { link });
-            }
-            for _ in dialed {
-                if self.reachable {
-                    self.links += 1;
-                    let link = LinkId(self.links);
-                    self.processes[i].link = Some(link);
-                    self.coordinate(CoordinatorEvent::Connected { link });
-                    self.agent(i, AgentEvent::Connected);
-                } else {
-                    self.agent(i, AgentEvent::Disconnected);
-                }
-            }
-        }
-    }
-
-    fn coordinate(&mut self, event: CoordinatorEvent<'_>) {
-        let mut sent = Sent::default();
-        let clock = self.clock();
-        self.coordinator.on(clock, event, &mut sent);
-        for (link, frame) in sent.0 {
-            let to = self.processes.iter().position(|p| p.link == Some(link));
-            if let Some(i) = to.filter(|_| self.reachable) {
-                self.agent(i, AgentEvent::Message(&frame));
-            }
-        }
-    }
-
-    fn pass(&mut self, ms: u64) {
-        for _ in 0..ms / 10 {
-            self.now = self.now + Span::from_ms(10);
-            for i in 0..self.processes.len() {
-                if self.processes[i].agent.next_deadline().is_some_and(|at| self.now >= at) {
-                    self.agent(i, AgentEvent::Timer);
-                }
-            }
-            if self.coordinator.next_deadline().is_some_and(|at| self.now >= at) {
-                self.coordinate(CoordinatorEvent::Timer);
-            }
-        }
-    }
-
-    /// The coordinator's process is replaced by another on the same store; links break.
-    fn replace_coordinator(&mut self) {
-        let plan = ClusterPlan::simple(ClusterId(3), 2, 1, 3, 0);
-        let store = self.coordinator.store_mut().clone();
-        self.coordinator = Coordinator::open(store, &plan, 77).unwrap();
-    }
-}
 
 #[test]
 fn agents_register_and_get_the_lists() {
@@ -232,7 +25,7 @@ fn agents_register_and_get_the_lists() {
     pair.pass(10_000);
     assert!(
         pair.coordinator.configurations().all(|c| c.epoch == Epoch(1)),
-        "heartbeats keep all as it is"
+        "heartbeats change no configuration"
     );
     assert!(
         pair.processes.iter().all(|p| p.driver.delivered == 6),
@@ -241,7 +34,7 @@ fn agents_register_and_get_the_lists() {
 }
 
 #[test]
-fn agents_keep_the_last_records_and_come_back_after_a_coordinator() {
+fn agents_keep_the_last_records_and_reconnect() {
     let mut pair = Pair::new();
     pair.pass(20);
     pair.reachable = false;
@@ -259,7 +52,7 @@ fn agents_keep_the_last_records_and_come_back_after_a_coordinator() {
             .iter()
             .all(|p| p.agent.is_registered() && p.driver.clusters.len() == 1)
     );
-    // They have told which incarnations they know.
+    // Their registrations name the incarnations that they know.
     assert!(
         pair.processes
             .iter()
@@ -269,11 +62,11 @@ fn agents_keep_the_last_records_and_come_back_after_a_coordinator() {
 }
 
 #[test]
-fn a_coordinator_with_an_old_store_does_not_bring_back_incarnations_that_are_over() {
+fn a_coordinator_with_an_old_store_does_not_restore_ended_incarnations() {
     let mut pair = Pair::new();
     pair.pass(20);
-    // A node beyond the plan holds nothing: no list changes with its incarnations, so no node can tell that the store
-    // is old.
+    // An unplanned node holds no position, so its incarnations change no list. So no node can detect that the store is
+    // old.
     let known = |pair: &Pair| {
         let mut nodes = pair.processes[0].driver.nodes.iter();
         nodes.find(|n| n.id == NodeId(3)).map(|n| n.incarnation)
@@ -295,7 +88,7 @@ fn a_coordinator_with_an_old_store_does_not_bring_back_incarnations_that_are_ove
 }
 
 #[test]
-fn an_agent_waits_longer_each_time_and_asks_every_coordinator() {
+fn an_agent_waits_longer_each_time_and_dials_every_coordinator() {
     let mut agent = Agent::new(registration(0, 1), 3, 9);
     let mut driver = Driver::default();
     let mut now = Time(5_000_000_000);
@@ -316,10 +109,10 @@ fn an_agent_waits_longer_each_time_and_asks_every_coordinator() {
 }
 
 #[test]
-fn a_coordinator_that_says_nothing_is_left() {
+fn an_agent_leaves_a_coordinator_that_sends_nothing() {
     let mut pair = Pair::new();
     pair.pass(20);
-    // The link stays, but nothing comes through: another host may have the address by now.
+    // The link stays open, but nothing arrives: another host may have the address now.
     let link = pair.processes[0].link;
     pair.processes[0].link = None;
     pair.pass(2_500);
@@ -335,15 +128,15 @@ fn a_second_process_of_a_node_waits_until_the_first_is_silent_and_then_ends_it()
     pair.pass(3_000);
     assert_eq!(pair.processes[0].driver.ended, None);
     assert!(pair.processes[0].agent.is_registered() && !pair.processes[3].agent.is_registered());
-    assert_eq!(pair.processes[3].driver.ended, None, "it asks again");
-    // The first process stands still.
+    assert_eq!(pair.processes[3].driver.ended, None, "it registers again later");
+    // The first process is paused.
     let first = pair.processes.remove(0);
     pair.pass(2_500);
     assert!(pair.processes[2].agent.is_registered());
     pair.processes.push(first);
     pair.pass(1_000);
     assert_eq!(pair.processes[3].driver.ended, Some(Refusal::IncarnationEnded));
-    assert_eq!(pair.processes[3].agent.next_deadline(), None, "it says nothing more");
+    assert_eq!(pair.processes[3].agent.next_deadline(), None, "it sends nothing more");
     let old = Incarnation(100);
     assert!(
         pair.coordinator
@@ -353,7 +146,7 @@ fn a_second_process_of_a_node_waits_until_the_first_is_silent_and_then_ends_it()
 }
 
 #[test]
-fn what_shards_ask_reaches_the_coordinator() {
+fn requests_of_shards_reach_the_coordinator() {
     let mut pair = Pair::new();
     pair.pass(20);
     pair.processes.remove(0);
@@ -377,7 +170,7 @@ fn what_shards_ask_reaches_the_coordinator() {
 }
 
 #[test]
-fn silent_peers_ride_on_the_next_heartbeat() {
+fn silent_peers_are_reported_with_the_next_heartbeat() {
     let mut pair = Pair::new();
     pair.pass(20);
     let (node, incarnation) = (NodeId(2), Incarnation(102));
@@ -405,11 +198,15 @@ fn silent_peers_ride_on_the_next_heartbeat() {
         mono: later.mono + HEARTBEAT,
         wall_ms: 0,
     };
-    assert_eq!(named(process, later), [], "once, unless it is reported again");
+    assert_eq!(
+        named(process, later),
+        [],
+        "it is sent once, unless it is reported again"
+    );
 }
 
 #[test]
-fn a_question_without_a_coordinator_is_answered_so() {
+fn a_request_without_a_coordinator_is_answered_with_an_error() {
     let mut pair = Pair::new();
     pair.agent(0, AgentEvent::Proposal(Proposal::Ask { conn: ConnId(1), n: 1 }));
     assert_eq!(pair.processes[0].driver.answers, [(ConnId(1), 1, false)]);
@@ -420,12 +217,12 @@ fn a_question_without_a_coordinator_is_answered_so() {
     assert_eq!(
         pair.processes[0].driver.answers[1],
         (ConnId(1), 2, false),
-        "within two seconds"
+        "it is answered within two seconds"
     );
 }
 
 #[test]
-fn bytes_that_are_no_message_end_the_link_only() {
+fn invalid_bytes_close_only_the_link() {
     let mut pair = Pair::new();
     pair.pass(20);
     pair.agent(0, AgentEvent::Message(&[9; 20]));
@@ -435,8 +232,8 @@ fn bytes_that_are_no_message_end_the_link_only() {
     assert_eq!(pair.processes[0].driver.delivered, 6);
 }
 
-/// An agent that has introduced itself, and hears one message.
-fn hears(messages: &[ToAgent]) -> Driver {
+/// The driver of an agent that has sent its registration and received these messages.
+fn after_messages(messages: &[ToAgent]) -> Driver {
     let mut agent = Agent::new(registration(0, 7), 1, 1);
     let mut driver = Driver::default();
     let now = Clock::default();
@@ -464,15 +261,15 @@ fn registered(change: impl FnOnce(&mut ClusterRecord)) -> ToAgent {
 #[test]
 fn nothing_is_delivered_before_the_cluster() {
     for message in [ToAgent::Nodes(Vec::new()), ToAgent::Configurations(Vec::new())] {
-        let driver = hears(&[message]);
+        let driver = after_messages(&[message]);
         assert_eq!(driver.hung_up, 1);
         assert!(driver.clusters.is_empty());
     }
 }
 
 #[test]
-fn a_cluster_record_that_no_node_can_serve_ends_the_process_in_words() {
-    let good = hears(&[registered(|_| {})]);
+fn an_invalid_cluster_record_ends_the_process_with_a_reason() {
+    let good = after_messages(&[registered(|_| {})]);
     assert!(good.ended.is_none() && good.clusters.len() == 1);
     type Change = fn(&mut ClusterRecord);
     let wrong: [(Change, &str); 8] = [
@@ -486,15 +283,15 @@ fn a_cluster_record_that_no_node_can_serve_ends_the_process_in_words() {
         (|c| c.slots[0].1.x = Position(9), "has invalid values"),
     ];
     for (change, part) in wrong {
-        let driver = hears(&[registered(change)]);
+        let driver = after_messages(&[registered(change)]);
         let why = driver.ended.unwrap().to_string();
         assert!(why.contains(part), "{why}");
-        assert!(driver.clusters.is_empty(), "no node is made of it");
+        assert!(driver.clusters.is_empty(), "no node must be created from it");
     }
 }
 
 #[test]
-fn a_process_that_serves_outlives_a_coordinator_that_is_not_its_own() {
+fn a_serving_process_does_not_end_when_a_wrong_coordinator_refuses_it() {
     let here = ClusterId(4);
     let list = ListId(0);
     let foreign = [
@@ -513,20 +310,24 @@ fn a_process_that_serves_outlives_a_coordinator_that_is_not_its_own() {
         ),
     ];
     for (message, refusal) in foreign {
-        let driver = hears(&[registered(|_| {}), message]);
+        let driver = after_messages(&[registered(|_| {}), message]);
         assert_eq!(driver.ended, None);
         assert_eq!(driver.refused, [refusal]);
-        assert_eq!((driver.hung_up, driver.clusters.len()), (1, 1), "asked again later");
+        assert_eq!(
+            (driver.hung_up, driver.clusters.len()),
+            (1, 1),
+            "the agent must try again later"
+        );
     }
-    // Its incarnation is over: it may be living elsewhere.
-    let driver = hears(&[registered(|_| {}), ToAgent::Refused(Refusal::IncarnationEnded)]);
+    // Its incarnation has ended: a later one may run elsewhere.
+    let driver = after_messages(&[registered(|_| {}), ToAgent::Refused(Refusal::IncarnationEnded)]);
     assert_eq!(driver.ended, Some(Refusal::IncarnationEnded));
-    // One that holds nothing is told, and ends.
-    let driver = hears(&[ToAgent::Refused(Refusal::Version { here: 2 })]);
+    // A process that holds no position ends.
+    let driver = after_messages(&[ToAgent::Refused(Refusal::Version { here: 2 })]);
     assert_eq!(driver.ended, Some(Refusal::Version { here: 2 }));
 }
 
-/// Configurations of one list: the first, and as many after it.
+/// Successive configurations of one list: the first, and `count` after it.
 fn history(count: usize) -> Vec<Configuration> {
     let mut pair = Pair::new();
     pair.pass(2_000);
@@ -543,12 +344,12 @@ fn history(count: usize) -> Vec<Configuration> {
     all
 }
 
-fn told(configuration: &Configuration) -> ToAgent {
+fn configuration(configuration: &Configuration) -> ToAgent {
     ToAgent::Configurations(vec![configuration.clone()])
 }
 
 #[test]
-fn a_configuration_is_delivered_only_behind_those_of_its_own_history() {
+fn a_configuration_is_delivered_only_after_one_of_its_own_history() {
     let all = history(Configuration::TRAIL_MAX + 2);
     let mut foreign = Configuration {
         epoch: Epoch(all[1].epoch.0 + 1),
@@ -557,13 +358,17 @@ fn a_configuration_is_delivered_only_behind_those_of_its_own_history() {
     };
     foreign.seal(Some(&all[1]));
     for (messages, delivered, refused) in [
-        (vec![told(&all[0]), told(&all[1]), told(&all[2])], 3, false),
-        (vec![told(&all[0]), told(&all[5])], 2, false),
-        (vec![told(&all[5]), told(&all[1])], 1, false),
-        (vec![told(&all[2]), told(&foreign)], 1, true),
-        (vec![told(&foreign), told(&all[5])], 1, true),
+        (
+            vec![configuration(&all[0]), configuration(&all[1]), configuration(&all[2])],
+            3,
+            false,
+        ),
+        (vec![configuration(&all[0]), configuration(&all[5])], 2, false),
+        (vec![configuration(&all[5]), configuration(&all[1])], 1, false),
+        (vec![configuration(&all[2]), configuration(&foreign)], 1, true),
+        (vec![configuration(&foreign), configuration(&all[5])], 1, true),
     ] {
-        let driver = hears(&[vec![registered(|_| {})], messages].concat());
+        let driver = after_messages(&[vec![registered(|_| {})], messages].concat());
         assert_eq!(driver.delivered, delivered);
         assert_eq!(driver.hung_up, u32::from(refused));
         assert_eq!(driver.refused.is_empty(), !refused, "{:?}", driver.refused);
@@ -571,10 +376,10 @@ fn a_configuration_is_delivered_only_behind_those_of_its_own_history() {
 }
 
 #[test]
-fn a_longer_history_is_asked_for_where_the_trail_ends_too_soon() {
+fn a_longer_history_is_requested_if_the_trail_is_too_short() {
     let all = history(Configuration::TRAIL_MAX + 2);
     let (first, last) = (&all[0], &all[all.len() - 1]);
-    let driver = hears(&[registered(|_| {}), told(first), told(last)]);
+    let driver = after_messages(&[registered(|_| {}), configuration(first), configuration(last)]);
     assert_eq!((driver.delivered, driver.hung_up), (1, 0));
     let asked: ToCoordinator = decode(driver.sent.last().unwrap(), TO_COORDINATOR_BYTES_MAX).unwrap();
     let installed = Some((first.epoch, first.id));
@@ -587,12 +392,12 @@ fn a_longer_history_is_asked_for_where_the_trail_ends_too_soon() {
     );
     let mut long = last.clone();
     long.trail = all.iter().rev().skip(1).map(|c| c.id).collect();
-    let driver = hears(&[registered(|_| {}), told(first), told(&long)]);
+    let driver = after_messages(&[registered(|_| {}), configuration(first), configuration(&long)]);
     assert_eq!((driver.delivered, driver.hung_up), (2, 0));
 }
 
 #[test]
-fn why_a_coordinator_refuses_is_told_to_who_asks_for_the_status() {
+fn an_order_is_answered_with_the_reason_of_the_last_refusal() {
     let mut agent = Agent::new(registration(0, 7), 1, 1);
     let mut driver = Driver::default();
     let now = Clock::default();
@@ -625,9 +430,9 @@ fn testimonies(driver: &Driver) -> Vec<Testimony> {
 }
 
 #[test]
-fn a_coordinator_without_a_store_is_told_all_in_frames_that_it_takes() {
+fn a_testimony_is_split_into_frames_within_the_limit() {
     let adopting = || ToAgent::Refused(Refusal::Adopting);
-    // As many as a large cluster has, and each with all that is remembered of its history.
+    // The number of lists of a large cluster, each with the longest history that is recorded.
     let mut list = history(1)[0].clone();
     list.trail = vec![u64::MAX; Configuration::HISTORY_MAX];
     let lists: Vec<Configuration> = (0..200)
@@ -636,17 +441,17 @@ fn a_coordinator_without_a_store_is_told_all_in_frames_that_it_takes() {
             ..list.clone()
         })
         .collect();
-    let driver = hears(&[registered(|_| {}), ToAgent::Configurations(lists.clone()), adopting()]);
-    let told = testimonies(&driver);
-    assert!(told.len() > 10 && driver.hung_up == 0, "{} frames", told.len());
-    assert!(told[0].cluster.is_some() && told[1].cluster.is_none());
-    let lasts: Vec<bool> = told.iter().map(|part| part.is_last).collect();
+    let driver = after_messages(&[registered(|_| {}), ToAgent::Configurations(lists.clone()), adopting()]);
+    let parts = testimonies(&driver);
+    assert!(parts.len() > 10 && driver.hung_up == 0, "{} frames", parts.len());
+    assert!(parts[0].cluster.is_some() && parts[1].cluster.is_none());
+    let lasts: Vec<bool> = parts.iter().map(|part| part.is_last).collect();
     assert_eq!(lasts.iter().filter(|last| **last).count(), 1);
     assert_eq!(lasts.last(), Some(&true));
-    let all: Vec<Configuration> = told.into_iter().flat_map(|part| part.configurations).collect();
+    let all: Vec<Configuration> = parts.into_iter().flat_map(|part| part.configurations).collect();
     assert_eq!(all, lists);
-    // A process that knows nothing says so, and waits.
-    let driver = hears(&[adopting()]);
+    // A process that knows nothing sends an empty testimony, and waits.
+    let driver = after_messages(&[adopting()]);
     let empty = Testimony {
         cluster: None,
         incarnations: Vec::new(),
@@ -657,7 +462,7 @@ fn a_coordinator_without_a_store_is_told_all_in_frames_that_it_takes() {
 }
 
 #[test]
-fn a_changed_record_of_the_cluster_is_passed_on_and_another_cluster_s_is_not() {
+fn a_changed_cluster_record_is_delivered_and_that_of_another_cluster_is_not() {
     let ToAgent::Registered(known) = registered(|_| {}) else {
         unreachable!()
     };
@@ -665,14 +470,18 @@ fn a_changed_record_of_the_cluster_is_passed_on_and_another_cluster_s_is_not() {
         suspicion_ms: 2500,
         ..known.cluster.clone()
     };
-    let driver = hears(&[registered(|_| {}), ToAgent::Cluster(changed.clone())]);
+    let driver = after_messages(&[registered(|_| {}), ToAgent::Cluster(changed.clone())]);
     assert_eq!((driver.changed, driver.hung_up), (vec![changed], 0));
     let other = ClusterRecord {
         id: ClusterId(99),
         ..known.cluster.clone()
     };
-    let driver = hears(&[registered(|_| {}), ToAgent::Cluster(other)]);
+    let driver = after_messages(&[registered(|_| {}), ToAgent::Cluster(other)]);
     assert_eq!((driver.changed, driver.hung_up), (vec![], 1));
-    let driver = hears(&[ToAgent::Cluster(known.cluster)]);
-    assert_eq!((driver.changed, driver.hung_up), (vec![], 1), "nothing is known of it");
+    let driver = after_messages(&[ToAgent::Cluster(known.cluster)]);
+    assert_eq!(
+        (driver.changed, driver.hung_up),
+        (vec![], 1),
+        "a record before the registration must be refused"
+    );
 }

@@ -1,6 +1,6 @@
 //! Computes the records that must change, commits them in one transaction, then sends them.
 
-use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Falls, Note, STUCK_SPAN, first_record, release, send};
+use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Failures, Note, STUCK_SPAN, first_record, release, send};
 use crate::fence::{Hold, Silence};
 use crate::message::ToAgent;
 use crate::record::{End, StoredNode};
@@ -162,7 +162,7 @@ impl<S: Store> Coordinator<S> {
         self.recent
             .retain(|(list, ..), at| releases.withholds(*list) || now - *at <= leases_end);
         self.note_doubled(now);
-        self.falls.retain(|_, falls| !falls.is_forgotten(now));
+        self.failures.retain(|_, failures| !failures.is_forgotten(now));
     }
 
     /// The new record of every node. Roles and duties are set later.
@@ -214,10 +214,10 @@ impl<S: Store> Coordinator<S> {
                 .lists
                 .values()
                 .any(|c| c.held_by(id, incarnation).next().is_some());
-            let fallen = silence.suspects.contains(&id) || (self.is_silent(now, node) && !holds);
+            let is_down = silence.suspects.contains(&id) || (self.is_silent(now, node) && !holds);
             if self.is_available(now, node) {
                 node.record.state = NodeState::Up;
-            } else if node.has_ended() || fallen {
+            } else if node.has_ended() || is_down {
                 node.record.state = NodeState::Down;
             }
         }
@@ -323,7 +323,7 @@ impl<S: Store> Coordinator<S> {
     /// a process that waits for a processor, does not justify a rebuild.
     fn broken_links(&self, facts: &Facts) -> Vec<BrokenLink> {
         let heard = |node: &NodeId| facts.nodes.get(node).is_some_and(|n| n.available);
-        let ripe: Vec<(NodeId, NodeId)> = self
+        let reported: Vec<(NodeId, NodeId)> = self
             .reports
             .iter()
             .filter(|((from, about), report)| {
@@ -335,8 +335,8 @@ impl<S: Store> Coordinator<S> {
             let report = self.reports.get(pair);
             report.is_some_and(|r| r.latest - r.since >= Span(self.suspicion().0 * LASTING_SUSPICIONS))
         };
-        let count = |node: NodeId| ripe.iter().filter(|(_, about)| *about == node).count();
-        let pairs: BTreeSet<(NodeId, NodeId)> = ripe.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
+        let count = |node: NodeId| reported.iter().filter(|(_, about)| *about == node).count();
+        let pairs: BTreeSet<(NodeId, NodeId)> = reported.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
         pairs
             .into_iter()
             .map(|(a, b)| BrokenLink {
@@ -388,14 +388,16 @@ impl<S: Store> Coordinator<S> {
     }
 
     fn note_fall(&mut self, now: Time, node: NodeId) {
-        let before = self.falls.get(&node).map_or(0, |falls| falls.count);
+        let before = self.failures.get(&node).map_or(0, |failures| failures.count);
         let count = before.saturating_add(1);
-        self.falls.insert(node, Falls { count, latest: now });
+        self.failures.insert(node, Failures { count, latest: now });
     }
 
     /// P10.7: whether the node has failed repeatedly in the recent past.
     pub(super) fn is_flapping(&self, now: Time, node: NodeId) -> bool {
-        self.falls.get(&node).is_some_and(|falls| falls.is_flapping(now))
+        self.failures
+            .get(&node)
+            .is_some_and(|failures| failures.is_flapping(now))
     }
 
     /// Records a committed change for later decisions and for the operator.

@@ -284,7 +284,7 @@ impl<S: Store> Coordinator<S> {
         let until = self.settled_from.max(self.silent_at(presence));
         (now < until).then(|| {
             format!(
-                "may run: wait {} ms, every running process calls by then",
+                "may run: wait {} ms, every running process registers by then",
                 (until - now).as_ms()
             )
         })

@@ -79,7 +79,7 @@ impl<S: Store> Coordinator<S> {
 
     /// Excludes a node that has been slow for long enough, and ends exclusions that have lasted long enough.
     pub(super) fn judge_slow(&mut self, now: Time, nodes: &mut BTreeMap<NodeId, StoredNode>) {
-        let anybody = nodes.values().any(|n| n.duty.leaves());
+        let any_leaves = nodes.values().any(|n| n.duty.leaves());
         let timeout = Span(self.suspicion().0 * SUSPICIONS);
         let ripe = self
             .slow
@@ -87,7 +87,7 @@ impl<S: Store> Coordinator<S> {
             .iter()
             .find(|(_, since)| now - **since >= timeout)
             .map(|(node, _)| *node);
-        if let Some(node) = ripe.filter(|node| !anybody && self.refuses(*node, Duty::Slow).is_none())
+        if let Some(node) = ripe.filter(|node| !any_leaves && self.refuses(*node, Duty::Slow).is_none())
             && let Some(stored) = nodes.get_mut(&node)
         {
             let before = self.slow.left_out.get(&node);

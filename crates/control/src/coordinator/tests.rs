@@ -1,11 +1,13 @@
-//! Each rule by its own test, over real messages; then a random walk.
+//! A test for each rule, over real messages, and a random walk.
 
 mod history;
 mod log_nodes;
+mod lost;
 mod moves;
 mod orders;
 mod random;
 mod rules;
+mod silence;
 mod slot_moves;
 mod slow;
 mod stand_in;
@@ -51,7 +53,7 @@ fn lists_begin_only_when_every_planned_node_has_registered() {
 fn a_registration_counts_only_when_its_nonce_is_repeated() {
     let mut world = World::started(plan(2, 1, 3, 1));
     let before: Vec<_> = world.coordinator.nodes().cloned().collect();
-    // Left over in the connection of a process that ended before it read the answer.
+    // A process that ends before it has read the answer never repeats the nonce.
     let link = world.connect();
     let nonce = world.offer(link, 3, Incarnation(777)).unwrap().nonce;
     world.tick(100);
@@ -64,10 +66,10 @@ fn a_registration_counts_only_when_its_nonce_is_repeated() {
             opinions: None,
         },
     );
-    assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::RegisterAgain)]);
+    assert_eq!(world.received(link), [ToAgent::Refused(Refusal::RegisterAgain)]);
     assert!(world.coordinator.nodes().eq(&before));
     world.beat(0);
-    assert_eq!(world.heard_by(0), [ToAgent::Heard]);
+    assert_eq!(world.received_by(0), [ToAgent::Heard]);
 }
 
 #[test]
@@ -84,7 +86,7 @@ fn a_heartbeat_of_an_older_registration_counts_for_nothing() {
             opinions: None,
         },
     );
-    assert_eq!(world.heard(old.link), [ToAgent::Refused(Refusal::RegisterAgain)]);
+    assert_eq!(world.received(old.link), [ToAgent::Refused(Refusal::RegisterAgain)]);
 }
 
 #[test]
@@ -110,7 +112,7 @@ fn an_incarnation_that_was_replaced_may_not_register_or_beat() {
         },
     );
     assert_eq!(
-        world.heard(old.link).pop(),
+        world.received(old.link).pop(),
         Some(ToAgent::Refused(Refusal::IncarnationEnded))
     );
     let link = world.connect();
@@ -121,14 +123,14 @@ fn an_incarnation_that_was_replaced_may_not_register_or_beat() {
 }
 
 #[test]
-fn who_does_not_belong_is_refused_with_the_reason() {
+fn an_invalid_registration_is_refused_with_the_reason() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let link = world.connect();
     let refused = |world: &mut World, change: fn(&mut Registration)| {
         let mut registration = world::registration(0, Incarnation(999));
         change(&mut registration);
         world.say(link, &ToCoordinator::Register(Box::new(registration)));
-        match world.heard(link).pop() {
+        match world.received(link).pop() {
             Some(ToAgent::Refused(refusal)) => refusal,
             other => panic!("{other:?}"),
         }
@@ -150,10 +152,10 @@ fn who_does_not_belong_is_refused_with_the_reason() {
         refused(&mut world, |r| r.domain = Some("rack 9".into())),
         Refusal::WrongDomain { planned: "0".into() }
     );
-    let told = Refusal::WrongDomain { planned: "0".into() }.to_string();
+    let text = Refusal::WrongDomain { planned: "0".into() }.to_string();
     assert!(
-        told.contains("set domain = \"0\"") && told.contains("leave domain out"),
-        "{told}"
+        text.contains("set domain = \"0\"") && text.contains("leave domain out"),
+        "{text}"
     );
     assert_eq!(refused(&mut world, |_| {}), Refusal::Running);
     let ahead = |r: &mut Registration| {
@@ -164,7 +166,7 @@ fn who_does_not_belong_is_refused_with_the_reason() {
 }
 
 #[test]
-fn bytes_that_are_no_message_close_the_link_and_change_nothing() {
+fn invalid_bytes_close_the_link_and_change_nothing() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let link = world.connect();
     world.event(CoordinatorEvent::Message {
@@ -179,13 +181,13 @@ fn bytes_that_are_no_message_close_the_link_and_change_nothing() {
     frame[4..8].copy_from_slice(&crc.to_le_bytes());
     world.event(CoordinatorEvent::Message { link, bytes: &frame });
     assert_eq!(
-        world.heard(link),
+        world.received(link),
         [ToAgent::Refused(Refusal::Version { here: MESSAGE_VERSION })]
     );
 }
 
 #[test]
-fn a_certificate_counts_only_from_who_said_it_supervises_that_incarnation() {
+fn a_certificate_counts_only_from_the_announced_supervisor() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let incarnation = world.incarnation(0);
     let stranger = world.connect();
@@ -219,38 +221,41 @@ fn a_certificate_counts_only_from_who_said_it_supervises_that_incarnation() {
 }
 
 #[test]
-fn nothing_is_sent_that_is_not_committed() {
+fn only_committed_changes_are_sent() {
     let mut world = World::started(plan(2, 1, 3, 0));
     world.certify(0);
-    world.heard_by(1);
+    world.received_by(1);
     world.coordinator.store_mut().fail_commits(1);
     let epoch = world.list(0).epoch;
     world.restart(0);
     assert_eq!(world.list(0).epoch, epoch);
-    assert!(world.heard_by(1).is_empty());
+    assert!(world.received_by(1).is_empty());
     assert!(world.notes.iter().any(|n| matches!(n, Note::StoreFailed(_))));
     world.tick(300);
-    assert!(world.list(0).epoch > epoch, "decided again");
+    assert!(world.list(0).epoch > epoch, "the decision must be repeated");
     assert!(
         world
-            .heard_by(1)
+            .received_by(1)
             .iter()
             .any(|m| matches!(m, ToAgent::Configurations(_)))
     );
 }
 
 #[test]
-fn a_commit_whose_answer_is_lost_is_read_again_and_told() {
+fn a_commit_with_a_lost_answer_is_read_again_and_sent() {
     let mut world = World::started(plan(2, 1, 3, 0));
     world.certify(0);
-    world.heard_by(1);
+    world.received_by(1);
     world.coordinator.store_mut().lose_answers(1);
     let epoch = world.list(0).epoch.0;
     world.restart(0);
-    assert!(world.heard_by(1).is_empty(), "whether it took effect is not known yet");
+    assert!(
+        world.received_by(1).is_empty(),
+        "the outcome of the commit is not known yet"
+    );
     world.tick(250);
-    assert_eq!(world.list(0).epoch.0, epoch + 1, "it had");
-    let told = world.heard_by(1);
+    assert_eq!(world.list(0).epoch.0, epoch + 1, "the commit took effect");
+    let told = world.received_by(1);
     let told = told
         .iter()
         .any(|m| matches!(m, ToAgent::Configurations(c) if c.contains(&world.list(0))));
@@ -264,7 +269,7 @@ fn a_deposed_coordinator_commits_and_answers_nothing() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let mut store = world.coordinator.store_mut().clone();
     Coordinator::open(store.clone(), &world.plan, 5).unwrap();
-    // The same store as the other coordinator left it.
+    // The store in the state in which the other coordinator left it.
     std::mem::swap(world.coordinator.store_mut(), &mut store);
     let other = Coordinator::open(world.coordinator.store_mut().clone(), &world.plan, 6)
         .unwrap()
@@ -275,21 +280,21 @@ fn a_deposed_coordinator_commits_and_answers_nothing() {
     assert!(world.coordinator.is_deposed());
     assert_eq!(world.list(0).epoch, epoch);
     world.beat(1);
-    assert_eq!(world.heard_by(1).pop(), Some(ToAgent::Refused(Refusal::Deposed)));
+    assert_eq!(world.received_by(1).pop(), Some(ToAgent::Refused(Refusal::Deposed)));
 }
 
 #[test]
-fn a_coordinator_that_starts_again_goes_on_where_it_was() {
+fn a_restarted_coordinator_continues_with_the_stored_lists() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let before: Vec<_> = world.coordinator.configurations().cloned().collect();
     world.reopen();
     assert!(world.coordinator.configurations().eq(&before));
     world.register_again(0);
     let answer = world.last_registered.clone().unwrap();
-    assert_eq!(answer.configurations, [], "they leave once enough nodes know of them");
+    assert_eq!(answer.configurations, [], "they are sent once enough nodes know them");
     world.register_again(1);
     for node in 0..2 {
-        let heard = world.heard_by(node);
+        let heard = world.received_by(node);
         let told = heard.into_iter().find_map(|m| match m {
             ToAgent::Configurations(told) => Some(told),
             _ => None,
@@ -300,7 +305,7 @@ fn a_coordinator_that_starts_again_goes_on_where_it_was() {
 }
 
 #[test]
-fn status_tells_nodes_lists_rebuild_and_memory() {
+fn status_reports_nodes_lists_rebuild_and_memory() {
     let mut world = World::started(plan(2, 1, 3, 1));
     world.start(3);
     let shard = |turns: u64, done| ShardProgress {
@@ -326,7 +331,7 @@ fn status_tells_nodes_lists_rebuild_and_memory() {
     world.certify(2);
     let link = world.connect();
     world.say(link, &ToCoordinator::Status { n: 7 });
-    let Some(ToAgent::StatusReport { n: 7, status }) = world.heard(link).pop() else {
+    let Some(ToAgent::StatusReport { n: 7, status }) = world.received(link).pop() else {
         panic!("no report")
     };
     assert_eq!(status.nodes.len(), 4);
@@ -369,7 +374,7 @@ fn an_unplanned_node_is_a_spare() {
 }
 
 #[test]
-fn the_newest_configuration_is_given_to_who_asks() {
+fn the_newest_configuration_is_sent_on_request() {
     let mut world = World::started(plan(2, 1, 3, 0));
     world.say_as(
         1,
@@ -378,7 +383,7 @@ fn the_newest_configuration_is_given_to_who_asks() {
             installed: None,
         },
     );
-    assert_eq!(world.heard_by(1), [ToAgent::Configurations(vec![world.list(2)])]);
+    assert_eq!(world.received_by(1), [ToAgent::Configurations(vec![world.list(2)])]);
     world.say_as(
         1,
         &ToCoordinator::GetConfiguration {
@@ -386,11 +391,11 @@ fn the_newest_configuration_is_given_to_who_asks() {
             installed: None,
         },
     );
-    assert!(world.heard_by(1).is_empty());
+    assert!(world.received_by(1).is_empty());
 }
 
 #[test]
-fn into_store_leaves_what_another_can_open() {
+fn the_store_of_a_coordinator_can_be_opened_by_another() {
     let world = World::started(plan(2, 1, 3, 0));
     let plan = world.plan.clone();
     let lists: Vec<_> = world.coordinator.configurations().cloned().collect();

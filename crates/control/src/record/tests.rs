@@ -9,7 +9,7 @@ fn plan() -> ClusterPlan {
     ClusterPlan::simple(ClusterId(9), 1, 1, 2, 0)
 }
 
-/// A store with a new cluster in it.
+/// A store with a new cluster.
 fn created() -> MemoryStore {
     let mut store = MemoryStore::new();
     Records::create(&mut store, &plan()).unwrap();
@@ -143,12 +143,12 @@ fn records_of_an_older_format_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn an_empty_store_is_no_cluster_and_a_cluster_is_made_once() {
+fn an_empty_store_has_no_cluster_and_a_cluster_is_created_once() {
     let mut store = MemoryStore::new();
     let told = Records::open(&mut store, &plan()).unwrap_err();
     assert_eq!(told, OpenError::NoCluster);
     assert!(told.to_string().contains("--create"), "{told}");
-    assert!(store.list("").unwrap().is_empty(), "nothing is made by itself");
+    assert!(store.list("").unwrap().is_empty(), "opening must not create a cluster");
     let mut store = created();
     let before = store.list("").unwrap();
     assert_eq!(Records::create(&mut store, &plan()), Err(OpenError::Exists));
@@ -156,7 +156,7 @@ fn an_empty_store_is_no_cluster_and_a_cluster_is_made_once() {
 }
 
 #[test]
-fn ids_of_the_past_are_kept_and_known() {
+fn ids_of_earlier_epochs_are_recorded() {
     let mut store = created();
     let mut records = Records::open(&mut store, &plan()).unwrap();
     let mut all = vec![list()];
@@ -177,16 +177,24 @@ fn ids_of_the_past_are_kept_and_known() {
         for c in &all {
             assert_eq!(records.knows(of, c.epoch, c.id), Some(true));
             assert_eq!(records.knows(of, c.epoch, c.id ^ 1), Some(false));
-            let told = records.list_since(of, c.epoch).unwrap();
-            assert_eq!(told.lineage(c.epoch, c.id), Lineage::Follows, "of epoch {}", c.epoch.0);
+            let found = records.list_since(of, c.epoch).unwrap();
+            assert_eq!(found.lineage(c.epoch, c.id), Lineage::Follows, "of epoch {}", c.epoch.0);
         }
-        assert_eq!(records.knows(of, Epoch(40), 7), Some(false), "later than the newest");
+        assert_eq!(
+            records.knows(of, Epoch(40), 7),
+            Some(false),
+            "epoch 40 is later than the newest"
+        );
         assert_eq!(
             records.knows(of, Epoch(1), 7),
             None,
-            "from before the first that is known"
+            "epoch 1 is earlier than the recorded history"
         );
-        assert_eq!(records.knows(ListId(5), Epoch(1), 7), Some(false), "no such list");
+        assert_eq!(
+            records.knows(ListId(5), Epoch(1), 7),
+            Some(false),
+            "list 5 does not exist"
+        );
         let newest = &all[all.len() - 1];
         assert_eq!(newest.trail.len(), Configuration::TRAIL_MAX);
     }
@@ -230,7 +238,7 @@ fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
 }
 
 #[test]
-fn a_damaged_record_is_named() {
+fn a_damaged_record_is_reported() {
     for bytes in [vec![], vec![0], vec![4], vec![4, 255, 255, 255, 255]] {
         let mut store = created();
         let bad = Change {
@@ -285,24 +293,24 @@ fn another_plan_is_refused() {
         let told = told(change);
         assert!(told.contains(says), "{told}");
     }
-    // What `paritas set` changes may be another since: the store's counts.
-    let begun_with = ClusterPlan {
+    // `paritas set` may have changed these settings: those of the store are used.
+    let original = ClusterPlan {
         suspicion_ms: 700,
         lost_policy: LostPolicy::Reset,
         ..plan()
     };
-    let opened = Records::open(&mut store, &begun_with).unwrap().plan;
+    let opened = Records::open(&mut store, &original).unwrap().plan;
     assert_eq!((opened.suspicion_ms, opened.lost_policy), (1000, LostPolicy::Stop));
     let same = ClusterPlan::simple(ClusterId(10), 1, 1, 2, 0);
     assert_eq!(
         Records::open(&mut store, &same).unwrap().cluster.id,
         ClusterId(9),
-        "the store's id counts"
+        "the id of the store is used"
     );
 }
 
 #[test]
-fn a_plan_that_no_new_cluster_may_have_is_refused_before_anything_is_written() {
+fn an_invalid_plan_is_refused_before_anything_is_written() {
     let mut store = MemoryStore::new();
     let hasty = ClusterPlan {
         suspicion_ms: 300,
@@ -316,7 +324,7 @@ fn a_plan_that_no_new_cluster_may_have_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn whoever_opened_the_store_before_can_commit_no_more() {
+fn a_replaced_coordinator_cannot_commit() {
     let mut store = created();
     let mut old = Records::open(&mut store, &plan()).unwrap();
     let mut new = Records::open(&mut store, &plan()).unwrap();
@@ -327,7 +335,7 @@ fn whoever_opened_the_store_before_can_commit_no_more() {
 }
 
 #[test]
-fn an_incarnation_that_is_over_stays_over() {
+fn an_ended_incarnation_stays_ended() {
     let mut node = node();
     node.begin(Incarnation(400));
     assert!(node.is_over(Incarnation(300)) && node.is_over(Incarnation(2)) && !node.is_over(Incarnation(400)));
@@ -336,23 +344,30 @@ fn an_incarnation_that_is_over_stays_over() {
     node.certify(Incarnation(400));
     assert!(node.is_over(Incarnation(400)));
     node.certify(Incarnation(500));
-    assert!(node.is_over(Incarnation(500)), "one that never registered");
+    assert!(
+        node.is_over(Incarnation(500)),
+        "an incarnation that never registered can be certified"
+    );
 }
 
 #[test]
-fn an_end_is_one_byte_and_those_of_before_mean_the_same() {
+fn an_end_is_encoded_as_one_byte() {
     let ends = [End::Unknown, End::Certified, End::Attested].map(|end| encode(&end));
     assert_eq!(ends, [[RECORD_FORMAT, 0], [RECORD_FORMAT, 1], [RECORD_FORMAT, 2]]);
     let mut node = node();
     node.attest(Incarnation(7));
-    assert!(!node.has_ended(), "another life");
+    assert!(!node.has_ended(), "the end of another incarnation must not count");
     node.attest(Incarnation(300));
     assert!(node.has_ended() && node.is_over(Incarnation(300)));
     node.begin(Incarnation(400));
-    assert_eq!(node.past.last(), Some(&(Incarnation(300), false)), "nobody saw it end");
+    assert_eq!(
+        node.past.last(),
+        Some(&(Incarnation(300), false)),
+        "the end is not certified"
+    );
 }
 
-/// What opening says once this record is there instead.
+/// Opens a store in which one record is replaced.
 fn opened_with(key: &str, value: Vec<u8>) -> Result<Records, OpenError> {
     let mut store = created();
     let mut records = Records::open(&mut store, &plan()).unwrap();
@@ -368,9 +383,9 @@ fn opened_with(key: &str, value: Vec<u8>) -> Result<Records, OpenError> {
 }
 
 #[test]
-fn a_record_that_can_be_read_and_makes_no_sense_is_damage_too() {
+fn a_record_with_invalid_values_is_reported_as_damaged() {
     let wrong_lists: [fn(&mut Configuration); 6] = [
-        // Too few parities for its places: what is decided would look past the end.
+        // Fewer parities than positions: the rules would read beyond the end.
         |c| c.parity = 0,
         |c| c.data = 2,
         |c| c.ack_quorum = 9,
@@ -397,7 +412,7 @@ fn a_record_that_can_be_read_and_makes_no_sense_is_damage_too() {
 }
 
 #[test]
-fn a_cluster_of_a_newer_format_is_refused_by_name() {
+fn a_cluster_of_a_newer_format_is_refused() {
     let mut cluster = plan().record();
     cluster.format = 2;
     let error = opened_with("cluster", encode(&cluster)).unwrap_err();

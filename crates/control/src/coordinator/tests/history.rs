@@ -1,20 +1,20 @@
-//! Stores that went back in time, and what keeps a coordinator from deciding by one (P10.14 to P10.16).
+//! Tests of coordinators whose store is an old copy: they must not decide by it (P10.14 to P10.16).
 
 use super::*;
 
-/// A store as it is now.
+/// A copy of the present store.
 fn copy(world: &mut World) -> MemoryStore {
     world.coordinator.store_mut().clone()
 }
 
-/// The coordinator dies, and the next one has another store.
+/// Ends the coordinator and starts the next one with another store.
 fn reopen_with(world: &mut World, store: MemoryStore) {
     *world.coordinator.store_mut() = store;
     begin_history(world);
     world.reopen();
 }
 
-/// What is committed from here on is checked against what is in the store now.
+/// Makes the present configurations of the store the ones that later commits are checked against.
 fn begin_history(world: &mut World) {
     let store = copy(world);
     let now = Coordinator::open(store, &world.plan, 0).unwrap();
@@ -30,7 +30,7 @@ fn is_behind(world: &World) -> bool {
 }
 
 #[test]
-fn a_coordinator_whose_store_went_back_changes_nothing_and_says_so() {
+fn a_coordinator_with_an_old_store_changes_nothing_and_reports_it() {
     let mut world = World::started(plan(4, 2, 12, 0));
     let old = copy(&mut world);
     world.certify(3);
@@ -40,7 +40,7 @@ fn a_coordinator_whose_store_went_back_changes_nothing_and_says_so() {
     reopen_with(&mut world, old);
     let before: Vec<_> = world.coordinator.configurations().cloned().collect();
     let notes = world.notes.len();
-    // A node that starts anew comes first: it knows nothing.
+    // A new process registers first: it knows no configuration.
     let link = world.connect();
     world.certify(5);
     world.offer(link, 5, Incarnation(99_000)).unwrap();
@@ -52,7 +52,7 @@ fn a_coordinator_whose_store_went_back_changes_nothing_and_says_so() {
     let is_told = |n: &Note| matches!(n, Note::Behind { node: NodeId(0), .. });
     assert_eq!(world.notes[notes..].iter().filter(|n| is_told(n)).count(), 1);
     assert!(is_behind(&world));
-    // Time, deaths and fresh lives change nothing any more.
+    // Neither time nor ends nor new incarnations change anything now.
     world.certify(6);
     world.tick(60_000);
     let link = world.connect();
@@ -64,13 +64,13 @@ fn a_coordinator_whose_store_went_back_changes_nothing_and_says_so() {
 }
 
 #[test]
-fn another_branch_of_the_same_length_is_found_out_too() {
+fn another_history_of_the_same_length_is_detected() {
     let mut world = World::started(plan(4, 2, 12, 0));
     let old = copy(&mut world);
     world.certify(3);
     world.pass(5000);
     let newest: Vec<_> = world.coordinator.configurations().cloned().collect();
-    // The old store, with other changes, as many or more.
+    // The old store, with other changes, at least the same number.
     reopen_with(&mut world, old);
     for _ in 0..4 {
         let otherwise = |c: &Configuration| {
@@ -96,12 +96,12 @@ fn another_branch_of_the_same_length_is_found_out_too() {
 }
 
 #[test]
-fn a_fresh_coordinator_decides_nothing_until_enough_nodes_have_told_what_they_have() {
+fn a_new_coordinator_decides_nothing_until_enough_nodes_have_reported() {
     let mut world = World::started(plan(4, 2, 12, 0));
     world.reopen();
     let before: Vec<_> = world.coordinator.configurations().cloned().collect();
     world.certify(11);
-    // 12 nodes hold positions, 7 of which have heard the latest decision for sure.
+    // 12 nodes hold positions. At least 7 of them have received the latest decision.
     for node in 0..5 {
         world.register_again(node);
         world.tick(100);
@@ -115,17 +115,20 @@ fn a_fresh_coordinator_decides_nothing_until_enough_nodes_have_told_what_they_ha
     );
     world.register_again(5);
     world.tick(100);
-    assert!(!world.coordinator.configurations().eq(&before), "the end is certified");
+    assert!(
+        !world.coordinator.configurations().eq(&before),
+        "the certified end must be acted on"
+    );
 }
 
 #[test]
-fn a_position_that_begins_empty_becomes_live_when_its_holder_says_so() {
+fn an_empty_position_becomes_live_when_its_holder_confirms_it() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let born = world.list(0);
     assert!(born.positions.iter().flatten().all(|a| a.state == PositionState::Born));
     for position in 0..3 {
         world.ask_live(0, position);
-        assert_eq!(world.list(0), born, "many are told at once");
+        assert_eq!(world.list(0), born, "confirmations are collected into one commit");
     }
     world.pass(300);
     let now = world.list(0);
@@ -134,7 +137,7 @@ fn a_position_that_begins_empty_becomes_live_when_its_holder_says_so() {
 }
 
 #[test]
-fn a_node_that_slept_through_more_changes_than_are_kept_is_over_if_it_holds_nothing() {
+fn a_node_that_missed_more_changes_than_are_recorded_ends_if_it_holds_no_position() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let first = world.list(0);
     let mut lists = vec![first.clone()];
@@ -152,8 +155,8 @@ fn a_node_that_slept_through_more_changes_than_are_kept_is_over_if_it_holds_noth
     let link = world.connect();
     let message = ToCoordinator::Register(Box::new(registration));
     world.say(link, &message);
-    // What it holds may be nowhere else, in this list or in others.
-    let refused = world.heard(link);
+    // Its data may exist nowhere else, in this list or in others.
+    let refused = world.received(link);
     let [ToAgent::Refused(Refusal::Limit(why))] = &refused[..] else {
         panic!("{refused:?}");
     };
@@ -172,16 +175,16 @@ fn a_node_that_slept_through_more_changes_than_are_kept_is_over_if_it_holds_noth
     records.commit(store, &[], &lists, None).unwrap();
     begin_history(&mut world);
     world.say(link, &message);
-    assert_eq!(world.heard(link), [ToAgent::Refused(Refusal::IncarnationEnded)]);
+    assert_eq!(world.received(link), [ToAgent::Refused(Refusal::IncarnationEnded)]);
 }
 
 #[test]
-fn a_coordinator_that_another_one_has_replaced_does_not_call_its_store_old() {
+fn a_deposed_coordinator_does_not_report_an_old_store() {
     let mut world = World::started(plan(4, 2, 12, 0));
     let old = copy(&mut world);
     world.certify(3);
     world.pass(5000);
-    // The first coordinator still runs, with what it knew, on the store that the later one has opened and changed.
+    // The first coordinator still runs with its old records, on the store that the later one has opened and changed.
     let newest = copy(&mut world);
     let mut first = Coordinator::open(old, &world.plan, 7).unwrap();
     std::mem::swap(&mut world.coordinator, &mut first);
@@ -203,7 +206,7 @@ fn a_coordinator_that_another_one_has_replaced_does_not_call_its_store_old() {
 }
 
 #[test]
-fn incarnations_are_counted_on_from_what_the_nodes_know() {
+fn ordinals_continue_from_those_that_the_nodes_know() {
     let mut world = World::started(plan(2, 1, 4, 0));
     let ordinal = |world: &World, node: u16| world.coordinator.records.nodes[&NodeId(node)].record.ordinal;
     let register = |world: &mut World, node: u16, incarnations: Vec<(NodeId, Incarnation, u32)>| {
@@ -211,8 +214,8 @@ fn incarnations_are_counted_on_from_what_the_nodes_know() {
         let mut registration = world::registration(node, world.incarnation(node));
         registration.incarnations = incarnations;
         world.say(link, &ToCoordinator::Register(Box::new(registration)));
-        let Some(ToAgent::Registered(registered)) = world.heard(link).pop() else {
-            panic!("not taken in");
+        let Some(ToAgent::Registered(registered)) = world.received(link).pop() else {
+            panic!("not registered");
         };
         let beat = ToCoordinator::Heartbeat {
             nonce: registered.nonce,
@@ -224,7 +227,7 @@ fn incarnations_are_counted_on_from_what_the_nodes_know() {
         (known.link, known.nonce) = (link, registered.nonce);
         world.say(link, &beat);
     };
-    // Of another incarnation than the present one, of the present one, and of a node that has ended since.
+    // An earlier incarnation of a node, the present one of a node, and an incarnation of a node that has ended.
     world.kill(3);
     world.certify(3);
     let incarnations = vec![
@@ -239,12 +242,12 @@ fn incarnations_are_counted_on_from_what_the_nodes_know() {
     world.start(3);
     assert_eq!(ordinal(&world, 3), 8);
     world.pass(1000);
-    assert_eq!(ordinal(&world, 0), 8, "once");
+    assert_eq!(ordinal(&world, 0), 8, "the ordinal must be raised only once");
 }
 
 #[test]
-fn a_configuration_leaves_once_enough_holders_know_its_id() {
-    // Of six holders, one of which has ended, three must know: five less two, or three.
+fn a_configuration_is_sent_once_enough_holders_know_its_id() {
+    // One of six holders has ended. Of the other five, three must know the id: five less two parities.
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);
     world.pass(300);
@@ -255,12 +258,12 @@ fn a_configuration_leaves_once_enough_holders_know_its_id() {
     let committed = world.list(0);
     assert!(committed.epoch > Epoch(1));
     let installed = |world: &World, node: u16| world.nodes[&node].installed[&ListId(0)];
-    assert_eq!(installed(&world, 1).0, Epoch(1), "nobody has it yet");
+    assert_eq!(installed(&world, 1).0, Epoch(1), "it must not be sent yet");
     let status = world.coordinator.status(world.now());
     assert!(status.trouble.withheld > 0);
     let says = |words: &[String]| words.iter().any(|w| w.contains("sends them once 3 more of the nodes"));
     assert!(says(&status.coordinator), "{:?}", status.coordinator);
-    // A spare is no holder, and what it knows does not count.
+    // A spare is no holder, so its knowledge does not count.
     world.slow_witnesses = (1..6).collect();
     world.register_again(6);
     world.register_again(1);
@@ -271,9 +274,14 @@ fn a_configuration_leaves_once_enough_holders_know_its_id() {
         assert_eq!(installed(&world, node).0, Epoch(1), "n{node}");
     }
     world.register_again(3);
-    assert_eq!(installed(&world, 5), (committed.epoch, committed.id), "all are told");
+    assert_eq!(
+        installed(&world, 5),
+        (committed.epoch, committed.id),
+        "it must be sent to all"
+    );
     assert_eq!(world.coordinator.status(world.now()).trouble.withheld, 0);
-    // The store goes back to before it. The three that knew it first are enough.
+    // The store is replaced by a copy from before that change. The three nodes that knew it first are enough to
+    // detect it.
     let mut behind = world;
     let first: Vec<_> = behind
         .history
@@ -290,7 +298,7 @@ fn a_configuration_leaves_once_enough_holders_know_its_id() {
 }
 
 #[test]
-fn a_coordinator_waits_for_silent_holders_however_long_or_until_an_operator_says_that_they_are_off() {
+fn a_coordinator_waits_for_silent_holders_until_an_operator_fences_them() {
     let mut world = World::started(plan(1, 1, 2, 1));
     world.start(2);
     world.reopen();
@@ -318,7 +326,7 @@ fn a_coordinator_waits_for_silent_holders_however_long_or_until_an_operator_says
 }
 
 #[test]
-fn a_fresh_coordinator_calls_no_list_lost_before_the_holder_of_a_filling_position_could_say_that_it_is_whole() {
+fn a_new_coordinator_marks_no_list_lost_before_a_filling_holder_could_report_that_it_is_complete() {
     for says in [true, false] {
         let mut world = World::started(plan(2, 1, 3, 1));
         world.start(3);
@@ -326,7 +334,7 @@ fn a_fresh_coordinator_calls_no_list_lost_before_the_holder_of_a_filling_positio
         world.certify(0);
         world.pass(1500);
         assert_eq!(world.holder(list, 0), Some(3));
-        // The coordinator ends. It may have been told that n3 is whole, and have told nobody.
+        // The coordinator ends. It may have received that n3 is complete, and not have sent the result to any node.
         world.reopen();
         (1..4).for_each(|node| world.register_again(node));
         world.certify(1);
@@ -341,14 +349,14 @@ fn a_fresh_coordinator_calls_no_list_lost_before_the_holder_of_a_filling_positio
 }
 
 #[test]
-fn what_is_only_heard_of_is_doubted_until_enough_holders_have_told_what_they_have() {
+fn a_decision_known_only_by_id_is_doubted_until_enough_holders_have_reported() {
     let mut world = World::started(plan(4, 2, 6, 0));
     let old = copy(&mut world);
-    // One holder knows of a decision that never left, and the store goes back to before it.
+    // One holder knows the id of a decision that was never sent, and the store is replaced by a copy from before it.
     world.slow_witnesses = (0..5).collect();
     world.certify(0);
     world.pass(1500);
-    let heard = world.nodes[&5].told[&ListId(0)];
+    let heard = world.nodes[&5].heard[&ListId(0)];
     assert!(heard.0 > Epoch(1));
     reopen_with(&mut world, old);
     let mut registration = world::registration(5, world.incarnation(5));
@@ -361,38 +369,38 @@ fn what_is_only_heard_of_is_doubted_until_enough_holders_have_told_what_they_hav
     let message = ToCoordinator::Register(Box::new(registration));
     let link = world.connect();
     world.say(link, &message);
-    let refused = world.heard(link);
+    let refused = world.received(link);
     assert!(
         matches!(refused[..], [ToAgent::Refused(Refusal::StoreIsBehind { .. })]),
         "{refused:?}"
     );
     let says = |world: &World| world.coordinator.status(world.now()).coordinator.join("; ");
     assert!(says(&world).contains("n5 know of decisions"), "{}", says(&world));
-    assert!(!is_behind(&world), "a later store may have none of it either");
-    // Three of six have not heard of it: it has not left, since four would know it.
+    assert!(!is_behind(&world), "the newest store may not have that decision either");
+    // Three of six holders do not know the id. So the decision was not sent, since four would know it.
     for node in [1, 2, 3] {
         let known = world.nodes.get_mut(&node).unwrap();
-        known.told.clear();
+        known.heard.clear();
         world.register_again(node);
     }
     world.say(link, &message);
-    let Some(ToAgent::Registered(registered)) = world.heard(link).into_iter().find(|m| *m != ToAgent::Heard) else {
-        panic!("not taken in");
+    let Some(ToAgent::Registered(registered)) = world.received(link).into_iter().find(|m| *m != ToAgent::Heard) else {
+        panic!("not registered");
     };
     assert_eq!(registered.void, [ListId(0)]);
     assert!(!says(&world).contains("n5 know of decisions"));
 }
 
 #[test]
-fn a_coordinator_that_has_heard_enough_holders_once_goes_on_when_others_take_their_positions() {
+fn a_coordinator_that_has_heard_enough_holders_continues_when_other_nodes_take_their_positions() {
     let mut world = World::started(plan(2, 2, 4, 1));
     world.reopen();
     for node in 0..3 {
         world.register_again(node);
     }
-    // Its peers hear it, so that it keeps what it holds.
+    // Its peers hear it, so it keeps its positions.
     world.cut_off(3);
-    // A spare without history takes over from a node that had told its own.
+    // A spare without history takes over from a node that had reported.
     world.start(4);
     world.certify(0);
     for _ in 0..40 {

@@ -1,4 +1,4 @@
-//! Log nodes: who holds logged positions, and who does while none is free (P10.5, P11).
+//! Tests of log nodes: which node holds a logged position, and which does while no log node is free (P10.5, P11).
 
 use super::rules::{list_where, state};
 use super::world::registration;
@@ -10,7 +10,7 @@ fn logged(log_nodes: u16, spares: u16) -> World {
     World::started(plan(4, 2, 5, spares).with_log_nodes(1, log_nodes))
 }
 
-/// Who holds the logged position of each list.
+/// The holder of the logged position of each list.
 fn log_holders(world: &World) -> Vec<Option<u16>> {
     let lists = world.coordinator.configurations().count() as u16;
     (0..lists).map(|list| world.holder(list, 5)).collect()
@@ -34,7 +34,7 @@ fn role(world: &World, node: u16) -> NodeRole {
 }
 
 #[test]
-fn lists_begin_when_the_log_nodes_are_there_too() {
+fn lists_begin_when_the_log_nodes_have_registered_too() {
     let mut world = World::new(plan(4, 2, 5, 0).with_log_nodes(1, 1));
     (0..5).for_each(|node| world.start(node));
     assert_eq!(world.coordinator.configurations().count(), 0);
@@ -52,16 +52,20 @@ fn a_log_node_that_restarts_takes_its_positions_again() {
     let mut world = logged(1, 1);
     world.start(6);
     world.certify(5);
-    assert_eq!(world.holder(0, 5), None, "writes go on");
+    assert_eq!(
+        world.holder(0, 5),
+        None,
+        "the parity must be vacant so that writes continue"
+    );
     world.pass(100);
-    assert_eq!(world.holder(0, 5), None, "its next incarnation is waited for");
+    assert_eq!(world.holder(0, 5), None, "its next incarnation is awaited");
     world.restart(5);
     assert!(all_at(&world, 5));
     assert_eq!(state(&world, 0, 5), Some(PositionState::Filling));
 }
 
 #[test]
-fn a_log_node_beyond_the_plan_replaces_a_lost_one_before_any_memory_does() {
+fn an_unplanned_log_node_replaces_a_lost_one_before_a_node_in_memory_does() {
     let mut world = logged(1, 1);
     world.start(6);
     world.log_nodes.insert(9);
@@ -90,7 +94,7 @@ fn without_a_log_node_a_spare_holds_the_position_in_memory_until_one_is_back() {
 }
 
 #[test]
-fn without_a_spare_a_member_stands_in_for_it_and_gives_it_back() {
+fn without_a_spare_a_member_stands_in_for_a_log_node() {
     let mut world = logged(1, 0);
     world.certify(5);
     world.pass(600);
@@ -98,13 +102,16 @@ fn without_a_spare_a_member_stands_in_for_it_and_gives_it_back() {
     let list = world.list(0);
     assert!(list.is_stand_in(Position(5)));
     let other = list.of_node(NodeId(world.holder(0, 5).unwrap())).next().unwrap().0;
-    assert!(list.is_data(other), "a second parity is for nobody");
+    assert!(
+        list.is_data(other),
+        "a second parity on the same node would be of no use"
+    );
     settle(&mut world);
-    // A node of memory comes: it takes the logged positions, and no member holds two.
+    // A spare registers: it takes the logged positions, and no member holds two positions.
     world.start(8);
     settle(&mut world);
     assert!(all_at(&world, 8), "{:?}", log_holders(&world));
-    // A log node comes.
+    // A log node registers.
     world.log_nodes.insert(9);
     world.start(9);
     settle(&mut world);
@@ -112,7 +119,7 @@ fn without_a_spare_a_member_stands_in_for_it_and_gives_it_back() {
 }
 
 #[test]
-fn what_is_filling_in_memory_goes_to_a_log_node_at_once() {
+fn a_logged_position_that_is_filling_in_memory_moves_to_a_log_node_at_once() {
     let mut world = logged(1, 1);
     world.start(6);
     world.certify(5);
@@ -124,7 +131,7 @@ fn what_is_filling_in_memory_goes_to_a_log_node_at_once() {
 }
 
 #[test]
-fn where_nobody_may_stand_in_a_logged_position_waits_for_a_log_node() {
+fn without_stand_ins_a_logged_position_waits_for_a_log_node() {
     let mut world = logged(1, 1).without_stand_ins();
     world.start(6);
     world.certify(5);
@@ -140,7 +147,7 @@ fn a_log_node_never_takes_a_data_position_or_the_parity_in_memory() {
     let (data, parity) = (list_where(&world, 2, 0), list_where(&world, 2, 4));
     world.certify(2);
     world.pass(3000);
-    // Two are log nodes, of which each list has one to spare.
+    // There are two log nodes, and each list needs only one.
     assert!(world.holder(data, 0).is_some_and(|n| n < 5));
     assert!(world.holder(parity, 4).is_some_and(|n| n < 5));
 }
@@ -152,7 +159,7 @@ fn a_log_node_is_drained_to_another_one_only() {
     let why = world.set_duty(5, Duty::Draining).unwrap();
     assert_eq!(why, "too few log nodes: 4+2/1 needs 1, and without n5 there would be 0");
     let why = world.set_duty(0, Duty::Shunned);
-    assert_eq!(why, None, "a spare is there for a member");
+    assert_eq!(why, None, "a spare is available for a member");
     assert_eq!(world.set_duty(0, Duty::Returning), None);
     settle(&mut world);
     let why = world.set_duty(1, Duty::Draining);
@@ -168,15 +175,15 @@ fn a_log_node_is_drained_to_another_one_only() {
     assert_eq!(world.set_duty(5, Duty::Draining), None);
     settle(&mut world);
     assert!(all_at(&world, 9), "{:?}", log_holders(&world));
-    // Should the other one go, what keeps the first one is said.
+    // If the other log node fails, the status says why the first one cannot be drained.
     assert_eq!(world.set_duty(5, Duty::Returning), None);
     settle(&mut world);
-    assert!(all_at(&world, 5), "what is its by plan is back");
+    assert!(all_at(&world, 5), "the planned log node has its positions again");
     assert_eq!(world.set_duty(5, Duty::Draining), None);
     world.kill(9);
     world.pass(3000);
-    let kept = &world.coordinator.status(world.now()).nodes[5].waits_for;
-    assert!(kept.contains("no other log node"), "{kept}");
+    let obstacle = &world.coordinator.status(world.now()).nodes[5].waits_for;
+    assert!(obstacle.contains("no other log node"), "{obstacle}");
 }
 
 #[test]
@@ -216,7 +223,10 @@ fn a_role_that_is_not_the_planned_one_is_refused_both_ways() {
     world.log_nodes = [0, 6].into();
     let member = "n0 is not planned as a log node: leave log_dir (--log-dir) out of its settings";
     assert_eq!(refused(&mut world, 0), member);
-    assert!(refused(&mut world, 6).contains("not planned as a log node"), "a spare");
+    assert!(
+        refused(&mut world, 6).contains("not planned as a log node"),
+        "a spare is not planned as a log node"
+    );
     let log = "n5 is planned as a log node: set log_dir (--log-dir) in its settings";
     assert_eq!(refused(&mut world, 5), log);
     let mut world = World::new(plan(4, 2, 6, 0));
@@ -225,24 +235,24 @@ fn a_role_that_is_not_the_planned_one_is_refused_both_ways() {
 }
 
 #[test]
-fn a_planned_member_is_no_spare() {
+fn a_planned_member_cannot_register_as_a_spare() {
     let mut world = World::new(plan(2, 1, 3, 1));
-    let told = |world: &mut World, node| {
+    let answer = |world: &mut World, node| {
         let link = world.connect();
         let mut asks = registration(node, Incarnation(900));
         asks.role = NodeRole::Spare;
         world.say(link, &ToCoordinator::Register(Box::new(asks)));
-        world.heard(link).pop()
+        world.received(link).pop()
     };
-    match told(&mut world, 1) {
+    match answer(&mut world, 1) {
         Some(ToAgent::Refused(Refusal::WrongRole { why })) => {
             assert!(why.contains("leave spare (--spare) out"), "{why}")
         }
         other => panic!("{other:?}"),
     }
     for node in [3, 4] {
-        let taken = told(&mut world, node);
-        assert!(matches!(taken, Some(ToAgent::Registered(_))), "n{node}: {taken:?}");
+        let answer = answer(&mut world, node);
+        assert!(matches!(answer, Some(ToAgent::Registered(_))), "n{node}: {answer:?}");
     }
 }
 
@@ -262,5 +272,5 @@ fn a_node_beyond_the_plan_may_change_its_role_with_its_incarnation() {
     world.pass(600);
     assert_eq!(role(&world, 8), NodeRole::Log);
     world.reopen();
-    assert_eq!(role(&world, 8), NodeRole::Log, "it is in its record");
+    assert_eq!(role(&world, 8), NodeRole::Log, "the role must be in the stored record");
 }

@@ -1,4 +1,4 @@
-//! Planned moves (P5.12, P10.2a): a node is drained, shunned, and comes back.
+//! Tests of planned moves (P5.12, P10.2a): a node is drained, is shunned, and returns.
 
 use super::rules::list_where;
 use super::*;
@@ -19,7 +19,7 @@ fn homes(world: &World) -> Vec<Vec<Option<u16>>> {
     (0..lists(world).len() as u16).map(of_list).collect()
 }
 
-/// Some steps of a cluster in which every owner drains when asked and every position is filled.
+/// Lets time pass in a cluster in which every owner drains on request and every position becomes Live.
 fn settle(world: &mut World) {
     for _ in 0..20 {
         world.drain();
@@ -35,7 +35,7 @@ fn with_spares(data: u8, parity: u8, nodes: u16, spares: u16) -> World {
 }
 
 #[test]
-fn a_drained_node_gives_up_all_it_holds_a_few_lists_at_a_time() {
+fn a_draining_node_gives_up_all_positions_a_few_lists_at_a_time() {
     let mut world = with_spares(4, 2, 6, 1);
     assert_eq!(world.set_duty(2, Duty::Draining), None);
     let mut steps = 0;
@@ -45,12 +45,12 @@ fn a_drained_node_gives_up_all_it_holds_a_few_lists_at_a_time() {
         }
         let whole = |c: &Configuration| c.positions.iter().flatten().all(|a| a.state.is_live());
         let moving = lists(&world).iter().filter(|c| !whole(c)).count();
-        assert!(moving <= 2, "{moving} lists at a time");
+        assert!(moving <= 2, "{moving} lists move at the same time");
         world.drain();
         world.rebuild();
         world.pass(100);
         steps += 1;
-        assert!(steps < 100, "it does not come to an end");
+        assert!(steps < 100, "the drain does not end");
     }
     assert!(lists(&world).iter().all(|c| c.of_node(NodeId(6)).count() == 1));
     let status = world.coordinator.status(world.now());
@@ -63,7 +63,7 @@ fn a_drained_node_gives_up_all_it_holds_a_few_lists_at_a_time() {
 }
 
 #[test]
-fn an_owner_is_asked_first_and_goes_unasked_if_it_does_not_answer() {
+fn an_owner_is_asked_to_drain_and_is_moved_later_even_without_an_answer() {
     let mut world = with_spares(4, 2, 6, 1);
     let list = list_where(&world, 0, 0);
     assert_eq!(world.set_duty(0, Duty::Draining), None);
@@ -72,9 +72,9 @@ fn an_owner_is_asked_first_and_goes_unasked_if_it_does_not_answer() {
     world.rebuild();
     world.pass(300);
     let mut asked = false;
-    // Lists take turns: until it is this one's, and the owner has been asked for less than the suspicion time.
+    // Lists move one after the other. Wait until this list moves; its owner is asked for at most the suspicion time.
     for _ in 0..40 {
-        asked |= world.heard_by(0).contains(&ToAgent::Drain {
+        asked |= world.received_by(0).contains(&ToAgent::Drain {
             list: id,
             position,
             tenure,
@@ -89,12 +89,12 @@ fn an_owner_is_asked_first_and_goes_unasked_if_it_does_not_answer() {
     assert_eq!(
         world.holder(list, 0),
         Some(6),
-        "after a suspicion time it goes all the same"
+        "after the suspicion time the position moves without an answer"
     );
 }
 
 #[test]
-fn what_has_drained_of_a_shunned_node_goes_in_one_commit() {
+fn drained_positions_of_a_shunned_node_move_in_one_commit() {
     let mut world = with_spares(4, 2, 6, 2);
     assert_eq!(world.set_duty(3, Duty::Shunned), None);
     let owned = || {
@@ -103,23 +103,23 @@ fn what_has_drained_of_a_shunned_node_goes_in_one_commit() {
             .filter(|c| c.of_node(NodeId(3)).any(|(p, _)| p.0 < 4))
             .count()
     };
-    assert_eq!(owned(), 4, "parity goes at once, owners are asked");
+    assert_eq!(owned(), 4, "parities move at once, owners are asked to drain");
     world.drain();
     assert_eq!(held_by(&world, 3), 0);
     for list in lists(&world) {
-        assert_eq!(list.epoch.0, 2, "one change a list");
+        assert_eq!(list.epoch.0, 2, "each list changes once");
     }
 }
 
 #[test]
-fn two_shunned_nodes_leave_a_list_together_if_it_bears_that() {
+fn two_shunned_nodes_leave_a_list_together_if_its_redundancy_allows() {
     let mut world = with_spares(4, 2, 6, 2);
     assert_eq!(world.set_duty(0, Duty::Shunned), None);
     assert_eq!(world.set_duty(1, Duty::Shunned), None);
     world.drain();
     world.pass(1500);
     for list in lists(&world) {
-        // 4+2 with both parities missing bears no missing data, but no write would be taken either.
+        // With both parities missing, 4+2 survives no missing data, and would refuse writes.
         let both = [0, 1].map(|node| list.of_node(NodeId(node)).count());
         assert!(
             both == [0, 0] || list.members().any(|(_, a)| a.tenure.node.0 < 2),
@@ -135,22 +135,22 @@ fn a_shunned_node_stays_while_as_many_as_the_scheme_covers_have_ended_or_are_sil
     let mut world = with_spares(4, 2, 6, 3);
     let before = world.list(0);
     let node = |p: u8| before.tenure(Position(p)).unwrap().node.0;
-    // Both stay named Live: their next incarnations are awaited.
+    // Both keep their Live positions: their next incarnations are awaited.
     world.certify(node(0));
     world.certify(node(1));
     assert_eq!(world.set_duty(node(4), Duty::Shunned), None);
     assert_eq!(
         world.holder(0, 4),
         Some(node(4)),
-        "two are lost, a third cannot be spared"
+        "two positions are lost, so a third may not move"
     );
     world.pass(100);
     assert!(
         lists(&world).iter().all(|c| !c.lost),
-        "two have ended, and 4+2 covers that"
+        "two nodes have ended, which 4+2 survives"
     );
     settle(&mut world);
-    assert_eq!(held_by(&world, node(4)), 0, "then it goes");
+    assert_eq!(held_by(&world, node(4)), 0, "after the rebuild its positions move");
     assert!(lists(&world).iter().all(|c| !c.lost));
 
     let mut world = with_spares(4, 2, 6, 4);
@@ -160,11 +160,15 @@ fn a_shunned_node_stays_while_as_many_as_the_scheme_covers_have_ended_or_are_sil
     assert_eq!(world.set_duty(node(4), Duty::Shunned), None);
     world.drain();
     world.pass(1500);
-    assert_eq!(lists(&world), before, "three may be behind a partition, and come back");
+    assert_eq!(
+        lists(&world),
+        before,
+        "three silent nodes may be behind a partition, and may return"
+    );
 }
 
 #[test]
-fn a_drain_that_cannot_be_is_refused_and_says_why() {
+fn an_impossible_drain_is_refused_with_the_reason() {
     let mut world = World::started(plan(4, 2, 6, 0));
     assert!(
         world
@@ -178,7 +182,7 @@ fn a_drain_that_cannot_be_is_refused_and_says_why() {
     assert!(world.set_duty(1, Duty::Shunned).unwrap().contains("nowhere else"));
     let mut world = with_spares(2, 1, 3, 1);
     assert!(world.set_duty(1, Duty::Draining).unwrap().contains("min_redundancy 1"));
-    // The second of two, for which nobody is left.
+    // After the first drain there is no free node for a second one.
     let mut world = with_spares(4, 2, 6, 1);
     assert_eq!(world.set_duty(1, Duty::Draining), None);
     assert!(world.set_duty(2, Duty::Draining).unwrap().contains("too few nodes"));
@@ -199,20 +203,20 @@ fn an_order_survives_the_coordinator_and_the_node_s_own_end() {
     assert_eq!(
         held_by(&world, 2),
         0,
-        "the spare has got it all, the next incarnation nothing"
+        "the spare has all positions, the next incarnation none"
     );
     settle(&mut world);
-    // But rather it than nobody.
+    // A leaving node is better than a vacancy.
     world.certify(3);
     world.pass(1000);
     assert_eq!(held_by(&world, 2), 6);
     world.restart(3);
     settle(&mut world);
-    assert_eq!(held_by(&world, 2), 0, "and only until another comes");
+    assert_eq!(held_by(&world, 2), 0, "it keeps them only until another node registers");
 }
 
 #[test]
-fn a_node_that_comes_back_gets_what_was_its_own() {
+fn a_returning_node_gets_its_planned_positions() {
     let mut world = with_spares(4, 2, 8, 0);
     let before = homes(&world);
     assert_eq!(world.set_duty(5, Duty::Shunned), None);
@@ -232,7 +236,7 @@ fn a_node_that_comes_back_gets_what_was_its_own() {
 }
 
 #[test]
-fn an_order_taken_back_leaves_the_rest_where_it_is() {
+fn a_cancelled_drain_restores_the_planned_positions() {
     let mut world = with_spares(4, 2, 6, 1);
     let before = homes(&world);
     assert_eq!(world.set_duty(2, Duty::Draining), None);
@@ -243,14 +247,14 @@ fn an_order_taken_back_leaves_the_rest_where_it_is() {
 }
 
 #[test]
-fn a_list_that_is_not_whole_keeps_a_drained_node_and_failures_go_first() {
+fn a_drain_waits_while_a_list_is_being_rebuilt() {
     let mut world = with_spares(4, 2, 6, 2);
     world.kill(4);
     world.pass(1500);
     assert_eq!(world.set_duty(2, Duty::Draining), None);
     world.drain();
     world.pass(300);
-    assert_eq!(held_by(&world, 2), 6, "everything waits for what is being rebuilt");
+    assert_eq!(held_by(&world, 2), 6, "all moves wait for the rebuild");
     let waits = world.coordinator.status(world.now()).nodes[2].waits_for.clone();
     assert!(waits.contains("being rebuilt"), "{waits}");
     settle(&mut world);
@@ -258,16 +262,23 @@ fn a_list_that_is_not_whole_keeps_a_drained_node_and_failures_go_first() {
 }
 
 #[test]
-fn a_node_that_is_to_leave_gets_nothing_from_stand_ins() {
+fn a_leaving_spare_is_preferred_to_a_stand_in() {
     let mut world = with_spares(4, 2, 6, 1);
     assert_eq!(world.set_duty(6, Duty::Draining), None);
     world.certify(1);
     world.pass(600);
     let mut stand_ins = lists(&world).into_iter().map(|c| c.has_stand_ins());
-    assert!(!stand_ins.any(|s| s), "rather the leaving spare than a second position");
-    assert_eq!(world.set_duty(6, Duty::Draining), None, "the same order again");
+    assert!(
+        !stand_ins.any(|s| s),
+        "the leaving spare must be preferred to a stand-in"
+    );
+    assert_eq!(
+        world.set_duty(6, Duty::Draining),
+        None,
+        "the same order may be repeated"
+    );
     settle(&mut world);
-    assert_eq!(held_by(&world, 6), 6, "there is nobody else");
+    assert_eq!(held_by(&world, 6), 6, "no other node is free");
     let waits = world.coordinator.status(world.now()).nodes[6].waits_for.clone();
     assert!(waits.contains("no other node can take it"), "{waits}");
     world.restart(1);

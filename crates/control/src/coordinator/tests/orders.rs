@@ -1,16 +1,17 @@
-//! Orders of an operator: they say what they would lose, and do nothing unless they are confirmed (P10.17).
+//! Tests of an operator's orders: the answer says which data would be lost. Without confirmation nothing is done
+//! (P10.17).
 
 use super::*;
 use crate::message::{Order, Settings};
 use crate::plan::LostPolicy;
 use crate::status::Verdict;
 
-/// What was said: whether it is done and in which words, or why not.
+/// Gives an order. Returns whether it is done, with remarks, or why it is refused.
 fn give(world: &mut World, order: Order, confirmed: bool) -> Result<(bool, Vec<String>), String> {
     let link = world.connect();
     world.coordinator.set_local(link);
     world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
-    match world.heard(link).pop() {
+    match world.received(link).pop() {
         Some(ToAgent::Said { n: 7, answer }) => answer,
         other => panic!("{other:?}"),
     }
@@ -29,7 +30,7 @@ fn lost(world: &World) -> Vec<ListId> {
     world.coordinator.status(world.now()).trouble.lost
 }
 
-/// All of these positions' nodes are killed and certified: list 0 is lost.
+/// Kills and certifies three nodes, so that list 0 is lost.
 fn lose(world: &mut World) {
     for node in 0..3 {
         world.certify(node);
@@ -39,7 +40,7 @@ fn lose(world: &mut World) {
 }
 
 #[test]
-fn orders_that_can_lose_data_are_taken_from_this_machine_only() {
+fn orders_that_can_lose_data_are_accepted_from_this_machine_only() {
     let mut world = World::started(plan(2, 1, 4, 0));
     world.kill(3);
     world.pass(5000);
@@ -47,7 +48,7 @@ fn orders_that_can_lose_data_are_taken_from_this_machine_only() {
     for confirmed in [false, true] {
         let order = fence(&[3]);
         world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
-        let answer = world.heard(link).pop();
+        let answer = world.received(link).pop();
         let Some(ToAgent::Said { answer: Err(why), .. }) = answer else {
             panic!("{answer:?}");
         };
@@ -57,7 +58,7 @@ fn orders_that_can_lose_data_are_taken_from_this_machine_only() {
 }
 
 #[test]
-fn lists_that_are_lost_begin_again_by_order_and_not_before() {
+fn lost_lists_begin_again_only_after_a_confirmed_order() {
     let mut world = World::started(plan(2, 1, 3, 0));
     let none = give(&mut world, Order::ResetLists { lists: vec![] }, true);
     assert!(none.unwrap_err().contains("no list is lost"));
@@ -72,32 +73,32 @@ fn lists_that_are_lost_begin_again_by_order_and_not_before() {
         "{words:?}"
     );
     world.pass(20_000);
-    assert_eq!(configurations(&world), before, "it was not confirmed");
+    assert_eq!(configurations(&world), before, "the order was not confirmed");
     let lists = vec![ListId(0)];
     let (done, _) = give(&mut world, Order::ResetLists { lists }, true).unwrap();
     world.pass(1000);
     assert!(
         done && !world.list(0).lost && world.list(1).lost,
-        "the one that was named"
+        "only the list that was named begins again"
     );
     let list = world.list(0);
     assert_eq!(list.born, list.epoch);
     assert!(list.positions.iter().flatten().all(|a| a.state == PositionState::Born));
-    // An order is done once: lost again, the list stays lost.
+    // An order is done once. A list that is lost again stays lost.
     assert!(world.coordinator.orders.resets().is_empty());
     let wrong = give(&mut world, Order::ResetLists { lists: vec![ListId(0)] }, true).unwrap_err();
     assert!(wrong.contains("list 0 is not lost"), "{wrong}");
 }
 
 #[test]
-fn a_reset_waits_for_a_node_for_each_position_and_says_so() {
+fn a_reset_waits_for_a_node_for_each_position_and_reports_it() {
     let mut world = World::started(plan(2, 1, 3, 0)).without_stand_ins();
     lose(&mut world);
     (0..2).for_each(|node| world.start(node));
     world.pass(20_000);
     give(&mut world, Order::ResetLists { lists: vec![] }, true).unwrap();
     world.pass(5000);
-    assert!(world.list(0).lost, "nobody is there for one position");
+    assert!(world.list(0).lost, "there is no node for one position");
     let words = world.coordinator.status(world.now()).coordinator.join("; ");
     assert!(words.contains("as ordered"), "{words}");
     world.start(2);
@@ -106,8 +107,8 @@ fn a_reset_waits_for_a_node_for_each_position_and_says_so() {
 }
 
 #[test]
-fn a_node_whose_machine_is_off_counts_as_ended_once_an_operator_says_so() {
-    // Three of four are gone without a word: nothing can be judged by silence.
+fn a_node_counts_as_ended_once_an_operator_attests_it() {
+    // Two of four nodes are silent, which is too many to decide by silence.
     let mut world = World::started(plan(2, 2, 4, 0));
     world.kill(2);
     world.kill(3);
@@ -120,19 +121,19 @@ fn a_node_whose_machine_is_off_counts_as_ended_once_an_operator_says_so() {
         !done && words.iter().any(|line| line.contains("no list is lost")),
         "{words:?}"
     );
-    assert_eq!(configurations(&world), before, "it was not confirmed");
+    assert_eq!(configurations(&world), before, "the order was not confirmed");
     assert!(!world.coordinator.records.nodes[&NodeId(3)].has_ended());
     let (done, _) = give(&mut world, fence(&[3]), true).unwrap();
     assert!(done);
     for list in world.coordinator.configurations() {
         assert!(list.held_by(NodeId(3), incarnation).next().is_none(), "{list:?}");
-        // P5.5: whoever serves next waits for its leases.
+        // P5.5: the next owner must wait for its leases.
         assert!(!list.is_gone(NodeId(3), incarnation), "{list:?}");
     }
-    assert!(world.is_over(3), "that incarnation does not come back");
+    assert!(world.is_over(3), "that incarnation may not register again");
     world.start(3);
     world.pass(1000);
-    assert!(!world.is_over(3), "the next one does");
+    assert!(!world.is_over(3), "the next incarnation may register");
 }
 
 #[test]
@@ -147,16 +148,19 @@ fn a_node_that_runs_is_not_fenced() {
     world.pass(2000);
     let mixed = give(&mut world, fence(&[3, 2]), true).unwrap_err();
     assert!(mixed.contains("n2 runs"), "{mixed}");
-    assert!(!world.coordinator.records.nodes[&NodeId(3)].has_ended(), "all or none");
+    assert!(
+        !world.coordinator.records.nodes[&NodeId(3)].has_ended(),
+        "either all nodes of an order are fenced or none"
+    );
 }
 
 #[test]
-fn more_ends_than_the_scheme_covers_are_told_before_they_are_believed() {
+fn a_fence_reports_lost_lists_before_it_is_confirmed() {
     let mut world = World::started(plan(2, 1, 3, 0)).without_stand_ins();
     world.kill(1);
     world.kill(2);
     world.pass(20_000);
-    assert!(lost(&world).is_empty(), "silence loses nothing");
+    assert!(lost(&world).is_empty(), "silence alone loses no list");
     let (_, words) = give(&mut world, fence(&[1, 2]), false).unwrap();
     assert!(words.iter().any(|line| line.contains("would be lost")), "{words:?}");
     assert!(lost(&world).is_empty());
@@ -165,7 +169,7 @@ fn more_ends_than_the_scheme_covers_are_told_before_they_are_believed() {
 }
 
 #[test]
-fn an_attested_end_becomes_a_certified_one_when_its_supervisor_says_so() {
+fn an_attested_end_becomes_certified_by_its_supervisor() {
     let mut world = World::started(plan(2, 1, 4, 0));
     world.kill(3);
     let incarnation = world.incarnation(3);
@@ -192,11 +196,11 @@ fn a_fresh_coordinator_accepts_no_fence_before_every_running_process_has_registe
     world.pass(1500);
     let early = give(&mut world, fence(&[10]), true).unwrap_err();
     assert!(
-        early.contains("may run: wait") && early.contains("calls by then"),
+        early.contains("may run: wait") && early.contains("registers by then"),
         "{early}"
     );
     world.pass(6000);
-    // What was not there to be heard counts for nothing: this coordinator stood still.
+    // Silence while the coordinator was paused does not count.
     world.sleep(600);
     let early = give(&mut world, fence(&[10]), true).unwrap_err();
     assert!(early.contains("may run: wait"), "{early}");
@@ -235,11 +239,11 @@ fn a_fence_whose_commit_failed_is_not_done_later() {
 }
 
 #[test]
-fn an_order_whose_asker_is_gone_is_withdrawn() {
+fn an_order_is_withdrawn_when_its_link_closes() {
     let mut world = World::started(plan(2, 1, 4, 0));
     world.kill(3);
     world.pass(3000);
-    // The outcome of a commit is unknown: what is ordered waits until that is read.
+    // The outcome of a commit is unknown. The order waits until the store has been read again.
     world.coordinator.unsure = true;
     world.slow_witnesses = (0..4).collect();
     let link = world.connect();
@@ -271,7 +275,7 @@ fn an_incarnation_that_is_heard_before_the_commit_has_not_ended() {
     world.coordinator.next_tick = world.now() + Span::from_secs(10);
     world.register_again(3);
     world.pass(1000);
-    let Some(ToAgent::Said { answer: Err(why), .. }) = world.heard(link).pop() else {
+    let Some(ToAgent::Said { answer: Err(why), .. }) = world.received(link).pop() else {
         panic!("not refused");
     };
     assert!(why.contains("heard meanwhile"), "{why}");
@@ -279,7 +283,7 @@ fn an_incarnation_that_is_heard_before_the_commit_has_not_ended() {
 }
 
 #[test]
-fn settings_whose_commit_is_read_back_are_told() {
+fn settings_are_sent_after_a_commit_with_a_lost_answer() {
     let mut world = World::started(plan(2, 1, 4, 0));
     world.coordinator.store_mut().lose_answers(1);
     let order = Order::Set(Settings {
@@ -288,17 +292,17 @@ fn settings_whose_commit_is_read_back_are_told() {
     });
     let unknown = give(&mut world, order, true).unwrap_err();
     assert!(unknown.contains("not known"), "{unknown}");
-    (0..4).for_each(|node| drop(world.heard_by(node)));
+    (0..4).for_each(|node| drop(world.received_by(node)));
     world.pass(1000);
     for node in 0..4 {
-        let told = world.heard_by(node);
+        let told = world.received_by(node);
         let cluster = |m: &ToAgent| matches!(m, ToAgent::Cluster(c) if c.suspicion_ms == 2500);
         assert!(told.iter().any(cluster), "{told:?}");
     }
 }
 
 #[test]
-fn settings_change_at_once_and_last() {
+fn settings_change_at_once_and_persist() {
     let mut world = World::started(plan(2, 1, 4, 0));
     let set = |suspicion_ms, lost_policy| {
         Order::Set(Settings {
@@ -317,24 +321,24 @@ fn settings_change_at_once_and_last() {
         );
     }
     assert_eq!(world.coordinator.cluster().suspicion_ms, 1000);
-    (0..4).for_each(|node| drop(world.heard_by(node)));
+    (0..4).for_each(|node| drop(world.received_by(node)));
     let (done, words) = give(&mut world, set(Some(2500), Some(LostPolicy::Reset)), false).unwrap();
-    assert!(done, "it loses nothing");
+    assert!(done, "the change loses no data, so it needs no confirmation");
     assert_eq!(words[..2], ["suspicion_ms=2500", "lost_policy=reset"]);
     assert!(words[2].contains("5000 ms"), "{words:?}");
     for node in 0..4 {
-        let told = world.heard_by(node);
+        let told = world.received_by(node);
         let cluster = |m: &ToAgent| matches!(m, ToAgent::Cluster(c) if c.suspicion_ms == 2500);
         assert!(told.iter().any(cluster), "{told:?}");
     }
-    // The plan of the next start says what the cluster began with.
+    // The plan of the next start has the settings with which the cluster was made.
     world.reopen();
     assert_eq!(world.coordinator.cluster().suspicion_ms, 2500);
     assert_eq!(world.coordinator.plan().lost_policy, LostPolicy::Reset);
 }
 
 #[test]
-fn a_policy_that_would_empty_lost_lists_is_confirmed_first() {
+fn the_policy_reset_needs_confirmation_while_lists_are_lost() {
     let mut world = World::started(plan(2, 1, 3, 0));
     lose(&mut world);
     (0..3).for_each(|node| world.start(node));
@@ -355,7 +359,7 @@ fn a_policy_that_would_empty_lost_lists_is_confirmed_first() {
 }
 
 #[test]
-fn status_says_who_hears_a_silent_node_and_what_to_do() {
+fn status_reports_which_peers_hear_a_silent_node_and_what_to_do() {
     let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     world.pass(300);
     world.kill(3);

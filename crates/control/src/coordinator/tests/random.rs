@@ -1,5 +1,6 @@
-//! A random walk: nodes die, are certified or not, fall silent, return, finish rebuilding; the coordinator dies too.
-//! I11 and P10.3 are checked on every commit (in `World::event`), and after every step that nothing is left undone.
+//! A random walk: nodes end with and without certificates, become silent, return and complete their positions. The
+//! coordinator ends too. Every commit is checked against I11 and P10.3 (in `World::event`). After every step no
+//! decision may be outstanding.
 
 use super::world::TestNode;
 use super::*;
@@ -22,7 +23,8 @@ struct Marks {
     logged_in_memory: u32,
 }
 
-/// Long enough after the last event: no vacancy while a node is free, and no position of an incarnation that ended.
+/// Asserts, some time after the last event, that no position is vacant while a node is free, and that no ended
+/// incarnation holds one.
 fn assert_nothing_undone(world: &World) {
     for c in world.coordinator.configurations() {
         let named = |id: u16| c.positions.iter().flatten().any(|a| a.tenure.node.0 == id);
@@ -33,9 +35,13 @@ fn assert_nothing_undone(world: &World) {
             let fits = |id: &u16| is_log(id) == logged(i) || (logged(i) && world.stand_in);
             let mut nodes = world.nodes.iter();
             let free = nodes.find(|(id, n)| n.alive && !named(**id) && !halted(n) && fits(id));
-            assert_eq!(free.map(|(id, _)| id), None, "it is free for position {i}: {c:?}");
+            assert_eq!(
+                free.map(|(id, _)| id),
+                None,
+                "position {i} is vacant while this node is free: {c:?}"
+            );
         }
-        // Nor while a member could stand in.
+        // No position may be vacant while a member could stand in.
         if world.stand_in && c.parity > 0 && !c.lost {
             for i in (0..c.positions.len()).filter(|i| c.positions[*i].is_none()) {
                 let may = world.nodes.iter().find(|(id, n)| {
@@ -43,7 +49,11 @@ fn assert_nothing_undone(world: &World) {
                     with.positions[i] = c.positions.iter().flatten().find(|a| a.tenure.node.0 == **id).copied();
                     n.alive && !is_log(id) && !halted(n) && with.positions[i].is_some() && with.is_within_limits()
                 });
-                assert_eq!(may.map(|(id, _)| id), None, "position {i}: {c:?}");
+                assert_eq!(
+                    may.map(|(id, _)| id),
+                    None,
+                    "position {i} is vacant while this node could stand in: {c:?}"
+                );
             }
         }
         for (i, held) in c
@@ -71,7 +81,7 @@ fn stand_ins(c: &Configuration) -> impl Iterator<Item = Position> {
     (0..c.positions.len() as u8).map(Position).filter(|p| c.is_stand_in(*p))
 }
 
-/// Logged positions that no log node holds.
+/// Logged positions that are held in memory.
 fn in_memory_of_logged<'a>(world: &'a World, c: &'a Configuration) -> impl Iterator<Item = Position> + 'a {
     let logged = |p: &Position| world.coordinator.cluster().is_logged(*p);
     let in_memory = |p: &Position| c.tenure(*p).is_some_and(|t| !world.log_nodes.contains(&t.node.0));
@@ -111,14 +121,14 @@ fn walk(seed: u64, marks: &mut Marks) {
         let node = prng.below(u64::from(count + spares)) as u16;
         let alive = world.nodes[&node].alive;
         let down = world.nodes.values().filter(|n| !n.alive).count();
-        // Most walks stay within what the scheme covers; some don't care.
+        // Most walks lose no more nodes than the scheme covers. The rash ones do not limit the losses.
         let may_kill = rash || down < usize::from(parity);
         match prng.below(17) {
             0 | 1 if alive && may_kill => world.certify(node),
             2 | 3 if alive && may_kill => world.kill(node),
             4 | 5 if !alive => world.restart(node),
             6 if alive && (rash || parity > 1) => world.restart(node),
-            // Only silent until now: the same incarnation speaks again.
+            // The node was only silent: the same incarnation is heard again.
             7 if !alive && !world.is_over(node) => {
                 world.nodes.get_mut(&node).unwrap().alive = true;
                 world.beat_or_register(node);
@@ -166,12 +176,12 @@ fn walk(seed: u64, marks: &mut Marks) {
             world.coordinator.store_mut().lose_answers(0);
         }
         world.pass(pause);
-        // A coordinator that has just begun waits for holders that may still register.
+        // A coordinator that has just started waits for holders that may still register.
         if settles && world.now() >= world.coordinator.settled_from && world.coordinator.obstacle().is_none() {
             assert_nothing_undone(&world);
         }
     }
-    // Whoever is away, or has a role that halted, returns; then everything is held, and after rebuilding Live.
+    // All ended nodes, and those with a halted role, restart. Then every position has a holder, and becomes Live.
     world.coordinator.store_mut().fail_commits(0);
     world.coordinator.store_mut().lose_answers(0);
     let away: Vec<u16> = world
@@ -181,15 +191,15 @@ fn walk(seed: u64, marks: &mut Marks) {
         .map(|(id, _)| *id)
         .collect();
     away.into_iter().for_each(|node| world.restart(node));
-    // What became of a commit before is found out first, and whether the store is the newest.
+    // First the coordinator must learn the outcome of an earlier commit, and whether its store is the newest.
     while world.now() < world.coordinator.settled_from {
         world.pass(300);
     }
     world.pass(300);
     (0..count + spares).for_each(|node| assert!(world.try_duty(node, Duty::Returning)));
-    // Long enough for any lease of before to end: a lost list begins again only then, if by policy it does.
+    // Wait until all earlier leases have ended: only then may a lost list begin again, if the policy is reset.
     world.pass(6000);
-    // A stand-in's position moves only when all else is Live.
+    // A position of a stand-in moves only when all other positions are Live.
     for _ in 0..60 {
         world.drain();
         world.rebuild();
@@ -198,7 +208,7 @@ fn walk(seed: u64, marks: &mut Marks) {
     if world.coordinator.configurations().all(|c| !c.lost) && min_redundancy < parity {
         let stored = world.coordinator.records.nodes.values();
         for node in stored {
-            assert_eq!(node.duty, Duty::Full, "everybody is where the plan has it: {node:?}");
+            assert_eq!(node.duty, Duty::Full, "every node has its planned positions: {node:?}");
         }
     }
     for c in world.coordinator.configurations() {
@@ -208,14 +218,18 @@ fn walk(seed: u64, marks: &mut Marks) {
             "{c:?}\n{:?}",
             world.coordinator.records.nodes
         );
-        // Everybody is here, so nobody need hold two; but where writes cannot do without any parity, a logged one
-        // stays in memory.
+        // All nodes are available, so there is no need for stand-ins. But if writes need every parity, a logged
+        // position stays in memory.
         let doubled = stand_ins(c).next();
         let stays = logged > 0 && min_redundancy == parity;
         assert!(doubled.is_none() || c.lost || stays, "{doubled:?} of {c:?}");
         let misplaced = |c: &Configuration| in_memory_of_logged(&world, c).next();
         let moves = min_redundancy < parity && !c.lost && c.born.0 == 1;
-        assert_eq!(misplaced(c).filter(|_| moves), None, "a log node is free: {c:?}");
+        assert_eq!(
+            misplaced(c).filter(|_| moves),
+            None,
+            "held in memory while a log node is free: {c:?}"
+        );
         marks.lost += u32::from(c.lost);
         marks.reset += u32::from(c.born.0 > 1 && parity > 0);
     }
@@ -240,7 +254,7 @@ fn walk(seed: u64, marks: &mut Marks) {
 }
 
 #[test]
-fn random_incarnations_and_deaths_keep_the_invariants_and_leave_nothing_undone() {
+fn random_starts_and_failures_keep_the_invariants() {
     let seed = 0x7061_7269;
     let mut marks = Marks::default();
     for round in 0..400 {
@@ -252,7 +266,7 @@ fn random_incarnations_and_deaths_keep_the_invariants_and_leave_nothing_undone()
     }
     assert!(
         marks.lost > 0 && marks.reset > 0 && marks.moves > 1000 && marks.vacant > 100 && marks.halted > 50,
-        "the walk sees too little"
+        "the walk reaches too few cases"
     );
     assert!(
         marks.stand_ins > 1000 && marks.stand_ins_whole > 100,

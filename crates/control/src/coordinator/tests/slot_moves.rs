@@ -1,4 +1,4 @@
-//! Slots that go from stream to stream (P10.8).
+//! Tests of moves of slots between streams (P10.8).
 
 use super::world::{World, plan};
 use super::*;
@@ -7,13 +7,13 @@ use paritas_base::hash_slots::{HandOff, SlotOrder, SlotTarget};
 use paritas_base::{Position, StreamId};
 
 impl World {
-    /// An operator's order; gives why not.
+    /// Gives an operator's order. Returns why it is refused.
     pub(super) fn order_slots(&mut self, order: SlotOrder) -> Option<String> {
         let link = self.connect();
         self.say(link, &ToCoordinator::MoveSlots { n: 6, order });
-        match self.heard(link).pop() {
+        match self.received(link).pop() {
             Some(ToAgent::Ordered { n: 6, refused }) => refused,
-            // The store has failed: it is tried again.
+            // The store has failed: the coordinator will try again.
             None => None,
             other => panic!("{other:?}"),
         }
@@ -28,14 +28,14 @@ impl World {
         lists.find(|c| c.list == stream.list)?.tenure(stream.x)
     }
 
-    /// The source of what is under way, if it lives, has brought so many slots to the destination, or refuses.
+    /// The source of the present hand-off, if it runs, reports that this number of slots has arrived, or gives it up.
     pub(super) fn offer_slots(&mut self, count: Option<u16>) {
-        let Some(what) = self.hand_off() else { return };
-        let (Some(from), Some(to)) = (self.owner(what.from), self.owner(what.to)) else {
+        let Some(hand_off) = self.hand_off() else { return };
+        let (Some(from), Some(to)) = (self.owner(hand_off.from), self.owner(hand_off.to)) else {
             return;
         };
-        let last = count.map(|count| what.last.min(what.first + count.max(1) - 1));
-        self.offer_between(what.version, last, from, to);
+        let last = count.map(|count| hand_off.last.min(hand_off.first + count.max(1) - 1));
+        self.offer_between(hand_off.version, last, from, to);
     }
 
     fn offer_between(&mut self, version: u64, last: Option<u16>, from: Tenure, to: Tenure) {
@@ -73,15 +73,15 @@ fn order(first: u16, last: u16, to: StreamId) -> SlotOrder {
 }
 
 #[test]
-fn slots_go_a_few_at_a_time_until_all_are_there() {
+fn slots_move_a_few_at_a_time_until_all_have_moved() {
     let mut world = World::started(plan(2, 1, 4, 0));
     let to = stream(1, 1);
     let before = world.slots_of(to);
     assert_eq!(world.order_slots(order(0, 199, to)), None);
     let mut steps = 0;
-    while let Some(what) = world.hand_off() {
-        assert!(what.last - what.first < 64 && what.to == to, "{what:?}");
-        // A source may take fewer.
+    while let Some(hand_off) = world.hand_off() {
+        assert!(hand_off.last - hand_off.first < 64 && hand_off.to == to, "{hand_off:?}");
+        // A source may move fewer slots than the hand-off names.
         world.offer_slots(Some(if steps == 0 { 10 } else { 64 }));
         steps += 1;
         assert!(steps < 10);
@@ -102,41 +102,45 @@ fn a_proposal_counts_only_between_the_two_tenures_and_for_this_hand_off() {
     let held = range.held(ListId(0), world.coordinator.cluster());
     let first = held.iter().find(|r| r.x == from.x).unwrap().first;
     assert_eq!(world.order_slots(order(first, first + 9, to)), None);
-    let what = world.hand_off().unwrap();
-    assert_eq!((what.from, what.first, what.last), (from, first, first + 9));
+    let hand_off = world.hand_off().unwrap();
+    assert_eq!((hand_off.from, hand_off.first, hand_off.last), (from, first, first + 9));
     let (owner, other) = (world.owner(from).unwrap(), world.owner(to).unwrap());
-    world.offer_between(what.version + 1, Some(what.last), owner, other);
-    world.offer_between(what.version - 1, Some(what.last), owner, other);
+    world.offer_between(hand_off.version + 1, Some(hand_off.last), owner, other);
+    world.offer_between(hand_off.version - 1, Some(hand_off.last), owner, other);
     let elsewhere = Tenure {
         incarnation: Incarnation(77),
         ..other
     };
-    world.offer_between(what.version, Some(what.last), owner, elsewhere);
-    // Said by somebody else than the source.
+    world.offer_between(hand_off.version, Some(hand_off.last), owner, elsewhere);
+    // Sent by another node than the source.
     let message = ToCoordinator::HandOff {
-        version: what.version,
-        last: Some(what.last),
+        version: hand_off.version,
+        last: Some(hand_off.last),
         from: owner,
         to: other,
     };
     world.say_as(other.node.0, &message);
-    assert_eq!(world.hand_off(), Some(what));
-    // The destination's node dies: what it took in is not counted on.
+    assert_eq!(world.hand_off(), Some(hand_off));
+    // The destination's node ends: the slots that it received do not count.
     world.certify(other.node.0);
     world.pass(900);
     let successor = world.owner(to).unwrap();
     assert_ne!(successor, other);
-    assert_eq!(world.hand_off(), Some(what), "it outlives the owners");
-    world.offer_between(what.version, Some(what.last), owner, other);
-    assert_eq!(world.hand_off(), Some(what));
-    world.offer_between(what.version, Some(what.last), owner, successor);
+    assert_eq!(
+        world.hand_off(),
+        Some(hand_off),
+        "the hand-off continues after a change of owner"
+    );
+    world.offer_between(hand_off.version, Some(hand_off.last), owner, other);
+    assert_eq!(world.hand_off(), Some(hand_off));
+    world.offer_between(hand_off.version, Some(hand_off.last), owner, successor);
     assert_eq!(world.hand_off(), None);
     world.pass(1);
     assert_eq!(world.coordinator.slot_move().unwrap().state, SlotMoveState::Done);
 }
 
 #[test]
-fn what_has_no_room_is_given_up_and_an_operator_may_stop_it() {
+fn a_move_without_space_is_given_up_and_an_operator_may_stop_one() {
     let mut world = World::started(plan(2, 1, 4, 0));
     let to = SlotTarget::Node(NodeId(1));
     let (first, last) = (0, 16_383);
@@ -161,7 +165,7 @@ fn what_has_no_room_is_given_up_and_an_operator_may_stop_it() {
 }
 
 #[test]
-fn orders_that_cannot_be_are_refused() {
+fn impossible_orders_are_refused() {
     let mut world = World::started(plan(2, 1, 4, 1));
     world.start(4);
     let node = |node| SlotOrder::Move {

@@ -1,8 +1,8 @@
-//! Slow nodes are left out by themselves (P10.2a), and never to and fro.
+//! Tests of the removal of slow nodes (P10.2a): they are removed without an order, and do not return too soon.
 
 use super::*;
 
-/// A cluster that leaves out nodes whose acks take longer than 20 ms.
+/// A cluster that removes nodes whose acks take longer than 20 ms.
 fn watching(nodes: u16, spares: u16) -> World {
     let mut world = World::started(plan(4, 2, nodes, spares));
     (nodes..nodes + spares).for_each(|node| world.start(node));
@@ -11,8 +11,8 @@ fn watching(nodes: u16, spares: u16) -> World {
     world
 }
 
-/// So many seconds, in which acks of each node take as many microseconds as `delay` says at that second. Nodes that
-/// hold nothing give no acks; owners drain when asked, and all that moves is filled.
+/// Lets this number of seconds pass. `delay` gives the ack delay of a node in a second, in microseconds. Nodes without
+/// positions send no acks. Owners drain on request, and moved positions become Live.
 fn pass(world: &mut World, seconds: u64, delay: impl Fn(u64, u16) -> u64) {
     for second in 0..seconds {
         for _ in 0..4 {
@@ -24,7 +24,7 @@ fn pass(world: &mut World, seconds: u64, delay: impl Fn(u64, u16) -> u64) {
                     .configurations()
                     .any(|c| c.of_node(NodeId(node)).next().is_some())
             };
-            let told: Vec<(NodeId, u64)> = ids
+            let delays: Vec<(NodeId, u64)> = ids
                 .iter()
                 .filter(|node| held(**node))
                 .map(|node| (NodeId(*node), delay(second, *node)))
@@ -32,7 +32,7 @@ fn pass(world: &mut World, seconds: u64, delay: impl Fn(u64, u16) -> u64) {
             for node in &ids {
                 let shard = ShardProgress {
                     turns: world.now().0,
-                    ack_us: told.iter().copied().filter(|(peer, _)| peer.0 != *node).collect(),
+                    ack_us: delays.iter().copied().filter(|(peer, _)| peer.0 != *node).collect(),
                     ..ShardProgress::default()
                 };
                 world.beat_with(*node, vec![shard]);
@@ -57,11 +57,15 @@ fn slow(which: u16) -> impl Fn(u64, u16) -> u64 {
 }
 
 #[test]
-fn a_slow_node_is_left_out_and_tried_again() {
+fn a_slow_node_is_removed_and_tried_again_later() {
     let mut world = watching(6, 1);
     let before: Vec<_> = (0..6).map(|list| world.list(list).positions).collect();
     pass(&mut world, 4, slow(3));
-    assert_eq!((duty(&world, 3), moves(&world)), (Duty::Full, 0), "not at once");
+    assert_eq!(
+        (duty(&world, 3), moves(&world)),
+        (Duty::Full, 0),
+        "the node must not be removed at once"
+    );
     pass(&mut world, 3, slow(3));
     assert_eq!(duty(&world, 3), Duty::Slow);
     let held = |world: &World| {
@@ -74,7 +78,7 @@ fn a_slow_node_is_left_out_and_tried_again() {
     assert_eq!(held(&world), 0);
     assert_eq!(world.coordinator.status(world.now()).nodes[3].duty, Duty::Slow);
     pass(&mut world, 70, |_, _| 1_000);
-    assert_eq!(duty(&world, 3), Duty::Full, "it has recovered");
+    assert_eq!(duty(&world, 3), Duty::Full, "the node has recovered");
     for (list, positions) in before.iter().enumerate() {
         let now = world.list(list as u16);
         let nodes = |p: &[Option<paritas_base::configuration::Assignment>]| -> Vec<_> {
@@ -85,10 +89,10 @@ fn a_slow_node_is_left_out_and_tried_again() {
 }
 
 #[test]
-fn a_node_that_stays_slow_is_moved_ever_more_rarely() {
+fn a_node_that_stays_slow_is_moved_less_and_less_often() {
     let mut world = watching(6, 1);
     pass(&mut world, 1000, slow(3));
-    // Out after 5 s, then for 1, 2, 4 and 8 minutes, each time with six positions out and six back.
+    // The node is removed after 5 s, then for 1, 2, 4 and 8 minutes. Each time six positions leave and six return.
     let out = world
         .notes
         .iter()
@@ -99,30 +103,38 @@ fn a_node_that_stays_slow_is_moved_ever_more_rarely() {
 }
 
 #[test]
-fn nothing_moves_for_hitches_for_a_slow_cluster_or_without_the_setting() {
-    // Slow every other two seconds.
+fn no_node_is_removed_for_short_delays_in_a_slow_cluster_or_without_the_setting() {
+    // Slow for two of every four seconds.
     let mut world = watching(6, 1);
     pass(&mut world, 120, |second, node| {
         if node == 3 && second % 4 < 2 { 80_000 } else { 1_000 }
     });
-    assert_eq!(moves(&world), 0, "hitches");
+    assert_eq!(moves(&world), 0, "delays are short");
     let mut world = watching(6, 1);
     pass(&mut world, 60, |_, node| if node == 3 { 60_000 } else { 25_000 });
-    assert_eq!(moves(&world), 0, "all are slow, one a little more");
+    assert_eq!(moves(&world), 0, "all nodes are slow, one a little more");
     let mut world = watching(6, 1);
     pass(&mut world, 60, |_, node| if node == 3 { 15_000 } else { 200 });
-    assert_eq!(moves(&world), 0, "much slower than others, and not slow");
+    assert_eq!(
+        moves(&world),
+        0,
+        "one node is much slower than others, but below the limit"
+    );
     let mut world = watching(6, 1);
     world.coordinator.set_slow_removal(None);
     pass(&mut world, 60, slow(3));
-    assert_eq!(moves(&world), 0, "off");
+    assert_eq!(moves(&world), 0, "the setting is off");
     let mut world = watching(6, 0);
     pass(&mut world, 60, slow(3));
-    assert_eq!((moves(&world), duty(&world, 3)), (0, Duty::Full), "nobody is free");
+    assert_eq!(
+        (moves(&world), duty(&world, 3)),
+        (0, Duty::Full),
+        "no other node is free"
+    );
 }
 
 #[test]
-fn of_two_slow_nodes_one_is_left_out_at_a_time() {
+fn of_two_slow_nodes_one_is_removed_at_a_time() {
     let mut world = watching(6, 2);
     pass(
         &mut world,
@@ -134,7 +146,7 @@ fn of_two_slow_nodes_one_is_left_out_at_a_time() {
 }
 
 #[test]
-fn a_coordinator_that_starts_anew_gives_it_its_time_and_lets_it_back() {
+fn a_restarted_coordinator_lets_a_slow_node_return_after_the_wait() {
     let mut world = watching(6, 1);
     pass(&mut world, 8, slow(3));
     assert_eq!(duty(&world, 3), Duty::Slow);

@@ -1,4 +1,4 @@
-//! Stand-ins (P10.5): a second position of a list for want of a free node.
+//! Tests of stand-ins (P10.5): nodes that hold a second position of a list while no other node is free.
 
 use super::rules::{list_where, state};
 use super::*;
@@ -6,7 +6,7 @@ use crate::check::survives;
 use crate::plan::PlannedNode;
 use paritas_base::configuration::Configuration;
 
-/// Positions of a list held by nodes that hold another.
+/// The positions of a list that stand-ins hold, with their nodes.
 fn stand_ins(list: &Configuration) -> Vec<(u8, u16)> {
     let positions = (0..list.positions.len() as u8).map(Position);
     positions
@@ -26,7 +26,7 @@ fn after_the_restart_wait_members_stand_in_and_share_the_load() {
     world.pass(100);
     assert!(
         lists(&world).iter().all(|c| stand_ins(c).is_empty()),
-        "its next incarnation is waited for"
+        "its next incarnation is awaited"
     );
     world.pass(600);
     let mut load = BTreeMap::new();
@@ -37,12 +37,12 @@ fn after_the_restart_wait_members_stand_in_and_share_the_load() {
         assert_eq!(state(&world, list.list.0, found[0].0), Some(PositionState::Filling));
         *load.entry(found[0].1).or_insert(0) += 1;
     }
-    // Six positions of the dead node for five others; a parity has fewer who may take it.
+    // Five nodes share the six positions of the ended node. Fewer nodes may take a parity.
     assert!(load.len() >= 4 && load.values().all(|n| *n <= 2), "{load:?}");
 }
 
 #[test]
-fn nodes_that_are_to_leave_or_keep_falling_stand_in_last() {
+fn leaving_and_flapping_nodes_stand_in_last() {
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);
     assert_eq!(world.set_duty(2, Duty::Draining), None);
@@ -55,7 +55,7 @@ fn nodes_that_are_to_leave_or_keep_falling_stand_in_last() {
         let found = stand_ins(&list);
         assert!(
             found.len() == 1 && found[0].1 != 2,
-            "rather anybody who stays: {list:?}"
+            "a node that stays must be preferred: {list:?}"
         );
     }
 
@@ -72,7 +72,7 @@ fn nodes_that_are_to_leave_or_keep_falling_stand_in_last() {
         let found = stand_ins(&list);
         assert!(
             found.len() == 1 && found[0].1 != 1,
-            "rather anybody who stands: {list:?}"
+            "a node that does not fail repeatedly must be preferred: {list:?}"
         );
     }
 }
@@ -85,11 +85,11 @@ fn a_silent_owner_s_position_goes_to_a_stand_in() {
     world.pass(1600);
     assert_eq!(stand_ins(&world.list(list)).len(), 1);
     assert_ne!(world.holder(list, 0), Some(2));
-    assert!(world.list(list).gone.is_empty(), "silence certifies nothing");
+    assert!(world.list(list).gone.is_empty(), "silence is no certificate");
 }
 
 #[test]
-fn a_node_that_returns_gets_its_positions_again_at_once_where_they_are_not_whole() {
+fn a_node_that_returns_gets_its_filling_positions_back_at_once() {
     let mut world = World::started(plan(4, 2, 6, 0));
     let before: Vec<_> = (0..6)
         .map(|list| (0..6).map(|p| world.holder(list, p)).collect::<Vec<_>>())
@@ -104,7 +104,7 @@ fn a_node_that_returns_gets_its_positions_again_at_once_where_they_are_not_whole
 }
 
 #[test]
-fn a_whole_stand_in_gives_its_position_back_when_all_else_is_live_one_at_a_time() {
+fn complete_stand_ins_give_their_positions_back_one_at_a_time() {
     let mut world = World::started(plan(4, 2, 6, 0));
     world.certify(1);
     world.certify(2);
@@ -118,7 +118,11 @@ fn a_whole_stand_in_gives_its_position_back_when_all_else_is_live_one_at_a_time(
     );
     for list in lists(&world) {
         assert!(list.positions.iter().flatten().all(|a| a.state.is_live()));
-        assert_eq!(survives(&list), 1, "the node that holds two, but no two of them");
+        assert_eq!(
+            survives(&list),
+            1,
+            "the loss of one node that holds two positions, but not of two such nodes"
+        );
     }
     let status = world.coordinator.status(world.now());
     let (at, node) = stand_ins(&world.list(0))[0];
@@ -144,7 +148,7 @@ fn a_whole_stand_in_gives_its_position_back_when_all_else_is_live_one_at_a_time(
                 .iter()
                 .flatten()
                 .filter(|a| a.state == PositionState::Filling);
-            assert_eq!(filling.count(), 1, "one at a time: {list:?}");
+            assert_eq!(filling.count(), 1, "positions must move one at a time: {list:?}");
         }
         world.rebuild();
     }
@@ -161,7 +165,7 @@ fn a_whole_stand_in_gives_its_position_back_when_all_else_is_live_one_at_a_time(
 }
 
 #[test]
-fn a_spare_that_registers_takes_what_stand_ins_hold() {
+fn a_new_spare_takes_the_positions_of_stand_ins() {
     let mut world = World::started(plan(4, 2, 6, 0));
     world.certify(2);
     world.pass(600);
@@ -176,22 +180,22 @@ fn a_spare_that_registers_takes_what_stand_ins_hold() {
 }
 
 #[test]
-fn the_older_position_of_a_node_is_taken_from_it_too_while_it_is_not_whole() {
+fn the_older_position_of_a_stand_in_moves_too_if_it_stays_filling() {
     let mut world = World::started(plan(2, 2, 4, 0));
-    // What it holds is to be brought back there, and then it stands in.
+    // Its own position is being rebuilt when it becomes a stand-in.
     world.restart(0);
     world.certify(3);
     world.pass(600);
     let list = lists(&world)
         .into_iter()
         .find(|c| stand_ins(c)[0].1 == 0)
-        .expect("it takes its share");
+        .expect("it stands in for some list");
     let (younger, _) = stand_ins(&list)[0];
     let (older, _) = list.of_node(NodeId(0)).find(|(p, _)| p.0 != younger).unwrap();
     world.ask_live(list.list.0, younger);
     world.pass(300);
     assert_eq!(state(&world, list.list.0, older.0), Some(PositionState::Filling));
-    // It may have the memory, and then is soon whole. With none for both it never is, nor the list.
+    // If the node has enough memory, its position is soon complete. If not, the position, and so the list, never is.
     world.start(7);
     world.pass(20_000);
     assert_eq!(world.holder(list.list.0, older.0), Some(0));
@@ -201,17 +205,17 @@ fn the_older_position_of_a_node_is_taken_from_it_too_while_it_is_not_whole() {
 }
 
 #[test]
-fn nothing_is_taken_from_a_stand_in_that_nobody_could_take_over_from() {
+fn a_stand_in_keeps_a_position_that_no_node_could_take_over() {
     let mut plan = plan(2, 2, 4, 0);
     plan.ack_quorum = 1;
     let mut world = World::started(plan);
-    // An owner's position is on a stand-in, and one of two parities is silent: it may not be removed with the other.
+    // A stand-in holds the owner's position, and one of two parities is silent. The stand-in must not be removed then.
     let list = list_where(&world, 3, 0);
     world.certify(3);
     world.pass(600);
     let held = world.holder(list, 0);
     let silent = (2..4).find_map(|p| world.holder(list, p).filter(|node| Some(*node) != held));
-    world.kill(silent.expect("they cannot both stand in"));
+    world.kill(silent.expect("one parity is not held by the stand-in"));
     world.pass(3000);
     world.start(7);
     world.pass(3000);
@@ -226,11 +230,11 @@ fn a_stand_in_counts_twice_when_it_falls_silent() {
     world.pass(600);
     world.rebuild();
     world.pass(300);
-    // Two nodes that each hold two positions of a list: four may not be fenced.
+    // Two nodes hold two positions of a list each. Four positions may not be fenced.
     let list = lists(&world)
         .into_iter()
         .find(|c| stand_ins(c)[0].1 != stand_ins(c)[1].1)
-        .expect("the load is shared");
+        .expect("two nodes stand in for some list");
     let [(_, a), (_, b)] = stand_ins(&list)[..] else {
         unreachable!()
     };
@@ -238,16 +242,12 @@ fn a_stand_in_counts_twice_when_it_falls_silent() {
     world.kill(a);
     world.kill(b);
     world.pass(3000);
-    assert_eq!(
-        world.list(list.list.0).positions,
-        before,
-        "they wait for each other's return"
-    );
+    assert_eq!(world.list(list.list.0).positions, before, "no position may be removed");
     assert!(!world.list(list.list.0).lost);
 }
 
 #[test]
-fn with_one_parity_a_stand_in_is_still_better_than_nobody() {
+fn with_one_parity_a_stand_in_is_better_than_a_vacancy() {
     let mut world = World::started(plan(2, 1, 3, 0));
     world.certify(0);
     world.pass(600);
@@ -255,7 +255,7 @@ fn with_one_parity_a_stand_in_is_still_better_than_nobody() {
     world.pass(300);
     for list in lists(&world) {
         assert_eq!(stand_ins(&list).len(), 1);
-        assert_eq!(survives(&list), 0, "not the loss of whoever holds two");
+        assert_eq!(survives(&list), 0, "the list does not survive the loss of the stand-in");
         let doubled = stand_ins(&list)[0].1;
         let single = list
             .positions
@@ -263,9 +263,12 @@ fn with_one_parity_a_stand_in_is_still_better_than_nobody() {
             .flatten()
             .find(|a| a.tenure.node.0 != doubled)
             .unwrap();
-        assert!(list.of_node(single.tenure.node).count() == 1, "but that of the other");
+        assert!(
+            list.of_node(single.tenure.node).count() == 1,
+            "it survives the loss of the other node"
+        );
     }
-    // Writes cannot do without the only parity while it moves: then the node gives up its data position instead.
+    // Writes need the only parity, so it cannot move. The node gives up its data position instead.
     world.start(0);
     world.pass(300);
     for list in lists(&world) {
@@ -300,7 +303,7 @@ fn another_failure_domain_is_preferred_and_none_is_refused() {
 }
 
 #[test]
-fn the_setting_leaves_the_position_vacant() {
+fn without_stand_ins_the_position_stays_vacant() {
     let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
     world.certify(2);
     world.pass(600);
@@ -312,7 +315,7 @@ fn the_setting_leaves_the_position_vacant() {
 }
 
 #[test]
-fn without_parity_nobody_stands_in() {
+fn without_parity_there_are_no_stand_ins() {
     let mut world = World::started(plan(2, 0, 2, 0));
     world.certify(0);
     world.pass(600);
@@ -332,7 +335,11 @@ fn a_halted_role_ends_one_position_of_a_node_that_holds_two() {
     let own = (own.0, own.1.tenure);
     world.halt(0, position);
     world.pass(300);
-    assert_eq!(world.list(0).tenure(own.0), Some(own.1), "its own goes on");
-    assert_ne!(world.holder(0, position), Some(node), "and it is not named there again");
+    assert_eq!(world.list(0).tenure(own.0), Some(own.1), "its own position stays");
+    assert_ne!(
+        world.holder(0, position),
+        Some(node),
+        "it must not get that position again"
+    );
     assert!(!world.list(0).lost);
 }

@@ -1,12 +1,12 @@
-//! A coordinator, nodes that do nothing but register and beat, and a clock. Every committed configuration is
-//! checked against I11 as it is sent.
+//! A coordinator, nodes that only register and send heartbeats, and a clock. Every committed configuration is checked
+//! against I11.
+
+mod checks;
 
 use super::*;
 use crate::check_transition;
-use crate::is_decodable;
 use crate::message::{Opinions, split};
 use paritas_base::Epoch;
-use paritas_base::configuration::Assignment;
 
 pub(super) fn plan(data: u8, parity: u8, nodes: u16, spares: u16) -> ClusterPlan {
     ClusterPlan::simple(ClusterId(1), data, parity, nodes, spares)
@@ -39,16 +39,16 @@ pub(super) struct TestNode {
     pub(super) alive: bool,
     /// Roles of this incarnation that have halted.
     pub(super) halted: Vec<HaltedRole>,
-    /// The newest configurations that it was told.
+    /// The newest configurations that it has received.
     pub(super) installed: BTreeMap<ListId, (Epoch, u64)>,
-    /// Those that it knows by id alone.
-    pub(super) told: BTreeMap<ListId, (Epoch, u64)>,
+    /// Configurations of which it knows only epoch and id.
+    pub(super) heard: BTreeMap<ListId, (Epoch, u64)>,
 }
 
 impl TestNode {
     fn install(&mut self, configurations: &[Configuration]) {
-        let told = configurations.iter().map(|c| (c.list, (c.epoch, c.id)));
-        self.installed.extend(told);
+        let received = configurations.iter().map(|c| (c.list, (c.epoch, c.id)));
+        self.installed.extend(received);
     }
 }
 
@@ -79,22 +79,22 @@ pub(super) struct World {
     pub(super) plan: ClusterPlan,
     pub(super) stand_in: bool,
     pub(super) slow_removal: Option<Span>,
-    /// Those that register as log nodes.
+    /// Nodes that register as log nodes.
     pub(super) log_nodes: BTreeSet<u16>,
     pub(super) coordinator: Coordinator<MemoryStore>,
     pub(super) nodes: BTreeMap<u16, TestNode>,
     pub(super) notes: Vec<Note>,
     pub(super) closed: Vec<LinkId>,
     pub(super) last_registered: Option<Registered>,
-    /// Every configuration ever committed, by list.
+    /// All committed configurations, by list.
     pub(super) history: BTreeMap<ListId, Vec<Configuration>>,
     inbox: BTreeMap<LinkId, Vec<ToAgent>>,
     pub(super) supervisor: LinkId,
-    /// Incarnations that say nothing, and since when: their peers notice too.
+    /// Silent incarnations, and since when. Their peers do not hear them either.
     silent_since: BTreeMap<(NodeId, Incarnation), Time>,
-    /// Those that do not answer when they are told the ids of configurations.
+    /// Nodes that do not answer `ToAgent::Witness`.
     pub(super) slow_witnesses: BTreeSet<u16>,
-    /// Those that only their peers hear.
+    /// Nodes that their peers hear and the coordinator does not.
     cut_off: BTreeSet<u16>,
     now: Time,
     next: u64,
@@ -128,17 +128,17 @@ impl World {
         world
     }
 
-    /// All planned nodes up, spares not.
+    /// A cluster with all planned nodes registered, without the spares.
     pub(super) fn started(plan: ClusterPlan) -> Self {
         let count = (plan.nodes.len() + plan.log_nodes.len()) as u16;
         let mut world = Self::new(plan);
         (0..count).for_each(|node| world.start(node));
-        (0..count).for_each(|node| drop(world.heard_by(node)));
+        (0..count).for_each(|node| drop(world.received_by(node)));
         assert!(world.coordinator.configurations().count() > 0);
         world
     }
 
-    /// The setting `stand_in = false`.
+    /// Applies the setting `stand_in = false`.
     pub(super) fn without_stand_ins(mut self) -> Self {
         self.stand_in = false;
         self.coordinator.set_stand_in(false);
@@ -174,7 +174,7 @@ impl World {
                     continue;
                 };
                 if let Some((_, node)) = node.as_mut().filter(|(_, n)| n.alive) {
-                    node.told
+                    node.heard
                         .extend(heads.iter().map(|(list, epoch, id)| (*list, (*epoch, *id))));
                 }
                 let answers = |(id, n): &(&u16, &mut TestNode)| n.alive && !self.slow_witnesses.contains(id);
@@ -184,10 +184,10 @@ impl World {
             }
             messages.retain(|m| !matches!(m, ToAgent::Witness { .. }));
             for message in &messages {
-                if let ToAgent::Configurations(told) = message
+                if let ToAgent::Configurations(received) = message
                     && let Some(node) = self.nodes.values_mut().find(|n| n.alive && n.link == link)
                 {
-                    node.install(told);
+                    node.install(received);
                 }
             }
             self.inbox.entry(link).or_default().extend(messages);
@@ -215,37 +215,6 @@ impl World {
         }
     }
 
-    /// What is not marked lost can be rebuilt without the incarnations that are over, whatever else moves.
-    fn assert_rebuildable(&self) {
-        // Whether a list is lost is not decided before who may be whole has had the time to say so.
-        if self.now < self.coordinator.settled_from + Span::from_secs(1) {
-            return;
-        }
-        let nodes = &self.coordinator.records.nodes;
-        for c in self.coordinator.configurations().filter(|c| c.parity > 0 && !c.lost) {
-            let over = |t: &Tenure| nodes[&t.node].is_over(t.incarnation);
-            let whole = |a: &Assignment| a.state.is_live() && !over(&a.tenure);
-            let (data, parity) = c.positions.split_at(c.data.into());
-            let missing = |of: &[Option<Assignment>]| of.iter().filter(|a| !a.as_ref().is_some_and(whole)).count();
-            let decodable = is_decodable(missing(data), missing(parity), c.parity.into(), c.ack_quorum.into());
-            assert!(decodable, "nothing can be rebuilt, and it is not marked lost: {c:?}");
-        }
-    }
-
-    /// A log node holds logged positions only.
-    fn assert_data_in_memory(&self) {
-        let nodes = &self.coordinator.records.nodes;
-        for c in self.coordinator.configurations() {
-            for (i, held) in c.positions.iter().enumerate() {
-                let Some(held) = held else { continue };
-                let record = &nodes[&held.tenure.node].record;
-                let is_log = record.role == NodeRole::Log && record.incarnation == held.tenure.incarnation;
-                let logged = self.coordinator.cluster().is_logged(Position(i as u8));
-                assert!(logged || !is_log, "position {i} on a log node: {c:?}");
-            }
-        }
-    }
-
     pub(super) fn connect(&mut self) -> LinkId {
         let link = LinkId(self.fresh());
         self.event(CoordinatorEvent::Connected { link });
@@ -266,34 +235,34 @@ impl World {
         self.say(self.nodes[&node].link, message);
     }
 
-    pub(super) fn heard(&mut self, link: LinkId) -> Vec<ToAgent> {
+    pub(super) fn received(&mut self, link: LinkId) -> Vec<ToAgent> {
         self.inbox.remove(&link).unwrap_or_default()
     }
 
-    pub(super) fn heard_by(&mut self, node: u16) -> Vec<ToAgent> {
-        self.heard(self.nodes[&node].link)
+    pub(super) fn received_by(&mut self, node: u16) -> Vec<ToAgent> {
+        self.received(self.nodes[&node].link)
     }
 
-    /// Registers without repeating the nonce.
+    /// Registers, but does not send the heartbeat that confirms it.
     pub(super) fn offer(&mut self, link: LinkId, node: u16, incarnation: Incarnation) -> Result<Registered, Refusal> {
         let mut registration = registration(node, incarnation);
         let before = self.nodes.get(&node).filter(|n| n.incarnation == incarnation);
         let installed = before.into_iter().flat_map(|n| &n.installed);
         registration.installed = installed.map(|(list, (epoch, id))| (*list, *epoch, *id)).collect();
-        let told = before.into_iter().flat_map(|n| &n.told);
-        registration.heard = told.map(|(list, (epoch, id))| (*list, *epoch, *id)).collect();
+        let heard = before.into_iter().flat_map(|n| &n.heard);
+        registration.heard = heard.map(|(list, (epoch, id))| (*list, *epoch, *id)).collect();
         if self.log_nodes.contains(&node) {
             registration.role = NodeRole::Log;
         }
         self.say(link, &ToCoordinator::Register(Box::new(registration)));
-        match self.heard(link).pop() {
+        match self.received(link).pop() {
             Some(ToAgent::Registered(registered)) => Ok(*registered),
             Some(ToAgent::Refused(refusal)) => Err(refusal),
             other => panic!("{other:?}"),
         }
     }
 
-    /// A new incarnation begins, supervised.
+    /// Starts a new incarnation with a supervisor.
     pub(super) fn start(&mut self, node: u16) {
         let incarnation = Incarnation(self.fresh());
         let supervise = ToCoordinator::Supervise {
@@ -307,7 +276,7 @@ impl World {
     fn register(&mut self, node: u16, incarnation: Incarnation) {
         let link = self.connect();
         let mut offered = self.offer(link, node, incarnation);
-        // As an agent does: it asks again until the older incarnation is known to be over.
+        // An agent registers again until the older incarnation is known to have ended.
         for _ in 0..100 {
             if offered != Err(Refusal::Running) {
                 break;
@@ -317,13 +286,13 @@ impl World {
             offered = self.offer(link, node, incarnation);
         }
         if offered == Err(Refusal::Running) {
-            // Too few nodes are linked for the coordinator to judge: an operator saw the older incarnation end.
+            // Too few nodes are linked for a decision by silence, so the end is certified.
             self.certify(node);
             offered = self.offer(link, node, incarnation);
         }
         let registered = offered.unwrap();
         let nonce = registered.nonce;
-        let told = registered.configurations.clone();
+        let configurations = registered.configurations.clone();
         self.last_registered = Some(registered);
         let before = self.nodes.remove(&node).filter(|n| n.incarnation == incarnation);
         let mut fresh = TestNode {
@@ -332,26 +301,26 @@ impl World {
             nonce,
             alive: true,
             halted: before.as_ref().map_or_else(Vec::new, |n| n.halted.clone()),
-            told: before.as_ref().map_or_else(BTreeMap::new, |n| n.told.clone()),
+            heard: before.as_ref().map_or_else(BTreeMap::new, |n| n.heard.clone()),
             installed: before.map_or_else(BTreeMap::new, |n| n.installed),
         };
-        fresh.install(&told);
+        fresh.install(&configurations);
         self.nodes.insert(node, fresh);
         self.beat(node);
-        let heard = self.inbox.entry(link).or_default();
-        heard.retain(|m| *m != ToAgent::Heard);
+        let received = self.inbox.entry(link).or_default();
+        received.retain(|m| *m != ToAgent::Heard);
     }
 
     pub(super) fn register_again(&mut self, node: u16) {
         self.register(node, self.incarnation(node));
     }
 
-    /// Another incarnation without a word about the old one.
+    /// Starts another incarnation. The end of the old one is not certified.
     pub(super) fn restart(&mut self, node: u16) {
         self.start(node);
     }
 
-    /// The process is killed; nobody is told.
+    /// Kills the process. Its end is not certified.
     pub(super) fn kill(&mut self, node: u16) {
         if let Some(node) = self.nodes.get_mut(&node) {
             node.alive = false;
@@ -359,13 +328,13 @@ impl World {
         self.cut_off.remove(&node);
     }
 
-    /// The process runs, and the coordinator does not hear it any more.
+    /// The process runs, but the coordinator does not hear it any more.
     pub(super) fn cut_off(&mut self, node: u16) {
         self.kill(node);
         self.cut_off.insert(node);
     }
 
-    /// The process is killed, and its supervisor says so.
+    /// Kills the process, and its supervisor certifies the end.
     pub(super) fn certify(&mut self, node: u16) {
         self.kill(node);
         let exited = ToCoordinator::Exited {
@@ -404,7 +373,7 @@ impl World {
         self.say_as(node, &beat);
     }
 
-    /// The node's role at a position it holds breaks an invariant.
+    /// The role of the position's holder breaks an invariant.
     pub(super) fn halt(&mut self, list: u16, position: u8) {
         if let Some(node) = self.holder(list, position)
             && let Some(known) = self.nodes.get_mut(&node).filter(|n| n.alive)
@@ -454,7 +423,7 @@ impl World {
         );
     }
 
-    /// Time passes, and nobody but the timer speaks.
+    /// Time passes without messages.
     pub(super) fn tick(&mut self, ms: u64) {
         let end = self.now + Span::from_ms(ms);
         while let Some(at) = self.coordinator.next_deadline().filter(|at| *at < end) {
@@ -465,28 +434,28 @@ impl World {
         self.event(CoordinatorEvent::Timer);
     }
 
-    /// Time passes, and all nodes that live beat.
+    /// Time passes, and all running nodes send heartbeats.
     pub(super) fn pass(&mut self, ms: u64) {
         let mut left = ms;
         while left > 0 {
             let step = left.min(200);
             self.tick(step);
             left -= step;
-            let heard = self.nodes.iter().filter(|(_, n)| n.alive);
-            let heard: Vec<u16> = heard.map(|(id, _)| *id).collect();
-            heard.into_iter().for_each(|node| self.beat_or_register(node));
+            let running = self.nodes.iter().filter(|(_, n)| n.alive);
+            let running: Vec<u16> = running.map(|(id, _)| *id).collect();
+            running.into_iter().for_each(|node| self.beat_or_register(node));
         }
     }
 
-    /// As an agent does.
+    /// Sends a heartbeat, and registers again if the coordinator asks for it, as an agent does.
     pub(super) fn beat_or_register(&mut self, node: u16) {
         let link = self.nodes[&node].link;
         if !self.coordinator.links.contains_key(&link) {
             return self.register_again(node);
         }
         self.beat(node);
-        let told = self.inbox.get(&link).and_then(|inbox| inbox.last());
-        if told == Some(&ToAgent::Refused(Refusal::RegisterAgain)) {
+        let last = self.inbox.get(&link).and_then(|inbox| inbox.last());
+        if last == Some(&ToAgent::Refused(Refusal::RegisterAgain)) {
             self.register_again(node);
         }
     }
@@ -503,7 +472,7 @@ impl World {
         self.list(list).tenure(Position(position)).map(|t| t.node.0)
     }
 
-    /// All positions of nodes that live become Live.
+    /// All positions of running nodes become Live.
     pub(super) fn rebuild(&mut self) {
         let filling: Vec<(u16, u8)> = self
             .coordinator
@@ -523,7 +492,7 @@ impl World {
         }
     }
 
-    /// A coordinator that dies, and the next one on its store. Links break.
+    /// Ends the coordinator and opens the next one on its store. All links close.
     pub(super) fn reopen(&mut self) {
         let seed = self.fresh();
         let mut store = self.coordinator.store_mut().clone();
@@ -539,12 +508,12 @@ impl World {
         }
     }
 
-    /// The coordinator is stopped for so long.
+    /// The coordinator is paused for this time.
     pub(super) fn sleep(&mut self, ms: u64) {
         self.now = self.now + Span::from_ms(ms);
     }
 
-    /// Whether the node's present incarnation may not speak any more.
+    /// Whether the node's present incarnation has ended.
     pub(super) fn is_over(&self, node: u16) -> bool {
         let incarnation = self.incarnation(node);
         let stored = self
@@ -556,7 +525,7 @@ impl World {
         stored || self.coordinator.ended.contains(&(NodeId(node), incarnation))
     }
 
-    /// An operator's order; gives why not.
+    /// Gives an operator's order. Returns why it is refused.
     pub(super) fn set_duty(&mut self, node: u16, duty: Duty) -> Option<String> {
         match self.order(node, duty) {
             Some(ToAgent::Ordered { n: 5, refused }) => refused,
@@ -564,7 +533,7 @@ impl World {
         }
     }
 
-    /// As `set_duty`, where the store may fail: whether it was taken.
+    /// The same when the store may fail. Returns whether the order was accepted.
     pub(super) fn try_duty(&mut self, node: u16, duty: Duty) -> bool {
         matches!(self.order(node, duty), Some(ToAgent::Ordered { refused: None, .. }))
     }
@@ -577,10 +546,10 @@ impl World {
             duty,
         };
         self.say(link, &order);
-        self.heard(link).pop()
+        self.received(link).pop()
     }
 
-    /// Owners that were asked to drain do.
+    /// All owners that were asked to drain report that they have.
     pub(super) fn drain(&mut self) {
         let alive = self.nodes.values().filter(|n| n.alive).map(|n| n.link);
         let links: Vec<LinkId> = alive.collect();

@@ -2,15 +2,15 @@ use super::*;
 use paritas_base::configuration::{Assignment, PositionState, Tenure};
 use paritas_base::{Epoch, ListId};
 
-const LIFE: Incarnation = Incarnation(7);
+const INCARNATION: Incarnation = Incarnation(7);
 
-/// Node `i` holds position `i`, each in a failure domain of its own.
+/// A list in which node `i` holds position `i`. Each node is its own failure domain.
 fn list(data: u8, parity: u8) -> Configuration {
     let held = |i: u8| {
         let (node, since) = (NodeId(i.into()), Epoch(1));
         let tenure = Tenure {
             node,
-            incarnation: LIFE,
+            incarnation: INCARNATION,
             since,
         };
         Some(Assignment {
@@ -36,7 +36,7 @@ fn list(data: u8, parity: u8) -> Configuration {
 
 fn holders(count: u16, silent: &[u16]) -> BTreeMap<NodeId, Holder> {
     let holder = |i: u16| Holder {
-        incarnation: LIFE,
+        incarnation: INCARNATION,
         domain: i.to_string(),
         available: !silent.contains(&i),
         silent: silent.contains(&i),
@@ -62,7 +62,7 @@ fn a_node_that_no_peer_hears_is_suspect() {
 
 #[test]
 fn one_peer_that_hears_it_is_enough_to_keep_it() {
-    // Of a parity node the four owners are peers.
+    // The four owners are the peers of a parity node.
     let hears = |of: NodeId, _, _| {
         if of == NodeId(3) {
             Opinion::Hears
@@ -77,14 +77,14 @@ fn one_peer_that_hears_it_is_enough_to_keep_it() {
 
 #[test]
 fn nodes_that_exchange_no_frames_with_it_have_no_vote() {
-    // Owners of one list say nothing to each other, so that they "hear" nothing to the contrary.
+    // Owners of one list exchange no frames, so their reports must not count.
     let opinion = |of: NodeId, _, _| if of.0 < 4 { Opinion::Hears } else { Opinion::Unheard };
     let judged = judge(&list(4, 2), &holders(6, &[1]), opinion);
     assert_eq!(judged.suspects, BTreeSet::from([NodeId(1)]));
 }
 
 #[test]
-fn two_votes_are_wanted_where_two_peers_are_there() {
+fn two_votes_are_required_if_two_peers_are_available() {
     let one_votes = |of: NodeId, _, _| {
         if of == NodeId(4) {
             Opinion::Unheard
@@ -93,13 +93,13 @@ fn two_votes_are_wanted_where_two_peers_are_there() {
         }
     };
     assert_eq!(judge(&list(4, 2), &holders(6, &[1]), one_votes).suspects.len(), 0);
-    // The other peer is not available: one vote is all that there can be.
+    // The other peer is not available, so one vote is enough.
     let judged = judge(&list(4, 2), &holders(6, &[1, 5]), one_votes);
     assert_eq!(judged.suspects, BTreeSet::from([NodeId(1)]));
 }
 
 #[test]
-fn votes_come_from_two_failure_domains_where_two_are_there() {
+fn votes_must_come_from_two_failure_domains_if_there_are_two() {
     let mut holders = holders(6, &[4]);
     let votes = |of: NodeId, _, _| if of.0 < 2 { Opinion::Unheard } else { Opinion::Unsure };
     assert_eq!(judge(&list(4, 2), &holders, votes).suspects.len(), 1);
@@ -110,13 +110,13 @@ fn votes_come_from_two_failure_domains_where_two_are_there() {
 }
 
 #[test]
-fn without_an_available_peer_nobody_is_suspect() {
+fn without_an_available_peer_no_node_is_suspect() {
     let judged = judge(&list(1, 1), &holders(2, &[0, 1]), |_, _, _| Opinion::Unheard);
     assert_eq!(judged.suspects.len(), 0);
 }
 
 #[test]
-fn with_more_domains_silent_than_the_scheme_survives_nobody_is_fenced() {
+fn with_more_silent_domains_than_the_scheme_survives_no_node_is_fenced() {
     let judged = judge(&list(4, 2), &holders(6, &[0, 1, 4]), |_, _, _| Opinion::Unheard);
     assert_eq!(judged.suspects.len(), 0);
     assert_eq!(judged.hold, Some(Hold::Many { silent: 3, most: 2 }));
@@ -126,12 +126,12 @@ fn with_more_domains_silent_than_the_scheme_survives_nobody_is_fenced() {
 fn three_copies_on_three_nodes_survive_two_silent_ones() {
     let judged = judge(&list(1, 2), &holders(3, &[0, 1]), |_, _, _| Opinion::Unheard);
     assert_eq!(judged.hold, None);
-    // The parity node that is left votes on the owner. The silent parity has no peer left.
+    // The remaining parity node votes on the owner. The silent parity has no available peer.
     assert_eq!(judged.suspects, BTreeSet::from([NodeId(0)]));
 }
 
 #[test]
-fn in_grace_nobody_is_fenced() {
+fn in_the_grace_time_no_node_is_fenced() {
     let (list, until) = (list(4, 2), Time(5));
     let unheard = |_, _, _| Opinion::Unheard;
     let judged = Silence::judge(&holders(6, &[1]), [&list].into_iter(), Some(until), 2, unheard);
