@@ -44,6 +44,9 @@ EXPERIMENTS = [
     "memec-shards",
     "memec-degraded",
     "memec-moves",
+    "elasticmem-io",
+    "elasticmem-access",
+    "elasticmem-transitions",
 ]
 
 

@@ -5,7 +5,7 @@ use crate::report::figure;
 use crate::stage::Stage;
 use crate::{Check, Experiment, Report, Table};
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -57,12 +57,18 @@ fn run(stage: &Stage) -> io::Result<Report> {
         let (_nodes, mut store) = start(kb << 10)?;
         let value = value(kb << 10);
         let (mut row, mut found) = (vec![kb.to_string()], Vec::new());
-        for (name, class) in NAMES.into_iter().zip([rep, ec, eor]) {
-            let (mut reads, mut writes, mut degraded) = (Vec::new(), Vec::new(), Vec::new());
-            for object in 0..stage.count(ROUNDS, 3) {
+        // Of each class, the times of reads, writes and degraded reads, and the bytes of one write.
+        let mut all: [[Vec<Duration>; 3]; 3] = Default::default();
+        let mut written = [0; 3];
+        // The classes take turns, so that a slow second of this machine meets them all.
+        for object in 0..stage.count(ROUNDS, 3) {
+            for (n, class) in [rep, ec, eor].into_iter().enumerate() {
+                let [reads, writes, degraded] = &mut all[n];
+                let before = store.network().counts();
                 let began = Instant::now();
                 store.set(object, class, &value)?;
                 writes.push(began.elapsed());
+                written[n] = store.network().counts().since(before).bytes;
                 let began = Instant::now();
                 let read = store.get(object, &[])?;
                 reads.push(began.elapsed());
@@ -74,6 +80,22 @@ fn run(stage: &Stage) -> io::Result<Report> {
                     return Err(io::Error::other(format!("{class} gives other bytes")));
                 }
             }
+        }
+        if *kb == 64 {
+            let of_rep = |n: usize| written[n] as f64 / written[0] as f64;
+            let (k, m, r) = (f64::from(SETTING.k), f64::from(SETTING.m), f64::from(SETTING.r));
+            report.checks.push(Check::same(
+                "64 KiB: bytes written by EC over those by Rep".to_owned(),
+                (k + m) / k / r,
+                of_rep(1),
+            ));
+            report.checks.push(Check::same(
+                "64 KiB: bytes written by EOR over those by Rep".to_owned(),
+                1.0,
+                of_rep(2),
+            ));
+        }
+        for (name, [reads, writes, degraded]) in NAMES.into_iter().zip(all) {
             for (access, times) in [("read", reads), ("write", writes), ("read without two nodes", degraded)] {
                 let times = quartiles(times);
                 spread.rows.push(
@@ -105,11 +127,12 @@ fn run(stage: &Stage) -> io::Result<Report> {
         }
         for kb in [256, 1024, 4096] {
             let ratio = at(kb)[5] / at(kb)[1];
-            report.checks.push(Check::near(
-                format!("{kb} KiB: write of EOR over that of Rep"),
-                1.0,
-                ratio,
-                0.15,
+            report.checks.push(Check::claim(
+                format!(
+                    "{kb} KiB: EOR writes in at most 1.15 times Rep's time ({})",
+                    figure(ratio)
+                ),
+                ratio <= 1.15,
             ));
         }
         let slower = at(4)[5] > at(4)[1];
@@ -134,8 +157,9 @@ fn run(stage: &Stage) -> io::Result<Report> {
             ),
         );
     }
+    let rounds = stage.count(ROUNDS, 3);
     report.remarks.push(format!(
-        "Microseconds, medians of {ROUNDS} rounds, with (k;m;r) = {}, over six memcached servers. A message takes \
+        "Microseconds, medians of {rounds} rounds, with (k;m;r) = {}, over six memcached servers. A message takes \
          0.1 ms each way, and all bytes pass one link of 10 Gbit/s; both are waited for in the client. Reads without \
          two nodes: the table of times.",
         SETTING.name()
