@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! object:  u8 key length (255: a u16 follows)   varint (value length × 2 + plain)
-//!          [u8 kind  [6 B expiry]  [4 B flags]]   key   [u8 n, n × { u32 locator, u16 length - 1 }]   value
+//!          [u8 kind  [6 B expiry]  [4 B flags]  [u8 length, record]]   key
+//!          [u8 n, n × { u32 locator, u16 length - 1 }]   value
 //! piece:   u8 254   u16 length - 1   5 B first bits of the hash   that part of the value
 //! ```
 //! A zero byte where an object would begin ends the used part of a chunk.
@@ -14,6 +15,8 @@ use paritas_base::Stripe;
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
 /// Longest key in bytes. With small chunks the limit is half a chunk instead.
 pub const KEY_BYTES_MAX: usize = 8 << 10;
+/// Longest record in bytes: its length is one byte.
+pub const RECORD_BYTES_MAX: usize = 255;
 
 /// First byte of a piece. Keys of this length or longer have their length in a u16.
 const PIECE_MARK: u8 = 254;
@@ -27,7 +30,8 @@ const KIND_EXPIRY: u8 = 1;
 const KIND_FLAGS: u8 = 2;
 const KIND_PIECES: u8 = 4;
 const KIND_HASH: u8 = 8;
-const KIND_ALL: u8 = 15;
+const KIND_RECORD: u8 = 16;
+const KIND_ALL: u8 = 31;
 
 /// A value to store.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +44,9 @@ pub struct Value<'a> {
     pub flags: Option<u32>,
     /// Whether the bytes are a packed hash and not a string.
     pub hash_kind: bool,
+    /// The record, without its length byte; empty if there is none. At most [`RECORD_BYTES_MAX`] bytes. The store never
+    /// looks into it.
+    pub record: &'a [u8],
 }
 
 impl Value<'_> {
@@ -49,13 +56,17 @@ impl Value<'_> {
             | bit(self.flags.is_some(), KIND_FLAGS)
             | bit(in_pieces, KIND_PIECES)
             | bit(self.hash_kind, KIND_HASH)
+            | bit(!self.record.is_empty(), KIND_RECORD)
     }
 
     /// Bytes before the value, for an object with `further` pieces after its first.
     pub(crate) fn head_bytes(&self, key_bytes: usize, further: usize) -> usize {
         let kind = self.kind(further > 0);
-        let extra =
-            usize::from(kind != 0) + 6 * usize::from(kind & KIND_EXPIRY != 0) + 4 * usize::from(kind & KIND_FLAGS != 0);
+        let extra = usize::from(kind != 0)
+            + 6 * usize::from(kind & KIND_EXPIRY != 0)
+            + 4 * usize::from(kind & KIND_FLAGS != 0)
+            + usize::from(kind & KIND_RECORD != 0)
+            + self.record.len();
         let key_head = if key_bytes == 0 || key_bytes >= usize::from(PIECE_MARK) {
             3
         } else {
@@ -94,6 +105,10 @@ impl Value<'_> {
             out.push(kind);
         }
         self.encode_extra(out);
+        if !self.record.is_empty() {
+            out.push(self.record.len() as u8);
+            out.extend_from_slice(self.record);
+        }
         out.extend_from_slice(key);
         if further.len() > 0 {
             out.push(further.len() as u8);
@@ -104,7 +119,7 @@ impl Value<'_> {
         }
     }
 
-    /// Appends the optional fields after the kind byte: expiry and flags.
+    /// Appends the first optional fields after the kind byte: expiry and flags.
     pub(crate) fn encode_extra(&self, out: &mut Vec<u8>) {
         if let Some(expiry) = self.expiry_ms {
             out.extend_from_slice(&expiry.to_le_bytes()[..6]);
@@ -189,12 +204,22 @@ pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
         }
     }
     let kind = if length & 1 == 0 { byte()? as u8 } else { 0 };
-    if kind & !KIND_ALL != 0 {
-        return None;
-    }
     let value_length = length >> 1;
     let extra = next;
-    let key = extra + 6 * usize::from(kind & KIND_EXPIRY != 0) + 4 * usize::from(kind & KIND_FLAGS != 0);
+    let mut key = extra;
+    if kind != 0 {
+        if kind & !KIND_ALL != 0 {
+            return None;
+        }
+        key = record_offset(kind, extra);
+        if kind & KIND_RECORD != 0 {
+            let record_length = usize::from(*chunk.get(key)?);
+            if record_length == 0 {
+                return None;
+            }
+            key += 1 + record_length;
+        }
+    }
     let table = key + key_length;
     let (mut body, mut body_length, mut further) = (table, value_length, 0);
     if kind & KIND_PIECES != 0 {
@@ -220,6 +245,12 @@ pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
         body: body as u32,
         end: end as u32,
     })
+}
+
+/// Offset of what follows expiry and flags, which begin at `extra`: the record's length byte, or the key.
+#[inline]
+fn record_offset(kind: u8, extra: usize) -> usize {
+    extra + 6 * usize::from(kind & KIND_EXPIRY != 0) + 4 * usize::from(kind & KIND_FLAGS != 0)
 }
 
 /// Locator and length of a further piece.
@@ -289,6 +320,18 @@ impl Head {
         self.kind & KIND_HASH != 0
     }
 
+    pub(crate) fn has_record(&self) -> bool {
+        self.kind & KIND_RECORD != 0
+    }
+
+    pub(crate) fn record<'a>(&self, chunk: &'a [u8]) -> Option<&'a [u8]> {
+        if !self.has_record() {
+            return None;
+        }
+        let at = record_offset(self.kind, self.extra as usize) + 1;
+        Some(&chunk[at..self.key as usize])
+    }
+
     /// Bytes of key and value, as users count them.
     pub(crate) fn user_bytes(&self) -> u64 {
         u64::from(self.key_length) + u64::from(self.value_length)
@@ -309,9 +352,12 @@ impl Head {
         self.table as usize + index * PIECE_ENTRY_BYTES
     }
 
-    /// Whether encoding this value gives the same bytes except in expiry, flags and value.
+    /// Whether encoding this value gives the same bytes except in expiry, flags and value. Never with a record: a
+    /// record enters and leaves the stream only with a whole object.
     pub(crate) fn same_form(&self, value: &Value<'_>) -> bool {
-        self.value_length as usize == value.bytes.len() && self.kind & !KIND_PIECES == value.kind(false)
+        self.value_length as usize == value.bytes.len()
+            && self.kind & !KIND_PIECES == value.kind(false)
+            && !self.has_record()
     }
 }
 
@@ -350,6 +396,11 @@ impl<'a> Object<'a> {
     /// Whether the value is a packed hash.
     pub fn is_hash(&self) -> bool {
         self.head.is_hash()
+    }
+
+    /// The record, without its length byte; `None` if it has none.
+    pub fn record(&self) -> Option<&'a [u8]> {
+        self.head.record(self.chunk)
     }
 
     /// Bytes that it takes in data chunks.

@@ -9,6 +9,7 @@ mod find;
 mod gauges;
 mod grow;
 mod place;
+mod records;
 mod scan;
 mod space;
 mod usage;
@@ -24,11 +25,13 @@ use crate::object::{KEY_BYTES_MAX, PIECE_HEAD_BYTES, VALUE_BYTES_MAX};
 use crate::{Arena, Chunks, Delta, Missing, Purpose};
 use paritas_base::{Stripe, Version};
 use place::Plan;
+use records::Records;
 use siphasher::sip::SipHasher13;
 use space::{Space, Use};
 use usage::Usage;
 
 pub use gauges::Gauges;
+pub use records::RecordEvent;
 
 /// Every 16th number of an index stripe is for a spill page. The others are pages, in order.
 const SPILL_EVERY: u32 = 16;
@@ -109,6 +112,7 @@ pub struct ObjectStore {
     index: Index,
     space: Space,
     usage: Usage,
+    records: Records,
     /// Ends of the credit, data and index: stripe numbers below these may be used.
     credit: (u32, u32),
     /// Most chunks for which credit is asked. The limit leaves memory to the other roles of the node.
@@ -191,6 +195,7 @@ impl ObjectStore {
             },
             space: Space::new(chunk_bytes),
             usage: Usage::new(settings.hash_key[0]),
+            records: Records::default(),
             credit: (0, 0),
             share: u32::MAX,
             aside: Vec::new(),
@@ -258,6 +263,8 @@ impl ObjectStore {
         self.update_keys_max();
         self.usage.set_pages(self.index.pages, self.shape.lines());
         self.space.learn(&self.chunks);
+        // What was set aside before now is absent like others: its keys and live bytes have not been counted.
+        self.aside.clear();
     }
 
     /// Makes a reconstructed chunk resident. Returns false and does nothing if it is already resident or memory is

@@ -161,6 +161,7 @@ impl Seen {
             expiry_ms: seen.and_then(|s| s.expiry_ms),
             flags: seen.and_then(|s| s.flags),
             hash_kind: false,
+            record: &[],
         }
     }
 }

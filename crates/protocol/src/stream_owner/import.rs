@@ -189,6 +189,7 @@ impl StreamOwner {
                 expiry_ms: object.expiry_ms,
                 flags: object.flags,
                 hash_kind: object.hash_kind,
+                record: &[],
             };
             let before = self.store.count().unwrap_or(0);
             take_in(cx, configuration, self, object.key, value)?;

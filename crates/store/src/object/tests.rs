@@ -27,14 +27,74 @@ fn golden_bytes() {
         expiry_ms: Some(0x0605_0403_0201),
         flags: Some(0x0d0c_0b0a),
         hash_kind: true,
+        record: &[],
     };
     assert_eq!(
         encoded(b"k", &all, &[(0x1122_3344, 256)]),
         b"\x01\xd8\x04\x0f\x01\x02\x03\x04\x05\x06\x0a\x0b\x0c\x0dk\x01\x44\x33\x22\x11\xff\x00"
     );
+    let with_record = |bytes, record| Value {
+        bytes,
+        record,
+        ..Value::default()
+    };
+    assert_eq!(encoded(b"key", &with_record(b"tail", b"rec"), &[]), b"\x03\x08\x10\x03reckey");
+    let longest = encoded(b"k", &with_record(b"", &[9; RECORD_BYTES_MAX]), &[]);
+    assert_eq!((&longest[..4], longest.len()), (&[1, 0, 16, 255][..], 4 + 255 + 1));
     let mut piece = Vec::new();
     encode_piece_head(0x0102_0304_0506_0708, 258, &mut piece);
     assert_eq!(piece, b"\xfe\x01\x01\x01\x02\x03\x04\x05");
+}
+
+/// The page's example has all optional fields.
+#[test]
+fn the_example_of_the_page_is_what_is_written_and_read() {
+    let value = Value {
+        bytes: &[7; 300],
+        expiry_ms: Some(0x0605_0403_0201),
+        flags: Some(0x0d0c_0b0a),
+        hash_kind: true,
+        record: b"rec",
+    };
+    let mut bytes = encoded(b"k", &value, &[(0x1122_3344, 256)]);
+    let page = include_str!("../../../../docs/formats/object.md");
+    let example = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next());
+    let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let words: Vec<&str> = example.expect("the page has an example").split_whitespace().collect();
+    assert_eq!(hex, words);
+
+    let start = 5;
+    bytes.extend_from_slice(&value.bytes[..44]);
+    bytes.splice(0..0, [0xee; 5]);
+    let head = parse_object(&bytes, start).unwrap();
+    for (chunk, head) in [(&bytes[..], head), (&bytes[start..], head.shifted(start as u32))] {
+        assert_eq!(head.key(chunk), b"k");
+        assert_eq!(head.record(chunk), Some(&b"rec"[..]));
+        assert_eq!((head.expiry_ms(chunk), head.flags(chunk)), (value.expiry_ms, value.flags));
+        assert!(head.is_hash());
+        assert_eq!(head.pieces(chunk).collect::<Vec<_>>(), [(0x1122_3344, 256)]);
+        assert_eq!(head.body(chunk), &value.bytes[..44]);
+        assert_eq!(head.end as usize, chunk.len());
+    }
+}
+
+#[test]
+fn a_record_of_no_bytes_or_beyond_the_chunk_is_damage() {
+    let value = Value {
+        record: &[5; 40],
+        ..Value::default()
+    };
+    let bytes = encoded(b"key", &value, &[]);
+    assert_eq!(parse_object(&bytes, 0).unwrap().record(&bytes), Some(&[5; 40][..]));
+    for cut in 0..bytes.len() {
+        assert_eq!(parse_object(&bytes[..cut], 0), None, "{cut} bytes");
+    }
+    let mut none = bytes.clone();
+    none[3] = 0;
+    assert_eq!(parse_object(&none, 0), None);
+    let mut unknown_bit = bytes;
+    unknown_bit[2] |= 32;
+    assert_eq!(parse_object(&unknown_bit, 0), None);
 }
 
 #[test]
@@ -42,6 +102,7 @@ fn damaged_bytes_are_refused_and_never_read_beyond_the_chunk() {
     let seed = 1;
     println!("seed {seed}");
     let mut prng = paritas_base::Prng::new(seed);
+    let mut records = 0;
     for _ in 0..100_000 {
         let mut chunk = [0; 256];
         let used = prng.below(256) as usize;
@@ -52,6 +113,11 @@ fn damaged_bytes_are_refused_and_never_read_beyond_the_chunk() {
             let body = head.body(&chunk).len();
             assert_eq!(body + pieces, head.value_length as usize);
             let _ = (head.key(&chunk), head.expiry_ms(&chunk), head.flags(&chunk));
+            if let Some(record) = head.record(&chunk) {
+                assert!((1..=RECORD_BYTES_MAX).contains(&record.len()));
+                records += 1;
+            }
         }
     }
+    assert!(records > 100, "{records}");
 }

@@ -201,6 +201,7 @@ impl ObjectStore {
             expiry_ms: here.expiry_ms(copy),
             flags: here.flags(copy),
             hash_kind: here.is_hash(),
+            record: here.record(copy).unwrap_or_default(),
         };
         let key = here.key(copy);
         let mut plan = core::mem::take(&mut self.plan);
@@ -303,7 +304,7 @@ impl ObjectStore {
         self.space.recount_next = number + 1;
         let chunk = self.data(arena, number)?;
         let (mut live, mut offset) = (0, 0);
-        let mut objects = Vec::new();
+        let (mut objects, mut records) = (Vec::new(), Vec::new());
         while let Some(item) = object::parse(chunk, offset) {
             let locator = self.locator(number, offset);
             let start = offset;
@@ -315,6 +316,7 @@ impl ObjectStore {
                     let found = self.search_locator(arena, hash, locator)?.is_some();
                     if found {
                         objects.push((head.user_bytes(), head.has_expiry()));
+                        records.extend(head.record(chunk));
                     }
                     found
                 }
@@ -331,6 +333,9 @@ impl ObjectStore {
             if is_live {
                 live += (offset - start) as u32;
             }
+        }
+        for record in records {
+            self.records.born(record);
         }
         self.space.recounted(number, live);
         for (user_bytes, expires) in objects {

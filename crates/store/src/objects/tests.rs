@@ -7,6 +7,8 @@ use crate::{Object, Policy, Presence, Value};
 use paritas_base::Prng;
 use std::collections::{BTreeMap, BTreeSet};
 
+mod records;
+
 const KEY: [u64; 2] = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210];
 
 /// What a parity member of a `1+1` scheme holds: the bytes and version of every chunk.
@@ -47,6 +49,7 @@ struct Stored {
     expiry_ms: Option<u64>,
     flags: Option<u32>,
     hash_kind: bool,
+    record: Vec<u8>,
 }
 
 impl Stored {
@@ -59,6 +62,7 @@ impl Stored {
             expiry_ms: object.expiry_ms(),
             flags: object.flags(),
             hash_kind: object.is_hash(),
+            record: object.record().unwrap_or_default().to_vec(),
         }
     }
 
@@ -68,6 +72,7 @@ impl Stored {
             expiry_ms: self.expiry_ms,
             flags: self.flags,
             hash_kind: self.hash_kind,
+            record: &self.record,
         }
     }
 }
@@ -77,6 +82,10 @@ struct World {
     stream: ObjectStore,
     mirror: Mirror,
     model: BTreeMap<Vec<u8>, Stored>,
+    /// The records reported as born and not as dead, each with the number of its objects.
+    records: BTreeMap<Vec<u8>, u64>,
+    /// What the last operation reported.
+    reported: Vec<RecordEvent>,
     seq: u64,
     term: u32,
 }
@@ -90,6 +99,8 @@ impl World {
             stream,
             mirror: Mirror::default(),
             model: BTreeMap::new(),
+            records: BTreeMap::new(),
+            reported: Vec::new(),
             seq: 0,
             term: 1,
         }
@@ -106,12 +117,14 @@ impl World {
         if let Err(blocked) = &result {
             assert!(delta.is_empty(), "{blocked:?} has changed bytes");
             assert_eq!(before, self.state(), "{blocked:?} has changed the stream");
+            assert_eq!(self.stream.take_record_events(), [], "{blocked:?}");
         }
         self.apply(&delta);
         result
     }
 
     fn apply(&mut self, delta: &Delta) {
+        self.take_record_events();
         if delta.is_empty() {
             return;
         }
@@ -129,9 +142,10 @@ impl World {
                 index,
                 space,
                 credit,
+                records,
                 ..
             } = &self.stream;
-            format!("{chunks:?} {index:?} {space:?} {credit:?}")
+            format!("{chunks:?} {index:?} {space:?} {credit:?} {records:?}")
         })
     }
 
@@ -163,6 +177,7 @@ impl World {
             let expiring = self.model.values().filter(|s| s.expiry_ms.is_some());
             assert_eq!(self.stream.gauges().expiring, expiring.count() as u64);
         }
+        self.compare_records();
     }
 
     fn find(&self, key: &[u8]) -> Result<Option<Stored>, Blocked> {
@@ -253,6 +268,7 @@ impl World {
         let mut stream = ObjectStore::taken_over(*self.stream.settings());
         stream.set_credit(u32::MAX, u32::MAX);
         self.stream = stream;
+        self.records.clear();
         self.term += 1;
     }
 
@@ -306,6 +322,28 @@ fn random_stored(prng: &mut Prng, limits: Limits) -> Stored {
         expiry_ms: prng.chance(200_000).then(|| prng.below(1 << 20)),
         flags: prng.chance(100_000).then(|| prng.next_u64() as u32),
         hash_kind: prng.chance(50_000),
+        record: if prng.chance(100_000) {
+            random_record(prng)
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn random_record(prng: &mut Prng) -> Vec<u8> {
+    let length = match prng.below(4) {
+        0 => 1 + prng.below(255),
+        _ => 1 + prng.below(60),
+    };
+    // Few different bytes, so that some records are equal.
+    (0..length).map(|_| prng.below(2) as u8).collect()
+}
+
+/// With chunks under 4 KiB, some keys and values leave no space for a record.
+fn may_be_too_large(limits: Limits, has_record: bool, done: Result<(), Blocked>) -> Result<(), Blocked> {
+    match done {
+        Err(Blocked::TooLarge) if has_record && limits.key_bytes < 2048 => Ok(()),
+        done => done,
     }
 }
 
@@ -324,7 +362,8 @@ fn random_op(world: &mut World, prng: &mut Prng, keys: u64) -> Result<(), Blocke
         21..=300 => world.delete(&key)?,
         301..=340 => {
             let expiry = prng.chance(500_000).then(|| prng.below(1 << 20));
-            world.set_expiry(&key, expiry)?;
+            let has_record = world.model.get(&key).is_some_and(|stored| !stored.record.is_empty());
+            may_be_too_large(limits, has_record, world.set_expiry(&key, expiry))?;
         }
         341..=400 => assert_eq!(world.find(&key)?.as_ref(), world.model.get(&key)),
         401..=500 => {
@@ -337,7 +376,10 @@ fn random_op(world: &mut World, prng: &mut Prng, keys: u64) -> Result<(), Blocke
                 world.put(&key, &stored)?;
             }
         }
-        _ => world.put(&key, &random_stored(prng, limits))?,
+        _ => {
+            let stored = random_stored(prng, limits);
+            may_be_too_large(limits, !stored.record.is_empty(), world.put(&key, &stored))?;
+        }
     }
     Ok(())
 }
@@ -460,6 +502,7 @@ fn many_operations_share_a_delta_until_it_is_full() {
                 Ok(()) => {
                     world.model.insert(key, stored);
                 }
+                Err(Blocked::TooLarge) if !stored.record.is_empty() => {}
                 Err(Blocked::DeltaFull) => {
                     assert_eq!(delta.bytes().len(), before);
                     full += 1;
@@ -658,6 +701,7 @@ fn too_large_keys_and_values_are_refused_and_the_largest_taken() {
             expiry_ms: Some(1),
             flags: Some(2),
             hash_kind: true,
+            record: Vec::new(),
         };
         assert_eq!(world.put(&vec![1; key_bytes + 1], &value(1)), Err(Blocked::TooLarge));
         assert_eq!(world.put(b"k", &value(value_bytes + 1)), Err(Blocked::TooLarge));

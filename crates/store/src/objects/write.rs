@@ -7,7 +7,7 @@ use super::{Blocked, LivePage, ObjectStore, has_room, page_stripe, spill_stripe}
 use crate::index::page::{self, Lines, Room};
 use crate::index::shape::PageSlot;
 use crate::index::spill::{self, Spilled};
-use crate::object::{Head, Value};
+use crate::object::{Head, RECORD_BYTES_MAX, Value};
 use crate::{Arena, Chunks, Delta};
 use paritas_base::Stripe;
 
@@ -32,7 +32,8 @@ impl ObjectStore {
         value: Value<'_>,
     ) -> Result<(), Blocked> {
         let limits = self.limits();
-        if key.len() > limits.key_bytes || value.bytes.len() > limits.value_bytes {
+        let too_long = key.len() > limits.key_bytes || value.bytes.len() > limits.value_bytes;
+        if too_long || value.record.len() > RECORD_BYTES_MAX {
             return Err(Blocked::TooLarge);
         }
         let old = self.locate(arena, hash, key)?;
@@ -52,10 +53,11 @@ impl ObjectStore {
                 Some(_) => None,
             };
             let locator = self.write_object(arena, delta, hash, key, &value, &plan);
+            self.records.born(value.record);
             match (old, entry) {
                 (Some(found), _) => {
                     self.point(arena, delta, found.at, locator);
-                    self.bury(arena, found.locator, &found.head);
+                    self.end_object(arena, found.locator, &found.head);
                     self.note_use(found.at);
                 }
                 (None, Some(entry)) => self.add_entry(arena, delta, entry, locator),
@@ -116,7 +118,7 @@ impl ObjectStore {
 
     pub(super) fn delete_found(&mut self, arena: &mut Arena, delta: &mut Delta, found: Found) -> Result<(), Blocked> {
         has_room(delta, INDEX_CHANGE_BYTES)?;
-        self.bury(arena, found.locator, &found.head);
+        self.end_object(arena, found.locator, &found.head);
         self.remove_entry(arena, delta, found.at);
         Ok(())
     }
@@ -151,15 +153,19 @@ impl ObjectStore {
         let done = self
             .object(arena, found.locator, found.head)
             .map(|object| {
+                let record = object.record().unwrap_or_default();
+                bytes.extend_from_slice(record);
                 object.copy_to(&mut bytes);
-                (object.flags(), object.is_hash())
+                (object.flags(), object.is_hash(), record.len())
             })
-            .and_then(|(flags, hash_kind)| {
+            .and_then(|(flags, hash_kind, record_bytes)| {
+                let (record, bytes) = bytes.split_at(record_bytes);
                 let value = Value {
-                    bytes: &bytes,
+                    bytes,
                     expiry_ms,
                     flags,
                     hash_kind,
+                    record,
                 };
                 self.put(arena, delta, hash, key, value)
             });
@@ -193,6 +199,7 @@ impl ObjectStore {
         self.usage.clear();
         self.update_keys_max();
         self.space.all_dead(&self.chunks);
+        self.records.all_died();
         Ok(())
     }
 
@@ -374,6 +381,14 @@ impl ObjectStore {
                 page::call_back(&mut lines, home);
             }
         }
+    }
+
+    /// The object is no longer in the stream: counts its bytes as dead, and reports its record.
+    fn end_object(&mut self, arena: &Arena, locator: u32, head: &Head) {
+        if head.has_record() {
+            self.record_died(arena, locator, head);
+        }
+        self.bury(arena, locator, head);
     }
 
     /// Counts an object's bytes as dead.

@@ -71,6 +71,7 @@ impl<O: Out> Operation<'_, '_, O> {
             expiry_ms: seen.expiry_ms,
             flags: seen.flags,
             hash_kind: seen.is_hash,
+            record: &[],
         };
         self.put(at, value)
     }
