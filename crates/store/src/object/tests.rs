@@ -38,7 +38,10 @@ fn golden_bytes() {
         record,
         ..Value::default()
     };
-    assert_eq!(encoded(b"key", &with_record(b"tail", b"rec"), &[]), b"\x03\x08\x10\x03reckey");
+    assert_eq!(
+        encoded(b"key", &with_record(b"tail", b"rec"), &[]),
+        b"\x03\x08\x10\x03reckey"
+    );
     let longest = encoded(b"k", &with_record(b"", &[9; RECORD_BYTES_MAX]), &[]);
     assert_eq!((&longest[..4], longest.len()), (&[1, 0, 16, 255][..], 4 + 255 + 1));
     let mut piece = Vec::new();
@@ -70,7 +73,10 @@ fn the_example_of_the_page_is_what_is_written_and_read() {
     for (chunk, head) in [(&bytes[..], head), (&bytes[start..], head.shifted(start as u32))] {
         assert_eq!(head.key(chunk), b"k");
         assert_eq!(head.record(chunk), Some(&b"rec"[..]));
-        assert_eq!((head.expiry_ms(chunk), head.flags(chunk)), (value.expiry_ms, value.flags));
+        assert_eq!(
+            (head.expiry_ms(chunk), head.flags(chunk)),
+            (value.expiry_ms, value.flags)
+        );
         assert!(head.is_hash());
         assert_eq!(head.pieces(chunk).collect::<Vec<_>>(), [(0x1122_3344, 256)]);
         assert_eq!(head.body(chunk), &value.bytes[..44]);
