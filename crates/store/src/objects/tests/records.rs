@@ -218,7 +218,7 @@ fn a_successor_is_told_of_each_record_once() {
                 world.insist(World::housekeep);
                 world.compare_records();
             }
-            let stripe = next.unwrap_or(Stripe::data(0));
+            let stripe = next.unwrap_or_else(|| Stripe::data(0));
             let learnt = !stripe.is_index() && world.stream.space.is_counted(stripe.number());
             if learnt && prng.chance(500_000) {
                 assert!(world.stream.drop_chunk(&mut world.arena, stripe));
