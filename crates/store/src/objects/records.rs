@@ -70,8 +70,9 @@ impl ObjectStore {
         self.records.live
     }
 
-    /// Whether every chunk has been learnt, so that all records were reported. Once true, it stays true. A chunk that
-    /// is dropped before it was learnt must become resident again, and is learnt then.
+    /// Whether every chunk has been learnt, so that all records were reported. Once true, it stays true. A chunk is
+    /// learnt while it and all index pages are resident; one that is dropped before that must become resident again.
+    /// Its bytes are not checked: if they were wrong, so is what was reported, and it is not corrected.
     pub fn knows_records(&self) -> bool {
         let learnt = |(stripe, live): &&(Stripe, Option<u32>)| {
             !stripe.is_index() && live.is_some() && self.space.used(stripe.number()) == Use::Unknown
