@@ -401,7 +401,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
     }
 
-    /// A unit of a part that is kept here, with its sum. `None` if the part is not here, or the unit's bytes do not have
+    /// A unit of a part that is kept here, with its sum. `None` if the part is not here, or the bytes do not have
     /// their sum.
     pub fn read<'a, M: Units<Unit = U>>(&'a self, memory: &'a M, id: &PartId, unit: u32) -> Option<(u32, &'a [u8])> {
         let held = self.parts.get(id).filter(|held| matches!(held.state, State::Kept))?;
