@@ -47,6 +47,7 @@ EXPERIMENTS = [
     "elasticmem-io",
     "elasticmem-access",
     "elasticmem-transitions",
+    "elasticmem-concurrent",
 ]
 
 

@@ -60,6 +60,7 @@ pub(crate) fn run() -> Result<(), String> {
     let mut code = Vec::new();
     for path in &files.paths {
         problems.extend(sources::check_name(path));
+        problems.extend(sources::check_is_run(path, &|path| files.read(path)));
         let Some(text) = files.read(path) else {
             continue;
         };

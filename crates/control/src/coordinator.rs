@@ -457,10 +457,13 @@ impl<S: Store> Coordinator<S> {
         holders
     }
 
-    /// Whether a node has a configuration in which both hold a position.
+    /// Whether a node has a configuration by which the two are peers: one holds data, the other parity.
     fn knows_peer(&self, node: NodeId, peer: NodeId, lacks: &BTreeSet<ListId>) -> bool {
         let mut known = self.records.lists.values().filter(|c| !lacks.contains(&c.list));
-        known.any(|c| c.of_node(node).next().is_some() && c.of_node(peer).next().is_some())
+        known.any(|c| {
+            let holds = |node, is_data| c.of_node(node).any(|(position, _)| c.is_data(position) == is_data);
+            (holds(node, true) && holds(peer, false)) || (holds(node, false) && holds(peer, true))
+        })
     }
 
     /// Decides which silent nodes may be removed (P10.9 to P10.11).

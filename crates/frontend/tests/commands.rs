@@ -1,11 +1,8 @@
 //! Commands on one node, compared with replies recorded from redis-server 7.0.15 (`redis-replies.txt`), and what
 //! Redis does not have.
 
-#[path = "../../protocol/tests/support/mod.rs"]
-mod support;
-
+use crate::support::Cluster;
 use paritas_protocol::Port;
-use support::Cluster;
 
 /// Text with `\r`, `\n` and `\xHH`, as it stands in the recording.
 fn unescape(text: &str) -> Vec<u8> {

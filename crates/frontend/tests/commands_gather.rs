@@ -1,13 +1,10 @@
 //! Two nodes: forwarding, gathering, the strict port, the order of replies, and the loss of an owner.
 
-#[path = "../../protocol/tests/support/mod.rs"]
-mod support;
-
+use crate::support::{Client, Cluster, configuration, following};
 use paritas_base::configuration::Configuration;
 use paritas_base::hash_slots::{HandOff, SlotRange};
 use paritas_base::{ListId, Position, StreamId};
 use paritas_protocol::{Event, Port, Proposal};
-use support::{Client, Cluster, configuration, following};
 
 /// `a` and `c` are node 1's (slots 15495 and 7365 … by the halves below), `b` is node 0's.
 fn two() -> (Cluster, Client) {

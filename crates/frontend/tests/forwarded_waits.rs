@@ -1,12 +1,9 @@
 //! Commands that a peer forwards may wait, each for as long as any other, however often its connection has waited.
 
-#[path = "../../protocol/tests/support/mod.rs"]
-mod support;
-
+use crate::support::Cluster;
 use paritas_protocol::{Channel, Event, Parameters, Port};
 use paritas_wire::command;
 use paritas_wire::peer::Message;
-use support::Cluster;
 
 #[test]
 fn a_second_full_window_makes_forwarded_writes_wait_like_the_first() {

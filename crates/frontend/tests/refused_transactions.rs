@@ -1,10 +1,7 @@
 //! `MULTI` is refused, and nothing of what was to be its transaction is done.
 
-#[path = "../../protocol/tests/support/mod.rs"]
-mod support;
-
+use crate::support::{Client, Cluster};
 use paritas_protocol::Port;
-use support::{Client, Cluster};
 
 const UNSUPPORTED: &str = "-ERR unknown command 'MULTI'";
 

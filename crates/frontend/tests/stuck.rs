@@ -1,12 +1,9 @@
 //! Commands for a stream that does not serve wait together: a connection waits once, and then not at all (P5.13).
 
-#[path = "../../protocol/tests/support/mod.rs"]
-mod support;
-
+use crate::support::{Client, Cluster};
 use paritas_protocol::{Event, Parameters, Port};
 use paritas_wire::command;
 use paritas_wire::peer::Message;
-use support::{Client, Cluster};
 
 /// Two leases, which are longer than two suspicion times here.
 const WAIT_MS: u64 = 4_000;

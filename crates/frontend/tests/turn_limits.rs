@@ -1,11 +1,8 @@
 //! What one client may have in one turn, and what it may have under way: nobody starves the others, and nobody makes
 //! a node hold more replies than it reads.
 
-#[path = "../../protocol/tests/support/mod.rs"]
-mod support;
-
+use crate::support::Cluster;
 use paritas_protocol::Port;
-use support::Cluster;
 
 /// As the router has them.
 const TURN_COMMANDS_MAX: usize = 1024;
@@ -13,7 +10,7 @@ const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
 
 const VALUE_BYTES: usize = 60_000;
 
-fn set(cluster: &mut Cluster, client: support::Client, key: &str) {
+fn set(cluster: &mut Cluster, client: crate::support::Client, key: &str) {
     let value = "v".repeat(VALUE_BYTES);
     let command = format!(
         "*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${VALUE_BYTES}\r\n{value}\r\n",
@@ -97,7 +94,7 @@ fn only_so_many_reads_of_one_client_are_at_other_nodes() {
 fn replies_to_one_peer_are_made_a_few_megabytes_at_a_time() {
     const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
     let mut cluster = Cluster::new(2);
-    let clients: Vec<support::Client> = (0..20).map(|_| cluster.connect(0, Port::Any)).collect();
+    let clients: Vec<crate::support::Client> = (0..20).map(|_| cluster.connect(0, Port::Any)).collect();
     let key = key_of_the_other();
     set(&mut cluster, clients[0], &key);
     let count = 120;

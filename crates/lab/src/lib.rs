@@ -61,6 +61,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::elasticmem_io::EXPERIMENT,
     experiments::elasticmem_access::EXPERIMENT,
     experiments::elasticmem_transitions::EXPERIMENT,
+    experiments::elasticmem_concurrent::EXPERIMENT,
 ];
 
 /// The experiment with this name.

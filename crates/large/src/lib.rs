@@ -10,22 +10,31 @@
 //! - [`Placement`]: which part is at which position of a stripe list.
 //! - [`Record`]: what an object's header says about its parts (`docs/formats/large.md`).
 //! - [`Writer`], [`Reader`]: the machines that make parts from bytes, and bytes from parts.
+//! - [`Ledger`]: which groups of parts are alive, at the owner of their stream. [`Keeper`]: the parts that one position
+//!   holds. [`Upload`]: one value on its way to the holders. `docs/decisions/2026-11-25-parts-of-large-values.md` has
+//!   their rules.
 //! - [`Transition`]: what is read, written and kept when a value gets another class (ElasticMem §4.2).
 //! - [`model`]: the latency model of online erasure coding (§III, Equations 1 to 8).
 
 mod class;
+mod keeper;
 mod layout;
+mod ledger;
 pub mod model;
 mod placement;
 mod reader;
 mod record;
 mod transition;
+mod upload;
 mod writer;
 
 pub use class::{BLOCKS_MAX, Class, ClassError};
+pub use keeper::{Answer, Fetch, Keeper, PartId, Put, Units};
 pub use layout::{Layout, TAIL_BYTES_MAX};
+pub use ledger::{Alive, Ledger, NotAlive, Page};
 pub use placement::{Content, Group, Part, Placement, PlacementError};
 pub use reader::{ReadFailed, Reader, Request};
-pub use record::{GroupId, RECORD_BYTES_MAX, Record};
+pub use record::{GroupId, PartName, RECORD_BYTES_MAX, Record};
 pub use transition::Transition;
+pub use upload::{Holder, Tell, Upload, UploadFailed};
 pub use writer::{UNTAKEN_MAX, WriteFailed, Writer};

@@ -141,6 +141,18 @@ impl Reader {
         }
     }
 
+    /// Answers may have been lost: asks again for all units that have not come, and also parts that were not there.
+    pub fn ask_again(&mut self) {
+        for (_, may_ask) in &mut self.sources {
+            *may_ask = true;
+        }
+        for unit in self.rows.iter_mut().flat_map(|row| &mut row.units) {
+            if matches!(unit, Unit::Asked(_)) {
+                *unit = Unit::Absent;
+            }
+        }
+    }
+
     /// Calls `f` with the next bytes of the range, if a row is whole.
     pub fn take(&mut self, mut f: impl FnMut(&[u8])) -> bool {
         let data = usize::from(self.layout.data());

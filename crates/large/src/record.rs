@@ -1,7 +1,7 @@
 //! `Record`: what the object of a large value says about its parts (`docs/formats/large.md`).
 
 use crate::class::BLOCKS_MAX;
-use crate::{Class, Layout, Placement, PlacementError};
+use crate::{Class, Content, Group, Layout, Part, Placement, PlacementError};
 use paritas_base::Term;
 
 /// The name of a group of parts: unique within its stream for ever. Term of the owner that made it (20 bits), and the
@@ -23,6 +23,12 @@ impl GroupId {
         (bits & ((1 << Self::NUMBER_BITS) - 1) > 0).then_some(Self(bits))
     }
 
+    /// The newest id of a term in which `issued` ids were given out. With none it is above all ids of earlier terms,
+    /// and names no group.
+    pub fn newest(term: Term, issued: u64) -> Self {
+        Self(u64::from(term) << Self::NUMBER_BITS | issued)
+    }
+
     /// The id as a number.
     pub fn bits(self) -> u64 {
         self.0
@@ -32,6 +38,15 @@ impl GroupId {
     pub fn term(self) -> Term {
         (self.0 >> Self::NUMBER_BITS) as Term
     }
+}
+
+/// The name of a part within its stream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PartName {
+    /// The group that it belongs to.
+    pub group: GroupId,
+    /// Its number in the group.
+    pub number: u8,
 }
 
 /// Longest record, its length byte included.
@@ -74,6 +89,39 @@ impl Record {
             Class::Ec { data, parity } => usize::from(data) + usize::from(parity),
             Class::Eor { data, .. } => usize::from(data) + 1,
         }
+    }
+
+    /// Its groups: one or two.
+    pub fn groups(&self) -> impl Iterator<Item = GroupId> + use<> {
+        core::iter::once(self.data_group).chain(self.other_group)
+    }
+
+    /// The group that a part of this value belongs to.
+    pub fn group_of(&self, part: &Part) -> GroupId {
+        match part.group {
+            Group::Data => self.data_group,
+            Group::Other => self.other_group.unwrap_or(self.data_group),
+        }
+    }
+
+    /// The name of a part of this value.
+    pub fn name_of(&self, part: &Part) -> PartName {
+        PartName {
+            group: self.group_of(part),
+            number: part.number,
+        }
+    }
+
+    /// The check of a part of this value.
+    pub fn check_of(&self, part: &Part) -> u32 {
+        let data = usize::from(self.class.data());
+        let at = match (self.class, part.content) {
+            (Class::Rep { .. }, _) => 0,
+            (_, Content::Block(i)) => usize::from(i),
+            (_, Content::Parity(j)) => data + usize::from(j),
+            (_, Content::Whole) => data,
+        };
+        self.checks.get(at).copied().unwrap_or_default()
     }
 
     /// How the body is cut. `None` if the record is not one that [`Self::decode`] accepts.

@@ -127,7 +127,7 @@ impl Writer {
 
     /// A holder has all units of a part, with this check. The part is broken if the check differs.
     pub fn on_kept(&mut self, part: usize, check: u32) {
-        let is_whole = self.is_sent();
+        let is_whole = self.is_part_sent(part);
         let Some(wanted) = self
             .parts
             .get(part)
@@ -177,6 +177,27 @@ impl Writer {
             .iter()
             .filter(|progress| progress.state == State::Broken)
             .map(|progress| progress.part)
+    }
+
+    /// Number of units of a part that have been handed out.
+    pub(crate) fn sent_units(&self, part: usize) -> u32 {
+        self.parts.get(part).map_or(0, |progress| progress.sent)
+    }
+
+    /// Whether all units of a part have been handed out, so that its check is final.
+    pub(crate) fn is_part_sent(&self, part: usize) -> bool {
+        let sent = |progress: &Progress| progress.sent == self.units_of(progress.part.content);
+        self.parts.get(part).is_some_and(sent)
+    }
+
+    /// Number of units of a part with this content.
+    pub(crate) fn units_of(&self, content: Content) -> u32 {
+        content.units(&self.layout)
+    }
+
+    /// Which parts there are.
+    pub(crate) fn placement(&self) -> Placement {
+        self.placement
     }
 
     /// The checks for the record. They are final once [`Self::is_sent`].
@@ -271,7 +292,7 @@ impl Writer {
         }
     }
 
-    fn check_of(&self, content: Content) -> u32 {
+    pub(crate) fn check_of(&self, content: Content) -> u32 {
         self.checks[self.check_at(content)]
     }
 

@@ -1,14 +1,12 @@
 //! Which configurations a node takes.
 
-mod support;
-
+use crate::support::{Cluster, following};
 use paritas_base::ListId;
 use paritas_base::configuration::Assignment;
 use paritas_protocol::{Parameters, Port};
 use paritas_wire::peer::Message;
 use std::cell::Cell;
 use std::rc::Rc;
-use support::{Cluster, following};
 
 #[test]
 fn a_configuration_is_taken_by_all_nodes_or_by_none() {

@@ -1,13 +1,11 @@
 //! Wrong bytes in some node's memory: what is decoded from them never reaches a client, and other sources are tried
 //! (P5.9, P9.3).
 
-mod support;
-
+use crate::support::{Client, Cluster, Tamper};
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Span};
 use paritas_protocol::{Parameters, Port, Proposal};
 use paritas_wire::peer::{self, ChunkStatus, Header, Message, Parity};
-use support::{Client, Cluster, Tamper};
 
 const KEYS: usize = 40;
 

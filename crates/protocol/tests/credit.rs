@@ -1,14 +1,12 @@
 //! A write that finds no stripe credit waits for it, and is refused only when it has waited long (P8.2).
 
-mod support;
-
+use crate::support::{Client, Cluster};
 use paritas_base::configuration::PositionState;
 use paritas_base::{Stripe, Version};
 use paritas_protocol::{Parameters, Port, Proposal};
 use paritas_wire::peer::{self, Message};
 use std::cell::Cell;
 use std::rc::Rc;
-use support::{Client, Cluster};
 
 const KEYS: usize = 60;
 const VALUE_BYTES: usize = 60_000;

@@ -1,12 +1,10 @@
 //! Keys that come in the order of their hashes, as one has them who asked SCAN: the index grows for them, however small
 //! the window and slow the acks, and nothing is refused or evicted for it (docs/formats/index.md, "Growth").
 
-mod support;
-
+use crate::support::{Client, Cluster};
 use paritas_base::ListId;
 use paritas_protocol::{Parameters, Policy, Port};
 use paritas_wire::peer::Message;
-use support::{Client, Cluster};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 

@@ -1,8 +1,7 @@
 //! Chunks are brought back in the background with parities of log nodes too (LogECMem §5.3, P5.7). Mostly with
 //! scheme `3+2/1` on nodes 0 to 4, of which node 4 has the disk, and a spare that takes the place of node 0.
 
-mod support;
-
+use crate::support::{Client, Cluster, tenure};
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, NodeId, Position, StreamId, Version};
 use paritas_protocol::paritylog::{Layout, Space, Work};
@@ -11,7 +10,6 @@ use paritas_wire::peer::{self, Header, Message, Parity, Versions};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use support::{Client, Cluster, tenure};
 
 const KEYS: usize = 400;
 const VALUE_BYTES: usize = 3_000;

@@ -1,14 +1,12 @@
 //! Room on a log node's disk, which many lists share (P8.2, P11.1). Scheme `2+2/1` on nodes 0 to 3, of which
 //! node 3 has the disk; its chunks are fewer than what all lists ask for ahead of use.
 
-mod support;
-
+use crate::support::{Client, Cluster, tenure};
 use paritas_base::ListId;
 use paritas_base::configuration::{Assignment, PositionState};
 use paritas_protocol::paritylog::Layout;
 use paritas_protocol::{Parameters, Port, Proposal};
 use std::collections::BTreeSet;
-use support::{Client, Cluster, tenure};
 
 const LISTS: u16 = 40;
 const KEYS: usize = 1_000;

@@ -1,12 +1,10 @@
 //! An owner that is asked to go (P5.12): it finishes, and says so; nobody who waits there is told an error.
 
-mod support;
-
+use crate::support::{Client, Cluster};
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
 use paritas_protocol::{Event, Parameters, Port, Proposal};
 use paritas_wire::peer::Message;
-use support::{Client, Cluster};
 
 /// One list of `1+1` on nodes 0 and 1, node 2 free; clients of nodes 0 and 1.
 fn cluster() -> (Cluster, Client, Client) {

@@ -1,15 +1,13 @@
 //! Rebuilding keeps to the rate that was set, and what clients wait for does not (P6.8); without a rate it never
 //! pauses, and what cannot be rebuilt does not keep the rest from it.
 
-mod support;
-
+use crate::support::{Client, Cluster};
 use paritas_base::{ListId, Stripe};
 use paritas_protocol::{Parameters, Port};
 use paritas_wire::peer::Message;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use support::{Client, Cluster};
 
 const RATE: u64 = 1 << 20;
 const KEYS: usize = 400;

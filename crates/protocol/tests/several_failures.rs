@@ -1,12 +1,10 @@
 //! Several positions of a list fail, at once or while one is being taken over, in each phase of that (P5, P6).
 
-mod support;
-
+use crate::support::{Client, Cluster};
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
 use paritas_protocol::{Parameters, Port};
 use paritas_wire::peer::kind;
-use support::{Client, Cluster};
 
 const KEYS: usize = 60;
 /// Longer than a dead owner's leases.

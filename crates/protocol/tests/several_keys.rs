@@ -1,12 +1,10 @@
 //! A command that changes several keys of a stream is one delta: after its owner's death all of it is there, or nothing
 //! (P1.3), even if the index grows in it.
 
-mod support;
-
+use crate::support::{Client, Cluster};
 use paritas_base::ListId;
 use paritas_protocol::{Parameters, Port};
 use paritas_wire::peer::Message;
-use support::{Client, Cluster};
 
 fn seq(cluster: &Cluster) -> u64 {
     let list = cluster.processes[0].node.replica().list(ListId(0)).unwrap();

@@ -15,8 +15,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
+// counterStep is the distance between values that counters are set to (`workload.py`).
+const counterStep = 1_000_000
+
 // timeout is the limit for one key. A key that takes longer is not checked, which counts as a failure.
-const timeout = 4 * time.Minute
+const timeout = 8 * time.Minute
 
 func main() {
 	if len(os.Args) != 2 {
@@ -71,27 +74,25 @@ func checkAll(keys map[string][]operation) map[string]porcupine.CheckResult {
 	return verdicts
 }
 
-// check first leaves out unknown operations that no answer seems to reflect. They may always come after all others, so
-// an order of the rest is an order of all; and each operation left out halves the search.
+// check first leaves out operations of unknown outcome. They may always come after all others, so an order of the rest
+// is an order of all; and each operation left out halves the search. A search that fails puts some of them back.
 func check(history []operation) porcupine.CheckResult {
-	if search(seen(history), timeout/4) == porcupine.Ok {
+	first := firstShown(history)
+	isShown := func(op operation) bool { _, ok := first.of(op); return ok }
+	if search(without(history, func(op operation) bool { return op.kind != "incr" && !isShown(op) }), timeout/4) == porcupine.Ok {
+		return porcupine.Ok
+	}
+	if search(without(history, func(op operation) bool { return op.writes() && !isShown(op) }), timeout) == porcupine.Ok {
 		return porcupine.Ok
 	}
 	return search(history, timeout)
 }
 
-// seen leaves out operations of unknown outcome: deletions, changes of expiry, and writes of values that no answer
-// names. Increments stay, and so do values of counters, which answers reflect only through later increments.
-func seen(history []operation) []operation {
-	results, counter := map[string]bool{}, false
-	for _, op := range history {
-		results[op.result] = true
-		counter = counter || op.kind == "incr"
-	}
+// without leaves out the operations of unknown outcome for which `hidden` is true.
+func without(history []operation, hidden func(operation) bool) []operation {
 	kept := []operation{}
 	for _, op := range history {
-		hidden := op.kind == "del" || op.kind == "pexpire" || (op.kind != "incr" && !counter && !results[op.value])
-		if op.answer != unknown || !hidden {
+		if op.answer != unknown || !hidden(op) {
 			kept = append(kept, op)
 		}
 	}
@@ -99,10 +100,57 @@ func seen(history []operation) []operation {
 	return kept
 }
 
+// shown is the time at which each value of a key was first known to a client, by the answer to an operation that reads.
+type shown struct {
+	at      map[string]int64
+	counter bool
+}
+
+func firstShown(history []operation) shown {
+	first := shown{at: map[string]int64{}}
+	for _, op := range history {
+		first.counter = first.counter || op.kind == "incr"
+	}
+	for _, op := range history {
+		reads := op.kind == "get" || op.kind == "mget" || op.kind == "swap" || op.kind == "incr"
+		if !reads || op.answer == unknown {
+			continue
+		}
+		value := first.written(op.result)
+		if at, ok := first.at[value]; !ok || op.answer < at {
+			first.at[value] = op.answer
+		}
+	}
+	return first
+}
+
+// written is the write that a result comes from. Counters are set to multiples of `counterStep`, and counted up from
+// there.
+func (first shown) written(result string) string {
+	number, err := strconv.ParseInt(result, 10, 64)
+	if !first.counter || err != nil {
+		return result
+	}
+	return strconv.FormatInt(number-number%counterStep, 10)
+}
+
+// of returns when the value that an operation writes was first shown. Values are unique.
+func (first shown) of(op operation) (int64, bool) {
+	at, ok := first.at[op.value]
+	return at, ok && op.writes() && at > op.call
+}
+
+// search looks for an order. A write of unknown outcome whose value an answer shows was done before that answer came:
+// the search need not try later times.
 func search(history []operation, timeout time.Duration) porcupine.CheckResult {
+	first := firstShown(history)
 	operations := make([]porcupine.Operation, 0, len(history))
 	for _, op := range history {
-		operations = append(operations, porcupine.Operation{ClientId: op.client, Input: op, Call: op.call, Return: op.answer})
+		until := op.answer
+		if at, ok := first.of(op); ok && op.answer == unknown {
+			until = at
+		}
+		operations = append(operations, porcupine.Operation{ClientId: op.client, Input: op, Call: op.call, Return: until})
 	}
 	return porcupine.CheckOperationsTimeout(model, operations, timeout)
 }

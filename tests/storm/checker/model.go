@@ -29,6 +29,11 @@ type operation struct {
 	twin         int // number of equal operations of unknown outcome called before it
 }
 
+// writes tells whether the operation writes a value of its own.
+func (op operation) writes() bool {
+	return op.kind == "set" || op.kind == "setpx" || op.kind == "setnx" || op.kind == "swap"
+}
+
 // state is the state of a key. A key with an expiry dies between endFirst and endLast; endLast 0 means no expiry.
 type state struct {
 	value             string

@@ -142,6 +142,20 @@ enum Skip {
     UntilBrace(usize),
 }
 
+/// Checks that a file of tests is run, where a crate has all its tests in few programs (`autotests = false`): it is a
+/// module of one of these, or one itself.
+pub(super) fn check_is_run(path: &str, read: &impl Fn(&str) -> Option<String>) -> Option<Problem> {
+    let (package, name) = path.strip_suffix(".rs")?.split_once("/tests/")?;
+    let manifest = read(&format!("{package}/Cargo.toml"))?;
+    if name.contains('/') || !manifest.contains("autotests = false") {
+        return None;
+    }
+    let program = read(&format!("{package}/tests/cluster.rs")).unwrap_or_default();
+    let is_run = manifest.contains(&format!("name = \"{name}\"")) || program.contains(&format!("mod {name};"));
+    let what = format!("its tests are not run: add `mod {name};` to {package}/tests/cluster.rs");
+    (!is_run).then(|| Problem::new(path, 1, what))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,5 +223,18 @@ mod tests {
         assert!(check_name("crates/io/src/utils.rs").is_some());
         assert!(check_name("tests/helpers.py").is_some());
         assert!(check_name("crates/io/src/socket.rs").is_none());
+    }
+
+    #[test]
+    fn a_file_of_tests_that_no_program_has_is_found() {
+        let read = |path: &str| match path {
+            "crates/a/Cargo.toml" => Some("autotests = false\n[[test]]\nname = \"cluster\"\n".to_owned()),
+            "crates/a/tests/cluster.rs" => Some("mod known;\n".to_owned()),
+            _ => Some(String::new()),
+        };
+        let found = |path: &str| check_is_run(path, &read).is_some();
+        assert!(found("crates/a/tests/new.rs"));
+        assert!(!found("crates/a/tests/known.rs") && !found("crates/a/tests/cluster.rs"));
+        assert!(!found("crates/a/tests/support/mod.rs") && !found("crates/b/tests/new.rs"));
     }
 }

@@ -2,6 +2,8 @@
 //! servers (§4). Parts and transitions come from the crate `large`, which cuts a value into one row here: each block is
 //! one item.
 
+pub mod work_table;
+
 use super::missing;
 use super::network::{Ask, Name, Network};
 use crate::workload::jump_hash;
@@ -85,14 +87,19 @@ impl ElasticMem {
     /// Gives an object another redundancy (§4.2): reads it and writes the parts that the new one lacks. Then it deletes
     /// those that the new one does not need, without waiting.
     pub fn change(&mut self, object: u32, class: Class) -> io::Result<()> {
-        let (from, bytes) = self.entry(object)?;
         let value = self.get(object, &[])?;
+        self.change_from(object, class, &value)
+    }
+
+    /// As [`Self::change`], with the value that was read before.
+    pub fn change_from(&mut self, object: u32, class: Class, value: &[u8]) -> io::Result<()> {
+        let (from, bytes) = self.entry(object)?;
         let (old, new) = (layout(bytes, from.class())?, layout(bytes, class)?);
         let nodes = self.network.memory_nodes() as u8;
         let change =
             Transition::new(from, class, from.first(), (nodes, 0), (&old, &new), false).map_err(io::Error::other)?;
         let written: Vec<Part> = change.written().collect();
-        self.write(object, change.to, &value, |part| written.contains(part))?;
+        self.write(object, change.to, value, |part| written.contains(part))?;
         self.objects.insert(object, (change.to, bytes));
         let kept: Vec<(usize, Name)> = change
             .to
@@ -106,6 +113,11 @@ impl ElasticMem {
             .map(|(node, name)| (node, Ask::Delete(name)))
             .collect();
         self.network.ask(&old).map(drop)
+    }
+
+    /// Bytes of memory for each object at the client: key, placement and length.
+    pub fn object_bytes() -> usize {
+        size_of::<(u32, (Placement, u64))>()
     }
 
     /// The network that it runs on.

@@ -1,0 +1,239 @@
+//! ElasticMem Tables 2 and 3 (§6.2, Experiment 3): four requests for one object at the same time, with a work table.
+
+use super::elasticmem_transitions::{Setting, quartiles, start, value};
+use crate::baselines::elasticmem::ElasticMem;
+use crate::baselines::elasticmem::work_table::WorkTable;
+use crate::report::figure;
+use crate::stage::Stage;
+use crate::{Check, Experiment, Report, Table};
+use std::io;
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "elasticmem-concurrent",
+    figure: "ElasticMem Tables 2, 3",
+    claim: "Reads of an object that is being written or read cost no messages: a read takes the value that is written, \
+            or waits for the value that another one reads",
+    exact: false,
+    run,
+};
+
+/// The paper's setting of this experiment. It names "as in experiment 1", which has another one.
+const SETTING: Setting = Setting { k: 4, m: 1, r: 2 };
+const VALUE_BYTES: usize = 1 << 10;
+const REQUESTS: usize = 4;
+const ROUNDS: u32 = 101;
+/// The most rounds that are tried for each that counts.
+const TRIES: u32 = 20;
+const OBJECT: u32 = 0;
+
+/// The latencies of four requests, and the time of all.
+struct Times {
+    each: [Vec<Duration>; REQUESTS],
+    all: Vec<Duration>,
+}
+
+/// Four threads issue one request each, in order: each begins once the one before has its row in the work table. The
+/// first one is `first`; the others are reads. False, without times, if the first had ended before the last began: on a
+/// busy machine a thread may come late.
+fn round(table: &WorkTable, times: &mut Times, first: impl Fn() -> io::Result<()> + Sync) -> io::Result<bool> {
+    let (ready, begun) = (Barrier::new(REQUESTS), table.begun());
+    let taken: Vec<io::Result<(Instant, Instant, u64)>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..REQUESTS as u64)
+            .map(|n| {
+                let (ready, first) = (&ready, &first);
+                scope.spawn(move || {
+                    ready.wait();
+                    // Without sleeping: the time is shorter than a timer's.
+                    while table.begun() < begun + n {
+                        std::thread::yield_now();
+                    }
+                    let began = Instant::now();
+                    match n {
+                        0 => first()?,
+                        _ => drop(table.get(OBJECT)?),
+                    }
+                    Ok((began, Instant::now(), table.begun()))
+                })
+            })
+            .collect();
+        let ended = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            let panicked = |_| Err(io::Error::other("a thread has panicked"));
+            thread.join().unwrap_or_else(panicked)
+        };
+        threads.into_iter().map(ended).collect()
+    });
+    let taken = taken.into_iter().collect::<io::Result<Vec<_>>>()?;
+    if taken[0].2 < begun + REQUESTS as u64 {
+        return Ok(false);
+    }
+    for (each, (began, ended, _)) in times.each.iter_mut().zip(&taken) {
+        each.push(*ended - *began);
+    }
+    let began = taken.iter().map(|t| t.0).min();
+    let ended = taken.iter().map(|t| t.1).max();
+    times.all.extend(began.zip(ended).map(|(began, ended)| ended - began));
+    Ok(true)
+}
+
+fn run(stage: &Stage) -> io::Result<Report> {
+    let mut report = Report {
+        columns: ["requests", "first", "second", "third", "fourth", "all four"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..Report::default()
+    };
+    let mut details = Table {
+        name: "times",
+        columns: [
+            "requests",
+            "which",
+            "median us",
+            "quarter us",
+            "three quarters us",
+            "messages of four",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        rows: Vec::new(),
+    };
+    let (_nodes, store) = start(VALUE_BYTES)?;
+    let mut table = WorkTable::new(store);
+    let (rep, ..) = SETTING.classes();
+    let bytes = Arc::new(value(VALUE_BYTES));
+    let rounds = stage.count(ROUNDS, 11);
+    // What one read, and one write, costs alone.
+    table.set(OBJECT, rep, bytes.clone())?;
+    let mut alone = (Vec::new(), Vec::new());
+    let before = table.store().network().counts();
+    for _ in 0..rounds {
+        let began = Instant::now();
+        table.get(OBJECT)?;
+        alone.0.push(began.elapsed());
+    }
+    let read_messages = table.store().network().counts().since(before).messages as f64 / f64::from(rounds);
+    let before = table.store().network().counts();
+    for _ in 0..rounds {
+        let began = Instant::now();
+        table.set(OBJECT, rep, bytes.clone())?;
+        alone.1.push(began.elapsed());
+    }
+    let write_messages = table.store().network().counts().since(before).messages as f64 / f64::from(rounds);
+    let alone = [quartiles(alone.0)[0], quartiles(alone.1)[0]];
+    let mut found = Vec::new();
+    for (name, is_write) in [("get after set", true), ("get after get", false)] {
+        (stage.say)(name);
+        let mut times = Times {
+            each: Default::default(),
+            all: Vec::new(),
+        };
+        let (mut counted, mut messages) = (0, 0);
+        for _ in 0..TRIES * rounds {
+            let before = table.store().network().counts();
+            let first = || match is_write {
+                true => table.set(OBJECT, rep, bytes.clone()),
+                false => table.get(OBJECT).map(drop),
+            };
+            if round(&table, &mut times, first)? {
+                counted += 1;
+                messages += table.store().network().counts().since(before).messages;
+            }
+            if counted == rounds {
+                break;
+            }
+        }
+        if counted < rounds {
+            return Err(io::Error::other("this machine is too busy for four threads at once"));
+        }
+        let messages = messages as f64 / f64::from(rounds);
+        let all = quartiles(times.all);
+        let each = times.each.map(quartiles);
+        let mut row = vec![name.to_owned()];
+        for (which, times) in ["first", "second", "third", "fourth", "all four"]
+            .into_iter()
+            .zip(each.iter().chain([&all]))
+        {
+            row.push(figure(times[0]));
+            details.rows.push(
+                [name.to_owned(), which.to_owned()]
+                    .into_iter()
+                    .chain(times.map(figure))
+                    .chain([figure(messages)])
+                    .collect(),
+            );
+        }
+        report.rows.push(row);
+        found.push((each, all[0], messages));
+    }
+    let [after_set, after_get] = [&found[0], &found[1]];
+    // A read that comes in the instant after the row is gone, and before its thread has said so, is counted.
+    report.checks.push(Check::near(
+        "messages of a set and three gets, over those of a set",
+        1.0,
+        after_set.2 / write_messages,
+        0.05,
+    ));
+    report.checks.push(Check::near(
+        "messages of four gets, over those of one",
+        1.0,
+        after_get.2 / read_messages,
+        0.05,
+    ));
+    report.checks.push(Check::claim(
+        format!(
+            "bytes for each object at the client ({}) are at most 35",
+            ElasticMem::object_bytes()
+        ),
+        ElasticMem::object_bytes() <= 35,
+    ));
+    if stage.is_full() {
+        judge(&mut report, after_set, after_get, alone);
+    }
+    report.remarks.push(format!(
+        "Microseconds, medians of {rounds} rounds of four threads, with two copies of {VALUE_BYTES} B over six memcached \
+         servers. A message takes 0.1 ms each way. One read alone takes {} us, one write alone {} us. The \
+         paper's threads are coroutines of Python.",
+        figure(alone[0]),
+        figure(alone[1]),
+    ));
+    report.tables.push(details);
+    Ok(report)
+}
+
+type Found = ([[f64; 3]; REQUESTS], f64, f64);
+
+fn judge(report: &mut Report, after_set: &Found, after_get: &Found, [read, write]: [f64; 2]) {
+    // 1,038 us for a set of 952 us and three gets.
+    report.checks.push(Check::claim(
+        format!(
+            "a set and three gets take at most {} times the time of the set (paper: {})",
+            1.2,
+            figure(1038.0 / 952.0)
+        ),
+        after_set.1 <= 1.2 * after_set.0[0][0],
+    ));
+    let slowest = (1..REQUESTS).map(|n| after_set.0[n][0]).fold(0.0, f64::max);
+    report.checks.push(Check::claim(
+        format!(
+            "each get after a set takes at most a tenth of a read's time ({} us)",
+            figure(slowest)
+        ),
+        slowest <= read / 10.0,
+    ));
+    report.checks.push(Check::claim(
+        "a set and three gets take less than a set and three reads one after the other".to_owned(),
+        after_set.1 < write + 3.0 * read,
+    ));
+    // (567 - 445) / 3 us.
+    let further = (after_get.1 - after_get.0[0][0]) / 3.0;
+    report.checks.push(Check::claim(
+        format!("each further get adds at most 41 us ({})", figure(further)),
+        further <= 41.0,
+    ));
+    report.checks.push(Check::claim(
+        "the fourth of the gets takes less time than the first: it waits for the rest".to_owned(),
+        after_get.0[REQUESTS - 1][0] < after_get.0[0][0],
+    ));
+}

@@ -1,0 +1,505 @@
+//! `Keeper`: the parts of large values that one position of a stripe list holds, in one tenure of its holder.
+//!
+//! It does no I/O. The host hands it the messages of owners, sends its answers, and gives it memory. Parts never change
+//! once they are whole, so a keeper needs no order between streams: it takes parts of every stream of its list.
+//!
+//! A part is *open* while its writer sends its units in order. It is *kept* once it has all of them. It is *made* if
+//! its units are computed from other parts: the holder is new, or the writer's units have not all arrived.
+
+mod make;
+
+use crate::ledger::{Alive, Page};
+use crate::{GroupId, Part, PartName, Placement, Record};
+pub use make::Fetch;
+use make::Maker;
+use paritas_base::{Position, Term};
+use paritas_code::{crc32c_append, sum};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Memory for units, at the host. A unit has at most the bytes of a chunk.
+pub trait Units {
+    /// One unit in memory.
+    type Unit: core::fmt::Debug;
+    /// Bytes of a full unit.
+    fn unit_bytes(&self) -> u32;
+    /// How many more units there is room for.
+    fn room(&self) -> u64;
+    /// Stores these bytes. `None` if there is no memory.
+    fn store(&mut self, bytes: &[u8]) -> Option<Self::Unit>;
+    /// The bytes of a unit, `length` of them.
+    fn bytes<'a>(&'a self, unit: &'a Self::Unit, length: u32) -> &'a [u8];
+    /// Gives the memory of a unit back.
+    fn free(&mut self, unit: Self::Unit);
+}
+
+/// The name of a part in its list: a stream, and a name in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct PartId {
+    /// The data position of the stream.
+    pub x: Position,
+    /// The part's name in the stream.
+    pub name: PartName,
+}
+
+/// The answer to an owner that opens a part, or wants it made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// The part is open: its writer may send units, from this one on.
+    Open(u32),
+    /// The part is kept, and this is its check.
+    Kept(u32),
+    /// The part will be made. [`Answer::Kept`] follows.
+    Making,
+    /// There is no memory for it.
+    NoRoom,
+    /// There is no memory for it, and this holder is not Live yet: the value does without this part for now. The holder
+    /// makes the part before it asks to become Live.
+    Declined,
+    /// The record is not one that this list can have, or gives this position no such part.
+    Unknown,
+}
+
+/// What a unit of a writer did to its part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Put {
+    /// So many units of the part are here.
+    Taken(u32),
+    /// The part is whole, and this is its check.
+    Kept(u32),
+    /// There is no memory for the unit: the part is given up.
+    Broken,
+    /// No such part is open, or the unit is not the next one: nothing is changed.
+    Ignored,
+}
+
+/// One part.
+#[derive(Debug)]
+struct Held<U> {
+    record: Arc<Record>,
+    part: Part,
+    units: Vec<U>,
+    sums: Vec<u32>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The owner's term when it was opened.
+    Open(Term),
+    Making(Box<Maker>),
+    Kept,
+}
+
+/// What a holder knows of the list of one stream.
+#[derive(Debug, Default)]
+struct Listing {
+    /// Everything up to here has been compared, in the pages that answer this tenure's question.
+    after: Option<GroupId>,
+    /// Its end was reached once in this tenure.
+    is_whole: bool,
+    /// Its end was reached since the stream has its present owner, or since the last scrub.
+    is_current: bool,
+}
+
+/// The parts of one position.
+#[derive(Debug)]
+pub struct Keeper<U> {
+    position: u8,
+    /// Positions of the list in memory.
+    positions: u8,
+    parts: BTreeMap<PartId, Held<U>>,
+    /// Parts that were declined, or that a list names and there was no memory for.
+    owed: BTreeMap<PartId, Option<Arc<Record>>>,
+    lists: BTreeMap<Position, Listing>,
+    /// It may still decline: it is Filling and has not asked to become Live.
+    may_decline: bool,
+}
+
+impl<U: core::fmt::Debug> Keeper<U> {
+    /// A keeper without parts, for `position` of a list with `positions` positions in memory. `is_born`: the list
+    /// begins, so there are no parts to look for.
+    pub fn new(position: u8, positions: u8, is_born: bool) -> Self {
+        Self {
+            position,
+            positions,
+            parts: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            may_decline: !is_born,
+        }
+    }
+
+    // --- writing ---------------------------------------------------------------------------------------------------
+
+    /// An owner opens a part for a writer.
+    pub fn on_open<M: Units<Unit = U>>(
+        &mut self,
+        memory: &M,
+        id: PartId,
+        record: &Arc<Record>,
+        owner_term: Term,
+    ) -> Answer {
+        if let Some(held) = self.parts.get(&id) {
+            return held.answer();
+        }
+        // Its owner may have the first answer by now, and writes without this part.
+        if self.owed.contains_key(&id) {
+            return Answer::Declined;
+        }
+        match self.room_for(memory, id, record) {
+            Err(answer) => answer,
+            Ok(part) => {
+                self.parts
+                    .insert(id, Held::new(record.clone(), part, State::Open(owner_term)));
+                Answer::Open(0)
+            }
+        }
+    }
+
+    /// A writer sends the next unit of an open part.
+    pub fn on_put<M: Units<Unit = U>>(&mut self, memory: &mut M, id: PartId, unit: u32, bytes: &[u8]) -> Put {
+        let unit_bytes = memory.unit_bytes();
+        let Some(held) = self.parts.get_mut(&id) else {
+            return Put::Ignored;
+        };
+        let is_next = matches!(held.state, State::Open(_)) && held.units.len() == unit as usize;
+        if !is_next || held.length_of(unit, unit_bytes) != Some(bytes.len() as u32) {
+            return Put::Ignored;
+        }
+        if !held.add(memory, bytes) {
+            self.drop_part(memory, &id);
+            return Put::Broken;
+        }
+        if held.is_full(unit_bytes) {
+            held.state = State::Kept;
+            return Put::Kept(held.check());
+        }
+        Put::Taken(unit + 1)
+    }
+
+    /// An owner wants a part made from the others. `record` has the checks of the value.
+    pub fn on_make<M: Units<Unit = U>>(&mut self, memory: &mut M, id: PartId, record: &Arc<Record>) -> Answer {
+        match self.parts.get(&id) {
+            Some(held) if matches!(held.state, State::Open(_)) => self.drop_part(memory, &id),
+            Some(held) => return held.answer(),
+            None => {}
+        }
+        self.make(memory, id, record)
+    }
+
+    fn make<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>) -> Answer {
+        match self.room_for(memory, id, record) {
+            Err(answer) => answer,
+            Ok(part) => {
+                let Some(maker) = Maker::new(record, part, self.positions, memory.unit_bytes()) else {
+                    return Answer::Unknown;
+                };
+                self.owed.remove(&id);
+                let state = State::Making(Box::new(maker));
+                self.parts.insert(id, Held::new(record.clone(), part, state));
+                Answer::Making
+            }
+        }
+    }
+
+    /// The part, if this position has such a one and there is memory for it.
+    fn room_for<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>) -> Result<Part, Answer> {
+        let found = Placement::at(record.class, record.first, self.positions, record.logged).ok();
+        let mut parts = found.into_iter().flat_map(Placement::parts);
+        let part = parts.find(|part| part.position == self.position && record.name_of(part) == id.name);
+        let layout = record.layout(memory.unit_bytes());
+        let (Some(part), Some(layout)) = (part, layout) else {
+            return Err(Answer::Unknown);
+        };
+        let reserved: u64 = self.parts.values().map(|held| held.missing(memory.unit_bytes())).sum();
+        if memory.room() >= reserved + u64::from(part.content.units(&layout)) {
+            return Ok(part);
+        }
+        if self.may_decline {
+            self.owed.insert(id, None);
+            return Err(Answer::Declined);
+        }
+        Err(Answer::NoRoom)
+    }
+
+    // --- lists -----------------------------------------------------------------------------------------------------
+
+    /// A stream has another owner: what the former one opened is given up, and its list is asked for again.
+    pub fn on_owner<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, term: Term) {
+        let is_torn =
+            |(id, held): &(&PartId, &Held<U>)| id.x == x && matches!(held.state, State::Open(opened) if opened != term);
+        let torn: Vec<PartId> = self.parts.iter().filter(is_torn).map(|(id, _)| *id).collect();
+        for id in torn {
+            self.drop_part(memory, &id);
+        }
+        // One whole list in a tenure is enough for parts: what was staged before is in it, and what came later
+        // required this holder. It is asked for again to free what the former owner could not.
+        self.ask_list(x);
+    }
+
+    /// The list of a stream is asked for again: a scrub compares what is here with what should be.
+    pub fn ask_list(&mut self, x: Position) {
+        if let Some(listing) = self.lists.get_mut(&x) {
+            (listing.after, listing.is_current) = (None, false);
+        }
+    }
+
+    /// Which page of a stream's list to ask for next.
+    pub fn next_page(&self, x: Position) -> Option<GroupId> {
+        self.lists.get(&x).and_then(|listing| listing.after)
+    }
+
+    /// A page of a stream's list. `answers`: it answers a question of this tenure.
+    ///
+    /// Returns whether the list is whole.
+    pub fn on_page<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, page: &Page, answers: bool) -> bool {
+        let covers = |group: GroupId| group <= page.last && page.after.is_none_or(|after| group > after);
+        let is_alive = |group: GroupId| page.alive.iter().any(|alive| alive.group == group);
+        let gone = |id: &PartId| id.x == x && covers(id.name.group) && !is_alive(id.name.group);
+        self.free_where(memory, gone);
+        for alive in &page.alive {
+            self.want(memory, x, alive);
+        }
+        let listing = self.lists.entry(x).or_default();
+        if answers && listing.after == page.after {
+            listing.after = (!page.is_end).then_some(page.last);
+            listing.is_whole |= page.is_end;
+            listing.is_current = page.is_end;
+        }
+        listing.is_whole
+    }
+
+    /// Makes the parts of a group that this position should have and lacks. Parts of a value that is being staged are
+    /// made when its owner says so.
+    fn want<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, alive: &Alive) {
+        let record = &alive.record;
+        let Ok(placement) = Placement::at(record.class, record.first, self.positions, record.logged) else {
+            return;
+        };
+        let position = self.position;
+        for part in placement.parts().filter(|part| part.position == position) {
+            let name = record.name_of(&part);
+            let id = PartId { x, name };
+            if name.group != alive.group || alive.is_staging {
+                continue;
+            }
+            match self.parts.get(&id).map(|held| &held.state) {
+                Some(State::Kept | State::Making(_)) => {
+                    self.owed.remove(&id);
+                    continue;
+                }
+                // An object names the group: its writer sends nothing more.
+                Some(State::Open(_)) => self.drop_part(memory, &id),
+                None => {}
+            }
+            if self.make(memory, id, record) != Answer::Making {
+                self.owed.insert(id, Some(record.clone()));
+            }
+        }
+    }
+
+    /// These groups are dead.
+    pub fn on_free<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, groups: &BTreeSet<GroupId>) {
+        self.free_where(memory, |id| id.x == x && groups.contains(&id.name.group));
+    }
+
+    /// Tries again to make the parts that there was no memory for, or too few sources. Called by a timer.
+    pub fn retry<M: Units<Unit = U>>(&mut self, memory: &M) {
+        for held in self.parts.values_mut() {
+            if let State::Making(maker) = &mut held.state {
+                maker.retry();
+            }
+        }
+        let owed: Vec<(PartId, Arc<Record>)> = self
+            .owed
+            .iter()
+            .filter_map(|(id, record)| Some((*id, record.clone()?)))
+            .collect();
+        for (id, record) in owed {
+            self.make(memory, id, &record);
+        }
+    }
+
+    /// Whether a stream's list must be asked for: it was not compared to its end, a part was declined since, or one
+    /// cannot be made, perhaps since its group is dead.
+    pub fn needs_list(&self, x: Position) -> bool {
+        let is_stuck = |(id, held): (&PartId, &Held<U>)| {
+            id.x == x && matches!(&held.state, State::Making(maker) if maker.is_stuck())
+        };
+        let is_listed = self.lists.get(&x).is_some_and(|listing| listing.is_current);
+        !is_listed || self.owed.keys().any(|id| id.x == x) || self.parts.iter().any(is_stuck)
+    }
+
+    /// Whether this position has every part that it must have of these streams, so that it may become Live. From the
+    /// first time that this is true, it declines nothing.
+    pub fn is_whole(&mut self, mut streams: impl Iterator<Item = Position>) -> bool {
+        let is_making = |held: &Held<U>| matches!(held.state, State::Making(_));
+        let listed = streams.all(|x| self.lists.get(&x).is_some_and(|listing| listing.is_whole));
+        let is_whole = !self.may_decline || (listed && self.owed.is_empty() && !self.parts.values().any(is_making));
+        self.may_decline &= !is_whole;
+        is_whole
+    }
+
+    // --- making and reading ----------------------------------------------------------------------------------------
+
+    /// The next unit to fetch from another position; `has` tells whether a position may have parts now.
+    pub fn next_fetch(&mut self, has: impl Fn(u8) -> bool) -> Option<(PartId, Fetch)> {
+        self.parts.iter_mut().find_map(|(id, held)| match &mut held.state {
+            State::Making(maker) => Some((*id, maker.next_fetch(&has)?)),
+            _ => None,
+        })
+    }
+
+    /// The answer to a fetch for this part: the unit, or `None` if the other holder does not have it. Returns the check
+    /// if the part is whole now.
+    pub fn on_fetched<M: Units<Unit = U>>(
+        &mut self,
+        memory: &mut M,
+        id: PartId,
+        fetch: &Fetch,
+        bytes: Option<Vec<u8>>,
+    ) -> Option<u32> {
+        let unit_bytes = memory.unit_bytes();
+        let held = self.parts.get_mut(&id)?;
+        let State::Making(maker) = &mut held.state else {
+            return None;
+        };
+        let mut made = Vec::new();
+        maker.on_fetched(fetch, bytes, |unit| made.push(unit.to_vec()));
+        for unit in made {
+            if !held.add(memory, &unit) {
+                // It goes on when there is memory.
+                let record = held.record.clone();
+                self.drop_part(memory, &id);
+                self.owed.insert(id, Some(record));
+                return None;
+            }
+        }
+        if !held.is_full(unit_bytes) {
+            return None;
+        }
+        let check = held.check();
+        let is_sealed = held.record.checks.iter().any(|check| *check != 0);
+        if is_sealed && check != held.record.check_of(&held.part) {
+            // A source had wrong bytes. Others are asked.
+            let record = held.record.clone();
+            self.drop_part(memory, &id);
+            self.owed.insert(id, Some(record));
+            return None;
+        }
+        held.state = State::Kept;
+        Some(check)
+    }
+
+    /// Begins again what waits for a source that is gone.
+    pub fn on_source_lost(&mut self, position: u8) {
+        for held in self.parts.values_mut() {
+            if let State::Making(maker) = &mut held.state {
+                maker.on_lost(position);
+            }
+        }
+    }
+
+    /// A unit of a part that is kept here, with its sum. `None` if the part is not here, or the bytes do not have
+    /// their sum.
+    pub fn read<'a, M: Units<Unit = U>>(&'a self, memory: &'a M, id: &PartId, unit: u32) -> Option<(u32, &'a [u8])> {
+        let held = self.parts.get(id).filter(|held| matches!(held.state, State::Kept))?;
+        let length = held.length_of(unit, memory.unit_bytes())?;
+        let (stored, sum) = (held.units.get(unit as usize)?, *held.sums.get(unit as usize)?);
+        let bytes = memory.bytes(stored, length);
+        (sum_of(bytes, memory.unit_bytes()) == sum).then_some((sum, bytes))
+    }
+
+    /// Whether a part is kept here.
+    pub fn is_kept(&self, id: &PartId) -> bool {
+        self.parts.get(id).is_some_and(|held| matches!(held.state, State::Kept))
+    }
+
+    /// All parts that are here, kept or not.
+    pub fn parts(&self) -> impl Iterator<Item = PartId> + '_ {
+        self.parts.keys().copied()
+    }
+
+    /// Number of parts of a stream that an owner with another term has opened.
+    pub fn torn_count(&self, x: Position, term: Term) -> usize {
+        let is_torn =
+            |(id, held): &(&PartId, &Held<U>)| id.x == x && matches!(held.state, State::Open(opened) if opened != term);
+        self.parts.iter().filter(is_torn).count()
+    }
+
+    /// Gives the memory of all parts back: the tenure has ended.
+    pub fn clear<M: Units<Unit = U>>(&mut self, memory: &mut M) {
+        self.free_where(memory, |_| true);
+    }
+
+    fn free_where<M: Units<Unit = U>>(&mut self, memory: &mut M, goes: impl Fn(&PartId) -> bool) {
+        let gone: Vec<PartId> = self.parts.keys().copied().filter(|id| goes(id)).collect();
+        for id in gone {
+            self.drop_part(memory, &id);
+        }
+        self.owed.retain(|id, _| !goes(id));
+    }
+
+    fn drop_part<M: Units<Unit = U>>(&mut self, memory: &mut M, id: &PartId) {
+        for unit in self.parts.remove(id).into_iter().flat_map(|held| held.units) {
+            memory.free(unit);
+        }
+    }
+}
+
+impl<U> Held<U> {
+    fn new(record: Arc<Record>, part: Part, state: State) -> Self {
+        Self {
+            record,
+            part,
+            units: Vec::new(),
+            sums: Vec::new(),
+            state,
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        match self.state {
+            State::Open(_) => Answer::Open(self.units.len() as u32),
+            State::Making(_) => Answer::Making,
+            State::Kept => Answer::Kept(self.check()),
+        }
+    }
+
+    /// Length of a unit of the part in bytes; `None` if it has no such unit.
+    fn length_of(&self, unit: u32, unit_bytes: u32) -> Option<u32> {
+        let layout = self.record.layout(unit_bytes)?;
+        (unit < self.part.content.units(&layout)).then(|| self.part.content.unit_bytes(&layout, unit))
+    }
+
+    fn missing(&self, unit_bytes: u32) -> u64 {
+        let units = self
+            .record
+            .layout(unit_bytes)
+            .map_or(0, |layout| self.part.content.units(&layout));
+        u64::from(units).saturating_sub(self.units.len() as u64)
+    }
+
+    fn is_full(&self, unit_bytes: u32) -> bool {
+        self.missing(unit_bytes) == 0
+    }
+
+    fn add<M: Units<Unit = U>>(&mut self, memory: &mut M, bytes: &[u8]) -> bool {
+        let Some(unit) = memory.store(bytes) else { return false };
+        self.units.push(unit);
+        self.sums.push(sum_of(bytes, memory.unit_bytes()));
+        true
+    }
+
+    /// CRC32C of the sums of its units: the check that the value's record has.
+    fn check(&self) -> u32 {
+        self.sums
+            .iter()
+            .fold(0, |check, sum| crc32c_append(check, &sum.to_le_bytes()))
+    }
+}
+
+fn sum_of(bytes: &[u8], unit_bytes: u32) -> u32 {
+    sum::of_extent(unit_bytes as usize, 0, bytes)
+}

@@ -1,0 +1,113 @@
+//! A part that is computed from others: its holder is new, or has lost it, or its writer's units have not all arrived.
+//!
+//! A reader gives back the body, and a writer cuts it into parts again. Only the units of the wanted part are kept.
+
+use crate::{Part, PartName, Placement, Reader, Record, Request, Writer};
+
+/// A unit that is to be fetched from another position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fetch {
+    /// The position that has it.
+    pub position: u8,
+    /// The name of the part.
+    pub name: PartName,
+    /// The unit.
+    pub unit: u32,
+    request: Request,
+}
+
+/// Parts of the same position are no sources: a holder that lacks one may lack all. The cheapest source of a part is
+/// another one with the same content.
+fn rank(other: &Part, wanted: Part) -> Option<u32> {
+    (other.position != wanted.position).then_some(u32::from(other.content != wanted.content))
+}
+
+#[derive(Debug)]
+pub(super) struct Maker {
+    record: Record,
+    placement: Placement,
+    /// Number of the part in the order of [`Placement::parts`].
+    at: usize,
+    reader: Reader,
+    writer: Writer,
+    /// Too few sources had what was asked: it waits for [`Self::retry`].
+    is_stuck: bool,
+    /// Nothing has come since the last [`Self::retry`].
+    is_idle: bool,
+}
+
+impl Maker {
+    pub(super) fn new(record: &Record, part: Part, positions: u8, unit_bytes: u32) -> Option<Self> {
+        let placement = Placement::at(record.class, record.first, positions, record.logged).ok()?;
+        let layout = record.layout(unit_bytes)?;
+        let at = placement.parts().position(|other| other == part)?;
+        Some(Self {
+            record: record.clone(),
+            placement,
+            at,
+            reader: Reader::new(layout, placement, 0..layout.body_bytes(), |other| rank(other, part)),
+            writer: Writer::new(layout, placement),
+            is_stuck: false,
+            is_idle: false,
+        })
+    }
+
+    pub(super) fn next_fetch(&mut self, has: impl Fn(u8) -> bool) -> Option<Fetch> {
+        if self.is_stuck {
+            return None;
+        }
+        for part in self.placement.parts().filter(|part| !has(part.position)) {
+            self.reader.on_absent(&part);
+        }
+        let Ok(request) = self.reader.next_request() else {
+            self.is_stuck = true;
+            return None;
+        };
+        request.map(|request| Fetch {
+            position: request.part.position,
+            name: self.record.name_of(&request.part),
+            unit: request.unit,
+            request,
+        })
+    }
+
+    /// A unit has come, or `None` if its holder does not have it. `keep` is called with the next units of the part.
+    pub(super) fn on_fetched(&mut self, fetch: &Fetch, bytes: Option<Vec<u8>>, mut keep: impl FnMut(&[u8])) {
+        self.is_idle &= bytes.is_none();
+        self.reader.on_unit(&fetch.request, bytes);
+        let Self { reader, writer, at, .. } = self;
+        while reader.take(|bytes| {
+            let mut rest = bytes;
+            while !rest.is_empty() {
+                let taken = writer.push(rest, |part, _, bytes| {
+                    if part == *at {
+                        keep(bytes);
+                    }
+                });
+                rest = &rest[taken..];
+                // No unit of these parts is sent to a holder.
+                for part in 0..usize::from(u8::MAX) {
+                    writer.on_taken(part, u32::MAX);
+                }
+            }
+        }) {}
+    }
+
+    pub(super) fn on_lost(&mut self, position: u8) {
+        for part in self.placement.parts().filter(|part| part.position == position) {
+            self.reader.on_absent(&part);
+        }
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_stuck
+    }
+
+    /// Asks all sources that there are now, if nothing has come for a while.
+    pub(super) fn retry(&mut self) {
+        if self.is_stuck || self.is_idle {
+            self.reader.ask_again();
+        }
+        (self.is_stuck, self.is_idle) = (false, true);
+    }
+}

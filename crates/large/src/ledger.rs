@@ -1,0 +1,284 @@
+//! `Ledger`: which groups of parts of one stream are alive, at the stream's owner.
+//!
+//! A group is *alive* while a writer stages it, while an object names it, while the delta that removed the last such
+//! object is not acknowledged, and while a reader has pinned it. Otherwise it is *dead*, and stays dead: an id is never
+//! used again. So the owner may tell a holder at any time, as often as it likes, which groups are dead.
+//!
+//! Holders ask for the list of all groups that are alive ([`Ledger::page`]). The list goes up to the newest id that the
+//! owner has given out. A holder frees parts of groups up to there that are not in it, and makes those that it lacks.
+//! After a takeover the new owner answers no list until it has seen every object ([`Ledger::on_learnt`]): until then it
+//! does not know which groups of earlier owners are alive.
+
+use crate::{Class, GroupId, Record};
+use paritas_base::Term;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The groups of one stream, in one tenure of its owner.
+#[derive(Debug)]
+pub struct Ledger {
+    term: Term,
+    /// Groups given out in this term.
+    issued: u64,
+    /// Whether every object of the stream has been reported.
+    is_learnt: bool,
+    groups: BTreeMap<GroupId, Entry>,
+    /// Groups that have died since [`Self::take_dead`].
+    dead: Vec<GroupId>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: Arc<Record>,
+    /// A writer stages it.
+    is_staging: bool,
+    /// Objects whose record names it.
+    objects: u32,
+    /// The delta that removed the last of them.
+    removed_at: Option<u64>,
+    /// Readers that use it.
+    pins: u32,
+}
+
+impl Entry {
+    fn is_alive(&self) -> bool {
+        self.is_staging || self.objects > 0 || self.removed_at.is_some() || self.pins > 0
+    }
+}
+
+/// A group that is alive, as holders are told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Alive {
+    /// Its id.
+    pub group: GroupId,
+    /// The record that names it. While it is staged, the record has no checks yet (all are 0).
+    pub record: Arc<Record>,
+    /// A writer stages it: holders that lack its parts are told separately to make them.
+    pub is_staging: bool,
+}
+
+/// A page of the list of groups that are alive: those above `after`, up to `last`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page {
+    /// The page begins behind this id; `None`: it is the first page.
+    pub after: Option<GroupId>,
+    /// The page ends with this id.
+    pub last: GroupId,
+    /// Whether it is the last page: the owner has given out no id above `last`.
+    pub is_end: bool,
+    /// The groups between that are alive, by id.
+    pub alive: Vec<Alive>,
+}
+
+/// A record names a group that no writer has staged, or that is dead: a broken invariant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NotAlive(pub GroupId);
+
+impl core::fmt::Display for NotAlive {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "an object names group {:x}, which is dead or unknown", self.0.bits())
+    }
+}
+
+impl core::error::Error for NotAlive {}
+
+impl Ledger {
+    /// The ledger of a new tenure with this term. `is_born`: the stream begins empty, so there is nothing to learn.
+    pub fn new(term: Term, is_born: bool) -> Self {
+        Self {
+            term,
+            issued: 0,
+            is_learnt: is_born,
+            groups: BTreeMap::new(),
+            dead: Vec::new(),
+        }
+    }
+
+    /// Begins to stage a value of this class: gives out ids for its groups. Returns the record, whose checks are 0.
+    ///
+    /// `None` if the term has no ids left.
+    pub fn stage(&mut self, class: Class, first: u8, logged: u8, body_bytes: u64) -> Option<Arc<Record>> {
+        let has_other = !matches!(class, Class::Rep { .. });
+        let data_group = GroupId::new(self.term, self.issued + 1)?;
+        let other_group = match has_other {
+            true => Some(GroupId::new(self.term, self.issued + 2)?),
+            false => None,
+        };
+        self.issued += 1 + u64::from(has_other);
+        let record = Arc::new(Record {
+            class,
+            first,
+            logged,
+            body_bytes,
+            data_group,
+            other_group,
+            checks: vec![0; Record::checks_of(class)],
+        });
+        for group in record.groups() {
+            let entry = Entry {
+                record: record.clone(),
+                is_staging: true,
+                objects: 0,
+                removed_at: None,
+                pins: 0,
+            };
+            self.groups.insert(group, entry);
+        }
+        Some(record)
+    }
+
+    /// Whether all groups of a staged value are still alive, so that an object may name them.
+    pub fn is_staging(&self, record: &Record) -> bool {
+        let staging = |group| self.groups.get(&group).is_some_and(|entry| entry.is_staging);
+        record.groups().all(staging)
+    }
+
+    /// The staging of a value has ended: an object names it by now, or it is given up. In the second case its groups
+    /// are dead.
+    pub fn end_staging(&mut self, record: &Record) {
+        for group in record.groups() {
+            if let Some(entry) = self.groups.get_mut(&group) {
+                entry.is_staging = false;
+            }
+            self.bury(group);
+        }
+    }
+
+    /// An object with this record was put into the store, or found there after a takeover.
+    pub fn on_named(&mut self, record: &Arc<Record>) -> Result<(), NotAlive> {
+        for group in record.groups() {
+            match self.groups.get_mut(&group) {
+                Some(entry) => {
+                    entry.objects += 1;
+                    entry.removed_at = None;
+                    entry.record = record.clone();
+                }
+                // A group of an earlier owner. Of its own groups, the owner knows all that are alive.
+                None if group.term() < self.term && !self.is_learnt => {
+                    let entry = Entry {
+                        record: record.clone(),
+                        is_staging: false,
+                        objects: 1,
+                        removed_at: None,
+                        pins: 0,
+                    };
+                    self.groups.insert(group, entry);
+                }
+                None => return Err(NotAlive(group)),
+            }
+        }
+        Ok(())
+    }
+
+    /// An object with this record was removed by the delta with the number `seq`.
+    pub fn on_unnamed(&mut self, record: &Record, seq: u64) -> Result<(), NotAlive> {
+        for group in record.groups() {
+            let entry = self.groups.get_mut(&group).filter(|entry| entry.objects > 0);
+            let entry = entry.ok_or(NotAlive(group))?;
+            entry.objects -= 1;
+            if entry.objects == 0 {
+                entry.removed_at = Some(seq);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every delta up to `acked` is acknowledged.
+    pub fn on_acked(&mut self, acked: u64) {
+        let settled = |entry: &Entry| entry.removed_at.is_some_and(|seq| seq <= acked);
+        let groups: Vec<GroupId> = self
+            .groups
+            .iter()
+            .filter(|(_, e)| settled(e))
+            .map(|(id, _)| *id)
+            .collect();
+        for group in groups {
+            if let Some(entry) = self.groups.get_mut(&group) {
+                entry.removed_at = None;
+            }
+            self.bury(group);
+        }
+    }
+
+    /// A reader begins to use the parts of a record.
+    pub fn pin(&mut self, record: &Record) {
+        for group in record.groups() {
+            if let Some(entry) = self.groups.get_mut(&group) {
+                entry.pins += 1;
+            }
+        }
+    }
+
+    /// A reader has ended.
+    pub fn unpin(&mut self, record: &Record) {
+        for group in record.groups() {
+            if let Some(entry) = self.groups.get_mut(&group) {
+                entry.pins = entry.pins.saturating_sub(1);
+            }
+            self.bury(group);
+        }
+    }
+
+    /// Every object of the stream has been reported: lists can be answered.
+    pub fn on_learnt(&mut self) {
+        self.is_learnt = true;
+    }
+
+    /// A page of the list, of at most `groups_max` groups; `None` before everything is learnt.
+    pub fn page(&self, after: Option<GroupId>, groups_max: usize) -> Option<Page> {
+        if !self.is_learnt {
+            return None;
+        }
+        let from = match after {
+            Some(after) => core::ops::Bound::Excluded(after),
+            None => core::ops::Bound::Unbounded,
+        };
+        let range = self.groups.range((from, core::ops::Bound::Unbounded));
+        let mut alive: Vec<Alive> = range
+            .filter(|(_, entry)| entry.is_alive())
+            .take(groups_max.max(1) + 1)
+            .map(|(group, entry)| Alive {
+                group: *group,
+                record: entry.record.clone(),
+                is_staging: entry.is_staging,
+            })
+            .collect();
+        let is_end = alive.len() <= groups_max.max(1);
+        if !is_end {
+            alive.pop();
+        }
+        let last = match alive.last() {
+            Some(last) if !is_end => last.group,
+            // Also if none was given out in this term: those of earlier terms are all known.
+            _ => GroupId::newest(self.term, self.issued),
+        };
+        Some(Page {
+            after,
+            last,
+            is_end,
+            alive,
+        })
+    }
+
+    /// Takes the groups that have died since the last call: holders may free their parts.
+    pub fn take_dead(&mut self) -> Vec<GroupId> {
+        core::mem::take(&mut self.dead)
+    }
+
+    /// Number of groups that are alive.
+    pub fn alive_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Whether a group is alive.
+    pub fn is_alive(&self, group: GroupId) -> bool {
+        self.groups.contains_key(&group)
+    }
+
+    fn bury(&mut self, group: GroupId) {
+        if self.groups.get(&group).is_some_and(|entry| !entry.is_alive()) {
+            self.groups.remove(&group);
+            self.dead.push(group);
+        }
+    }
+}
