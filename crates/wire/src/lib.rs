@@ -1,4 +1,4 @@
-//! Room `wire`: converts bytes to typed commands, replies and messages, and back. The bytes may come from attackers: no
+//! Crate `wire`: converts bytes to typed commands, replies and messages, and back. The bytes may come from attackers: no
 //! input can cause a panic, and every length has a limit.
 
 pub mod command;
