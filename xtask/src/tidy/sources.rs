@@ -77,7 +77,11 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
         for (number, line) in production_lines(text) {
             for (banned, mend) in BANNED {
                 if mentions(line, banned) {
-                    problems.push(Problem::new(path, number, format!("`{banned}` in a pure crate: {mend}")));
+                    problems.push(Problem::new(
+                        path,
+                        number,
+                        format!("`{banned}` in a pure crate: {mend}"),
+                    ));
                 }
             }
         }
