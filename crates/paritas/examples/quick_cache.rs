@@ -1,7 +1,7 @@
 //! Hit rate of quick_cache, a cache library, on a trace. `scripts/bench/hits.py` runs it for comparison.
 //!
-//! Reads lines `key bytes` from standard input. The argument is the capacity in bytes. Prints the hit rate of the second
-//! half of the requests.
+//! Reads lines `key bytes` from standard input. The argument is the capacity in bytes. Prints the hit rate of the
+//! second half of the requests.
 
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;

@@ -1,6 +1,6 @@
-//! The client of `make bench`. It loads given keys fast, and measures commands that usual benchmark programs cannot send
-//! (memcached's protocol, SET followed by WAIT). It speaks RESP or memcached's meta commands. Unlike memcached's old
-//! commands, these answer a pipeline in one write.
+//! The client of `make bench`. It loads given keys fast, and measures commands that usual benchmark programs cannot
+//! send (memcached's protocol, SET followed by WAIT). It speaks RESP or memcached's meta commands. Unlike memcached's
+//! old commands, these answer a pipeline in one write.
 //!
 //! ```text
 //! cargo run --release -p paritas --example load -- fill --port 7379 --cluster --to 1000000 --value 32

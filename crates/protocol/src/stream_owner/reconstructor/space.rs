@@ -20,8 +20,8 @@ const DROPS_EVERY: Span = Span::from_ms(1);
 /// If memory was short for a chunk, the chunk is requested again after this multiple of `Parameters::retry`.
 pub(super) const SPACE_RETRIES: u64 = 4;
 
-/// A position that is not whole has too few resident chunks for the commands on it. Other positions of its node that are
-/// not whole and have more drop some of theirs (P5.10), until it has enough or `until` has passed.
+/// A position that is not whole has too few resident chunks for the commands on it. Other positions of its node that
+/// are not whole and have more drop some of theirs (P5.10), until it has enough or `until` has passed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpaceWanted {
     by: StreamId,
@@ -148,8 +148,8 @@ impl StreamOwner {
     }
 
     /// Drops a chunk before another one is installed, if memory is short. Drops two if more memory is in use than
-    /// allowed, or if one must be dropped for another position. If few chunks are resident, asks other positions to drop
-    /// one.
+    /// allowed, or if one must be dropped for another position. If few chunks are resident, asks other positions to
+    /// drop one.
     pub(super) fn make_space_for_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         for step in 0..2 {
             let gives = step == 0 && self.gives_space(cx);
